@@ -1,0 +1,318 @@
+//! The job model: what a researcher submits.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::ContentHash;
+
+pub const SUBPROGRAMS_MAX: u32 = 10_000_000;
+pub const COMMAND_BYTES_MAX: usize = 128 << 10;
+pub const FILES_MAX: usize = 10_000;
+pub const NAME_BYTES_MAX: usize = 200;
+pub const PATH_BYTES_MAX: usize = 4_000;
+
+/// What happens to a guest at a busy transition (Phalen 1994, §2.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reaction {
+    /// Stays and runs on, demoted below everything of the owner's.
+    Renice,
+    /// Stays, frozen.
+    Suspend,
+    /// Moves with its state. Not available yet.
+    Migrate,
+    /// Goes back to the start of its subtask and moves. Not available yet.
+    Rollback,
+    /// Is abandoned; its work is returned.
+    Retreat,
+}
+
+impl Reaction {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Renice => "renice",
+            Self::Suspend => "suspend",
+            Self::Migrate => "migrate",
+            Self::Rollback => "rollback",
+            Self::Retreat => "retreat",
+        }
+    }
+}
+
+/// A job's choice of reaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnBusy {
+    pub reaction: Reaction,
+    /// How long a suspended guest waits for its owner to leave before it
+    /// retreats; `None` waits for ever. Only for `Suspend`.
+    pub patience: Option<Duration>,
+}
+
+impl Default for OnBusy {
+    /// Freezes first and retreats after ten minutes: a short visit then costs
+    /// nothing. Ten minutes is `HTCondor`'s default for the same step.
+    fn default() -> Self {
+        Self { reaction: Reaction::Suspend, patience: Some(Duration::from_secs(600)) }
+    }
+}
+
+/// The values of `{i}`: `first`, `first + step`, .. while at most `last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexRange {
+    pub first: u32,
+    pub last: u32,
+    pub step: u32,
+}
+
+impl IndexRange {
+    /// 0, 1, .. `count - 1`; `None` for no subprogram at all.
+    pub fn count_of(count: u32) -> Option<Self> {
+        Some(Self { first: 0, last: count.checked_sub(1)?, step: 1 })
+    }
+
+    /// How many values there are; 0 if the range is not a good one.
+    pub fn len(self) -> u32 {
+        if self.step == 0 || self.last < self.first {
+            return 0;
+        }
+        ((self.last - self.first) / self.step).saturating_add(1)
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value at a position, 0 for the first.
+    pub fn at(self, position: u32) -> Option<u32> {
+        (position < self.len()).then(|| self.first + position * self.step)
+    }
+
+    /// The position of a value.
+    pub fn position(self, index: u32) -> Option<u32> {
+        let from_first = index.checked_sub(self.first)?;
+        (index <= self.last && self.step > 0 && from_first.is_multiple_of(self.step))
+            .then(|| from_first / self.step)
+    }
+}
+
+/// A file that is staged by content into every subprogram's directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagedFile {
+    /// Relative, in normal form: no `..`, no leading `/`.
+    pub path: String,
+    pub hash: ContentHash,
+    pub size_bytes: u64,
+    pub executable: bool,
+}
+
+/// What one guest may use; 0 means the workstation's own limit. The lower of
+/// the job's and the workstation's limit holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    pub memory_bytes_max: u64,
+    pub processes_max: u32,
+    pub disk_bytes_max: u64,
+}
+
+/// One submission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    pub name: String,
+    /// Program and arguments. `{i}` is replaced by the subprogram's index.
+    pub command: Vec<String>,
+    pub indexes: IndexRange,
+    /// How many failures of one subprogram are made good by another attempt.
+    pub retries: u32,
+    /// How long an attempt may run, its suspensions not counted.
+    pub timeout: Option<Duration>,
+    pub environment: Vec<(String, String)>,
+    pub inputs: Vec<StagedFile>,
+    /// Bring back what the subprogram leaves in `$GLEAN_OUTPUT`.
+    pub collect_output: bool,
+    /// Run in this directory of the workstation's (a shared file system, as
+    /// Phalen 1994 §1.2 assumes) instead of a private one.
+    pub shared_directory: Option<String>,
+    pub on_busy: OnBusy,
+    pub limits: Limits,
+}
+
+/// Why a job cannot be accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidJob {
+    #[error("the job has no command")]
+    NoCommand,
+    #[error("the job has {0} subprograms: expected 1 to {SUBPROGRAMS_MAX}")]
+    Subprograms(u32),
+    #[error("the command and environment take {0} bytes: expected at most {COMMAND_BYTES_MAX}")]
+    CommandTooLong(usize),
+    #[error("`{0}` holds a NUL byte or `=`, which no program can be given")]
+    BadText(String),
+    #[error("the job's name takes {0} bytes: expected at most {NAME_BYTES_MAX}")]
+    NameTooLong(usize),
+    #[error("the job has {0} input files: expected at most {FILES_MAX}")]
+    TooManyFiles(usize),
+    #[error("input path `{0}` must be relative and stay inside the working directory")]
+    BadPath(String),
+    #[error("shared directory `{0}` must be an absolute path")]
+    SharedNotAbsolute(String),
+    #[error("reaction `{0}` is not available yet: expected renice, suspend or retreat")]
+    ReactionUnavailable(&'static str),
+}
+
+/// Is this a path that stays inside the directory it is put in?
+pub fn is_inside(path: &str) -> bool {
+    !path.is_empty()
+        && path.len() <= PATH_BYTES_MAX
+        && !path.contains('\0')
+        && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
+impl JobSpec {
+    /// A job of `count` runs of a command, with the defaults of `glean submit`.
+    pub fn new(command: Vec<String>, indexes: IndexRange) -> Self {
+        Self {
+            name: command.first().cloned().unwrap_or_default(),
+            command,
+            indexes,
+            retries: 2,
+            timeout: None,
+            environment: vec![],
+            inputs: vec![],
+            collect_output: false,
+            shared_directory: None,
+            on_busy: OnBusy::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// Checks everything a stranger could have got wrong.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), InvalidJob> {
+        if self.command.first().is_none_or(String::is_empty) {
+            return Err(InvalidJob::NoCommand);
+        }
+        let count = self.indexes.len();
+        if count == 0 || count > SUBPROGRAMS_MAX {
+            return Err(InvalidJob::Subprograms(count));
+        }
+        if self.name.len() > NAME_BYTES_MAX {
+            return Err(InvalidJob::NameTooLong(self.name.len()));
+        }
+        let bytes = self.command.iter().map(String::len).sum::<usize>()
+            + self.environment.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
+        if bytes > COMMAND_BYTES_MAX {
+            return Err(InvalidJob::CommandTooLong(bytes));
+        }
+        if let Some(text) = self.command.iter().find(|text| text.contains('\0')) {
+            return Err(InvalidJob::BadText(text.replace('\0', "\\0")));
+        }
+        if let Some((key, _)) = self
+            .environment
+            .iter()
+            .find(|(k, v)| k.is_empty() || k.contains(['=', '\0']) || v.contains('\0'))
+        {
+            return Err(InvalidJob::BadText(key.replace('\0', "\\0")));
+        }
+        if self.inputs.len() > FILES_MAX {
+            return Err(InvalidJob::TooManyFiles(self.inputs.len()));
+        }
+        if let Some(file) = self.inputs.iter().find(|file| !is_inside(&file.path)) {
+            return Err(InvalidJob::BadPath(file.path.clone()));
+        }
+        if let Some(path) = self
+            .shared_directory
+            .as_ref()
+            .filter(|path| !path.starts_with('/') || path.contains('\0') || path.contains("/../"))
+        {
+            return Err(InvalidJob::SharedNotAbsolute(path.clone()));
+        }
+        match self.on_busy.reaction {
+            Reaction::Renice | Reaction::Suspend | Reaction::Retreat => Ok(()),
+            later @ (Reaction::Migrate | Reaction::Rollback) => {
+                Err(InvalidJob::ReactionUnavailable(later.name()))
+            }
+        }
+    }
+}
+
+/// How an attempt ended by itself or was ended by a limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Exit code 0.
+    Succeeded,
+    /// Any other exit code.
+    ExitCode(i32),
+    /// Ended by a signal that was not ours.
+    Signal(i32),
+    /// Ran longer than the job's timeout.
+    TimedOut,
+    /// Went over a limit: which, and how far it may go.
+    OverLimit(String),
+    /// Could not be started here, and would not anywhere: no such program,
+    /// not executable, a staged file that cannot be had.
+    CannotStart(String),
+}
+
+impl Outcome {
+    pub fn is_success(&self) -> bool {
+        matches!(self, Self::Succeeded)
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Succeeded => write!(f, "succeeded"),
+            Self::ExitCode(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "ended by signal {signal}"),
+            Self::TimedOut => write!(f, "timed out"),
+            Self::OverLimit(what) => write!(f, "over its limit: {what}"),
+            Self::CannotStart(why) => write!(f, "cannot start: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn job() -> JobSpec {
+        JobSpec::new(vec!["/bin/true".into()], IndexRange { first: 1, last: 10, step: 1 })
+    }
+
+    #[test]
+    fn a_plain_job_is_accepted() {
+        assert_eq!(job().check(), Ok(()));
+    }
+
+    #[test]
+    fn paths_that_leave_their_directory_are_refused() {
+        for path in ["", "/etc/passwd", "../x", "a/../../x", "a//b", "./a", "a/", "a\0b"] {
+            assert!(!is_inside(path), "{path:?}");
+        }
+        assert!(is_inside("a/b.txt"));
+    }
+
+    #[test]
+    fn a_reaction_of_a_later_day_is_refused_by_name() {
+        let mut job = job();
+        job.on_busy.reaction = Reaction::Migrate;
+        assert_eq!(job.check(), Err(InvalidJob::ReactionUnavailable("migrate")));
+    }
+
+    proptest! {
+        #[test]
+        fn positions_and_indexes_are_inverse(first in 0u32..50, span in 0u32..200, step in 1u32..9) {
+            let range = IndexRange { first, last: first + span, step };
+            for position in 0..range.len() {
+                let index = range.at(position).unwrap();
+                prop_assert_eq!(range.position(index), Some(position));
+            }
+            prop_assert_eq!(range.at(range.len()), None);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The language every program of gleaner speaks: identifiers, time, usage
+//! records, the job model and the wire's frames.
+//!
+//! Pure: no socket, file, clock or thread. What every daemon's shell shares
+//! (clock, configuration, identity, QUIC) is `common/shell`.
+
+pub mod frame;
+pub mod id;
+pub mod job;
+pub mod report;
+pub mod time;
+pub mod units;
+pub mod usage;
+pub mod wire;

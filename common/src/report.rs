@@ -1,0 +1,197 @@
+//! Rows: what the commands list and report. The same types travel in replies
+//! and are printed by `--json`, so their field names are an interface.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Fence, JobId, SubprogramId, WorkstationId};
+use crate::job::OnBusy;
+use crate::time::WallTime;
+use crate::wire::Role;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobState {
+    Running,
+    Succeeded,
+    /// All subprograms have ended, and some failed.
+    Failed,
+    Cancelled,
+}
+
+impl JobState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn has_ended(self) -> bool {
+        self != Self::Running
+    }
+}
+
+/// How far a job is, in subprograms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSummary {
+    pub job: JobId,
+    pub state: JobState,
+    pub total: u32,
+    pub queued: u32,
+    /// Placed on a workstation: waiting there, running or demoted.
+    pub running: u32,
+    pub suspended: u32,
+    pub succeeded: u32,
+    pub failed: u32,
+    pub cancelled: u32,
+    /// Attempts abandoned for an owner.
+    pub retreats: u64,
+    pub suspensions: u64,
+    /// Attempts that ended with their workstation or its lease.
+    pub lost: u64,
+    /// Failures that were tried again.
+    pub retried: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRow {
+    pub job: JobId,
+    pub name: String,
+    pub user: String,
+    pub command: Vec<String>,
+    pub submitted: WallTime,
+    pub ended: Option<WallTime>,
+    pub on_busy: OnBusy,
+    pub retries: u32,
+    pub summary: JobSummary,
+    /// CPU seconds of accepted results, and of work that was thrown away.
+    pub cpu_s: f64,
+    pub wasted_cpu_s: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SubprogramState {
+    Queued,
+    /// Placed and not started yet.
+    Placed,
+    Running,
+    Suspended,
+    Demoted,
+    Succeeded,
+    Failed,
+    Cancelled,
+}
+
+impl SubprogramState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Placed => "placed",
+            Self::Running => "running",
+            Self::Suspended => "suspended",
+            Self::Demoted => "demoted",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SubprogramRow {
+    pub subprogram: SubprogramId,
+    pub state: SubprogramState,
+    /// Where it is or was last.
+    pub workstation: Option<String>,
+    pub fence: Option<Fence>,
+    pub attempts: u32,
+    pub failures: u32,
+    pub retreats: u32,
+    pub lost: u32,
+    /// How the last ended attempt ended, in words.
+    pub outcome: Option<String>,
+    pub cpu_s: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttemptRow {
+    pub fence: Fence,
+    pub subprogram: SubprogramId,
+    pub workstation: String,
+    pub placed: WallTime,
+    pub ended: Option<WallTime>,
+    /// "succeeded", "retreated: pts/3, 0 s ago", "lost: lease ended", ..
+    pub end: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkstationState {
+    Idle,
+    Busy,
+    /// Not connected.
+    Away,
+}
+
+impl WorkstationState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Away => "away",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkstationRow {
+    pub workstation: WorkstationId,
+    pub name: String,
+    pub state: WorkstationState,
+    pub reason: String,
+    /// How long it has been so, in seconds.
+    pub lasted_s: f64,
+    pub cores: u16,
+    pub places: u16,
+    pub slots: u16,
+    pub guests: u16,
+    pub load_1m: f32,
+    pub speed: f32,
+    pub memory_bytes: u64,
+    pub kernel: String,
+    pub missing: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TokenRow {
+    pub id: String,
+    pub role: Role,
+    pub name: Option<String>,
+    pub expires: WallTime,
+    /// "open", "used", "expired" or "revoked".
+    pub state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HealthRow {
+    pub version: String,
+    /// Who the coordinator thinks is asking.
+    pub you: String,
+    pub role: Role,
+    pub wall: WallTime,
+    pub workstations: u32,
+    pub connected: u32,
+    pub collector_connected: bool,
+    /// "well", or what is wrong with the store in one line.
+    pub store: String,
+    pub queued: u64,
+    /// How long placing took, in seconds, over the last placements.
+    pub placement_p50_s: f64,
+    pub placement_p99_s: f64,
+    pub placement_max_s: f64,
+    /// Resident memory of the coordinator.
+    pub rss_bytes: u64,
+}

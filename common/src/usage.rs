@@ -1,0 +1,116 @@
+//! Usage records: what a workstation's agent says of its owner's comings and
+//! goings, and what the collector keeps for ever.
+//!
+//! Source: Phalen 1994, §5, Tables 4 (the record) and 5 (the categories).
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{BootId, ParseIdError};
+use crate::time::WallTime;
+
+/// The longest reason a record may carry, in bytes.
+pub const REASON_BYTES_MAX: usize = 200;
+
+/// Why a record was written: the category of a transition.
+///
+/// Source: Phalen 1994, Table 5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Cause {
+    /// The one-minute load average exceeded the idle criterion.
+    Load,
+    /// Idle to busy because of activity at a terminal, keyboard or session.
+    Tty,
+    /// Idle to busy because of both load and terminal activity.
+    Both,
+    /// The load changed by more than a tenth and exceeds the idle criterion;
+    /// the workstation was and stays busy.
+    Change,
+    /// No activity in the quiet period, and the load under the criterion.
+    Idle,
+    /// The workstation began to provide records.
+    Start,
+    /// The workstation stopped providing records.
+    Finish,
+}
+
+impl Cause {
+    pub const ALL: [Self; 7] =
+        [Self::Load, Self::Tty, Self::Both, Self::Change, Self::Idle, Self::Start, Self::Finish];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Load => "LOAD",
+            Self::Tty => "TTY",
+            Self::Both => "BOTH",
+            Self::Change => "CHANGE",
+            Self::Idle => "IDLE",
+            Self::Start => "START",
+            Self::Finish => "FINISH",
+        }
+    }
+
+    /// Does a record of this cause identify a busy period? `BOTH`, `TTY`,
+    /// `LOAD` and `CHANGE` do, `IDLE` an idle one; `START` and `FINISH` say
+    /// nothing of the owner (Phalen 1994, §5.1).
+    pub fn says_busy(self) -> Option<bool> {
+        match self {
+            Self::Load | Self::Tty | Self::Both | Self::Change => Some(true),
+            Self::Idle => Some(false),
+            Self::Start | Self::Finish => None,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Cause {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|cause| cause.name() == text).ok_or_else(|| ParseIdError {
+            text: text.to_owned(),
+            expected: "one of LOAD, TTY, BOTH, CHANGE, IDLE, START, FINISH",
+        })
+    }
+}
+
+/// Average number of runnable and uninterruptible tasks over the last one,
+/// five and fifteen minutes, without the guests'.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadAverages {
+    pub one: f32,
+    pub five: f32,
+    pub fifteen: f32,
+}
+
+/// One transition of a workstation (Phalen 1994, Table 4), and beside her
+/// fields what exact replay needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UsageRecord {
+    pub boot: BootId,
+    /// 1, 2, .. within a boot, without a gap.
+    pub sequence: u64,
+    pub at: WallTime,
+    /// Time since the machine's boot, sleep included. It never jumps: where
+    /// it disagrees with `at`, the wall clock was set.
+    pub since_boot: Duration,
+    pub cause: Cause,
+    pub load: LoadAverages,
+    pub users: u32,
+    /// The shortest time since any terminal, keyboard or pointer was used;
+    /// `None` when none has been seen in use yet.
+    pub input_idle: Option<Duration>,
+    /// Cores free of the owner (the analogue view).
+    pub slots: u16,
+    /// For people: "pts/3, 0.0 s ago". At most [`REASON_BYTES_MAX`] bytes.
+    pub reason: String,
+}

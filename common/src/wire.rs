@@ -1,0 +1,472 @@
+//! What travels: the first frame of every stream and the frames after it.
+//!
+//! Everybody dials the coordinator, at one UDP port, and is known by the
+//! certificate of its TLS handshake before the first stream opens. Every
+//! bidirectional stream begins with an [`Opening`] from the side that opened
+//! it. Postcard writes by position: append, never reorder, otherwise raise
+//! [`VERSION`].
+//!
+//! ```text
+//! agent      ── Opening::Agent ──►  AgentFrame ⇄ CoordinatorFrame       one per connection, kept open
+//! agent      ── Opening::Usage ──►  UsageFrame ⇄ UsageReply             passed through to the collector
+//! user       ── Opening::Request ►  Request, then Reply..               one per request
+//! any        ── Opening::Put ────►  raw bytes, FIN; then BlobReply
+//! any        ── Opening::Get ────►  BlobReply, then raw bytes
+//! newcomer   ── Opening::Enrol ──►  EnrolRequest, then EnrolReply       with a token's key as identity
+//! coordinator ─ Opening::Relay ──►  the collector: an agent's usage stream, its name said first
+//! ```
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{BootId, ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
+use crate::job::{JobSpec, Limits, OnBusy, Outcome};
+use crate::report::{
+    AttemptRow, HealthRow, JobRow, JobSummary, SubprogramRow, TokenRow, WorkstationRow,
+};
+use crate::time::WallTime;
+use crate::usage::{LoadAverages, UsageRecord};
+
+/// The protocol's version; both ends must agree.
+pub const VERSION: u16 = 1;
+
+/// QUIC's application protocol name. The version is told in [`Opening`], so
+/// that a mismatch can be explained instead of failing the handshake.
+pub const ALPN: &[u8] = b"gleaner";
+
+/// How much of a guest's output rides in its result; more is staged as a blob.
+pub const INLINE_OUTPUT_BYTES_MAX: usize = 16 << 10;
+
+/// The most usage records in one frame.
+pub const RECORDS_MAX: usize = 1_000;
+
+/// Codes of QUIC application closes and stream resets.
+pub mod close {
+    /// An orderly end.
+    pub const DONE: u32 = 0;
+    /// The peer broke the protocol; the reason says how.
+    pub const PROTOCOL: u32 = 1;
+    /// The peer may not do what it asked for.
+    pub const FORBIDDEN: u32 = 2;
+    /// Another connection of the same identity took over.
+    pub const REPLACED: u32 = 3;
+    /// The peer does not read fast enough.
+    pub const TOO_SLOW: u32 = 4;
+    /// No collector is connected; keep the records and try later.
+    pub const NO_COLLECTOR: u32 = 5;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Agent,
+    User,
+    Admin,
+    /// Receives the usage streams.
+    Collector,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::User => "user",
+            Self::Admin => "admin",
+            Self::Collector => "collector",
+        }
+    }
+}
+
+impl std::str::FromStr for Role {
+    type Err = crate::id::ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Agent, Self::User, Self::Admin, Self::Collector]
+            .into_iter()
+            .find(|role| role.name() == text)
+            .ok_or_else(|| crate::id::ParseIdError {
+                text: text.to_owned(),
+                expected: "one of agent, user, admin, collector",
+            })
+    }
+}
+
+/// The first frame of every bidirectional stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Opening {
+    pub version: u16,
+    pub purpose: Purpose,
+}
+
+impl Opening {
+    pub fn new(purpose: Purpose) -> Self {
+        Self { version: VERSION, purpose }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Purpose {
+    Agent,
+    Usage,
+    Request,
+    Put { hash: ContentHash, size_bytes: u64 },
+    Get { hash: ContentHash },
+    Enrol,
+    Relay { workstation: WorkstationId, name: String },
+}
+
+// ── agent ⇄ coordinator ────────────────────────────────────────────────────
+
+/// What a workstation is, said once per connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    pub cores: u16,
+    /// How many guests run side by side at most.
+    pub places: u16,
+    pub memory_bytes: u64,
+    /// A measured speed: millions of integer steps a second on one core.
+    pub speed: f32,
+    pub kernel: String,
+    /// What is missing or sick, one line each: "cgroup v2: not mounted".
+    pub missing: Vec<String>,
+}
+
+/// The digital view of a workstation, and beside it the analogue one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Presence {
+    pub busy: bool,
+    /// For people: "pts/3, 2 s ago".
+    pub reason: String,
+    /// How long it has been so.
+    pub lasted: Duration,
+    /// Cores free of the owner; 0 lets nothing new start.
+    pub slots: u16,
+    pub load: LoadAverages,
+    pub users: u32,
+}
+
+/// How a guest that is still here is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuestState {
+    /// Waits at the agent for a place.
+    Waiting,
+    Running,
+    Suspended,
+    /// Runs on beside its owner, demoted.
+    Demoted,
+}
+
+impl GuestState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Suspended => "suspended",
+            Self::Demoted => "demoted",
+        }
+    }
+}
+
+/// A file that a subprogram left in `$GLEAN_OUTPUT`, staged already.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputFile {
+    pub path: String,
+    pub hash: ContentHash,
+    pub size_bytes: u64,
+    pub executable: bool,
+}
+
+/// What a guest printed: all of it, or a blob to get it from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Printed {
+    Inline(Vec<u8>),
+    /// `truncated` if the guest printed more than its limit.
+    Staged {
+        hash: ContentHash,
+        size_bytes: u64,
+        truncated: bool,
+    },
+}
+
+impl Default for Printed {
+    fn default() -> Self {
+        Self::Inline(vec![])
+    }
+}
+
+/// The end of an attempt that ended by itself or by a limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    pub fence: Fence,
+    pub outcome: Outcome,
+    /// User and system time of the guest's processes.
+    pub cpu: Duration,
+    /// From start to end, suspensions not counted.
+    pub ran: Duration,
+    pub suspended: Duration,
+    pub suspensions: u32,
+    pub stdout: Printed,
+    pub stderr: Printed,
+    pub outputs: Vec<OutputFile>,
+}
+
+/// What became of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AttemptEvent {
+    /// It runs; `waited` since the offer came.
+    Started {
+        fence: Fence,
+        waited: Duration,
+    },
+    Suspended {
+        fence: Fence,
+    },
+    /// Stays and runs on, below the owner's work.
+    Demoted {
+        fence: Fence,
+    },
+    /// Thawed, or no longer demoted.
+    Resumed {
+        fence: Fence,
+    },
+    Finished(Finished),
+    /// Abandoned for the owner: its work comes back. Never a failure.
+    Retreated {
+        fence: Fence,
+        reason: String,
+        suspensions: u32,
+    },
+    /// Never started here.
+    Refused {
+        fence: Fence,
+        reason: String,
+    },
+}
+
+impl AttemptEvent {
+    pub fn fence(&self) -> Fence {
+        match self {
+            Self::Started { fence, .. }
+            | Self::Suspended { fence }
+            | Self::Demoted { fence }
+            | Self::Resumed { fence }
+            | Self::Retreated { fence, .. }
+            | Self::Refused { fence, .. } => *fence,
+            Self::Finished(finished) => finished.fence,
+        }
+    }
+
+    /// Does this end the attempt? The agent repeats it on every connection
+    /// until the coordinator acknowledges it.
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::Finished(_) | Self::Retreated { .. } | Self::Refused { .. })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum AgentFrame {
+    /// First on every connection; [`CoordinatorFrame::Welcome`] answers it.
+    Hello {
+        incarnation: Incarnation,
+        boot: BootId,
+        facts: Facts,
+        presence: Presence,
+        /// Guests here, and ends not acknowledged yet follow as `Attempt`.
+        held: Vec<(Fence, GuestState)>,
+    },
+    /// Renews the lease. The agent's lease runs from when it *sent* this.
+    Heartbeat {
+        sequence: u64,
+        slots: u16,
+        load: LoadAverages,
+    },
+    /// The workstation turned busy or idle, or its slots changed.
+    Presence(Presence),
+    Attempt(AttemptEvent),
+    /// The machine is about to sleep or the agent to stop: guests are stopped.
+    Leaving {
+        reason: String,
+    },
+}
+
+/// A subprogram for a workstation. Its job's spec was sent before on the same
+/// connection ([`CoordinatorFrame::Job`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    pub fence: Fence,
+    pub subprogram: SubprogramId,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum CoordinatorFrame {
+    Welcome {
+        workstation: WorkstationId,
+        name: String,
+        /// How long guests may run unheard. Travels as a duration: clocks differ.
+        lease: Duration,
+        /// How often to be heard from while there are guests, and without any.
+        heartbeat: Duration,
+        heartbeat_without_guests: Duration,
+        /// Of the held guests, these are still wanted; stop all others.
+        keep: Vec<Fence>,
+    },
+    HeartbeatAck {
+        sequence: u64,
+    },
+    Job {
+        job: JobId,
+        spec: Box<JobSpec>,
+    },
+    /// No more of this job will be offered.
+    Forget {
+        job: JobId,
+    },
+    Offer(Offer),
+    /// Stop it; its result is not wanted. Answered by nothing.
+    Cancel {
+        fence: Fence,
+    },
+    /// The end of this attempt is durable: forget it.
+    Acknowledge {
+        fence: Fence,
+    },
+    /// No further: what was wrong.
+    Refused {
+        reason: String,
+    },
+}
+
+// ── usage streams ──────────────────────────────────────────────────────────
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum UsageFrame {
+    /// At most [`RECORDS_MAX`], of one boot, in order of sequence.
+    Records(Vec<UsageRecord>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UsageReply {
+    /// All records of this boot up to and with `sequence` are on disk.
+    Confirmed { boot: BootId, sequence: u64 },
+    /// Not on disk: keep them and try again later. Why: "no space left".
+    Deferred { reason: String },
+}
+
+// ── enrolment ──────────────────────────────────────────────────────────────
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnrolRequest {
+    /// The name to be known by: a machine's host name, a user's login.
+    pub name: String,
+    /// The newcomer's public key, as `SubjectPublicKeyInfo` in DER.
+    pub public_key: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EnrolReply {
+    Enrolled {
+        role: Role,
+        name: String,
+        /// The certificate and the authority's, in DER.
+        certificate: Vec<u8>,
+        authority: Vec<u8>,
+    },
+    Refused {
+        reason: String,
+    },
+}
+
+// ── requests ───────────────────────────────────────────────────────────────
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// Which of these blobs does the coordinator not have?
+    Missing(Vec<ContentHash>),
+    Submit(Box<JobSpec>),
+    /// All jobs, newest first; answered by `Reply::Job` each.
+    Jobs,
+    Job(JobId),
+    /// The job's subprograms, in order; answered by `Reply::Subprogram` each.
+    Subprograms(JobId),
+    /// `Reply::Summary` now and at every change, until the job has ended.
+    Watch(JobId),
+    /// What the accepted attempt (or, before, the latest) printed and left.
+    Output(SubprogramId),
+    Cancel(JobId),
+    Workstations,
+    WhySubprogram(SubprogramId),
+    WhyJob(JobId),
+    WhyWorkstation(String),
+    /// The attempts of a subprogram, oldest first.
+    Attempts(SubprogramId),
+    TokenCreate {
+        role: Role,
+        lifetime: Duration,
+        name: Option<String>,
+    },
+    Tokens,
+    TokenRevoke {
+        id: String,
+    },
+    /// Is everything well? Also who the coordinator thinks is asking.
+    Health,
+}
+
+/// Answers. A listing is any number of rows and then `End`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    Missing(Vec<ContentHash>),
+    Submitted(JobId),
+    Job(Box<JobRow>),
+    Subprogram(Box<SubprogramRow>),
+    Summary(JobSummary),
+    Output {
+        stdout: Printed,
+        stderr: Printed,
+        outputs: Vec<OutputFile>,
+    },
+    Cancelled,
+    Workstation(Box<WorkstationRow>),
+    /// Reasons, the deciding one first.
+    Why(Vec<String>),
+    Attempt(Box<AttemptRow>),
+    Token {
+        text: String,
+        id: String,
+        expires: WallTime,
+    },
+    TokenRow(Box<TokenRow>),
+    TokenRevoked,
+    Health(Box<HealthRow>),
+    End,
+    /// "No": what was asked for is not there or not allowed.
+    No {
+        reason: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlobReply {
+    /// After Put: it is on disk. Before Get's bytes: this many follow.
+    Have {
+        size_bytes: u64,
+    },
+    No {
+        reason: String,
+    },
+}
+
+/// The part of a job's spec that the agent's reaction core needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    pub on_busy: OnBusy,
+    pub timeout: Option<Duration>,
+    pub limits: Limits,
+}
+
+impl From<&JobSpec> for Terms {
+    fn from(spec: &JobSpec) -> Self {
+        Self { on_busy: spec.on_busy, timeout: spec.timeout, limits: spec.limits }
+    }
+}
