@@ -1,1 +1,18 @@
+//! The agent's brain: is the owner here, and what does that mean for the
+//! guests?
+//!
+//! Pure and synchronous: every method takes the time and an event and returns
+//! what is to be done. It has no socket, file, clock, thread or random
+//! number; the shell (`agent`) owns those and decides nothing.
+//!
+//! ```text
+//! sensors ──► occupancy ──► busy / idle ──┬─► place (one per guest) ──► freeze, thaw, kill
+//!               ▲ load                    └─► desk ──► frames, usage records
+//! coordinator ─────────────────────────────► desk ◄── lease
+//! ```
 
+pub mod desk;
+pub mod lease;
+pub mod load;
+pub mod occupancy;
+pub mod place;

@@ -1,0 +1,1 @@
+//! One guest place.
