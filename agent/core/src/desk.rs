@@ -35,32 +35,57 @@ pub enum Event {
     /// The job's input files are here. Answers `Effect::Prepare`.
     Staged(JobId),
     /// They are not. `hopeless` if they would not be anywhere else either.
-    StagingFailed { job: JobId, reason: String, hopeless: bool },
+    StagingFailed {
+        job: JobId,
+        reason: String,
+        hopeless: bool,
+    },
     /// The guest runs. Answers `Effect::Start`.
     Started(Fence),
     /// It does not, and nothing is left of it. Answers `Effect::Start`.
-    StartFailed { fence: Fence, reason: String, hopeless: bool },
+    StartFailed {
+        fence: Fence,
+        reason: String,
+        hopeless: bool,
+    },
     /// The guest and all its processes have ended, by themselves or by
     /// `Effect::Kill`; the place can be used again. Ends every `Effect::Start`
     /// that did not fail.
-    Exited { fence: Fence, exit: Exit },
+    Exited {
+        fence: Fence,
+        exit: Exit,
+    },
     /// What a guest left is staged. Follows an `Exited` without it.
-    Collected { fence: Fence, left: Left },
+    Collected {
+        fence: Fence,
+        left: Left,
+    },
     /// What it left is lost: its work must be done again.
-    CollectingFailed { fence: Fence, reason: String },
+    CollectingFailed {
+        fence: Fence,
+        reason: String,
+    },
     /// The guest went over a limit: which, and how far it may go.
-    OverLimit { fence: Fence, what: String },
+    OverLimit {
+        fence: Fence,
+        what: String,
+    },
     /// The owner: no guests until then.
     Pause(Pause),
     Resume,
     /// The owner: this guest must go.
-    Stop { fence: Fence, by: String },
+    Stop {
+        fence: Fence,
+        by: String,
+    },
     /// The machine is about to sleep; `Effect::ReadyToSleep` answers.
     AboutToSleep,
     Woke,
     /// The agent is to stop; `Effect::ReadyToStop` answers, at the latest
     /// when all guests have exited.
-    ShutDown { reason: String },
+    ShutDown {
+        reason: String,
+    },
 }
 
 /// How a guest ended.
@@ -85,20 +110,42 @@ pub struct Left {
 /// What the shell is to do, in this order. What touches guests comes first.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    Freeze { place: PlaceId, fence: Fence },
-    Thaw { place: PlaceId, fence: Fence },
+    Freeze {
+        place: PlaceId,
+        fence: Fence,
+    },
+    Thaw {
+        place: PlaceId,
+        fence: Fence,
+    },
     /// Let it run on, below everything of the owner's.
-    Demote { place: PlaceId, fence: Fence },
-    Restore { place: PlaceId, fence: Fence },
+    Demote {
+        place: PlaceId,
+        fence: Fence,
+    },
+    Restore {
+        place: PlaceId,
+        fence: Fence,
+    },
     /// End it and all its processes, frozen or not. `Event::Exited` follows.
-    Kill { place: PlaceId, fence: Fence },
+    Kill {
+        place: PlaceId,
+        fence: Fence,
+    },
     Start(Start),
     /// Fetch a job's input files; `Staged` or `StagingFailed` follows.
-    Prepare { job: JobId, spec: Arc<JobSpec> },
+    Prepare {
+        job: JobId,
+        spec: Arc<JobSpec>,
+    },
     /// No more of this job will come: its input files can go.
-    Discard { job: JobId },
+    Discard {
+        job: JobId,
+    },
     /// Nobody wants any more what this guest has left: stop staging it.
-    Abandon { fence: Fence },
+    Abandon {
+        fence: Fence,
+    },
     Send(AgentFrame),
     Record(Transition),
     /// Keep the pause (or that there is none) over a restart.

@@ -87,18 +87,32 @@ impl Health {
 pub enum Observation {
     /// Somebody used a terminal, a keyboard, a session. `source` is for
     /// people: "pts/3", "keyboard event2".
-    Input { source: String, ago: Duration },
+    Input {
+        source: String,
+        ago: Duration,
+    },
     Load(LoadSample),
     /// How many people are logged in.
     Users(u32),
     /// Somebody wants the machine undisturbed: a film, a call. `id` tells
     /// holds apart; `what` is for people: "vlc: playing a film".
-    Held { id: String, what: String },
-    Released { id: String },
+    Held {
+        id: String,
+        what: String,
+    },
+    Released {
+        id: String,
+    },
     /// The screen of a session was locked or unlocked. A lock by itself says
     /// neither busy nor idle; unlocking is input.
-    Locked { session: String, locked: bool },
-    Health { sensor: Sensor, health: Health },
+    Locked {
+        session: String,
+        locked: bool,
+    },
+    Health {
+        sensor: Sensor,
+        health: Health,
+    },
     /// The owner wants the machine back until then.
     Paused(Pause),
     Unpaused,
@@ -176,3 +190,431 @@ pub struct Transition {
     pub slots: u16,
     pub reason: String,
 }
+
+/// Terminals and devices are not listened to for so long after each event, so
+/// that a flood of keystrokes costs nothing; the quiet period grows by it,
+/// because a key pressed in that time goes unseen.
+pub const INPUT_BLIND: Duration = Duration::from_millis(250);
+
+/// A load sensor that has said nothing for so long does not vouch any more:
+/// six of its idle periods.
+pub const LOAD_SILENCE_MAX: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug)]
+struct Touch {
+    source: String,
+    at: Moment,
+}
+
+/// Everything known of the owner.
+#[derive(Clone, Debug)]
+pub struct Occupancy {
+    criteria: Criteria,
+    cores: u16,
+    health: BTreeMap<Sensor, Health>,
+    load: Load,
+    /// The last sample that spoke for busy.
+    loaded: Option<Moment>,
+    touch: Option<Touch>,
+    holds: BTreeMap<String, String>,
+    pause: Option<Pause>,
+    asleep: bool,
+    users: u32,
+    /// Since when we have been watching without a break.
+    watching: Moment,
+    busy: bool,
+    since: Moment,
+    /// The last record said busy or idle; `None`: it was START or FINISH.
+    said: Option<bool>,
+    /// The load of the last record that said busy.
+    recorded: (Moment, f64),
+}
+
+/// Why the workstation is busy, the strongest reason first.
+enum Why<'a> {
+    Asleep,
+    Paused(&'a Pause),
+    Unheard(Sensor, Option<&'a Health>),
+    Silent(Moment),
+    Held(&'a str),
+    Touched(&'a Touch),
+    Loaded,
+    Unknown,
+}
+
+impl Occupancy {
+    /// Starts busy: without evidence, the owner is here. The transition is
+    /// the START record.
+    pub fn new(now: Moment, cores: u16, criteria: Criteria) -> (Self, Transition) {
+        let cores = cores.max(1);
+        let started = Self {
+            criteria,
+            cores,
+            health: BTreeMap::new(),
+            load: Load::new(cores),
+            loaded: None,
+            touch: None,
+            holds: BTreeMap::new(),
+            pause: None,
+            asleep: false,
+            users: 0,
+            watching: now,
+            busy: true,
+            since: now,
+            said: None,
+            recorded: (now, 0.0),
+        };
+        let transition = started.record(now, Cause::Start, "the agent started".into());
+        (started, transition)
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    pub fn pause(&self) -> Option<&Pause> {
+        self.pause.as_ref()
+    }
+
+    /// Does the owner want no guest here at all, not even a demoted one?
+    pub fn is_claimed(&self) -> bool {
+        self.asleep || self.pause.is_some()
+    }
+
+    pub fn load(&self) -> LoadAverages {
+        self.load.averages()
+    }
+
+    /// Every sensor with its health; one that has never reported is absent.
+    pub fn sensors(&self) -> Vec<(Sensor, Health)> {
+        let never = || Health::Absent("has not reported".into());
+        Sensor::ALL
+            .into_iter()
+            .map(|sensor| (sensor, self.health.get(&sensor).cloned().unwrap_or_else(never)))
+            .collect()
+    }
+
+    /// Takes an observation in; the transition is for the usage log.
+    pub fn observe(&mut self, now: Moment, observation: Observation) -> Option<Transition> {
+        match observation {
+            Observation::Input { source, ago } => self.touched(source, now - ago),
+            Observation::Load(sample) => self.sampled(now, &sample),
+            Observation::Users(users) => self.users = users,
+            Observation::Held { id, what } => {
+                self.holds.insert(id, what);
+            }
+            Observation::Released { id } => {
+                if let Some(what) = self.holds.remove(&id) {
+                    // Whoever ended the film may be sitting there.
+                    self.touched(format!("end of {what}"), now);
+                }
+            }
+            Observation::Locked { session, locked: false } => {
+                self.touched(format!("{session} unlocked"), now);
+            }
+            Observation::Locked { locked: true, .. } => {}
+            Observation::Health { sensor, health } => {
+                self.health.insert(sensor, health);
+            }
+            Observation::Paused(pause) => self.pause = Some(pause),
+            Observation::Unpaused => self.pause = None,
+            Observation::AboutToSleep if self.asleep => {}
+            Observation::AboutToSleep => {
+                self.asleep = true;
+                return Some(self.finish(now, "the machine is about to sleep".into()));
+            }
+            Observation::Woke => return Some(self.woke(now)),
+        }
+        self.judge(now)
+    }
+
+    /// The FINISH record, when the agent stops or the machine goes to sleep.
+    pub fn finish(&mut self, now: Moment, reason: String) -> Transition {
+        self.asleep = true;
+        self.turn(now, true);
+        self.said = None;
+        self.record(now, Cause::Finish, reason)
+    }
+
+    /// When `wake` is due. Ask again after every `observe` and `wake`.
+    pub fn deadline(&self) -> Option<Moment> {
+        if self.busy { self.idle_at() } else { self.silent_at() }
+    }
+
+    /// Acts on a deadline that has passed; too early or too often is harmless.
+    pub fn wake(&mut self, now: Moment) -> Option<Transition> {
+        self.judge(now)
+    }
+
+    pub fn presence(&self, now: Moment) -> Presence {
+        Presence {
+            busy: self.busy,
+            reason: self.reason(now),
+            lasted: now.since(self.since),
+            slots: self.slots(now),
+            load: self.load.averages(),
+            users: self.users,
+        }
+    }
+
+    /// "busy: pts/3, 2.0 s ago" or "idle for 12 min".
+    pub fn verdict(&self, now: Moment) -> String {
+        if self.busy {
+            format!("busy: {}", self.reason(now))
+        } else {
+            format!("idle for {}", Spoken(now.since(self.since)))
+        }
+    }
+
+    /// Cores free of the owner: the analogue view. Load up to the criterion
+    /// takes none, and whoever touches the machine has one at the least.
+    pub fn slots(&self, now: Moment) -> u16 {
+        let at_hand = match self.why(now) {
+            Some(Why::Asleep | Why::Paused(_) | Why::Unheard(..) | Why::Silent(_)) => return 0,
+            Some(Why::Held(_) | Why::Touched(_) | Why::Unknown) => 1,
+            Some(Why::Loaded) | None => 0,
+        };
+        let used = self.load.one().max(self.load.use_cores().unwrap_or(0.0));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "floats saturate, and a machine has fewer cores than that"
+        )]
+        let loaded = (used - self.criteria.load_idle_max).ceil() as u16;
+        self.cores.saturating_sub(loaded.max(at_hand))
+    }
+
+    fn touched(&mut self, source: String, at: Moment) {
+        if self.touch.as_ref().is_none_or(|touch| touch.at <= at) {
+            self.touch = Some(Touch { source, at });
+        }
+    }
+
+    fn sampled(&mut self, now: Moment, sample: &LoadSample) {
+        self.health.entry(Sensor::Load).or_insert(Health::Well);
+        self.load.sample(now, sample);
+        if self.is_loaded() {
+            self.loaded = Some(now);
+        }
+    }
+
+    fn woke(&mut self, now: Moment) -> Transition {
+        self.asleep = false;
+        self.watching = now;
+        self.turn(now, true);
+        self.said = None;
+        self.record(now, Cause::Start, "the machine woke".into())
+    }
+
+    /// Is the load above the criterion, or on its way there?
+    fn is_loaded(&self) -> bool {
+        self.load.one() > self.criteria.load_idle_max || self.is_rising()
+    }
+
+    fn is_rising(&self) -> bool {
+        self.load.use_cores().is_some_and(|used| used > self.criteria.rise_cores)
+    }
+
+    fn quiet(&self) -> Duration {
+        self.criteria.quiet + INPUT_BLIND
+    }
+
+    /// The first sensor that does not vouch though it should.
+    fn unheard(&self) -> Option<(Sensor, Option<&Health>)> {
+        Sensor::ALL.into_iter().find_map(|sensor| match self.health.get(&sensor) {
+            Some(Health::Well | Health::Degraded(_)) => None,
+            Some(sick @ Health::Sick(_)) => Some((sensor, Some(sick))),
+            absent @ (Some(Health::Absent(_)) | None) => {
+                self.criteria.required.contains(&sensor).then_some((sensor, absent))
+            }
+        })
+    }
+
+    /// When the load sensor will have been silent for too long.
+    fn silent_at(&self) -> Option<Moment> {
+        let absent = matches!(self.health.get(&Sensor::Load), None | Some(Health::Absent(_)));
+        if absent && !self.criteria.required.contains(&Sensor::Load) {
+            return None;
+        }
+        Some(self.load.sampled().unwrap_or(self.watching) + LOAD_SILENCE_MAX)
+    }
+
+    /// When the workstation will be idle if nothing more happens; `None` if
+    /// something has to happen first.
+    fn idle_at(&self) -> Option<Moment> {
+        if self.asleep || self.unheard().is_some() || !self.holds.is_empty() || self.is_loaded() {
+            return None;
+        }
+        let pause = match &self.pause {
+            None => Moment::ZERO,
+            Some(pause) => pause.until.as_ref()?.at,
+        };
+        let touch = self.touch.as_ref().map_or(Moment::ZERO, |touch| touch.at + self.quiet());
+        let loaded = self.loaded.map_or(Moment::ZERO, |at| at + self.criteria.load_quiet);
+        Some(pause.max(touch).max(loaded).max(self.watching + self.quiet()))
+    }
+
+    /// `None`: nothing speaks for busy.
+    fn why(&self, now: Moment) -> Option<Why<'_>> {
+        if self.asleep {
+            return Some(Why::Asleep);
+        }
+        if let Some(pause) = &self.pause
+            && pause.until.as_ref().is_none_or(|until| now < until.at)
+        {
+            return Some(Why::Paused(pause));
+        }
+        if let Some((sensor, health)) = self.unheard() {
+            return Some(Why::Unheard(sensor, health));
+        }
+        if let Some(at) = self.silent_at().filter(|at| now >= *at) {
+            return Some(Why::Silent(at - LOAD_SILENCE_MAX));
+        }
+        if let Some(what) = self.holds.values().next() {
+            return Some(Why::Held(what));
+        }
+        if let Some(touch) = self.recent_touch(now) {
+            return Some(Why::Touched(touch));
+        }
+        if self.is_recently_loaded(now) {
+            return Some(Why::Loaded);
+        }
+        (now < self.watching + self.quiet()).then_some(Why::Unknown)
+    }
+
+    fn recent_touch(&self, now: Moment) -> Option<&Touch> {
+        self.touch.as_ref().filter(|touch| now < touch.at + self.quiet())
+    }
+
+    fn is_recently_loaded(&self, now: Moment) -> bool {
+        self.is_loaded() || self.loaded.is_some_and(|at| now < at + self.criteria.load_quiet)
+    }
+
+    fn judge(&mut self, now: Moment) -> Option<Transition> {
+        let Some(why) = self.why(now) else {
+            if !self.busy {
+                return None;
+            }
+            self.turn(now, false);
+            self.said = Some(false);
+            let reason = self.reason(now);
+            return Some(self.record(now, Cause::Idle, reason));
+        };
+        let evident =
+            !matches!(why, Why::Unknown | Why::Unheard(_, None | Some(Health::Absent(_))));
+        let cause = self.busy_cause(now, &why);
+        if !self.busy || self.said != Some(true) && evident {
+            self.turn(now, true);
+            return Some(self.say_busy(now, cause));
+        }
+        self.load_changed(now).then(|| self.say_busy(now, Cause::Change))
+    }
+
+    /// Phalen 1994, Table 5. Her three busy causes must do for ours as well:
+    /// whatever the owner or the desktop does counts as terminal activity.
+    fn busy_cause(&self, now: Moment, why: &Why<'_>) -> Cause {
+        let load =
+            self.is_loaded() || matches!(why, Why::Silent(_) | Why::Unheard(Sensor::Load, _));
+        let touched = self.recent_touch(now).is_some() || !self.holds.is_empty();
+        match (touched, load) {
+            (true, true) => Cause::Both,
+            (false, true) => Cause::Load,
+            (_, false) => Cause::Tty,
+        }
+    }
+
+    /// Phalen 1994, Table 5, CHANGE: the load changed by more than a tenth
+    /// and exceeds the criterion.
+    fn load_changed(&self, now: Moment) -> bool {
+        let (at, before) = self.recorded;
+        let one = self.load.one();
+        self.said == Some(true)
+            && one > self.criteria.load_idle_max
+            && (one - before).abs() > self.criteria.change_fraction * before
+            && now.since(at) >= self.criteria.change_gap_min
+    }
+
+    fn say_busy(&mut self, now: Moment, cause: Cause) -> Transition {
+        self.said = Some(true);
+        self.recorded = (now, self.load.one());
+        let reason = self.reason(now);
+        self.record(now, cause, reason)
+    }
+
+    fn turn(&mut self, now: Moment, busy: bool) {
+        if self.busy != busy {
+            (self.busy, self.since) = (busy, now);
+        }
+    }
+
+    fn record(&self, now: Moment, cause: Cause, reason: String) -> Transition {
+        Transition {
+            cause,
+            load: self.load.averages(),
+            users: self.users,
+            input_idle: self.touch.as_ref().map(|touch| now.since(touch.at)),
+            slots: self.slots(now),
+            reason: spoken_safely(reason),
+        }
+    }
+
+    /// Why, for people: "pts/3, 2.0 s ago".
+    fn reason(&self, now: Moment) -> String {
+        let ago = |at: Moment| Spoken(now.since(at));
+        let text = match self.why(now) {
+            Some(Why::Asleep) => "the machine or the agent is about to stop".into(),
+            Some(Why::Paused(Pause { by, until: None })) => format!("paused by {by}"),
+            Some(Why::Paused(Pause { by, until: Some(until) })) => {
+                format!("paused by {by} until {}", until.said)
+            }
+            Some(Why::Unheard(sensor, health)) => {
+                match health.and_then(|health| Some((health.name(), health.trouble()?))) {
+                    Some((name, what)) => format!("the {sensor} sensor is {name}: {what}"),
+                    None => format!("the {sensor} sensor has not reported"),
+                }
+            }
+            Some(Why::Silent(last)) => format!("the load sensor has been silent for {}", ago(last)),
+            Some(Why::Held(what)) => what.to_owned(),
+            Some(Why::Touched(touch)) if self.is_loaded() => {
+                format!("{}, {} ago; {}", touch.source, ago(touch.at), self.load_reason(now))
+            }
+            Some(Why::Touched(touch)) => format!("{}, {} ago", touch.source, ago(touch.at)),
+            Some(Why::Loaded) => self.load_reason(now),
+            Some(Why::Unknown) => format!("watching for {} only", ago(self.watching)),
+            None => self.idle_reason(now),
+        };
+        spoken_safely(text)
+    }
+
+    fn load_reason(&self, now: Moment) -> String {
+        let (one, limit) = (self.load.one(), self.criteria.load_idle_max);
+        match (self.load.use_cores(), self.loaded) {
+            _ if one > limit => format!("load {one:.2}, over {limit}"),
+            (Some(used), _) if used > self.criteria.rise_cores => {
+                format!("load rising from {one:.2}, {used:.1} cores in use")
+            }
+            (_, Some(at)) => format!("load was over {limit} {} ago", Spoken(now.since(at))),
+            (_, None) => format!("load {one:.2}"),
+        }
+    }
+
+    fn idle_reason(&self, now: Moment) -> String {
+        let one = self.load.one();
+        match &self.touch {
+            Some(touch) => format!("no input for {}, load {one:.2}", Spoken(now.since(touch.at))),
+            None => format!("no input seen, load {one:.2}"),
+        }
+    }
+}
+
+/// Parts of a reason come from other programs: without control characters,
+/// which a terminal would obey, and no longer than a record may hold.
+fn spoken_safely(text: String) -> String {
+    let mut text =
+        if text.contains(char::is_control) { text.replace(char::is_control, "?") } else { text };
+    text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,532 @@
-//! One guest place.
+//! One guest place: what happens to the attempt that runs here.
+//!
+//! The promise: while the owner is here no guest runs, unless its job chose
+//! to run on demoted, and while the owner claims the machine not even that
+//! one does. Every attempt that was taken ends once. Knows nothing of
+//! cgroups, sockets, other places, or of leases (which end guests by
+//! [`Place::retreat`] like anybody else).
+//!
+//! ```text
+//!            take                busy, renice
+//!   nobody ───────► running ◄──────────────────► demoted
+//!     ▲              ▲ │ busy, suspend              │ claimed
+//!     │         away │ ▼                            ▼
+//!     │            suspended ◄──────────────────────┘
+//!     │ exited         │ patience over; busy, retreat; timeout; limit; cancel
+//!     └── ending ◄─────┘
+//! ```
+
+use std::time::Duration;
+
+use gleaner_common::id::Fence;
+use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_common::time::Moment;
+use gleaner_common::wire::{GuestState, Terms};
+
+/// What the owner leaves to guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Everything.
+    Away,
+    /// What the owner's own work does not use, to demoted guests.
+    Here,
+    /// Nothing: the owner has paused gleaner.
+    Claims,
+}
+
+/// What to do about the guest, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Start(Fence),
+    Freeze(Fence),
+    Thaw(Fence),
+    Demote(Fence),
+    Restore(Fence),
+    /// End its processes, frozen or not; the place is free when they have.
+    Kill(Fence),
+    /// Its work is returned.
+    Retreat {
+        fence: Fence,
+        why: Why,
+        suspensions: u32,
+    },
+    /// It has ended by itself or by a limit.
+    Finish {
+        fence: Fence,
+        end: End,
+        clock: Clock,
+    },
+}
+
+/// Why a guest is abandoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The owner came, and this is the job's reaction.
+    OwnerCame,
+    /// The owner stayed for longer than this.
+    OwnerStays(Duration),
+    /// Somebody asked for it, who knows why.
+    Asked,
+}
+
+/// How a guest ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As the kernel tells it.
+    Exited,
+    TimedOut,
+    OverLimit(String),
+}
+
+/// What a guest has had of its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    pub ran: Duration,
+    pub suspended: Duration,
+    pub suspensions: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Running,
+    Demoted,
+    /// Until then, if it does not wait for ever.
+    Suspended(Option<Moment>),
+    /// Killed; `None` if all has been said already.
+    Ending(Option<End>),
+}
+
+#[derive(Clone, Debug)]
+struct Guest {
+    fence: Fence,
+    terms: Terms,
+    state: State,
+    since: Moment,
+    clock: Clock,
+}
+
+#[derive(Debug)]
+pub struct Place {
+    owner: Owner,
+    guest: Option<Guest>,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Place {
+    /// Starts busy: without evidence, the owner is here.
+    pub fn new() -> Self {
+        Self { owner: Owner::Here, guest: None }
+    }
+
+    pub fn is_free(&self) -> bool {
+        self.guest.is_none()
+    }
+
+    /// The attempt that is here and has not been given up.
+    pub fn guest(&self) -> Option<(Fence, GuestState)> {
+        let guest = self.guest.as_ref()?;
+        let state = match guest.state {
+            State::Running | State::Ending(Some(_)) => GuestState::Running,
+            State::Demoted => GuestState::Demoted,
+            State::Suspended(_) => GuestState::Suspended,
+            State::Ending(None) => return None,
+        };
+        Some((guest.fence, state))
+    }
+
+    /// Since when the guest has been in its state.
+    pub fn since(&self) -> Option<Moment> {
+        self.guest.as_ref().map(|guest| guest.since)
+    }
+
+    /// Lets an attempt run here. Only a free place of an owner who is away
+    /// takes one; the answer is empty otherwise.
+    #[must_use]
+    pub fn take(&mut self, now: Moment, fence: Fence, terms: Terms) -> Vec<Effect> {
+        if self.guest.is_some() || self.owner != Owner::Away {
+            return vec![];
+        }
+        let clock = Clock::default();
+        self.guest = Some(Guest { fence, terms, state: State::Running, since: now, clock });
+        vec![Effect::Start(fence)]
+    }
+
+    /// The owner came, left, or claimed the machine.
+    #[must_use]
+    pub fn turned(&mut self, now: Moment, owner: Owner) -> Vec<Effect> {
+        self.owner = owner;
+        let Some(guest) = &mut self.guest else { return vec![] };
+        let fence = guest.fence;
+        match (&guest.state, owner) {
+            (State::Running, Owner::Here | Owner::Claims) => guest.react(now, owner),
+            // Restored as well, so that a thaw finds it as it should be.
+            (State::Demoted, Owner::Claims) => {
+                let mut effects = guest.suspend(now);
+                effects.push(Effect::Restore(fence));
+                effects
+            }
+            (State::Demoted, Owner::Away) => {
+                guest.enter(now, State::Running);
+                vec![Effect::Restore(fence)]
+            }
+            (State::Suspended(_), Owner::Away) => {
+                guest.enter(now, State::Running);
+                vec![Effect::Thaw(fence)]
+            }
+            // Was suspended for a claim that is over.
+            (State::Suspended(_), Owner::Here)
+                if guest.terms.on_busy.reaction == Reaction::Renice =>
+            {
+                guest.enter(now, State::Demoted);
+                vec![Effect::Demote(fence), Effect::Thaw(fence)]
+            }
+            (State::Running, Owner::Away)
+            | (State::Demoted, Owner::Here)
+            | (State::Suspended(_), Owner::Here | Owner::Claims)
+            | (State::Ending(_), _) => vec![],
+        }
+    }
+
+    /// The guest and all its processes are gone. Of one that had been given
+    /// up, everything has been said.
+    #[must_use]
+    pub fn exited(&mut self, now: Moment, fence: Fence) -> Vec<Effect> {
+        let Some(mut guest) = self.guest.take_if(|guest| guest.fence == fence) else {
+            return vec![];
+        };
+        guest.count(now);
+        let end = match guest.state {
+            State::Ending(None) => return vec![],
+            State::Ending(Some(end)) => end,
+            State::Running | State::Demoted | State::Suspended(_) => End::Exited,
+        };
+        vec![Effect::Finish { fence, end, clock: guest.clock }]
+    }
+
+    /// The guest used more than it may.
+    #[must_use]
+    pub fn over_limit(&mut self, now: Moment, fence: Fence, what: String) -> Vec<Effect> {
+        self.end(now, fence, End::OverLimit(what))
+    }
+
+    /// Abandons the guest and returns its work.
+    #[must_use]
+    pub fn retreat(&mut self, now: Moment) -> Vec<Effect> {
+        let guest = self.guest.as_mut().filter(|guest| !matches!(guest.state, State::Ending(None)));
+        guest.map_or_else(Vec::new, |guest| guest.retreat(now, Why::Asked))
+    }
+
+    /// Ends the guest; nobody wants to hear of it again.
+    #[must_use]
+    pub fn cancel(&mut self, now: Moment, fence: Fence) -> Vec<Effect> {
+        let Some(guest) = self.guest.as_mut().filter(|guest| guest.fence == fence) else {
+            return vec![];
+        };
+        let killed = matches!(guest.state, State::Ending(_));
+        guest.enter(now, State::Ending(None));
+        if killed { vec![] } else { vec![Effect::Kill(fence)] }
+    }
+
+    /// When `wake` is due. Ask again after every call.
+    pub fn deadline(&self) -> Option<Moment> {
+        let guest = self.guest.as_ref()?;
+        match guest.state {
+            State::Suspended(until) => until,
+            State::Running | State::Demoted => guest.times_out_at(),
+            State::Ending(_) => None,
+        }
+    }
+
+    /// Acts on a deadline that has passed; too early or too often is harmless.
+    #[must_use]
+    pub fn wake(&mut self, now: Moment) -> Vec<Effect> {
+        if self.deadline().is_none_or(|at| now < at) {
+            return vec![];
+        }
+        let Some(guest) = &mut self.guest else { return vec![] };
+        match guest.state {
+            State::Suspended(_) => {
+                let stayed = now.since(guest.since);
+                guest.retreat(now, Why::OwnerStays(stayed))
+            }
+            State::Running | State::Demoted => {
+                let fence = guest.fence;
+                self.end(now, fence, End::TimedOut)
+            }
+            State::Ending(_) => vec![],
+        }
+    }
+
+    /// Kills the guest for a reason of its own; `exited` finishes it.
+    fn end(&mut self, now: Moment, fence: Fence, end: End) -> Vec<Effect> {
+        let guest = self.guest.as_mut().filter(|guest| guest.fence == fence);
+        let Some(guest) = guest.filter(|guest| !matches!(guest.state, State::Ending(_))) else {
+            return vec![];
+        };
+        guest.enter(now, State::Ending(Some(end)));
+        vec![Effect::Kill(fence)]
+    }
+}
+
+impl Guest {
+    /// Phalen 1994, §2.1.1. The moves across machines will have arms of their
+    /// own; until then a guest that ought to move returns its work.
+    fn react(&mut self, now: Moment, owner: Owner) -> Vec<Effect> {
+        match self.terms.on_busy.reaction {
+            Reaction::Renice if owner == Owner::Here => {
+                self.enter(now, State::Demoted);
+                vec![Effect::Demote(self.fence)]
+            }
+            Reaction::Renice | Reaction::Suspend => self.suspend(now),
+            Reaction::Migrate | Reaction::Rollback | Reaction::Retreat => {
+                self.retreat(now, Why::OwnerCame)
+            }
+        }
+    }
+
+    fn suspend(&mut self, now: Moment) -> Vec<Effect> {
+        let patience = match self.terms.on_busy.reaction {
+            Reaction::Suspend => self.terms.on_busy.patience,
+            // Such a job has named no patience: it never expected to wait.
+            Reaction::Renice | Reaction::Migrate | Reaction::Rollback | Reaction::Retreat => {
+                OnBusy::default().patience
+            }
+        };
+        self.enter(now, State::Suspended(patience.map(|patience| now + patience)));
+        self.clock.suspensions += 1;
+        vec![Effect::Freeze(self.fence)]
+    }
+
+    fn retreat(&mut self, now: Moment, why: Why) -> Vec<Effect> {
+        let (fence, suspensions) = (self.fence, self.clock.suspensions);
+        let killed = matches!(self.state, State::Ending(_));
+        self.enter(now, State::Ending(None));
+        let retreat = Effect::Retreat { fence, why, suspensions };
+        if killed { vec![retreat] } else { vec![Effect::Kill(fence), retreat] }
+    }
+
+    fn enter(&mut self, now: Moment, state: State) {
+        self.count(now);
+        self.state = state;
+    }
+
+    /// Adds the time in the current state to where it belongs.
+    fn count(&mut self, now: Moment) {
+        let spent = now.since(self.since);
+        match self.state {
+            State::Running | State::Demoted => self.clock.ran += spent,
+            State::Suspended(_) => self.clock.suspended += spent,
+            State::Ending(_) => {}
+        }
+        self.since = now;
+    }
+
+    fn times_out_at(&self) -> Option<Moment> {
+        let left = self.terms.timeout?.saturating_sub(self.clock.ran);
+        Some(self.since + left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gleaner_common::job::Limits;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn at(s: u64) -> Moment {
+        Moment::ZERO + Duration::from_secs(s)
+    }
+
+    fn terms(reaction: Reaction) -> Terms {
+        let on_busy = OnBusy { reaction, patience: Some(PATIENCE) };
+        Terms { on_busy, timeout: Some(Duration::from_secs(25)), limits: Limits::default() }
+    }
+
+    /// A place where attempt 7 has run since second 0.
+    fn running(reaction: Reaction) -> Place {
+        let mut place = Place::new();
+        assert_eq!(place.turned(at(0), Owner::Away), []);
+        assert_eq!(place.take(at(0), Fence(7), terms(reaction)), [Effect::Start(Fence(7))]);
+        place
+    }
+
+    #[derive(Clone, Copy)]
+    enum Step {
+        Turned(Owner),
+        Take(Fence),
+        Exited(Fence),
+        Retreat,
+        Cancel(Fence),
+        OverLimit(Fence),
+        /// Nothing happens for that long.
+        Patience,
+    }
+
+    const STEPS: [Step; 10] = [
+        Step::Turned(Owner::Away),
+        Step::Turned(Owner::Here),
+        Step::Turned(Owner::Claims),
+        Step::Take(Fence(1)),
+        Step::Take(Fence(2)),
+        Step::Exited(Fence(1)),
+        Step::Retreat,
+        Step::Cancel(Fence(1)),
+        Step::OverLimit(Fence(1)),
+        Step::Patience,
+    ];
+
+    /// What the outside has seen of a place.
+    #[derive(Default)]
+    struct Witness {
+        /// Who runs, and whether demoted.
+        runs: Option<(Fence, bool)>,
+        demoted: bool,
+        started: Vec<Fence>,
+        killed: Vec<Fence>,
+        told: Vec<Fence>,
+    }
+
+    impl Witness {
+        fn see(&mut self, effects: Vec<Effect>, path: usize) {
+            for effect in effects {
+                match effect {
+                    Effect::Start(fence) => {
+                        assert_eq!(self.runs, None, "path {path}");
+                        self.started.push(fence);
+                        (self.runs, self.demoted) = (Some((fence, false)), false);
+                    }
+                    Effect::Freeze(_) => self.runs = None,
+                    Effect::Thaw(fence) => self.runs = Some((fence, self.demoted)),
+                    Effect::Demote(fence) => {
+                        self.demoted = true;
+                        self.runs = self.runs.map(|_| (fence, true));
+                    }
+                    Effect::Restore(fence) => {
+                        self.demoted = false;
+                        self.runs = self.runs.map(|_| (fence, false));
+                    }
+                    Effect::Kill(fence) => {
+                        assert!(!self.killed.contains(&fence), "path {path}");
+                        self.killed.push(fence);
+                        self.runs = None;
+                    }
+                    Effect::Retreat { fence, .. } | Effect::Finish { fence, .. } => {
+                        self.told.push(fence);
+                        self.runs = None;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_five_steps_let_a_guest_share_run_twice_or_end_twice() {
+        for reaction in [Reaction::Renice, Reaction::Suspend, Reaction::Retreat] {
+            for path in 0..STEPS.len().pow(5) {
+                let (mut place, mut now, mut owner) = (Place::new(), at(0), Owner::Away);
+                let (mut seen, mut cancelled) = (Witness::default(), vec![]);
+                let _ = place.turned(now, Owner::Away);
+                let mut choices = path;
+                for _ in 0..5 {
+                    let step = STEPS[choices % STEPS.len()];
+                    choices /= STEPS.len();
+                    let effects = match step {
+                        Step::Turned(turned) => {
+                            owner = turned;
+                            place.turned(now, turned)
+                        }
+                        // No attempt is taken twice: the desk sees to it.
+                        Step::Take(fence) if seen.started.contains(&fence) => vec![],
+                        Step::Take(fence) => place.take(now, fence, terms(reaction)),
+                        // Nobody exits that never started.
+                        Step::Exited(fence) => place.exited(now, fence),
+                        Step::Retreat => place.retreat(now),
+                        Step::Cancel(fence) => {
+                            cancelled.extend(place.guest().filter(|(here, _)| *here == fence));
+                            place.cancel(now, fence)
+                        }
+                        Step::OverLimit(fence) => place.over_limit(now, fence, "memory".into()),
+                        Step::Patience => {
+                            now = now + PATIENCE;
+                            place.wake(now)
+                        }
+                    };
+                    seen.see(effects, path);
+                    match (owner, seen.runs) {
+                        (Owner::Claims, runs) => assert_eq!(runs, None, "path {path}"),
+                        (Owner::Here, Some((_, demoted))) => {
+                            assert!(demoted && reaction == Reaction::Renice, "path {path}");
+                        }
+                        (Owner::Here, None) | (Owner::Away, _) => {}
+                    }
+                }
+                let mut ended: Vec<Fence> = seen.told.clone();
+                ended.extend(cancelled.iter().map(|(fence, _)| *fence));
+                ended.sort_unstable();
+                assert!(ended.is_sorted_by(|a, b| a < b), "ended twice on path {path}");
+                for fence in seen.started {
+                    let here = place.guest().is_some_and(|(here, _)| here == fence);
+                    assert!(here != ended.contains(&fence), "{fence} on path {path}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_guest_retreats_when_the_owner_outstays_its_patience() {
+        let mut place = running(Reaction::Suspend);
+        assert_eq!(place.turned(at(10), Owner::Here), [Effect::Freeze(Fence(7))]);
+        assert_eq!(place.wake(at(19)), []);
+        let why = Why::OwnerStays(PATIENCE);
+        let retreat = Effect::Retreat { fence: Fence(7), why, suspensions: 1 };
+        assert_eq!(place.wake(at(20)), [Effect::Kill(Fence(7)), retreat]);
+        assert!(!place.is_free(), "its processes are still there");
+        assert_eq!(place.exited(at(21), Fence(7)), []);
+        assert!(place.is_free());
+    }
+
+    #[test]
+    fn suspended_time_is_not_run_time() {
+        let mut place = running(Reaction::Suspend);
+        let _ = place.turned(at(20), Owner::Here);
+        assert_eq!(place.turned(at(29), Owner::Away), [Effect::Thaw(Fence(7))]);
+        assert_eq!(place.wake(at(33)), []);
+        assert_eq!(place.wake(at(34)), [Effect::Kill(Fence(7))]);
+        let clock = Clock {
+            ran: Duration::from_secs(25),
+            suspended: Duration::from_secs(9),
+            suspensions: 1,
+        };
+        let finish = Effect::Finish { fence: Fence(7), end: End::TimedOut, clock };
+        assert_eq!(place.exited(at(35), Fence(7)), [finish]);
+    }
+
+    #[test]
+    fn a_claim_freezes_even_a_demoted_guest() {
+        let mut place = running(Reaction::Renice);
+        assert_eq!(place.turned(at(1), Owner::Here), [Effect::Demote(Fence(7))]);
+        assert_eq!(
+            place.turned(at(2), Owner::Claims),
+            [Effect::Freeze(Fence(7)), Effect::Restore(Fence(7)),]
+        );
+        let back = [Effect::Demote(Fence(7)), Effect::Thaw(Fence(7))];
+        assert_eq!(place.turned(at(3), Owner::Here), back);
+        assert_eq!(place.turned(at(4), Owner::Away), [Effect::Restore(Fence(7))]);
+    }
+
+    #[test]
+    fn a_guest_that_would_have_to_move_returns_its_work() {
+        for reaction in [Reaction::Migrate, Reaction::Rollback, Reaction::Retreat] {
+            let mut place = running(reaction);
+            let why = Why::OwnerCame;
+            let retreat = Effect::Retreat { fence: Fence(7), why, suspensions: 0 };
+            assert_eq!(place.turned(at(1), Owner::Here), [Effect::Kill(Fence(7)), retreat]);
+        }
+    }
+}
