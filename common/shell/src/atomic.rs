@@ -1,0 +1,86 @@
+//! Replacing a small file so that a reader, or a machine that loses power at
+//! any moment, sees the old content or the new and never half of one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Only the owner may read or write.
+pub const PRIVATE: u32 = 0o600;
+/// Everybody may read.
+pub const PUBLIC: u32 = 0o644;
+
+/// Why a file was not replaced; it is then as it was.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}", path.display())]
+pub struct ReplaceError {
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+/// Writes `content` to a temporary file beside `path`, brings it to the disk,
+/// renames it over `path` and brings the directory to the disk.
+///
+/// # Errors
+/// Any of these failing; the temporary file is then removed.
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), ReplaceError> {
+    let temporary = beside(path);
+    let result = write_durably(&temporary, content, mode)
+        .and_then(|()| fs::rename(&temporary, path))
+        .and_then(|()| sync_directory(path));
+    result.map_err(|source| {
+        // It may be gone already; what went wrong first is what matters.
+        let _ = fs::remove_file(&temporary);
+        ReplaceError { path: path.to_owned(), source }
+    })
+}
+
+/// The process's number in the name keeps two writers apart.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{}", std::process::id()));
+    path.with_file_name(name)
+}
+
+fn write_durably(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    // A leftover of a process with our number may have other rights.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_new_content_replaces_the_old_and_leaves_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        replace(&path, b"old", PUBLIC).unwrap();
+        replace(&path, b"new", PRIVATE).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, PRIVATE);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_named() {
+        let error = replace(Path::new("/nowhere/at/all"), b"", PUBLIC).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write /nowhere/at/all: "), "{error}");
+    }
+}

@@ -1,0 +1,166 @@
+//! An identity as an enrolled machine or user keeps it, in a directory:
+//! `key.pem` (only for its owner), `certificate.pem`, `authority.pem`, and
+//! `identity.toml`, which is written last: with it the identity is there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use data_encoding::BASE64;
+use gleaner_common::wire::Role;
+use rustls::server::ParsedCertificate;
+use rustls_pki_types::{CertificateDer, pem::PemObject};
+use serde::{Deserialize, Serialize};
+
+use super::key::Key;
+use super::{Fingerprint, fingerprint};
+use crate::atomic::{self, PRIVATE, PUBLIC, ReplaceError};
+use crate::config::{self, ConfigError};
+
+const KEY_FILE: &str = "key.pem";
+const CERTIFICATE_FILE: &str = "certificate.pem";
+const AUTHORITY_FILE: &str = "authority.pem";
+const SHEET_FILE: &str = "identity.toml";
+
+/// Why an identity cannot be read or kept. Each is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error("not enrolled: no identity in {}", dir.display())]
+    NotEnrolled { dir: PathBuf },
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{}: expected {expected}", path.display())]
+    Invalid { path: PathBuf, expected: &'static str },
+    #[error("{} is not for the key beside it", path.display())]
+    OtherKey { path: PathBuf },
+    #[error(transparent)]
+    Sheet(#[from] ConfigError),
+    #[error(transparent)]
+    Write(#[from] ReplaceError),
+    #[error("cannot make a key: {source}")]
+    Making { source: rcgen::Error },
+}
+
+/// A key, a certificate for it, and whom both are for.
+#[derive(Debug)]
+pub struct Identity {
+    pub role: Role,
+    pub name: String,
+    /// Where to dial: `host:port`.
+    pub coordinator: String,
+    pub(crate) key: Key,
+    pub(crate) certificate: Vec<u8>,
+    pub(crate) authority: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sheet {
+    role: Role,
+    name: String,
+    coordinator: String,
+}
+
+impl Identity {
+    /// # Errors
+    /// [`IdentityError::NotEnrolled`] where there is none; otherwise files
+    /// that are missing or do not read, or do not belong together.
+    pub fn load(dir: &Path) -> Result<Self, IdentityError> {
+        let sheet: Sheet = config::load(&dir.join(SHEET_FILE)).map_err(|error| match error {
+            ConfigError::Missing { .. } => IdentityError::NotEnrolled { dir: dir.to_owned() },
+            other => IdentityError::Sheet(other),
+        })?;
+        let key = read_key(&dir.join(KEY_FILE))?;
+        let certificate = read_certificate(&dir.join(CERTIFICATE_FILE), &key)?;
+        let authority = read_der(&dir.join(AUTHORITY_FILE))?;
+        let Sheet { role, name, coordinator } = sheet;
+        Ok(Self { role, name, coordinator, key, certificate, authority })
+    }
+
+    /// Keeps the identity in a directory, which is made if need be. An
+    /// identity that was there is replaced.
+    ///
+    /// # Errors
+    /// The directory or a file cannot be written.
+    pub fn store(&self, dir: &Path) -> Result<(), IdentityError> {
+        let unmade = |source| ReplaceError { path: dir.to_owned(), source };
+        std::fs::create_dir_all(dir).map_err(unmade)?;
+        // While its files change there is no identity here.
+        match std::fs::remove_file(dir.join(SHEET_FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unmade(error))?,
+            _ => {}
+        }
+        let sheet = Sheet {
+            role: self.role,
+            name: self.name.clone(),
+            coordinator: self.coordinator.clone(),
+        };
+        let sheet = toml::to_string(&sheet)
+            .unwrap_or_else(|error| unreachable!("three texts are a TOML table: {error}"));
+        atomic::replace(&dir.join(KEY_FILE), self.key.pem().as_bytes(), PRIVATE)?;
+        for (file, der) in [(CERTIFICATE_FILE, &self.certificate), (AUTHORITY_FILE, &self.authority)]
+        {
+            atomic::replace(&dir.join(file), certificate_pem(der).as_bytes(), PUBLIC)?;
+        }
+        Ok(atomic::replace(&dir.join(SHEET_FILE), sheet.as_bytes(), PUBLIC)?)
+    }
+
+    /// Its public key as `SubjectPublicKeyInfo` in DER: how the coordinator
+    /// knows it.
+    pub fn spki(&self) -> Vec<u8> {
+        self.key.spki()
+    }
+
+    /// For people to compare.
+    pub fn fingerprint(&self) -> Fingerprint {
+        fingerprint(&self.spki())
+    }
+
+    /// The fingerprint of the authority it trusts.
+    pub fn authority_fingerprint(&self) -> Fingerprint {
+        fingerprint(&self.authority)
+    }
+}
+
+pub(super) fn certificate_pem(der: &[u8]) -> String {
+    let text = BASE64.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem.extend(line.iter().copied().map(char::from));
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
+}
+
+pub(super) fn read_key(path: &Path) -> Result<Key, IdentityError> {
+    let expected = "an Ed25519 private key in PEM";
+    Key::from_pem(&read_text(path)?)
+        .map_err(|_| IdentityError::Invalid { path: path.to_owned(), expected })
+}
+
+/// A certificate that must be for this key.
+pub(super) fn read_certificate(path: &Path, key: &Key) -> Result<Vec<u8>, IdentityError> {
+    let der = read_der(path)?;
+    if spki_of(&der).is_some_and(|spki| spki == key.spki()) {
+        Ok(der)
+    } else {
+        Err(IdentityError::OtherKey { path: path.to_owned() })
+    }
+}
+
+fn read_der(path: &Path) -> Result<Vec<u8>, IdentityError> {
+    let expected = "a certificate in PEM";
+    CertificateDer::from_pem_slice(read_text(path)?.as_bytes())
+        .map(|der| der.to_vec())
+        .map_err(|_| IdentityError::Invalid { path: path.to_owned(), expected })
+}
+
+fn read_text(path: &Path) -> Result<String, IdentityError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| IdentityError::Unreadable { path: path.to_owned(), source })
+}
+
+/// The public key in a certificate; `None` if that is not one.
+pub(crate) fn spki_of(certificate: &[u8]) -> Option<Vec<u8>> {
+    let der = CertificateDer::from(certificate);
+    Some(ParsedCertificate::try_from(&der).ok()?.subject_public_key_info().to_vec())
+}

@@ -1,0 +1,31 @@
+//! Who somebody is: an Ed25519 key, and a certificate for it signed by the
+//! coordinator's own authority.
+//!
+//! ```text
+//! Authority ── issues ──► certificate ─┐
+//!     │                                ├─► Identity: what an enrolled machine or user keeps
+//!     └─ fingerprint ─► Token ── enrol ┘
+//! ```
+//!
+//! Certificates do not run out in practice and are never judged by the wall
+//! clock, which may be wrong: the coordinator's table of keys decides who may
+//! come in.
+
+mod authority;
+mod enrolled;
+mod key;
+mod token;
+
+pub use authority::{Authority, IssueError};
+pub use enrolled::{Identity, IdentityError};
+pub use key::{Fingerprint, fingerprint};
+pub use token::{ParseTokenError, Token};
+
+pub(crate) use key::Key;
+
+/// The name in the coordinator's certificate. Clients ask for this name
+/// wherever the coordinator lives.
+pub const SERVER_NAME: &str = "gleaner-coordinator";
+
+/// The name in the certificate that a token's holder signs for itself.
+pub(crate) const TOKEN_NAME: &str = "gleaner-token";

@@ -1,0 +1,76 @@
+//! Logging: one line per event on standard error.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Says what to log: `debug`, or `info,gleaner_agent=trace`.
+pub const VARIABLE: &str = "GLEAN_LOG";
+
+/// What the libraries under us say is for those who ask for it.
+const QUIETER: &str = "quinn=warn,quinn_proto=warn,quinn_udp=error,rustls=warn,zbus=warn";
+
+/// Why a filter is not one.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "`{text}` does not say what to log: expected a level (error, warn, info, debug, trace, off), \
+     such as debug, or parts, such as info,gleaner_agent=trace"
+)]
+pub struct FilterError {
+    pub text: String,
+}
+
+/// Starts logging to standard error: compact, without colour unless that is a
+/// terminal. [`VARIABLE`] overrides `level`. A second call changes nothing.
+///
+/// # Errors
+/// A level that does not read; nothing has been started then.
+pub fn init(level: &str) -> Result<(), FilterError> {
+    let text = std::env::var(VARIABLE).unwrap_or_else(|_| level.to_owned());
+    let filter = parse(&text)?;
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let lines = tracing_subscriber::fmt::layer()
+        .compact()
+        .with_ansi(colour)
+        .with_target(false)
+        .with_writer(std::io::stderr);
+    // Somebody was first: tests of several daemons in one process.
+    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
+    Ok(())
+}
+
+fn parse(text: &str) -> Result<Targets, FilterError> {
+    let wrong = || FilterError { text: text.to_owned() };
+    // A bare word that is no level would read as a module's name and log
+    // nothing: a misspelt level must not go unseen.
+    for part in text.split(',').filter(|part| !part.contains('=')) {
+        part.trim().parse::<tracing_subscriber::filter::LevelFilter>().map_err(|_| wrong())?;
+    }
+    // The later of two directives for one target holds.
+    format!("{QUIETER},{text}").parse().map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn libraries_are_quieter_unless_asked_for() {
+        let filter = parse("debug").unwrap();
+        assert!(filter.would_enable("gleaner_agent", &Level::DEBUG));
+        assert!(!filter.would_enable("quinn", &Level::INFO));
+        assert!(parse("info,quinn=trace").unwrap().would_enable("quinn", &Level::TRACE));
+    }
+
+    #[test]
+    fn a_misspelt_level_is_refused_by_name() {
+        for text in ["loud", "", "info,gleaner=loud"] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` does not say what to log")), "{error}");
+        }
+    }
+}
