@@ -1,1 +1,31 @@
+//! The coordinator's brain: which subprogram runs where, and whose result
+//! counts.
+//!
+//! Pure and synchronous: [`Core::handle`] takes the time and a fact, changes
+//! the state and returns a [`Step`]: what must be durable, and what is to be
+//! done once it is. No socket, file, clock, thread or random number; equal
+//! inputs give equal steps. The live coordinator drives it with QUIC and a
+//! store, replay with an event queue, the tests with a hostile network.
+//!
+//! ```text
+//! Event ──► Core::handle ──► Step { changes ──► store (committed first)
+//!                  ▲                effects ──► connections, watchers }
+//!        jobs · attempts · pool
+//! ```
+//!
+//! What is over leaves the core's memory: ended jobs and subprograms are the
+//! store's, whose records turn into rows with [`record`]'s help.
 
+pub mod core;
+pub mod event;
+pub mod policy;
+pub mod record;
+pub mod step;
+
+pub use crate::core::{Config, Core};
+pub use crate::event::{Event, Link, RequestId};
+pub use crate::policy::Policy;
+pub use crate::record::{
+    AttemptRecord, Change, JobProgress, JobRecord, Restored, SubprogramRecord,
+};
+pub use crate::step::{Answer, Effect, Step};

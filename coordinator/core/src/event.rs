@@ -1,0 +1,39 @@
+//! What the core hears of: facts, in the past tense.
+
+use gleaner_common::id::{JobId, WorkstationId};
+use gleaner_common::job::JobSpec;
+use gleaner_common::wire::AgentFrame;
+
+/// One connection of a workstation's agent.
+///
+/// Everything the core hears from an agent or says to it names the
+/// connection, so that what was meant for an old one never travels on a new
+/// one: an offer must not overtake the welcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Link {
+    pub workstation: WorkstationId,
+    /// Given by the shell, growing with every connection of its life.
+    pub serial: u64,
+}
+
+/// Which request an [`Answer`](crate::Answer) is for; the shell's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// A fact for the core.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A workstation enrolled, or enrolled again under another name.
+    Enrolled { workstation: WorkstationId, name: String },
+    /// A frame came from an agent. The first on a connection is
+    /// `AgentFrame::Hello`; it takes over from the workstation's earlier
+    /// connections.
+    Heard { from: Link, frame: AgentFrame },
+    /// The connection broke or was closed. The attempts there live on until
+    /// the workstation's lease ends.
+    Disconnected(Link),
+    /// Somebody wants a job run. Its input files are staged already.
+    Submitted { request: RequestId, user: String, spec: Box<JobSpec> },
+    /// Somebody who may do so wants a job cancelled.
+    CancelAsked { request: RequestId, job: JobId },
+}

@@ -1,0 +1,229 @@
+//! The durable side of the core: changes for the store, and the records a
+//! new life of the core starts from.
+//!
+//! A change says how a row looks from now on, so a store that applies several
+//! steps at once needs only the last change of each key. A queued subprogram
+//! that was never tried has no record: a job of a hundred thousand is one row.
+
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::job::JobSpec;
+use gleaner_common::report::{
+    AttemptRow, JobRow, JobState, JobSummary, SubprogramRow, SubprogramState,
+};
+use gleaner_common::time::WallTime;
+use gleaner_common::wire::Finished;
+
+/// A row that is new or looks different.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A job was accepted. Key: `job`.
+    Job(Box<JobRecord>),
+    /// How far a job is. Key: `job`; beside its `JobRecord`, which it updates.
+    Progress(JobProgress),
+    /// What is known of a subprogram that was tried. Key: `subprogram`.
+    Subprogram(SubprogramRecord),
+    /// An attempt was placed, or has ended. Key: `fence`.
+    Attempt(AttemptRecord),
+    /// What an attempt printed and left. Key: `subprogram`: a later result
+    /// takes the place of an earlier one, and after an accepted one none
+    /// follows.
+    Result { subprogram: SubprogramId, accepted: bool, finished: Box<Finished> },
+    /// Fences below this may have been given out. One row.
+    FencesReserved { below: Fence },
+}
+
+/// One submission.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRecord {
+    pub job: JobId,
+    pub user: String,
+    pub submitted: WallTime,
+    pub spec: JobSpec,
+    pub progress: JobProgress,
+}
+
+/// The part of a job's record that changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobProgress {
+    pub job: JobId,
+    pub state: JobState,
+    pub ended: Option<WallTime>,
+    pub succeeded: u32,
+    pub failed: u32,
+    pub cancelled: u32,
+    pub retreats: u64,
+    pub suspensions: u64,
+    pub lost: u64,
+    pub retried: u64,
+    /// CPU time of accepted results, and of failures that were tried again.
+    pub cpu: Duration,
+    pub wasted_cpu: Duration,
+}
+
+/// What is known of a subprogram that was tried at least once. Written when
+/// an attempt ends, so one that is placed still shows how it was before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubprogramRecord {
+    pub subprogram: SubprogramId,
+    /// `Queued`, `Succeeded`, `Failed` or `Cancelled`.
+    pub state: SubprogramState,
+    /// The latest attempt and where it was.
+    pub fence: Fence,
+    pub workstation: WorkstationId,
+    pub attempts: u32,
+    pub failures: u32,
+    pub retreats: u32,
+    pub lost: u32,
+    /// How the latest attempt ended, in words.
+    pub outcome: String,
+    pub cpu: Duration,
+    /// Where it failed last: not tried there again if there is a choice.
+    pub avoided: Option<WorkstationId>,
+}
+
+/// One placement of a subprogram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptRecord {
+    pub fence: Fence,
+    pub subprogram: SubprogramId,
+    pub workstation: WorkstationId,
+    pub placed: WallTime,
+    /// When and how it ended; `None` while it is open.
+    pub end: Option<(WallTime, String)>,
+}
+
+/// What a new life of the core starts from; empty for the first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Restored {
+    /// Every enrolled workstation and its name.
+    pub workstations: Vec<(WorkstationId, String)>,
+    /// The jobs that have not ended, each with its latest progress.
+    pub jobs: Vec<JobRecord>,
+    /// Of those jobs, the subprograms whose record says `Queued`.
+    pub subprograms: Vec<SubprogramRecord>,
+    /// The attempts without an end.
+    pub attempts: Vec<AttemptRecord>,
+    /// From the last `Change::FencesReserved`; the default if there is none.
+    pub fences_below: Fence,
+    /// The highest number of any job, ended ones included.
+    pub last_job: Option<JobId>,
+}
+
+impl JobProgress {
+    pub fn new(job: JobId) -> Self {
+        Self {
+            job,
+            state: JobState::Running,
+            ended: None,
+            succeeded: 0,
+            failed: 0,
+            cancelled: 0,
+            retreats: 0,
+            suspensions: 0,
+            lost: 0,
+            retried: 0,
+            cpu: Duration::ZERO,
+            wasted_cpu: Duration::ZERO,
+        }
+    }
+
+    /// The summary of a job with `total` subprograms of which `placed` are on
+    /// workstations, `suspended` of them suspended.
+    pub fn summary(&self, total: u32, placed: u32, suspended: u32) -> JobSummary {
+        let ended = self.succeeded + self.failed + self.cancelled;
+        JobSummary {
+            job: self.job,
+            state: self.state,
+            total,
+            queued: total.saturating_sub(ended + placed),
+            running: placed - suspended,
+            suspended,
+            succeeded: self.succeeded,
+            failed: self.failed,
+            cancelled: self.cancelled,
+            retreats: self.retreats,
+            suspensions: self.suspensions,
+            lost: self.lost,
+            retried: self.retried,
+        }
+    }
+}
+
+impl JobRecord {
+    /// The row of a job that has ended. Of a running one, ask the core: its
+    /// summary knows what is placed.
+    pub fn row(&self) -> JobRow {
+        self.row_with(self.progress.summary(self.spec.indexes.len(), 0, 0))
+    }
+
+    pub(crate) fn row_with(&self, summary: JobSummary) -> JobRow {
+        JobRow {
+            job: self.job,
+            name: self.spec.name.clone(),
+            user: self.user.clone(),
+            command: self.spec.command.clone(),
+            submitted: self.submitted,
+            ended: self.progress.ended,
+            on_busy: self.spec.on_busy,
+            retries: self.spec.retries,
+            summary,
+            cpu_s: self.progress.cpu.as_secs_f64(),
+            wasted_cpu_s: self.progress.wasted_cpu.as_secs_f64(),
+        }
+    }
+}
+
+impl SubprogramRecord {
+    /// The row of a subprogram that has ended. Of one that has not, ask the
+    /// core.
+    pub fn row(&self, workstation: Option<String>) -> SubprogramRow {
+        SubprogramRow {
+            subprogram: self.subprogram,
+            state: self.state,
+            workstation,
+            fence: Some(self.fence),
+            attempts: self.attempts,
+            failures: self.failures,
+            retreats: self.retreats,
+            lost: self.lost,
+            outcome: Some(self.outcome.clone()),
+            cpu_s: self.cpu.as_secs_f64(),
+        }
+    }
+}
+
+/// The row of a subprogram without a record: never tried, and so queued, or
+/// cancelled with its job.
+pub fn untried_row(subprogram: SubprogramId, job: JobState) -> SubprogramRow {
+    SubprogramRow {
+        subprogram,
+        state: if job == JobState::Cancelled {
+            SubprogramState::Cancelled
+        } else {
+            SubprogramState::Queued
+        },
+        workstation: None,
+        fence: None,
+        attempts: 0,
+        failures: 0,
+        retreats: 0,
+        lost: 0,
+        outcome: None,
+        cpu_s: 0.0,
+    }
+}
+
+impl AttemptRecord {
+    pub fn row(&self, workstation: String) -> AttemptRow {
+        AttemptRow {
+            fence: self.fence,
+            subprogram: self.subprogram,
+            workstation,
+            placed: self.placed,
+            ended: self.end.as_ref().map(|(at, _)| *at),
+            end: self.end.as_ref().map(|(_, how)| how.clone()),
+        }
+    }
+}

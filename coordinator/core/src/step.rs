@@ -1,0 +1,53 @@
+//! What the core answers: what must be durable, then what is to be done.
+
+use gleaner_common::id::JobId;
+use gleaner_common::report::JobSummary;
+use gleaner_common::wire::CoordinatorFrame;
+
+use crate::event::{Link, RequestId};
+use crate::record::Change;
+
+/// The outcome of one event.
+///
+/// The changes of a step become durable together; none of its effects leaves
+/// before that, and effects leave in the order of their steps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Step {
+    pub changes: Vec<Change>,
+    pub effects: Vec<Effect>,
+    /// How many subprograms were placed: what a shell that measures
+    /// placement divides the time of the call by.
+    pub placed: u32,
+}
+
+impl Step {
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.effects.is_empty()
+    }
+}
+
+/// An order for the shell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Put this on the connection; forget it if the connection is gone.
+    Send { to: Link, frame: CoordinatorFrame },
+    /// The peer broke the protocol: send `CoordinatorFrame::Refused` with
+    /// this reason and close. No `Disconnected` is needed afterwards.
+    Refuse { link: Link, reason: String },
+    /// Another connection of the same workstation took over: close this one.
+    Replace(Link),
+    /// Answer a request.
+    Answer { request: RequestId, answer: Answer },
+    /// A job got further: tell who watches it. At most one a step and job;
+    /// the last one of a job has an ended state.
+    Progress(JobSummary),
+}
+
+/// What a request comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Submitted(JobId),
+    Cancelled(JobId),
+    /// "No", and why.
+    No(String),
+}
