@@ -11,6 +11,10 @@ pub const FRAME_BYTES_MAX: usize = 4 << 20;
 
 const LENGTH_BYTES: usize = 4;
 
+/// What a decoder's buffer keeps when all was read: a connection that was busy
+/// once does not hold memory for ever.
+const KEPT_BYTES: usize = 4 << 10;
+
 /// Why bytes are not a frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
@@ -80,6 +84,7 @@ impl Decoder {
     pub fn push(&mut self, bytes: &[u8]) {
         if self.read > 0 && self.read == self.buffer.len() {
             self.buffer.clear();
+            self.buffer.shrink_to(KEPT_BYTES);
             self.read = 0;
         }
         self.buffer.extend_from_slice(bytes);
@@ -91,6 +96,34 @@ impl Decoder {
     /// A length over the limit or a payload that is not a `T`. The stream is
     /// lost then: close it.
     pub fn next_frame<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        let Some(payload) = self.whole_payload()? else { return Ok(None) };
+        let message = decode_payload(payload)?;
+        let length = payload.len();
+        self.advance(length);
+        Ok(Some(message))
+    }
+
+    /// The payload of the next whole frame, unread; `None` if more bytes are
+    /// needed.
+    ///
+    /// # Errors
+    /// A length over the limit.
+    pub fn next_payload(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        let Some(payload) = self.whole_payload()? else { return Ok(None) };
+        let payload = payload.to_vec();
+        self.advance(payload.len());
+        Ok(Some(payload))
+    }
+
+    /// Takes the bytes after the last frame that was given: where frames end
+    /// and something else follows.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        let mut rest = std::mem::take(&mut self.buffer);
+        rest.drain(..std::mem::take(&mut self.read));
+        rest
+    }
+
+    fn whole_payload(&self) -> Result<Option<&[u8]>, FrameError> {
         let rest = &self.buffer[self.read..];
         let Some((prefix, payload)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
@@ -99,14 +132,15 @@ impl Decoder {
         if length > FRAME_BYTES_MAX {
             return Err(FrameError::TooLong(length));
         }
-        let Some(payload) = payload.get(..length) else { return Ok(None) };
-        let message = decode_payload(payload)?;
-        self.read += LENGTH_BYTES + length;
+        Ok(payload.get(..length))
+    }
+
+    fn advance(&mut self, payload_bytes: usize) {
+        self.read += LENGTH_BYTES + payload_bytes;
         if self.read > 64 << 10 {
             self.buffer.drain(..self.read);
             self.read = 0;
         }
-        Ok(Some(message))
     }
 
     /// Call at the end of the stream.

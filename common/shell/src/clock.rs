@@ -70,7 +70,7 @@ impl Clock {
         };
         if at.since(self.now()) > SHORT
             && let Ok(alarm) = Alarm::at(at)
-            && let Ok(ready) = AsyncFd::new(alarm)
+            && let Ok(ready) = register(alarm)
         {
             // An error means that the runtime is ending: fall through.
             let _ = ready.readable().await;
@@ -89,6 +89,13 @@ impl Clock {
     pub async fn sleep(self, span: Duration) {
         self.sleep_until(Some(self.now() + span)).await;
     }
+}
+
+#[expect(unsafe_code, reason = "tokio's safe way to wait for a descriptor is deprecated")]
+fn register(alarm: Alarm) -> io::Result<AsyncFd<Alarm>> {
+    // SAFETY: an `Alarm` owns its file descriptor, gives out the same one each
+    // time, and neither replaces nor closes it before it is dropped.
+    Ok(unsafe { AsyncFd::register(alarm) }?)
 }
 
 /// A kernel timer on the boot clock for a poll set: readable from its deadline

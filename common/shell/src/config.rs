@@ -122,10 +122,7 @@ mod tests {
 
     #[test]
     fn a_wrong_type_or_broken_syntax_is_placed() {
-        check(
-            "places = \"two\"",
-            "agent.toml:1:10: invalid type: string \"two\", expected u16",
-        );
+        check("places = \"two\"", "agent.toml:1:10: invalid type: string \"two\", expected u16");
         check("places = 70000", "agent.toml:1:10: invalid value: integer `70000`, expected u16");
         check("places = = 3\n", "agent.toml:1:10: extra `=`, expected nothing");
     }

@@ -12,12 +12,12 @@
 
 pub mod atomic;
 pub mod backoff;
-//pub mod blob;
-//pub mod client;
+pub mod blob;
+pub mod client;
 pub mod clock;
 pub mod config;
-//pub mod endpoint;
-//pub mod enrol;
+pub mod endpoint;
+pub mod enrol;
 pub mod identity;
 pub mod log;
-//pub mod stream;
+pub mod stream;

@@ -97,7 +97,8 @@ impl Identity {
         let sheet = toml::to_string(&sheet)
             .unwrap_or_else(|error| unreachable!("three texts are a TOML table: {error}"));
         atomic::replace(&dir.join(KEY_FILE), self.key.pem().as_bytes(), PRIVATE)?;
-        for (file, der) in [(CERTIFICATE_FILE, &self.certificate), (AUTHORITY_FILE, &self.authority)]
+        for (file, der) in
+            [(CERTIFICATE_FILE, &self.certificate), (AUTHORITY_FILE, &self.authority)]
         {
             atomic::replace(&dir.join(file), certificate_pem(der).as_bytes(), PUBLIC)?;
         }

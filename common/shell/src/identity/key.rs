@@ -47,10 +47,8 @@ impl Key {
     /// The same seed always gives the same key.
     pub(crate) fn from_seed(seed: &[u8; 32]) -> Self {
         let pkcs8 = [PKCS8_PREFIX.as_slice(), seed].concat();
-        let pair = KeyPair::from_pkcs8_der_and_sign_algo(
-            &PrivatePkcs8KeyDer::from(pkcs8),
-            &PKCS_ED25519,
-        );
+        let pair =
+            KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(pkcs8), &PKCS_ED25519);
         Self(pair.unwrap_or_else(|error| unreachable!("every seed is an Ed25519 key: {error}")))
     }
 
@@ -72,12 +70,6 @@ impl Key {
 
     pub(crate) fn pair(&self) -> &KeyPair {
         &self.0
-    }
-
-    pub(crate) fn copy(&self) -> Self {
-        let pkcs8 = PrivatePkcs8KeyDer::from(self.pkcs8().to_vec());
-        let pair = KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8, &PKCS_ED25519);
-        Self(pair.unwrap_or_else(|error| unreachable!("our own key did not read back: {error}")))
     }
 
     /// A certificate that this key signs for itself.

@@ -21,6 +21,8 @@ pub use enrolled::{Identity, IdentityError};
 pub use key::{Fingerprint, fingerprint};
 pub use token::{ParseTokenError, Token};
 
+pub(crate) use authority::token_certificate;
+pub(crate) use enrolled::spki_of;
 pub(crate) use key::Key;
 
 /// The name in the coordinator's certificate. Clients ask for this name

@@ -120,7 +120,10 @@ mod tests {
         assert_eq!(read, token);
         assert_eq!(read.spki(), token.spki());
         assert_eq!(token.to_string().len(), PREFIX.len() + 58);
-        assert_eq!(token.to_string().to_ascii_uppercase().parse::<Token>(), Err(ParseTokenError::Form));
+        assert_eq!(
+            token.to_string().to_ascii_uppercase().parse::<Token>(),
+            Err(ParseTokenError::Form)
+        );
     }
 
     #[test]
@@ -129,7 +132,10 @@ mod tests {
         let cut = &whole[..whole.len() - 3];
         assert_eq!(cut.parse::<Token>(), Err(ParseTokenError::Length { found: 55 }));
         assert_eq!("hello".parse::<Token>(), Err(ParseTokenError::Form));
-        assert_eq!(whole.replacen("glean-", "glean-!", 1)[..whole.len()].parse::<Token>(), Err(ParseTokenError::Form));
+        assert_eq!(
+            whole.replacen("glean-", "glean-!", 1)[..whole.len()].parse::<Token>(),
+            Err(ParseTokenError::Form)
+        );
     }
 
     #[test]
