@@ -8,18 +8,25 @@
 //!
 //! Knows nothing of cgroups, sockets, files or the wall clock.
 
+mod guests;
 mod status;
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId, SubprogramId};
 use gleaner_common::job::{JobSpec, Outcome};
 use gleaner_common::time::Moment;
-use gleaner_common::wire::{AgentFrame, CoordinatorFrame, Facts, OutputFile, Presence, Printed};
+use gleaner_common::wire::{
+    AgentFrame, AttemptEvent, CoordinatorFrame, Facts, OutputFile, Presence, Printed,
+};
 
+use self::guests::{Attempt, Job};
 pub use self::status::{GuestStatus, Status};
-use crate::occupancy::{Criteria, Observation, Pause, Transition};
+use crate::lease::{Grant, Lease};
+use crate::occupancy::{Criteria, Observation, Occupancy, Pause, Transition};
+use crate::place::{Owner, Place};
 
 /// The most attempts that wait here for a place; further ones are refused.
 pub const WAITING_MAX: usize = 64;
@@ -177,46 +184,326 @@ pub struct Setup {
     pub pause: Option<Pause>,
 }
 
+/// The machine is about to sleep, or the agent to stop.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    stop: bool,
+    /// The shell knows that all guests are gone.
+    said: bool,
+}
+
+/// Effects being collected: what touches guests goes first.
+#[derive(Debug, Default)]
+struct Out {
+    first: Vec<Effect>,
+    then: Vec<Effect>,
+}
+
+impl Out {
+    fn send(&mut self, frame: AgentFrame) {
+        self.then.push(Effect::Send(frame));
+    }
+
+    fn record(&mut self, transition: Option<Transition>) {
+        self.then.extend(transition.map(Effect::Record));
+    }
+
+    fn into_effects(mut self) -> Vec<Effect> {
+        self.first.append(&mut self.then);
+        self.first
+    }
+}
+
 /// The agent's brain.
 #[derive(Debug)]
 pub struct Desk {
     setup: Setup,
+    occupancy: Occupancy,
+    owner: Owner,
+    lease: Lease,
+    places: Vec<Place>,
+    /// Accepted and not ended: they wait, are at a place, or are collected.
+    attempts: BTreeMap<Fence, Attempt>,
+    waiting: VecDeque<Fence>,
+    jobs: BTreeMap<JobId, Job>,
+    /// Not acknowledged yet.
+    ends: BTreeMap<Fence, AttemptEvent>,
+    /// The newest attempt ever offered.
+    newest: Fence,
+    linked: bool,
+    /// Busy and slots, as the coordinator knows them.
+    shown: Option<(bool, u16)>,
+    leaving: Option<Leaving>,
+    refused: Option<String>,
 }
 
 impl Desk {
     /// Starts busy: without evidence, the owner is here. The effects hold the
     /// START record.
-    pub fn new(_now: Moment, setup: Setup) -> (Self, Vec<Effect>) {
-        (Self { setup }, vec![])
+    pub fn new(now: Moment, setup: Setup) -> (Self, Vec<Effect>) {
+        let (mut occupancy, start) = Occupancy::new(now, setup.facts.cores, setup.criteria.clone());
+        let mut out = Out::default();
+        out.record(Some(start));
+        if let Some(pause) = setup.pause.clone() {
+            out.record(occupancy.observe(now, Observation::Paused(pause)));
+        }
+        let mut desk = Self {
+            occupancy,
+            owner: Owner::Here,
+            lease: Lease::new(),
+            places: (0..setup.facts.places).map(|_| Place::new()).collect(),
+            attempts: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            jobs: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            newest: Fence(0),
+            linked: false,
+            shown: None,
+            leaving: None,
+            refused: None,
+            setup,
+        };
+        desk.settle(now, &mut out);
+        (desk, out.into_effects())
     }
 
     /// Takes a fact in and says what is to be done about it.
     #[must_use]
-    pub fn handle(&mut self, _now: Moment, _event: Event) -> Vec<Effect> {
-        vec![]
+    pub fn handle(&mut self, now: Moment, event: Event) -> Vec<Effect> {
+        let mut out = Out::default();
+        self.expire(now, &mut out);
+        self.take_in(now, event, &mut out);
+        self.settle(now, &mut out);
+        out.into_effects()
     }
 
     /// When `wake` is due. Ask again after every `handle` and `wake`.
     pub fn deadline(&self) -> Option<Moment> {
-        None
+        [
+            self.occupancy.deadline(),
+            self.pause_end(),
+            self.lease.beat_due(!self.attempts.is_empty()),
+            self.expires_at(),
+        ]
+        .into_iter()
+        .chain(self.places.iter().map(Place::deadline))
+        .flatten()
+        .min()
     }
 
     /// Acts on a deadline that has passed; too early or too often is harmless.
     #[must_use]
-    pub fn wake(&mut self, _now: Moment) -> Vec<Effect> {
-        vec![]
+    pub fn wake(&mut self, now: Moment) -> Vec<Effect> {
+        let mut out = Out::default();
+        self.expire(now, &mut out);
+        self.settle(now, &mut out);
+        out.into_effects()
     }
 
-    pub fn presence(&self, _now: Moment) -> Presence {
-        unimplemented!("{:?}", self.setup.boot)
+    pub fn presence(&self, now: Moment) -> Presence {
+        self.occupancy.presence(now)
     }
 
-    /// Are there guests at places? The load sensor looks more often then.
+    /// Are there guests? The load sensor looks more often then.
     pub fn has_guests(&self) -> bool {
-        false
+        !self.attempts.is_empty() || self.places.iter().any(|place| !place.is_free())
     }
 
-    pub fn status(&self, _now: Moment) -> Status {
-        unimplemented!()
+    /// Is this attempt still wanted? What was collected of another can go.
+    pub fn knows(&self, fence: Fence) -> bool {
+        self.attempts.contains_key(&fence)
+    }
+
+    fn take_in(&mut self, now: Moment, event: Event, out: &mut Out) {
+        match event {
+            Event::Observed(observation) => self.observe(now, observation, out),
+            Event::LinkUp => self.greet(now, out),
+            Event::LinkDown => {
+                self.linked = false;
+                self.shown = None;
+                self.lease.disconnect();
+            }
+            Event::Frame(frame) if self.linked => self.hear(now, frame, out),
+            // Of a connection that is gone: its successor says it again.
+            Event::Frame(_) => {}
+            Event::Staged(job) => self.staged(job),
+            Event::StagingFailed { job, reason, hopeless } => {
+                self.staging_failed(job, &reason, hopeless, out);
+            }
+            Event::Started(fence) => self.started(now, fence, out),
+            Event::StartFailed { fence, reason, hopeless } => {
+                self.start_failed(now, fence, reason, hopeless, out);
+            }
+            Event::Exited { fence, exit } => self.exited(now, fence, exit, out),
+            Event::Collected { fence, left } => self.collected(fence, left, out),
+            Event::CollectingFailed { fence, reason } => {
+                self.collecting_failed(fence, &reason, out);
+            }
+            Event::OverLimit { fence, what } => self.over_limit(now, fence, what, out),
+            Event::Pause(pause) => {
+                self.observe(now, Observation::Paused(pause.clone()), out);
+                out.then.push(Effect::PersistPause(Some(pause)));
+            }
+            Event::Resume => self.resume(now, out),
+            Event::Stop { fence, by } => {
+                self.send_back(now, &format!("stopped by {by}"), out, |here, _| here == fence);
+            }
+            Event::AboutToSleep => self.about_to_sleep(now, out),
+            Event::Woke => self.woke(now, out),
+            Event::ShutDown { reason } => self.shut_down(now, reason, out),
+        }
+    }
+
+    fn observe(&mut self, now: Moment, observation: Observation, out: &mut Out) {
+        let transition = self.occupancy.observe(now, observation);
+        self.follow_owner(now, out);
+        out.record(transition);
+    }
+
+    /// Everything that is due.
+    fn settle(&mut self, now: Moment, out: &mut Out) {
+        if self.pause_end().is_some_and(|end| now >= end) {
+            self.resume(now, out);
+        }
+        let transition = self.occupancy.wake(now);
+        self.follow_owner(now, out);
+        out.record(transition);
+        self.wake_places(now, out);
+        self.fill(now, out);
+        if self.lease.beat_due(!self.attempts.is_empty()).is_some_and(|due| now >= due) {
+            self.beat(now, out);
+        }
+        self.say_when_left(out);
+    }
+
+    /// The verdict may have changed: guests first, then everybody else.
+    fn follow_owner(&mut self, now: Moment, out: &mut Out) {
+        let owner = match (self.occupancy.is_claimed(), self.occupancy.is_busy()) {
+            (true, _) => Owner::Claims,
+            (false, true) => Owner::Here,
+            (false, false) => Owner::Away,
+        };
+        if owner != self.owner {
+            self.owner = owner;
+            self.turn_places(now, owner, out);
+        }
+        self.show(now, out);
+    }
+
+    fn show(&mut self, now: Moment, out: &mut Out) {
+        let shown = (self.occupancy.is_busy(), self.occupancy.slots(now));
+        if self.linked && self.shown != Some(shown) {
+            self.shown = Some(shown);
+            out.send(AgentFrame::Presence(self.occupancy.presence(now)));
+        }
+    }
+
+    fn resume(&mut self, now: Moment, out: &mut Out) {
+        self.observe(now, Observation::Unpaused, out);
+        out.then.push(Effect::PersistPause(None));
+    }
+
+    fn pause_end(&self) -> Option<Moment> {
+        Some(self.occupancy.pause()?.until.as_ref()?.at)
+    }
+
+    // ── the coordinator ────────────────────────────────────────────────────
+
+    fn greet(&mut self, now: Moment, out: &mut Out) {
+        self.linked = true;
+        self.refused = None;
+        self.lease.greet(now);
+        self.doubt_jobs(out);
+        self.shown = Some((self.occupancy.is_busy(), self.occupancy.slots(now)));
+        out.send(AgentFrame::Hello {
+            incarnation: self.setup.incarnation,
+            boot: self.setup.boot,
+            facts: self.facts(),
+            presence: self.occupancy.presence(now),
+            held: self.held(),
+        });
+        let ends = self.ends.values().cloned();
+        out.then.extend(ends.map(|end| Effect::Send(AgentFrame::Attempt(end))));
+    }
+
+    fn hear(&mut self, now: Moment, frame: CoordinatorFrame, out: &mut Out) {
+        match frame {
+            CoordinatorFrame::Welcome {
+                lease, heartbeat, heartbeat_without_guests, keep, ..
+            } => {
+                self.refused = None;
+                self.lease.grant(Grant { lease, heartbeat, heartbeat_without_guests });
+                self.keep_only(now, &keep, out);
+            }
+            CoordinatorFrame::HeartbeatAck { sequence } => self.lease.acknowledge(sequence),
+            CoordinatorFrame::Job { job, spec } => self.described(job, *spec),
+            CoordinatorFrame::Forget { job } => self.forget(job, out),
+            CoordinatorFrame::Offer(offer) => self.offered(now, &offer, out),
+            CoordinatorFrame::Cancel { fence } => self.cancel(now, fence, out),
+            CoordinatorFrame::Acknowledge { fence } => {
+                self.ends.remove(&fence);
+            }
+            CoordinatorFrame::Refused { reason } => self.refused = Some(reason),
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = self.setup.facts.clone();
+        let troubles = self.occupancy.sensors().into_iter();
+        facts.missing.extend(troubles.filter_map(|(sensor, health)| {
+            Some(format!("{sensor}: {}: {}", health.name(), health.trouble()?))
+        }));
+        facts
+    }
+
+    fn beat(&mut self, now: Moment, out: &mut Out) {
+        let Some(sequence) = self.lease.beat(now) else { return };
+        let (slots, load) = (self.occupancy.slots(now), self.occupancy.load());
+        out.send(AgentFrame::Heartbeat { sequence, slots, load });
+    }
+
+    // ── leaving ────────────────────────────────────────────────────────────
+
+    fn about_to_sleep(&mut self, now: Moment, out: &mut Out) {
+        if self.leaving.is_none() {
+            let finish = self.occupancy.observe(now, Observation::AboutToSleep);
+            self.leave(now, false, "the machine is about to sleep".into(), out);
+            out.record(finish);
+        }
+    }
+
+    fn woke(&mut self, now: Moment, out: &mut Out) {
+        if self.leaving.is_none_or(|leaving| !leaving.stop) {
+            self.leaving = None;
+            self.observe(now, Observation::Woke, out);
+        }
+    }
+
+    fn shut_down(&mut self, now: Moment, reason: String, out: &mut Out) {
+        if self.leaving.is_none_or(|leaving| !leaving.stop) {
+            let finish = self.occupancy.finish(now, reason.clone());
+            self.leave(now, true, reason, out);
+            out.record(Some(finish));
+        }
+    }
+
+    fn leave(&mut self, now: Moment, stop: bool, reason: String, out: &mut Out) {
+        self.leaving = Some(Leaving { stop, said: false });
+        self.send_back(now, &reason, out, |_, _| true);
+        self.follow_owner(now, out);
+        if self.linked {
+            out.send(AgentFrame::Leaving { reason });
+        }
+    }
+
+    fn say_when_left(&mut self, out: &mut Out) {
+        let Some(leaving) = &mut self.leaving else { return };
+        if !leaving.said && self.places.iter().all(Place::is_free) {
+            leaving.said = true;
+            out.then.push(if leaving.stop { Effect::ReadyToStop } else { Effect::ReadyToSleep });
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -559,7 +559,7 @@ impl Occupancy {
     }
 
     /// Why, for people: "pts/3, 2.0 s ago".
-    fn reason(&self, now: Moment) -> String {
+    pub fn reason(&self, now: Moment) -> String {
         let ago = |at: Moment| Spoken(now.since(at));
         let text = match self.why(now) {
             Some(Why::Asleep) => "the machine or the agent is about to stop".into(),

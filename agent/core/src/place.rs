@@ -127,6 +127,11 @@ impl Place {
         self.guest.is_none()
     }
 
+    /// Is this attempt here, even if it has been given up?
+    pub fn holds(&self, fence: Fence) -> bool {
+        self.guest.as_ref().is_some_and(|guest| guest.fence == fence)
+    }
+
     /// The attempt that is here and has not been given up.
     pub fn guest(&self) -> Option<(Fence, GuestState)> {
         let guest = self.guest.as_ref()?;

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, PlaceId, SubprogramId};
+use gleaner_common::time::Moment;
 use gleaner_common::wire::{GuestState, Presence};
 
+use super::Desk;
+use super::guests::Attempt;
 use crate::occupancy::{Health, Pause, Sensor};
 
 /// A snapshot for `glean agent status`.
@@ -39,4 +42,36 @@ pub struct GuestStatus {
     pub state: GuestState,
     /// How long it has been in this state.
     pub lasted: Duration,
+}
+
+impl Desk {
+    pub fn status(&self, now: Moment) -> Status {
+        let (at_places, waiting): (Vec<_>, Vec<_>) =
+            self.attempts.iter().partition(|(_, attempt)| attempt.place().is_some());
+        let guests = at_places.into_iter().chain(waiting);
+        Status {
+            presence: self.occupancy.presence(now),
+            verdict: self.occupancy.verdict(now),
+            sensors: self.occupancy.sensors(),
+            pause: self.occupancy.pause().cloned(),
+            connected: self.lease.is_welcome(),
+            lease_left: self.lease.left(now),
+            guests: guests.map(|(fence, attempt)| self.guest(now, *fence, attempt)).collect(),
+            ends_waiting: self.ends.len(),
+            refused: self.refused.clone(),
+        }
+    }
+
+    fn guest(&self, now: Moment, fence: Fence, attempt: &Attempt) -> GuestStatus {
+        let place = attempt.place();
+        let since = place.and_then(|place| self.places[usize::from(place.0)].since());
+        GuestStatus {
+            fence,
+            subprogram: attempt.subprogram,
+            name: attempt.spec.name.clone(),
+            place,
+            state: self.state(attempt),
+            lasted: now.since(since.unwrap_or(attempt.offered)),
+        }
+    }
 }
