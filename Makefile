@@ -1,0 +1,45 @@
+# Two commands do all set-up on a fresh Debian machine with Rust:
+#   make demo   the main job, live, in under two minutes once built
+#   make test   formatting, lints, and every test
+.PHONY: demo test lint check-core bench install deps clean
+
+PACKAGES = gcc libc6-dev make iproute2
+# What the packages give: asked first, so that nothing is installed twice.
+NEEDED = gcc ip
+
+demo: deps
+	cargo build --release --locked -p gleaner-cli
+	./target/release/glean demo
+
+test: deps lint check-core
+	cargo build --workspace --locked
+	cargo test --workspace --locked
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Nothing under a core/ reaches tokio or quinn (the second promise's proof).
+check-core:
+	@for core in gleaner-core gleaner-agent-core gleaner-common; do \
+	  for shell in tokio quinn; do \
+	    if cargo tree --locked -e normal -p $$core | grep -qw "$$shell"; then \
+	      echo "$$core reaches $$shell: a core must not"; exit 1; \
+	    fi; \
+	  done; \
+	  echo "$$core reaches neither tokio nor quinn"; \
+	done
+
+bench: deps
+	cargo build --release --locked -p gleaner-cli
+	./target/release/glean bench all
+
+deps:
+	@missing=; for tool in $(NEEDED); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq $(PACKAGES); \
+	  else echo "missing:$$missing. As root: apt-get install $(PACKAGES)"; exit 1; fi; \
+	fi
+
+clean:
+	cargo clean

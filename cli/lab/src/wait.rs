@@ -1,0 +1,53 @@
+//! Waiting for facts: a condition is asked again until it holds.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use gleaner_shell::clock::Clock;
+
+/// Far longer than anything takes on a loaded machine; only a hang meets it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks until the answer is `Some`.
+///
+/// # Errors
+/// The fact did not come true within `patience`; the message names it.
+pub fn until<T>(
+    fact: &str,
+    patience: Duration,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let clock = Clock::new();
+    let end = clock.now() + patience;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        if clock.now() > end {
+            bail!("waited {} s in vain for this: {fact}", patience.as_secs());
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// Asks without pause: for latencies.
+///
+/// # Errors
+/// The fact did not come true within `patience`; the message names it.
+pub fn spin_until(
+    fact: &str,
+    patience: Duration,
+    mut holds: impl FnMut() -> bool,
+) -> Result<Duration> {
+    let clock = Clock::new();
+    let start = clock.now();
+    while !holds() {
+        if clock.now().since(start) > patience {
+            bail!("waited {} s in vain for this: {fact}", patience.as_secs());
+        }
+        std::hint::spin_loop();
+    }
+    Ok(clock.now().since(start))
+}

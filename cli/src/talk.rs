@@ -1,0 +1,85 @@
+//! Asking the coordinator from a thread that has no runtime: the demo and the
+//! benches, which spend their time with terminals and clocks.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use gleaner_common::id::JobId;
+use gleaner_common::job::JobSpec;
+use gleaner_common::report::JobSummary;
+use gleaner_common::wire::{Reply, Request};
+use gleaner_shell::client::Client;
+use gleaner_shell::identity::Identity;
+use tokio::runtime::{Builder, Runtime};
+
+/// An open connection, and the runtime it lives on.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    runtime: RefCell<Runtime>,
+    client: Client,
+}
+
+impl Talk {
+    /// # Errors
+    /// See [`Client::connect`].
+    pub(crate) fn connect(identity: &Path, address: Option<&str>) -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let identity = Identity::load(identity)?;
+        let client = runtime.block_on(Client::connect(&identity, address))?;
+        Ok(Self { runtime: RefCell::new(runtime), client })
+    }
+
+    /// # Errors
+    /// The connection ended, or the answer is no.
+    pub(crate) fn request(&self, request: Request) -> Result<Reply> {
+        let reply = self.runtime.borrow_mut().block_on(self.client.request(&request))?;
+        match reply {
+            Reply::No { reason } => bail!("{reason}"),
+            reply => Ok(reply),
+        }
+    }
+
+    /// # Errors
+    /// The connection ended, or the answer is no.
+    pub(crate) fn rows(&self, request: Request) -> Result<Vec<Reply>> {
+        self.runtime.borrow_mut().block_on(async {
+            let mut rows = self.client.rows(&request).await?;
+            let mut found = vec![];
+            while let Some(row) = rows.next().await? {
+                if let Reply::No { reason } = row {
+                    bail!("{reason}");
+                }
+                found.push(row);
+            }
+            Ok(found)
+        })
+    }
+
+    /// # Errors
+    /// The job is refused.
+    pub(crate) fn submit(&self, spec: JobSpec) -> Result<JobId> {
+        match self.request(Request::Submit(Box::new(spec)))? {
+            Reply::Submitted(job) => Ok(job),
+            other => bail!("submitted a job and got {other:?}"),
+        }
+    }
+
+    /// Waits until a job has ended.
+    ///
+    /// # Errors
+    /// The connection ended first.
+    pub(crate) fn wait(&self, job: JobId) -> Result<JobSummary> {
+        self.runtime.borrow_mut().block_on(async {
+            let mut rows = self.client.rows(&Request::Watch(job)).await?;
+            while let Some(row) = rows.next().await? {
+                match row {
+                    Reply::Summary(summary) if summary.state.has_ended() => return Ok(summary),
+                    Reply::Summary(_) => {}
+                    other => bail!("watched job {job} and got {other:?}"),
+                }
+            }
+            bail!("the coordinator stopped telling of job {job}")
+        })
+    }
+}

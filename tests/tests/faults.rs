@@ -1,0 +1,173 @@
+//! Nothing lost, nothing twice: links that go down and daemons that die.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use gleaner_lab::Lab;
+use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_tests::{lab_or_skip, options};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+fn where_it_runs(lab: &Lab) -> Option<usize> {
+    lab.hosts.iter().position(|host| !host.guests().is_empty())
+}
+
+fn fence(lab: &Lab, job: u64) -> Result<Option<u64>> {
+    let rows = lab.rows::<serde_json::Value>(&["job", &job.to_string(), "--json"])?;
+    Ok(rows.iter().find_map(|row| row["fence"].as_u64()))
+}
+
+fn one_long_guest(lease: &str) -> Result<Option<(Lab, u64, usize)>> {
+    let mut options = options(4)?;
+    options.host.places = 1;
+    options.coordinator = format!("lease = \"{lease}\"");
+    let Some(lab) = lab_or_skip(options)? else { return Ok(None) };
+    lab.wait_for_idle(4)?;
+    let job = lab.submit(&["--count", "1", "--", "sh", "-c", "while :; do :; done"])?;
+    let host = until("the guest runs somewhere", PATIENCE, || Ok(where_it_runs(&lab)))?;
+    Ok(Some((lab, job, host)))
+}
+
+#[test]
+fn a_link_down_for_less_than_a_lease_changes_nothing() -> Result<()> {
+    let Some((lab, job, host)) = one_long_guest("20s")? else { return Ok(()) };
+    let before = until("it has a fence", PATIENCE, || fence(&lab, job))?;
+    let guests = lab.hosts[host].guests();
+    let network = lab.network.as_ref().unwrap();
+    lab.hosts[host].unplug(network)?;
+    std::thread::sleep(std::time::Duration::from_secs(4)); // The cut itself: a fifth of the lease.
+    lab.hosts[host].plug_in(network)?;
+    // Cancelling reaches the guest only over the mended link.
+    assert_eq!(lab.hosts[host].guests(), guests, "the guest went on");
+    assert_eq!(fence(&lab, job)?, Some(before), "it is the same attempt");
+    lab.text(&["cancel", &job.to_string()])?;
+    until("the guest is cancelled", PATIENCE, || {
+        Ok(lab.hosts[host].guests().is_empty().then_some(()))
+    })
+}
+
+#[test]
+fn a_link_down_for_more_than_a_lease_moves_the_work_and_stops_it_there() -> Result<()> {
+    let Some((lab, job, host)) = one_long_guest("3s")? else { return Ok(()) };
+    let before = until("it has a fence", PATIENCE, || fence(&lab, job))?;
+    let network = lab.network.as_ref().unwrap();
+    lab.hosts[host].unplug(network)?;
+    let mut ran_twice = false;
+    until("it runs elsewhere", PATIENCE, || {
+        let elsewhere =
+            (0..4).find(|other| *other != host && !lab.hosts[*other].guests().is_empty());
+        ran_twice |= elsewhere.is_some() && !lab.hosts[host].guests().is_empty();
+        Ok(elsewhere)
+    })?;
+    assert!(!ran_twice, "the cut-off agent stops its guest before another starts");
+    lab.hosts[host].plug_in(network)?;
+    lab.wait_for_workstations()?;
+    assert!(fence(&lab, job)? > Some(before), "a new attempt has a higher fence");
+    assert_eq!(lab.job(job)?["summary"]["lost"], 1);
+    Ok(())
+}
+
+#[test]
+fn a_connection_survives_a_change_of_address() -> Result<()> {
+    let Some((mut lab, job, host)) = one_long_guest("20s")? else { return Ok(()) };
+    let before = until("it has a fence", PATIENCE, || fence(&lab, job))?;
+    lab.hosts[host].change_address()?;
+    lab.text(&["cancel", &job.to_string()])?;
+    until("the cancellation reaches the guest at the new address", PATIENCE, || {
+        Ok(lab.hosts[host].guests().is_empty().then_some(()))
+    })?;
+    assert!(before > 0);
+    Ok(())
+}
+
+#[test]
+fn nothing_outlives_an_agent_that_is_killed() -> Result<()> {
+    let Some((mut lab, _job, host)) = one_long_guest("10s")? else { return Ok(()) };
+    let guests = lab.hosts[host].guests();
+    lab.hosts[host].agent.as_mut().unwrap().kill();
+    until("its guests are gone", PATIENCE, || {
+        let alive = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+        Ok((!guests.iter().any(alive)).then_some(()))
+    })
+}
+
+/// Kills the agents, the coordinator and the collector at random moments while
+/// a job of 200 subprograms runs, and then counts.
+#[test]
+fn whatever_is_killed_no_work_is_lost_and_none_is_counted_twice() -> Result<()> {
+    let seed = std::env::var("GLEAN_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("seed {seed}; repeat with GLEAN_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut options = options(4)?;
+    options.coordinator = "lease = \"3s\"".into();
+    let Some(mut lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(4)?;
+    let job = lab.submit(&[
+        "--array",
+        "1-200",
+        "--retries",
+        "0",
+        "--",
+        "sh",
+        "-c",
+        "sleep 0.1; echo $(({i} * {i}))",
+    ])?;
+    for _ in 0..10 {
+        // The random moment.
+        std::thread::sleep(std::time::Duration::from_millis(random.random_range(100..800)));
+        match random.random_range(0..5) {
+            0 | 1 => {
+                lab.coordinator.as_mut().unwrap().kill();
+                lab.start_coordinator()?;
+            }
+            2 => {
+                let host = random.random_range(0..4);
+                lab.hosts[host].agent.as_mut().unwrap().kill();
+                lab.hosts[host].start_agent()?;
+            }
+            3 => {
+                let host = random.random_range(0..4);
+                let worker = lab.hosts[host].agent_worker()?;
+                let pid = rustix::process::Pid::from_raw(i32::try_from(worker)?).unwrap();
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            _ => {
+                lab.collector.as_mut().unwrap().kill();
+                lab.start_collector()?;
+            }
+        }
+    }
+    let row = lab.wait_for_job(job)?;
+    assert_eq!(row["summary"]["succeeded"], 200, "{row}");
+    assert_eq!(row["summary"]["failed"], 0, "{row}");
+    for index in [1, 2, 100, 199, 200] {
+        let printed = lab.text(&["logs", &format!("{job}.{index}")])?;
+        assert_eq!(printed.trim(), (index * index).to_string());
+    }
+    let subprograms = lab.rows::<serde_json::Value>(&["job", &job.to_string(), "--json"])?;
+    let mut seen = BTreeMap::new();
+    for row in &subprograms {
+        *seen.entry(row["subprogram"]["index"].as_u64()).or_insert(0) += 1;
+    }
+    assert_eq!(seen.len(), 200);
+    assert!(seen.values().all(|count| *count == 1));
+    usage_is_whole(&lab)
+}
+
+/// Every record that an agent wrote reaches the collector, once.
+fn usage_is_whole(lab: &Lab) -> Result<()> {
+    let data = lab.collector_data().join("usage").display().to_string();
+    for host in &lab.hosts {
+        until(&format!("the collector has the whole log of {}", host.name), PATIENCE, || {
+            let rows = lab.rows::<serde_json::Value>(&[
+                "usage", "show", &host.name, "--data", &data, "--json",
+            ])?;
+            let numbers: Vec<_> = rows.iter().filter_map(|row| row["sequence"].as_u64()).collect();
+            let expected: Vec<_> = (1..=numbers.len() as u64).collect();
+            Ok((!numbers.is_empty() && numbers == expected).then_some(()))
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! The owner comes first: what a keystroke and the owner's own work do.
+
+use anyhow::Result;
+use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_lab::{Lab, cgroup};
+use gleaner_tests::{lab_or_skip, options};
+
+/// A guest that computes until it is stopped.
+const BUSY: [&str; 4] = ["--", "sh", "-c", "while :; do :; done"];
+
+fn submit_busy(lab: &Lab, count: &str, on_busy: &[&str]) -> Result<u64> {
+    let mut arguments = vec!["--count", count];
+    arguments.extend(on_busy);
+    arguments.extend(BUSY);
+    lab.submit(&arguments)
+}
+
+fn wait_for_guests_everywhere(lab: &Lab) -> Result<()> {
+    for host in &lab.hosts {
+        until(&format!("{} runs a guest", host.name), PATIENCE, || {
+            Ok((!host.guests().is_empty()).then_some(()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Does anything in this host's guest places use the CPU just now?
+fn computes(lab: &Lab, host: usize) -> bool {
+    let guests = lab.hosts[host].cgroup.as_ref().map(|path| path.join("guests"));
+    let Some(guests) = guests else { return false };
+    let before = cgroup::cpu_us(&guests);
+    // Two ticks of a frozen cgroup's clock: a running guest gains far more.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    cgroup::cpu_us(&guests) > before + 2_000
+}
+
+fn state(lab: &Lab, host: usize) -> Result<(String, String)> {
+    let rows = lab.rows::<serde_json::Value>(&["workstations", "--json"])?;
+    let name = &lab.hosts[host].name;
+    let row = rows.iter().find(|row| row["name"] == name.as_str());
+    let row = row.cloned().unwrap_or_default();
+    let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    Ok((text("state"), text("reason")))
+}
+
+#[test]
+fn a_keystroke_stops_guests_there_and_nowhere_else() -> Result<()> {
+    let mut options = options(4)?;
+    options.host.places = 1;
+    options.host.quiet = std::time::Duration::from_secs(2);
+    let Some(mut lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(4)?;
+    submit_busy(&lab, "4", &["--on-busy", "suspend", "--patience", "1h"])?;
+    wait_for_guests_everywhere(&lab)?;
+
+    lab.hosts[1].type_key()?;
+    until("the guests of host2 are frozen", PATIENCE, || {
+        Ok(lab.hosts[1]
+            .places()
+            .iter()
+            .all(|path| cgroup::FrozenWatch::new(path).is_ok_and(|mut watch| watch.is_frozen()))
+            .then_some(()))
+    })?;
+    let (seen, reason) = state(&lab, 1)?;
+    assert_eq!(seen, "busy");
+    assert!(reason.contains("pts/0"), "the verdict names the terminal: {reason}");
+    for other in [0, 2, 3] {
+        assert!(!lab.hosts[other].guests().is_empty());
+        assert!(computes(&lab, other), "host{} goes on", other + 1);
+    }
+    until("the guests of host2 go on when its owner has left", PATIENCE, || {
+        Ok(computes(&lab, 1).then_some(()))
+    })?;
+    Ok(())
+}
+
+#[test]
+fn an_owners_load_turns_a_workstation_busy_and_a_guests_never_does() -> Result<()> {
+    let mut options = options(4)?;
+    options.host.places = 1;
+    let Some(mut lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(4)?;
+    submit_busy(&lab, "4", &["--on-busy", "retreat"])?;
+    wait_for_guests_everywhere(&lab)?;
+
+    lab.hosts[2].owner_works(1)?;
+    until("the owner's load turns host3 busy", PATIENCE, || {
+        let (seen, reason) = state(&lab, 2)?;
+        Ok((seen == "busy" && reason.contains("load")).then_some(()))
+    })?;
+    until("its guest retreats", PATIENCE, || Ok(lab.hosts[2].guests().is_empty().then_some(())))?;
+    for other in [0, 1, 3] {
+        assert_eq!(state(&lab, other)?.0, "idle", "a guest's load never turns a host busy");
+    }
+    lab.hosts[2].owner_rests();
+    until("host3 is idle again", PATIENCE * 3, || Ok((state(&lab, 2)?.0 == "idle").then_some(())))
+}
+
+#[test]
+fn each_reaction_does_what_it_says() -> Result<()> {
+    let mut options = options(4)?;
+    options.host.places = 3;
+    options.host.quiet = std::time::Duration::from_secs(4);
+    let Some(mut lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(4)?;
+    let states = |lab: &Lab, job: u64| -> Result<Vec<String>> {
+        let rows = lab.rows::<serde_json::Value>(&["job", &job.to_string(), "--json"])?;
+        let states = rows.iter().filter_map(|row| row["state"].as_str().map(str::to_owned));
+        Ok(states.collect())
+    };
+    let wait_for_state = |lab: &Lab, job: u64, wanted: &str| {
+        until(&format!("job {job} is {wanted}"), PATIENCE, || {
+            Ok(states(lab, job)?.iter().any(|state| state == wanted).then_some(()))
+        })
+    };
+
+    let renice = submit_busy(&lab, "1", &["--on-busy", "renice"])?;
+    wait_for_state(&lab, renice, "running")?;
+    let place = |lab: &Lab| lab.hosts.iter().position(|host| !host.guests().is_empty());
+    let host = until("the guest is somewhere", PATIENCE, || Ok(place(&lab)))?;
+    lab.hosts[host].type_key()?;
+    wait_for_state(&lab, renice, "demoted")?;
+    assert!(computes(&lab, host), "a demoted guest goes on");
+    lab.text(&["cancel", &renice.to_string()])?;
+    until("nothing runs", PATIENCE, || Ok(place(&lab).is_none().then_some(())))?;
+
+    let suspend = submit_busy(&lab, "1", &["--on-busy", "suspend", "--patience", "1s"])?;
+    wait_for_state(&lab, suspend, "running")?;
+    let host = until("the guest is somewhere", PATIENCE, || Ok(place(&lab)))?;
+    lab.hosts[host].type_key()?;
+    wait_for_state(&lab, suspend, "suspended")?;
+    until("the suspended guest retreats when its patience is over", PATIENCE, || {
+        Ok(lab.hosts[host].guests().is_empty().then_some(()))
+    })?;
+    wait_for_state(&lab, suspend, "running")?;
+    let summary = lab.job(suspend)?["summary"].clone();
+    assert_eq!(summary["retreats"], 1);
+    assert_eq!(summary["failed"], 0);
+    lab.text(&["cancel", &suspend.to_string()])?;
+    until("nothing runs", PATIENCE, || Ok(place(&lab).is_none().then_some(())))?;
+
+    let retreat = submit_busy(&lab, "1", &["--on-busy", "retreat", "--retries", "0"])?;
+    wait_for_state(&lab, retreat, "running")?;
+    let host = until("the guest is somewhere", PATIENCE, || Ok(place(&lab)))?;
+    lab.hosts[host].type_key()?;
+    let elsewhere =
+        until("the guest runs elsewhere", PATIENCE, || Ok(place(&lab).filter(|now| *now != host)))?;
+    assert_ne!(elsewhere, host);
+    let row = lab.job(retreat)?;
+    assert_eq!(row["summary"]["state"], "running", "a retreat costs no retry: {row}");
+    Ok(())
+}
+
+#[test]
+fn the_owner_pauses_and_resumes_without_password_and_a_pause_survives_a_restart() -> Result<()> {
+    let mut options = options(1)?;
+    options.host.places = 1;
+    let Some(mut lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(1)?;
+    let socket = lab.hosts[0].owner_socket().display().to_string();
+    lab.text(&["agent", "pause", "2h", "--socket", &socket])?;
+    until("the pause makes the workstation busy", PATIENCE, || {
+        let (seen, reason) = state(&lab, 0)?;
+        Ok((seen == "busy" && reason.contains("paused")).then_some(()))
+    })?;
+    if let Some(agent) = lab.hosts[0].agent.as_mut() {
+        agent.stop()?;
+    }
+    lab.hosts[0].start_agent()?;
+    until("the restarted agent is still paused", PATIENCE, || {
+        let said = lab.run(&["agent", "status", "--socket", &socket])?;
+        Ok(String::from_utf8_lossy(&said.stdout).contains("paused").then_some(()))
+    })?;
+    lab.text(&["agent", "resume", "--socket", &socket])?;
+    lab.wait_for_idle(1)
+}
