@@ -1,0 +1,192 @@
+//! The logs of a data directory, for readers: `glean usage` and replay.
+//!
+//! Takes no lock and changes nothing, so it works beside a running collector;
+//! what that one is just writing may show as a torn tail.
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use gleaner_common::time::WallTime;
+use gleaner_common::usage::UsageRecord;
+
+use crate::log::{file_name, segments_of};
+use crate::name::WorkstationName;
+use crate::summary::{Damage, DamageKind, ReadSegmentError, Segment, Summary};
+
+/// Why logs cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadArchiveError {
+    #[error("cannot list {}", path.display())]
+    List { path: PathBuf, source: io::Error },
+    #[error("no usage log of `{name}` in {}", data.display())]
+    NoLog { name: String, data: PathBuf },
+    #[error(transparent)]
+    Segment(#[from] ReadSegmentError),
+}
+
+/// A stretch of wall time, `from` included and `to` not; open where `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    pub from: Option<WallTime>,
+    pub to: Option<WallTime>,
+}
+
+impl Span {
+    pub fn contains(self, at: WallTime) -> bool {
+        self.from.is_none_or(|from| from <= at) && self.to.is_none_or(|to| at < to)
+    }
+}
+
+/// A data directory.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    data: PathBuf,
+}
+
+/// What is known of one log without interpreting it.
+#[derive(Clone, Debug, Default)]
+pub struct LogSummary {
+    pub records: u64,
+    pub first: Option<WallTime>,
+    pub last: Option<WallTime>,
+    pub segments: u32,
+    pub bytes: u64,
+    pub boots: usize,
+    /// What is damaged now, and what was cut off earlier.
+    pub damage: Vec<Damage>,
+}
+
+impl Archive {
+    pub fn new(data: &Path) -> Self {
+        Self { data: data.to_owned() }
+    }
+
+    /// The workstations that have a log, in order of name.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn names(&self) -> Result<Vec<WorkstationName>, ReadArchiveError> {
+        let failed = |source| ReadArchiveError::List { path: self.data.clone(), source };
+        let mut names = vec![];
+        for entry in fs::read_dir(&self.data).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(name) = name
+                && entry.path().is_dir()
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The named workstations, or all where none is named.
+    ///
+    /// # Errors
+    /// A name that has no log here.
+    pub fn select(&self, names: &[String]) -> Result<Vec<WorkstationName>, ReadArchiveError> {
+        if names.is_empty() {
+            return self.names();
+        }
+        let has_log = |name: &String| {
+            let found = name.parse().ok().filter(|name| self.directory(name).is_dir());
+            found.ok_or_else(|| ReadArchiveError::NoLog {
+                name: name.clone(),
+                data: self.data.clone(),
+            })
+        };
+        names.iter().map(has_log).collect()
+    }
+
+    /// Goes through the records of a log in the order they were received,
+    /// until `each` has enough. Returns what was damaged on the way.
+    ///
+    /// # Errors
+    /// A segment that cannot be read, is none of ours or of another version.
+    pub fn read(
+        &self,
+        name: &WorkstationName,
+        mut each: impl FnMut(UsageRecord) -> ControlFlow<()>,
+    ) -> Result<Vec<Damage>, ReadArchiveError> {
+        let mut damage = self.cut_tails(name)?;
+        for path in self.segments(name)? {
+            for piece in Segment::read(&path, name)?.records() {
+                match piece {
+                    Ok(record) => {
+                        if each(record).is_break() {
+                            return Ok(damage);
+                        }
+                    }
+                    Err(found) => damage.push(found),
+                }
+            }
+        }
+        Ok(damage)
+    }
+
+    /// What a log holds. A segment that cannot be read is damage here, so that
+    /// one bad file does not hide the others.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn summary(&self, name: &WorkstationName) -> Result<LogSummary, ReadArchiveError> {
+        let mut total = LogSummary { damage: self.cut_tails(name)?, ..LogSummary::default() };
+        let mut index = crate::index::Index::default();
+        for path in self.segments(name)? {
+            total.segments += 1;
+            let Ok(part) = Summary::of_full(&path, name) else {
+                let bytes = fs::metadata(&path).map_or(0, |data| data.len());
+                total.bytes += bytes;
+                let kind = DamageKind::Unreadable;
+                total.damage.push(Damage { file: path, offset: 0, bytes, kind });
+                continue;
+            };
+            total.records += part.records;
+            total.bytes += part.bytes;
+            total.first = total.first.into_iter().chain(part.first).min();
+            total.last = total.last.into_iter().chain(part.last).max();
+            index.merge(&part.index);
+            total.damage.extend(part.damage);
+        }
+        total.boots = index.boots();
+        Ok(total)
+    }
+
+    fn directory(&self, name: &WorkstationName) -> PathBuf {
+        self.data.join(name.as_str())
+    }
+
+    fn segments(&self, name: &WorkstationName) -> Result<Vec<PathBuf>, ReadArchiveError> {
+        let path = self.directory(name);
+        let numbers = segments_of(&path)
+            .map_err(|source| ReadArchiveError::List { path: path.clone(), source })?;
+        Ok(numbers.into_iter().map(|number| path.join(file_name(number))).collect())
+    }
+
+    /// Torn tails that the collector has put aside: `00000001.log.torn-4711`.
+    fn cut_tails(&self, name: &WorkstationName) -> Result<Vec<Damage>, ReadArchiveError> {
+        let path = self.directory(name);
+        let failed = |source| ReadArchiveError::List { path: path.clone(), source };
+        let mut tails = vec![];
+        for entry in fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let Some((_, offset)) = name.to_str().and_then(|name| name.split_once(".log.torn-"))
+            else {
+                continue;
+            };
+            let offset = offset.split('-').next().and_then(|offset| offset.parse().ok());
+            tails.push(Damage {
+                file: entry.path(),
+                offset: offset.unwrap_or(0),
+                bytes: entry.metadata().map_or(0, |data| data.len()),
+                kind: DamageKind::Cut,
+            });
+        }
+        tails.sort_unstable_by(|a, b| a.file.cmp(&b.file));
+        Ok(tails)
+    }
+}

@@ -1,0 +1,142 @@
+//! Parquet: times as nanosecond timestamps, lengths as seconds in doubles,
+//! Snappy, one row group for every [`GROUP_ROWS`] rows.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::Type;
+
+use super::table::{Column, Kind, Value};
+
+/// Rows that are held in memory at a time.
+const GROUP_ROWS: usize = 1 << 16;
+
+pub(super) struct ParquetTable<W: Write + Send> {
+    writer: SerializedFileWriter<W>,
+    columns: &'static [Column],
+    rows: Vec<Vec<Value>>,
+}
+
+impl<W: Write + Send> ParquetTable<W> {
+    pub(super) fn begin(columns: &'static [Column], to: W) -> io::Result<Self> {
+        let fields: Result<Vec<_>, _> =
+            columns.iter().map(|column| field(*column).map(Arc::new)).collect();
+        let schema = Type::group_type_builder("gleaner_usage")
+            .with_fields(fields.map_err(into_io)?)
+            .build()
+            .map_err(into_io)?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(concat!("gleaner ", env!("CARGO_PKG_VERSION")).to_owned())
+            .build();
+        let writer = SerializedFileWriter::new(to, Arc::new(schema), Arc::new(properties));
+        Ok(Self { writer: writer.map_err(into_io)?, columns, rows: vec![] })
+    }
+
+    pub(super) fn add(&mut self, row: Vec<Value>) -> io::Result<()> {
+        self.rows.push(row);
+        if self.rows.len() >= GROUP_ROWS { self.write_group() } else { Ok(()) }
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        if !self.rows.is_empty() {
+            self.write_group()?;
+        }
+        let mut to = self.writer.into_inner().map_err(into_io)?;
+        to.flush()
+    }
+
+    fn write_group(&mut self) -> io::Result<()> {
+        let mut group = self.writer.next_row_group().map_err(into_io)?;
+        for (place, column) in self.columns.iter().enumerate() {
+            let Some(mut writer) = group.next_column().map_err(into_io)? else {
+                unreachable!("the schema was made from these columns")
+            };
+            let fields = self.rows.iter().map(|row| &row[place]);
+            write_column(&mut writer, *column, fields).map_err(into_io)?;
+            writer.close().map_err(into_io)?;
+        }
+        group.close().map_err(into_io)?;
+        self.rows.clear();
+        Ok(())
+    }
+}
+
+fn field(column: Column) -> Result<Type, ParquetError> {
+    let nanos = LogicalType::Timestamp {
+        is_adjusted_to_u_t_c: true,
+        unit: TimeUnit::NANOS(Default::default()),
+    };
+    let (physical, logical) = match column.kind {
+        Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        Kind::Time => (Physical::INT64, Some(nanos)),
+        Kind::Span => (Physical::DOUBLE, None),
+        Kind::Load => (Physical::FLOAT, None),
+        Kind::Count => {
+            (Physical::INT64, Some(LogicalType::Integer { bit_width: 64, is_signed: false }))
+        }
+    };
+    let repetition = if column.optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+    Type::primitive_type_builder(column.name, physical)
+        .with_logical_type(logical)
+        .with_repetition(repetition)
+        .build()
+}
+
+fn write_column<'a>(
+    writer: &mut SerializedColumnWriter<'_>,
+    column: Column,
+    fields: impl Iterator<Item = &'a Value> + Clone,
+) -> Result<(), ParquetError> {
+    // 1 where there is a value, for columns where it may be missing.
+    let levels: Option<Vec<i16>> = column
+        .optional
+        .then(|| fields.clone().map(|field| i16::from(*field != Value::Missing)).collect());
+    let levels = levels.as_deref();
+    match column.kind {
+        Kind::Text => write::<ByteArrayType>(writer, levels, fields, |field| match field {
+            Value::Text(text) => Some(ByteArray::from(text.as_str())),
+            _ => None,
+        }),
+        Kind::Time | Kind::Count => {
+            write::<Int64Type>(writer, levels, fields, |field| match field {
+                Value::Time(at) => Some(at.0),
+                Value::Count(count) => Some(count.cast_signed()),
+                _ => None,
+            })
+        }
+        Kind::Span => write::<DoubleType>(writer, levels, fields, |field| match field {
+            Value::Span(span) => Some(span.as_secs_f64()),
+            _ => None,
+        }),
+        Kind::Load => write::<FloatType>(writer, levels, fields, |field| match field {
+            Value::Load(load) => Some(*load),
+            _ => None,
+        }),
+    }
+}
+
+fn write<'a, T: DataType>(
+    writer: &mut SerializedColumnWriter<'_>,
+    levels: Option<&[i16]>,
+    fields: impl Iterator<Item = &'a Value>,
+    value: impl Fn(&Value) -> Option<T::T>,
+) -> Result<(), ParquetError> {
+    let values: Vec<T::T> = fields.filter_map(value).collect();
+    writer.typed::<T>().write_batch(&values, levels, None).map(|_| ())
+}
+
+fn into_io(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(other) => io::Error::other(other),
+        },
+        other => io::Error::other(other),
+    }
+}

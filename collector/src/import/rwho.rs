@@ -1,0 +1,252 @@
+//! Snapshots that `ruptime -a` and `rwho -a` printed: the facility that
+//! Phalen's collection read (1994, §5).
+//!
+//! A source is a file, or a directory of files in order of name. A line with a
+//! time begins a snapshot; the lines of both programs follow:
+//!
+//! ```text
+//! 2026-01-05T09:03:00Z
+//! ada           up     11+02:30,     2 users,  load 0.25, 0.16, 0.09
+//! bob         down      0:15
+//! fred     ada:pts/0    Jan  5 08:58   :12
+//! ```
+//!
+//! What a site needs for it is one line for cron, in `data/README.md`. Names
+//! of users are read over and kept nowhere.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gleaner_common::time::WallTime;
+use gleaner_common::usage::LoadAverages;
+use jiff::Timestamp;
+
+use super::transitions::{Snapshot, Watcher};
+use super::{ImportError, ImportSummary, Numbering, Observation, Sink};
+use crate::name::WorkstationName;
+
+/// rwho itself calls a machine down that was silent for eleven minutes; a
+/// longer hole between snapshots says nothing of what happened in it.
+const HOLE: Duration = Duration::from_secs(11 * 60);
+
+/// Longer lines are none of these programs'.
+const LINE_BYTES_MAX: usize = 4_096;
+
+pub(super) fn walk(source: &Path, sink: Sink<'_>) -> Result<ImportSummary, ImportError> {
+    let mut walk =
+        Walk { sink, summary: ImportSummary::default(), lab: BTreeMap::new(), last: None };
+    for path in files_of(source)? {
+        walk.file(&path)?;
+    }
+    if walk.summary.snapshots == 0 {
+        let expected = "snapshots that begin with a line such as 2026-01-05T09:03:00Z";
+        return Err(ImportError::Empty { path: source.to_owned(), expected });
+    }
+    Ok(walk.summary)
+}
+
+/// The file, or the files of the directory, in order of name. Hidden files and
+/// what is no file are left alone.
+fn files_of(source: &Path) -> Result<Vec<PathBuf>, ImportError> {
+    let failed = |source_error| ImportError::Read { path: source.to_owned(), source: source_error };
+    if !fs::metadata(source).map_err(failed)?.is_dir() {
+        return Ok(vec![source.to_owned()]);
+    }
+    let mut files = vec![];
+    for entry in fs::read_dir(source).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !hidden && entry.path().is_file() {
+            files.push(entry.path());
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+struct Walk<'a> {
+    sink: Sink<'a>,
+    summary: ImportSummary,
+    lab: BTreeMap<WorkstationName, (Watcher, Numbering)>,
+    /// The time of the last snapshot.
+    last: Option<WallTime>,
+}
+
+/// A snapshot while its lines are read.
+struct Page {
+    at: WallTime,
+    up: BTreeMap<WorkstationName, Snapshot>,
+    /// Users' idle times, with the line, for `rwho` lines may come first.
+    inputs: Vec<(u64, WorkstationName, Duration)>,
+}
+
+/// One line that says something.
+enum Line {
+    Time(WallTime),
+    Up(WorkstationName, Snapshot),
+    Down,
+    User(WorkstationName, Duration),
+}
+
+impl Walk<'_> {
+    fn file(&mut self, path: &Path) -> Result<(), ImportError> {
+        let failed = |source| ImportError::Read { path: path.to_owned(), source };
+        let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+        self.summary.files += 1;
+        let (mut page, mut number, mut text) = (None, 0, String::new());
+        loop {
+            text.clear();
+            if reader.read_line(&mut text).map_err(failed)? == 0 {
+                break;
+            }
+            number += 1;
+            self.summary.lines += 1;
+            let line = text.trim();
+            if line.is_empty() || line.starts_with('#') {
+                self.summary.blank_lines += 1;
+                continue;
+            }
+            self.line(line, number, &mut page)
+                .map_err(|what| ImportError::Bad { path: path.to_owned(), line: number, what })
+                .and_then(|ended| self.end(path, ended))?;
+        }
+        self.end(path, page)
+    }
+
+    /// Gives the page that this line ended, if it did.
+    fn line(
+        &self,
+        text: &str,
+        number: u64,
+        page: &mut Option<Page>,
+    ) -> Result<Option<Page>, String> {
+        let before = page.as_ref().map(|page| page.at).or(self.last);
+        match (parse(text)?, page.as_mut()) {
+            (Line::Time(at), _) if before.is_some_and(|before| at <= before) => {
+                Err(format!("`{text}` is not later than the snapshot before it"))
+            }
+            (Line::Time(at), _) => {
+                Ok(page.replace(Page { at, up: BTreeMap::new(), inputs: vec![] }))
+            }
+            (_, None) => Err(format!(
+                "`{text}` before any time: expected a line such as 2026-01-05T09:03:00Z"
+            )),
+            (Line::Up(name, snapshot), Some(page)) => match page.up.insert(name, snapshot) {
+                None => Ok(None),
+                Some(_) => Err(format!("`{text}`: its second line in one snapshot")),
+            },
+            // Not in `up` is down.
+            (Line::Down, Some(_)) => Ok(None),
+            (Line::User(name, idle), Some(page)) => {
+                page.inputs.push((number, name, idle));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Draws the conclusions from a whole snapshot.
+    fn end(&mut self, path: &Path, page: Option<Page>) -> Result<(), ImportError> {
+        let Some(Page { at, mut up, inputs }) = page else { return Ok(()) };
+        for (line, name, idle) in inputs {
+            let Some(snapshot) = up.get_mut(&name) else {
+                let what = format!("a user of `{name}`, which this snapshot does not have up");
+                return Err(ImportError::Bad { path: path.to_owned(), line, what });
+            };
+            snapshot.input_idle = snapshot.input_idle.into_iter().chain([idle]).min();
+        }
+        self.summary.snapshots += 1;
+        let hole = self.last.replace(at).is_some_and(|last| at.since(last) > HOLE);
+        for (name, (watcher, numbering)) in &mut self.lab {
+            let ended = if hole {
+                watcher.lost_sight()
+            } else if up.contains_key(name) {
+                None
+            } else {
+                watcher.gone(at)
+            };
+            give(self.sink, name, numbering, ended)?;
+        }
+        for (name, snapshot) in up {
+            let (watcher, numbering) = self
+                .lab
+                .entry(name.clone())
+                .or_insert_with(|| (Watcher::default(), Numbering::new("rwho", &name)));
+            give(self.sink, &name, numbering, watcher.up(at, snapshot))?;
+        }
+        Ok(())
+    }
+}
+
+fn give(
+    sink: Sink<'_>,
+    name: &WorkstationName,
+    numbering: &mut Numbering,
+    observed: impl IntoIterator<Item = Observation>,
+) -> Result<(), ImportError> {
+    observed.into_iter().try_for_each(|observed| sink(name.clone(), numbering.number(observed)))
+}
+
+fn parse(text: &str) -> Result<Line, String> {
+    if text.len() > LINE_BYTES_MAX {
+        return Err(format!("a line of {} bytes: expected at most {LINE_BYTES_MAX}", text.len()));
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words[..] {
+        [time] => parse_time(time).map(Line::Time),
+        [host, "down", ..] => name(host).map(|_| Line::Down),
+        [host, "up", _, users, "user," | "users,", "load", one, five, fifteen] => {
+            let load = |text: &str| {
+                let number = text.trim_end_matches(',').parse::<f32>().ok();
+                let number = number.filter(|load| load.is_finite() && *load >= 0.0);
+                number.ok_or_else(|| {
+                    format!("`{text}` is not a load: expected a number, such as 0.25")
+                })
+            };
+            let load = LoadAverages { one: load(one)?, five: load(five)?, fifteen: load(fifteen)? };
+            let wrong = |_| format!("`{users}` is not a number of users");
+            let users = users.parse().map_err(wrong)?;
+            Ok(Line::Up(name(host)?, Snapshot { load, users, input_idle: None }))
+        }
+        [_user, terminal, _month, _day, _time] => {
+            Ok(Line::User(host_of(terminal)?, Duration::ZERO))
+        }
+        [_user, terminal, _month, _day, _time, idle] => {
+            Ok(Line::User(host_of(terminal)?, parse_idle(idle)?))
+        }
+        _ => Err(format!(
+            "`{}` is not a line of ruptime -a or rwho -a",
+            text.chars().take(80).flat_map(char::escape_debug).collect::<String>()
+        )),
+    }
+}
+
+fn parse_time(text: &str) -> Result<WallTime, String> {
+    let wrong = || format!("`{text}` is not a time: expected one such as 2026-01-05T09:03:00Z");
+    let moment: Timestamp = text.parse().map_err(|_| wrong())?;
+    i64::try_from(moment.as_nanosecond()).map(WallTime).map_err(|_| wrong())
+}
+
+fn name(text: &str) -> Result<WorkstationName, String> {
+    text.parse().map_err(|error: crate::name::NameError| error.to_string())
+}
+
+fn host_of(terminal: &str) -> Result<WorkstationName, String> {
+    let host = terminal.split_once(':').map(|(host, _)| host);
+    name(host.ok_or_else(|| format!("`{terminal}` is not host:terminal"))?)
+}
+
+/// `:12`, `1:02`, `99:59`: hours, if any, and minutes since the last input.
+fn parse_idle(text: &str) -> Result<Duration, String> {
+    let wrong =
+        || format!("`{text}` is not an idle time: expected hours and minutes, such as :12 or 1:02");
+    let (hours, minutes) = text.split_once(':').ok_or_else(wrong)?;
+    let hours: u32 = if hours.is_empty() { 0 } else { hours.parse().map_err(|_| wrong())? };
+    let minutes: u32 = minutes.parse().map_err(|_| wrong())?;
+    if minutes > 59 || hours > 10_000 {
+        return Err(wrong());
+    }
+    Ok(Duration::from_secs(60 * u64::from(hours * 60 + minutes)))
+}

@@ -1,0 +1,184 @@
+//! All logs of one collector: the directory, and who may write to it.
+//!
+//! The promise: [`Store::append`] answers a batch with success only when it is
+//! on disk; a batch that fails leaves its log as it was, and the others do not
+//! suffer. One collector at a time holds a directory.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use gleaner_common::usage::UsageRecord;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::log::{AppendError, Appended, Log, sync_directory};
+use crate::name::WorkstationName;
+
+const LOCK_FILE: &str = ".lock";
+
+/// Logs that are synced side by side: the file system then writes its journal
+/// once for several of them.
+const SYNCS_MAX: usize = 8;
+
+/// Why a data directory cannot be opened for writing.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenStoreError {
+    #[error("cannot use {} as the collector's data directory", path.display())]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("{} is in use by another collector or import (process {holder})", path.display())]
+    InUse { path: PathBuf, holder: String },
+}
+
+/// Records of one workstation, in the order they came.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub name: WorkstationName,
+    pub records: Vec<UsageRecord>,
+}
+
+#[derive(Debug)]
+pub struct Store {
+    data: PathBuf,
+    /// Locked as long as it is open.
+    _lock: File,
+    /// Opened when first asked for. A log that failed is not in here, and so
+    /// is read anew before it is used again.
+    logs: BTreeMap<WorkstationName, Log>,
+}
+
+impl Store {
+    /// Takes the directory; makes it if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made or written to, or somebody else holds it.
+    pub fn open(data: &Path) -> Result<Self, OpenStoreError> {
+        let failed =
+            |source: io::Error| OpenStoreError::Directory { path: data.to_owned(), source };
+        fs::create_dir_all(data).map_err(failed)?;
+        let path = data.join(LOCK_FILE);
+        let lock =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut lock = lock.map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut holder = String::new();
+                // Only for people: what is not there is not said.
+                let _ = (&lock).take(20).read_to_string(&mut holder);
+                let holder = if holder.trim().is_empty() { "unknown" } else { holder.trim() };
+                return Err(OpenStoreError::InUse { path: data.into(), holder: holder.into() });
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        sync_directory(data).map_err(failed)?;
+        Ok(Self { data: data.to_owned(), _lock: lock, logs: BTreeMap::new() })
+    }
+
+    /// Writes all batches, syncs each log once, and answers in their order.
+    ///
+    /// A repeated record is dropped; it is on disk when this returns, like a
+    /// new one. The batches of one workstation succeed or fail together.
+    pub fn append(&mut self, batches: &[Batch]) -> Vec<Result<Appended, Arc<AppendError>>> {
+        let mut jobs: BTreeMap<&WorkstationName, Job> = BTreeMap::new();
+        for (place, batch) in batches.iter().enumerate() {
+            let job = jobs.entry(&batch.name).or_insert_with(|| Job {
+                name: &batch.name,
+                log: self.logs.remove(&batch.name),
+                batches: vec![],
+            });
+            job.batches.push((place, batch));
+        }
+        let mut answers = vec![];
+        for done in side_by_side(&self.data, jobs.into_values().collect()) {
+            answers.extend(done.answers);
+            if let Some(log) = done.log {
+                self.logs.insert(done.name.clone(), log);
+            }
+        }
+        answers.sort_unstable_by_key(|(place, _)| *place);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+}
+
+/// All that one call has for one workstation.
+struct Job<'a> {
+    name: &'a WorkstationName,
+    log: Option<Log>,
+    batches: Vec<(usize, &'a Batch)>,
+}
+
+struct Done<'a> {
+    name: &'a WorkstationName,
+    /// `None` after a failure: what is on disk must be looked at anew.
+    log: Option<Log>,
+    answers: Vec<(usize, Result<Appended, Arc<AppendError>>)>,
+}
+
+fn side_by_side<'a>(data: &Path, mut jobs: Vec<Job<'a>>) -> Vec<Done<'a>> {
+    if jobs.len() <= 1 {
+        return jobs.into_iter().map(|job| job.run(data)).collect();
+    }
+    let share = jobs.len().div_ceil(SYNCS_MAX);
+    let mut shares = vec![];
+    while !jobs.is_empty() {
+        shares.push(jobs.split_off(jobs.len().saturating_sub(share)));
+    }
+    thread::scope(|scope| {
+        let run = |share: Vec<Job<'a>>| {
+            scope.spawn(move || share.into_iter().map(|job| job.run(data)).collect::<Vec<_>>())
+        };
+        let threads: Vec<_> = shares.into_iter().map(run).collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.flatten().collect()
+    })
+}
+
+impl<'a> Job<'a> {
+    fn run(self, data: &Path) -> Done<'a> {
+        let Self { name, log, batches } = self;
+        let (log, answers) = match take_in(data, name, log, &batches) {
+            Ok((log, appended)) => (Some(log), appended.into_iter().map(Ok).collect()),
+            Err(error) => {
+                let error = Arc::new(error);
+                (None, batches.iter().map(|_| Err(error.clone())).collect::<Vec<_>>())
+            }
+        };
+        let places = batches.iter().map(|(place, _)| *place);
+        Done { name, log, answers: places.zip(answers).collect() }
+    }
+}
+
+fn take_in(
+    data: &Path,
+    name: &WorkstationName,
+    log: Option<Log>,
+    batches: &[(usize, &Batch)],
+) -> Result<(Log, Vec<Appended>), AppendError> {
+    let mut log = match log {
+        Some(log) => log,
+        None => open_log(data, name)?,
+    };
+    let written: Result<Vec<_>, _> =
+        batches.iter().map(|(_, batch)| log.append(&batch.records)).collect();
+    match written.and_then(|appended| log.sync().map(|()| appended)) {
+        Ok(appended) => Ok((log, appended)),
+        Err(error) => {
+            log.roll_back();
+            Err(error)
+        }
+    }
+}
+
+fn open_log(data: &Path, name: &WorkstationName) -> Result<Log, AppendError> {
+    let (log, damage) = Log::open(data, name)?;
+    for damage in damage {
+        tracing::warn!(workstation = %name, "{damage}");
+    }
+    Ok(log)
+}

@@ -1,0 +1,166 @@
+//! What `glean usage` asks for: one function for each of its commands.
+//!
+//! `export` and `import` are in the modules of that name.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use crate::archive::{Archive, ReadArchiveError, Span};
+use crate::rows::{LogRow, PeriodRow, RecordRow, health, spoken_time};
+use crate::stats::{HourRow, StatsRow, Tally, clip};
+use crate::timeline::{Interpretation, interpret};
+
+pub use crate::export::{
+    Content, ExportError, ExportFormat, ExportSummary, Selection, export, export_to,
+};
+pub use crate::import::{ImportError, ImportFormat, ImportSummary, import};
+
+/// How far long work is, in whatever it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub done: u64,
+    pub total: u64,
+}
+
+/// One row for each log of a data directory, in order of name.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn ls(data: &Path) -> Result<Vec<LogRow>, ReadArchiveError> {
+    let archive = Archive::new(data);
+    let row = |name| {
+        let summary = archive.summary(&name)?;
+        Ok(LogRow {
+            workstation: name,
+            records: summary.records,
+            first: summary.first.map(spoken_time),
+            last: summary.last.map(spoken_time),
+            boots: summary.boots,
+            segments: summary.segments,
+            bytes: summary.bytes,
+            health: health(&summary.damage),
+        })
+    };
+    archive.names()?.into_iter().map(row).collect()
+}
+
+/// What went with the rows of `show`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    pub rows: u64,
+    /// Damage and strange things, one line each; empty if there is nothing.
+    pub notes: Vec<String>,
+}
+
+/// Gives the records of one workstation in the order they were received,
+/// until `each` has enough.
+///
+/// # Errors
+/// There is no such log, or it cannot be read.
+pub fn show(
+    data: &Path,
+    name: &str,
+    span: Span,
+    each: &mut dyn FnMut(RecordRow) -> ControlFlow<()>,
+) -> Result<Shown, ReadArchiveError> {
+    let archive = Archive::new(data);
+    let mut shown = Shown::default();
+    for name in archive.select(&[name.to_owned()])? {
+        let damage = archive.read(&name, |record| {
+            if !span.contains(record.at) {
+                return ControlFlow::Continue(());
+            }
+            shown.rows += 1;
+            each(RecordRow::new(&name, &record))
+        })?;
+        shown.notes.extend(damage.iter().map(ToString::to_string));
+    }
+    Ok(shown)
+}
+
+/// Gives the interpreted periods of one workstation, in order of time.
+///
+/// # Errors
+/// There is no such log, or it cannot be read.
+pub fn show_periods(
+    data: &Path,
+    name: &str,
+    span: Span,
+    interpretation: Interpretation,
+    each: &mut dyn FnMut(PeriodRow) -> ControlFlow<()>,
+) -> Result<Shown, ReadArchiveError> {
+    let archive = Archive::new(data);
+    let mut shown = Shown::default();
+    for name in archive.select(&[name.to_owned()])? {
+        let mut records = vec![];
+        let damage = archive.read(&name, |record| {
+            records.push(record);
+            ControlFlow::Continue(())
+        })?;
+        let timeline = interpret(records, interpretation);
+        shown.notes.extend(damage.iter().map(ToString::to_string));
+        shown.notes.extend(timeline.notes.iter().map(ToString::to_string));
+        for period in timeline.periods.iter().filter_map(|period| clip(period, span)) {
+            shown.rows += 1;
+            if each(PeriodRow::new(&name, &period)).is_break() {
+                break;
+            }
+        }
+    }
+    Ok(shown)
+}
+
+/// What `stats` asks for.
+#[derive(Clone, Debug)]
+pub struct StatsOptions {
+    /// Empty: all workstations.
+    pub names: Vec<String>,
+    pub span: Span,
+    pub interpretation: Interpretation,
+    /// Whose hours of the day; `None` is the machine's own zone.
+    pub zone: Option<TimeZone>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// One for each workstation, then one over all if there are several.
+    pub workstations: Vec<StatsRow>,
+    /// 24 rows.
+    pub hours: Vec<HourRow>,
+    /// What is damaged in the logs, one line each.
+    pub damage: Vec<String>,
+}
+
+/// Adds up the logs.
+///
+/// # Errors
+/// A name without a log, or a log that cannot be read.
+pub fn stats(
+    data: &Path,
+    options: &StatsOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Stats, ReadArchiveError> {
+    let archive = Archive::new(data);
+    let names = archive.select(&options.names)?;
+    let zone = options.zone.clone().unwrap_or_else(TimeZone::system);
+    let mut tally = Tally::new(options.span, zone);
+    let mut all_damage = vec![];
+    for (done, name) in (0..).zip(&names) {
+        progress(Progress { done, total: names.len() as u64 });
+        let (mut records, mut counted) = (vec![], BTreeMap::new());
+        let damage = archive.read(name, |record| {
+            tally.count(&record, &mut counted);
+            records.push(record);
+            ControlFlow::Continue(())
+        })?;
+        all_damage.extend(damage.iter().map(ToString::to_string));
+        tally.add(name.as_str(), counted, &interpret(records, options.interpretation));
+    }
+    progress(Progress { done: names.len() as u64, total: names.len() as u64 });
+    let (workstations, hours) = tally.finish();
+    Ok(Stats { workstations, hours, damage: all_damage })
+}
