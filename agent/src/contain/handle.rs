@@ -1,0 +1,181 @@
+//! The agent's hold on one keeper.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::Pid;
+
+use super::birth::{Birth, Namespaces, Newborn, give_birth};
+use super::protocol::{MESSAGE_BYTES_MAX, Order, Report, SOCKET_FD, Sandbox};
+use crate::cgroup::PlaceGroup;
+
+/// What can go wrong with a keeper.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    #[error("cannot open this program to run a keeper")]
+    Program(#[source] io::Error),
+    #[error("cannot start a keeper")]
+    Start(#[source] io::Error),
+    #[error("cannot reach a keeper")]
+    Send(#[source] io::Error),
+    #[error("a keeper says what is not a report")]
+    Malformed(#[source] postcard::Error),
+    #[error("an order of {0} bytes: expected at most {MESSAGE_BYTES_MAX}")]
+    TooLong(usize),
+}
+
+/// This program, held open so that an upgrade on disk does not part us from
+/// our keepers.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+impl Program {
+    /// # Errors
+    /// `/proc` is not there.
+    pub fn own() -> Result<Self, KeeperError> {
+        let open = || -> rustix::io::Result<OwnedFd> {
+            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+            let fd = rustix::fs::open("/proc/self/exe", flags, rustix::fs::Mode::empty())?;
+            // Above the number that a newborn puts its socket at.
+            rustix::io::fcntl_dupfd_cloexec(fd, SOCKET_FD + 1)
+        };
+        open().map(Self).map_err(|error| KeeperError::Program(error.into()))
+    }
+}
+
+/// One running keeper. Dropping it kills it, and with it its guest.
+#[derive(Debug)]
+pub struct Keeper {
+    socket: OwnedFd,
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// Is it pid 1 of its own namespace, so that its death ends its guest?
+    contained: bool,
+}
+
+impl Keeper {
+    /// Starts a keeper and orders it to sandbox itself; its first report is
+    /// [`Report::Ready`]. It dies with the calling thread.
+    ///
+    /// # Errors
+    /// No processes left, or no memory.
+    pub fn spawn(
+        program: &Program,
+        group: Option<&PlaceGroup>,
+        mut sandbox: Sandbox,
+        own_network: bool,
+    ) -> Result<(Self, Option<String>), KeeperError> {
+        let (ours, theirs) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            rustix::net::SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|error| KeeperError::Start(error.into()))?;
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4 * MESSAGE_BYTES_MAX);
+        let user = !rustix::process::geteuid().is_root();
+        let mut namespaces = Namespaces { own: true, user, network: own_network };
+        let birth = |namespaces| {
+            give_birth(&Birth {
+                program: program.0.as_fd(),
+                socket: theirs.as_fd(),
+                cgroup: group.map(PlaceGroup::directory),
+                join: group.into_iter().flat_map(PlaceGroup::legacy_procs).collect(),
+                namespaces,
+            })
+        };
+        let mut missing = None;
+        let Newborn { pid, pidfd } = birth(namespaces)
+            .or_else(|error| {
+                missing = Some(format!("guest namespaces: {error}"));
+                namespaces.own = false;
+                birth(namespaces)
+            })
+            .map_err(KeeperError::Start)?;
+        sandbox.own_mounts = namespaces.own;
+        sandbox.own_network = namespaces.own && namespaces.network;
+        let keeper = Self { socket: ours, pid, pidfd, contained: namespaces.own };
+        keeper.send(&Order::Prepare(Box::new(sandbox)))?;
+        Ok((keeper, missing))
+    }
+
+    /// # Errors
+    /// The keeper is gone, or the order too long.
+    pub fn send(&self, order: &Order) -> Result<(), KeeperError> {
+        let bytes = postcard::to_stdvec(order).map_err(KeeperError::Malformed)?;
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(KeeperError::TooLong(bytes.len()));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::net::send(&self.socket, &bytes, flags)
+            .map(|_| ())
+            .map_err(|error| KeeperError::Send(error.into()))
+    }
+
+    /// The next report if there is one; `Ok(None)` if not yet.
+    ///
+    /// # Errors
+    /// The keeper has gone.
+    pub fn receive(&self) -> Result<Option<Report>, KeeperError> {
+        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+        match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(KeeperError::Send(error.into())),
+            Ok((0, _)) => Err(KeeperError::Send(io::ErrorKind::UnexpectedEof.into())),
+            Ok((n, _)) => {
+                postcard::from_bytes(&bytes[..n]).map(Some).map_err(KeeperError::Malformed)
+            }
+        }
+    }
+
+    /// Readable when there is a report, or none will come any more.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    pub fn is_contained(&self) -> bool {
+        self.contained
+    }
+
+    /// Kills it and, by the kernel, everything in its namespace.
+    #[expect(unsafe_code, reason = "pidfd_send_signal through the C library")]
+    pub fn kill(&self) {
+        if !self.contained {
+            // Its guests would outlive it: it kills them before it goes.
+            let _ = self.send(&Order::Kill);
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+            return;
+        }
+        // SAFETY: a plain system call on a descriptor that we hold; it cannot
+        // hit anybody else, even if the process has gone.
+        unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.pidfd.as_raw_fd(),
+                libc::SIGKILL,
+                std::ptr::null::<libc::siginfo_t>(),
+                0,
+            );
+        }
+    }
+
+    /// Waits until it is gone. For a contained keeper that means: until every
+    /// process of its namespace is gone.
+    pub fn wait(&self) {
+        let options = rustix::process::WaitOptions::empty();
+        while let Err(Errno::INTR) = rustix::process::waitpid(Some(self.pid), options) {}
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.kill();
+        self.wait();
+    }
+}

@@ -1,0 +1,386 @@
+//! The keeper of one guest place: sandboxes itself, then starts one guest
+//! after another and sees to it that nothing of one is left for the next.
+//!
+//! It holds no secret and decides nothing. It reads its orders from the
+//! socket it was born with and ends when the agent does: the kernel tells
+//! ([`sandbox`]'s death signal), and so does the end of the socket.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use gleaner_common::id::Fence;
+use gleaner_common::wire::INLINE_OUTPUT_BYTES_MAX;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Pid, Resource, Rlimit};
+
+use super::protocol::{
+    Ended, GuestLimits, MESSAGE_BYTES_MAX, Order, Report, SOCKET_FD, Sandbox, Start,
+};
+use super::sandbox;
+use super::spawn::{Stage, spawn};
+
+/// `glean keeper`, which only an agent starts.
+#[must_use]
+pub fn keeper_main() -> ExitCode {
+    match keep() {
+        Ok(()) => ExitCode::SUCCESS,
+        // The agent says it: nobody reads a keeper's words.
+        Err(_) => ExitCode::from(2),
+    }
+}
+
+#[expect(unsafe_code, reason = "the socket is inherited by number")]
+fn keep() -> io::Result<()> {
+    // SAFETY: the agent has put the socket there; nobody else in this process
+    // has it. Were it not open, the first call would say so.
+    let socket = unsafe { OwnedFd::from_raw_fd(SOCKET_FD) };
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    let _ = rustix::thread::set_name(c"glean-keeper");
+    let mut keeper = Keeper {
+        children: children_signal()?,
+        alone: rustix::process::getpid().as_raw_nonzero().get() == 1,
+        null: OpenOptions::new().read(true).write(true).open("/dev/null")?,
+        sandbox: Sandbox::default(),
+        socket,
+        guest: None,
+        buffer: vec![0; MESSAGE_BYTES_MAX],
+        soft: None,
+    };
+    if !keeper.alone {
+        // Orphans of a guest come to us, not to the machine's init.
+        rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
+    }
+    while let Some(order) = keeper.next_order()? {
+        keeper.obey(order)?;
+    }
+    keeper.sweep();
+    Ok(())
+}
+
+/// One running guest.
+#[derive(Debug)]
+struct Guest {
+    fence: Fence,
+    pid: Pid,
+    work: PathBuf,
+    stdout: File,
+    stderr: File,
+    cpu: Duration,
+}
+
+#[derive(Debug)]
+struct Keeper {
+    socket: OwnedFd,
+    /// Readable when a child has ended.
+    children: File,
+    null: File,
+    sandbox: Sandbox,
+    /// Are we the first process of our own pid namespace?
+    alone: bool,
+    guest: Option<Guest>,
+    /// Room for one order.
+    buffer: Vec<u8>,
+    /// The limits in force for the next guest.
+    soft: Option<GuestLimits>,
+}
+
+impl Keeper {
+    /// Waits for an order, reaping meanwhile; `None` if the agent is gone.
+    fn next_order(&mut self) -> io::Result<Option<Order>> {
+        loop {
+            let (ordered, ended) = {
+                let mut fds = [
+                    PollFd::new(&self.socket, PollFlags::IN),
+                    PollFd::new(&self.children, PollFlags::IN),
+                ];
+                match poll(&mut fds, None) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                (!fds[0].revents().is_empty(), !fds[1].revents().is_empty())
+            };
+            if ended {
+                self.reap()?;
+            }
+            if ordered {
+                let bytes = &mut self.buffer;
+                let (n, _) = match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::empty())
+                {
+                    Err(Errno::INTR) => continue,
+                    got => got?,
+                };
+                if n == 0 {
+                    return Ok(None);
+                }
+                return postcard::from_bytes(&bytes[..n]).map(Some).map_err(io::Error::other);
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> io::Result<()> {
+        match order {
+            Order::Prepare(sandbox) => {
+                let missing = sandbox::enter(&sandbox);
+                self.sandbox = *sandbox;
+                self.report(&Report::Ready { missing })
+            }
+            Order::Start(start) => self.start(&start),
+            Order::Freeze => {
+                self.signal_all(libc::SIGSTOP);
+                Ok(())
+            }
+            Order::Thaw => {
+                self.signal_all(libc::SIGCONT);
+                Ok(())
+            }
+            Order::Kill => {
+                self.signal_all(libc::SIGKILL);
+                Ok(())
+            }
+        }
+    }
+
+    fn report(&self, report: &Report) -> io::Result<()> {
+        let bytes = postcard::to_stdvec(report).map_err(io::Error::other)?;
+        rustix::net::send(&self.socket, &bytes, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    fn start(&mut self, start: &Start) -> io::Result<()> {
+        let fence = start.fence;
+        let refuse = |why: String, here_only| Report::CannotStart { fence, why, here_only };
+        let opened = self.open_output("stdout").and_then(|out| Ok((out, self.open_output("stderr")?)));
+        let (stdout, stderr) = match opened {
+            Ok(files) => files,
+            Err(error) => {
+                return self.report(&refuse(format!("cannot open its output files: {error}"), true));
+            }
+        };
+        self.limit_soft(start.limits);
+        let stage = Stage {
+            stdin: self.null.as_fd(),
+            stdout: stdout.as_fd(),
+            stderr: stderr.as_fd(),
+            own_session: self.sandbox.own_session,
+        };
+        let spawned = spawn(start, stage);
+        self.free_data();
+        match spawned {
+            Ok(pid) => {
+                let work = start.directory.clone();
+                self.guest =
+                    Some(Guest { fence, pid, work, stdout, stderr, cpu: Duration::ZERO });
+                Ok(())
+            }
+            Err(error) => self.report(&refuse(error.to_string(), error.here_only())),
+        }
+    }
+
+    fn open_output(&self, name: &str) -> io::Result<File> {
+        let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        OpenOptions::new()
+            .read(true)
+            .append(true)
+            .custom_flags(nofollow)
+            .open(self.sandbox.directory.join(name))
+    }
+
+    /// Soft limits are inherited; a guest can raise them to the workstation's.
+    fn limit_soft(&mut self, limits: GuestLimits) {
+        let set = |resource, value: u64| {
+            let maximum = rustix::process::getrlimit(resource).maximum;
+            let wanted = (value > 0).then_some(value);
+            let current = match (wanted, maximum) {
+                (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
+                (ours, theirs) => ours.or(theirs),
+            };
+            // A soft limit under the hard one is always allowed.
+            let _ = rustix::process::setrlimit(resource, Rlimit { current, maximum });
+        };
+        set(Resource::Data, limits.data_bytes_max);
+        if self.soft != Some(limits) {
+            set(Resource::Fsize, limits.file_bytes_max);
+            set(Resource::Nproc, limits.processes_max);
+            self.soft = Some(limits);
+        }
+    }
+
+    /// The data limit would hold for ourselves as well.
+    fn free_data(&self) {
+        let maximum = rustix::process::getrlimit(Resource::Data).maximum;
+        let _ = rustix::process::setrlimit(Resource::Data, Rlimit { current: maximum, maximum });
+    }
+
+    /// Collects whoever has ended; reports the guest if it was among them.
+    fn reap(&mut self) -> io::Result<()> {
+        let mut notice = [0; 128];
+        // Drained or not: below we ask until there is nobody.
+        let _ = rustix::io::read(&self.children, &mut notice);
+        while let Some(child) = wait_for_child(libc::WNOHANG) {
+            let Some(guest) = &mut self.guest else { continue };
+            guest.cpu += child.cpu;
+            if guest.pid == child.pid
+                && let Some(guest) = self.guest.take()
+            {
+                let cpu = guest.cpu + self.sweep();
+                self.finish(guest, child.status, cpu)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self, guest: Guest, status: i32, cpu: Duration) -> io::Result<()> {
+        let (stdout, stdout_bytes) = take_output(&guest.stdout);
+        let (stderr, stderr_bytes) = take_output(&guest.stderr);
+        let place = &self.sandbox.directory;
+        let left = [&guest.work, &place.join("guest/output"), &place.join("tmp")];
+        let clean = guest.work.starts_with(place) && left.into_iter().all(|dir| is_empty(dir));
+        let fence = guest.fence;
+        self.report(&Report::Ended(Box::new(Ended {
+            fence,
+            status,
+            cpu,
+            stdout,
+            stderr,
+            stdout_bytes,
+            stderr_bytes,
+            clean,
+        })))
+    }
+
+    /// Kills everything that a guest has left running; its CPU time.
+    fn sweep(&self) -> Duration {
+        let mut cpu = Duration::ZERO;
+        loop {
+            // Everything in our namespace is a descendant of ours, and whose
+            // parent has gone is our child: no child, nobody.
+            match wait_for_child(libc::WNOHANG) {
+                Some(child) => {
+                    cpu += child.cpu;
+                    continue;
+                }
+                None if no_children() => return cpu,
+                None => {}
+            }
+            self.signal_all(libc::SIGKILL);
+            cpu += wait_for_child(0).map_or(Duration::ZERO, |child| child.cpu);
+        }
+    }
+
+    /// Signals every process here but ourselves.
+    #[expect(unsafe_code, reason = "signalling everybody has no safe binding")]
+    fn signal_all(&self, signal: i32) {
+        if self.alone {
+            // SAFETY: a plain system call. We are pid 1 of a namespace, so
+            // that "everybody" is the guest's processes and nobody else.
+            unsafe { libc::kill(-1, signal) };
+            return;
+        }
+        for pid in descendants() {
+            // SAFETY: a plain system call on a descendant's number.
+            unsafe { libc::kill(pid, signal) };
+        }
+    }
+}
+
+/// A child that has ended.
+struct Reaped {
+    pid: Pid,
+    status: i32,
+    cpu: Duration,
+}
+
+#[expect(unsafe_code, reason = "wait4, which also tells the CPU time, has no safe binding")]
+fn wait_for_child(options: i32) -> Option<Reaped> {
+    let mut status = 0;
+    // SAFETY: all zeroes is a valid rusage, and both out pointers are ours.
+    let (pid, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::wait4(-1, &raw mut status, options, &raw mut usage), usage)
+    };
+    let spent = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.unsigned_abs())
+            + Duration::from_micros(time.tv_usec.unsigned_abs())
+    };
+    let pid = Pid::from_raw(pid.max(0))?;
+    Some(Reaped { pid, status, cpu: spent(usage.ru_utime) + spent(usage.ru_stime) })
+}
+
+#[expect(unsafe_code, reason = "waitid without reaping, through the C library")]
+fn no_children() -> bool {
+    // SAFETY: all zeroes is a valid siginfo; it is ours.
+    let found = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        libc::waitid(libc::P_ALL, 0, &raw mut info, options)
+    };
+    found != 0
+}
+
+/// All descendants, parents first, without a pid namespace to tell.
+fn descendants() -> Vec<i32> {
+    let parents: Vec<(i32, i32)> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            // The name may hold anything, so count from its closing bracket.
+            let (_, rest) = stat.rsplit_once(')')?;
+            Some((pid, rest.split_whitespace().nth(1)?.parse().ok()?))
+        })
+        .collect();
+    let mut found = vec![rustix::process::getpid().as_raw_nonzero().get()];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// What a guest printed, if it rides inline; the file is then empty again.
+fn take_output(file: &File) -> (Vec<u8>, u64) {
+    let size = file.metadata().map_or(0, |data| data.len());
+    let room = usize::try_from(size).unwrap_or(usize::MAX);
+    if size == 0 || room > INLINE_OUTPUT_BYTES_MAX {
+        return (vec![], size);
+    }
+    let mut bytes = vec![0; room];
+    match file.read_exact_at(&mut bytes, 0).and_then(|()| file.set_len(0)) {
+        Ok(()) => (bytes, size),
+        Err(_) => (vec![], size),
+    }
+}
+
+fn is_empty(dir: &PathBuf) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// A descriptor that tells of ended children.
+#[expect(unsafe_code, reason = "signalfd has no safe binding")]
+fn children_signal() -> io::Result<File> {
+    // SAFETY: the set is ours and initialised; the descriptor is new.
+    unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut signals);
+        libc::sigaddset(&raw mut signals, libc::SIGCHLD);
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let fd = libc::signalfd(-1, &raw const signals, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(File::from_raw_fd(fd))
+    }
+}
+

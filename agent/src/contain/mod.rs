@@ -1,0 +1,23 @@
+//! Containment: guests are strangers, and nothing of them outlives the agent.
+//!
+//! ```text
+//! desk ──spawn──► keeper (pid 1 of a pid namespace, the place's own user)
+//!      ⇄ orders and reports over a socket pair
+//!                   └──posix_spawn──► guest, its children, their children ..
+//! ```
+//!
+//! One keeper per guest place sandboxes itself once, then starts one guest
+//! after another at little more than the cost of a bare spawn. If the keeper
+//! or the agent dies, the kernel kills the whole namespace. Where the rights
+//! for a layer are missing, the keeper goes on without it and says so.
+
+mod birth;
+mod handle;
+mod keeper;
+mod protocol;
+mod sandbox;
+mod spawn;
+
+pub use handle::{Keeper, KeeperError, Program};
+pub use keeper::keeper_main;
+pub use protocol::{Ended, GuestLimits, Order, Report, Sandbox, Start};

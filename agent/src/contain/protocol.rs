@@ -1,0 +1,96 @@
+//! What the desk and a keeper say to each other, one datagram each.
+//!
+//! Both ends are the same binary of the same moment, so there is no version.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gleaner_common::id::Fence;
+use serde::{Deserialize, Serialize};
+
+/// The descriptor at which a keeper finds its socket.
+pub(super) const SOCKET_FD: i32 = 3;
+
+/// The longest datagram: a command with its environment, or two outputs that
+/// ride inline.
+pub(super) const MESSAGE_BYTES_MAX: usize = 192 << 10;
+
+/// What one guest may use where no control group enforces it; 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestLimits {
+    pub data_bytes_max: u64,
+    pub processes_max: u64,
+    pub file_bytes_max: u64,
+}
+
+/// What a keeper makes of itself before the first guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// The place's directory, with `guest/work`, `guest/output` and `tmp`.
+    pub directory: PathBuf,
+    /// Who guests run as; `None` keeps the agent's own user.
+    pub uid: Option<u32>,
+    /// Directories that guests may read and run programs from.
+    pub readable: Vec<PathBuf>,
+    /// Directories that guests may also write: shared file systems.
+    pub writable: Vec<PathBuf>,
+    /// Hard limits, the workstation's own.
+    pub limits: GuestLimits,
+    /// Was the keeper born into its own mount namespace?
+    pub own_mounts: bool,
+    /// Was it born into its own network namespace?
+    pub own_network: bool,
+    /// Give each guest a session of its own. Not where sessions are scheduled
+    /// as groups (autogroup) and no control group holds guests down.
+    pub own_session: bool,
+}
+
+/// One guest to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    pub fence: Fence,
+    pub command: Vec<String>,
+    pub environment: Vec<(String, String)>,
+    /// Where it runs.
+    pub directory: PathBuf,
+    pub limits: GuestLimits,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// First, and once.
+    Prepare(Box<Sandbox>),
+    Start(Box<Start>),
+    /// Stop the guest with signals: where there is no control group.
+    Freeze,
+    Thaw,
+    /// Kill the guest and report its end.
+    Kill,
+}
+
+/// A guest has ended, and everything it left running with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    pub fence: Fence,
+    /// As `wait` gives it.
+    pub status: i32,
+    /// User and system time of all its processes.
+    pub cpu: Duration,
+    /// What it printed, if little; the files are then empty again.
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    /// How much it printed. More than is in the fields above: see the files.
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    /// Its directories are as empty as at its start.
+    pub clean: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// What could not be had, one line each.
+    Ready { missing: Vec<String> },
+    Ended(Box<Ended>),
+    /// `here_only` if another workstation may well be able to.
+    CannotStart { fence: Fence, why: String, here_only: bool },
+}

@@ -1,0 +1,189 @@
+//! What a keeper takes away from itself, and so from every guest, before the
+//! first one starts.
+//!
+//! In this order, because each step needs rights that a later one gives up:
+//! its own `/proc`, the loopback device, limits, the user, Landlock. A layer
+//! that cannot be had is named and the rest goes on: the caller decides
+//! whether a machine is good enough.
+
+use std::io;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
+    RulesetAttr as _, RulesetCreatedAttr as _, Scope,
+};
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::process::{Resource, Rlimit};
+
+use super::protocol::{GuestLimits, Sandbox};
+
+/// Needed by nearly every program, and harmless.
+const DEVICES: [&str; 5] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// The newest Landlock that we know how to use; older kernels give less.
+const LANDLOCK: ABI = ABI::V6;
+
+/// Takes the rights away. Returns what could not be done, one line each.
+pub(super) fn enter(sandbox: &Sandbox) -> Vec<String> {
+    let mut missing = vec![];
+    let mut note = |what: &str, done: io::Result<()>| {
+        if let Err(error) = done {
+            missing.push(format!("guest {what}: {error}"));
+        }
+    };
+    if sandbox.own_mounts {
+        note("private mounts", private_mounts());
+        note("private /proc", own_proc());
+    }
+    if sandbox.own_network {
+        note("loopback device", raise_loopback());
+    }
+    note("limits", limit_hard(sandbox.limits));
+    note("scheduling", schedule_idle());
+    if let Some(uid) = sandbox.uid {
+        note("user", become_user(uid));
+    }
+    note("rights", drop_rights());
+    note("Landlock", restrict_files(sandbox));
+    note("memory protection", rustix::process::set_dumpable_behavior(
+        rustix::process::DumpableBehavior::NotDumpable,
+    ).map_err(Into::into));
+    missing
+}
+
+/// Nothing mounted here shows outside.
+fn private_mounts() -> io::Result<()> {
+    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change("/", flags)?)
+}
+
+/// A `/proc` that shows the guest's own processes only.
+fn own_proc() -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    Ok(rustix::mount::mount("proc", "/proc", "proc", flags, None)?)
+}
+
+/// Programs that talk to themselves over 127.0.0.1 expect it to be there.
+#[expect(unsafe_code, reason = "interface flags are set by an ioctl without a safe binding")]
+fn raise_loopback() -> io::Result<()> {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
+    // SAFETY: all zeroes is a valid ifreq; the request only reads and writes it.
+    let done = unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l'.cast_signed();
+        request.ifr_name[1] = b'o'.cast_signed();
+        request.ifr_ifru.ifru_flags =
+            i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(libc::IFF_UP as i16);
+        libc::ioctl(
+            std::os::fd::AsRawFd::as_raw_fd(&socket),
+            libc::SIOCSIFFLAGS,
+            &raw const request,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Hard limits: what no guest can raise.
+fn limit_hard(limits: GuestLimits) -> io::Result<()> {
+    let set = |resource, most: Option<u64>| {
+        let before = rustix::process::getrlimit(resource);
+        let most = match (most, before.maximum) {
+            (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
+            (ours, theirs) => ours.or(theirs),
+        };
+        rustix::process::setrlimit(resource, Rlimit { current: most, maximum: most })
+    };
+    let bound = |value: u64| (value > 0).then_some(value);
+    set(Resource::Core, Some(0))?;
+    set(Resource::Fsize, bound(limits.file_bytes_max))?;
+    set(Resource::Nproc, bound(limits.processes_max))?;
+    set(Resource::Data, bound(limits.data_bytes_max))?;
+    Ok(())
+}
+
+/// Runs only when nobody else wants the core, as every guest then does: the
+/// class is inherited, and without privileges there is no way back.
+#[expect(unsafe_code, reason = "the scheduling class has no safe binding")]
+fn schedule_idle() -> io::Result<()> {
+    // SAFETY: all zeroes is a valid priority; a plain system call.
+    let done = unsafe {
+        let priority: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Becomes the place's own user, for good.
+#[expect(unsafe_code, reason = "changing the user of the whole process has no safe binding")]
+fn become_user(uid: u32) -> io::Result<()> {
+    // SAFETY: plain system calls; this process has one thread.
+    let done = unsafe {
+        libc::setgroups(0, std::ptr::null()) == 0
+            && libc::setresgid(uid, uid, uid) == 0
+            && libc::setresuid(uid, uid, uid) == 0
+            // Changing the user has cleared this.
+            && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// No right is left, and none comes back with a set-user-id program.
+#[expect(unsafe_code, reason = "ambient capabilities have no safe binding")]
+fn drop_rights() -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    // As root without a guest user (a lab host's choice) there is nothing to
+    // come back: the bounding set stays, the sandbox does not rest on it.
+    if !rustix::process::geteuid().is_root() {
+        let header: [u32; 2] = [0x2008_0522, 0];
+        let none: [u32; 6] = [0; 6];
+        // SAFETY: plain system calls; the layouts are those of capset(2).
+        unsafe {
+            libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+            if libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The system read-only, the place's own directory and nothing else to write;
+/// no signals and no abstract sockets out of here.
+fn restrict_files(sandbox: &Sandbox) -> io::Result<()> {
+    let failed = |error: landlock::RulesetError| io::Error::other(error.to_string());
+    let all = AccessFs::from_all(LANDLOCK);
+    let read = AccessFs::from_read(LANDLOCK);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)
+        .map_err(failed)?
+        .scope(Scope::from_all(LANDLOCK))
+        .map_err(failed)?
+        .create()
+        .map_err(failed)?;
+    let grants = sandbox
+        .readable
+        .iter()
+        .map(|path| (path.as_path(), read))
+        .chain([(Path::new("/proc"), read), (sandbox.directory.as_path(), all)])
+        .chain(sandbox.writable.iter().map(|path| (path.as_path(), all)))
+        .chain(DEVICES.iter().map(|path| (Path::new(path), read | AccessFs::WriteFile)));
+    for (path, access) in grants {
+        // What is not there needs no grant.
+        let Ok(fd) = PathFd::new(path) else { continue };
+        let access =
+            if path.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK) };
+        rules = rules.add_rule(PathBeneath::new(fd, access)).map_err(failed)?;
+    }
+    let status = rules.restrict_self().map_err(failed)?;
+    if status.ruleset == landlock::RulesetStatus::NotEnforced {
+        return Err(io::Error::other("not in this kernel: guests can read what everybody can"));
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Guests, keepers and agents as real processes.
+//!
+//! No harness: an agent starts its keepers as itself, so this program must be
+//! both the tests and the keeper (`glean keeper`).
+
+mod containment;
+mod machine;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+type Test = (&'static str, fn());
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "keeper") {
+        return gleaner_agent::contain::keeper_main();
+    }
+    let filters: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    let tests = containment::TESTS.iter();
+    let chosen: Vec<&Test> = tests
+        .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))
+        .collect();
+    if arguments.iter().any(|word| word == "--list") {
+        for (name, _) in chosen {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let mut failed = vec![];
+    for (name, test) in &chosen {
+        let passed = catch_unwind(AssertUnwindSafe(test)).is_ok();
+        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+        if !passed {
+            failed.push(*name);
+        }
+    }
+    println!("\n{} passed; {} failed: {failed:?}", chosen.len() - failed.len(), failed.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
