@@ -45,8 +45,11 @@ fn parse(text: &str) -> Result<Targets, FilterError> {
     let wrong = || FilterError { text: text.to_owned() };
     // A bare word that is no level would read as a module's name and log
     // nothing: a misspelt level must not go unseen.
-    for part in text.split(',').filter(|part| !part.contains('=')) {
-        part.trim().parse::<tracing_subscriber::filter::LevelFilter>().map_err(|_| wrong())?;
+    for part in text.split(',').map(str::trim).filter(|part| !part.contains('=')) {
+        if part.is_empty() {
+            return Err(wrong());
+        }
+        part.parse::<tracing_subscriber::filter::LevelFilter>().map_err(|_| wrong())?;
     }
     // The later of two directives for one target holds.
     format!("{QUIETER},{text}").parse().map_err(|_| wrong())

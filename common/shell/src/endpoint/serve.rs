@@ -26,6 +26,10 @@ const INCOMING_BYTES_MAX: u64 = 64 << 20;
 
 const CID_BYTES: usize = 8;
 
+/// At most so often: ten thousand agents hear within two seconds of a restart.
+/// A reset is shorter than what it answers, so two ends cannot keep it up.
+const RESET_INTERVAL: Duration = Duration::from_micros(200);
+
 /// Why the coordinator cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -102,7 +106,7 @@ fn endpoint_config(authority: &Authority) -> EndpointConfig {
     let secret = authority.secret("gleaner 2026-11-21 key of stateless resets");
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret);
     let mut config = EndpointConfig::new(Arc::new(key));
-    config.cid_generator(|| Box::new(RandomIds));
+    config.cid_generator(|| Box::new(RandomIds)).min_reset_interval(RESET_INTERVAL);
     config
 }
 
