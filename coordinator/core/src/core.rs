@@ -1,15 +1,38 @@
-//! The state machine itself.
+//! The state machine itself: what it knows, and how a fact goes through it.
+//!
+//! The promises: at most one attempt of a subprogram can be running anywhere;
+//! one result of it is accepted, once; no subprogram is forgotten. They rest
+//! on three rules: an attempt is given up only when its agent has said so,
+//! has begun a new life or has outlived its lease; only an open attempt, told
+//! of by the workstation it was placed on, can end a subprogram; and every
+//! change is durable before anybody hears of it.
 
+mod ends;
+mod links;
+mod placement;
+mod rows;
+mod submissions;
+mod why;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use gleaner_common::id::{JobId, SubprogramId, WorkstationId};
-use gleaner_common::report::{JobRow, JobSummary, SubprogramRow, WorkstationRow};
+use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::time::{Moment, WallTime};
+use gleaner_common::wire::CoordinatorFrame;
 
-use crate::event::Event;
+use crate::attempt::{Attempt, Fences, Stage};
+use crate::event::{Event, Link};
+use crate::job::Job;
 use crate::policy::Policy;
-use crate::record::Restored;
-use crate::step::Step;
+use crate::pool::Pool;
+use crate::record::{Change, Restored};
+use crate::step::{Effect, Step};
+use crate::workstation::Workstation;
+
+/// When a deadline is heard of this late, the coordinator itself was asleep or
+/// stalled, and what agents have said meanwhile is still to be read.
+const DEAF_AFTER: Duration = Duration::from_secs(1);
 
 /// What a site can choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +47,9 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// The lease is the longest that a cut-off guest's work waits before it
-    /// is placed elsewhere, less a second. Three heartbeats fit into a lease,
-    /// so that two can be lost.
+    /// With a lease of ten seconds, a cut-off guest's work runs elsewhere
+    /// within eleven. Three heartbeats fit into it, so that two can be lost.
+    /// Idle agents are to use next to nothing: four wake-ups a minute.
     fn default() -> Self {
         Self {
             policy: Policy::default(),
@@ -41,96 +64,202 @@ impl Default for Config {
 #[derive(Debug)]
 pub struct Core {
     config: Config,
+    /// Those that have not ended.
+    jobs: BTreeMap<JobId, Job>,
+    /// Of those, the ones with something queued, and of these the short ones.
+    queued: BTreeSet<JobId>,
+    short: BTreeSet<JobId>,
+    /// Those that have not ended.
+    attempts: BTreeMap<Fence, Attempt>,
+    pool: Pool,
+    fences: Fences,
+    last_job: JobId,
+    /// There was more to place than one step places.
+    more_to_place: bool,
+}
+
+/// A step in the making, and what it is made for.
+#[derive(Debug)]
+struct Draft {
+    now: Moment,
+    wall: WallTime,
+    step: Step,
+    /// Jobs whose summary changed; `true` if their record did.
+    moved: BTreeMap<JobId, bool>,
+}
+
+impl Draft {
+    fn new(now: Moment, wall: WallTime) -> Self {
+        Self { now, wall, step: Step::default(), moved: BTreeMap::new() }
+    }
+
+    fn change(&mut self, change: Change) {
+        self.step.changes.push(change);
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.step.effects.push(effect);
+    }
+
+    fn send(&mut self, to: Link, frame: CoordinatorFrame) {
+        self.effect(Effect::Send { to, frame });
+    }
+
+    /// The job's summary is different now.
+    fn moves(&mut self, job: JobId) {
+        self.moved.entry(job).or_insert(false);
+    }
+
+    /// So is its record.
+    fn advances(&mut self, job: JobId) {
+        self.moved.insert(job, true);
+    }
 }
 
 impl Core {
     /// Starts from what the store holds; from nothing the first time. The
-    /// attempts found open get one lease for their agents to come back.
-    pub fn restore(_now: Moment, config: Config, _restored: Restored) -> Self {
-        Self { config }
+    /// attempts found open get one lease for their agents to come back: an
+    /// agent that is still within its lease was heard before `now`.
+    pub fn restore(now: Moment, config: Config, restored: Restored) -> Self {
+        let newest = restored.attempts.iter().map(|attempt| attempt.fence.0 + 1).max();
+        let fences_below = restored.fences_below.0.max(newest.unwrap_or(0));
+        let newest_job = restored.jobs.iter().map(|job| job.job).max();
+        let mut core = Self {
+            config,
+            jobs: BTreeMap::new(),
+            queued: BTreeSet::new(),
+            short: BTreeSet::new(),
+            attempts: BTreeMap::new(),
+            pool: Pool::default(),
+            fences: Fences::new(Fence(fences_below)),
+            last_job: restored.last_job.max(newest_job).unwrap_or_default(),
+            more_to_place: false,
+        };
+        for (id, name) in restored.workstations {
+            core.pool.enrol(id, name);
+        }
+        for record in restored.jobs {
+            core.jobs.insert(record.job, Job::new(record));
+        }
+        for record in &restored.subprograms {
+            if let Some(job) = core.jobs.get_mut(&record.subprogram.job) {
+                job.restore_tried(record);
+            }
+        }
+        for attempt in restored.attempts {
+            let Some(job) = core.jobs.get_mut(&attempt.subprogram.job) else { continue };
+            let placed = job.restore_placed(attempt.subprogram.index, attempt.fence);
+            let Some(position) = placed else { continue };
+            let workstation = attempt.workstation;
+            if core.pool.get(workstation).is_none() {
+                core.pool.enrol(workstation, workstation.to_string());
+            }
+            core.attempts.insert(
+                attempt.fence,
+                Attempt {
+                    job: attempt.subprogram.job,
+                    position,
+                    workstation,
+                    placed: attempt.placed,
+                    stage: Stage::Offered,
+                    suspensions: 0,
+                },
+            );
+            let lease = core.config.lease;
+            core.change_workstation(now, workstation, |w| {
+                w.take(now, lease, attempt.fence, None);
+            });
+        }
+        let ids: Vec<JobId> = core.jobs.keys().copied().collect();
+        for id in ids {
+            if let Some(job) = core.jobs.get_mut(&id) {
+                job.recount();
+            }
+            core.requeue(id);
+        }
+        core
     }
 
     /// Takes a fact in.
     #[must_use]
-    pub fn handle(&mut self, _now: Moment, _wall: WallTime, _event: Event) -> Step {
-        Step::default()
+    pub fn handle(&mut self, now: Moment, wall: WallTime, event: Event) -> Step {
+        let mut draft = Draft::new(now, wall);
+        match event {
+            Event::Enrolled { workstation, name } => self.pool.enrol(workstation, name),
+            Event::Heard { from, frame } => self.heard(&mut draft, from, frame),
+            Event::Disconnected(link) => self.disconnected(&draft, link),
+            Event::Submitted { request, user, spec } => {
+                self.submitted(&mut draft, request, user, *spec);
+            }
+            Event::CancelAsked { request, job } => self.cancel_asked(&mut draft, request, job),
+        }
+        self.conclude(draft)
     }
 
     /// When `wake` is due. Ask again after every `handle` and `wake`. It may
     /// have passed already: then there is more to place than one step places.
     pub fn deadline(&self) -> Option<Moment> {
-        None
+        if self.more_to_place {
+            return Some(Moment::ZERO);
+        }
+        self.pool.first_due().map(|(at, _)| at)
     }
 
     /// Acts on a deadline that has passed; too early or too often is harmless.
+    ///
+    /// One that is heard of much too late says that this coordinator was
+    /// asleep. What the agents said meanwhile is heard first then: to give up
+    /// an attempt late is safe, to give up a live one is a pity.
     #[must_use]
-    pub fn wake(&mut self, _now: Moment, _wall: WallTime) -> Step {
-        Step::default()
+    pub fn wake(&mut self, now: Moment, wall: WallTime) -> Step {
+        let mut draft = Draft::new(now, wall);
+        if self.pool.first_due().is_some_and(|(at, _)| at + DEAF_AFTER < now) {
+            self.listen_first(now);
+        }
+        while let Some((_, id)) = self.pool.first_due().filter(|(at, _)| *at <= now) {
+            self.workstation_is_due(&mut draft, id);
+        }
+        self.conclude(draft)
     }
 
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The jobs that have not ended, oldest first.
-    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = JobId> {
-        std::iter::empty()
+    /// Places what can be placed, and tells of every job that moved.
+    fn conclude(&mut self, mut draft: Draft) -> Step {
+        self.place(&mut draft);
+        for (id, durably) in std::mem::take(&mut draft.moved) {
+            self.job_moved(&mut draft, id, durably);
+        }
+        draft.step
     }
 
-    /// `None` for a job that has ended or never was: ask the store.
-    pub fn summary(&self, _job: JobId) -> Option<JobSummary> {
-        None
+    fn change_workstation<R>(
+        &mut self,
+        now: Moment,
+        id: WorkstationId,
+        change: impl FnOnce(&mut Workstation) -> R,
+    ) -> Option<R> {
+        self.pool.update(now, &self.config, id, change)
     }
 
-    /// `None` for a job that has ended or never was: ask the store.
-    pub fn job_row(&self, _job: JobId) -> Option<JobRow> {
-        None
+    /// Brings the queues of jobs up to date with one of them.
+    fn requeue(&mut self, id: JobId) {
+        let job = self.jobs.get(&id).filter(|job| job.queued() > 0);
+        let (waits, short) = (job.is_some(), job.is_some_and(Job::is_short));
+        for (queue, belongs) in [(&mut self.queued, waits), (&mut self.short, short)] {
+            if belongs {
+                queue.insert(id);
+            } else {
+                queue.remove(&id);
+            }
+        }
     }
 
-    /// `None` for a subprogram that has ended or never was: ask the store.
-    pub fn subprogram_row(&self, _subprogram: SubprogramId) -> Option<SubprogramRow> {
-        None
-    }
-
-    pub fn workstations(&self) -> impl Iterator<Item = WorkstationId> {
-        std::iter::empty()
-    }
-
-    pub fn workstation_row(&self, _now: Moment, _id: WorkstationId) -> Option<WorkstationRow> {
-        None
-    }
-
-    pub fn workstation_named(&self, _name: &str) -> Option<WorkstationId> {
-        None
-    }
-
-    pub fn workstation_name(&self, _id: WorkstationId) -> Option<&str> {
-        None
-    }
-
-    /// How many subprograms wait to be placed.
-    pub fn queued(&self) -> u64 {
-        0
-    }
-
-    /// How many workstations are connected.
-    pub fn connected(&self) -> u32 {
-        0
-    }
-
-    /// Why is this subprogram not running, or where does it? The deciding
-    /// reason first; `None` if it has ended or never was.
-    pub fn why_subprogram(&self, _now: Moment, _id: SubprogramId) -> Option<Vec<String>> {
-        None
-    }
-
-    /// Why has this job not ended?
-    pub fn why_job(&self, _now: Moment, _job: JobId) -> Option<Vec<String>> {
-        None
-    }
-
-    /// Why is this workstation not used, or by whom is it?
-    pub fn why_workstation(&self, _now: Moment, _id: WorkstationId) -> Option<Vec<String>> {
-        None
+    /// The connection to a workstation, if there is one.
+    fn link(&self, id: WorkstationId) -> Option<Link> {
+        let serial = self.pool.get(id)?.session.as_ref()?.serial;
+        Some(Link { workstation: id, serial })
     }
 }

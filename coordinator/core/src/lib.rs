@@ -16,11 +16,15 @@
 //! What is over leaves the core's memory: ended jobs and subprograms are the
 //! store's, whose records turn into rows with [`record`]'s help.
 
+mod attempt;
 pub mod core;
 pub mod event;
+mod job;
 pub mod policy;
+mod pool;
 pub mod record;
 pub mod step;
+mod workstation;
 
 pub use crate::core::{Config, Core};
 pub use crate::event::{Event, Link, RequestId};

@@ -1,0 +1,114 @@
+//! One placement of a subprogram on a workstation that has not ended, and the
+//! numbers that name placements.
+
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::time::WallTime;
+use gleaner_common::wire::GuestState;
+
+use crate::job::Position;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    pub(crate) job: JobId,
+    pub(crate) position: Position,
+    pub(crate) workstation: WorkstationId,
+    pub(crate) placed: WallTime,
+    pub(crate) stage: Stage,
+    /// As far as they were told of; its end tells the sum.
+    pub(crate) suspensions: u32,
+}
+
+/// How far an attempt is known to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Offered on the present connection, or before this life of the
+    /// coordinator; nothing heard yet.
+    Offered,
+    Held(GuestState),
+    /// Not among those the agent said it holds. Its end may be on its way;
+    /// with the first heartbeat after the hello it would have been here.
+    Missing,
+}
+
+impl Stage {
+    pub(crate) fn is_suspended(self) -> bool {
+        self == Self::Held(GuestState::Suspended)
+    }
+
+    /// Has it run, as far as is known?
+    pub(crate) fn has_started(self) -> bool {
+        match self {
+            Self::Offered | Self::Missing | Self::Held(GuestState::Waiting) => false,
+            Self::Held(GuestState::Running | GuestState::Suspended | GuestState::Demoted) => true,
+        }
+    }
+}
+
+/// How an attempt came to its end without a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Return {
+    /// For the owner. Never a failure.
+    Retreated { reason: String, suspensions: u32 },
+    /// Never started.
+    Refused(String),
+    /// With its agent, or its agent's lease.
+    Lost(&'static str),
+}
+
+/// How long an attempt took its place.
+pub(crate) fn span(ran: Duration, suspended: Duration) -> Duration {
+    ran.saturating_add(suspended)
+}
+
+/// How many fences are reserved in the store at a time. A restart skips those
+/// that were not given out; there are enough for ten thousand placements a
+/// second over millions of years.
+const RESERVED_AT_ONCE: u64 = 10_000;
+
+/// Gives out fences, each once, also over restarts.
+#[derive(Debug)]
+pub(crate) struct Fences {
+    next: u64,
+    below: u64,
+}
+
+impl Fences {
+    /// Goes on after all that earlier lives may have given out.
+    pub(crate) fn new(below: Fence) -> Self {
+        let next = below.0.max(1);
+        Self { next, below: next }
+    }
+
+    /// The next one, and the new reservation if one was needed.
+    pub(crate) fn next(&mut self) -> (Fence, Option<Fence>) {
+        let fence = Fence(self.next);
+        self.next += 1;
+        if fence.0 < self.below {
+            return (fence, None);
+        }
+        self.below = fence.0 + RESERVED_AT_ONCE;
+        (fence, Some(Fence(self.below)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_fence_is_given_out_before_it_is_reserved_or_twice() {
+        let mut reserved = Fence(0);
+        let mut last = Fence(0);
+        for life in 0..3 {
+            let mut fences = Fences::new(reserved);
+            for _ in 0..25_000 + life {
+                let (fence, reservation) = fences.next();
+                reserved = reservation.unwrap_or(reserved);
+                assert!(last < fence && fence < reserved);
+                last = fence;
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! How attempts go on and end, and what that means for their subprograms.
+
+use gleaner_common::id::Fence;
+use gleaner_common::report::SubprogramState;
+use gleaner_common::wire::{Finished, GuestState};
+
+use super::{Core, Draft};
+use crate::attempt::{Attempt, Return, Stage, span};
+use crate::job::{History, Job, Last};
+use crate::record::{AttemptRecord, Change};
+use crate::workstation::clip;
+
+impl Core {
+    /// An attempt is heard to be so far.
+    pub(super) fn set_stage(&mut self, draft: &mut Draft, fence: Fence, stage: Stage) {
+        let Some(attempt) = self.attempts.get_mut(&fence) else { return };
+        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
+        let before = std::mem::replace(&mut attempt.stage, stage);
+        if before == stage {
+            return;
+        }
+        job.suspended -= u32::from(before.is_suspended());
+        job.suspended += u32::from(stage.is_suspended());
+        // One that was away meanwhile may have been suspended all along; its
+        // end tells how often.
+        if stage.is_suspended() && before.has_started() {
+            attempt.suspensions += 1;
+            job.open_suspensions += 1;
+        }
+        draft.moves(attempt.job);
+    }
+
+    /// An open attempt ended by itself or by a limit: its result counts.
+    pub(super) fn finished(&mut self, draft: &mut Draft, finished: Finished) {
+        let fence = finished.fence;
+        let outcome = finished.outcome.to_string();
+        let suspensions = finished.suspensions;
+        let Some((attempt, mut history)) = self.end(draft, fence, outcome, suspensions) else {
+            return;
+        };
+        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
+        job.learn_span(span(finished.ran, finished.suspended));
+        history.cpu = finished.cpu;
+        let state = if finished.outcome.is_success() {
+            SubprogramState::Succeeded
+        } else {
+            history.failures += 1;
+            history.avoided = Some(attempt.workstation);
+            if history.failures > job.spec().retries {
+                SubprogramState::Failed
+            } else {
+                SubprogramState::Queued
+            }
+        };
+        let subprogram = job.subprogram(attempt.position);
+        draft.change(Change::Subprogram(history.record(subprogram, state)));
+        let progress = job.progress_mut();
+        let accepted = state != SubprogramState::Queued;
+        if accepted {
+            progress.cpu = progress.cpu.saturating_add(finished.cpu);
+            progress.succeeded += u32::from(state == SubprogramState::Succeeded);
+            progress.failed += u32::from(state == SubprogramState::Failed);
+        } else {
+            progress.wasted_cpu = progress.wasted_cpu.saturating_add(finished.cpu);
+            progress.retried += 1;
+            job.retry_last(attempt.position, history);
+        }
+        draft.change(Change::Result { subprogram, accepted, finished: Box::new(finished) });
+        self.requeue(attempt.job);
+    }
+
+    /// An open attempt ended without a result: its subprogram goes first.
+    pub(super) fn came_back(&mut self, draft: &mut Draft, fence: Fence, how: &Return) {
+        let (outcome, suspensions) = match how {
+            Return::Retreated { reason, suspensions } => {
+                (format!("retreated: {reason}"), *suspensions)
+            }
+            Return::Refused(reason) => (format!("refused: {reason}"), 0),
+            Return::Lost(why) => (format!("lost: {why}"), 0),
+        };
+        let Some((attempt, mut history)) = self.end(draft, fence, outcome, suspensions) else {
+            return;
+        };
+        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
+        match how {
+            // Work that waited at the agent went back untouched.
+            Return::Retreated { .. } if !attempt.stage.has_started() => {}
+            Return::Retreated { .. } => {
+                history.retreats += 1;
+                job.progress_mut().retreats += 1;
+            }
+            Return::Refused(_) => {}
+            Return::Lost(_) => {
+                history.lost += 1;
+                job.progress_mut().lost += 1;
+            }
+        }
+        let subprogram = job.subprogram(attempt.position);
+        draft.change(Change::Subprogram(history.record(subprogram, SubprogramState::Queued)));
+        job.return_first(attempt.position, history);
+        self.requeue(attempt.job);
+    }
+
+    /// Its job was cancelled.
+    pub(super) fn cancelled(&mut self, draft: &mut Draft, fence: Fence) {
+        let ended = self.end(draft, fence, "cancelled".to_owned(), 0);
+        let Some((attempt, history)) = ended else { return };
+        let Some(job) = self.jobs.get(&attempt.job) else { return };
+        let subprogram = job.subprogram(attempt.position);
+        draft.change(Change::Subprogram(history.record(subprogram, SubprogramState::Cancelled)));
+    }
+
+    /// Takes an attempt out of everything that knows it.
+    fn end(
+        &mut self,
+        draft: &mut Draft,
+        fence: Fence,
+        mut outcome: String,
+        suspensions: u32,
+    ) -> Option<(Attempt, History)> {
+        let attempt = self.attempts.remove(&fence)?;
+        self.change_workstation(draft.now, attempt.workstation, |w| w.remove(fence));
+        let job: &mut Job = self.jobs.get_mut(&attempt.job)?;
+        job.suspended -= u32::from(attempt.stage.is_suspended());
+        job.open_suspensions -= u64::from(attempt.suspensions);
+        job.progress_mut().suspensions += u64::from(suspensions.max(attempt.suspensions));
+        clip(&mut outcome);
+        let workstation = attempt.workstation;
+        let last = Last { fence, workstation, outcome: outcome.as_str().into() };
+        let history = job.take_back(attempt.position, last);
+        draft.change(Change::Attempt(AttemptRecord {
+            fence,
+            subprogram: job.subprogram(attempt.position),
+            workstation,
+            placed: attempt.placed,
+            end: Some((draft.wall, outcome)),
+        }));
+        draft.advances(attempt.job);
+        Some((attempt, history))
+    }
+}
+
+/// The word for a placed subprogram's state.
+pub(super) fn placed_state(stage: Stage) -> SubprogramState {
+    match stage {
+        Stage::Offered | Stage::Missing | Stage::Held(GuestState::Waiting) => {
+            SubprogramState::Placed
+        }
+        Stage::Held(GuestState::Running) => SubprogramState::Running,
+        Stage::Held(GuestState::Suspended) => SubprogramState::Suspended,
+        Stage::Held(GuestState::Demoted) => SubprogramState::Demoted,
+    }
+}

@@ -1,0 +1,246 @@
+//! What agents say, and what their silence means.
+
+use gleaner_common::id::{Fence, Incarnation, WorkstationId};
+use gleaner_common::time::Moment;
+use gleaner_common::wire::{
+    AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Presence,
+};
+
+use super::{Core, Draft};
+use crate::attempt::{Return, Stage};
+use crate::event::Link;
+use crate::step::Effect;
+use crate::workstation::{Session, Standing};
+
+/// What an agent says of itself first.
+struct Hello {
+    incarnation: Incarnation,
+    facts: Facts,
+    presence: Presence,
+    held: Vec<(Fence, GuestState)>,
+}
+
+impl Core {
+    pub(super) fn heard(&mut self, draft: &mut Draft, from: Link, frame: AgentFrame) {
+        let id = from.workstation;
+        if let AgentFrame::Hello { incarnation, boot: _, facts, presence, held } = frame {
+            return self.greeted(draft, from, Hello { incarnation, facts, presence, held });
+        }
+        if self.link(id) != Some(from) {
+            // Of an old connection, or without a hello: what matters of it is
+            // said again on the new one.
+            return;
+        }
+        let (now, lease) = (draft.now, self.config.lease);
+        match frame {
+            AgentFrame::Hello { .. } => unreachable!("a hello was heard above"),
+            AgentFrame::Heartbeat { sequence, slots, load } => {
+                self.change_workstation(now, id, |w| {
+                    w.renew(now, lease);
+                    w.learn_load(slots, load);
+                });
+                draft.send(from, CoordinatorFrame::HeartbeatAck { sequence });
+                self.give_up_missing(draft, id);
+            }
+            AgentFrame::Presence(presence) => {
+                self.change_workstation(now, id, |w| w.learn_presence(now, presence));
+            }
+            AgentFrame::Attempt(event) => self.attempt_told(draft, from, event),
+            // Its guests are stopped. What becomes of them it tells itself,
+            // or the end of its lease does.
+            AgentFrame::Leaving { reason } => {
+                self.change_workstation(now, id, |w| w.leave(reason));
+            }
+        }
+    }
+
+    fn greeted(&mut self, draft: &mut Draft, from: Link, hello: Hello) {
+        let id = from.workstation;
+        let Some(workstation) = self.pool.get(id) else {
+            let reason = format!("workstation {id} is not enrolled here");
+            return draft.effect(Effect::Refuse { link: from, reason });
+        };
+        match self.link(id) {
+            Some(present) if present == from => {
+                let reason = "a second hello on one connection".to_owned();
+                return draft.effect(Effect::Refuse { link: from, reason });
+            }
+            // Overtaken by a newer connection.
+            Some(present) if present.serial > from.serial => {
+                return draft.effect(Effect::Replace(from));
+            }
+            Some(present) => draft.effect(Effect::Replace(present)),
+            None => {}
+        }
+        let reborn = workstation.incarnation.is_some_and(|known| known != hello.incarnation);
+        self.forget_session(draft.now, id);
+        if reborn {
+            let why = "the agent died, and its guests with it";
+            self.give_up_all(draft, id, why);
+        }
+        let (now, lease) = (draft.now, self.config.lease);
+        self.change_workstation(now, id, |w| {
+            w.session = Some(Session { serial: from.serial, told: [].into() });
+            w.since = Some(now);
+            w.incarnation = Some(hello.incarnation);
+            w.learn_facts(hello.facts);
+            w.learn_presence(now, hello.presence);
+            w.renew(now, lease);
+        });
+        let keep = self.compare_held(draft, id, &hello.held);
+        let name = self.pool.get(id).map(|w| w.name.clone()).unwrap_or_default();
+        draft.send(
+            from,
+            CoordinatorFrame::Welcome {
+                workstation: id,
+                name,
+                lease: self.config.lease,
+                heartbeat: self.config.heartbeat,
+                heartbeat_without_guests: self.config.heartbeat_without_guests,
+                keep,
+            },
+        );
+    }
+
+    /// Which of the guests an agent holds are still wanted. What it should
+    /// hold and does not is missing until it says more.
+    fn compare_held(
+        &mut self,
+        draft: &mut Draft,
+        id: WorkstationId,
+        held: &[(Fence, GuestState)],
+    ) -> Vec<Fence> {
+        for fence in self.attempts_at(id) {
+            self.set_stage(draft, fence, Stage::Missing);
+        }
+        let mut keep = vec![];
+        for (fence, state) in held {
+            if self.is_placed_at(*fence, id) {
+                self.set_stage(draft, *fence, Stage::Held(*state));
+                keep.push(*fence);
+            }
+        }
+        keep
+    }
+
+    fn attempt_told(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
+        let fence = event.fence();
+        if !self.is_placed_at(fence, from.workstation) {
+            // Overtaken: given up, cancelled, or ended and told of before.
+            let frame = if event.is_end() {
+                CoordinatorFrame::Acknowledge { fence }
+            } else {
+                CoordinatorFrame::Cancel { fence }
+            };
+            return draft.send(from, frame);
+        }
+        let state = match event {
+            AttemptEvent::Started { .. } | AttemptEvent::Resumed { .. } => GuestState::Running,
+            AttemptEvent::Suspended { .. } => GuestState::Suspended,
+            AttemptEvent::Demoted { .. } => GuestState::Demoted,
+            AttemptEvent::Finished(finished) => {
+                self.finished(draft, finished);
+                return draft.send(from, CoordinatorFrame::Acknowledge { fence });
+            }
+            AttemptEvent::Retreated { reason, suspensions, .. } => {
+                self.rest(draft, from.workstation, &reason);
+                self.came_back(draft, fence, &Return::Retreated { reason, suspensions });
+                return draft.send(from, CoordinatorFrame::Acknowledge { fence });
+            }
+            AttemptEvent::Refused { reason, .. } => {
+                self.rest(draft, from.workstation, &reason);
+                self.came_back(draft, fence, &Return::Refused(reason));
+                return draft.send(from, CoordinatorFrame::Acknowledge { fence });
+            }
+        };
+        self.set_stage(draft, fence, Stage::Held(state));
+    }
+
+    /// Nothing new there until it tells more of its owner, or for a moment.
+    fn rest(&mut self, draft: &Draft, id: WorkstationId, reason: &str) {
+        let mut reason = reason.to_owned();
+        crate::workstation::clip(&mut reason);
+        self.change_workstation(draft.now, id, |w| w.rest(draft.now, reason));
+    }
+
+    pub(super) fn disconnected(&mut self, draft: &Draft, link: Link) {
+        if self.link(link.workstation) == Some(link) {
+            self.forget_session(draft.now, link.workstation);
+        }
+    }
+
+    fn forget_session(&mut self, now: Moment, id: WorkstationId) {
+        self.change_workstation(now, id, |w| {
+            w.session = None;
+            w.since = Some(now);
+            w.leaving = None;
+        });
+    }
+
+    /// The first deadline passed long ago: every agent gets the time of a
+    /// heartbeat to be heard, whatever its lease says.
+    pub(super) fn listen_first(&mut self, now: Moment) {
+        let until = now + self.config.heartbeat;
+        let ids: Vec<WorkstationId> = self.pool.ids().collect();
+        for id in ids {
+            self.change_workstation(now, id, |w| {
+                w.lease_until = w.lease_until.max(until);
+                w.heard = w.heard.max(now);
+            });
+        }
+    }
+
+    pub(super) fn workstation_is_due(&mut self, draft: &mut Draft, id: WorkstationId) {
+        let now = draft.now;
+        let Some(workstation) = self.pool.get(id) else { return };
+        let is_unheard = if workstation.attempts().len() > 0 {
+            workstation.lease_has_ended(now)
+        } else {
+            now >= workstation.silent_from(&self.config)
+        };
+        if is_unheard {
+            self.give_up_all(draft, id, "the lease ended unheard");
+        }
+        self.change_workstation(now, id, |w| {
+            w.silent |= is_unheard && w.session.is_some();
+            w.rest.take_if(|(until, _)| *until <= now);
+        });
+    }
+
+    /// What is missing after a heartbeat never arrived there, or its end did
+    /// not outlive the agent's lease.
+    fn give_up_missing(&mut self, draft: &mut Draft, id: WorkstationId) {
+        for fence in self.attempts_at(id) {
+            if self.attempts.get(&fence).is_some_and(|attempt| attempt.stage == Stage::Missing) {
+                let why = "the agent came back without it";
+                self.came_back(draft, fence, &Return::Lost(why));
+            }
+        }
+    }
+
+    /// Whatever runs there still is stopped when it is heard of again: the
+    /// order to do so is ahead of all that could let it go on.
+    fn give_up_all(&mut self, draft: &mut Draft, id: WorkstationId, why: &'static str) {
+        let link = self.link(id);
+        for fence in self.attempts_at(id) {
+            self.came_back(draft, fence, &Return::Lost(why));
+            if let Some(to) = link {
+                draft.send(to, CoordinatorFrame::Cancel { fence });
+            }
+        }
+    }
+
+    pub(super) fn attempts_at(&self, id: WorkstationId) -> Vec<Fence> {
+        self.pool.get(id).map(|w| w.attempts().collect()).unwrap_or_default()
+    }
+
+    fn is_placed_at(&self, fence: Fence, id: WorkstationId) -> bool {
+        self.attempts.get(&fence).is_some_and(|attempt| attempt.workstation == id)
+    }
+
+    /// How many workstations are connected.
+    pub fn connected(&self) -> u32 {
+        let away = self.pool.count(Standing::Away);
+        u32::try_from(self.pool.len()).unwrap_or(u32::MAX) - away
+    }
+}

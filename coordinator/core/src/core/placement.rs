@@ -1,0 +1,116 @@
+//! Who goes where: the queue meets the pool.
+//!
+//! Jobs are served in the order of their submission: a lab's researchers talk
+//! to each other, and fair shares are for another day. A job that cannot use
+//! what is free is passed over.
+
+use gleaner_common::id::{JobId, WorkstationId};
+use gleaner_common::wire::{CoordinatorFrame, Offer};
+
+use super::{Core, Draft};
+use crate::attempt::{Attempt, Stage};
+use crate::event::Link;
+use crate::job::Turn;
+use crate::record::{AttemptRecord, Change};
+
+/// The most that one step places, so that ten thousand free workstations and
+/// a large job do not keep heartbeats waiting. The rest follows at once.
+const PLACEMENTS_MAX: u32 = 64;
+
+/// How many jobs are looked at for one that may use what is free. Only jobs
+/// whose every remaining subprogram avoids it are passed over.
+const JOBS_LOOKED_AT: usize = 32;
+
+/// A subprogram and where it is to go.
+struct Match {
+    job: JobId,
+    turn: Turn,
+    workstation: WorkstationId,
+}
+
+impl Core {
+    /// First the free places, then ahead of places about to become free.
+    pub(super) fn place(&mut self, draft: &mut Draft) {
+        self.more_to_place = false;
+        while let Some(found) = self.free_match().or_else(|| self.ahead_match()) {
+            if draft.step.placed == PLACEMENTS_MAX {
+                self.more_to_place = true;
+                return;
+            }
+            self.assign(draft, &found);
+        }
+    }
+
+    fn free_match(&self) -> Option<Match> {
+        if !self.pool.has_free() {
+            return None;
+        }
+        let jobs = self.queued.iter().take(JOBS_LOOKED_AT);
+        jobs.filter_map(|id| self.jobs.get(id)).find_map(|job| {
+            job.turns().find_map(|(turn, avoided)| {
+                let workstation = self.pool.choose(avoided)?;
+                Some(Match { job: job.id(), turn, workstation })
+            })
+        })
+    }
+
+    /// Only the first short job sends ahead: its turn comes first anyway.
+    fn ahead_match(&self) -> Option<Match> {
+        let job = self.jobs.get(self.short.first()?)?;
+        job.turns().find_map(|(turn, avoided)| {
+            let workstation = self.pool.choose_ahead(avoided)?;
+            Some(Match { job: job.id(), turn, workstation })
+        })
+    }
+
+    fn assign(&mut self, draft: &mut Draft, found: &Match) {
+        let Match { job: id, turn, workstation } = *found;
+        let Some(to) = self.link(workstation) else {
+            unreachable!("a workstation without a connection among the free ones")
+        };
+        let (fence, reservation) = self.fences.next();
+        if let Some(below) = reservation {
+            draft.change(Change::FencesReserved { below });
+        }
+        let job = self.jobs.get_mut(&id).expect("a queued job is a job");
+        let position = job.place(turn, fence);
+        let subprogram = job.subprogram(position);
+        let expected = job.expected();
+        let attempt = Attempt {
+            job: id,
+            position,
+            workstation,
+            placed: draft.wall,
+            stage: Stage::Offered,
+            suspensions: 0,
+        };
+        self.attempts.insert(fence, attempt);
+        let (now, lease) = (draft.now, self.config.lease);
+        let is_told = self.change_workstation(now, workstation, |w| {
+            w.take(now, lease, fence, expected);
+            w.session.as_mut().is_none_or(|session| !session.told.insert(id))
+        });
+        draft.change(Change::Attempt(AttemptRecord {
+            fence,
+            subprogram,
+            workstation,
+            placed: draft.wall,
+            end: None,
+        }));
+        if is_told == Some(false) {
+            self.tell_of_job(draft, to, id);
+        }
+        draft.send(to, CoordinatorFrame::Offer(Offer { fence, subprogram }));
+        draft.moves(id);
+        draft.step.placed += 1;
+        self.requeue(id);
+    }
+
+    /// A job's spec goes before its first offer on a connection.
+    fn tell_of_job(&mut self, draft: &mut Draft, to: Link, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("a placed job is a job");
+        job.told.insert(to.workstation);
+        let spec = Box::new(job.spec().clone());
+        draft.send(to, CoordinatorFrame::Job { job: id, spec });
+    }
+}

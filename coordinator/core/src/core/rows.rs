@@ -1,0 +1,115 @@
+//! What the commands list, as far as it is not over.
+
+use gleaner_common::id::{JobId, SubprogramId, WorkstationId};
+use gleaner_common::report::{
+    JobRow, JobState, JobSummary, SubprogramRow, SubprogramState, WorkstationRow, WorkstationState,
+};
+use gleaner_common::time::Moment;
+
+use super::Core;
+use super::ends::placed_state;
+use crate::job::Whereabouts;
+use crate::record::untried_row;
+use crate::workstation::Standing;
+
+impl Core {
+    /// The jobs that have not ended, oldest first.
+    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = JobId> + '_ {
+        self.jobs.keys().copied()
+    }
+
+    /// `None` for a job that has ended or never was: ask the store.
+    pub fn summary(&self, job: JobId) -> Option<JobSummary> {
+        self.jobs.get(&job).map(crate::job::Job::summary)
+    }
+
+    /// `None` for a job that has ended or never was: ask the store.
+    pub fn job_row(&self, job: JobId) -> Option<JobRow> {
+        let job = self.jobs.get(&job)?;
+        Some(job.record().row_with(job.summary()))
+    }
+
+    /// `None` for a subprogram that has ended or never was: ask the store.
+    pub fn subprogram_row(&self, subprogram: SubprogramId) -> Option<SubprogramRow> {
+        let job = self.jobs.get(&subprogram.job)?;
+        let position = job.position(subprogram.index)?;
+        let mut row = match job.history(position) {
+            Some(history) => {
+                let name = self.workstation_name(history.last.workstation).map(str::to_owned);
+                history.record(subprogram, SubprogramState::Queued).row(name)
+            }
+            None => untried_row(subprogram, JobState::Running),
+        };
+        match job.whereabouts(position) {
+            Whereabouts::Queued { .. } => {}
+            Whereabouts::Placed(fence) => {
+                let attempt = self.attempts.get(&fence)?;
+                row.state = placed_state(attempt.stage);
+                row.workstation = self.workstation_name(attempt.workstation).map(str::to_owned);
+                row.fence = Some(fence);
+                row.attempts += 1;
+            }
+            Whereabouts::Ended => return None,
+        }
+        Some(row)
+    }
+
+    /// All that are enrolled.
+    pub fn workstations(&self) -> impl DoubleEndedIterator<Item = WorkstationId> + '_ {
+        self.pool.ids()
+    }
+
+    pub fn workstation_row(&self, now: Moment, id: WorkstationId) -> Option<WorkstationRow> {
+        let workstation = self.pool.get(id)?;
+        let standing = self.pool.standing(id)?;
+        let state = match standing {
+            Standing::Away => WorkstationState::Away,
+            Standing::Busy | Standing::Leaving => WorkstationState::Busy,
+            Standing::Free
+            | Standing::Full
+            | Standing::NoSlots
+            | Standing::Resting
+            | Standing::Silent => WorkstationState::Idle,
+        };
+        let lasted = match state {
+            WorkstationState::Away => {
+                workstation.since.map_or(0.0, |at| now.since(at).as_secs_f64())
+            }
+            WorkstationState::Idle | WorkstationState::Busy => {
+                now.since(workstation.present_since).as_secs_f64()
+            }
+        };
+        let presence = workstation.presence.as_ref();
+        let facts = &workstation.facts;
+        Some(WorkstationRow {
+            workstation: id,
+            name: workstation.name.clone(),
+            state,
+            reason: self.standing_reason(now, id)?,
+            lasted_s: lasted,
+            cores: facts.cores,
+            places: facts.places,
+            slots: presence.map_or(0, |presence| presence.slots),
+            guests: u16::try_from(workstation.attempts().len()).unwrap_or(u16::MAX),
+            load_1m: presence.map_or(0.0, |presence| presence.load.one),
+            speed: facts.speed,
+            memory_bytes: facts.memory_bytes,
+            kernel: facts.kernel.clone(),
+            missing: facts.missing.clone(),
+        })
+    }
+
+    pub fn workstation_named(&self, name: &str) -> Option<WorkstationId> {
+        self.pool.named(name)
+    }
+
+    pub fn workstation_name(&self, id: WorkstationId) -> Option<&str> {
+        self.pool.get(id).map(|workstation| workstation.name.as_str())
+    }
+
+    /// How many subprograms wait to be placed.
+    pub fn queued(&self) -> u64 {
+        let jobs = self.queued.iter().filter_map(|id| self.jobs.get(id));
+        jobs.map(|job| u64::from(job.queued())).sum()
+    }
+}

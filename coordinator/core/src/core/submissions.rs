@@ -1,0 +1,103 @@
+//! How jobs come, get on and end.
+
+use gleaner_common::id::{Fence, JobId};
+use gleaner_common::job::JobSpec;
+use gleaner_common::report::{JobState, SubprogramState};
+use gleaner_common::wire::CoordinatorFrame;
+
+use super::{Core, Draft};
+use crate::event::RequestId;
+use crate::job::Job;
+use crate::record::{Change, JobProgress, JobRecord};
+use crate::step::{Answer, Effect};
+
+/// How many jobs may be under way. With the limits of a spec, this bounds what
+/// users can make the coordinator remember.
+const JOBS_MAX: usize = 10_000;
+
+impl Core {
+    pub(super) fn submitted(
+        &mut self,
+        draft: &mut Draft,
+        request: RequestId,
+        user: String,
+        spec: JobSpec,
+    ) {
+        let refusal = match spec.check() {
+            Err(wrong) => Some(wrong.to_string()),
+            Ok(()) if self.jobs.len() >= JOBS_MAX => {
+                Some(format!("{JOBS_MAX} jobs are under way: expected fewer"))
+            }
+            Ok(()) => None,
+        };
+        if let Some(reason) = refusal {
+            return draft.effect(Effect::Answer { request, answer: Answer::No(reason) });
+        }
+        let id = JobId(self.last_job.0 + 1);
+        self.last_job = id;
+        let progress = JobProgress::new(id);
+        let record = JobRecord { job: id, user, submitted: draft.wall, spec, progress };
+        draft.change(Change::Job(Box::new(record.clone())));
+        draft.effect(Effect::Answer { request, answer: Answer::Submitted(id) });
+        self.jobs.insert(id, Job::new(record));
+        self.requeue(id);
+        draft.moves(id);
+    }
+
+    /// What is queued never starts; what is placed is told to stop. An agent
+    /// that is not connected stops it when it is back: it is not kept.
+    pub(super) fn cancel_asked(&mut self, draft: &mut Draft, request: RequestId, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else {
+            let answer = Answer::No(format!("job {id} is not under way"));
+            return draft.effect(Effect::Answer { request, answer });
+        };
+        for (position, history) in job.tried_before() {
+            let state = SubprogramState::Cancelled;
+            draft.change(Change::Subprogram(history.record(job.subprogram(position), state)));
+        }
+        let placed: Vec<Fence> = job.placed().map(|(_, fence)| fence).collect();
+        for fence in placed {
+            let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
+            self.cancelled(draft, fence);
+            if let Some(to) = at.and_then(|id| self.link(id)) {
+                draft.send(to, CoordinatorFrame::Cancel { fence });
+            }
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.cancel(draft.wall);
+        }
+        draft.advances(id);
+        draft.effect(Effect::Answer { request, answer: Answer::Cancelled(id) });
+        self.requeue(id);
+    }
+
+    /// Tells of a job that moved, and lets go of one that has ended.
+    pub(super) fn job_moved(&mut self, draft: &mut Draft, id: JobId, durably: bool) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let has_ended = job.has_ended();
+        if has_ended && job.progress().state == JobState::Running {
+            let progress = job.progress_mut();
+            progress.ended = Some(draft.wall);
+            progress.state =
+                if progress.failed == 0 { JobState::Succeeded } else { JobState::Failed };
+        }
+        if durably {
+            draft.change(Change::Progress(*job.progress()));
+        }
+        draft.effect(Effect::Progress(job.summary()));
+        if !has_ended {
+            return;
+        }
+        let Some(job) = self.jobs.remove(&id) else { return };
+        for workstation in job.told {
+            self.change_workstation(draft.now, workstation, |w| {
+                if let Some(session) = &mut w.session {
+                    session.told.remove(&id);
+                }
+            });
+            if let Some(to) = self.link(workstation) {
+                draft.send(to, CoordinatorFrame::Forget { job: id });
+            }
+        }
+    }
+}

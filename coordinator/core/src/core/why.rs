@@ -1,0 +1,193 @@
+//! Why is this subprogram not running, and this workstation not used?
+//!
+//! Every answer is a list of sentences, the deciding one first. They come from
+//! what the core decides by: a workstation's standing, a subprogram's turn and
+//! its last attempt's end.
+
+use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::report::SubprogramState;
+use gleaner_common::time::{Moment, Spoken};
+
+use super::Core;
+use super::ends::placed_state;
+use crate::job::{History, Job, Whereabouts};
+use crate::workstation::Standing;
+
+impl Core {
+    /// Why is this subprogram not running, or where does it? `None` if it has
+    /// ended or never was.
+    pub fn why_subprogram(&self, now: Moment, id: SubprogramId) -> Option<Vec<String>> {
+        let job = self.jobs.get(&id.job)?;
+        let position = job.position(id.index)?;
+        let history = job.history(position);
+        let mut reasons = match job.whereabouts(position) {
+            Whereabouts::Ended => return None,
+            Whereabouts::Placed(fence) => self.why_placed(now, fence)?,
+            Whereabouts::Queued { before } => {
+                let avoided = history.and_then(|history| history.avoided);
+                self.why_queued(job, before, avoided)
+            }
+        };
+        reasons.extend(history.map(|history| self.what_happened(job, history)));
+        Some(reasons)
+    }
+
+    /// Why has this job not ended? `None` if it has or never was.
+    pub fn why_job(&self, now: Moment, id: JobId) -> Option<Vec<String>> {
+        let job = self.jobs.get(&id)?;
+        let summary = job.summary();
+        let mut reasons = vec![];
+        if summary.queued > 0 {
+            reasons.extend(self.why_nothing_is_free());
+            reasons.extend(self.who_is_before(id));
+            reasons.push(format!("{} of its subprograms are queued", summary.queued));
+        }
+        if let Some((_, oldest)) = job.placed().min_by_key(|(_, fence)| *fence) {
+            let placed = summary.running + summary.suspended;
+            reasons.push(format!(
+                "{placed} of its subprograms are on workstations, {} of them suspended",
+                summary.suspended
+            ));
+            let longest = self.why_placed(now, oldest).unwrap_or_default();
+            reasons
+                .extend(longest.into_iter().map(|reason| format!("the one placed first {reason}")));
+        }
+        Some(reasons)
+    }
+
+    /// Why is this workstation not used, or by whom is it?
+    pub fn why_workstation(&self, now: Moment, id: WorkstationId) -> Option<Vec<String>> {
+        let workstation = self.pool.get(id)?;
+        let standing = self.pool.standing(id)?;
+        let mut reasons = vec![];
+        if standing == Standing::Free && self.queued.is_empty() {
+            reasons.push("nothing is queued".to_owned());
+        } else if standing == Standing::Free {
+            reasons.push("what is queued failed here and waits for a choice".to_owned());
+        }
+        reasons.push(self.standing_reason(now, id)?);
+        for fence in workstation.attempts() {
+            let Some(attempt) = self.attempts.get(&fence) else { continue };
+            let Some(job) = self.jobs.get(&attempt.job) else { continue };
+            let subprogram = job.subprogram(attempt.position);
+            let (state, user) = (placed_state(attempt.stage).name(), &job.record().user);
+            reasons.push(format!("subprogram {subprogram} of {user} is {state} there ({fence})"));
+        }
+        reasons.extend(workstation.facts.missing.iter().map(|what| format!("it lacks {what}")));
+        Some(reasons)
+    }
+
+    /// A workstation's standing in words.
+    pub(super) fn standing_reason(&self, now: Moment, id: WorkstationId) -> Option<String> {
+        let workstation = self.pool.get(id)?;
+        let presence = workstation.presence.as_ref().map_or("nothing heard", |p| p.reason.as_str());
+        let guests = workstation.attempts().len();
+        let places = workstation.facts.places;
+        Some(match self.pool.standing(id)? {
+            Standing::Away => match workstation.since {
+                Some(at) => format!("not connected for {}", Spoken(now.since(at))),
+                None => "not connected since the coordinator started".to_owned(),
+            },
+            Standing::Leaving => {
+                let reason = workstation.leaving.as_deref().unwrap_or_default();
+                format!("leaving: {reason}")
+            }
+            Standing::Busy => format!("busy: {presence}"),
+            Standing::Silent => {
+                format!("not heard from for {}", Spoken(now.since(workstation.heard)))
+            }
+            Standing::Resting => match &workstation.rest {
+                Some((_, reason)) => format!("returned work just now: {reason}"),
+                None => "returned work just now".to_owned(),
+            },
+            Standing::NoSlots if places == 0 => "it offers no places".to_owned(),
+            Standing::NoSlots => format!("no core is free of its owner: {presence}"),
+            Standing::Full => {
+                let capacity = workstation.capacity();
+                format!("full: {guests} guests, room for {capacity} ({places} places)")
+            }
+            Standing::Free => format!("idle: {presence}"),
+        })
+    }
+
+    fn why_placed(&self, now: Moment, fence: Fence) -> Option<Vec<String>> {
+        let attempt = self.attempts.get(&fence)?;
+        let name = self.workstation_name(attempt.workstation)?;
+        let there = self.standing_reason(now, attempt.workstation)?;
+        Some(match placed_state(attempt.stage) {
+            SubprogramState::Placed => vec![
+                format!("is placed on {name} ({fence}) and has not started"),
+                format!("{name} is {there}"),
+            ],
+            state @ (SubprogramState::Suspended | SubprogramState::Demoted) => {
+                vec![format!("is {} on {name} ({fence}): {there}", state.name())]
+            }
+            SubprogramState::Running
+            | SubprogramState::Queued
+            | SubprogramState::Succeeded
+            | SubprogramState::Failed
+            | SubprogramState::Cancelled => vec![format!("runs on {name} ({fence})")],
+        })
+    }
+
+    fn why_queued(&self, job: &Job, before: u32, avoided: Option<WorkstationId>) -> Vec<String> {
+        let mut reasons: Vec<String> = self.why_nothing_is_free().into_iter().collect();
+        if let Some(name) = avoided.and_then(|id| self.workstation_name(id))
+            && self.pool.has_free()
+        {
+            reasons.push(format!("it failed on {name} and waits for another workstation"));
+        }
+        if before > 0 {
+            reasons.push(format!("{before} of its job go first"));
+        }
+        reasons.extend(self.who_is_before(job.id()));
+        if reasons.is_empty() {
+            reasons.push("it is about to be placed".to_owned());
+        }
+        reasons
+    }
+
+    /// How many of the workstations are in what way not to be had.
+    fn why_nothing_is_free(&self) -> Option<String> {
+        if self.pool.has_free() {
+            return None;
+        }
+        if self.pool.len() == 0 {
+            return Some("no workstation is enrolled".to_owned());
+        }
+        let kinds = [
+            (Standing::Full, "full"),
+            (Standing::Busy, "busy with their owners"),
+            (Standing::NoSlots, "without a core free of their owners"),
+            (Standing::Resting, "just returned work"),
+            (Standing::Silent, "silent"),
+            (Standing::Leaving, "about to sleep or stop"),
+            (Standing::Away, "not connected"),
+        ];
+        let counts: Vec<String> = kinds
+            .into_iter()
+            .filter(|(standing, _)| self.pool.count(*standing) > 0)
+            .map(|(standing, what)| format!("{} {what}", self.pool.count(standing)))
+            .collect();
+        Some(format!("none of {} workstations is free: {}", self.pool.len(), counts.join(", ")))
+    }
+
+    fn who_is_before(&self, id: JobId) -> Option<String> {
+        let jobs = self.queued.range(..id).filter_map(|id| self.jobs.get(id));
+        let (jobs, subprograms) = jobs.fold((0, 0u64), |(jobs, subprograms), job| {
+            (jobs + 1, subprograms + u64::from(job.queued()))
+        });
+        (jobs > 0).then(|| format!("{subprograms} subprograms of {jobs} earlier jobs go first"))
+    }
+
+    fn what_happened(&self, job: &Job, history: &History) -> String {
+        let name = self.workstation_name(history.last.workstation).unwrap_or("a workstation");
+        format!(
+            "its last attempt, on {name}, {}; {} attempts so far, {} failures of at most {}",
+            history.last.outcome,
+            history.attempts,
+            history.failures,
+            job.spec().retries
+        )
+    }
+}

@@ -1,0 +1,362 @@
+//! One job that has not ended: its queue, and what is known of its
+//! subprograms.
+//!
+//! The promise: every subprogram is in exactly one place: never tried, waiting
+//! to be tried again, placed, or ended. Those never tried are one number and
+//! those ended are the store's, so memory is spent on what is under way.
+//! Knows nothing of workstations but their ids.
+//!
+//! ```text
+//! untried ──► placed ──► ended
+//!               │ ▲
+//!               ▼ │
+//!     returned (first) / failed (last)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::job::JobSpec;
+use gleaner_common::report::{JobState, JobSummary, SubprogramState};
+use gleaner_common::time::WallTime;
+
+use crate::pool::AHEAD;
+use crate::record::{JobProgress, JobRecord, SubprogramRecord};
+
+/// How many of those that failed are looked at for one that may go where
+/// there is room: the others wait for a choice of workstation.
+const FAILED_LOOKED_AT: usize = 8;
+
+/// A subprogram's position in its job: 0 for the first.
+pub(crate) type Position = u32;
+
+/// What is known of a subprogram that was tried and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct History {
+    pub(crate) attempts: u32,
+    pub(crate) failures: u32,
+    pub(crate) retreats: u32,
+    pub(crate) lost: u32,
+    pub(crate) cpu: Duration,
+    pub(crate) avoided: Option<WorkstationId>,
+    pub(crate) last: Last,
+}
+
+/// The latest attempt that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Last {
+    pub(crate) fence: Fence,
+    pub(crate) workstation: WorkstationId,
+    pub(crate) outcome: Box<str>,
+}
+
+impl History {
+    /// The first attempt ended so.
+    pub(crate) fn first(last: Last) -> Self {
+        Self {
+            attempts: 0,
+            failures: 0,
+            retreats: 0,
+            lost: 0,
+            cpu: Duration::ZERO,
+            avoided: None,
+            last,
+        }
+    }
+
+    fn of(record: &SubprogramRecord) -> Self {
+        Self {
+            attempts: record.attempts,
+            failures: record.failures,
+            retreats: record.retreats,
+            lost: record.lost,
+            cpu: record.cpu,
+            avoided: record.avoided,
+            last: Last {
+                fence: record.fence,
+                workstation: record.workstation,
+                outcome: record.outcome.as_str().into(),
+            },
+        }
+    }
+
+    pub(crate) fn record(
+        &self,
+        subprogram: SubprogramId,
+        state: SubprogramState,
+    ) -> SubprogramRecord {
+        SubprogramRecord {
+            subprogram,
+            state,
+            fence: self.last.fence,
+            workstation: self.last.workstation,
+            attempts: self.attempts,
+            failures: self.failures,
+            retreats: self.retreats,
+            lost: self.lost,
+            outcome: self.last.outcome.to_string(),
+            cpu: self.cpu,
+            avoided: self.avoided,
+        }
+    }
+}
+
+/// Where a subprogram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whereabouts {
+    /// `before` others of its job go first.
+    Queued {
+        before: u32,
+    },
+    Placed(Fence),
+    Ended,
+}
+
+/// A place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Returned,
+    Untried,
+    Failed(usize),
+}
+
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Without its progress: that is `progress`.
+    record: JobRecord,
+    /// Positions below were placed at least once.
+    tried: u32,
+    /// Came back through no fault of their own: they go first.
+    returned: VecDeque<Position>,
+    /// Failed and have retries left: they go last.
+    failed: VecDeque<Position>,
+    placed: BTreeMap<Position, Fence>,
+    history: BTreeMap<Position, History>,
+    /// How many of those placed are suspended.
+    pub(crate) suspended: u32,
+    /// Suspensions of those placed; they are added up when attempts end.
+    pub(crate) open_suspensions: u64,
+    /// How long one takes its place: the longest seen of late.
+    expected: Option<Duration>,
+    /// Workstations that were sent its spec.
+    pub(crate) told: BTreeSet<WorkstationId>,
+}
+
+impl Job {
+    pub(crate) fn new(record: JobRecord) -> Self {
+        Self {
+            record,
+            tried: 0,
+            returned: VecDeque::new(),
+            failed: VecDeque::new(),
+            placed: BTreeMap::new(),
+            history: BTreeMap::new(),
+            suspended: 0,
+            open_suspensions: 0,
+            expected: None,
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Puts back what a store kept: first those that were tried, then those
+    /// that are placed, then [`Job::recount`].
+    pub(crate) fn restore_tried(&mut self, record: &SubprogramRecord) {
+        let Some(position) = self.position(record.subprogram.index) else { return };
+        self.history.insert(position, History::of(record));
+    }
+
+    pub(crate) fn restore_placed(&mut self, index: u32, fence: Fence) -> Option<Position> {
+        let position = self.position(index)?;
+        self.placed.insert(position, fence);
+        Some(position)
+    }
+
+    /// How many were tried follows from the rest: untried ones are placed in
+    /// order, and every other one has ended, is placed or has a history.
+    pub(crate) fn recount(&mut self) {
+        for (position, history) in &self.history {
+            if self.placed.contains_key(position) {
+                continue;
+            }
+            if history.avoided == Some(history.last.workstation) {
+                self.failed.push_back(*position);
+            } else {
+                self.returned.push_back(*position);
+            }
+        }
+        let waiting = self.returned.len() + self.failed.len() + self.placed.len();
+        self.tried = u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(self.ended());
+    }
+
+    pub(crate) fn id(&self) -> JobId {
+        self.record.job
+    }
+
+    pub(crate) fn spec(&self) -> &JobSpec {
+        &self.record.spec
+    }
+
+    pub(crate) fn record(&self) -> &JobRecord {
+        &self.record
+    }
+
+    pub(crate) fn progress(&self) -> &JobProgress {
+        &self.record.progress
+    }
+
+    pub(crate) fn progress_mut(&mut self) -> &mut JobProgress {
+        &mut self.record.progress
+    }
+
+    pub(crate) fn total(&self) -> u32 {
+        self.record.spec.indexes.len()
+    }
+
+    fn ended(&self) -> u32 {
+        let progress = self.progress();
+        progress.succeeded + progress.failed + progress.cancelled
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended() == self.total()
+    }
+
+    pub(crate) fn queued(&self) -> u32 {
+        let again = u32::try_from(self.returned.len() + self.failed.len()).unwrap_or(u32::MAX);
+        self.untried() + again
+    }
+
+    fn untried(&self) -> u32 {
+        self.total().saturating_sub(self.tried)
+    }
+
+    pub(crate) fn placed(&self) -> impl ExactSizeIterator<Item = (Position, Fence)> + '_ {
+        self.placed.iter().map(|(position, fence)| (*position, *fence))
+    }
+
+    pub(crate) fn position(&self, index: u32) -> Option<Position> {
+        self.record.spec.indexes.position(index)
+    }
+
+    pub(crate) fn subprogram(&self, position: Position) -> SubprogramId {
+        let index = self.record.spec.indexes.at(position);
+        SubprogramId { job: self.id(), index: index.expect("a position of this job") }
+    }
+
+    pub(crate) fn history(&self, position: Position) -> Option<&History> {
+        self.history.get(&position)
+    }
+
+    pub(crate) fn summary(&self) -> JobSummary {
+        let placed = u32::try_from(self.placed.len()).unwrap_or(u32::MAX);
+        let mut summary = self.progress().summary(self.total(), placed, self.suspended);
+        summary.suspensions += self.open_suspensions;
+        summary
+    }
+
+    pub(crate) fn whereabouts(&self, position: Position) -> Whereabouts {
+        if let Some(fence) = self.placed.get(&position) {
+            return Whereabouts::Placed(*fence);
+        }
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let returned = count(self.returned.len());
+        if position >= self.tried {
+            return Whereabouts::Queued { before: returned + position - self.tried };
+        }
+        if let Some(at) = self.returned.iter().position(|p| *p == position) {
+            return Whereabouts::Queued { before: count(at) };
+        }
+        match self.failed.iter().position(|p| *p == position) {
+            Some(at) => Whereabouts::Queued { before: returned + self.untried() + count(at) },
+            None => Whereabouts::Ended,
+        }
+    }
+
+    /// Who may be placed next, the first to be preferred, each with the
+    /// workstation it had better avoid.
+    pub(crate) fn turns(&self) -> impl Iterator<Item = (Turn, Option<WorkstationId>)> + '_ {
+        let avoided = |position: &Position| self.history.get(position).and_then(|h| h.avoided);
+        let returned = self.returned.front().map(|p| (Turn::Returned, avoided(p)));
+        let untried = (self.untried() > 0).then_some((Turn::Untried, None));
+        let failed = self.failed.iter().take(FAILED_LOOKED_AT).enumerate();
+        let failed = failed.map(move |(at, p)| (Turn::Failed(at), avoided(p)));
+        returned.into_iter().chain(untried).chain(failed)
+    }
+
+    /// Its turn has come: it leaves the queue for a workstation.
+    pub(crate) fn place(&mut self, turn: Turn, fence: Fence) -> Position {
+        let position = match turn {
+            Turn::Returned => self.returned.pop_front().expect("a turn of this queue"),
+            Turn::Untried => {
+                self.tried += 1;
+                self.tried - 1
+            }
+            Turn::Failed(at) => self.failed.remove(at).expect("a turn of this queue"),
+        };
+        self.placed.insert(position, fence);
+        position
+    }
+
+    /// An attempt ended; what is known of its subprogram, with `last` added.
+    pub(crate) fn take_back(&mut self, position: Position, last: Last) -> History {
+        self.placed.remove(&position);
+        let mut history = match self.history.remove(&position) {
+            Some(history) => History { last, ..history },
+            None => History::first(last),
+        };
+        history.attempts += 1;
+        history
+    }
+
+    /// It goes first: it came back through no fault of its own.
+    pub(crate) fn return_first(&mut self, position: Position, history: History) {
+        self.returned.push_back(position);
+        self.history.insert(position, history);
+    }
+
+    /// It goes last: whatever made it fail may have passed by then.
+    pub(crate) fn retry_last(&mut self, position: Position, history: History) {
+        self.failed.push_back(position);
+        self.history.insert(position, history);
+    }
+
+    /// Everything queued, tried before, with what is known of it.
+    pub(crate) fn tried_before(&self) -> impl Iterator<Item = (Position, &History)> {
+        let queued = |(position, _): &(&Position, _)| !self.placed.contains_key(position);
+        self.history.iter().filter(queued).map(|(position, history)| (*position, history))
+    }
+
+    /// All that has not ended never will.
+    pub(crate) fn cancel(&mut self, at: WallTime) {
+        let total = self.total();
+        let progress = self.progress_mut();
+        progress.cancelled = total - progress.succeeded - progress.failed;
+        progress.state = JobState::Cancelled;
+        progress.ended = Some(at);
+        self.tried = total;
+        self.returned.clear();
+        self.failed.clear();
+        self.placed.clear();
+        self.history.clear();
+        self.suspended = 0;
+    }
+
+    /// One of it took its place for so long.
+    pub(crate) fn learn_span(&mut self, span: Duration) {
+        self.expected = Some(match self.expected {
+            Some(before) if span < before => (before * 3 + span) / 4,
+            Some(_) | None => span,
+        });
+    }
+
+    pub(crate) fn expected(&self) -> Option<Duration> {
+        self.expected
+    }
+
+    /// So short that places would wait for the network if none were sent
+    /// ahead.
+    pub(crate) fn is_short(&self) -> bool {
+        self.expected.is_some_and(|span| span <= AHEAD)
+    }
+}

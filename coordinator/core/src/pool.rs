@@ -1,0 +1,166 @@
+//! All workstations, and the ordered indexes that make placing no scan.
+//!
+//! The promise: the indexes always agree with the workstations, because the
+//! only way to change one is [`Pool::update`]. Knows nothing of jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use gleaner_common::id::WorkstationId;
+use gleaner_common::time::Moment;
+
+use crate::core::Config;
+use crate::policy::Rank;
+use crate::workstation::{Standing, Workstation};
+
+/// How much work the core keeps at an agent beyond its free places, so that a
+/// place never waits for the network: several round trips, commit included.
+/// A guess, not yet measured.
+pub(crate) const AHEAD: Duration = Duration::from_millis(50);
+
+/// Where a workstation is in the indexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Marks {
+    standing: Standing,
+    /// Among the free ones.
+    rank: Option<Rank>,
+    /// Among the full ones that something can be sent ahead to.
+    wait: Option<Duration>,
+    due: Option<Moment>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    workstation: Workstation,
+    marks: Marks,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    entries: BTreeMap<WorkstationId, Entry>,
+    by_name: BTreeMap<String, WorkstationId>,
+    free: BTreeSet<(Rank, WorkstationId)>,
+    ahead: BTreeSet<(Duration, WorkstationId)>,
+    due: BTreeSet<(Moment, WorkstationId)>,
+    tally: [u32; Standing::COUNT],
+}
+
+impl Pool {
+    /// A workstation enrolled, perhaps again and under another name.
+    pub(crate) fn enrol(&mut self, id: WorkstationId, name: String) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            if self.by_name.get(&entry.workstation.name) == Some(&id) {
+                self.by_name.remove(&entry.workstation.name);
+            }
+            entry.workstation.name.clone_from(&name);
+        } else {
+            let marks = Marks { standing: Standing::Away, rank: None, wait: None, due: None };
+            self.tally[Standing::Away as usize] += 1;
+            let workstation = Workstation::new(name.clone());
+            self.entries.insert(id, Entry { workstation, marks });
+        }
+        self.by_name.insert(name, id);
+    }
+
+    pub(crate) fn get(&self, id: WorkstationId) -> Option<&Workstation> {
+        self.entries.get(&id).map(|entry| &entry.workstation)
+    }
+
+    /// Where it stood when it last changed.
+    pub(crate) fn standing(&self, id: WorkstationId) -> Option<Standing> {
+        self.entries.get(&id).map(|entry| entry.marks.standing)
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<WorkstationId> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn ids(&self) -> impl DoubleEndedIterator<Item = WorkstationId> + '_ {
+        self.entries.keys().copied()
+    }
+
+    /// Changes a workstation and brings the indexes up to date.
+    pub(crate) fn update<R>(
+        &mut self,
+        now: Moment,
+        config: &Config,
+        id: WorkstationId,
+        change: impl FnOnce(&mut Workstation) -> R,
+    ) -> Option<R> {
+        let Entry { workstation, marks } = self.entries.get_mut(&id)?;
+        let result = change(workstation);
+        let standing = workstation.standing(now);
+        let after = Marks {
+            standing,
+            rank: (standing == Standing::Free)
+                .then(|| config.policy.rank(&workstation.candidate())),
+            wait: if standing == Standing::Full { workstation.wait_ahead() } else { None },
+            due: workstation.due(config),
+        };
+        let before = std::mem::replace(marks, after);
+        self.tally[before.standing as usize] -= 1;
+        self.tally[after.standing as usize] += 1;
+        reindex(&mut self.free, before.rank, after.rank, id);
+        reindex(&mut self.ahead, before.wait, after.wait, id);
+        reindex(&mut self.due, before.due, after.due, id);
+        Some(result)
+    }
+
+    pub(crate) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// The policy's choice of the free ones. An avoided one is chosen only if
+    /// no other is idle: a place elsewhere is worth waiting for.
+    pub(crate) fn choose(&self, avoided: Option<WorkstationId>) -> Option<WorkstationId> {
+        let mut best = self.free.iter().map(|(_, id)| *id).take(2);
+        let first = best.next()?;
+        if Some(first) != avoided {
+            return Some(first);
+        }
+        best.next().or_else(|| (self.open() == 1).then_some(first))
+    }
+
+    /// Where something short finds a place soonest, if that is soon enough to
+    /// send it ahead. What runs there now is part of the wait, so nothing
+    /// short ever waits behind something long.
+    pub(crate) fn choose_ahead(&self, avoided: Option<WorkstationId>) -> Option<WorkstationId> {
+        let soon = |(wait, id): &(Duration, WorkstationId)| (*wait <= AHEAD).then_some(*id);
+        self.ahead.iter().take(2).filter_map(soon).find(|id| Some(*id) != avoided)
+    }
+
+    /// How many are idle.
+    pub(crate) fn open(&self) -> u32 {
+        self.count(Standing::Free) + self.count(Standing::Full)
+    }
+
+    pub(crate) fn count(&self, standing: Standing) -> u32 {
+        self.tally[standing as usize]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// When the first of them is due, and which.
+    pub(crate) fn first_due(&self) -> Option<(Moment, WorkstationId)> {
+        self.due.first().copied()
+    }
+}
+
+fn reindex<K: Ord + Copy>(
+    index: &mut BTreeSet<(K, WorkstationId)>,
+    before: Option<K>,
+    after: Option<K>,
+    id: WorkstationId,
+) {
+    if before == after {
+        return;
+    }
+    if let Some(key) = before {
+        index.remove(&(key, id));
+    }
+    if let Some(key) = after {
+        index.insert((key, id));
+    }
+}

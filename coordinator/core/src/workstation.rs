@@ -1,0 +1,268 @@
+//! One workstation as the core sees it: its connection, its owner's presence,
+//! its lease and the attempts there.
+//!
+//! The promise: an attempt is given up only when its agent's lease has ended
+//! for certain. Knows nothing of other workstations or of jobs' queues.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, Incarnation, JobId};
+use gleaner_common::time::Moment;
+use gleaner_common::usage::LoadAverages;
+use gleaner_common::wire::{Facts, Presence};
+
+use crate::core::Config;
+use crate::policy::Candidate;
+
+/// The longest text that is kept of what an agent says.
+const TEXT_BYTES_MAX: usize = 200;
+const MISSING_MAX: usize = 100;
+
+/// How many attempts may wait at an agent beside those that run: agents
+/// refuse when 64 wait, and before a job's files are there all of them do.
+pub(crate) const AHEAD_MAX: usize = 48;
+
+/// How long past the end of its lease an attempt is given up: nothing runs by
+/// then even if the agent was slow to stop it.
+pub(crate) const GRACE: Duration = Duration::from_millis(250);
+
+/// How long a workstation that refused or retreated gets nothing new, unless
+/// it tells of its owner before: the news of why is on its way.
+pub(crate) const REST: Duration = Duration::from_secs(1);
+
+/// May something be placed here, and if not, why not?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Idle, with a free place.
+    Free,
+    /// Idle, with a guest at every place.
+    Full,
+    /// Its owner is here.
+    Busy,
+    /// Idle, but no core is free of the owner.
+    NoSlots,
+    /// Refused or returned something just now.
+    Resting,
+    /// Connected, but not heard from.
+    Silent,
+    /// Said that it is about to sleep or stop.
+    Leaving,
+    /// Not connected.
+    Away,
+}
+
+impl Standing {
+    pub(crate) const COUNT: usize = 8;
+}
+
+/// A connection that has said hello.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) serial: u64,
+    /// The jobs whose spec was sent on it.
+    pub(crate) told: BTreeSet<JobId>,
+}
+
+/// What is expected of the guests here, in time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backlog {
+    known: Duration,
+    /// Attempts of jobs of which nothing has ended yet.
+    unknown: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Workstation {
+    pub(crate) name: String,
+    pub(crate) session: Option<Session>,
+    /// Since when it is connected, or away; `None`: since before this life of
+    /// the coordinator.
+    pub(crate) since: Option<Moment>,
+    pub(crate) incarnation: Option<Incarnation>,
+    pub(crate) facts: Facts,
+    /// As last told; `None` if never.
+    pub(crate) presence: Option<Presence>,
+    /// When that presence began.
+    pub(crate) present_since: Moment,
+    pub(crate) heard: Moment,
+    /// When the lease of all attempts here ends, as the coordinator counts.
+    pub(crate) lease_until: Moment,
+    pub(crate) silent: bool,
+    pub(crate) leaving: Option<String>,
+    /// Until when it rests, and why.
+    pub(crate) rest: Option<(Moment, String)>,
+    /// Attempts here, each with how long it is expected to take its place.
+    attempts: BTreeMap<Fence, Option<Duration>>,
+    backlog: Backlog,
+}
+
+impl Workstation {
+    pub(crate) fn new(name: String) -> Self {
+        Self {
+            name,
+            session: None,
+            since: None,
+            incarnation: None,
+            facts: Facts::default(),
+            presence: None,
+            present_since: Moment::ZERO,
+            heard: Moment::ZERO,
+            lease_until: Moment::ZERO,
+            silent: false,
+            leaving: None,
+            rest: None,
+            attempts: BTreeMap::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    pub(crate) fn attempts(&self) -> impl ExactSizeIterator<Item = Fence> + '_ {
+        self.attempts.keys().copied()
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.presence.as_ref().is_none_or(|presence| presence.busy)
+    }
+
+    /// How many guests may run here side by side.
+    pub(crate) fn capacity(&self) -> usize {
+        let slots = self.presence.as_ref().map_or(0, |presence| presence.slots);
+        usize::from(self.facts.places.min(slots))
+    }
+
+    pub(crate) fn standing(&self, now: Moment) -> Standing {
+        if self.session.is_none() {
+            Standing::Away
+        } else if self.leaving.is_some() {
+            Standing::Leaving
+        } else if self.is_busy() {
+            Standing::Busy
+        } else if self.silent {
+            Standing::Silent
+        } else if self.rest.as_ref().is_some_and(|(until, _)| now < *until) {
+            Standing::Resting
+        } else if self.capacity() == 0 {
+            Standing::NoSlots
+        } else if self.attempts.len() < self.capacity() {
+            Standing::Free
+        } else {
+            Standing::Full
+        }
+    }
+
+    pub(crate) fn candidate(&self) -> Candidate {
+        Candidate {
+            idle_since: self.present_since,
+            idle_for: self.heard.since(self.present_since),
+            load_1m: self.presence.as_ref().map_or(f32::NAN, |presence| presence.load.one),
+            speed: self.facts.speed,
+        }
+    }
+
+    /// How long until a guest sent ahead would find a place, one place's worth
+    /// of the work that is here; `None` if that is not known or enough waits.
+    pub(crate) fn wait_ahead(&self) -> Option<Duration> {
+        let places = u32::try_from(self.capacity()).ok().filter(|places| *places > 0)?;
+        let ahead = self.attempts.len().saturating_sub(self.capacity());
+        (self.backlog.unknown == 0 && ahead < AHEAD_MAX).then(|| self.backlog.known / places)
+    }
+
+    /// An attempt is placed here. The first one gives the agent a lease's time
+    /// to be heard: without guests it is heard from less often than a lease
+    /// lasts, and renews its lease before it starts anything.
+    pub(crate) fn take(
+        &mut self,
+        now: Moment,
+        lease: Duration,
+        fence: Fence,
+        expected: Option<Duration>,
+    ) {
+        if self.attempts.is_empty() {
+            self.lease_until = self.lease_until.max(now + lease);
+        }
+        self.insert(fence, expected);
+    }
+
+    pub(crate) fn insert(&mut self, fence: Fence, expected: Option<Duration>) {
+        match expected {
+            Some(span) => self.backlog.known += span,
+            None => self.backlog.unknown += 1,
+        }
+        self.attempts.insert(fence, expected);
+    }
+
+    pub(crate) fn remove(&mut self, fence: Fence) {
+        match self.attempts.remove(&fence) {
+            Some(Some(span)) => self.backlog.known -= span,
+            Some(None) => self.backlog.unknown -= 1,
+            None => {}
+        }
+    }
+
+    /// A message that the agent's lease may run from was handled.
+    pub(crate) fn renew(&mut self, now: Moment, lease: Duration) {
+        self.heard = now;
+        self.silent = false;
+        self.lease_until = self.lease_until.max(now + lease);
+    }
+
+    pub(crate) fn learn_facts(&mut self, mut facts: Facts) {
+        facts.missing.truncate(MISSING_MAX);
+        facts.missing.iter_mut().for_each(clip);
+        clip(&mut facts.kernel);
+        self.facts = facts;
+    }
+
+    /// The owner's presence was told. One that goes on keeps its beginning,
+    /// which a late message would blur.
+    pub(crate) fn learn_presence(&mut self, now: Moment, mut presence: Presence) {
+        clip(&mut presence.reason);
+        if self.presence.as_ref().is_none_or(|before| before.busy != presence.busy) {
+            self.present_since = now - presence.lasted;
+        }
+        self.heard = now;
+        self.leaving = None;
+        self.rest = None;
+        self.presence = Some(presence);
+    }
+
+    pub(crate) fn learn_load(&mut self, slots: u16, load: LoadAverages) {
+        if let Some(presence) = &mut self.presence {
+            presence.slots = slots;
+            presence.load = load;
+        }
+    }
+
+    pub(crate) fn leave(&mut self, mut reason: String) {
+        clip(&mut reason);
+        self.leaving = Some(reason);
+    }
+
+    pub(crate) fn rest(&mut self, now: Moment, reason: String) {
+        self.rest = Some((now + REST, reason));
+    }
+
+    pub(crate) fn lease_has_ended(&self, now: Moment) -> bool {
+        now >= self.lease_until + GRACE
+    }
+
+    /// When something becomes true here by itself.
+    pub(crate) fn due(&self, config: &Config) -> Option<Moment> {
+        let lease = (!self.attempts.is_empty()).then(|| self.lease_until + GRACE);
+        let silence = (self.attempts.is_empty() && self.session.is_some() && !self.silent)
+            .then(|| self.silent_from(config));
+        let rest = self.rest.as_ref().map(|(until, _)| *until);
+        [lease, silence, rest].into_iter().flatten().min()
+    }
+
+    /// When not to be heard from, without guests, is no longer patience.
+    pub(crate) fn silent_from(&self, config: &Config) -> Moment {
+        self.heard + config.heartbeat_without_guests + config.lease
+    }
+}
+
+/// Cuts a text of an agent's down to what is kept.
+pub(crate) fn clip(text: &mut String) {
+    text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+}
