@@ -76,10 +76,11 @@ pub enum ImportError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ImportSummary {
     pub files: u64,
-    pub lines: u64,
-    /// Lines that say nothing: blank ones and comments.
+    /// Rows with the header for `csv`; for `rwho` all lines that say something.
+    pub rows: u64,
+    /// Blank lines and comments, for `rwho`.
     pub blank_lines: u64,
-    /// Snapshots, for `rwho`.
+    /// For `rwho`.
     pub snapshots: u64,
     pub workstations: u64,
     /// Records that the source comes to: the new ones and those that were

@@ -309,3 +309,6 @@ fn put_aside(segment: &Path, offset: u64, tail: &[u8]) -> Result<Damage, OpenLog
         .map_err(io_error("keep a torn tail as", &file))?;
     Ok(Damage { file, offset, bytes: tail.len() as u64, kind: DamageKind::Cut })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,175 @@
-//! placeholder
+//! The collector's daemon: dials the coordinator and takes in the usage
+//! streams that it passes on.
+//!
+//! ```text
+//! agent ─► coordinator ─► relayed stream ─► frame checked ─► writer thread ─► append, fsync ─┐
+//!   ▲                                                                                        │
+//!   └───────────────── Confirmed, or Deferred: keep them and try again ◄─────────────────────┘
+//! ```
+//!
+//! The promise: `Confirmed` leaves after the records are on disk. While a
+//! stream has records that were deferred, nothing behind them is confirmed.
+
+mod relay;
+mod writer;
+
+use std::io;
+use std::time::Duration;
+
+use gleaner_common::wire::Role;
+use gleaner_shell::backoff::Backoff;
+use gleaner_shell::clock::Clock;
+use gleaner_shell::endpoint::{ConnectError, Credentials, Ended, Link, connect};
+use gleaner_shell::identity::{Identity, IdentityError};
+use quinn::VarInt;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+
 use crate::config::CollectorConfig;
+use crate::store::{OpenStoreError, Store};
+use writer::Writer;
+
+/// How long between two attempts to reach the coordinator.
+const WAIT_FIRST: Duration = Duration::from_millis(100);
+const WAIT_LONGEST: Duration = Duration::from_secs(10);
+
+/// Below the idle timeout, for nights without a transition.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Every agent may keep its usage stream open; a coordinator has 10,000.
+const STREAMS_MAX: u32 = 16_384;
+
+/// What may lie unread in all streams together, so that no stream that waits
+/// for the disk holds up the others.
+const WINDOW_BYTES: u32 = 16 << 20;
+
+/// Why the collector cannot run on. Each is one line with its sources.
 #[derive(Debug, thiserror::Error)]
-pub enum CollectorError {}
-/// Runs
+pub enum CollectorError {
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("the identity in {} is that of a {}: expected a collector's", dir.display(), role.name())]
+    Role { dir: std::path::PathBuf, role: Role },
+    #[error(transparent)]
+    Store(#[from] OpenStoreError),
+    #[error("cannot start a thread or wait for signals")]
+    Start(#[source] io::Error),
+    /// Trying again would be refused again.
+    #[error(transparent)]
+    Refused(#[from] ConnectError),
+}
+
+/// Runs until SIGTERM or SIGINT; a coordinator that is away is waited for.
+///
 /// # Errors
-/// x
-pub fn run(_config: CollectorConfig) -> Result<(), CollectorError> {
-    Ok(())
+/// No identity, a data directory that cannot be used, or a coordinator that
+/// refuses this identity for good.
+pub fn run(config: CollectorConfig) -> Result<(), CollectorError> {
+    let identity = Identity::load(&config.identity_dir)?;
+    if identity.role != Role::Collector {
+        return Err(CollectorError::Role { dir: config.identity_dir, role: identity.role });
+    }
+    let store = Store::open(&config.data_dir)?;
+    tracing::info!(data = %config.data_dir.display(), "the collector keeps its logs here");
+    let (writer, thread) = writer::start(store).map_err(CollectorError::Start)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CollectorError::Start)?;
+    let outcome = runtime.block_on(receive(&identity, writer));
+    // The last handle of the writer is gone: it ends when all is on disk.
+    drop(runtime);
+    if thread.join().is_err() {
+        unreachable!("the writer thread answers for every failure");
+    }
+    outcome
+}
+
+async fn receive(identity: &Identity, writer: Writer) -> Result<(), CollectorError> {
+    let mut signals = Signals::new().map_err(CollectorError::Start)?;
+    let mut backoff = Backoff::new(WAIT_FIRST, WAIT_LONGEST);
+    // Said once per absence, not once per attempt.
+    let mut absence_said = false;
+    loop {
+        let dialled = tokio::select! {
+            () = signals.asked() => return Ok(()),
+            dialled = connect(&identity.coordinator, Credentials::Identity(identity), Some(KEEP_ALIVE)) => dialled,
+        };
+        let ended = match dialled {
+            Ok(link) => {
+                let mut served = false;
+                let ended = tokio::select! {
+                    () = signals.asked() => None,
+                    ended = serve(&link, &writer, &mut served) => Some(ended),
+                };
+                let Some(ended) = ended else {
+                    link.close().await;
+                    return Ok(());
+                };
+                if served {
+                    backoff.reset();
+                    absence_said = false;
+                }
+                link.refused(ended)
+            }
+            Err(error) => error,
+        };
+        if ended.is_final() {
+            return Err(ended.into());
+        }
+        if !absence_said {
+            tracing::warn!("{ended}; trying again");
+            absence_said = true;
+        }
+        let wait = backoff.next().unwrap_or(WAIT_LONGEST);
+        tokio::select! {
+            () = signals.asked() => return Ok(()),
+            () = Clock::new().sleep(wait) => {}
+        }
+    }
+}
+
+/// Takes in streams until the connection ends. `served` turns true with the
+/// first: a refusal of our certificate arrives only now, as the end.
+async fn serve(link: &Link, writer: &Writer, served: &mut bool) -> Ended {
+    link.connection.set_max_concurrent_bi_streams(VarInt::from_u32(STREAMS_MAX));
+    link.connection.set_receive_window(VarInt::from_u32(WINDOW_BYTES));
+    tracing::info!("connected to the coordinator at {}", link.address);
+    let mut streams = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = link.connection.accept_bi() => accepted,
+            Some(_) = streams.join_next() => continue,
+        };
+        match accepted {
+            Ok(stream) => {
+                *served = true;
+                streams.spawn(relay::serve(link.connection.clone(), stream, writer.clone()));
+            }
+            // Dropping the set ends what still waits; none of it was confirmed.
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+/// Somebody asks us to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

@@ -251,14 +251,18 @@ pub(crate) mod tests {
 
     #[test]
     fn the_format_on_disk_is_this_one() {
-        let hex = |bytes: &[u8]| data_hex(bytes);
-        assert_eq!(hex(&encode_header(&name("ada"))), "676c65616e6c6f6701000300616461a18ac1a8");
+        assert_eq!(hex(&encode_header(&name("ada"))), "676c65616e6c6f67010003006164619f8a3abf");
         let mut bytes = vec![];
         encode_record(&record(1, 10, Cause::Tty), &mut bytes).unwrap();
-        assert_eq!(hex(&bytes), "");
+        assert_eq!(
+            hex(&bytes),
+            "3f0000000dd44cc3\
+             07070707070707070707070707070707018090afa391c0ce972f0a0001\
+             0000003f0000803e0000003e01013c0002107074732f332c20302e3020732061676f"
+        );
     }
 
-    fn data_hex(bytes: &[u8]) -> String {
+    fn hex(bytes: &[u8]) -> String {
         bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
     }
 

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
-use csv::{ErrorKind, ReaderBuilder, StringRecord};
+use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
 use gleaner_common::id::BootId;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
@@ -39,22 +40,21 @@ pub const COLUMNS: [&str; 13] = [
 
 pub(super) fn walk(source: &Path, sink: Sink<'_>) -> Result<ImportSummary, ImportError> {
     let failed = |source_error| ImportError::Read { path: source.into(), source: source_error };
-    let bad = |line, what| ImportError::Bad { path: source.to_owned(), line, what };
     let file = File::open(source).map_err(failed)?;
     let mut reader = ReaderBuilder::new().has_headers(false).comment(Some(b'#')).from_reader(file);
     let mut row = StringRecord::new();
     let mut summary = ImportSummary { files: 1, ..ImportSummary::default() };
     let mut columns: Option<Columns> = None;
     let mut lab: BTreeMap<WorkstationName, Watched> = BTreeMap::new();
-    while read(&mut reader, &mut row, source)? {
-        let line = row.position().map_or(0, csv::Position::line);
-        summary.lines += 1;
+    while reader.read_record(&mut row).map_err(|error| unreadable(source, error))? {
+        let bad = |what| bad_row(source, row.position(), what);
+        summary.rows += 1;
         let Some(columns) = &columns else {
-            columns = Some(Columns::of(&row).map_err(|what| bad(line, what))?);
+            columns = Some(Columns::of(&row).map_err(bad)?);
             continue;
         };
-        let (name, record) = record_of(columns, &row, &mut lab).map_err(|what| bad(line, what))?;
-        check_record(&record).map_err(|error| bad(line, error.to_string()))?;
+        let (name, record) = record_of(columns, &row, &mut lab).map_err(bad)?;
+        check_record(&record).map_err(|error| bad(error.to_string()))?;
         sink(name, record)?;
         summary.records += 1;
     }
@@ -65,25 +65,36 @@ pub(super) fn walk(source: &Path, sink: Sink<'_>) -> Result<ImportSummary, Impor
     Ok(summary)
 }
 
-fn read(
-    reader: &mut csv::Reader<File>,
-    row: &mut StringRecord,
-    path: &Path,
-) -> Result<bool, ImportError> {
-    reader.read_record(row).map_err(|error| {
-        let line = error.position().map_or(0, csv::Position::line);
-        let what = match error.kind() {
-            ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                format!("a row of {len} fields: expected {expected_len}, like the header")
-            }
-            ErrorKind::Utf8 { .. } => "a row that is not UTF-8".to_owned(),
-            _ => error.to_string(),
-        };
-        match error.into_kind() {
-            ErrorKind::Io(source) => ImportError::Read { path: path.to_owned(), source },
-            _ => ImportError::Bad { path: path.to_owned(), line, what },
+fn unreadable(path: &Path, error: csv::Error) -> ImportError {
+    let position = error.position().cloned();
+    match error.into_kind() {
+        ErrorKind::Io(source) => ImportError::Read { path: path.to_owned(), source },
+        ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            let what = format!("a row of {len} fields: expected {expected_len}, like the header");
+            bad_row(path, position.as_ref(), what)
         }
-    })
+        ErrorKind::Utf8 { .. } => {
+            bad_row(path, position.as_ref(), "a row that is not UTF-8".to_owned())
+        }
+        other => bad_row(path, position.as_ref(), format!("not a row of values: {other:?}")),
+    }
+}
+
+/// The reader's position is where it began to look, before blank lines and
+/// comments: the row's own line is found by looking again.
+fn bad_row(path: &Path, position: Option<&Position>, what: String) -> ImportError {
+    let (byte, mut line) = position.map_or((0, 1), |at| (at.byte(), at.line()));
+    if let Ok(mut file) = File::open(path)
+        && file.seek(SeekFrom::Start(byte)).is_ok()
+    {
+        let passed_over = |text: &io::Result<Vec<u8>>| {
+            let text = text.as_ref().map_or(b"x".as_slice(), |text| text.trim_ascii());
+            text.is_empty() || text.starts_with(b"#")
+        };
+        let lines = BufReader::new(file).split(b'\n');
+        line += lines.take_while(passed_over).count() as u64;
+    }
+    ImportError::Bad { path: path.to_owned(), line, what }
 }
 
 /// What is known of a workstation whose rows have no boot.

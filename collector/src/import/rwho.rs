@@ -103,12 +103,12 @@ impl Walk<'_> {
                 break;
             }
             number += 1;
-            self.summary.lines += 1;
             let line = text.trim();
             if line.is_empty() || line.starts_with('#') {
                 self.summary.blank_lines += 1;
                 continue;
             }
+            self.summary.rows += 1;
             self.line(line, number, &mut page)
                 .map_err(|what| ImportError::Bad { path: path.to_owned(), line: number, what })
                 .and_then(|ended| self.end(path, ended))?;
@@ -199,9 +199,9 @@ fn parse(text: &str) -> Result<Line, String> {
         [host, "down", ..] => name(host).map(|_| Line::Down),
         [host, "up", _, users, "user," | "users,", "load", one, five, fifteen] => {
             let load = |text: &str| {
-                let number = text.trim_end_matches(',').parse::<f32>().ok();
-                let number = number.filter(|load| load.is_finite() && *load >= 0.0);
-                number.ok_or_else(|| {
+                let text = text.trim_end_matches(',');
+                let number = text.parse::<f32>().ok();
+                number.filter(|load| load.is_finite() && *load >= 0.0).ok_or_else(|| {
                     format!("`{text}` is not a load: expected a number, such as 0.25")
                 })
             };

@@ -1,0 +1,113 @@
+//! The directory and the disk: held by another, full, and free again.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use gleaner_collector::log::Appended;
+use gleaner_collector::store::{OpenStoreError, Store};
+
+use crate::records::{batch, kept, record};
+
+#[test]
+fn a_second_collector_is_refused_with_the_first_ones_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Store::open(dir.path()).unwrap();
+    let error = Store::open(dir.path()).unwrap_err();
+    assert!(matches!(error, OpenStoreError::InUse { .. }));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{} is in use by another collector or import (process {})",
+            dir.path().display(),
+            std::process::id()
+        )
+    );
+    drop(first);
+    Store::open(dir.path()).unwrap();
+}
+
+#[test]
+fn many_workstations_are_answered_in_order_in_one_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let names: Vec<String> = (0..40).map(|n| format!("ws-{n:02}")).collect();
+    let mut batches: Vec<_> = names.iter().map(|name| batch(name, 1..=3)).collect();
+    batches.push(batch("ws-07", 2..=5));
+    let answers: Vec<_> = store.append(&batches).into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers[..40], [Appended { new: 3, duplicates: 0 }; 40]);
+    assert_eq!(answers[40], Appended { new: 2, duplicates: 2 });
+    assert_eq!(kept(dir.path(), "ws-07"), (1..=5).map(record).collect::<Vec<_>>());
+}
+
+#[test]
+fn one_bad_log_does_not_hold_up_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("bob")).unwrap();
+    fs::write(dir.path().join("bob/00000001.log"), "no log at all").unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let answers = store.append(&[batch("ada", 1..=3), batch("bob", 1..=3), batch("cyd", 1..=3)]);
+    assert!(answers[0].is_ok() && answers[1].is_err() && answers[2].is_ok());
+    assert_eq!(kept(dir.path(), "cyd").len(), 3);
+}
+
+/// A small file system of its own, unmounted at the end.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// `None` where we may not mount.
+    fn mount(kib: u32) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={kib}k");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "gleaner-test"])
+            .arg(dir.path())
+            .output();
+        mounted.is_ok_and(|output| output.status.success()).then(|| Self(dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_defers_and_loses_nothing() {
+    let Some(disk) = SmallDisk::mount(256) else {
+        println!("skipped: a full disk needs the right to mount a tmpfs");
+        return;
+    };
+    let data = disk.path().join("data");
+    let mut store = Store::open(&data).unwrap();
+    let (mut confirmed, mut next) = (0, 1);
+    let error = loop {
+        match store.append(&[batch("ada", next..=next + 99)]).remove(0) {
+            Ok(_) => confirmed = next + 99,
+            Err(error) => break error,
+        }
+        next = confirmed + 1;
+        assert!(next < 100_000, "256 KiB do not fill");
+    };
+    let path = data.join("ada/00000001.log");
+    assert_eq!(error.to_string(), format!("cannot append to {}", path.display()));
+    let source = std::error::Error::source(error.as_ref()).unwrap().to_string();
+    assert!(source.starts_with("No space left on device"), "{source}");
+    // Nothing of what failed is left, and a reader finds nothing to complain of.
+    assert_eq!(kept(&data, "ada"), (1..=confirmed).map(record).collect::<Vec<_>>());
+    // Still full: the same answer again, also for a workstation that is new.
+    let answers = store.append(&[batch("ada", next..=next + 999), batch("bob", 1..=999)]);
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    let enough =
+        Command::new("mount").args(["-o", "remount,size=4m"]).arg(disk.path()).status().unwrap();
+    assert!(enough.success());
+    let answers = store.append(&[batch("ada", next..=next + 999), batch("bob", 1..=999)]);
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(kept(&data, "ada"), (1..=next + 999).map(record).collect::<Vec<_>>());
+    assert_eq!(kept(&data, "bob"), (1..=999).map(record).collect::<Vec<_>>());
+}
