@@ -213,7 +213,7 @@ impl Log {
         let header = encode_header(&self.name);
         let path = self.directory.join(file_name(self.segment + 1));
         atomic::replace(&path, &header, atomic::PUBLIC)
-            .map_err(|error| AppendError::Write { path: error.path, source: error.source })?;
+            .map_err(|error| AppendError::Write { path: error.path, source: error.why })?;
         self.segment += 1;
         self.full = false;
         self.written_bytes = header.len() as u64;
@@ -305,7 +305,7 @@ fn put_aside(segment: &Path, offset: u64, tail: &[u8]) -> Result<Damage, OpenLog
     let file = (1..).map(named).find(|file| !file.exists());
     let file = file.unwrap_or_else(|| unreachable!("no disk holds so many files"));
     atomic::replace(&file, tail, atomic::PRIVATE)
-        .map_err(|error| error.source)
+        .map_err(|error| error.why)
         .map_err(io_error("keep a torn tail as", &file))?;
     Ok(Damage { file, offset, bytes: tail.len() as u64, kind: DamageKind::Cut })
 }
