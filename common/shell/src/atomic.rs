@@ -1,6 +1,7 @@
 //! Replacing a small file so that a reader, or a machine that loses power at
 //! any moment, sees the old content or the new and never half of one.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,12 +13,20 @@ pub const PRIVATE: u32 = 0o600;
 pub const PUBLIC: u32 = 0o644;
 
 /// Why a file was not replaced; it is then as it was.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}", path.display())]
+#[derive(Debug)]
 pub struct ReplaceError {
     pub path: PathBuf,
     pub source: io::Error,
 }
+
+impl fmt::Display for ReplaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write {}: {}", self.path.display(), self.source)
+    }
+}
+
+/// By hand, because the message holds the source already.
+impl std::error::Error for ReplaceError {}
 
 /// Writes `content` to a temporary file beside `path`, brings it to the disk,
 /// renames it over `path` and brings the directory to the disk.

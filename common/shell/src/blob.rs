@@ -21,12 +21,12 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Why content did not travel. Each is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    #[error("cannot read {}: {source}", path.display())]
-    File { path: PathBuf, source: io::Error },
-    #[error("cannot read what is to be sent: {source}")]
-    Source { source: io::Error },
-    #[error("cannot write what was received: {source}")]
-    Sink { source: io::Error },
+    #[error("cannot read {}: {why}", path.display())]
+    File { path: PathBuf, why: io::Error },
+    #[error("cannot read what is to be sent: {why}")]
+    Source { why: io::Error },
+    #[error("cannot write what was received: {why}")]
+    Sink { why: io::Error },
     #[error("the content changed while it was sent: {found} bytes, expected {expected}")]
     Changed { expected: u64, found: u64 },
     #[error("{hash} arrived as other content: {detail}")]
@@ -47,7 +47,7 @@ pub fn hash_bytes(bytes: &[u8]) -> ContentHash {
 /// # Errors
 /// A file that cannot be read.
 pub async fn hash_file(path: &Path) -> Result<(ContentHash, u64), BlobError> {
-    let failed = |source| BlobError::File { path: path.to_owned(), source };
+    let failed = |why| BlobError::File { path: path.to_owned(), why };
     let mut file = tokio::fs::File::open(path).await.map_err(failed)?;
     let (mut hasher, mut size_bytes) = (blake3::Hasher::new(), 0);
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -77,7 +77,7 @@ pub async fn put<R: AsyncRead + Unpin>(
     let mut chunk =
         vec![0; CHUNK_BYTES.min(usize::try_from(size_bytes).unwrap_or(CHUNK_BYTES) + 1)];
     loop {
-        let count = source.read(&mut chunk).await.map_err(|source| BlobError::Source { source })?;
+        let count = source.read(&mut chunk).await.map_err(|why| BlobError::Source { why })?;
         found += count as u64;
         if count == 0 || found > size_bytes {
             break;
@@ -120,7 +120,7 @@ pub async fn put_file(
     hash: ContentHash,
     size_bytes: u64,
 ) -> Result<(), BlobError> {
-    let failed = |source| BlobError::File { path: path.to_owned(), source };
+    let failed = |why| BlobError::File { path: path.to_owned(), why };
     let file = tokio::fs::File::open(path).await.map_err(failed)?;
     put(connection, hash, size_bytes, file).await
 }
@@ -151,7 +151,7 @@ pub async fn get<W: AsyncWrite + Unpin>(
             return Err(corrupt(format!("more than the {size_bytes} bytes it was said to have")));
         }
         hasher.update(&bytes);
-        sink.write_all(&bytes).await.map_err(|source| BlobError::Sink { source })?;
+        sink.write_all(&bytes).await.map_err(|why| BlobError::Sink { why })?;
     }
     if found != size_bytes {
         return Err(corrupt(format!("{found} bytes, expected {size_bytes}")));
@@ -160,7 +160,7 @@ pub async fn get<W: AsyncWrite + Unpin>(
     if actual != hash {
         return Err(corrupt(format!("its hash is {actual}")));
     }
-    sink.flush().await.map_err(|source| BlobError::Sink { source })?;
+    sink.flush().await.map_err(|why| BlobError::Sink { why })?;
     Ok(size_bytes)
 }
 

@@ -36,9 +36,9 @@ pub enum ClientError {
     Connect(#[from] ConnectError),
     #[error("the coordinator at {address} took the request and gave no answer within {} s", REPLY_TIMEOUT.as_secs())]
     NoReply { address: String },
-    #[error("the coordinator at {address}: {source}")]
-    Stream { address: String, source: StreamError },
-    #[error("{0}")]
+    #[error("the coordinator at {address}: {why}")]
+    Stream { address: String, why: StreamError },
+    #[error(transparent)]
     Blob(BlobError),
 }
 
@@ -199,15 +199,15 @@ fn failed(link: &Link, error: StreamError) -> ClientError {
 /// An ended connection is told as what it was, with its hint: mostly a refusal
 /// that came after the handshake.
 fn explain(address: String, error: StreamError) -> ClientError {
-    match error {
-        StreamError::Ended(why) => ConnectError::Refused { address, why }.into(),
-        source => ClientError::Stream { address, source },
+    if let StreamError::Ended(why) = error {
+        return ConnectError::Refused { address, why }.into();
     }
+    ClientError::Stream { address, why: error }
 }
 
 fn blob_failed(link: &Link, error: BlobError) -> ClientError {
-    match error {
-        BlobError::Stream(error) => failed(link, error),
-        other => ClientError::Blob(other),
+    if let BlobError::Stream(error) = error {
+        return failed(link, error);
     }
+    ClientError::Blob(error)
 }

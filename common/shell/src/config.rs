@@ -15,8 +15,8 @@ pub enum ConfigError {
     /// Often fine: the defaults hold then.
     #[error("no configuration at {}: expected a TOML file", path.display())]
     Missing { path: PathBuf },
-    #[error("cannot read the configuration {}: {source}", path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
+    #[error("cannot read the configuration {}: {why}", path.display())]
+    Unreadable { path: PathBuf, why: io::Error },
     /// `what` also says what was expected.
     #[error("{}:{line}:{column}: {what}", path.display())]
     Invalid { path: PathBuf, line: usize, column: usize, what: String },
@@ -27,11 +27,13 @@ pub enum ConfigError {
 /// # Errors
 /// A file that is missing, unreadable, or does not read as a `T`.
 pub fn load<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => ConfigError::Missing { path: path.to_owned() },
-        _ => ConfigError::Unreadable { path: path.to_owned(), source },
-    })?;
-    parse(path, &text)
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(path, &text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(ConfigError::Missing { path: path.to_owned() })
+        }
+        Err(why) => Err(ConfigError::Unreadable { path: path.to_owned(), why }),
+    }
 }
 
 /// Reads a configuration file, or takes the defaults where there is none.

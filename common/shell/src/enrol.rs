@@ -19,12 +19,12 @@ pub const ENROL_TIMEOUT: Duration = Duration::from_secs(20);
 pub enum EnrolError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("cannot make a key: {0}")]
-    Key(rcgen::Error),
+    #[error("cannot make a key: {why}")]
+    Key { why: rcgen::Error },
     #[error("the coordinator at {address} gave no answer within {} s", ENROL_TIMEOUT.as_secs())]
     NoReply { address: String },
-    #[error("the coordinator at {address}: {source}")]
-    Stream { address: String, source: StreamError },
+    #[error("the coordinator at {address}: {why}")]
+    Stream { address: String, why: StreamError },
     #[error("the coordinator at {address} refused: {reason}")]
     Refused { address: String, reason: String },
     #[error("the coordinator at {address} sent a certificate that is not for our key")]
@@ -36,10 +36,7 @@ pub enum EnrolError {
 impl EnrolError {
     /// The next step, if there is one.
     pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Connect(error) => error.hint(),
-            _ => None,
-        }
+        if let Self::Connect(error) = self { error.hint() } else { None }
     }
 }
 
@@ -51,7 +48,7 @@ impl EnrolError {
 /// See [`EnrolError`]; a token that is refused comes as
 /// [`ConnectError::Refused`].
 pub async fn enrol(address: &str, token: &Token, name: &str) -> Result<Identity, EnrolError> {
-    let key = Key::generate().map_err(EnrolError::Key)?;
+    let key = Key::generate().map_err(|why| EnrolError::Key { why })?;
     let link = endpoint::connect(address, Credentials::Token(token), None).await?;
     let request = EnrolRequest { name: name.to_owned(), public_key: key.spki() };
     let reply = timeout(ENROL_TIMEOUT, ask(&link, &request)).await;
@@ -59,7 +56,7 @@ pub async fn enrol(address: &str, token: &Token, name: &str) -> Result<Identity,
     let reply = match reply {
         Ok(Ok(reply)) => Ok(reply),
         Ok(Err(StreamError::Ended(why))) => Err(link.refused(why).into()),
-        Ok(Err(source)) => Err(EnrolError::Stream { address: address.clone(), source }),
+        Ok(Err(why)) => Err(EnrolError::Stream { address: address.clone(), why }),
         Err(_) => Err(EnrolError::NoReply { address: address.clone() }),
     };
     link.close().await;

@@ -2,7 +2,9 @@
 //! identities, and QUIC with frames on its streams.
 //!
 //! Decides nothing about workstations or jobs. What it promises is that a
-//! thing that goes wrong outside us comes back as one clear line.
+//! thing that goes wrong outside us comes back as one clear line: an error's
+//! `Display` is all of it, its cause included (so it names no `source` that
+//! would be printed again), and a `hint()` is the next step.
 //!
 //! ```text
 //! connect ─► endpoint::Link ─► stream::open ─► FrameWriter, FrameReader      agents, collectors

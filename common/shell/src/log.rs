@@ -23,13 +23,14 @@ pub struct FilterError {
 }
 
 /// Starts logging to standard error: compact, without colour unless that is a
-/// terminal. [`VARIABLE`] overrides `level`. A second call changes nothing.
+/// terminal. Without a level, [`VARIABLE`] says it, and without that `info`
+/// holds. A second call changes nothing.
 ///
 /// # Errors
 /// A level that does not read; nothing has been started then.
-pub fn init(level: &str) -> Result<(), FilterError> {
-    let text = std::env::var(VARIABLE).unwrap_or_else(|_| level.to_owned());
-    let filter = parse(&text)?;
+pub fn init(level: Option<&str>) -> Result<(), FilterError> {
+    let asked = level.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok());
+    let filter = parse(asked.as_deref().unwrap_or("info"))?;
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let lines = tracing_subscriber::fmt::layer()
         .compact()

@@ -30,7 +30,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// Too long, malformed or cut short by the peer.
-    #[error("{0}")]
+    #[error(transparent)]
     Frame(#[from] FrameError),
     /// The peer finished the stream where another frame was expected.
     #[error("the stream ended where {expected} was expected")]
@@ -38,7 +38,7 @@ pub enum StreamError {
     /// The peer gave the stream up; the code is one of `wire::close`.
     #[error("the other side gave up the stream, code {code}")]
     Reset { code: u32 },
-    #[error("{0}")]
+    #[error(transparent)]
     Ended(#[from] Ended),
     /// This side finished it before.
     #[error("the stream is closed already")]

@@ -6,15 +6,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gleaner_common::wire::{ALPN, close};
+use gleaner_common::wire::{ALPN, Role, close};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, VarInt};
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::Ended;
+use super::transport::{self, Load};
 use super::verify::Trust;
-use super::{Ended, transport};
 use crate::identity::{Identity, SERVER_NAME, Token, token_certificate};
 
 /// How long a dial waits for an answer.
@@ -32,12 +33,12 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 pub enum ConnectError {
     #[error("`{address}` is not an address: expected HOST:PORT, such as lab.example.org:4433")]
     BadAddress { address: String },
-    #[error("cannot find the coordinator at {address}: {source}")]
-    Unresolved { address: String, source: io::Error },
-    #[error("cannot open a UDP socket: {source}")]
-    Socket { source: io::Error },
-    #[error("cannot use this identity: {source}")]
-    Credentials { source: rustls::Error },
+    #[error("cannot find the coordinator at {address}: {why}")]
+    Unresolved { address: String, why: io::Error },
+    #[error("cannot open a UDP socket: {why}")]
+    Socket { why: io::Error },
+    #[error("cannot use this identity: {why}")]
+    Credentials { why: rustls::Error },
     #[error("cannot reach the coordinator at {address}: no answer within {} s", DIAL_TIMEOUT.as_secs())]
     NoAnswer { address: String },
     #[error("cannot reach the coordinator at {address}: {why}")]
@@ -95,7 +96,8 @@ pub struct Link {
 
 impl Link {
     /// Says goodbye and waits a moment for it to be heard. Without it the
-    /// coordinator thinks we are here until the idle timeout.
+    /// coordinator thinks we are here until the idle timeout. What was written
+    /// and not yet received is dropped: wait for an answer first.
     pub async fn close(self) {
         self.connection.close(VarInt::from_u32(close::DONE), b"");
         let _ = timeout(CLOSE_TIMEOUT, self.endpoint.wait_idle()).await;
@@ -135,11 +137,15 @@ pub fn client_config(
     credentials: Credentials<'_>,
     keep_alive: Option<Duration>,
 ) -> Result<ClientConfig, ConnectError> {
-    let tls = tls(credentials).map_err(|source| ConnectError::Credentials { source })?;
+    let tls = tls(credentials).map_err(|why| ConnectError::Credentials { why })?;
     let crypto = QuicClientConfig::try_from(tls)
         .unwrap_or_else(|error| unreachable!("ring has QUIC's first cipher: {error}"));
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(transport::settings(keep_alive));
+    let load = match credentials {
+        Credentials::Identity(identity) if identity.role == Role::Collector => Load::Relays,
+        Credentials::Identity(_) | Credentials::Token(_) => Load::Requests,
+    };
+    config.transport_config(transport::settings(load, keep_alive));
     Ok(config)
 }
 
@@ -179,7 +185,7 @@ pub fn client_endpoint(remote: SocketAddr) -> Result<Endpoint, ConnectError> {
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    Endpoint::client(SocketAddr::new(any, 0)).map_err(|source| ConnectError::Socket { source })
+    Endpoint::client(SocketAddr::new(any, 0)).map_err(|why| ConnectError::Socket { why })
 }
 
 /// The addresses of `host:port`; at least one.
@@ -193,7 +199,7 @@ pub async fn resolve(address: &str) -> Result<Vec<SocketAddr>, ConnectError> {
     let bad = || ConnectError::BadAddress { address: address.to_owned() };
     let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
     let port: u16 = port.parse().map_err(|_| bad())?;
-    let unknown = |source| ConnectError::Unresolved { address: address.to_owned(), source };
+    let unknown = |why| ConnectError::Unresolved { address: address.to_owned(), why };
     if host.is_empty() || host.contains([':', '[', ']', '/', ' ']) {
         return Err(bad());
     }

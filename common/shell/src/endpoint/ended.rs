@@ -58,7 +58,15 @@ impl Ended {
                 "is this the right coordinator? If it was set up anew, enrol again with a new token",
             ),
             Self::NotGleaner => Some("is the port right?"),
-            _ => None,
+            Self::NoCertificate
+            | Self::Handshake { .. }
+            | Self::Refused { .. }
+            | Self::Done
+            | Self::Replaced
+            | Self::Restarted
+            | Self::Silent
+            | Self::Here
+            | Self::Broken { .. } => None,
         }
     }
 

@@ -11,7 +11,7 @@ use quinn::{ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, Tokio
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::transport;
+use super::transport::{self, Load};
 use super::verify::{Admit, ClientJudge};
 use crate::identity::{Authority, IssueError, spki_of};
 
@@ -33,12 +33,18 @@ const RESET_INTERVAL: Duration = Duration::from_micros(200);
 /// Why the coordinator cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    #[error("cannot listen on {address}: {source}")]
-    Socket { address: SocketAddr, source: io::Error },
-    #[error("cannot make the server's certificate: {0}")]
+    #[error("cannot listen on {address}: {why}")]
+    Socket { address: SocketAddr, why: io::Error },
+    #[error(transparent)]
     Certificate(#[from] IssueError),
-    #[error("cannot set up TLS: {0}")]
-    Tls(#[from] rustls::Error),
+    #[error("cannot set up TLS: {why}")]
+    Tls { why: rustls::Error },
+}
+
+impl From<rustls::Error> for BindError {
+    fn from(why: rustls::Error) -> Self {
+        Self::Tls { why }
+    }
 }
 
 /// Listens on a UDP port (`[::]:4433` takes IPv4 as well; port 0 for any).
@@ -69,11 +75,11 @@ pub fn serve(
         .unwrap_or_else(|error| unreachable!("ring has QUIC's first cipher: {error}"));
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
     config
-        .transport_config(transport::settings(None))
+        .transport_config(transport::settings(Load::Requests, None))
         .migration(true)
         .max_incoming(INCOMING_MAX)
         .incoming_buffer_size_total(INCOMING_BYTES_MAX);
-    let failed = |source| BindError::Socket { address: bind, source };
+    let failed = |why| BindError::Socket { address: bind, why };
     let socket = socket(bind).map_err(failed)?;
     Endpoint::new(endpoint_config(authority), Some(config), socket, Arc::new(TokioRuntime))
         .map_err(failed)

@@ -21,8 +21,14 @@ const CERTIFICATE_FILE: &str = "authority.pem";
 pub enum IssueError {
     #[error("a public key of {bytes} bytes: expected an Ed25519 key as SubjectPublicKeyInfo")]
     NotEd25519 { bytes: usize },
-    #[error("cannot make a certificate: {0}")]
-    Signing(#[from] rcgen::Error),
+    #[error("cannot make a key or certificate: {why}")]
+    Signing { why: rcgen::Error },
+}
+
+impl From<rcgen::Error> for IssueError {
+    fn from(why: rcgen::Error) -> Self {
+        Self::Signing { why }
+    }
 }
 
 /// Signs certificates. Whoever has its key can be anybody.
@@ -38,7 +44,7 @@ impl Authority {
     /// # Errors
     /// The files cannot be written.
     pub fn create(dir: &Path) -> Result<Self, IdentityError> {
-        let made = |source| IdentityError::Making { source };
+        let made = |why| IdentityError::Making { why };
         let key = Key::generate().map_err(made)?;
         let certificate = key.self_signed(&authority_params()).map_err(made)?;
         atomic::replace(&dir.join(KEY_FILE), key.pem().as_bytes(), PRIVATE)?;

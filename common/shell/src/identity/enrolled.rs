@@ -26,8 +26,8 @@ const SHEET_FILE: &str = "identity.toml";
 pub enum IdentityError {
     #[error("not enrolled: no identity in {}", dir.display())]
     NotEnrolled { dir: PathBuf },
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
+    #[error("cannot read {}: {why}", path.display())]
+    Unreadable { path: PathBuf, why: io::Error },
     #[error("{}: expected {expected}", path.display())]
     Invalid { path: PathBuf, expected: &'static str },
     #[error("{} is not for the key beside it", path.display())]
@@ -36,8 +36,8 @@ pub enum IdentityError {
     Sheet(#[from] ConfigError),
     #[error(transparent)]
     Write(#[from] ReplaceError),
-    #[error("cannot make a key: {source}")]
-    Making { source: rcgen::Error },
+    #[error("cannot make a key: {why}")]
+    Making { why: rcgen::Error },
 }
 
 /// A key, a certificate for it, and whom both are for.
@@ -67,7 +67,7 @@ impl Identity {
     pub fn load(dir: &Path) -> Result<Self, IdentityError> {
         let sheet: Sheet = config::load(&dir.join(SHEET_FILE)).map_err(|error| match error {
             ConfigError::Missing { .. } => IdentityError::NotEnrolled { dir: dir.to_owned() },
-            other => IdentityError::Sheet(other),
+            other @ (ConfigError::Unreadable { .. } | ConfigError::Invalid { .. }) => other.into(),
         })?;
         let key = read_key(&dir.join(KEY_FILE))?;
         let certificate = read_certificate(&dir.join(CERTIFICATE_FILE), &key)?;
@@ -157,11 +157,87 @@ fn read_der(path: &Path) -> Result<Vec<u8>, IdentityError> {
 
 fn read_text(path: &Path) -> Result<String, IdentityError> {
     std::fs::read_to_string(path)
-        .map_err(|source| IdentityError::Unreadable { path: path.to_owned(), source })
+        .map_err(|why| IdentityError::Unreadable { path: path.to_owned(), why })
 }
 
 /// The public key in a certificate; `None` if that is not one.
 pub(crate) fn spki_of(certificate: &[u8]) -> Option<Vec<u8>> {
     let der = CertificateDer::from(certificate);
     Some(ParsedCertificate::try_from(&der).ok()?.subject_public_key_info().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::Authority;
+    use super::*;
+
+    fn stored() -> (tempfile::TempDir, Identity) {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::create(dir.path()).unwrap();
+        let identity = authority.issue_identity(Role::Admin, "ann", "lab:4433").unwrap();
+        identity.store(dir.path()).unwrap();
+        (dir, identity)
+    }
+
+    #[track_caller]
+    fn check(spoil: impl FnOnce(&Path), expected: &str) {
+        let (dir, _) = stored();
+        spoil(dir.path());
+        let error = Identity::load(dir.path()).unwrap_err().to_string();
+        let error = error.replace(&dir.path().display().to_string(), "DIR");
+        assert!(error.starts_with(expected), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn an_identity_reads_back_and_only_its_owner_reads_the_key() {
+        let (dir, identity) = stored();
+        let read = Identity::load(dir.path()).unwrap();
+        assert_eq!((read.role, read.name.as_str()), (Role::Admin, "ann"));
+        assert_eq!(read.coordinator, "lab:4433");
+        assert_eq!(read.fingerprint(), identity.fingerprint());
+        let mode = |file| std::fs::metadata(dir.path().join(file)).unwrap().permissions().mode();
+        assert_eq!(mode(KEY_FILE) & 0o777, 0o600);
+        assert_eq!(mode(CERTIFICATE_FILE) & 0o777, 0o644);
+    }
+
+    #[test]
+    fn an_identity_may_be_replaced() {
+        let (dir, first) = stored();
+        let authority = Authority::load(dir.path()).unwrap();
+        let second = authority.issue_identity(Role::User, "ben", "lab:4433").unwrap();
+        second.store(dir.path()).unwrap();
+        let read = Identity::load(dir.path()).unwrap();
+        assert_eq!(read.name, "ben");
+        assert_ne!(read.fingerprint(), first.fingerprint());
+    }
+
+    #[test]
+    fn what_is_spoilt_is_named() {
+        let write = |dir: &Path, file, text| std::fs::write(dir.join(file), text).unwrap();
+        let remove = |dir: &Path, file| std::fs::remove_file(dir.join(file)).unwrap();
+        check(|dir| remove(dir, SHEET_FILE), "not enrolled: no identity in DIR");
+        check(|dir| remove(dir, KEY_FILE), "cannot read DIR/key.pem: ");
+        check(
+            |dir| write(dir, KEY_FILE, "no key"),
+            "DIR/key.pem: expected an Ed25519 private key in PEM",
+        );
+        check(
+            |dir| write(dir, CERTIFICATE_FILE, "none"),
+            "DIR/certificate.pem: expected a certificate in PEM",
+        );
+        check(
+            |dir| {
+                let own = std::fs::read(dir.join(AUTHORITY_FILE)).unwrap();
+                std::fs::write(dir.join(CERTIFICATE_FILE), own).unwrap();
+            },
+            "DIR/certificate.pem is not for the key beside it",
+        );
+        check(
+            |dir| write(dir, SHEET_FILE, "role = \"boss\"\n"),
+            "DIR/identity.toml:1:8: unknown variant `boss`, expected one of `agent`, ",
+        );
+    }
 }

@@ -192,6 +192,7 @@ impl Lab {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the tests ask for little")]
 async fn answer_requests(
     mut writer: FrameWriter,
     mut reader: FrameReader,
@@ -206,7 +207,7 @@ async fn answer_requests(
             // A listing that is cut short.
             Request::Workstations => writer.send(&row(0)).await?,
             Request::Cancel(_) => writer.send(&Reply::Cancelled).await?,
-            other => writer.send(&Reply::No { reason: format!("{other:?}") }).await?,
+            _ => writer.send(&Reply::No { reason: "not in this test".to_owned() }).await?,
         }
     }
     writer.finish();

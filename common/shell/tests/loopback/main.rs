@@ -1,6 +1,8 @@
 //! What only real connections can show: who is let in, what a refused peer is
 //! told, and what becomes of a stream that breaks.
 
+#![expect(clippy::unwrap_used, reason = "what fails in the test's lab fails the test")]
+
 mod lab;
 
 use gleaner_common::frame;
@@ -337,5 +339,18 @@ fn what_is_no_address_is_refused_with_an_example() {
             );
         }
         assert_eq!(endpoint::resolve("[::1]:4433").await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn an_error_names_its_cause_once_even_where_the_whole_chain_is_printed() {
+    use std::error::Error;
+    run(async {
+        let lab = Lab::start();
+        let taken = lab.endpoint.local_addr().unwrap();
+        let admit: std::sync::Arc<endpoint::Admit> = std::sync::Arc::new(|_| Admission::Unknown);
+        let error = endpoint::serve(taken, &lab.authority, admit).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("cannot listen on {taken}: ")), "{error}");
+        assert!(error.source().is_none());
     });
 }
