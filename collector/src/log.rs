@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use gleaner_common::usage::UsageRecord;
-use gleaner_shell::atomic;
+use gleaner_shell::atomic::{self, ReplaceError};
 
 use crate::index::Index;
 use crate::name::WorkstationName;
@@ -38,6 +38,9 @@ pub enum OpenLogError {
     Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Segment(#[from] ReadSegmentError),
+    /// A torn tail could not be put aside, so it is not cut.
+    #[error(transparent)]
+    PutAside(#[from] ReplaceError),
 }
 
 /// Why records are not in a log.
@@ -53,6 +56,8 @@ pub enum AppendError {
     Open(#[from] OpenLogError),
     #[error("cannot append to {}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Begin(#[from] ReplaceError),
 }
 
 /// What became of the records of a batch.
@@ -212,8 +217,7 @@ impl Log {
         }
         let header = encode_header(&self.name);
         let path = self.directory.join(file_name(self.segment + 1));
-        atomic::replace(&path, &header, atomic::PUBLIC)
-            .map_err(|error| AppendError::Write { path: error.path, source: error.why })?;
+        atomic::replace(&path, &header, atomic::PUBLIC)?;
         self.segment += 1;
         self.full = false;
         self.written_bytes = header.len() as u64;
@@ -304,9 +308,7 @@ fn put_aside(segment: &Path, offset: u64, tail: &[u8]) -> Result<Damage, OpenLog
     };
     let file = (1..).map(named).find(|file| !file.exists());
     let file = file.unwrap_or_else(|| unreachable!("no disk holds so many files"));
-    atomic::replace(&file, tail, atomic::PRIVATE)
-        .map_err(|error| error.why)
-        .map_err(io_error("keep a torn tail as", &file))?;
+    atomic::replace(&file, tail, atomic::PRIVATE)?;
     Ok(Damage { file, offset, bytes: tail.len() as u64, kind: DamageKind::Cut })
 }
 
