@@ -44,12 +44,16 @@ impl Authority {
     /// # Errors
     /// The files cannot be written.
     pub fn create(dir: &Path) -> Result<Self, IdentityError> {
-        let made = |why| IdentityError::Making { why };
-        let key = Key::generate().map_err(made)?;
-        let certificate = key.self_signed(&authority_params()).map_err(made)?;
+        let key = Key::generate().map_err(|why| IdentityError::Making { why })?;
         atomic::replace(&dir.join(KEY_FILE), key.pem().as_bytes(), PRIVATE)?;
+        Self::certify(dir, key)
+    }
+
+    /// Makes the certificate of a key: always the same one.
+    fn certify(dir: &Path, key: Key) -> Result<Self, IdentityError> {
+        let certificate =
+            key.self_signed(&authority_params()).map_err(|why| IdentityError::Making { why })?;
         let pem = certificate_pem(&certificate);
-        // Last: an authority is there when its certificate is.
         atomic::replace(&dir.join(CERTIFICATE_FILE), pem.as_bytes(), PUBLIC)?;
         Ok(Self { key, certificate })
     }
@@ -63,13 +67,19 @@ impl Authority {
         Ok(Self { key, certificate })
     }
 
-    /// Loads the authority, or makes one where there is none yet. One of which
-    /// only a part is left is an error: a new one would lock everybody out.
+    /// Loads the authority, or makes one where there is none yet. A missing
+    /// certificate is made again from the key; a missing key is an error,
+    /// because another one would lock everybody out.
     ///
     /// # Errors
     /// As [`Self::load`] and [`Self::create`].
     pub fn load_or_create(dir: &Path) -> Result<Self, IdentityError> {
-        if dir.join(CERTIFICATE_FILE).exists() { Self::load(dir) } else { Self::create(dir) }
+        let (key, certificate) = (dir.join(KEY_FILE), dir.join(CERTIFICATE_FILE));
+        match (key.exists(), certificate.exists()) {
+            (false, false) => Self::create(dir),
+            (true, false) => Self::certify(dir, read_key(&key)?),
+            (_, true) => Self::load(dir),
+        }
     }
 
     /// Its own certificate, in DER.
@@ -189,6 +199,16 @@ mod tests {
         assert_ne!(first.secret("a"), first.secret("b"));
         let mode = std::fs::metadata(dir.path().join(KEY_FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, PRIVATE);
+    }
+
+    #[test]
+    fn a_lost_certificate_is_made_again_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Authority::create(dir.path()).unwrap();
+        std::fs::remove_file(dir.path().join(CERTIFICATE_FILE)).unwrap();
+        let second = Authority::load_or_create(dir.path()).unwrap();
+        assert_eq!(first.fingerprint(), second.fingerprint());
+        assert_eq!(Authority::load(dir.path()).unwrap().fingerprint(), first.fingerprint());
     }
 
     #[test]
