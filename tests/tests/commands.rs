@@ -28,7 +28,9 @@ fn every_listing_is_a_table_for_people_and_records_for_programs() -> Result<()> 
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0]["name"], "greetings");
 
-    let rows: Vec<Value> = lab.rows(&["job", &id, "--json"])?;
+    let mut rows: Vec<Value> = lab.rows(&["job", &id, "--json"])?;
+    let job_row = rows.remove(0);
+    assert_eq!(job_row["summary"]["succeeded"], 3, "the job comes first: {job_row}");
     let indexes: Vec<_> = rows.iter().map(|row| row["subprogram"]["index"].as_u64()).collect();
     assert_eq!(indexes, [Some(3), Some(6), Some(9)]);
     assert!(lab.text(&["job", &id])?.contains(&format!("{id}.6")));

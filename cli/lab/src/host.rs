@@ -20,7 +20,7 @@ pub struct HostOptions {
     pub places: u16,
     /// The quiet period before a busy workstation counts as idle.
     pub quiet: Duration,
-    /// More lines for the agent's configuration.
+    /// More lines for the top of the agent's configuration.
     pub extra: String,
 }
 
@@ -168,22 +168,21 @@ impl LabHost {
     pub fn configure(&self, options: &HostOptions) -> Result<()> {
         let dir = self.dir.display();
         let mut text = format!(
-            "identity_dir = \"{dir}/identity\"\ndata_dir = \"{dir}/data\"\n\
-             runtime_dir = \"{dir}/run\"\nplaces = {}\n",
-            options.places
+            "identity = \"{dir}/identity\"\ndata = \"{dir}/data\"\nruntime = \"{dir}/run\"\n\
+             places = {}\n{}\n",
+            options.places, options.extra
         );
-        if let Some(path) = &self.cgroup {
-            let path = path.display();
-            let _ = writeln!(text, "cgroup = \"{path}/guests\"\nload_cgroup = \"{path}\"");
-        }
+        let quiet = options.quiet.as_millis();
+        let _ = writeln!(text, "[criteria]\nquiet = \"{quiet}ms\"\nload_quiet = \"{quiet}ms\"");
         let terminals: Vec<_> = match &self.devpts {
             Some(mount) => vec![mount.display().to_string()],
             None => self.terminals.iter().map(|one| one.path.display().to_string()).collect(),
         };
-        let _ = writeln!(text, "terminals = {terminals:?}");
-        let _ = writeln!(text, "input_dir = \"{dir}/input\"");
-        let _ = writeln!(text, "{}", options.extra);
-        let _ = writeln!(text, "[criteria]\nquiet = \"{}ms\"", options.quiet.as_millis());
+        let _ = writeln!(text, "[sensors]\nterminals = {terminals:?}\ninput = \"{dir}/input\"");
+        if let Some(path) = &self.cgroup {
+            let path = path.display();
+            let _ = writeln!(text, "[cgroup]\ndirectory = \"{path}/guests\"\nload = \"{path}\"");
+        }
         fs::write(self.config(), text)?;
         Ok(())
     }

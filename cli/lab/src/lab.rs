@@ -166,7 +166,7 @@ impl Lab {
         let config = self.dir.path().join("coordinator.toml");
         let data = self.coordinator_data();
         let text = format!(
-            "listen = \"{}\"\ndata_dir = \"{}\"\n{}\n",
+            "listen = \"{}\"\ndata = \"{}\"\n{}\n",
             self.address,
             data.display(),
             self.options.coordinator
