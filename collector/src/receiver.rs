@@ -48,7 +48,7 @@ const WINDOW_BYTES: u32 = 16 << 20;
 pub enum CollectorError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    #[error("the identity in {} is that of a {}: expected a collector's", dir.display(), role.name())]
+    #[error("the identity in {} is of role {}: expected {}", dir.display(), role.name(), Role::Collector.name())]
     Role { dir: std::path::PathBuf, role: Role },
     #[error(transparent)]
     Store(#[from] OpenStoreError),

@@ -52,11 +52,11 @@ fn one_bad_log_does_not_hold_up_the_others() {
 }
 
 /// A small file system of its own, unmounted at the end.
-struct SmallDisk(tempfile::TempDir);
+pub(crate) struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     /// `None` where we may not mount.
-    fn mount(kib: u32) -> Option<Self> {
+    pub(crate) fn mount(kib: u32) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={kib}k");
         let mounted = Command::new("mount")
@@ -66,7 +66,14 @@ impl SmallDisk {
         mounted.is_ok_and(|output| output.status.success()).then(|| Self(dir))
     }
 
-    fn path(&self) -> &Path {
+    /// Makes room.
+    pub(crate) fn grow(&self) {
+        let mut mount = Command::new("mount");
+        let status = mount.args(["-o", "remount,size=4m"]).arg(self.path()).status().unwrap();
+        assert!(status.success());
+    }
+
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 }

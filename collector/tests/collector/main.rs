@@ -7,5 +7,6 @@
 mod crash;
 mod disk;
 mod exchange;
+mod receive;
 mod records;
 mod rwho;
