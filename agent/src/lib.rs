@@ -6,3 +6,4 @@
 
 pub mod cgroup;
 pub mod contain;
+pub mod sense;

@@ -1,0 +1,201 @@
+//! The senses: what the machine says of its owner.
+//!
+//! Each sensor watches file descriptors, or looks from time to time, and
+//! reports observations; what they mean is decided in `agent/core`. All of
+//! them hang on one epoll descriptor, [`Senses::fd`], so that the desk waits
+//! for one thing. Synchronous, and never waits itself.
+//!
+//! The promise: a keystroke is reported as soon as a program has read it, a
+//! flood of them costs four looks a second, and what cannot be watched is
+//! said, never passed over.
+
+mod filesystem;
+mod input;
+mod load;
+mod share;
+mod sleep;
+mod terminals;
+mod users;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gleaner_agent_core::occupancy::{Observation, Sensor};
+use gleaner_common::time::Moment;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::Timespec;
+use serde::Deserialize;
+
+pub use self::input::InputSensor;
+pub use self::load::LoadSensor;
+pub use self::share::Guests;
+pub use self::sleep::{ClockEvent, ClockWatch};
+pub use self::terminals::Terminals;
+pub use self::users::Users;
+
+/// What is watched, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SenseConfig {
+    /// Terminals, as patterns of file names: `*` stands for any characters,
+    /// `#` for digits. A directory stands for its numbered files.
+    pub terminals: Vec<String>,
+    /// Terminals that say nothing of the owner: a modem, a console that a
+    /// program reads all the time.
+    pub terminals_ignored: Vec<PathBuf>,
+    /// Where the input devices are.
+    pub input: PathBuf,
+    /// Only the tasks of this control group (v2) make the load: for lab hosts
+    /// that share a machine.
+    pub load_cgroup: Option<PathBuf>,
+}
+
+impl Default for SenseConfig {
+    fn default() -> Self {
+        let terminals = ["/dev/pts/#", "/dev/tty#", "/dev/ttyS#", "/dev/ttyACM#", "/dev/ttyUSB#"];
+        Self {
+            terminals: terminals.map(String::from).to_vec(),
+            terminals_ignored: vec![],
+            input: "/dev/input".into(),
+            load_cgroup: None,
+        }
+    }
+}
+
+/// What the senses must know of the agent itself, to look past it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    /// The control group (v2) above all guest places, where there is one.
+    pub guests_cgroup: Option<PathBuf>,
+    /// Guests' user ids: their terminals and logins do not count.
+    pub guest_uids: Range<u32>,
+    pub cores: u16,
+}
+
+const TERMINALS: u64 = 0;
+/// Input devices have odd numbers from here on.
+const INPUT: u64 = 1;
+
+/// All sensors but logind's.
+#[derive(Debug)]
+pub struct Senses {
+    epoll: OwnedFd,
+    terminals: Terminals,
+    input: InputSensor,
+    load: LoadSensor,
+    users: Users,
+    clock: ClockWatch,
+    /// What each last said of its health.
+    health: Vec<Observation>,
+}
+
+impl Senses {
+    /// Opens everything. The observations are the first ones: each sensor's
+    /// health, when the terminals were last used, the load, the users.
+    ///
+    /// # Errors
+    /// Only if there are no file descriptors left at all: a sensor that fails
+    /// reports itself sick instead.
+    pub fn open(
+        now: Moment,
+        config: &SenseConfig,
+        own: &Own,
+    ) -> io::Result<(Self, Vec<Observation>)> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut seen = vec![];
+        let terminals = Terminals::open(now, config, own, &mut seen);
+        if let Some(inotify) = terminals.fd() {
+            epoll::add(&epoll, inotify, EventData::new_u64(TERMINALS), EventFlags::IN)?;
+        }
+        let input = InputSensor::open(now, &config.input, epoll.try_clone()?, INPUT);
+        let load = LoadSensor::open(now, config, own);
+        let users = Users::new(config, own);
+        let clock = ClockWatch::new();
+        let mut senses = Self { epoll, terminals, input, load, users, clock, health: vec![] };
+        seen.append(&mut senses.wake(now));
+        Ok((senses, seen))
+    }
+
+    /// Readable when [`Senses::ready`] has something to read.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Reads what has come. Without anything to read it costs one call.
+    pub fn ready(&mut self, now: Moment) -> Vec<Observation> {
+        let mut seen = vec![];
+        let mut events = [MaybeUninit::uninit(); 16];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // An error means that a signal came between: the caller comes back.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&at_once)) else {
+            return seen;
+        };
+        for event in events {
+            let token = event.data.u64();
+            if token == TERMINALS {
+                self.terminals.ready(now, &mut seen);
+            } else {
+                self.input.ready(now, token, &mut seen);
+            }
+        }
+        self.tell_health(&mut seen);
+        seen
+    }
+
+    /// When [`Senses::wake`] is due. Ask again after every `ready` and `wake`.
+    pub fn deadline(&self) -> Moment {
+        [self.terminals.deadline(), self.input.deadline(), Some(self.load.deadline())]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(Moment::MAX)
+    }
+
+    /// Looks where looking is due; too early or too often is harmless.
+    pub fn wake(&mut self, now: Moment) -> Vec<Observation> {
+        let mut seen = vec![];
+        for event in self.clock.look() {
+            match event {
+                ClockEvent::Slept(span) => {
+                    tracing::info!(?span, "the machine slept");
+                    seen.push(Observation::Woke);
+                }
+                ClockEvent::WallSet { by_s } => tracing::warn!(by_s, "the wall clock was set"),
+            }
+        }
+        self.terminals.wake(now, &mut seen);
+        self.input.wake(now, &mut seen);
+        if self.load.wake(now, &mut seen) {
+            self.users.look(now, &mut seen);
+        }
+        self.tell_health(&mut seen);
+        seen
+    }
+
+    /// Are there guests now? The load is then looked at every second, without
+    /// their share. `keepers` are the processes above them, for machines
+    /// without control groups.
+    pub fn set_guests(&mut self, now: Moment, present: bool, keepers: &[u32]) {
+        self.load.set_guests(now, present, keepers);
+    }
+
+    /// Each sensor's health, when it is another than before.
+    fn tell_health(&mut self, seen: &mut Vec<Observation>) {
+        let now = [
+            (Sensor::Terminals, self.terminals.health()),
+            (Sensor::Input, self.input.health()),
+            (Sensor::Load, self.load.health()),
+        ]
+        .map(|(sensor, health)| Observation::Health { sensor, health });
+        seen.extend(now.iter().filter(|health| !self.health.contains(health)).cloned());
+        self.health = now.to_vec();
+    }
+}
+
+/// How long a device is not listened to after it was used. Terminals are
+/// really not heard meanwhile, see `occupancy::INPUT_BLIND`.
+const MUTED: Duration = gleaner_agent_core::occupancy::INPUT_BLIND;
