@@ -1,1 +1,25 @@
+//! The coordinator's shell around its brain ([`gleaner_core`]): the store, the
+//! QUIC server, enrolment, staged files, requests and the relay of usage
+//! streams. Decides nothing about where work runs.
+//!
+//! ```text
+//!  agents, users, collector ⇄ server ⇄ brain ⇄ core
+//!                               │        └──► store's thread ──► SQLite
+//!                             blobs
+//! ```
 
+mod blobs;
+mod brain;
+mod complaints;
+pub mod config;
+mod directory;
+mod outbox;
+mod placement;
+mod run;
+mod server;
+mod store;
+
+pub use blobs::OpenBlobsError;
+pub use config::{ConfigMistake, CoordinatorConfig, PORT, Policy};
+pub use run::{ADMIN, CoordinatorError, run, serve};
+pub use store::OpenStoreError;

@@ -1,0 +1,367 @@
+//! Staged files, each known by the BLAKE3 hash of its content.
+//!
+//! ```text
+//! DATA/blobs/ab/cdef..   a whole, checked file
+//! DATA/blobs/arriving/N  a file on its way; removed at the next start
+//! ```
+//!
+//! The promise: a file under its hash is whole, has that hash, and was on the
+//! disk before anybody was told so. Knows nothing of jobs, and so never
+//! removes a file that a job may still want: what no job needs any more stays
+//! until somebody removes it by hand.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gleaner_common::id::ContentHash;
+use gleaner_common::units::spoken_size;
+
+/// Where files are before they are whole.
+const ARRIVING: &str = "arriving";
+
+/// The store of staged files. Clone it freely.
+#[derive(Clone, Debug)]
+pub(crate) struct Blobs(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    blob_bytes_max: u64,
+    blobs_bytes_max: u64,
+    /// Whole files, and what those on their way were announced as.
+    taken_bytes: AtomicU64,
+    next_number: AtomicU64,
+}
+
+/// How much may be staged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlobLimits {
+    pub(crate) blob_bytes_max: u64,
+    pub(crate) blobs_bytes_max: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open the staged files in {}: {why}", path.display())]
+pub struct OpenBlobsError {
+    pub path: PathBuf,
+    pub why: io::Error,
+}
+
+/// Why a file was not staged. Nothing of it stays.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PutBlobError {
+    #[error(
+        "the file is too large to stage: {} where at most {} are allowed",
+        spoken_size(*.size_bytes), spoken_size(*.bytes_max)
+    )]
+    TooLarge { size_bytes: u64, bytes_max: u64 },
+    #[error(
+        "the coordinator's room for staged files is used up: {} of {}",
+        spoken_size(*.taken_bytes), spoken_size(*.bytes_max)
+    )]
+    NoRoom { taken_bytes: u64, bytes_max: u64 },
+    #[error("the coordinator's disk is full: the file was not staged")]
+    DiskFull,
+    #[error("more bytes than the {0} announced")]
+    TooManyBytes(u64),
+    #[error("the file ended after {got} of {announced} bytes")]
+    TooFewBytes { got: u64, announced: u64 },
+    #[error("the content does not have the hash {announced}: it has {got}")]
+    WrongHash { announced: ContentHash, got: ContentHash },
+    #[error("cannot stage the file: {why}")]
+    Io { why: io::Error },
+}
+
+/// Why a staged file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GetBlobError {
+    #[error("no staged file {0}")]
+    Unknown(ContentHash),
+    #[error("the staged file {hash} cannot be read: {why}")]
+    Io { hash: ContentHash, why: io::Error },
+}
+
+impl Blobs {
+    /// Opens or makes the store, removes what never arrived whole, and counts
+    /// what is there.
+    ///
+    /// # Errors
+    /// A directory that cannot be made or read.
+    pub(crate) fn open(root: &Path, limits: BlobLimits) -> Result<Self, OpenBlobsError> {
+        let taken_bytes =
+            prepare(root).map_err(|why| OpenBlobsError { path: root.to_owned(), why })?;
+        Ok(Self(Arc::new(Inner {
+            root: root.to_owned(),
+            blob_bytes_max: limits.blob_bytes_max,
+            blobs_bytes_max: limits.blobs_bytes_max,
+            taken_bytes: AtomicU64::new(taken_bytes),
+            next_number: AtomicU64::new(0),
+        })))
+    }
+
+    /// Is this file here? Blocks on the disk.
+    pub(crate) fn has(&self, hash: ContentHash) -> bool {
+        self.path_of(hash).is_file()
+    }
+
+    /// Opens a file for reading, and its size. Blocks on the disk.
+    ///
+    /// # Errors
+    /// There is no such file, or it cannot be opened.
+    pub(crate) fn get(&self, hash: ContentHash) -> Result<(File, u64), GetBlobError> {
+        let opened = File::open(self.path_of(hash))
+            .and_then(|file| file.metadata().map(|metadata| (file, metadata.len())));
+        opened.map_err(|why| match why.kind() {
+            io::ErrorKind::NotFound => GetBlobError::Unknown(hash),
+            _ => GetBlobError::Io { hash, why },
+        })
+    }
+
+    /// Makes room for a file; give the result its bytes and then `finish`.
+    /// Blocks on the disk.
+    ///
+    /// # Errors
+    /// Too large, no room, or a disk that cannot be written.
+    pub(crate) fn put(&self, hash: ContentHash, size_bytes: u64) -> Result<Arriving, PutBlobError> {
+        let inner = &self.0;
+        if size_bytes > inner.blob_bytes_max {
+            return Err(PutBlobError::TooLarge { size_bytes, bytes_max: inner.blob_bytes_max });
+        }
+        let taken = inner.taken_bytes.fetch_add(size_bytes, Ordering::Relaxed);
+        let number = inner.next_number.fetch_add(1, Ordering::Relaxed);
+        let path = inner.root.join(ARRIVING).join(number.to_string());
+        // From here on, dropping it gives the room back.
+        let mut arriving = Arriving {
+            blobs: self.clone(),
+            hash,
+            announced_bytes: size_bytes,
+            got_bytes: 0,
+            hasher: blake3::Hasher::new(),
+            path,
+            file: None,
+            kept: false,
+        };
+        if taken.saturating_add(size_bytes) > inner.blobs_bytes_max {
+            return Err(PutBlobError::NoRoom {
+                taken_bytes: taken,
+                bytes_max: inner.blobs_bytes_max,
+            });
+        }
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o640)
+            .open(&arriving.path)
+            .map_err(put_error)?;
+        arriving.file = Some(file);
+        Ok(arriving)
+    }
+
+    fn path_of(&self, hash: ContentHash) -> PathBuf {
+        let name = hash.to_string();
+        let (folder, rest) = name.split_at(2);
+        self.0.root.join(folder).join(rest)
+    }
+}
+
+/// A file on its way. Dropped before `finish`, it leaves nothing behind.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    blobs: Blobs,
+    hash: ContentHash,
+    announced_bytes: u64,
+    got_bytes: u64,
+    hasher: blake3::Hasher,
+    path: PathBuf,
+    file: Option<File>,
+    kept: bool,
+}
+
+impl Arriving {
+    /// The next bytes. Blocks on the disk.
+    ///
+    /// # Errors
+    /// More bytes than announced, or a disk that cannot be written.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), PutBlobError> {
+        self.got_bytes += bytes.len() as u64;
+        if self.got_bytes > self.announced_bytes {
+            return Err(PutBlobError::TooManyBytes(self.announced_bytes));
+        }
+        self.hasher.update(bytes);
+        match &mut self.file {
+            Some(file) => file.write_all(bytes).map_err(put_error),
+            None => unreachable!("an arriving file is opened before it is given out"),
+        }
+    }
+
+    /// Checks the content and brings it to the disk. Staging the same content
+    /// twice is fine. Returns its size. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The content is not what was announced, or the disk cannot be written.
+    pub(crate) fn finish(mut self) -> Result<u64, PutBlobError> {
+        if self.got_bytes < self.announced_bytes {
+            return Err(PutBlobError::TooFewBytes {
+                got: self.got_bytes,
+                announced: self.announced_bytes,
+            });
+        }
+        let got = ContentHash(*self.hasher.finalize().as_bytes());
+        if got != self.hash {
+            return Err(PutBlobError::WrongHash { announced: self.hash, got });
+        }
+        if !self.blobs.has(got) {
+            self.keep().map_err(put_error)?;
+        }
+        Ok(self.got_bytes)
+    }
+
+    fn keep(&mut self) -> io::Result<()> {
+        if let Some(file) = self.file.take() {
+            file.sync_data()?;
+        }
+        let path = self.blobs.path_of(self.hash);
+        let folder = path.parent().unwrap_or(&self.blobs.0.root);
+        match fs::create_dir(folder) {
+            Ok(()) => File::open(&self.blobs.0.root)?.sync_all()?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        fs::rename(&self.path, &path)?;
+        self.kept = true;
+        File::open(folder)?.sync_all()
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        self.blobs.0.taken_bytes.fetch_sub(self.announced_bytes, Ordering::Relaxed);
+        if self.file.take().is_some() {
+            // What cannot be removed now is removed at the next start.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Reads a piece of a file. Blocks on the disk.
+///
+/// # Errors
+/// Those of the disk; a file shorter than it was is one of them.
+pub(crate) fn read_piece(file: &mut File, at: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut piece = vec![0; length];
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(&mut piece)?;
+    Ok(piece)
+}
+
+fn put_error(error: io::Error) -> PutBlobError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            PutBlobError::DiskFull
+        }
+        _ => PutBlobError::Io { why: error },
+    }
+}
+
+/// Makes the directories, empties the one for arriving files and returns how
+/// many bytes the whole ones take.
+fn prepare(root: &Path) -> io::Result<u64> {
+    let arriving = root.join(ARRIVING);
+    fs::create_dir_all(&arriving)?;
+    for entry in fs::read_dir(&arriving)? {
+        fs::remove_file(entry?.path())?;
+    }
+    let mut bytes = 0;
+    for folder in fs::read_dir(root)? {
+        let folder = folder?;
+        if folder.file_type()?.is_dir() {
+            for file in fs::read_dir(folder.path())? {
+                bytes += file?.metadata()?.len();
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: BlobLimits = BlobLimits { blob_bytes_max: 1_000, blobs_bytes_max: 1_500 };
+
+    fn hash_of(content: &[u8]) -> ContentHash {
+        ContentHash(*blake3::hash(content).as_bytes())
+    }
+
+    fn stage(blobs: &Blobs, content: &[u8]) -> Result<u64, PutBlobError> {
+        let mut arriving = blobs.put(hash_of(content), content.len() as u64)?;
+        arriving.write(content)?;
+        arriving.finish()
+    }
+
+    fn leftovers(dir: &Path) -> usize {
+        fs::read_dir(dir.join(ARRIVING)).unwrap().count()
+    }
+
+    #[test]
+    fn a_staged_file_is_read_back_also_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
+        assert_eq!(stage(&blobs, b"hello").unwrap(), 5);
+        assert_eq!(stage(&blobs, b"hello").unwrap(), 5);
+        let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
+        let (mut file, size) = blobs.get(hash_of(b"hello")).unwrap();
+        assert_eq!((read_piece(&mut file, 1, 3).unwrap().as_slice(), size), (&b"ell"[..], 5));
+        assert_eq!(leftovers(dir.path()), 0);
+        assert!(matches!(blobs.get(hash_of(b"other")), Err(GetBlobError::Unknown(_))));
+    }
+
+    #[test]
+    fn content_that_is_not_what_was_announced_is_refused_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
+        let mut wrong = blobs.put(hash_of(b"hello"), 5).unwrap();
+        wrong.write(b"jello").unwrap();
+        assert!(matches!(wrong.finish(), Err(PutBlobError::WrongHash { .. })));
+        let mut short = blobs.put(hash_of(b"hello"), 5).unwrap();
+        short.write(b"hell").unwrap();
+        assert!(matches!(short.finish(), Err(PutBlobError::TooFewBytes { got: 4, .. })));
+        let mut long = blobs.put(hash_of(b"hello"), 5).unwrap();
+        assert!(matches!(long.write(b"hello!"), Err(PutBlobError::TooManyBytes(5))));
+        drop(long);
+        assert_eq!(leftovers(dir.path()), 0);
+        assert!(!blobs.has(hash_of(b"hello")));
+        assert_eq!(blobs.0.taken_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn both_bounds_hold_and_room_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
+        assert!(matches!(stage(&blobs, &[0; 1_001]), Err(PutBlobError::TooLarge { .. })));
+        let first = blobs.put(hash_of(&[1; 900]), 900).unwrap();
+        assert!(matches!(stage(&blobs, &[2; 900]), Err(PutBlobError::NoRoom { .. })));
+        drop(first);
+        assert_eq!(stage(&blobs, &[2; 900]).unwrap(), 900);
+        let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
+        assert!(matches!(stage(&blobs, &[3; 900]), Err(PutBlobError::NoRoom { .. })));
+    }
+
+    #[test]
+    fn what_never_arrived_is_gone_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
+        std::mem::forget(blobs.put(hash_of(b"x"), 1).unwrap());
+        assert_eq!(leftovers(dir.path()), 1);
+        Blobs::open(dir.path(), LIMITS).unwrap();
+        assert_eq!(leftovers(dir.path()), 0);
+    }
+}

@@ -1,0 +1,467 @@
+//! The one task that owns the core: facts in, decisions to the store, and
+//! orders out once they are durable.
+//!
+//! ```text
+//! connections, requests ── Input ──► core.handle ── Batch ──► store's thread
+//!         ▲                                                       │
+//!         └──────────── outboxes, answers ◄── Released ───────────┘
+//! ```
+//!
+//! The promise: nothing leaves before what it rests on is on the disk, and
+//! what leaves does so in the order it was decided. What rests on nothing new
+//! leaves at once. One exception, on purpose: a heartbeat is acknowledged
+//! whatever the disk does, because a full disk must not stop guests.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use gleaner_common::id::{JobId, WorkstationId};
+use gleaner_common::job::JobSpec;
+use gleaner_common::report::JobSummary;
+use gleaner_common::time::Moment;
+use gleaner_common::wire::{AgentFrame, CoordinatorFrame, EnrolRequest, close};
+use gleaner_core::{Answer, Core, Effect, Event, Link, RequestId, Step};
+use gleaner_shell::clock::Clock;
+use quinn::VarInt;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::directory::{Directory, Enrolment, Key, Record, RefusedEnrolment};
+use crate::outbox::{NotTaken, Outbox};
+use crate::placement::PlacementTimes;
+use crate::store::{Batch, FromStore, StoreHealth, Write};
+
+/// Facts that may wait to be handled; whoever has more to tell waits.
+const INPUTS_MAX: usize = 4_096;
+/// So many are handled before their decisions go to the store together.
+const INPUTS_AT_ONCE: usize = 256;
+
+/// Something for the brain.
+pub(crate) enum Input {
+    /// An agent's first frame on a new connection.
+    Linked {
+        link: Link,
+        peer: LinkedPeer,
+        hello: Box<AgentFrame>,
+    },
+    Heard {
+        from: Link,
+        frame: AgentFrame,
+    },
+    Unlinked(Link),
+    Submit {
+        user: String,
+        spec: Box<JobSpec>,
+        reply: oneshot::Sender<Answer>,
+    },
+    Cancel {
+        job: JobId,
+        reply: oneshot::Sender<Answer>,
+    },
+    Enrol {
+        token: Key,
+        request: EnrolRequest,
+        reply: oneshot::Sender<Result<Enrolment, RefusedEnrolment>>,
+    },
+    /// A change of the directory that was decided; then say so.
+    Keep {
+        records: Vec<Record>,
+        then: Release,
+    },
+    Watch {
+        job: JobId,
+        reply: oneshot::Sender<Option<watch::Receiver<JobSummary>>>,
+    },
+    Look(Box<dyn FnOnce(&Core, Moment) -> Release + Send>),
+}
+
+/// Done once everything before it is durable.
+pub(crate) type Release = Box<dyn FnOnce() + Send>;
+
+/// Where an agent's frames go.
+pub(crate) struct LinkedPeer {
+    pub(crate) outbox: Outbox,
+    pub(crate) connection: quinn::Connection,
+}
+
+/// What waits for the store.
+pub(crate) enum Released {
+    Effects(Vec<Effect>),
+    Run(Release),
+    /// An enrolment put this workstation's old key out of use.
+    Expel(WorkstationId),
+    /// The end of one batch.
+    End,
+}
+
+impl fmt::Debug for Released {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Effects(_) => "Effects",
+            Self::Run(_) => "Run",
+            Self::Expel(_) => "Expel",
+            Self::End => "End",
+        })
+    }
+}
+
+/// The brain is gone: the coordinator stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the coordinator is stopping")]
+pub(crate) struct Stopping;
+
+/// The way to the brain. Clone it freely.
+#[derive(Clone, Debug)]
+pub(crate) struct BrainHandle(mpsc::Sender<Input>);
+
+impl BrainHandle {
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<Input>) {
+        let (sender, receiver) = mpsc::channel(INPUTS_MAX);
+        (Self(sender), receiver)
+    }
+
+    pub(crate) async fn tell(&self, input: Input) -> Result<(), Stopping> {
+        self.0.send(input).await.map_err(|_| Stopping)
+    }
+
+    /// Tells something that is answered.
+    pub(crate) async fn ask<T>(
+        &self,
+        input: impl FnOnce(oneshot::Sender<T>) -> Input,
+    ) -> Result<T, Stopping> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(input(reply)).await?;
+        answer.await.map_err(|_| Stopping)
+    }
+
+    /// Looks something up in the core. The answer waits until all that it may
+    /// rest on is durable.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Core, Moment) -> T + Send + 'static,
+    ) -> Result<T, Stopping> {
+        self.ask(|reply| {
+            Input::Look(Box::new(move |core, now| {
+                let found = question(core, now);
+                // Whoever asked may have left.
+                Box::new(move || drop(reply.send(found)))
+            }))
+        })
+        .await
+    }
+}
+
+/// The state of the task. `run` is all there is to do with it.
+pub(crate) struct Brain {
+    pub(crate) clock: Clock,
+    pub(crate) core: Core,
+    pub(crate) directory: Arc<RwLock<Directory>>,
+    pub(crate) inputs: mpsc::Receiver<Input>,
+    pub(crate) batches: std::sync::mpsc::Sender<Batch<Released>>,
+    pub(crate) from_store: mpsc::UnboundedReceiver<FromStore<Released>>,
+    pub(crate) health: StoreHealth,
+    pub(crate) placement: Arc<PlacementTimes>,
+    pub(crate) state: State,
+}
+
+/// What the brain itself keeps beside the core.
+#[derive(Default)]
+pub(crate) struct State {
+    peers: BTreeMap<Link, LinkedPeer>,
+    waiting: BTreeMap<RequestId, oneshot::Sender<Answer>>,
+    watched: BTreeMap<JobId, watch::Sender<JobSummary>>,
+    next_request: u64,
+    /// Batches that the store has not committed yet.
+    outstanding: u64,
+    /// Decided since the last batch.
+    writes: Vec<Write>,
+    release: Vec<Released>,
+    alarm: Option<(Moment, Pin<Box<tokio::time::Sleep>>)>,
+}
+
+impl Brain {
+    /// Runs until everybody who could tell it something is gone, or until it
+    /// is dropped.
+    pub(crate) async fn run(mut self) {
+        let mut inputs = Vec::with_capacity(INPUTS_AT_ONCE);
+        loop {
+            self.wake_if_due();
+            self.hand_over();
+            self.set_alarm();
+            tokio::select! {
+                biased;
+                told = self.from_store.recv() => match told {
+                    Some(told) => self.from_store(told),
+                    None => return,
+                },
+                count = self.inputs.recv_many(&mut inputs, INPUTS_AT_ONCE) => {
+                    if count == 0 {
+                        return;
+                    }
+                    for input in inputs.drain(..) {
+                        self.handle(input);
+                    }
+                }
+                () = alarm(&mut self.state.alarm) => self.state.alarm = None,
+            }
+        }
+    }
+
+    fn handle(&mut self, input: Input) {
+        match input {
+            Input::Linked { link, peer, hello } => {
+                self.state.peers.insert(link, peer);
+                self.feed(Event::Heard { from: link, frame: *hello });
+            }
+            // What a connection said that was closed for a reason is void.
+            Input::Heard { from, frame } if self.state.peers.contains_key(&from) => {
+                self.feed(Event::Heard { from, frame });
+            }
+            Input::Heard { .. } => {}
+            Input::Unlinked(link) => {
+                if self.state.peers.remove(&link).is_some() {
+                    self.feed(Event::Disconnected(link));
+                }
+            }
+            Input::Submit { user, spec, reply } => {
+                if let Some(request) = self.await_answer(reply) {
+                    self.feed(Event::Submitted { request, user, spec });
+                }
+            }
+            Input::Cancel { job, reply } => {
+                if let Some(request) = self.await_answer(reply) {
+                    self.feed(Event::CancelAsked { request, job });
+                }
+            }
+            Input::Enrol { token, request, reply } => self.enrol(&token, request, reply),
+            Input::Keep { records, then } => {
+                self.state.writes.extend(records.into_iter().map(Write::Record));
+                self.state.release.push(Released::Run(then));
+            }
+            Input::Watch { job, reply } => self.watch(job, reply),
+            Input::Look(question) => {
+                let release = question(&self.core, self.clock.now());
+                self.release_or_run(release);
+            }
+        }
+    }
+
+    /// `None`, answered, while the disk refuses.
+    fn await_answer(&mut self, reply: oneshot::Sender<Answer>) -> Option<RequestId> {
+        if let Some(trouble) = self.health.trouble() {
+            let _ = reply.send(Answer::No(format!(
+                "the coordinator cannot write to its disk: {trouble}: nothing was changed, try later"
+            )));
+            return None;
+        }
+        self.state.next_request += 1;
+        let request = RequestId(self.state.next_request);
+        self.state.waiting.insert(request, reply);
+        Some(request)
+    }
+
+    fn feed(&mut self, event: Event) {
+        let is_heartbeat =
+            matches!(event, Event::Heard { frame: AgentFrame::Heartbeat { .. }, .. });
+        let before = self.clock.now();
+        let step = self.core.handle(before, self.clock.wall(), event);
+        self.placement.note(step.placed, self.clock.now().since(before));
+        if is_heartbeat && step.changes.is_empty() && step.effects.iter().all(is_ack) {
+            self.carry_out(step.effects);
+        } else {
+            self.take(step);
+        }
+    }
+
+    fn wake_if_due(&mut self) {
+        let now = self.clock.now();
+        if self.core.deadline().is_some_and(|at| at <= now) {
+            let step = self.core.wake(now, self.clock.wall());
+            self.placement.note(step.placed, self.clock.now().since(now));
+            self.take(step);
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        self.state.writes.extend(step.changes.into_iter().map(Write::Change));
+        if !step.effects.is_empty() {
+            self.state.release.push(Released::Effects(step.effects));
+        }
+    }
+
+    /// An answer that changes nothing must not wait for a disk that refuses.
+    fn release_or_run(&mut self, release: Release) {
+        if self.health.trouble().is_some() {
+            release();
+        } else {
+            self.state.release.push(Released::Run(release));
+        }
+    }
+
+    /// Gives what was decided to the store; carries it out at once if there is
+    /// nothing to write and nothing being written.
+    fn hand_over(&mut self) {
+        // Carrying out may find a peer that must be given up, which is news.
+        while !(self.state.writes.is_empty() && self.state.release.is_empty()) {
+            let writes = std::mem::take(&mut self.state.writes);
+            let mut release = std::mem::take(&mut self.state.release);
+            if writes.is_empty() && self.state.outstanding == 0 {
+                self.released(release);
+                continue;
+            }
+            self.state.outstanding += 1;
+            release.push(Released::End);
+            // A store that is gone tells so through `from_store`.
+            let _ = self.batches.send(Batch { writes, release });
+        }
+    }
+
+    fn from_store(&mut self, told: FromStore<Released>) {
+        match told {
+            FromStore::Released(released) => self.released(released),
+            FromStore::Refusing(trouble) => {
+                let waiting = std::mem::take(&mut self.state.waiting);
+                for reply in waiting.into_values() {
+                    let _ = reply.send(Answer::No(format!(
+                        "the coordinator cannot write to its disk: {trouble}: \
+                         it may still do this once it can: look with `glean jobs`"
+                    )));
+                }
+            }
+        }
+    }
+
+    fn released(&mut self, released: Vec<Released>) {
+        for one in released {
+            match one {
+                Released::Effects(effects) => self.carry_out(effects),
+                Released::Run(run) => run(),
+                Released::Expel(workstation) => self.expel(workstation),
+                Released::End => self.state.outstanding -= 1,
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Send { to, frame } => self.send(to, &frame),
+                Effect::Refuse { link, reason } => {
+                    if let Some(peer) = self.state.peers.remove(&link) {
+                        let _ = peer.outbox.put(&CoordinatorFrame::Refused { reason });
+                        peer.outbox.close();
+                    }
+                }
+                Effect::Replace(link) => {
+                    self.close(link, close::REPLACED, "another connection took over");
+                }
+                Effect::Answer { request, answer } => {
+                    if let Some(reply) = self.state.waiting.remove(&request) {
+                        let _ = reply.send(answer);
+                    }
+                }
+                Effect::Progress(summary) => self.progress(summary),
+            }
+        }
+    }
+
+    fn send(&mut self, to: Link, frame: &CoordinatorFrame) {
+        let Some(peer) = self.state.peers.get(&to) else { return };
+        match peer.outbox.put(frame) {
+            Ok(()) | Err(NotTaken::Closed) => {}
+            Err(NotTaken::Full) => {
+                tracing::warn!("{} does not read fast enough: closed", to.workstation);
+                self.close(to, close::TOO_SLOW, "does not read fast enough");
+                self.feed(Event::Disconnected(to));
+            }
+            Err(NotTaken::TooLong) => {
+                unreachable!("a frame of ours over the limit that submissions are held to")
+            }
+        }
+    }
+
+    fn close(&mut self, link: Link, code: u32, reason: &str) {
+        if let Some(peer) = self.state.peers.remove(&link) {
+            peer.outbox.close();
+            peer.connection.close(VarInt::from_u32(code), reason.as_bytes());
+        }
+    }
+
+    fn expel(&mut self, workstation: WorkstationId) {
+        let first = Link { workstation, serial: 0 };
+        let last = Link { workstation, serial: u64::MAX };
+        let links: Vec<_> = self.state.peers.range(first..=last).map(|(link, _)| *link).collect();
+        for link in links {
+            self.close(link, close::FORBIDDEN, "this identity has been revoked");
+            self.feed(Event::Disconnected(link));
+        }
+    }
+
+    fn progress(&mut self, summary: JobSummary) {
+        let Some(watched) = self.state.watched.get(&summary.job) else { return };
+        watched.send_replace(summary);
+        if summary.state.has_ended() || watched.receiver_count() == 0 {
+            self.state.watched.remove(&summary.job);
+        }
+    }
+
+    fn watch(&mut self, job: JobId, reply: oneshot::Sender<Option<watch::Receiver<JobSummary>>>) {
+        let receiver = self.core.summary(job).map(|summary| {
+            let watched =
+                self.state.watched.entry(job).or_insert_with(|| watch::Sender::new(summary));
+            watched.subscribe()
+        });
+        self.release_or_run(Box::new(move || drop(reply.send(receiver))));
+    }
+
+    fn enrol(
+        &mut self,
+        token: &[u8],
+        request: EnrolRequest,
+        reply: oneshot::Sender<Result<Enrolment, RefusedEnrolment>>,
+    ) {
+        let enrolled = self.directory.write().unwrap_or_else(PoisonError::into_inner).enrol(
+            token,
+            request.public_key,
+            &request.name,
+            self.clock.wall(),
+        );
+        if let Ok(enrolment) = &enrolled {
+            self.state.writes.extend(enrolment.records.iter().cloned().map(Write::Record));
+            if let Some(workstation) = enrolment.identity.workstation {
+                let name = enrolment.identity.name.clone();
+                self.feed(Event::Enrolled { workstation, name });
+                if !enrolment.replaced.is_empty() {
+                    self.state.release.push(Released::Expel(workstation));
+                }
+            }
+        }
+        self.state.release.push(Released::Run(Box::new(move || drop(reply.send(enrolled)))));
+    }
+
+    /// A timer that is early is harmless, so one that stands is only moved
+    /// when the deadline came nearer.
+    fn set_alarm(&mut self) {
+        let Some(at) = self.core.deadline().filter(|at| *at < Moment::MAX) else { return };
+        let stands = self.state.alarm.as_ref().is_some_and(|(armed, _)| *armed <= at);
+        if !stands {
+            // Tokio's timers stand still while the machine sleeps: look again soon.
+            let left = at.since(self.clock.now()).min(Duration::from_secs(1));
+            let armed = self.clock.now() + left;
+            self.state.alarm = Some((armed, Box::pin(tokio::time::sleep(left))));
+        }
+    }
+}
+
+async fn alarm(alarm: &mut Option<(Moment, Pin<Box<tokio::time::Sleep>>)>) {
+    match alarm {
+        Some((_, sleep)) => sleep.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn is_ack(effect: &Effect) -> bool {
+    matches!(effect, Effect::Send { frame: CoordinatorFrame::HeartbeatAck { .. }, .. })
+}

@@ -1,0 +1,150 @@
+//! What a site can choose about its coordinator: one TOML file.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gleaner_common::units;
+use serde::{Deserialize, Serialize};
+
+/// The UDP port that agents, users and the collector dial.
+pub const PORT: u16 = 4433;
+
+/// The coordinator's configuration. A key that is not here is an error.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CoordinatorConfig {
+    /// Where to listen: one UDP port, by default on every address of the
+    /// machine, IPv4 and IPv6.
+    pub listen: SocketAddr,
+    /// Where the database, the staged files and the authority's key live.
+    pub data: PathBuf,
+    /// How idle workstations are chosen.
+    pub policy: Policy,
+    /// How long guests may run without their agent being heard.
+    #[serde(with = "units::duration")]
+    pub lease: Duration,
+    /// How often an agent with guests is to be heard from.
+    #[serde(with = "units::duration")]
+    pub heartbeat: Duration,
+    /// How often an agent without guests is to be heard from.
+    #[serde(with = "units::duration")]
+    pub heartbeat_without_guests: Duration,
+    /// The largest file that may be staged.
+    #[serde(with = "units::size")]
+    pub blob_bytes_max: u64,
+    /// How much may be staged altogether.
+    #[serde(with = "units::size")]
+    pub blobs_bytes_max: u64,
+}
+
+/// Placement policies, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// The workstation that turned idle last (Phalen 1994, §4.1.2).
+    #[default]
+    LastIdleFirst,
+    /// The workstation that has been idle longest (Phalen 1994, §7.2.3).
+    FirstIdleFirst,
+    /// By load, idle time and speed.
+    Ranked,
+}
+
+impl Default for CoordinatorConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
+            data: PathBuf::from("/var/lib/gleaner/coordinator"),
+            policy: Policy::default(),
+            // Short enough that work cut off is elsewhere soon, long enough
+            // for three heartbeats: a guess, not yet measured at a site.
+            lease: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(3),
+            heartbeat_without_guests: Duration::from_secs(15),
+            blob_bytes_max: 4 << 30,
+            blobs_bytes_max: 64 << 30,
+        }
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigMistake {
+    #[error("lease = {0:?} is too short: expected at least {LEASE_MIN:?}")]
+    LeaseTooShort(Duration),
+    #[error(
+        "heartbeat = {heartbeat:?} is too seldom: expected at most half the lease of {lease:?}"
+    )]
+    HeartbeatTooSeldom { heartbeat: Duration, lease: Duration },
+    #[error(
+        "{key} = {span:?} is out of range: expected at least {HEARTBEAT_MIN:?} and at most {HEARTBEAT_MAX:?}"
+    )]
+    HeartbeatOutOfRange { key: &'static str, span: Duration },
+}
+
+const LEASE_MIN: Duration = Duration::from_millis(200);
+const HEARTBEAT_MIN: Duration = Duration::from_millis(20);
+/// A connection that is silent for longer is taken for dead.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(20);
+
+impl CoordinatorConfig {
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// The first value that makes no sense beside the others.
+    pub fn check(&self) -> Result<(), ConfigMistake> {
+        let Self { lease, heartbeat, heartbeat_without_guests, .. } = *self;
+        if lease < LEASE_MIN {
+            return Err(ConfigMistake::LeaseTooShort(lease));
+        }
+        for (key, span) in
+            [("heartbeat", heartbeat), ("heartbeat_without_guests", heartbeat_without_guests)]
+        {
+            if !(HEARTBEAT_MIN..=HEARTBEAT_MAX).contains(&span) {
+                return Err(ConfigMistake::HeartbeatOutOfRange { key, span });
+            }
+        }
+        if heartbeat > lease / 2 {
+            return Err(ConfigMistake::HeartbeatTooSeldom { heartbeat, lease });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_a_good_configuration_and_read_back() {
+        let config = CoordinatorConfig::default();
+        assert_eq!(config.check(), Ok(()));
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(gleaner_shell::config::parse(Path::new("c.toml"), &text).ok(), Some(config));
+    }
+
+    #[test]
+    fn a_misspelt_key_a_bad_unit_and_an_unknown_policy_are_named() {
+        for (text, named) in [
+            ("leese = \"10s\"", "unknown field `leese`"),
+            ("lease = \"10 parsecs\"", "`10 parsecs` is not a duration"),
+            ("policy = \"best\"", "unknown variant `best`"),
+        ] {
+            let error =
+                gleaner_shell::config::parse::<CoordinatorConfig>(Path::new("c.toml"), text)
+                    .unwrap_err()
+                    .to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lease_without_room_for_heartbeats_is_refused() {
+        let config =
+            CoordinatorConfig { lease: Duration::from_secs(5), ..CoordinatorConfig::default() };
+        assert!(matches!(config.check(), Err(ConfigMistake::HeartbeatTooSeldom { .. })));
+    }
+}

@@ -1,0 +1,142 @@
+//! What is on its way to one peer: encoded frames, bounded by their bytes.
+//!
+//! The promise: putting a frame in never waits, a peer that does not read
+//! cannot make the coordinator grow, and everything put in since the last
+//! write leaves in one. An empty outbox takes next to no memory, because ten
+//! thousand of them are mostly empty.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gleaner_common::frame;
+use serde::Serialize;
+use tokio::sync::Notify;
+
+/// What waits for one peer at most. The specs of a few large jobs fit.
+pub(crate) const OUTBOX_BYTES_MAX: usize = 8 << 20;
+
+/// Above this the buffer is given back once it is empty.
+const KEPT_BYTES_MAX: usize = 1 << 10;
+
+/// The end that puts in. Clone it freely.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outbox(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    closed: bool,
+    overflowed: bool,
+}
+
+/// Why a frame was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// The peer is gone, or is being closed.
+    Closed,
+    /// The peer does not read fast enough; from now on it is `Closed`.
+    Full,
+    /// The frame is longer than any frame may be.
+    TooLong,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// # Errors
+    /// Nothing was put in; see [`NotTaken`].
+    pub(crate) fn put<T: Serialize>(&self, message: &T) -> Result<(), NotTaken> {
+        let mut waiting = self.waiting();
+        if waiting.closed {
+            return Err(NotTaken::Closed);
+        }
+        frame::encode(message, &mut waiting.bytes).map_err(|_| NotTaken::TooLong)?;
+        if waiting.bytes.len() > OUTBOX_BYTES_MAX {
+            waiting.closed = true;
+            waiting.overflowed = true;
+            waiting.bytes = vec![];
+        }
+        let overflowed = waiting.overflowed;
+        drop(waiting);
+        self.0.changed.notify_one();
+        if overflowed { Err(NotTaken::Full) } else { Ok(()) }
+    }
+
+    /// Lets what is in leave, and takes no more.
+    pub(crate) fn close(&self) {
+        self.waiting().closed = true;
+        self.0.changed.notify_one();
+    }
+
+    /// Waits for bytes to write and takes them all; `None` once closed and
+    /// empty. `spare` is an emptied buffer to be used again. Dropping it
+    /// loses nothing.
+    pub(crate) async fn take(&self, spare: Vec<u8>) -> Option<Vec<u8>> {
+        let mut spare = Some(spare);
+        loop {
+            {
+                let mut waiting = self.waiting();
+                if !waiting.bytes.is_empty() {
+                    let mut next = spare.take().unwrap_or_default();
+                    if next.capacity() > KEPT_BYTES_MAX {
+                        next = vec![];
+                    }
+                    next.clear();
+                    return Some(std::mem::replace(&mut waiting.bytes, next));
+                }
+                if waiting.closed {
+                    return None;
+                }
+            }
+            self.0.changed.notified().await;
+        }
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        // Nothing under this lock leaves it half done.
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block_on<F: Future>(future: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn everything_put_in_leaves_in_one_write_and_in_order() {
+        let outbox = Outbox::new();
+        for number in 0..3u32 {
+            outbox.put(&number).unwrap();
+        }
+        outbox.close();
+        let bytes = block_on(outbox.take(vec![])).unwrap();
+        let mut decoder = frame::Decoder::new();
+        decoder.push(&bytes);
+        for number in 0..3u32 {
+            assert_eq!(decoder.next_frame(), Ok(Some(number)));
+        }
+        assert_eq!(block_on(outbox.take(bytes)), None);
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_is_given_up() {
+        let outbox = Outbox::new();
+        let large = vec![0u8; 3 << 20];
+        assert_eq!(outbox.put(&large), Ok(()));
+        assert_eq!(outbox.put(&large), Ok(()));
+        assert_eq!(outbox.put(&large), Err(NotTaken::Full));
+        assert_eq!(outbox.put(&1u8), Err(NotTaken::Closed));
+        assert_eq!(block_on(outbox.take(vec![])), None);
+    }
+}

@@ -1,0 +1,284 @@
+//! Starting and stopping.
+//!
+//! ```text
+//! lock ─► store ─► authority ─► port ─► admin ─► core ─► ready ── stop ──► store closed
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use gleaner_common::wire::{Role, close};
+use gleaner_core::{Core, Restored};
+use gleaner_shell::clock::Clock;
+use gleaner_shell::endpoint::{self, Admission, BindError};
+use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError};
+use quinn::{Endpoint, VarInt};
+use rustix::fs::FlockOperation;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::blobs::{BlobLimits, Blobs, OpenBlobsError};
+use crate::brain::{Brain, BrainHandle, State};
+use crate::complaints::Complaints;
+use crate::config::{ConfigMistake, CoordinatorConfig, Policy};
+use crate::directory::{Directory, Standing};
+use crate::placement::PlacementTimes;
+use crate::server::{self, Shared};
+use crate::store::{self, OpenStoreError, Store, StoreThread, Write};
+
+/// Where the coordinator's own administrator's identity is kept, in the data
+/// directory: for the command line on the same machine.
+pub const ADMIN: &str = "admin";
+const ADMIN_NAME: &str = "admin";
+const LOCK: &str = "lock";
+const BLOBS: &str = "blobs";
+
+/// How long peers may take to hear that the coordinator stops.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// Why the coordinator does not run. Each is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum CoordinatorError {
+    #[error(transparent)]
+    Config(#[from] ConfigMistake),
+    #[error("cannot use the data directory {}: {why}", path.display())]
+    Data { path: PathBuf, why: io::Error },
+    #[error("another coordinator uses {}: expected one for each data directory", path.display())]
+    InUse { path: PathBuf },
+    #[error(transparent)]
+    Store(#[from] OpenStoreError),
+    #[error(transparent)]
+    Blobs(#[from] OpenBlobsError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("the system gives no more threads: {why}")]
+    Thread { why: io::Error },
+    #[error("the store's thread ended: see the log above")]
+    StoreEnded,
+}
+
+/// Runs a coordinator until SIGTERM or SIGINT.
+///
+/// # Errors
+/// It could not start; see [`CoordinatorError`].
+pub fn run(config: &CoordinatorConfig) -> Result<(), CoordinatorError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Reading and writing files; each costs memory only while it is used.
+        .max_blocking_threads(8)
+        .thread_stack_size(512 << 10)
+        .build()
+        .map_err(|why| CoordinatorError::Thread { why })?;
+    runtime.block_on(async {
+        let stop = stop_signal().map_err(|why| CoordinatorError::Thread { why })?;
+        serve(config, |_| (), stop).await
+    })
+}
+
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => (),
+            _ = interrupt.recv() => (),
+        }
+    })
+}
+
+/// Runs a coordinator until `stop` is done. `ready` is told where it listens.
+/// Dropping the future is like a crash, as far as the peers can tell; what was
+/// acknowledged is on the disk.
+///
+/// # Errors
+/// It could not start; see [`CoordinatorError`].
+pub async fn serve(
+    config: &CoordinatorConfig,
+    ready: impl FnOnce(SocketAddr),
+    stop: impl Future<Output = ()>,
+) -> Result<(), CoordinatorError> {
+    config.check()?;
+    let _lock = lock(&config.data)?;
+    let mut store = Store::open(&config.data)?;
+    let (restored, records) = store.load()?;
+    let directory = Arc::new(RwLock::new(Directory::restore(records)));
+    let authority = Authority::load_or_create(&config.data)?;
+    let limits = BlobLimits {
+        blob_bytes_max: config.blob_bytes_max,
+        blobs_bytes_max: config.blobs_bytes_max,
+    };
+    let blobs = Blobs::open(&config.data.join(BLOBS), limits)?;
+    let endpoint = bind(config.listen, &authority, &directory)?;
+    let address =
+        endpoint.local_addr().map_err(|why| BindError::Socket { address: config.listen, why })?;
+    appoint_admin(&config.data, address, &authority, &directory, &mut store)?;
+
+    let reader = store.reader()?;
+    let (brain, thread, handle, health, placement) =
+        start_brain(config, restored, &directory, store)?;
+    let shared = Arc::new(Shared {
+        clock: Clock::new(),
+        brain: handle,
+        directory,
+        authority,
+        blobs,
+        reader,
+        store_health: health,
+        placement,
+        complaints: Complaints::default(),
+        collector: server::Collector::default(),
+        next_serial: AtomicU64::new(1),
+    });
+    tracing::info!("listening on {address}");
+    ready(address);
+    let ended = tokio::select! {
+        () = server::accept(shared, endpoint.clone()) => Ok(()),
+        () = brain.run() => Err(CoordinatorError::StoreEnded),
+        () = stop => Ok(()),
+    };
+    tracing::info!("stopping");
+    endpoint.close(VarInt::from_u32(close::DONE), b"the coordinator stops");
+    let _ = tokio::time::timeout(GOODBYE, endpoint.wait_idle()).await;
+    // The brain is gone and with it the sender of batches: the thread ends.
+    let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+    ended
+}
+
+type Started =
+    (Brain, std::thread::JoinHandle<()>, BrainHandle, store::StoreHealth, Arc<PlacementTimes>);
+
+fn start_brain(
+    config: &CoordinatorConfig,
+    restored: Restored,
+    directory: &Arc<RwLock<Directory>>,
+    store: Store,
+) -> Result<Started, CoordinatorError> {
+    let clock = Clock::new();
+    let (tell, from_store) = mpsc::unbounded_channel();
+    let StoreThread { batches, health, thread } =
+        store::start(store.into_connection(), move |told| drop(tell.send(told)))
+            .map_err(|why| CoordinatorError::Thread { why })?;
+    let (handle, inputs) = BrainHandle::channel();
+    let placement = Arc::new(PlacementTimes::default());
+    let brain = Brain {
+        clock,
+        core: Core::restore(clock.now(), core_config(config), restored),
+        directory: directory.clone(),
+        inputs,
+        batches,
+        from_store,
+        health: health.clone(),
+        placement: placement.clone(),
+        state: State::default(),
+    };
+    Ok((brain, thread, handle, health, placement))
+}
+
+fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {
+    gleaner_core::Config {
+        policy: match config.policy {
+            Policy::LastIdleFirst => gleaner_core::Policy::LastIdleFirst,
+            Policy::FirstIdleFirst => gleaner_core::Policy::FirstIdleFirst,
+            Policy::Ranked => gleaner_core::Policy::Ranked,
+        },
+        lease: config.lease,
+        heartbeat: config.heartbeat,
+        heartbeat_without_guests: config.heartbeat_without_guests,
+    }
+}
+
+/// One coordinator for each data directory, as long as the file is open.
+fn lock(data: &Path) -> Result<File, CoordinatorError> {
+    let unusable = |why| CoordinatorError::Data { path: data.to_owned(), why };
+    fs::create_dir_all(data).map_err(unusable)?;
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(data.join(LOCK))
+        .map_err(unusable)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(CoordinatorError::InUse { path: data.to_owned() })
+        }
+        Err(error) => Err(unusable(error.into())),
+    }
+}
+
+fn bind(
+    listen: SocketAddr,
+    authority: &Authority,
+    directory: &Arc<RwLock<Directory>>,
+) -> Result<Endpoint, BindError> {
+    let (clock, directory) = (Clock::new(), directory.clone());
+    let admit = Arc::new(move |key: &[u8]| {
+        let directory = directory.read().unwrap_or_else(PoisonError::into_inner);
+        match directory.standing(key, clock.wall()) {
+            Standing::Enrolled(_) => Admission::Enrolled,
+            Standing::Newcomer(_) => Admission::Token,
+            Standing::Expired => Admission::Expired,
+            Standing::Revoked => Admission::Revoked,
+            Standing::Unknown => Admission::Unknown,
+        }
+    });
+    match endpoint::serve(listen, authority, admit.clone()) {
+        // A kernel without IPv6.
+        Err(BindError::Socket { address, why })
+            if listen.is_ipv6()
+                && listen.ip().is_unspecified()
+                && why.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error()) =>
+        {
+            tracing::warn!("no IPv6 here ({address}: {why}): listening on IPv4 only");
+            let all = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));
+            endpoint::serve(all, authority, admit)
+        }
+        other => other,
+    }
+}
+
+/// The identity in `DATA/admin`: made at the first start, and again if it is
+/// gone or does not read; told when the port has changed.
+fn appoint_admin(
+    data: &Path,
+    address: SocketAddr,
+    authority: &Authority,
+    directory: &Arc<RwLock<Directory>>,
+    store: &mut Store,
+) -> Result<(), CoordinatorError> {
+    let dir = data.join(ADMIN);
+    let dial = dial_address(address);
+    let wall = Clock::new().wall();
+    let mut directory = directory.write().unwrap_or_else(PoisonError::into_inner);
+    if let Ok(mut admin) = Identity::load(&dir)
+        && matches!(directory.standing(&admin.spki(), wall), Standing::Enrolled(_))
+    {
+        if admin.coordinator != dial {
+            admin.coordinator = dial;
+            admin.store(&dir)?;
+        }
+        return Ok(());
+    }
+    let admin = authority.issue_identity(Role::Admin, ADMIN_NAME, &dial)?;
+    let records = directory.appoint(admin.spki(), Role::Admin, ADMIN_NAME, wall);
+    store.commit(records.into_iter().map(Write::Record).collect())?;
+    Ok(admin.store(&dir)?)
+}
+
+/// How somebody on this machine reaches it.
+fn dial_address(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())).to_string()
+    } else {
+        address.to_string()
+    }
+}

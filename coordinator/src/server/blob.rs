@@ -1,0 +1,156 @@
+//! Staged files on their way in and out. The disk is left to threads that may
+//! wait for it; at most one piece of a file is in memory.
+
+use std::sync::Arc;
+
+use gleaner_common::id::ContentHash;
+use gleaner_common::wire::{BlobReply, close};
+use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
+use tokio::task::spawn_blocking;
+
+use super::{Peer, Shared};
+use crate::blobs::{Arriving, GetBlobError, PutBlobError, read_piece};
+
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Why a file did not arrive.
+#[derive(Debug, thiserror::Error)]
+enum NotPut {
+    #[error(transparent)]
+    Blob(#[from] PutBlobError),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error("the coordinator is stopping")]
+    Stopping,
+}
+
+pub(super) async fn put(
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    (hash, size_bytes): (ContentHash, u64),
+    mut writer: FrameWriter,
+    mut reader: FrameReader,
+) {
+    let reply = match receive(shared, hash, size_bytes, &mut reader).await {
+        Ok(size_bytes) => BlobReply::Have { size_bytes },
+        Err(NotPut::Stream(_)) => return, // It gave up: nobody to tell.
+        Err(error) => {
+            shared.complaints.log(format_args!("{} could not stage {hash}: {error}", peer.name()));
+            reader.stop(close::PROTOCOL);
+            BlobReply::No { reason: error.to_string() }
+        }
+    };
+    if writer.send(&reply).await.is_ok() {
+        writer.finish();
+    }
+}
+
+async fn receive(
+    shared: &Arc<Shared>,
+    hash: ContentHash,
+    size_bytes: u64,
+    reader: &mut FrameReader,
+) -> Result<u64, NotPut> {
+    // A small file is on one thread once, a large one once per piece.
+    let (mut first, mut at_end) = read_up_to(reader, PIECE_BYTES).await?;
+    let blobs = shared.blobs.clone();
+    if at_end {
+        return blocking(move || {
+            let mut arriving = blobs.put(hash, size_bytes)?;
+            arriving.write(&first)?;
+            arriving.finish()
+        })
+        .await;
+    }
+    let mut arriving: Arriving = blocking(move || blobs.put(hash, size_bytes)).await?;
+    loop {
+        arriving = blocking(move || {
+            arriving.write(&first)?;
+            Ok(arriving)
+        })
+        .await?;
+        if at_end {
+            return blocking(move || arriving.finish()).await;
+        }
+        (first, at_end) = read_up_to(reader, PIECE_BYTES).await?;
+    }
+}
+
+/// Bytes, and whether they are the last.
+async fn read_up_to(
+    reader: &mut FrameReader,
+    length: usize,
+) -> Result<(Vec<u8>, bool), StreamError> {
+    let mut bytes = vec![];
+    while bytes.len() < length {
+        match reader.next_raw().await? {
+            Some(more) if bytes.is_empty() => bytes = more,
+            Some(more) => bytes.extend_from_slice(&more),
+            None => return Ok((bytes, true)),
+        }
+    }
+    Ok((bytes, false))
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PutBlobError> + Send + 'static,
+) -> Result<T, NotPut> {
+    match spawn_blocking(work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(NotPut::Stopping),
+    }
+}
+
+pub(super) async fn get(shared: &Arc<Shared>, hash: ContentHash, mut writer: FrameWriter) {
+    let blobs = shared.blobs.clone();
+    let opened = spawn_blocking(move || {
+        let (mut file, size) = blobs.get(hash)?;
+        let piece = read_first(&mut file, size).map_err(|why| GetBlobError::Io { hash, why })?;
+        Ok::<_, GetBlobError>((file, size, piece))
+    });
+    let Ok(opened) = opened.await else { return };
+    let (mut file, size, mut piece) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            if writer.send(&BlobReply::No { reason: error.to_string() }).await.is_ok() {
+                writer.finish();
+            }
+            return;
+        }
+    };
+    if writer.queue(&BlobReply::Have { size_bytes: size }).is_err() {
+        unreachable!("a size fits in a frame");
+    }
+    let mut sent = 0;
+    loop {
+        if writer.send_raw(&piece).await.is_err() {
+            return;
+        }
+        sent += piece.len() as u64;
+        if sent >= size {
+            return writer.finish();
+        }
+        let length = piece_length(size - sent);
+        let read = spawn_blocking(move || {
+            let piece = read_piece(&mut file, sent, length);
+            (file, piece)
+        });
+        let Ok((same, next)) = read.await else { return };
+        file = same;
+        match next {
+            Ok(next) => piece = next,
+            Err(error) => {
+                tracing::error!("the staged file {hash} cannot be read: {error}");
+                return writer.reset(close::PROTOCOL);
+            }
+        }
+    }
+}
+
+fn read_first(file: &mut std::fs::File, size: u64) -> std::io::Result<Vec<u8>> {
+    read_piece(file, 0, piece_length(size))
+}
+
+fn piece_length(left: u64) -> usize {
+    usize::try_from(left).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES))
+}

@@ -1,0 +1,128 @@
+//! What an agent says, checked before the core hears it: an agent is enrolled,
+//! but its machine may be in anybody's hands.
+
+use gleaner_common::job::{FILES_MAX, is_inside};
+use gleaner_common::usage::REASON_BYTES_MAX;
+use gleaner_common::wire::{
+    AgentFrame, AttemptEvent, Facts, Finished, INLINE_OUTPUT_BYTES_MAX, Presence, Printed,
+};
+
+const TEXT_BYTES_MAX: usize = 4 * REASON_BYTES_MAX;
+const MISSING_MAX: usize = 64;
+const HELD_MAX: usize = 4_096;
+
+/// A frame that goes too far: what, and how far it may go.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Excess {
+    #[error("{what} of {bytes} bytes: expected at most {bytes_max}")]
+    Bytes { what: &'static str, bytes: usize, bytes_max: usize },
+    #[error("{count} {what}: expected at most {count_max}")]
+    Count { what: &'static str, count: usize, count_max: usize },
+    #[error("output file `{0}` does not stay inside its directory")]
+    Path(String),
+}
+
+pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
+    match frame {
+        AgentFrame::Hello { facts, presence, held, .. } => {
+            check_facts(facts)?;
+            count("held guests", held.len(), HELD_MAX)?;
+            check_presence(presence)
+        }
+        AgentFrame::Presence(presence) => check_presence(presence),
+        AgentFrame::Attempt(event) => check_attempt(event),
+        AgentFrame::Leaving { reason } => text("a reason", reason),
+        AgentFrame::Heartbeat { .. } => Ok(()),
+    }
+}
+
+fn check_facts(facts: &Facts) -> Result<(), Excess> {
+    text("a kernel's name", &facts.kernel)?;
+    count("missing things", facts.missing.len(), MISSING_MAX)?;
+    facts.missing.iter().try_for_each(|line| text("a missing thing", line))
+}
+
+fn check_presence(presence: &Presence) -> Result<(), Excess> {
+    text("a reason", &presence.reason)
+}
+
+fn check_attempt(event: &AttemptEvent) -> Result<(), Excess> {
+    match event {
+        AttemptEvent::Finished(finished) => check_finished(finished),
+        AttemptEvent::Retreated { reason, .. } | AttemptEvent::Refused { reason, .. } => {
+            text("a reason", reason)
+        }
+        AttemptEvent::Started { .. }
+        | AttemptEvent::Suspended { .. }
+        | AttemptEvent::Demoted { .. }
+        | AttemptEvent::Resumed { .. } => Ok(()),
+    }
+}
+
+fn check_finished(finished: &Finished) -> Result<(), Excess> {
+    text("an outcome", &finished.outcome.to_string())?;
+    for printed in [&finished.stdout, &finished.stderr] {
+        if let Printed::Inline(bytes) = printed {
+            at_most("inline output", bytes.len(), INLINE_OUTPUT_BYTES_MAX)?;
+        }
+    }
+    count("output files", finished.outputs.len(), FILES_MAX)?;
+    match finished.outputs.iter().find(|file| !is_inside(&file.path)) {
+        Some(file) => Err(Excess::Path(file.path.chars().take(100).collect())),
+        None => Ok(()),
+    }
+}
+
+fn text(what: &'static str, text: &str) -> Result<(), Excess> {
+    at_most(what, text.len(), TEXT_BYTES_MAX)
+}
+
+fn at_most(what: &'static str, bytes: usize, bytes_max: usize) -> Result<(), Excess> {
+    if bytes > bytes_max { Err(Excess::Bytes { what, bytes, bytes_max }) } else { Ok(()) }
+}
+
+fn count(what: &'static str, count: usize, count_max: usize) -> Result<(), Excess> {
+    if count > count_max { Err(Excess::Count { what, count, count_max }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use gleaner_common::id::{ContentHash, Fence};
+    use gleaner_common::job::Outcome;
+    use gleaner_common::wire::OutputFile;
+
+    use super::*;
+
+    fn finished(stdout: usize, path: &str) -> AgentFrame {
+        AgentFrame::Attempt(AttemptEvent::Finished(Finished {
+            fence: Fence(1),
+            outcome: Outcome::Succeeded,
+            cpu: Duration::ZERO,
+            ran: Duration::ZERO,
+            suspended: Duration::ZERO,
+            suspensions: 0,
+            stdout: Printed::Inline(vec![0; stdout]),
+            stderr: Printed::default(),
+            outputs: vec![OutputFile {
+                path: path.to_owned(),
+                hash: ContentHash([0; 32]),
+                size_bytes: 0,
+                executable: false,
+            }],
+        }))
+    }
+
+    #[test]
+    fn results_within_the_limits_pass_and_others_are_named() {
+        assert_eq!(check(&finished(INLINE_OUTPUT_BYTES_MAX, "a/b")), Ok(()));
+        assert_eq!(
+            check(&finished(INLINE_OUTPUT_BYTES_MAX + 1, "a")).unwrap_err().to_string(),
+            "inline output of 16385 bytes: expected at most 16384"
+        );
+        assert_eq!(check(&finished(0, "../a")), Err(Excess::Path("../a".into())));
+        let reason = "x".repeat(1_000);
+        assert!(check(&AgentFrame::Leaving { reason }).is_err());
+    }
+}

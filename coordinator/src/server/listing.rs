@@ -1,0 +1,205 @@
+//! Listings. What has not ended is the core's, what has is the store's; both
+//! are asked page by page, so that a long list neither holds up the brain nor
+//! piles up in memory before a slow reader.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use gleaner_common::id::{JobId, SubprogramId};
+use gleaner_common::job::IndexRange;
+use gleaner_common::report::{JobRow, JobState, SubprogramRow};
+use gleaner_common::wire::Reply;
+use gleaner_core::record::untried_row;
+use gleaner_shell::stream::{FrameWriter, StreamError};
+
+use super::Shared;
+use super::request::No;
+use crate::store::read;
+
+const PAGE_ROWS: u32 = 1_000;
+/// Rows are written when so much has gathered.
+const FLUSH_BYTES: usize = 64 << 10;
+
+async fn row(writer: &mut FrameWriter, reply: Reply) -> Result<(), No> {
+    writer.queue(&reply).map_err(StreamError::Frame)?;
+    if writer.queued_bytes() >= FLUSH_BYTES {
+        writer.flush().await?;
+    }
+    Ok(())
+}
+
+/// All jobs, newest first.
+pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
+    let mut live = shared
+        .brain
+        .look(|core, _| core.jobs().filter_map(|job| core.job_row(job)).collect::<Vec<_>>())
+        .await?;
+    live.sort_by_key(|row| row.job);
+    let mut below = JobId(u32::MAX);
+    loop {
+        let page =
+            shared.reader.read(move |store| read::ended_jobs(store, below, PAGE_ROWS)).await?;
+        let is_last = page.len() < PAGE_ROWS as usize;
+        for ended in page {
+            // One that has ended since the core was asked is in both.
+            while let Some(newer) = live.pop_if(|live| live.job >= ended.job) {
+                if newer.job > ended.job {
+                    row(writer, Reply::Job(Box::new(newer))).await?;
+                }
+            }
+            below = ended.job;
+            row(writer, Reply::Job(Box::new(ended.row()))).await?;
+        }
+        if is_last {
+            break;
+        }
+    }
+    while let Some(older) = live.pop() {
+        row(writer, Reply::Job(Box::new(older))).await?;
+    }
+    row(writer, Reply::End).await
+}
+
+pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {
+    Ok(Reply::Job(Box::new(job_row(shared, job).await?)))
+}
+
+async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, No> {
+    if let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? {
+        return Ok(row);
+    }
+    let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+    Ok(record.ok_or(No::UnknownJob(job))?.row())
+}
+
+/// A job's indexes and state as the store has them.
+async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobState), No> {
+    // The brain answers after everything that it may know is in the store.
+    shared.brain.look(|_, _| ()).await?;
+    let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+    let record = record.ok_or(No::UnknownJob(job))?;
+    Ok((record.spec.indexes, record.progress.state))
+}
+
+/// # Errors
+/// There is no such subprogram.
+pub(super) async fn known_subprogram(
+    shared: &Arc<Shared>,
+    id: SubprogramId,
+) -> Result<JobState, No> {
+    match known_job(shared, id.job).await {
+        Ok((indexes, state)) if indexes.position(id.index).is_some() => Ok(state),
+        Ok(_) | Err(No::UnknownJob(_)) => Err(No::UnknownSubprogram(id)),
+        Err(error) => Err(error),
+    }
+}
+
+/// A job's subprograms, in order.
+pub(super) async fn subprograms(
+    shared: &Arc<Shared>,
+    job: JobId,
+    writer: &mut FrameWriter,
+) -> Result<(), No> {
+    let (indexes, _) = known_job(shared, job).await?;
+    let mut position = 0;
+    while position < indexes.len() {
+        let end = position.saturating_add(PAGE_ROWS).min(indexes.len());
+        for subprogram in page(shared, job, indexes, (position, end)).await? {
+            row(writer, Reply::Subprogram(Box::new(subprogram))).await?;
+        }
+        position = end;
+    }
+    row(writer, Reply::End).await
+}
+
+/// The subprograms at positions from `begin` to before `end`.
+async fn page(
+    shared: &Arc<Shared>,
+    job: JobId,
+    indexes: IndexRange,
+    (begin, end): (u32, u32),
+) -> Result<Vec<SubprogramRow>, No> {
+    let ids: Vec<_> = (begin..end)
+        .filter_map(|position| Some(SubprogramId { job, index: indexes.at(position)? }))
+        .collect();
+    let (Some(first), Some(last)) = (ids.first().copied(), ids.last().copied()) else {
+        return Ok(vec![]);
+    };
+    let asked = ids.clone();
+    let live: Vec<Option<SubprogramRow>> = shared
+        .brain
+        .look(move |core, _| asked.into_iter().map(|id| core.subprogram_row(id)).collect())
+        .await?;
+    // Asked after the core: what has ended meanwhile is there.
+    let (records, state) = shared
+        .reader
+        .read(move |store| {
+            let range = (first.index, last.index);
+            let state = read::job_record(store, job)?.map(|record| record.progress.state);
+            Ok((read::subprogram_records(store, job, range)?, state))
+        })
+        .await?;
+    let mut over: BTreeMap<_, _> =
+        records.into_iter().map(|record| (record.subprogram, record)).collect();
+    let state = state.unwrap_or(JobState::Running);
+    Ok(ids
+        .into_iter()
+        .zip(live)
+        .map(|(id, live)| {
+            live.unwrap_or_else(|| match over.remove(&id) {
+                Some(record) => record.row(Some(shared.workstation_name(record.workstation))),
+                None => untried_row(id, state),
+            })
+        })
+        .collect())
+}
+
+/// One subprogram, whether or not it has ended.
+pub(super) async fn subprogram_row(
+    shared: &Arc<Shared>,
+    id: SubprogramId,
+) -> Result<SubprogramRow, No> {
+    let (indexes, _) = known_job(shared, id.job).await?;
+    let position = indexes.position(id.index).ok_or(No::UnknownSubprogram(id))?;
+    let mut rows = page(shared, id.job, indexes, (position, position + 1)).await?;
+    rows.pop().ok_or(No::UnknownSubprogram(id))
+}
+
+pub(super) async fn attempts(
+    shared: &Arc<Shared>,
+    id: SubprogramId,
+    writer: &mut FrameWriter,
+) -> Result<(), No> {
+    known_subprogram(shared, id).await?;
+    for attempt in shared.reader.read(move |store| read::attempts(store, id)).await? {
+        let name = shared.workstation_name(attempt.workstation);
+        row(writer, Reply::Attempt(Box::new(attempt.row(name)))).await?;
+    }
+    row(writer, Reply::End).await
+}
+
+pub(super) async fn workstations(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
+    let ids = shared.brain.look(|core, _| core.workstations().collect::<Vec<_>>()).await?;
+    for page in ids.chunks(PAGE_ROWS as usize) {
+        let page = page.to_vec();
+        let rows: Vec<_> = shared
+            .brain
+            .look(move |core, now| {
+                page.into_iter().filter_map(|id| core.workstation_row(now, id)).collect()
+            })
+            .await?;
+        for workstation in rows {
+            row(writer, Reply::Workstation(Box::new(workstation))).await?;
+        }
+    }
+    row(writer, Reply::End).await
+}
+
+pub(super) async fn tokens(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
+    let rows =
+        shared.directory.read().unwrap_or_else(PoisonError::into_inner).tokens(shared.clock.wall());
+    for token in rows {
+        row(writer, Reply::TokenRow(Box::new(token))).await?;
+    }
+    row(writer, Reply::End).await
+}

@@ -1,0 +1,239 @@
+//! The QUIC side: who connects, which streams they may open, and what is said
+//! on each.
+//!
+//! ```text
+//! handshake ─► peer ─► connection task ─► one task per stream
+//!                                          ├ agent    frames ⇄ brain
+//!                                          ├ request  one question, its answers
+//!                                          ├ blob     Put, Get
+//!                                          ├ enrol    newcomers only
+//!                                          └ relay    usage ⇄ collector
+//! ```
+//!
+//! The promise: what arrives is checked here and turned into facts; a peer
+//! that breaks the protocol hears why, costs one line in the log, and hurts
+//! nobody else. Decides nothing about jobs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use gleaner_common::id::WorkstationId;
+use gleaner_common::wire::{Purpose, Role, close};
+use gleaner_shell::clock::Clock;
+use gleaner_shell::endpoint::peer_spki;
+use gleaner_shell::identity::Authority;
+use gleaner_shell::stream::{FrameReader, FrameWriter, OpeningError, read_opening};
+use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, VarInt};
+
+use crate::blobs::Blobs;
+use crate::brain::BrainHandle;
+use crate::complaints::Complaints;
+use crate::directory::{Directory, Identity, Key, Standing, Token};
+use crate::placement::PlacementTimes;
+use crate::store::{Reader, StoreHealth};
+
+mod agent;
+mod blob;
+mod check;
+mod enrol;
+mod listing;
+mod relay;
+mod request;
+mod why;
+
+pub(crate) use relay::Collector;
+
+/// What every connection shares.
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) brain: BrainHandle,
+    pub(crate) directory: Arc<RwLock<Directory>>,
+    pub(crate) authority: Authority,
+    pub(crate) blobs: Blobs,
+    pub(crate) reader: Reader,
+    pub(crate) store_health: StoreHealth,
+    pub(crate) placement: Arc<PlacementTimes>,
+    pub(crate) complaints: Complaints,
+    pub(crate) collector: Collector,
+    pub(crate) next_serial: AtomicU64,
+}
+
+impl Shared {
+    fn standing(&self, key: &[u8]) -> Standing {
+        self.directory
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .standing(key, self.clock.wall())
+    }
+
+    fn workstation_name(&self, workstation: WorkstationId) -> String {
+        let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+        directory
+            .workstation_name(workstation)
+            .map_or_else(|| workstation.to_string(), ToOwned::to_owned)
+    }
+
+    fn next_serial(&self) -> u64 {
+        self.next_serial.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Somebody enrolled, on one connection.
+struct Peer {
+    identity: Identity,
+    connection: Connection,
+}
+
+impl Peer {
+    fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    fn may(&self, purpose: &Purpose) -> bool {
+        match (self.identity.role, purpose) {
+            (Role::Agent, Purpose::Agent | Purpose::Usage)
+            | (Role::Agent | Role::User | Role::Admin, Purpose::Put { .. } | Purpose::Get { .. })
+            // What each may request is looked at with the request.
+            | (_, Purpose::Request) => true,
+            (
+                _,
+                Purpose::Agent
+                | Purpose::Usage
+                | Purpose::Put { .. }
+                | Purpose::Get { .. }
+                | Purpose::Enrol
+                | Purpose::Relay { .. },
+            ) => false,
+        }
+    }
+}
+
+/// Takes connections until the endpoint is closed.
+pub(crate) async fn accept(shared: Arc<Shared>, endpoint: Endpoint) {
+    while let Some(incoming) = endpoint.accept().await {
+        tokio::spawn(welcome(shared.clone(), incoming));
+    }
+}
+
+async fn welcome(shared: Arc<Shared>, incoming: Incoming) {
+    let from = incoming.remote_address();
+    let connection = match incoming.accept() {
+        Ok(connecting) => connecting.await,
+        Err(error) => Err(error),
+    };
+    let connection = match connection {
+        Ok(connection) => connection,
+        Err(error) => {
+            shared.complaints.log(format_args!("{from} was not let in: {error}"));
+            return;
+        }
+    };
+    let Some(key) = peer_spki(&connection) else {
+        shared.complaints.log(format_args!("{from} showed no key that reads"));
+        connection.close(VarInt::from_u32(close::FORBIDDEN), b"no key that reads");
+        return;
+    };
+    // The handshake asked the same; it may have changed since.
+    match shared.standing(&key) {
+        Standing::Enrolled(identity) => {
+            tracing::debug!("{} {} connected from {from}", identity.role.name(), identity.name);
+            enrolled(&shared, Peer { identity, connection }).await;
+        }
+        Standing::Newcomer(token) => newcomer(&shared, &connection, key, token).await,
+        Standing::Expired | Standing::Revoked | Standing::Unknown => {
+            connection.close(VarInt::from_u32(close::FORBIDDEN), b"not enrolled here");
+        }
+    }
+}
+
+/// One enrolled peer's connection, until it ends.
+async fn enrolled(shared: &Arc<Shared>, peer: Peer) {
+    let peer = Arc::new(peer);
+    let serving = shared.collector.enter(&peer.identity, &peer.connection);
+    while let Ok(stream) = peer.connection.accept_bi().await {
+        tokio::spawn(serve_stream(shared.clone(), peer.clone(), stream));
+    }
+    drop(serving);
+    tracing::debug!("{} left", peer.name());
+}
+
+async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream, RecvStream)) {
+    // Boxed: the largest of these would otherwise be the size of every one.
+    match Box::pin(read_opening(stream)).await {
+        Ok((purpose, writer, reader)) if peer.may(&purpose) => {
+            serve_purpose(&shared, &peer, purpose, (writer, reader)).await;
+        }
+        Ok((purpose, mut writer, mut reader)) => {
+            shared.complaints.log(format_args!(
+                "{} {} may not open a stream for {}",
+                peer.identity.role.name(),
+                peer.name(),
+                name_of(&purpose)
+            ));
+            writer.reset(close::FORBIDDEN);
+            reader.stop(close::FORBIDDEN);
+        }
+        Err(error) => refuse_opening(&shared, &peer.connection, peer.name(), &error),
+    }
+}
+
+async fn serve_purpose(
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    purpose: Purpose,
+    (writer, reader): (FrameWriter, FrameReader),
+) {
+    match purpose {
+        Purpose::Agent => Box::pin(agent::serve(shared, peer, writer, reader)).await,
+        Purpose::Usage => Box::pin(relay::serve(shared, peer, writer, reader)).await,
+        Purpose::Request => Box::pin(request::serve(shared, peer, writer, reader)).await,
+        Purpose::Put { hash, size_bytes } => {
+            Box::pin(blob::put(shared, peer, (hash, size_bytes), writer, reader)).await;
+        }
+        Purpose::Get { hash } => Box::pin(blob::get(shared, hash, writer)).await,
+        Purpose::Enrol | Purpose::Relay { .. } => unreachable!("no enrolled peer may open these"),
+    }
+}
+
+/// A token's holder may enrol and nothing else.
+async fn newcomer(shared: &Arc<Shared>, connection: &Connection, key: Key, token: Token) {
+    let Ok(stream) = connection.accept_bi().await else { return };
+    match read_opening(stream).await {
+        Ok((Purpose::Enrol, writer, reader)) => {
+            enrol::serve(shared, connection, (key, token), writer, reader).await;
+        }
+        Ok((purpose, ..)) => {
+            let reason = format!("a token is for enrolling, not for {}", name_of(&purpose));
+            shared.complaints.log(format_args!("the holder of token {}: {reason}", token.id));
+            connection.close(VarInt::from_u32(close::FORBIDDEN), reason.as_bytes());
+        }
+        Err(error) => {
+            refuse_opening(
+                shared,
+                connection,
+                &format!("the holder of token {}", token.id),
+                &error,
+            );
+        }
+    }
+}
+
+fn refuse_opening(shared: &Shared, connection: &Connection, who: &str, error: &OpeningError) {
+    if connection.close_reason().is_some() {
+        return; // It left; nothing to complain of.
+    }
+    shared.complaints.log(format_args!("{who} at {}: {error}", connection.remote_address()));
+    error.refuse(connection);
+}
+
+fn name_of(purpose: &Purpose) -> &'static str {
+    match purpose {
+        Purpose::Agent => "an agent",
+        Purpose::Usage => "usage records",
+        Purpose::Request => "requests",
+        Purpose::Put { .. } => "staging a file",
+        Purpose::Get { .. } => "fetching a file",
+        Purpose::Enrol => "enrolling",
+        Purpose::Relay { .. } => "relaying",
+    }
+}

@@ -1,0 +1,143 @@
+//! Usage streams, passed through to the collector: its records are none of
+//! the coordinator's business, it only knows where both ends are.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gleaner_common::wire::{Purpose, Role, close};
+use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use tokio::time::timeout;
+
+use super::{Peer, Shared};
+use crate::directory::Identity;
+
+/// How long a collector may take to take one more stream.
+const PATIENCE: Duration = Duration::from_secs(5);
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// The collector's connection, the newest if there were several.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Collector(Arc<Mutex<Option<Connection>>>);
+
+impl Collector {
+    pub(crate) fn is_connected(&self) -> bool {
+        self.current().is_some()
+    }
+
+    /// Remembers the connection if it is a collector's, until the result is
+    /// dropped. An older one is closed.
+    pub(super) fn enter(&self, identity: &Identity, connection: &Connection) -> Option<Entered> {
+        if identity.role != Role::Collector {
+            return None;
+        }
+        let older = self.slot().replace(connection.clone());
+        if let Some(older) = older {
+            older.close(VarInt::from_u32(close::REPLACED), b"another connection took over");
+        }
+        tracing::info!("collector {} connected", identity.name);
+        Some(Entered { collector: self.clone(), id: connection.stable_id() })
+    }
+
+    fn current(&self) -> Option<Connection> {
+        self.slot().clone()
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A collector is here as long as this lives.
+pub(super) struct Entered {
+    collector: Collector,
+    id: usize,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut slot = self.collector.slot();
+        if slot.as_ref().is_some_and(|connection| connection.stable_id() == self.id) {
+            *slot = None;
+            tracing::info!("the collector left");
+        }
+    }
+}
+
+/// Passes an agent's stream on. Without a collector the stream is given up
+/// with a code that says so, and the agent keeps its records.
+pub(super) async fn serve(
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    mut writer: FrameWriter,
+    mut reader: FrameReader,
+) {
+    let Some((to, from)) = open(shared, peer).await else {
+        writer.reset(close::NO_COLLECTOR);
+        reader.stop(close::NO_COLLECTOR);
+        return;
+    };
+    let (agent_recv, rest) = reader.into_parts();
+    let agent_send = writer.into_stream();
+    // Either way may end first, in good order or not; the other then follows.
+    tokio::join!(Box::pin(pass(agent_recv, to, rest)), Box::pin(pass(from, agent_send, vec![])),);
+}
+
+async fn open(shared: &Arc<Shared>, peer: &Arc<Peer>) -> Option<(SendStream, RecvStream)> {
+    let collector = shared.collector.current()?;
+    let workstation = peer.identity.workstation?;
+    let purpose = Purpose::Relay { workstation, name: peer.name().to_owned() };
+    let opened = timeout(PATIENCE, async {
+        let (mut writer, reader) = stream::open(&collector, purpose).await?;
+        writer.flush().await?;
+        Ok::<_, StreamError>((writer, reader))
+    });
+    match opened.await {
+        Ok(Ok((writer, reader))) => Some((writer.into_stream(), reader.into_parts().0)),
+        Ok(Err(error)) => {
+            tracing::debug!("the collector took no stream: {error}");
+            None
+        }
+        Err(_) => {
+            shared.complaints.log("the collector took no further usage stream within 5 s");
+            None
+        }
+    }
+}
+
+/// Copies until the end. An end in good order is passed on as one; anything
+/// else gives up the other side, so that the agent tries again later.
+async fn pass(mut from: RecvStream, mut to: SendStream, first: Vec<u8>) {
+    let code = VarInt::from_u32(close::NO_COLLECTOR);
+    if to.write_all(&first).await.is_err() {
+        let _ = from.stop(code);
+        return;
+    }
+    drop(first);
+    loop {
+        let read = tokio::select! {
+            read = from.read_chunk(CHUNK_BYTES, true) => read,
+            // The reader of this direction is gone: the writer should know.
+            _ = to.stopped() => {
+                let _ = from.stop(code);
+                return;
+            }
+        };
+        match read {
+            Ok(Some(chunk)) => {
+                if to.write_all(&chunk.bytes).await.is_err() {
+                    let _ = from.stop(code);
+                    return;
+                }
+            }
+            Ok(None) => {
+                let _ = to.finish();
+                return;
+            }
+            Err(_) => {
+                let _ = to.reset(code);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! One request: who may ask it, and what is answered.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use gleaner_common::frame::FRAME_BYTES_MAX;
+use gleaner_common::id::{ContentHash, JobId, SubprogramId};
+use gleaner_common::job::{InvalidJob, JobSpec};
+use gleaner_common::report::{HealthRow, JobSummary};
+use gleaner_common::time::WallTime;
+use gleaner_common::wire::{Reply, Request, Role, close};
+use gleaner_core::Answer;
+use gleaner_shell::identity::Token as TokenText;
+use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
+use quinn::VarInt;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::{Peer, Shared, listing, why};
+use crate::brain::{Input, Stopping};
+use crate::directory::{Record, RefusedToken, Token};
+use crate::store::{ReadStoreError, read};
+
+/// How long somebody may take to say what they ask.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A watcher hears of changes at most so often; of the end at once.
+const BETWEEN_SUMMARIES: Duration = Duration::from_millis(50);
+/// A job's frame to an agent is this much longer than its spec at most.
+const JOB_FRAME_OVERHEAD_BYTES: usize = 64;
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum No {
+    /// Whoever asked is gone.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
+    #[error(transparent)]
+    Store(#[from] ReadStoreError),
+    #[error(transparent)]
+    Job(#[from] InvalidJob),
+    #[error(transparent)]
+    Token(#[from] RefusedToken),
+    #[error("no job {0}")]
+    UnknownJob(JobId),
+    #[error("no subprogram {0}")]
+    UnknownSubprogram(SubprogramId),
+    #[error("no workstation `{0}`: `glean workstations` lists them")]
+    UnknownWorkstation(String),
+    #[error("no token `{0}` that could be revoked: `glean token list` lists them")]
+    UnknownToken(String),
+    #[error("subprogram {0} has printed and left nothing yet")]
+    NoOutput(SubprogramId),
+    #[error("job {0} has ended: {1}")]
+    Ended(JobId, &'static str),
+    #[error("job {job} is {owner}'s: only they or an admin may cancel it")]
+    NotYours { job: JobId, owner: String },
+    #[error("{0} identities may not ask for this: expected {1}")]
+    Role(&'static str, &'static str),
+    #[error("input file `{path}` is not staged ({hash})")]
+    NotStaged { path: String, hash: ContentHash },
+    #[error("the job's description takes {0} bytes: expected at most {max}", max = FRAME_BYTES_MAX - JOB_FRAME_OVERHEAD_BYTES)]
+    SpecTooLong(usize),
+    #[error("no randomness for a token")]
+    NoRandomness,
+    #[error("the coordinator cannot write to its disk: {0}: nothing was changed, try later")]
+    DiskRefuses(String),
+    #[error("{0}")]
+    Core(String),
+}
+
+pub(super) async fn serve(
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    mut writer: FrameWriter,
+    mut reader: FrameReader,
+) {
+    let request = match timeout(PATIENCE, reader.expect::<Request>()).await {
+        Ok(Ok(request)) => request,
+        Ok(Err(StreamError::Frame(error))) => {
+            shared.complaints.log(format_args!("{} sent no request: {error}", peer.name()));
+            let reason = error.to_string();
+            let _ = writer.send(&Reply::No { reason: reason.clone() }).await;
+            peer.connection.close(VarInt::from_u32(close::PROTOCOL), reason.as_bytes());
+            return;
+        }
+        Ok(Err(_)) | Err(_) => return,
+    };
+    let answered = tokio::select! {
+        answered = answer(shared, peer, request, &mut writer) => answered,
+        _ = peer.connection.closed() => return,
+    };
+    let last = match answered {
+        Ok(()) => None,
+        Err(No::Stream(_)) => return,
+        Err(no) => Some(Reply::No { reason: no.to_string() }),
+    };
+    if let Some(last) = last
+        && writer.queue(&last).is_err()
+    {
+        unreachable!("a reason fits in a frame");
+    }
+    if writer.flush().await.is_ok() {
+        writer.finish();
+    }
+}
+
+/// Queues the answers; what is left in the writer is flushed by the caller.
+async fn answer(
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    request: Request,
+    writer: &mut FrameWriter,
+) -> Result<(), No> {
+    allow(peer.identity.role, &request)?;
+    let reply = match request {
+        Request::Missing(hashes) => missing(shared, hashes).await?,
+        Request::Submit(spec) => submit(shared, peer, spec).await?,
+        Request::Jobs => return listing::jobs(shared, writer).await,
+        Request::Job(job) => listing::job(shared, job).await?,
+        Request::Subprograms(job) => return listing::subprograms(shared, job, writer).await,
+        Request::Watch(job) => return watch(shared, job, writer).await,
+        Request::Output(subprogram) => output(shared, subprogram).await?,
+        Request::Cancel(job) => cancel(shared, peer, job).await?,
+        Request::Workstations => return listing::workstations(shared, writer).await,
+        Request::WhySubprogram(subprogram) => why::subprogram(shared, subprogram).await?,
+        Request::WhyJob(job) => why::job(shared, job).await?,
+        Request::WhyWorkstation(name) => why::workstation(shared, name).await?,
+        Request::Attempts(subprogram) => {
+            return listing::attempts(shared, subprogram, writer).await;
+        }
+        Request::TokenCreate { role, lifetime, name } => {
+            token_create(shared, role, lifetime, name).await?
+        }
+        Request::Tokens => return listing::tokens(shared, writer).await,
+        Request::TokenRevoke { id } => token_revoke(shared, id).await?,
+        Request::Health => health(shared, peer).await?,
+    };
+    writer.queue(&reply).map_err(StreamError::Frame)?;
+    Ok(())
+}
+
+fn allow(role: Role, request: &Request) -> Result<(), No> {
+    let only_admins = matches!(
+        request,
+        Request::TokenCreate { .. } | Request::Tokens | Request::TokenRevoke { .. }
+    );
+    match role {
+        Role::Admin => Ok(()),
+        Role::User if only_admins => Err(No::Role(role.name(), "an admin")),
+        Role::User => Ok(()),
+        Role::Agent | Role::Collector if matches!(request, Request::Health) => Ok(()),
+        Role::Agent | Role::Collector => Err(No::Role(role.name(), "a user")),
+    }
+}
+
+async fn missing(shared: &Arc<Shared>, hashes: Vec<ContentHash>) -> Result<Reply, No> {
+    let blobs = shared.blobs.clone();
+    let missing = spawn_blocking(move || {
+        hashes.into_iter().filter(|hash| !blobs.has(*hash)).collect::<Vec<_>>()
+    });
+    Ok(Reply::Missing(missing.await.map_err(|_| Stopping)?))
+}
+
+async fn submit(shared: &Arc<Shared>, peer: &Peer, spec: Box<JobSpec>) -> Result<Reply, No> {
+    spec.check()?;
+    let bytes = postcard::serialize_with_flavor(&*spec, postcard::ser_flavors::Size::default())
+        .unwrap_or(usize::MAX);
+    if bytes > FRAME_BYTES_MAX - JOB_FRAME_OVERHEAD_BYTES {
+        return Err(No::SpecTooLong(bytes));
+    }
+    let spec = all_staged(shared, spec).await?;
+    let user = peer.name().to_owned();
+    match shared.brain.ask(|reply| Input::Submit { user, spec, reply }).await? {
+        Answer::Submitted(job) | Answer::Cancelled(job) => Ok(Reply::Submitted(job)),
+        Answer::No(reason) => Err(No::Core(reason)),
+    }
+}
+
+async fn all_staged(shared: &Arc<Shared>, spec: Box<JobSpec>) -> Result<Box<JobSpec>, No> {
+    if spec.inputs.is_empty() {
+        return Ok(spec);
+    }
+    let blobs = shared.blobs.clone();
+    let looked = spawn_blocking(move || {
+        let missing = spec.inputs.iter().find(|file| !blobs.has(file.hash)).cloned();
+        (spec, missing)
+    });
+    match looked.await.map_err(|_| Stopping)? {
+        (spec, None) => Ok(spec),
+        (_, Some(file)) => Err(No::NotStaged { path: file.path, hash: file.hash }),
+    }
+}
+
+async fn cancel(shared: &Arc<Shared>, peer: &Peer, job: JobId) -> Result<Reply, No> {
+    let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? else {
+        let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+        let record = record.ok_or(No::UnknownJob(job))?;
+        return Err(No::Ended(job, record.progress.state.name()));
+    };
+    if peer.identity.role != Role::Admin && row.user != peer.name() {
+        return Err(No::NotYours { job, owner: row.user });
+    }
+    match shared.brain.ask(|reply| Input::Cancel { job, reply }).await? {
+        Answer::Cancelled(_) | Answer::Submitted(_) => Ok(Reply::Cancelled),
+        Answer::No(reason) => Err(No::Core(reason)),
+    }
+}
+
+/// Summaries as the job gets further, and its last one as soon as it is known.
+async fn watch(shared: &Arc<Shared>, job: JobId, writer: &mut FrameWriter) -> Result<(), No> {
+    let Some(mut changes) = shared.brain.ask(|reply| Input::Watch { job, reply }).await? else {
+        let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+        let summary = record.ok_or(No::UnknownJob(job))?.row().summary;
+        writer.queue(&Reply::Summary(summary)).map_err(StreamError::Frame)?;
+        writer.queue(&Reply::End).map_err(StreamError::Frame)?;
+        return Ok(());
+    };
+    let mut last: Option<JobSummary> = None;
+    loop {
+        let summary = *changes.wait_for(|now| Some(*now) != last).await.map_err(|_| Stopping)?;
+        writer.queue(&Reply::Summary(summary)).map_err(StreamError::Frame)?;
+        if summary.state.has_ended() {
+            writer.queue(&Reply::End).map_err(StreamError::Frame)?;
+            return Ok(());
+        }
+        writer.flush().await?;
+        last = Some(summary);
+        let _ = timeout(BETWEEN_SUMMARIES, changes.wait_for(|now| now.state.has_ended())).await;
+    }
+}
+
+async fn output(shared: &Arc<Shared>, subprogram: SubprogramId) -> Result<Reply, No> {
+    listing::known_subprogram(shared, subprogram).await?;
+    let finished = shared.reader.read(move |store| read::result(store, subprogram)).await?;
+    let finished = finished.ok_or(No::NoOutput(subprogram))?;
+    Ok(Reply::Output {
+        stdout: finished.stdout,
+        stderr: finished.stderr,
+        outputs: finished.outputs,
+    })
+}
+
+async fn token_create(
+    shared: &Arc<Shared>,
+    role: Role,
+    lifetime: Duration,
+    name: Option<String>,
+) -> Result<Reply, No> {
+    refuse_without_disk(shared)?;
+    let text = TokenText::create(shared.authority.fingerprint()).map_err(|_| No::NoRandomness)?;
+    let wall = shared.clock.wall();
+    let lifetime_ns = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX);
+    let expires = WallTime(wall.0.saturating_add(lifetime_ns));
+    let token = Token { id: text.id(), role, name, expires, used_by: None, revoked: false };
+    let record = shared.directory.write().unwrap_or_else(PoisonError::into_inner).open_token(
+        text.spki(),
+        token,
+        wall,
+    )?;
+    keep(shared, record).await?;
+    tracing::info!("made token {} for one {}", text.id(), role.name());
+    Ok(Reply::Token { text: text.to_string(), id: text.id(), expires })
+}
+
+async fn token_revoke(shared: &Arc<Shared>, id: String) -> Result<Reply, No> {
+    refuse_without_disk(shared)?;
+    let record = shared.directory.write().unwrap_or_else(PoisonError::into_inner).revoke_token(&id);
+    keep(shared, record.ok_or(No::UnknownToken(id))?).await?;
+    Ok(Reply::TokenRevoked)
+}
+
+fn refuse_without_disk(shared: &Shared) -> Result<(), No> {
+    shared.store_health.trouble().map_or(Ok(()), |trouble| Err(No::DiskRefuses(trouble)))
+}
+
+/// Returns when it is on the disk.
+async fn keep(shared: &Arc<Shared>, record: Record) -> Result<(), No> {
+    let kept = |reply: oneshot::Sender<()>| Input::Keep {
+        records: vec![record],
+        then: Box::new(move || drop(reply.send(()))),
+    };
+    Ok(shared.brain.ask(kept).await?)
+}
+
+async fn health(shared: &Arc<Shared>, peer: &Peer) -> Result<Reply, No> {
+    let (workstations, connected, queued) = shared
+        .brain
+        .look(|core, _| (core.workstations().count(), core.connected(), core.queued()))
+        .await?;
+    let placement = shared.placement.percentiles();
+    Ok(Reply::Health(Box::new(HealthRow {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        you: peer.name().to_owned(),
+        role: peer.identity.role,
+        wall: shared.clock.wall(),
+        workstations: u32::try_from(workstations).unwrap_or(u32::MAX),
+        connected,
+        collector_connected: shared.collector.is_connected(),
+        store: shared.store_health.trouble().unwrap_or_else(|| "well".to_owned()),
+        queued,
+        placement_p50_s: placement.p50_s,
+        placement_p99_s: placement.p99_s,
+        placement_max_s: placement.max_s,
+        rss_bytes: rss_bytes(),
+    })))
+}
+
+/// Resident memory of this process; 0 where `/proc` does not say.
+fn rss_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}

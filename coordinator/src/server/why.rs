@@ -1,0 +1,55 @@
+//! "Why?": the core keeps its reasons; what is over speaks for itself.
+
+use std::sync::Arc;
+
+use gleaner_common::id::{JobId, SubprogramId};
+use gleaner_common::report::SubprogramRow;
+use gleaner_common::wire::Reply;
+
+use super::request::No;
+use super::{Shared, listing};
+use crate::store::read;
+
+pub(super) async fn subprogram(shared: &Arc<Shared>, id: SubprogramId) -> Result<Reply, No> {
+    if let Some(reasons) = shared.brain.look(move |core, now| core.why_subprogram(now, id)).await? {
+        return Ok(Reply::Why(reasons));
+    }
+    let row = listing::subprogram_row(shared, id).await?;
+    Ok(Reply::Why(vec![epitaph(&row)]))
+}
+
+fn epitaph(row: &SubprogramRow) -> String {
+    let mut text = row.state.name().to_owned();
+    if let Some(workstation) = &row.workstation {
+        text += &format!(" on {workstation}");
+    }
+    if let Some(outcome) = row.outcome.as_ref().filter(|outcome| **outcome != row.state.name()) {
+        text += &format!(": {outcome}");
+    }
+    let attempts = if row.attempts == 1 { "attempt" } else { "attempts" };
+    text + &format!(", after {} {attempts}", row.attempts)
+}
+
+pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {
+    if let Some(reasons) = shared.brain.look(move |core, now| core.why_job(now, job)).await? {
+        return Ok(Reply::Why(reasons));
+    }
+    let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+    let progress = record.ok_or(No::UnknownJob(job))?.progress;
+    Ok(Reply::Why(vec![format!(
+        "it has ended: {}: {} succeeded, {} failed, {} cancelled",
+        progress.state.name(),
+        progress.succeeded,
+        progress.failed,
+        progress.cancelled
+    )]))
+}
+
+pub(super) async fn workstation(shared: &Arc<Shared>, name: String) -> Result<Reply, No> {
+    let asked = name.clone();
+    let reasons = shared
+        .brain
+        .look(move |core, now| core.why_workstation(now, core.workstation_named(&asked)?))
+        .await?;
+    reasons.map(Reply::Why).ok_or(No::UnknownWorkstation(name))
+}

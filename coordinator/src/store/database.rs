@@ -1,0 +1,154 @@
+//! The database file: opened with care, brought up to date, written in
+//! transactions.
+//!
+//! The promise: a file that is not ours, is damaged, or is from a later
+//! version is left as it is; and a transaction is on the disk when `commit`
+//! returns. Knows nothing of what the rows mean.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+/// Says in the file's header whose it is ("glnr").
+const APPLICATION_ID: i32 = 0x676c_6e72;
+
+/// The steps that lead to the present form; a file knows how many it took
+/// (`user_version`). Append, never change one.
+const MIGRATIONS: [&str; 1] = [include_str!("schema_1.sql")];
+
+/// How large the write-ahead log is made at the start. Writing over a file is
+/// several times faster than making it longer, on every commit.
+const LOG_BYTES: i64 = 4 << 20;
+
+/// Why the database cannot be used. The file is left as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenStoreError {
+    #[error(
+        "{} is not a coordinator's database: expected one that gleaner made, or none", path.display()
+    )]
+    NotOurs { path: PathBuf },
+    #[error(
+        "the database {} is of version {theirs}, this program knows up to {ours}: expected the gleaner that made it, or a later one",
+        path.display()
+    )]
+    TooNew { path: PathBuf, theirs: usize, ours: usize },
+    #[error("the database {} is damaged: {detail}: expected a whole one, restore a copy", path.display())]
+    Damaged { path: PathBuf, detail: String },
+    #[error("cannot open the database {}: {why}", path.display())]
+    Unusable { path: PathBuf, why: rusqlite::Error },
+    #[error("the database {} holds a row that does not read: {what}", path.display())]
+    BadRow { path: PathBuf, what: String },
+}
+
+/// Opens the database for its one writer; makes it if there is none.
+///
+/// # Errors
+/// See [`OpenStoreError`].
+pub(super) fn open(path: &Path) -> Result<Connection, OpenStoreError> {
+    let explain = |error: rusqlite::Error| explain(path, error);
+    let mut connection = Connection::open(path).map_err(explain)?;
+    check(path, &connection)?;
+    configure(&connection).map_err(explain)?;
+    migrate(path, &mut connection)?;
+    lengthen_log(&connection).map_err(explain)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// Opens the database for reading beside its writer.
+///
+/// # Errors
+/// Those of `SQLite`.
+pub(super) fn open_for_reading(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(2))?;
+    Ok(connection)
+}
+
+/// Brings the log's pages into the database proper. Commits go on meanwhile.
+///
+/// # Errors
+/// Those of `SQLite`; nothing is lost, the log stays.
+pub(super) fn checkpoint(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
+/// Whose file is it, and is it whole? Before anything is written.
+fn check(path: &Path, connection: &Connection) -> Result<(), OpenStoreError> {
+    let explain = |error: rusqlite::Error| explain(path, error);
+    let number = |name: &str| {
+        connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(explain)
+    };
+    if number("schema_version")? == 0 {
+        return Ok(());
+    }
+    if number("application_id")? != i64::from(APPLICATION_ID) {
+        return Err(OpenStoreError::NotOurs { path: path.to_owned() });
+    }
+    let theirs = usize::try_from(number("user_version")?).unwrap_or(usize::MAX);
+    if theirs > MIGRATIONS.len() {
+        let path = path.to_owned();
+        return Err(OpenStoreError::TooNew { path, theirs, ours: MIGRATIONS.len() });
+    }
+    let verdict: String =
+        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
+    if verdict == "ok" {
+        Ok(())
+    } else {
+        let detail = verdict.lines().last().unwrap_or("it fails its check").to_owned();
+        Err(OpenStoreError::Damaged { path: path.to_owned(), detail })
+    }
+}
+
+fn configure(connection: &Connection) -> Result<(), rusqlite::Error> {
+    // A person with an SQLite tool may hold it for a moment.
+    connection.busy_timeout(Duration::from_secs(2))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    // The store's thread does it when there is nothing else to do.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.pragma_update(None, "cache_size", -4_096)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")
+}
+
+fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenStoreError> {
+    let explain = |error: rusqlite::Error| explain(path, error);
+    let done: i64 =
+        connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain)?;
+    let done = usize::try_from(done).unwrap_or(0);
+    if done == MIGRATIONS.len() {
+        return Ok(());
+    }
+    let transaction = connection.transaction().map_err(explain)?;
+    for step in &MIGRATIONS[done..] {
+        transaction.execute_batch(step).map_err(explain)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(explain)?;
+    transaction.pragma_update(None, "user_version", MIGRATIONS.len()).map_err(explain)?;
+    transaction.commit().map_err(explain)
+}
+
+/// Writes and takes back one large row, which leaves a long, empty log.
+fn lengthen_log(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    connection.execute(
+        "INSERT OR REPLACE INTO meta (key, value) VALUES ('padding', zeroblob(?1))",
+        [LOG_BYTES],
+    )?;
+    connection.execute_batch("COMMIT; BEGIN; DELETE FROM meta WHERE key = 'padding'; COMMIT")?;
+    checkpoint(connection)
+}
+
+/// Says what an error of `SQLite` means to somebody who can do something.
+fn explain(path: &Path, why: rusqlite::Error) -> OpenStoreError {
+    let path = path.to_owned();
+    match why.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => OpenStoreError::NotOurs { path },
+        Some(ErrorCode::DatabaseCorrupt) => {
+            OpenStoreError::Damaged { path, detail: why.to_string() }
+        }
+        _ => OpenStoreError::Unusable { path, why },
+    }
+}

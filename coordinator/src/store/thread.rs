@@ -1,0 +1,194 @@
+//! The store's thread: everything that waits becomes one transaction.
+//!
+//! The promise: what a batch wants released leaves after its writes, and those
+//! of all batches before it, are on the disk; in order; and exactly once. A
+//! disk that refuses (full, or sick) holds everything back until it takes it:
+//! nothing is dropped and nothing leaves.
+//!
+//! ```text
+//! brain ── Batch ──►│ one transaction of all that wait │── Released ──► brain
+//!                   └── refused: back off, once more ◄─┘
+//! ```
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::database;
+use super::write::{self, Write};
+
+/// After this long without work the log is brought into the database.
+const QUIET: Duration = Duration::from_secs(1);
+/// Or after this many transactions without such a pause.
+const COMMITS_BETWEEN_CHECKPOINTS: u32 = 500;
+/// How soon a refused transaction is tried again, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// So much goes into one transaction at most.
+const BATCHES_MAX: usize = 4_096;
+
+/// Writes, and what may leave once they are durable.
+#[derive(Debug)]
+pub(crate) struct Batch<R> {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) release: Vec<R>,
+}
+
+/// What is wrong with the store; `None` if all is well.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoreHealth(Arc<Mutex<Option<String>>>);
+
+impl StoreHealth {
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, trouble: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+}
+
+/// What the thread tells.
+#[derive(Debug)]
+pub(crate) enum FromStore<R> {
+    /// These may leave now, in this order.
+    Released(Vec<R>),
+    /// The disk refuses; said once per trouble.
+    Refusing(String),
+}
+
+/// The running thread. Drop `batches` and join it to close the database.
+#[derive(Debug)]
+pub(crate) struct StoreThread<R> {
+    pub(crate) batches: mpsc::Sender<Batch<R>>,
+    pub(crate) health: StoreHealth,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// Starts the thread. `tell` is called on it; it must not block.
+///
+/// # Errors
+/// The system gives no more threads.
+pub(crate) fn start<R: Send + 'static>(
+    connection: Connection,
+    tell: impl FnMut(FromStore<R>) + Send + 'static,
+) -> std::io::Result<StoreThread<R>> {
+    let (batches, arriving) = mpsc::channel();
+    let health = StoreHealth::default();
+    let worker = Worker { connection, arriving, tell, health: health.clone(), commits: 0 };
+    let thread = std::thread::Builder::new()
+        .name("store".into())
+        .stack_size(512 << 10)
+        .spawn(move || worker.run())?;
+    Ok(StoreThread { batches, health, thread })
+}
+
+struct Worker<R, F> {
+    connection: Connection,
+    arriving: Receiver<Batch<R>>,
+    tell: F,
+    health: StoreHealth,
+    /// Since the last checkpoint.
+    commits: u32,
+}
+
+impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
+    fn run(mut self) {
+        loop {
+            match self.arriving.recv_timeout(QUIET) {
+                Ok(first) => {
+                    if !self.carry_out(first) {
+                        return;
+                    }
+                    if self.commits >= COMMITS_BETWEEN_CHECKPOINTS {
+                        self.checkpoint();
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if self.commits > 0 => self.checkpoint(),
+                Err(RecvTimeoutError::Timeout) => {
+                    // Nothing to do until something comes: sleep without a timer.
+                    let Ok(first) = self.arriving.recv() else { break };
+                    if !self.carry_out(first) {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        // Closing the last connection brings the log in; this says if it cannot.
+        self.checkpoint();
+    }
+
+    /// Commits this and everything else that waits. False if the coordinator
+    /// stops while the disk refuses.
+    fn carry_out(&mut self, first: Batch<R>) -> bool {
+        let mut batches = vec![first];
+        while batches.len() < BATCHES_MAX
+            && let Ok(next) = self.arriving.try_recv()
+        {
+            batches.push(next);
+        }
+        if !self.commit(&mut batches) {
+            return false;
+        }
+        let release = batches.into_iter().flat_map(|batch| batch.release).collect();
+        (self.tell)(FromStore::Released(release));
+        true
+    }
+
+    fn commit(&mut self, batches: &mut Vec<Batch<R>>) -> bool {
+        let mut retry = RETRY.0;
+        loop {
+            let Err(error) = write::commit(&mut self.connection, batches) else {
+                self.commits += 1;
+                if self.health.trouble().is_some() {
+                    self.health.set(None);
+                    tracing::info!("the store takes writes again");
+                }
+                return true;
+            };
+            if self.health.trouble().is_none() {
+                tracing::error!("the store refuses writes: {error}: everything waits for it");
+                (self.tell)(FromStore::Refusing(error.to_string()));
+            }
+            self.health.set(Some(error.to_string()));
+            match self.wait(retry, batches) {
+                Waited::Yes => retry = (retry * 2).min(RETRY.1),
+                Waited::Stopping => {
+                    tracing::error!(
+                        "stopped with {} decisions unwritten: nobody was told of them",
+                        batches.len()
+                    );
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Waits, taking in what arrives so that a stop is noticed.
+    fn wait(&self, span: Duration, batches: &mut Vec<Batch<R>>) -> Waited {
+        loop {
+            match self.arriving.try_recv() {
+                Ok(next) => batches.push(next),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return Waited::Stopping,
+            }
+        }
+        std::thread::sleep(span);
+        Waited::Yes
+    }
+
+    fn checkpoint(&mut self) {
+        self.commits = 0;
+        if let Err(error) = database::checkpoint(&self.connection) {
+            tracing::warn!("the store's log was not brought in, it stays: {error}");
+        }
+    }
+}
+
+enum Waited {
+    Yes,
+    Stopping,
+}

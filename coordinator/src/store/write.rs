@@ -1,0 +1,241 @@
+//! Writing: what the core and the directory want kept, as rows.
+//!
+//! Every change says how a row looks from now on, so of several in one
+//! transaction the last one of a row is enough.
+
+use std::collections::BTreeMap;
+
+use gleaner_common::id::{Fence, JobId, SubprogramId};
+use gleaner_common::wire::Finished;
+use gleaner_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
+use rusqlite::{Connection, params};
+
+use super::column::{blob, ns, number};
+use super::thread::Batch;
+use crate::directory::Record;
+
+/// Something to be kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Write {
+    Change(Change),
+    Record(Record),
+}
+
+/// Brings the writes of all batches to the disk, or none of them.
+///
+/// # Errors
+/// Those of `SQLite`: a full disk, mostly. Nothing was written then.
+pub(super) fn commit<R>(
+    connection: &mut Connection,
+    batches: &[Batch<R>],
+) -> Result<(), rusqlite::Error> {
+    let writes: Vec<&Write> = batches.iter().flat_map(|batch| &batch.writes).collect();
+    if writes.is_empty() {
+        return Ok(());
+    }
+    let overtaken = overtaken(&writes);
+    // Dropped without a commit, it rolls back.
+    let transaction = connection.transaction()?;
+    for (write, overtaken) in writes.into_iter().zip(overtaken) {
+        if !overtaken {
+            apply(&transaction, write)?;
+        }
+    }
+    transaction.commit()
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Row {
+    Progress(JobId),
+    Attempt(Fence),
+    Subprogram(SubprogramId),
+    Fences,
+}
+
+/// Which of the writes a later one of the same row makes needless.
+fn overtaken(writes: &[&Write]) -> Vec<bool> {
+    let mut overtaken = vec![false; writes.len()];
+    let mut last = BTreeMap::new();
+    for (position, write) in writes.iter().enumerate() {
+        let row = match write {
+            Write::Change(Change::Progress(progress)) => Row::Progress(progress.job),
+            Write::Change(Change::Attempt(attempt)) => Row::Attempt(attempt.fence),
+            Write::Change(Change::Subprogram(record)) => Row::Subprogram(record.subprogram),
+            Write::Change(Change::FencesReserved { .. }) => Row::Fences,
+            Write::Change(Change::Job(_) | Change::Result { .. }) | Write::Record(_) => continue,
+        };
+        if let Some(earlier) = last.insert(row, position) {
+            overtaken[earlier] = true;
+        }
+    }
+    overtaken
+}
+
+fn apply(connection: &Connection, write: &Write) -> Result<(), rusqlite::Error> {
+    match write {
+        Write::Change(change) => match change {
+            Change::Job(job) => put_job(connection, job),
+            Change::Progress(progress) => put_progress(connection, progress),
+            Change::Subprogram(record) => put_subprogram(connection, record),
+            Change::Attempt(attempt) => put_attempt(connection, attempt),
+            Change::Result { subprogram, accepted, finished } => {
+                put_result(connection, *subprogram, *accepted, finished)
+            }
+            Change::FencesReserved { below } => put_fences(connection, *below),
+        },
+        Write::Record(record) => put_record(connection, record),
+    }
+}
+
+fn put_job(connection: &Connection, record: &JobRecord) -> Result<(), rusqlite::Error> {
+    let spec = &record.spec;
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO jobs (job, user, name, command, submitted, spec, state, ended, \
+             succeeded, failed, cancelled, retreats, suspensions, lost, retried, cpu, wasted_cpu) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'running', NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+        )?
+        .execute(params![
+            record.job.0,
+            record.user,
+            spec.name,
+            spec.command.join(" "),
+            record.submitted.0,
+            blob(spec)?,
+        ])?;
+    put_progress(connection, &record.progress)
+}
+
+fn put_progress(connection: &Connection, progress: &JobProgress) -> Result<(), rusqlite::Error> {
+    connection
+        .prepare_cached(
+            "UPDATE jobs SET state = ?2, ended = ?3, succeeded = ?4, failed = ?5, cancelled = ?6, \
+             retreats = ?7, suspensions = ?8, lost = ?9, retried = ?10, cpu = ?11, wasted_cpu = ?12 \
+             WHERE job = ?1",
+        )?
+        .execute(params![
+            progress.job.0,
+            progress.state.name(),
+            progress.ended.map(|at| at.0),
+            progress.succeeded,
+            progress.failed,
+            progress.cancelled,
+            number(progress.retreats),
+            number(progress.suspensions),
+            number(progress.lost),
+            number(progress.retried),
+            ns(progress.cpu),
+            ns(progress.wasted_cpu),
+        ])?;
+    Ok(())
+}
+
+fn put_subprogram(
+    connection: &Connection,
+    record: &SubprogramRecord,
+) -> Result<(), rusqlite::Error> {
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO subprograms (job, idx, state, fence, workstation, attempts, \
+             failures, retreats, lost, outcome, cpu, avoided) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        )?
+        .execute(params![
+            record.subprogram.job.0,
+            record.subprogram.index,
+            record.state.name(),
+            number(record.fence.0),
+            record.workstation.0,
+            record.attempts,
+            record.failures,
+            record.retreats,
+            record.lost,
+            record.outcome,
+            ns(record.cpu),
+            record.avoided.map(|workstation| workstation.0),
+        ])?;
+    Ok(())
+}
+
+fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Result<(), rusqlite::Error> {
+    let (ended, how) = attempt.end.as_ref().map(|(at, how)| (at.0, how.as_str())).unzip();
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO attempts (fence, job, idx, workstation, placed, ended, how) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute(params![
+            number(attempt.fence.0),
+            attempt.subprogram.job.0,
+            attempt.subprogram.index,
+            attempt.workstation.0,
+            attempt.placed.0,
+            ended,
+            how,
+        ])?;
+    Ok(())
+}
+
+fn put_result(
+    connection: &Connection,
+    subprogram: SubprogramId,
+    accepted: bool,
+    finished: &Finished,
+) -> Result<(), rusqlite::Error> {
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO results (job, idx, fence, accepted, finished) \
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![
+            subprogram.job.0,
+            subprogram.index,
+            number(finished.fence.0),
+            accepted,
+            blob(finished)?,
+        ])?;
+    Ok(())
+}
+
+fn put_fences(connection: &Connection, below: Fence) -> Result<(), rusqlite::Error> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES ('fences_below', ?1)")?
+        .execute([number(below.0)])?;
+    Ok(())
+}
+
+fn put_record(connection: &Connection, record: &Record) -> Result<(), rusqlite::Error> {
+    match record {
+        Record::Workstation { workstation, name } => connection
+            .prepare_cached("INSERT OR REPLACE INTO workstations (workstation, name) VALUES (?1, ?2)")?
+            .execute(params![workstation.0, name])?,
+        Record::Identity { key, identity } => connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO identities (key, role, name, workstation, enrolled, revoked) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![
+                key,
+                identity.role.name(),
+                identity.name,
+                identity.workstation.map(|workstation| workstation.0),
+                identity.enrolled.0,
+                identity.revoked.map(|at| at.0),
+            ])?,
+        Record::Token { key, token } => connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO tokens (key, id, role, name, expires, used_by, revoked) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute(params![
+                key,
+                token.id,
+                token.role.name(),
+                token.name,
+                token.expires.0,
+                token.used_by,
+                token.revoked,
+            ])?,
+    };
+    Ok(())
+}
