@@ -306,8 +306,11 @@ fn put_aside(segment: &Path, offset: u64, tail: &[u8]) -> Result<Damage, OpenLog
         let copy = if copy == 1 { String::new() } else { format!("-{copy}") };
         segment.with_extension(format!("log.torn-{offset}{copy}"))
     };
-    let file = (1..).map(named).find(|file| !file.exists());
-    let file = file.unwrap_or_else(|| unreachable!("no disk holds so many files"));
+    let mut copy = 1;
+    while named(copy).exists() {
+        copy += 1;
+    }
+    let file = named(copy);
     atomic::replace(&file, tail, atomic::PRIVATE)?;
     Ok(Damage { file, offset, bytes: tail.len() as u64, kind: DamageKind::Cut })
 }

@@ -11,6 +11,8 @@
 //! Lengths come from the machine's own clock; a wall clock that was set is
 //! reported and stretches nothing.
 
+mod snapshots;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -125,7 +127,7 @@ pub struct Timeline {
 
 /// Interprets the records of one workstation, in whatever order they came.
 pub fn interpret(mut records: Vec<UsageRecord>, interpretation: Interpretation) -> Timeline {
-    records.sort_unstable_by(|a, b| (a.boot, a.sequence).cmp(&(b.boot, b.sequence)));
+    records.sort_unstable_by_key(|record| (record.boot, record.sequence));
     records.dedup_by(|a, b| (a.boot, a.sequence) == (b.boot, b.sequence));
     let mut notes = vec![];
     let mut boots: Vec<Vec<Fact>> = records
@@ -136,7 +138,7 @@ pub fn interpret(mut records: Vec<UsageRecord>, interpretation: Interpretation) 
     let mut weaver = Weaver { timeline: Timeline { notes, ..Timeline::default() }, floor: None };
     for facts in &mut boots {
         if let Interpretation::Snapshots { every } = interpretation {
-            *facts = estimate(facts, every);
+            *facts = snapshots::estimate(facts, every);
         }
         weaver.add_boot(facts);
     }
@@ -291,201 +293,5 @@ fn state_of(cause: Cause) -> State {
     }
 }
 
-/// Moves the facts of three-minute snapshots to when they most likely
-/// happened, each with its margin.
-///
-/// Source: Phalen 1994, §5.1, Table 6. Its "prev time" is that of the previous
-/// record; but its margins of three minutes, and its reasons, hold only if
-/// that is the previous *snapshot*, and records are written at changes only.
-/// So prev is here the later of the previous record and `every` before the
-/// current one. Its fourth row prints (curr - prev)/2, which is a length; like
-/// the first row, we add the previous time.
-fn estimate(facts: &[Fact], every: Duration) -> Vec<Fact> {
-    let mut estimated: Vec<Fact> = vec![];
-    let mut before: Option<&Fact> = None;
-    for fact in facts {
-        let prev = before.map_or(fact.at, |before| before.at.max(back(fact.at, every)));
-        let gap = fact.at.since(prev);
-        let idle = fact.input_idle.unwrap_or(Duration::MAX);
-        let moved = |at: WallTime, margin| Fact { at, margin, ..*fact };
-        match (before.map(|before| state_of(before.cause)), state_of(fact.cause)) {
-            // First row: busy and idle again since the previous snapshot.
-            (Some(State::Idle), State::Idle) if idle < gap => {
-                let idle_at = back(fact.at, idle);
-                let margin = idle_at.since(prev) / 2;
-                let busy =
-                    Fact { cause: Cause::Tty, slots: 0, ..moved(back(idle_at, margin), margin) };
-                estimated.push(busy);
-                estimated.push(moved(idle_at, Duration::ZERO));
-            }
-            // Third row: the last input ended it.
-            (Some(State::Busy), State::Idle) if idle < gap => {
-                estimated.push(moved(back(fact.at, idle), Duration::ZERO));
-            }
-            // Second row: whoever kept it busy has left since, or the load fell.
-            (Some(State::Busy), State::Idle) => estimated.push(moved(fact.at, gap)),
-            // Fourth row.
-            (Some(State::Idle), State::Busy) => {
-                estimated.push(moved(back(fact.at, gap / 2), gap / 2));
-            }
-            (None | Some(State::Unknown), _) | (_, State::Unknown) | (Some(_), _) => {
-                estimated.push(*fact);
-            }
-        }
-        before = Some(fact);
-    }
-    for place in 1..estimated.len() {
-        estimated[place - 1].lasted = estimated[place].at.since(estimated[place - 1].at);
-    }
-    estimated
-}
-
-fn back(at: WallTime, by: Duration) -> WallTime {
-    WallTime(at.0.saturating_sub(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::segment::tests::record;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    fn log(records: &[(u64, Cause)]) -> Vec<UsageRecord> {
-        (1..).zip(records).map(|(sequence, (s, cause))| record(sequence, *s, *cause)).collect()
-    }
-
-    fn exact(records: Vec<UsageRecord>) -> Timeline {
-        interpret(records, Interpretation::Exact)
-    }
-
-    #[track_caller]
-    fn check(timeline: &Timeline, expected: &[(State, u64)]) {
-        let periods: Vec<_> =
-            timeline.periods.iter().map(|p| (p.state, p.duration.as_secs())).collect();
-        assert_eq!(periods, expected, "{:?}", timeline.notes);
-    }
-
-    use Cause::{Change, Finish, Idle, Load, Start, Tty};
-
-    #[test]
-    fn exact_transitions_are_taken_at_their_word() {
-        let log =
-            log(&[(0, Start), (1, Idle), (101, Tty), (111, Change), (161, Idle), (200, Finish)]);
-        let timeline = exact(log);
-        check(
-            &timeline,
-            &[(State::Unknown, 1), (State::Idle, 100), (State::Busy, 60), (State::Idle, 39)],
-        );
-        assert_eq!(timeline.periods[2].cause, Some(Tty));
-        assert_eq!(timeline.notes, []);
-        assert_eq!(timeline.open.map(|open| open.0), Some(State::Unknown));
-    }
-
-    #[test]
-    fn the_end_of_the_last_period_is_not_known_yet() {
-        let timeline = exact(log(&[(0, Start), (1, Idle)]));
-        check(&timeline, &[(State::Unknown, 1)]);
-        assert_eq!(timeline.open, Some((State::Idle, WallTime::from_unix_s(1_700_000_001))));
-    }
-
-    #[test]
-    fn a_missing_record_makes_its_surroundings_unknown() {
-        let mut log = log(&[(0, Start), (10, Idle), (20, Tty), (30, Idle), (40, Load)]);
-        log.remove(2);
-        let timeline = exact(log);
-        check(&timeline, &[(State::Unknown, 30), (State::Idle, 10)]);
-        assert!(matches!(timeline.notes[..], [Note::Missing { after: 2, before: 4, .. }]));
-    }
-
-    #[test]
-    fn a_start_without_a_finish_says_nothing_of_what_came_before() {
-        let timeline =
-            exact(log(&[(0, Start), (10, Idle), (5_000, Start), (5_010, Idle), (5_020, Tty)]));
-        check(&timeline, &[(State::Unknown, 5_010), (State::Idle, 10)]);
-        assert!(matches!(timeline.notes[..], [Note::BrokeOff { .. }]));
-    }
-
-    #[test]
-    fn a_clock_that_is_set_is_reported_and_stretches_nothing() {
-        let mut log = log(&[(0, Start), (10, Idle), (100, Tty), (200, Idle)]);
-        for late in &mut log[2..] {
-            late.at = WallTime(late.at.0 + 3_600_000_000_000);
-        }
-        let timeline = exact(log);
-        check(&timeline, &[(State::Unknown, 10), (State::Idle, 90), (State::Busy, 100)]);
-        let [Note::ClockSet { by_ns, .. }] = timeline.notes[..] else { panic!("{timeline:?}") };
-        assert_eq!(by_ns, 3_600_000_000_000);
-        assert_eq!(timeline.periods[1].end(), timeline.periods[2].start);
-    }
-
-    #[test]
-    fn order_of_arrival_and_repetition_do_not_matter() {
-        let log = log(&[(0, Start), (10, Idle), (100, Tty), (200, Idle), (300, Finish)]);
-        let mut shuffled = log.clone();
-        shuffled.reverse();
-        shuffled.extend(log.clone());
-        assert_eq!(exact(shuffled), exact(log));
-    }
-
-    #[test]
-    fn overlapping_boots_are_reported_and_counted_once() {
-        let mut other = log(&[(50, Start), (60, Idle), (300, Finish)]);
-        other.iter_mut().for_each(|record| record.boot = BootId([9; 16]));
-        let timeline = exact([log(&[(0, Start), (10, Idle), (100, Finish)]), other].concat());
-        check(&timeline, &[(State::Unknown, 10), (State::Idle, 290)]);
-        assert!(matches!(timeline.notes[..], [Note::Overlap { .. }]));
-    }
-
-    #[test]
-    fn a_workstation_that_was_off_is_unknown() {
-        let mut second = log(&[(1_000, Start), (1_001, Idle), (1_101, Tty)]);
-        second.iter_mut().for_each(|record| record.boot = BootId([1; 16]));
-        let timeline = exact([log(&[(0, Start), (10, Idle), (100, Finish)]), second].concat());
-        check(
-            &timeline,
-            &[(State::Unknown, 10), (State::Idle, 90), (State::Unknown, 901), (State::Idle, 100)],
-        );
-    }
-
-    fn snapshots(records: &[(u64, Cause, u64)]) -> Timeline {
-        let records = (1..).zip(records).map(|(sequence, (s, cause, idle_min))| UsageRecord {
-            input_idle: Some(MINUTE * u32::try_from(*idle_min).unwrap()),
-            ..record(sequence, *s, *cause)
-        });
-        interpret(records.collect(), Interpretation::Snapshots { every: 3 * MINUTE })
-    }
-
-    /// Phalen 1994, Table 6, first row.
-    #[test]
-    fn a_visit_between_two_snapshots_is_found() {
-        let timeline = snapshots(&[(0, Idle, 9), (180, Idle, 1), (360, Finish, 4)]);
-        check(&timeline, &[(State::Idle, 60), (State::Busy, 60), (State::Idle, 240)]);
-        assert_eq!(timeline.periods[1].margin, MINUTE);
-        assert_eq!(timeline.periods[2].margin, Duration::ZERO);
-    }
-
-    /// Second row.
-    #[test]
-    fn a_user_who_logged_off_left_within_one_snapshot() {
-        let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 50), (360, Finish, 53)]);
-        check(&timeline, &[(State::Busy, 180), (State::Idle, 180)]);
-        assert_eq!(timeline.periods[1].margin, 3 * MINUTE);
-    }
-
-    /// Third row.
-    #[test]
-    fn the_last_input_ends_a_busy_period() {
-        let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 2), (360, Finish, 5)]);
-        check(&timeline, &[(State::Busy, 60), (State::Idle, 300)]);
-        assert_eq!(timeline.periods[1].margin, Duration::ZERO);
-    }
-
-    /// Fourth row; the previous record is long past, the previous snapshot not.
-    #[test]
-    fn a_busy_period_begins_halfway_between_two_snapshots() {
-        let timeline = snapshots(&[(0, Idle, 9), (3_600, Load, 69), (3_780, Finish, 72)]);
-        check(&timeline, &[(State::Idle, 3_510), (State::Busy, 270)]);
-        assert_eq!(timeline.periods[1].margin, Duration::from_secs(90));
-    }
-}
+mod tests;

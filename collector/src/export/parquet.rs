@@ -5,10 +5,11 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
+use parquet::data_type::{ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::format::NanoSeconds;
 use parquet::schema::types::Type;
 
 use super::table::{Column, Kind, Value};
@@ -70,7 +71,7 @@ impl<W: Write + Send> ParquetTable<W> {
 fn field(column: Column) -> Result<Type, ParquetError> {
     let nanos = LogicalType::Timestamp {
         is_adjusted_to_u_t_c: true,
-        unit: TimeUnit::NANOS(Default::default()),
+        unit: TimeUnit::NANOS(NanoSeconds::default()),
     };
     let (physical, logical) = match column.kind {
         Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
@@ -99,24 +100,20 @@ fn write_column<'a>(
         .then(|| fields.clone().map(|field| i16::from(*field != Value::Missing)).collect());
     let levels = levels.as_deref();
     match column.kind {
-        Kind::Text => write::<ByteArrayType>(writer, levels, fields, |field| match field {
-            Value::Text(text) => Some(ByteArray::from(text.as_str())),
-            _ => None,
+        Kind::Text => write::<ByteArrayType>(writer, levels, fields, |field| {
+            if let Value::Text(text) = field { Some(text.as_str().into()) } else { None }
         }),
-        Kind::Time | Kind::Count => {
-            write::<Int64Type>(writer, levels, fields, |field| match field {
-                Value::Time(at) => Some(at.0),
-                Value::Count(count) => Some(count.cast_signed()),
-                _ => None,
-            })
-        }
-        Kind::Span => write::<DoubleType>(writer, levels, fields, |field| match field {
-            Value::Span(span) => Some(span.as_secs_f64()),
-            _ => None,
+        Kind::Time => write::<Int64Type>(writer, levels, fields, |field| {
+            if let Value::Time(at) = field { Some(at.0) } else { None }
         }),
-        Kind::Load => write::<FloatType>(writer, levels, fields, |field| match field {
-            Value::Load(load) => Some(*load),
-            _ => None,
+        Kind::Count => write::<Int64Type>(writer, levels, fields, |field| {
+            if let Value::Count(count) = field { Some(count.cast_signed()) } else { None }
+        }),
+        Kind::Span => write::<DoubleType>(writer, levels, fields, |field| {
+            if let Value::Span(span) = field { Some(span.as_secs_f64()) } else { None }
+        }),
+        Kind::Load => write::<FloatType>(writer, levels, fields, |field| {
+            if let Value::Load(load) = field { Some(*load) } else { None }
         }),
     }
 }
@@ -132,11 +129,9 @@ fn write<'a, T: DataType>(
 }
 
 fn into_io(error: ParquetError) -> io::Error {
-    match error {
-        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
-            Ok(error) => *error,
-            Err(other) => io::Error::other(other),
-        },
-        other => io::Error::other(other),
+    let ParquetError::External(inner) = error else { return io::Error::other(error) };
+    match inner.downcast::<io::Error>() {
+        Ok(error) => *error,
+        Err(other) => io::Error::other(other),
     }
 }

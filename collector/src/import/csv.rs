@@ -67,17 +67,18 @@ pub(super) fn walk(source: &Path, sink: Sink<'_>) -> Result<ImportSummary, Impor
 
 fn unreadable(path: &Path, error: csv::Error) -> ImportError {
     let position = error.position().cloned();
-    match error.into_kind() {
-        ErrorKind::Io(source) => ImportError::Read { path: path.to_owned(), source },
-        ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            let what = format!("a row of {len} fields: expected {expected_len}, like the header");
-            bad_row(path, position.as_ref(), what)
-        }
-        ErrorKind::Utf8 { .. } => {
-            bad_row(path, position.as_ref(), "a row that is not UTF-8".to_owned())
-        }
-        other => bad_row(path, position.as_ref(), format!("not a row of values: {other:?}")),
-    }
+    let detail = error.to_string();
+    let kind = error.into_kind();
+    let what = if let ErrorKind::Io(source) = kind {
+        return ImportError::Read { path: path.to_owned(), source };
+    } else if let ErrorKind::UnequalLengths { expected_len, len, .. } = kind {
+        format!("a row of {len} fields: expected {expected_len}, like the header")
+    } else if let ErrorKind::Utf8 { .. } = kind {
+        "a row that is not UTF-8".to_owned()
+    } else {
+        detail
+    };
+    bad_row(path, position.as_ref(), what)
 }
 
 /// The reader's position is where it began to look, before blank lines and

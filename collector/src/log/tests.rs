@@ -190,9 +190,9 @@ fn what_was_not_synced_is_taken_back() {
 fn a_record_out_of_its_bounds_leaves_the_log_as_it_was() {
     let dir = log_of(2, SEGMENT_BYTES_MAX);
     let (mut log, _) = Log::open(dir.path(), &name("ada")).unwrap();
-    let mut long = record(4, 4, Cause::Tty);
-    long.reason = "x".repeat(201);
-    assert!(log.append(&[record(3, 3, Cause::Tty), long]).is_err());
+    let mut verbose = record(4, 4, Cause::Tty);
+    verbose.reason = "x".repeat(201);
+    assert!(log.append(&[record(3, 3, Cause::Tty), verbose]).is_err());
     assert_eq!(log.append(&[record(3, 3, Cause::Tty)]).unwrap().new, 1);
 }
 

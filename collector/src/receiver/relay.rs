@@ -59,8 +59,12 @@ pub(super) async fn serve(
             error.refuse(&connection);
         }
         // Agents come and go, and their streams with them.
-        Err(error @ RelayError::Stream { source: StreamError::Reset { .. }, .. })
-        | Err(error @ RelayError::Stream { source: StreamError::Ended(_), .. }) => {
+        Err(
+            error @ RelayError::Stream {
+                source: StreamError::Reset { .. } | StreamError::Ended(_),
+                ..
+            },
+        ) => {
             tracing::debug!("{error}");
         }
         Err(error) => tracing::warn!("{error}"),
@@ -74,14 +78,18 @@ async fn relay(stream: (SendStream, RecvStream), writer: &Writer) -> Result<(), 
             Ok(name) => take_in(name, &mut replies, &mut frames, writer).await,
             Err(error) => Err(error.into()),
         },
-        _ => Err(RelayError::OtherPurpose),
+        Purpose::Agent
+        | Purpose::Usage
+        | Purpose::Request
+        | Purpose::Put { .. }
+        | Purpose::Get { .. }
+        | Purpose::Enrol => Err(RelayError::OtherPurpose),
     };
-    match &outcome {
-        Ok(()) => replies.finish(),
-        Err(_) => {
-            replies.reset(close::PROTOCOL);
-            frames.stop(close::PROTOCOL);
-        }
+    if outcome.is_ok() {
+        replies.finish();
+    } else {
+        replies.reset(close::PROTOCOL);
+        frames.stop(close::PROTOCOL);
     }
     outcome
 }

@@ -1,0 +1,144 @@
+use super::*;
+use crate::segment::tests::record;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn log(records: &[(u64, Cause)]) -> Vec<UsageRecord> {
+    (1..).zip(records).map(|(sequence, (s, cause))| record(sequence, *s, *cause)).collect()
+}
+
+fn of_boot(boot: u8, records: &[(u64, Cause)]) -> Vec<UsageRecord> {
+    let boot = BootId([boot; 16]);
+    log(records).into_iter().map(|record| UsageRecord { boot, ..record }).collect()
+}
+
+fn exact(records: Vec<UsageRecord>) -> Timeline {
+    interpret(records, Interpretation::Exact)
+}
+
+#[track_caller]
+fn check(timeline: &Timeline, expected: &[(State, u64)]) {
+    let periods: Vec<_> =
+        timeline.periods.iter().map(|p| (p.state, p.duration.as_secs())).collect();
+    assert_eq!(periods, expected, "{:?}", timeline.notes);
+}
+
+use Cause::{Change, Finish, Idle, Load, Start, Tty};
+
+#[test]
+fn exact_transitions_are_taken_at_their_word() {
+    let log = log(&[(0, Start), (1, Idle), (101, Tty), (111, Change), (161, Idle), (200, Finish)]);
+    let timeline = exact(log);
+    check(
+        &timeline,
+        &[(State::Unknown, 1), (State::Idle, 100), (State::Busy, 60), (State::Idle, 39)],
+    );
+    assert_eq!(timeline.periods[2].cause, Some(Tty));
+    assert_eq!(timeline.notes, []);
+    assert_eq!(timeline.open.map(|open| open.0), Some(State::Unknown));
+}
+
+#[test]
+fn the_end_of_the_last_period_is_not_known_yet() {
+    let timeline = exact(log(&[(0, Start), (1, Idle)]));
+    check(&timeline, &[(State::Unknown, 1)]);
+    assert_eq!(timeline.open, Some((State::Idle, WallTime::from_unix_s(1_700_000_001))));
+}
+
+#[test]
+fn a_missing_record_makes_its_surroundings_unknown() {
+    let mut log = log(&[(0, Start), (10, Idle), (20, Tty), (30, Idle), (40, Load)]);
+    log.remove(2);
+    let timeline = exact(log);
+    check(&timeline, &[(State::Unknown, 30), (State::Idle, 10)]);
+    assert!(matches!(timeline.notes[..], [Note::Missing { after: 2, before: 4, .. }]));
+}
+
+#[test]
+fn a_start_without_a_finish_says_nothing_of_what_came_before() {
+    let timeline =
+        exact(log(&[(0, Start), (10, Idle), (5_000, Start), (5_010, Idle), (5_020, Tty)]));
+    check(&timeline, &[(State::Unknown, 5_010), (State::Idle, 10)]);
+    assert!(matches!(timeline.notes[..], [Note::BrokeOff { .. }]));
+}
+
+#[test]
+fn a_clock_that_is_set_is_reported_and_stretches_nothing() {
+    let mut log = log(&[(0, Start), (10, Idle), (100, Tty), (200, Idle)]);
+    for late in &mut log[2..] {
+        late.at = WallTime(late.at.0 + 3_600_000_000_000);
+    }
+    let timeline = exact(log);
+    check(&timeline, &[(State::Unknown, 10), (State::Idle, 90), (State::Busy, 100)]);
+    let [Note::ClockSet { by_ns, .. }] = timeline.notes[..] else { panic!("{timeline:?}") };
+    assert_eq!(by_ns, 3_600_000_000_000);
+    assert_eq!(timeline.periods[1].end(), timeline.periods[2].start);
+}
+
+#[test]
+fn order_of_arrival_and_repetition_do_not_matter() {
+    let log = log(&[(0, Start), (10, Idle), (100, Tty), (200, Idle), (300, Finish)]);
+    let mut shuffled = log.clone();
+    shuffled.reverse();
+    shuffled.extend(log.clone());
+    assert_eq!(exact(shuffled), exact(log));
+}
+
+#[test]
+fn overlapping_boots_are_reported_and_counted_once() {
+    let other = of_boot(9, &[(50, Start), (60, Idle), (300, Finish)]);
+    let timeline = exact([log(&[(0, Start), (10, Idle), (100, Finish)]), other].concat());
+    check(&timeline, &[(State::Unknown, 10), (State::Idle, 290)]);
+    assert!(matches!(timeline.notes[..], [Note::Overlap { .. }]));
+}
+
+#[test]
+fn a_workstation_that_was_off_is_unknown() {
+    let second = of_boot(1, &[(1_000, Start), (1_001, Idle), (1_101, Tty)]);
+    let timeline = exact([log(&[(0, Start), (10, Idle), (100, Finish)]), second].concat());
+    check(
+        &timeline,
+        &[(State::Unknown, 10), (State::Idle, 90), (State::Unknown, 901), (State::Idle, 100)],
+    );
+}
+
+fn snapshots(records: &[(u64, Cause, u64)]) -> Timeline {
+    let records = (1..).zip(records).map(|(sequence, (s, cause, idle_min))| UsageRecord {
+        input_idle: Some(MINUTE * u32::try_from(*idle_min).unwrap()),
+        ..record(sequence, *s, *cause)
+    });
+    interpret(records.collect(), Interpretation::Snapshots { every: 3 * MINUTE })
+}
+
+/// Phalen 1994, Table 6, first row.
+#[test]
+fn a_visit_between_two_snapshots_is_found() {
+    let timeline = snapshots(&[(0, Idle, 9), (180, Idle, 1), (360, Finish, 4)]);
+    check(&timeline, &[(State::Idle, 60), (State::Busy, 60), (State::Idle, 240)]);
+    assert_eq!(timeline.periods[1].margin, MINUTE);
+    assert_eq!(timeline.periods[2].margin, Duration::ZERO);
+}
+
+/// Second row.
+#[test]
+fn a_user_who_logged_off_left_within_one_snapshot() {
+    let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 50), (360, Finish, 53)]);
+    check(&timeline, &[(State::Busy, 180), (State::Idle, 180)]);
+    assert_eq!(timeline.periods[1].margin, 3 * MINUTE);
+}
+
+/// Third row.
+#[test]
+fn the_last_input_ends_a_busy_period() {
+    let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 2), (360, Finish, 5)]);
+    check(&timeline, &[(State::Busy, 60), (State::Idle, 300)]);
+    assert_eq!(timeline.periods[1].margin, Duration::ZERO);
+}
+
+/// Fourth row; the previous record is long past, the previous snapshot not.
+#[test]
+fn a_busy_period_begins_halfway_between_two_snapshots() {
+    let timeline = snapshots(&[(0, Idle, 9), (3_600, Load, 69), (3_780, Finish, 72)]);
+    check(&timeline, &[(State::Idle, 3_510), (State::Busy, 270)]);
+    assert_eq!(timeline.periods[1].margin, Duration::from_secs(90));
+}
