@@ -136,9 +136,10 @@ impl InputSensor {
 
     pub fn health(&self) -> Health {
         if let Some((path, error)) = self.deaf.first_key_value() {
-            let repair = match error.kind() {
-                io::ErrorKind::PermissionDenied => "; put the agent's user into the group `input`",
-                _ => "",
+            let repair = if error.kind() == io::ErrorKind::PermissionDenied {
+                "; put the agent's user into the group `input`"
+            } else {
+                ""
             };
             return Health::Sick(format!("{}: {error}{repair}", path.display()));
         }
@@ -201,7 +202,9 @@ impl InputSensor {
                 self.forget(token);
             }
         }
-        came.iter().for_each(|name| self.appeared(name));
+        for name in &came {
+            self.appeared(name);
+        }
     }
 
     fn appeared(&mut self, name: &OsStr) {
@@ -342,9 +345,9 @@ mod tests {
             for event in events {
                 self.sensor.ready(now, event.data.u64(), &mut seen);
             }
-            let source = |seen| match seen {
-                Observation::Input { source, .. } => source,
-                other => panic!("{other:?}"),
+            let source = |seen| {
+                let Observation::Input { source, .. } = seen else { panic!("{seen:?}") };
+                source
             };
             seen.into_iter().map(source).collect()
         }

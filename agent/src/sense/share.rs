@@ -109,7 +109,7 @@ impl Stat {
         Self::parse(&std::fs::read_to_string(path).ok()?)
     }
 
-    /// proc_pid_stat(5): the name stands in brackets and may hold anything;
+    /// `proc_pid_stat(5)`: the name stands in brackets and may hold anything;
     /// after it come the state (3), and utime to cstime (14 to 17).
     fn parse(text: &str) -> Option<Self> {
         let after_name = &text[text.rfind(')')? + 1..];
