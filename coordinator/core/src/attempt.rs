@@ -23,13 +23,9 @@ pub(crate) struct Attempt {
 /// How far an attempt is known to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Offered on the present connection, or before this life of the
-    /// coordinator; nothing heard yet.
+    /// Offered; nothing heard of it yet.
     Offered,
     Held(GuestState),
-    /// Not among those the agent said it holds. Its end may be on its way;
-    /// with the first heartbeat after the hello it would have been here.
-    Missing,
 }
 
 impl Stage {
@@ -40,7 +36,7 @@ impl Stage {
     /// Has it run, as far as is known?
     pub(crate) fn has_started(self) -> bool {
         match self {
-            Self::Offered | Self::Missing | Self::Held(GuestState::Waiting) => false,
+            Self::Offered | Self::Held(GuestState::Waiting) => false,
             Self::Held(GuestState::Running | GuestState::Suspended | GuestState::Demoted) => true,
         }
     }

@@ -125,10 +125,17 @@ impl Workstation {
         self.presence.as_ref().is_none_or(|presence| presence.busy)
     }
 
-    /// How many guests may run here side by side.
+    /// How many guests may run here side by side: as many as its configuration
+    /// says, less the cores that its owner needs. The agent counts alike.
     pub(crate) fn capacity(&self) -> usize {
         let slots = self.presence.as_ref().map_or(0, |presence| presence.slots);
-        usize::from(self.facts.places.min(slots))
+        let taken = self.facts.cores.saturating_sub(slots);
+        if slots == 0 { 0 } else { usize::from(self.facts.places.saturating_sub(taken)) }
+    }
+
+    /// Was this job's spec sent on the present connection? It is now.
+    pub(crate) fn was_told(&mut self, job: JobId) -> bool {
+        self.session.as_mut().is_none_or(|session| !session.told.insert(job))
     }
 
     pub(crate) fn standing(&self, now: Moment) -> Standing {

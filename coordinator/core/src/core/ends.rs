@@ -143,9 +143,7 @@ impl Core {
 /// The word for a placed subprogram's state.
 pub(super) fn placed_state(stage: Stage) -> SubprogramState {
     match stage {
-        Stage::Offered | Stage::Missing | Stage::Held(GuestState::Waiting) => {
-            SubprogramState::Placed
-        }
+        Stage::Offered | Stage::Held(GuestState::Waiting) => SubprogramState::Placed,
         Stage::Held(GuestState::Running) => SubprogramState::Running,
         Stage::Held(GuestState::Suspended) => SubprogramState::Suspended,
         Stage::Held(GuestState::Demoted) => SubprogramState::Demoted,

@@ -3,7 +3,7 @@
 use gleaner_common::id::{Fence, Incarnation, WorkstationId};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{
-    AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Presence,
+    AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Offer, Presence,
 };
 
 use super::{Core, Draft};
@@ -40,7 +40,6 @@ impl Core {
                     w.learn_load(slots, load);
                 });
                 draft.send(from, CoordinatorFrame::HeartbeatAck { sequence });
-                self.give_up_missing(draft, id);
             }
             AgentFrame::Presence(presence) => {
                 self.change_workstation(now, id, |w| w.learn_presence(now, presence));
@@ -87,7 +86,15 @@ impl Core {
             w.learn_presence(now, hello.presence);
             w.renew(now, lease);
         });
-        let keep = self.compare_held(draft, id, &hello.held);
+        let mut missing = self.attempts_at(id);
+        let mut keep = vec![];
+        for (fence, state) in hello.held {
+            if self.is_placed_at(fence, id) {
+                self.set_stage(draft, fence, Stage::Held(state));
+                missing.retain(|other| *other != fence);
+                keep.push(fence);
+            }
+        }
         let name = self.pool.get(id).map(|w| w.name.clone()).unwrap_or_default();
         draft.send(
             from,
@@ -100,27 +107,25 @@ impl Core {
                 keep,
             },
         );
+        for fence in missing {
+            self.offer_again(draft, from, fence);
+        }
     }
 
-    /// Which of the guests an agent holds are still wanted. What it should
-    /// hold and does not is missing until it says more.
-    fn compare_held(
-        &mut self,
-        draft: &mut Draft,
-        id: WorkstationId,
-        held: &[(Fence, GuestState)],
-    ) -> Vec<Fence> {
-        for fence in self.attempts_at(id) {
-            self.set_stage(draft, fence, Stage::Missing);
+    /// The agent should hold this attempt and does not. Either the offer never
+    /// arrived, or its end is on its way: the agent tells it again after every
+    /// hello, and leaves an offer alone that it has answered.
+    fn offer_again(&mut self, draft: &mut Draft, to: Link, fence: Fence) {
+        self.set_stage(draft, fence, Stage::Offered);
+        let Some(attempt) = self.attempts.get(&fence) else { return };
+        let (id, position) = (attempt.job, attempt.position);
+        let Some(job) = self.jobs.get(&id) else { return };
+        let subprogram = job.subprogram(position);
+        let was_told = self.change_workstation(draft.now, to.workstation, |w| w.was_told(id));
+        if was_told == Some(false) {
+            self.tell_of_job(draft, to, id);
         }
-        let mut keep = vec![];
-        for (fence, state) in held {
-            if self.is_placed_at(*fence, id) {
-                self.set_stage(draft, *fence, Stage::Held(*state));
-                keep.push(*fence);
-            }
-        }
-        keep
+        draft.send(to, CoordinatorFrame::Offer(Offer { fence, subprogram }));
     }
 
     fn attempt_told(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
@@ -205,17 +210,6 @@ impl Core {
             w.silent |= is_unheard && w.session.is_some();
             w.rest.take_if(|(until, _)| *until <= now);
         });
-    }
-
-    /// What is missing after a heartbeat never arrived there, or its end did
-    /// not outlive the agent's lease.
-    fn give_up_missing(&mut self, draft: &mut Draft, id: WorkstationId) {
-        for fence in self.attempts_at(id) {
-            if self.attempts.get(&fence).is_some_and(|attempt| attempt.stage == Stage::Missing) {
-                let why = "the agent came back without it";
-                self.came_back(draft, fence, &Return::Lost(why));
-            }
-        }
     }
 
     /// Whatever runs there still is stopped when it is heard of again: the

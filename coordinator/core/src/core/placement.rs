@@ -86,9 +86,9 @@ impl Core {
         };
         self.attempts.insert(fence, attempt);
         let (now, lease) = (draft.now, self.config.lease);
-        let is_told = self.change_workstation(now, workstation, |w| {
+        let was_told = self.change_workstation(now, workstation, |w| {
             w.take(now, lease, fence, expected);
-            w.session.as_mut().is_none_or(|session| !session.told.insert(id))
+            w.was_told(id)
         });
         draft.change(Change::Attempt(AttemptRecord {
             fence,
@@ -97,7 +97,7 @@ impl Core {
             placed: draft.wall,
             end: None,
         }));
-        if is_told == Some(false) {
+        if was_told == Some(false) {
             self.tell_of_job(draft, to, id);
         }
         draft.send(to, CoordinatorFrame::Offer(Offer { fence, subprogram }));
@@ -107,7 +107,7 @@ impl Core {
     }
 
     /// A job's spec goes before its first offer on a connection.
-    fn tell_of_job(&mut self, draft: &mut Draft, to: Link, id: JobId) {
+    pub(super) fn tell_of_job(&mut self, draft: &mut Draft, to: Link, id: JobId) {
         let job = self.jobs.get_mut(&id).expect("a placed job is a job");
         job.told.insert(to.workstation);
         let spec = Box::new(job.spec().clone());

@@ -1,0 +1,722 @@
+//! A whole lab on the virtual clock: the real core, the real desks of agents,
+//! and between them a network, a store and machines that fail as a seed says.
+//!
+//! Streams are reliable and in order while their connection lasts, as QUIC's
+//! are; everything else goes wrong: connections break at one end first, what
+//! was under way on an old one arrives after its successor's hello, frames
+//! come twice, agents and the coordinator are killed at any moment, machines
+//! fall asleep, commits hang, owners come and go.
+
+mod host;
+mod store;
+mod witness;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use gleaner_agent_core::desk;
+use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Reaction};
+use gleaner_common::report::SubprogramState;
+use gleaner_common::time::{Moment, WallTime};
+use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
+use gleaner_core::{Answer, Config, Core, Effect, Event, Link, RequestId, Step};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use self::host::{Host, Process, Want};
+use self::store::Store;
+use self::witness::Witness;
+
+/// What a lab is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) hosts: u32,
+    pub(crate) jobs: u32,
+    /// How long things go wrong, and how long the calm may take.
+    pub(crate) storm: Duration,
+    pub(crate) calm: Duration,
+    /// The longest a guest runs.
+    pub(crate) work_max: Duration,
+    pub(crate) config: Config,
+    /// How often each trouble comes, on average; `None` for never.
+    pub(crate) cut: Option<Duration>,
+    pub(crate) agent_crash: Option<Duration>,
+    pub(crate) sleep: Option<Duration>,
+    pub(crate) coordinator_crash: Option<Duration>,
+    pub(crate) commit_hangs: Option<Duration>,
+    pub(crate) owner: Option<Duration>,
+    /// How often a frame is on its way for up to fifteen seconds.
+    pub(crate) late_frames: f64,
+}
+
+/// Something that is to happen.
+#[derive(Debug)]
+enum Happening {
+    /// A frame arrives at the coordinator.
+    Heard(Link, AgentFrame),
+    /// A frame arrives at an agent.
+    Told(Link, CoordinatorFrame),
+    /// The agent, or the coordinator, notices that a connection broke.
+    AgentLoses(Link),
+    CoordinatorLoses(Link),
+    Dial(u32),
+    Started {
+        host: u32,
+        incarnation: u64,
+        fence: Fence,
+    },
+    StartFails {
+        host: u32,
+        incarnation: u64,
+        fence: Fence,
+    },
+    Reaped {
+        host: u32,
+        incarnation: u64,
+        fence: Fence,
+    },
+    Staged {
+        host: u32,
+        incarnation: u64,
+        job: JobId,
+    },
+    AgentStarts(u32),
+    OwnerLeaves(u32),
+    OwnerTypes(u32),
+    Awakes(u32),
+    CoordinatorStarts,
+    Commit,
+    Submit,
+    Cancel,
+    Trouble(Trouble),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Cut,
+    AgentCrash,
+    Sleep,
+    CoordinatorCrash,
+    CommitHangs,
+    Owner,
+}
+
+/// One connection, as the network sees it.
+#[derive(Debug, Default)]
+struct Wire {
+    up_at: Moment,
+    down_at: Moment,
+    broken: bool,
+}
+
+pub(crate) struct Lab {
+    setting: Setting,
+    rng: SmallRng,
+    now: Moment,
+    /// By time, then in the order in which they were planned.
+    agenda: BTreeMap<(Moment, u64), Happening>,
+    planned: u64,
+    hosts: Vec<Host>,
+    wires: BTreeMap<Link, Wire>,
+    serials: u64,
+    core: Option<Core>,
+    store: Store,
+    pending: VecDeque<Step>,
+    commits_from: Moment,
+    witness: Witness,
+    requests: u64,
+    submitted: u32,
+    accepted: BTreeSet<JobId>,
+    calm: bool,
+}
+
+impl Lab {
+    pub(crate) fn new(seed: u64, setting: Setting) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let hosts = (1..=setting.hosts)
+            .map(|id| Host::new(id, rng.random_range(1..=4), rng.random_range(1..=3)))
+            .collect();
+        let mut lab = Self {
+            setting,
+            rng,
+            now: Moment(1_000_000_000),
+            agenda: BTreeMap::new(),
+            planned: 0,
+            hosts,
+            wires: BTreeMap::new(),
+            serials: 0,
+            core: None,
+            store: Store::default(),
+            pending: VecDeque::new(),
+            commits_from: Moment::ZERO,
+            witness: Witness::default(),
+            requests: 0,
+            submitted: 0,
+            accepted: BTreeSet::new(),
+            calm: false,
+        };
+        lab.plan(Duration::ZERO, Happening::CoordinatorStarts);
+        for id in 1..=lab.setting.hosts {
+            lab.plan(Duration::from_millis(u64::from(id)), Happening::AgentStarts(id));
+        }
+        for _ in 0..lab.setting.jobs {
+            let after = lab.up_to(lab.setting.storm.mul_f64(0.7));
+            lab.plan(after, Happening::Submit);
+        }
+        for trouble in [
+            Trouble::Cut,
+            Trouble::AgentCrash,
+            Trouble::Sleep,
+            Trouble::CoordinatorCrash,
+            Trouble::CommitHangs,
+            Trouble::Owner,
+        ] {
+            lab.plan_trouble(trouble);
+        }
+        lab
+    }
+
+    /// The storm, then the calm in which all work must finish.
+    pub(crate) fn run(mut self) -> Outline {
+        let calm_from = self.now + self.setting.storm;
+        self.run_until(calm_from, |_| false);
+        self.become_calm();
+        let until = self.now + self.setting.calm;
+        self.run_until(until, Self::is_done);
+        self.check_end();
+        Outline::of(&self)
+    }
+
+    fn run_until(&mut self, until: Moment, done: impl Fn(&Self) -> bool) {
+        while self.now < until && !done(self) {
+            let Some(at) = self.next_at() else { return };
+            // One after the other, even if they are late.
+            self.now = self.now.max(at);
+            self.advance();
+            Witness::check(&self.hosts);
+        }
+    }
+
+    fn next_at(&self) -> Option<Moment> {
+        let agenda = self.agenda.keys().next().map(|(at, _)| *at);
+        let core = self.core.as_ref().and_then(Core::deadline);
+        let hosts = self.hosts.iter().flat_map(|host| {
+            [host.deadline(), host.next_exit().map(|(at, _)| at)].into_iter().flatten()
+        });
+        agenda.into_iter().chain(core).chain(hosts).min()
+    }
+
+    /// Whatever is due first.
+    fn advance(&mut self) {
+        let now = self.now;
+        for index in 0..self.hosts.len() {
+            if self.hosts[index].deadline().is_some_and(|at| at <= now) {
+                let wants = self.hosts[index].wake(now);
+                return self.grant(index, wants);
+            }
+            if let Some((_, fence)) = self.hosts[index].next_exit().filter(|(at, _)| *at <= now) {
+                self.witness.exited(fence, &self.hosts[index].processes[&fence].outcome);
+                let wants = self.hosts[index].exit_of(now, fence);
+                return self.grant(index, wants);
+            }
+        }
+        if self.core.as_ref().and_then(Core::deadline).is_some_and(|at| at <= now) {
+            let wall = self.wall();
+            let step = self.core.as_mut().expect("it has a deadline").wake(now, wall);
+            return self.take_step(step);
+        }
+        if let Some(entry) = self.agenda.first_entry().filter(|entry| entry.key().0 <= now) {
+            let happening = entry.remove();
+            self.happen(happening);
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Heard(from, frame) => self.handle(Event::Heard { from, frame }),
+            Happening::Told(to, frame) => {
+                let index = index_of(to.workstation);
+                if self.hosts[index].asleep {
+                    // Read when it is awake again.
+                    self.plan(Duration::from_millis(100), Happening::Told(to, frame));
+                } else if self.hosts[index].link == Some(to) {
+                    self.tell(index, desk::Event::Frame(frame));
+                }
+            }
+            Happening::AgentLoses(link) => self.agent_loses(link),
+            Happening::CoordinatorLoses(link) => self.handle(Event::Disconnected(link)),
+            Happening::Dial(id) => self.dial(id),
+            Happening::Started { host, incarnation, fence } => {
+                self.tell_life(host, incarnation, desk::Event::Started(fence));
+            }
+            Happening::StartFails { host, incarnation, fence } => {
+                let reason = "out of processes".to_owned();
+                let event = desk::Event::StartFailed { fence, reason, hopeless: false };
+                self.tell_life(host, incarnation, event);
+            }
+            Happening::Reaped { host, incarnation, fence } => {
+                let index = host as usize - 1;
+                if self.hosts[index].incarnation == incarnation {
+                    let wants = self.hosts[index].exit_of(self.now, fence);
+                    self.grant(index, wants);
+                }
+            }
+            Happening::Staged { host, incarnation, job } => {
+                self.tell_life(host, incarnation, desk::Event::Staged(job));
+            }
+            Happening::AgentStarts(id) => self.agent_starts(id),
+            Happening::OwnerLeaves(id) => self.hosts[id as usize - 1].owner_here = false,
+            Happening::OwnerTypes(id) => self.owner_types(id),
+            Happening::Awakes(id) => {
+                let index = id as usize - 1;
+                if self.hosts[index].asleep {
+                    let wants = self.hosts[index].awakes(self.now);
+                    self.grant(index, wants);
+                }
+            }
+            Happening::CoordinatorStarts => self.coordinator_starts(),
+            Happening::Commit => self.commit(),
+            Happening::Submit => self.submit(),
+            Happening::Cancel => self.cancel(),
+            Happening::Trouble(trouble) if !self.calm => self.trouble(trouble),
+            Happening::Trouble(_) => {}
+        }
+    }
+
+    // ── the coordinator ────────────────────────────────────────────────────
+
+    fn coordinator_starts(&mut self) {
+        let restored = self.store.restored(self.setting.hosts);
+        let core = Core::restore(self.now, self.setting.config.clone(), restored);
+        self.witness.check_restored(&core, &self.store);
+        self.core = Some(core);
+        self.commits_from = self.now;
+        self.plan(Duration::from_millis(1), Happening::Commit);
+    }
+
+    fn handle(&mut self, event: Event) {
+        let (now, wall) = (self.now, self.wall());
+        let Some(core) = &mut self.core else { return };
+        let step = core.handle(now, wall, event);
+        self.take_step(step);
+    }
+
+    fn take_step(&mut self, step: Step) {
+        let core = self.core.as_ref().expect("somebody made this step");
+        self.witness.check_placements(self.now, core, &step);
+        if !step.is_empty() {
+            self.pending.push_back(step);
+        }
+    }
+
+    /// All steps so far in one go, then what they want to be done.
+    fn commit(&mut self) {
+        if self.core.is_none() {
+            return;
+        }
+        let gap = Duration::from_micros(self.rng.random_range(200..6_000));
+        self.plan(gap, Happening::Commit);
+        if self.now < self.commits_from {
+            return;
+        }
+        let steps = std::mem::take(&mut self.pending);
+        for step in &steps {
+            self.store.commit(step);
+        }
+        for effect in steps.into_iter().flat_map(|step| step.effects) {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { to, frame } => {
+                if let CoordinatorFrame::Offer(offer) = &frame {
+                    let placed = &self.store.attempts[&offer.fence];
+                    assert_eq!(
+                        (placed.subprogram, placed.workstation),
+                        (offer.subprogram, to.workstation)
+                    );
+                }
+                if self.wires.get(&to).is_some_and(|wire| !wire.broken) {
+                    let delay = self.delay();
+                    let wire = self.wires.get_mut(&to).expect("it was there");
+                    wire.down_at = wire.down_at.max(self.now + delay);
+                    let at = wire.down_at;
+                    self.plan_at(at, Happening::Told(to, frame));
+                }
+            }
+            Effect::Refuse { link, .. } | Effect::Replace(link) => self.cut(link),
+            Effect::Answer { answer: Answer::Submitted(job), .. } => {
+                assert!(self.store.jobs.contains_key(&job), "answered before it was durable");
+                self.accepted.insert(job);
+            }
+            Effect::Answer { answer: Answer::Cancelled(_) | Answer::No(_), .. } => {}
+            Effect::Progress(summary) => self.witness.progressed(&summary),
+        }
+    }
+
+    fn submit(&mut self) {
+        self.submitted += 1;
+        if self.core.is_none() {
+            // The user tries again.
+            self.submitted -= 1;
+            return self.plan(Duration::from_secs(1), Happening::Submit);
+        }
+        let count = self.rng.random_range(1..=150);
+        let mut spec = JobSpec::new(
+            vec!["work".into(), "{i}".into()],
+            IndexRange { first: 3, last: 3 + (count - 1) * 2, step: 2 },
+        );
+        spec.retries = self.rng.random_range(0..4);
+        let reaction = [Reaction::Renice, Reaction::Suspend, Reaction::Retreat];
+        spec.on_busy = OnBusy {
+            reaction: reaction[self.rng.random_range(0..3)],
+            patience: Some(Duration::from_secs(self.rng.random_range(1..20))),
+        };
+        spec.timeout = self.rng.random_bool(0.2).then_some(self.setting.work_max / 2);
+        self.requests += 1;
+        let (request, user) = (RequestId(self.requests), "ann".to_owned());
+        self.handle(Event::Submitted { request, user, spec: Box::new(spec) });
+        if self.rng.random_bool(0.15) {
+            let after = self.up_to(Duration::from_secs(60));
+            self.plan(after, Happening::Cancel);
+        }
+    }
+
+    fn cancel(&mut self) {
+        let jobs = self.core.iter().flat_map(Core::jobs);
+        let Some(job) = jobs.last() else { return };
+        self.requests += 1;
+        self.handle(Event::CancelAsked { request: RequestId(self.requests), job });
+    }
+
+    // ── agents ─────────────────────────────────────────────────────────────
+
+    fn agent_starts(&mut self, id: u32) {
+        let index = id as usize - 1;
+        if self.hosts[index].desk.is_none() {
+            let wants = self.hosts[index].start(self.now);
+            self.grant(index, wants);
+            let after = self.delay();
+            self.plan(after, Happening::Dial(id));
+        }
+    }
+
+    fn dial(&mut self, id: u32) {
+        let index = id as usize - 1;
+        let host = &self.hosts[index];
+        if host.desk.is_none() || host.link.is_some() {
+            return;
+        }
+        if host.asleep || self.core.is_none() {
+            return self.plan(Duration::from_millis(500), Happening::Dial(id));
+        }
+        self.serials += 1;
+        let link = Link { workstation: WorkstationId(id), serial: self.serials };
+        self.wires.insert(link, Wire::default());
+        self.hosts[index].link = Some(link);
+        self.tell(index, desk::Event::LinkUp);
+    }
+
+    fn agent_loses(&mut self, link: Link) {
+        let index = index_of(link.workstation);
+        if self.hosts[index].link != Some(link) {
+            return;
+        }
+        if self.hosts[index].asleep {
+            return self.plan(Duration::from_millis(200), Happening::AgentLoses(link));
+        }
+        self.hosts[index].link = None;
+        self.tell(index, desk::Event::LinkDown);
+        let after = self.up_to(Duration::from_secs(3));
+        self.plan(after, Happening::Dial(link.workstation.0));
+    }
+
+    fn tell(&mut self, index: usize, event: desk::Event) {
+        let wants = self.hosts[index].handle(self.now, event);
+        self.grant(index, wants);
+    }
+
+    fn tell_life(&mut self, host: u32, incarnation: u64, event: desk::Event) {
+        let index = host as usize - 1;
+        if self.hosts[index].incarnation == incarnation {
+            self.tell(index, event);
+        }
+    }
+
+    fn grant(&mut self, index: usize, wants: Vec<Want>) {
+        let (host, incarnation) = (self.hosts[index].id, self.hosts[index].incarnation);
+        for want in wants {
+            match want {
+                Want::Send(frame) => self.send_up(index, frame),
+                Want::Spawn { fence, subprogram } => {
+                    let after = self.up_to(Duration::from_millis(5));
+                    if self.rng.random_bool(0.01) {
+                        self.plan(after, Happening::StartFails { host, incarnation, fence });
+                        continue;
+                    }
+                    let process = Process {
+                        subprogram,
+                        frozen: false,
+                        killed: false,
+                        left: self.work(subprogram.job),
+                        since: self.now,
+                        outcome: self.outcome(),
+                    };
+                    self.hosts[index].processes.insert(fence, process);
+                    self.plan(after, Happening::Started { host, incarnation, fence });
+                }
+                Want::Reap(fence) => {
+                    let after = self.up_to(Duration::from_millis(20));
+                    self.plan(after, Happening::Reaped { host, incarnation, fence });
+                }
+                Want::Stage(job) => {
+                    let after = self.up_to(Duration::from_millis(500));
+                    self.plan(after, Happening::Staged { host, incarnation, job });
+                }
+            }
+        }
+    }
+
+    fn send_up(&mut self, index: usize, frame: AgentFrame) {
+        let Some(link) = self.hosts[index].link else { return };
+        let (delay, twice) = (self.delay(), self.rng.random_bool(0.01));
+        let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.broken) else { return };
+        wire.up_at = wire.up_at.max(self.now + delay);
+        let at = wire.up_at;
+        if twice && !matches!(frame, AgentFrame::Hello { .. }) {
+            let again = at + self.up_to(Duration::from_secs(5));
+            self.plan_at(again, Happening::Heard(link, frame.clone()));
+        }
+        self.plan_at(at, Happening::Heard(link, frame));
+    }
+
+    fn owner_types(&mut self, id: u32) {
+        let index = id as usize - 1;
+        if !self.hosts[index].owner_here {
+            return;
+        }
+        if self.hosts[index].is_up() {
+            let wants = self.hosts[index].typed(self.now);
+            self.grant(index, wants);
+        }
+        let next = self.up_to(Duration::from_millis(1_500));
+        self.plan(next, Happening::OwnerTypes(id));
+    }
+
+    // ── troubles ───────────────────────────────────────────────────────────
+
+    fn trouble(&mut self, trouble: Trouble) {
+        self.plan_trouble(trouble);
+        let index = self.rng.random_range(0..self.hosts.len());
+        let id = self.hosts[index].id;
+        match trouble {
+            Trouble::Cut => {
+                if let Some(link) = self.hosts[index].link {
+                    self.cut(link);
+                }
+            }
+            Trouble::AgentCrash => {
+                let link = self.hosts[index].link;
+                self.hosts[index].crash();
+                if let Some(link) = link {
+                    self.cut(link);
+                }
+                let after = self.up_to(Duration::from_secs(20));
+                self.plan(after, Happening::AgentStarts(id));
+            }
+            Trouble::Sleep => {
+                self.hosts[index].falls_asleep(self.now);
+                let after = self.up_to(Duration::from_secs(30));
+                self.plan(after, Happening::Awakes(id));
+            }
+            Trouble::CoordinatorCrash => self.coordinator_crashes(),
+            Trouble::CommitHangs => {
+                self.commits_from = self.now + self.up_to(Duration::from_secs(8));
+            }
+            Trouble::Owner => {
+                self.hosts[index].owner_here = true;
+                self.plan(Duration::ZERO, Happening::OwnerTypes(id));
+                let after = self.up_to(Duration::from_secs(30));
+                self.plan(after, Happening::OwnerLeaves(id));
+            }
+        }
+    }
+
+    fn coordinator_crashes(&mut self) {
+        if self.core.take().is_none() {
+            return;
+        }
+        self.pending.clear();
+        let links: Vec<Link> = self.wires.keys().copied().collect();
+        for link in links {
+            self.cut(link);
+        }
+        // Nothing that was under way reaches the next life.
+        self.agenda.retain(|_, happening| {
+            !matches!(
+                happening,
+                Happening::Heard(..) | Happening::CoordinatorLoses(_) | Happening::Commit
+            )
+        });
+        let after = self.up_to(Duration::from_secs(15));
+        self.plan(after, Happening::CoordinatorStarts);
+    }
+
+    /// A connection breaks. What is under way may still arrive at the
+    /// coordinator; each end notices in its own time.
+    fn cut(&mut self, link: Link) {
+        let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.broken) else { return };
+        wire.broken = true;
+        self.agenda
+            .retain(|_, happening| !matches!(happening, Happening::Told(to, _) if *to == link));
+        let agent = self.up_to(Duration::from_secs(12));
+        let coordinator = self.up_to(Duration::from_secs(20));
+        self.plan(agent, Happening::AgentLoses(link));
+        self.plan(coordinator, Happening::CoordinatorLoses(link));
+    }
+
+    fn become_calm(&mut self) {
+        self.calm = true;
+        self.commits_from = self.now;
+        for index in 0..self.hosts.len() {
+            self.hosts[index].owner_here = false;
+            let id = self.hosts[index].id;
+            self.plan(Duration::ZERO, Happening::Awakes(id));
+            self.plan(Duration::ZERO, Happening::AgentStarts(id));
+        }
+    }
+
+    // ── the end ────────────────────────────────────────────────────────────
+
+    fn is_done(&self) -> bool {
+        self.submitted == self.setting.jobs
+            && self.pending.is_empty()
+            && self.core.as_ref().is_some_and(|core| core.jobs().next().is_none())
+            && self.hosts.iter().all(|host| {
+                let status = host.desk.as_ref().map(|desk| desk.status(self.now));
+                status.is_some_and(|status| status.guests.is_empty() && status.ends_waiting == 0)
+            })
+    }
+
+    fn check_end(&self) {
+        let left: Vec<_> = self
+            .core
+            .iter()
+            .flat_map(|core| {
+                core.jobs().flat_map(|job| core.why_job(self.now, job).unwrap_or_default())
+            })
+            .collect();
+        assert!(self.is_done(), "the calm was not enough: {left:#?}");
+        self.store.check_counters();
+        for job in &self.accepted {
+            assert!(self.store.jobs.contains_key(job), "job {job} was lost");
+        }
+        for (id, record) in &self.store.subprograms {
+            assert_ne!(record.state, SubprogramState::Queued, "{id} was forgotten");
+        }
+        self.witness.check_results(&self.store);
+    }
+
+    // ── chance and time ────────────────────────────────────────────────────
+
+    fn plan(&mut self, after: Duration, happening: Happening) {
+        self.plan_at(self.now + after, happening);
+    }
+
+    fn plan_at(&mut self, at: Moment, happening: Happening) {
+        self.planned += 1;
+        self.agenda.insert((at, self.planned), happening);
+    }
+
+    fn plan_trouble(&mut self, trouble: Trouble) {
+        let often = match trouble {
+            Trouble::Cut => self.setting.cut,
+            Trouble::AgentCrash => self.setting.agent_crash,
+            Trouble::Sleep => self.setting.sleep,
+            Trouble::CoordinatorCrash => self.setting.coordinator_crash,
+            Trouble::CommitHangs => self.setting.commit_hangs,
+            Trouble::Owner => self.setting.owner,
+        };
+        if let Some(mean) = often {
+            let after = self.up_to(mean * 2);
+            self.plan(after, Happening::Trouble(trouble));
+        }
+    }
+
+    fn up_to(&mut self, longest: Duration) -> Duration {
+        longest.mul_f64(self.rng.random::<f64>())
+    }
+
+    /// Mostly a local network's; now and then much worse.
+    fn delay(&mut self) -> Duration {
+        let late = !self.calm && self.rng.random_bool(self.setting.late_frames);
+        let longest = match self.rng.random_range(0..50) {
+            _ if late => Duration::from_secs(15),
+            0 => Duration::from_secs(1),
+            _ => Duration::from_millis(2),
+        };
+        self.up_to(longest)
+    }
+
+    /// Every other job is of short subprograms, which are sent ahead.
+    fn work(&mut self, job: JobId) -> Duration {
+        let short = job.0.is_multiple_of(2);
+        self.up_to(if short { Duration::from_millis(8) } else { self.setting.work_max })
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        match self.rng.random_range(0..20) {
+            0 => Outcome::ExitCode(1),
+            1 => Outcome::Signal(11),
+            _ => Outcome::Succeeded,
+        }
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_unix_s(800_000_000 + i64::try_from(self.now.0 / 1_000_000_000).unwrap_or(0))
+    }
+}
+
+fn index_of(id: WorkstationId) -> usize {
+    id.0 as usize - 1
+}
+
+/// What came of a lab: equal for equal seeds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outline {
+    pub(crate) took: Duration,
+    pub(crate) subprograms: u64,
+    pub(crate) attempts: usize,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) retreats: u64,
+    pub(crate) suspensions: u64,
+    pub(crate) lost: u64,
+    pub(crate) retried: u64,
+}
+
+impl Outline {
+    fn of(lab: &Lab) -> Self {
+        let mut outline = Self {
+            took: lab.now.since(Moment::ZERO),
+            attempts: lab.store.attempts.len(),
+            ..Self::default()
+        };
+        for job in lab.store.jobs.values() {
+            let progress = &job.progress;
+            outline.subprograms += u64::from(job.spec.indexes.len());
+            outline.succeeded += u64::from(progress.succeeded);
+            outline.failed += u64::from(progress.failed);
+            outline.cancelled += u64::from(progress.cancelled);
+            outline.retreats += progress.retreats;
+            outline.suspensions += progress.suspensions;
+            outline.lost += progress.lost;
+            outline.retried += progress.retried;
+        }
+        outline
+    }
+}

@@ -1,0 +1,128 @@
+//! The store, as the core may rely on it: rows by key, whole steps at once.
+//!
+//! It believes nothing: every change is compared with what is there already.
+
+use std::collections::BTreeMap;
+
+use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::report::{JobState, SubprogramState};
+use gleaner_common::wire::Finished;
+use gleaner_core::{
+    AttemptRecord, Change, JobProgress, JobRecord, Restored, Step, SubprogramRecord,
+};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    pub(crate) jobs: BTreeMap<JobId, JobRecord>,
+    pub(crate) subprograms: BTreeMap<SubprogramId, SubprogramRecord>,
+    pub(crate) attempts: BTreeMap<Fence, AttemptRecord>,
+    pub(crate) results: BTreeMap<SubprogramId, (bool, Finished)>,
+    pub(crate) fences_below: Fence,
+    /// The open attempt of each subprogram that has one.
+    open: BTreeMap<SubprogramId, Fence>,
+}
+
+impl Store {
+    pub(crate) fn commit(&mut self, step: &Step) {
+        for change in &step.changes {
+            self.apply(change);
+        }
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Job(record) => {
+                assert!(self.jobs.keys().all(|job| *job < record.job), "a job's number came twice");
+                self.jobs.insert(record.job, (**record).clone());
+            }
+            Change::Progress(progress) => self.progress(progress),
+            Change::Subprogram(record) => {
+                let before = self.subprograms.insert(record.subprogram, record.clone());
+                if let Some(before) = before {
+                    let id = record.subprogram;
+                    assert_eq!(before.state, SubprogramState::Queued, "{id} ended twice");
+                    assert!(before.attempts < record.attempts || record.fence == before.fence);
+                }
+            }
+            Change::Attempt(record) => self.attempt(record),
+            Change::Result { subprogram, accepted, finished } => {
+                let before = self.results.insert(*subprogram, (*accepted, (**finished).clone()));
+                let was_accepted = before.is_some_and(|(accepted, _)| accepted);
+                assert!(!was_accepted, "a result of {subprogram} followed the accepted one");
+            }
+            Change::FencesReserved { below } => {
+                assert!(self.fences_below < *below);
+                self.fences_below = *below;
+            }
+        }
+    }
+
+    fn progress(&mut self, progress: &JobProgress) {
+        let record = self.jobs.get_mut(&progress.job).expect("the job came first");
+        assert!(!record.progress.state.has_ended(), "job {} went on after its end", progress.job);
+        record.progress = *progress;
+    }
+
+    fn attempt(&mut self, record: &AttemptRecord) {
+        let (fence, subprogram) = (record.fence, record.subprogram);
+        assert!(fence < self.fences_below, "{fence} was given out before it was reserved");
+        if record.end.is_some() {
+            assert_eq!(self.open.remove(&subprogram), Some(fence), "{fence} was not open");
+        } else {
+            let newest = self.attempts.keys().next_back();
+            assert!(newest.is_none_or(|newest| *newest < fence), "{fence} came twice");
+            let other = self.open.insert(subprogram, fence);
+            assert_eq!(other, None, "{subprogram} was placed twice");
+        }
+        self.attempts.insert(fence, record.clone());
+    }
+
+    /// What a new life of the core starts from.
+    pub(crate) fn restored(&self, hosts: u32) -> Restored {
+        let running = |job: &JobId| self.jobs[job].progress.state == JobState::Running;
+        Restored {
+            workstations: (1..=hosts).map(|id| (WorkstationId(id), format!("host{id}"))).collect(),
+            jobs: self.jobs.values().filter(|job| running(&job.job)).cloned().collect(),
+            subprograms: self
+                .subprograms
+                .values()
+                .filter(|record| {
+                    running(&record.subprogram.job) && record.state == SubprogramState::Queued
+                })
+                .cloned()
+                .collect(),
+            attempts: self.open.values().map(|fence| self.attempts[fence].clone()).collect(),
+            fences_below: self.fences_below,
+            last_job: self.jobs.keys().next_back().copied(),
+        }
+    }
+
+    /// The counters of every job agree with its subprograms' records.
+    pub(crate) fn check_counters(&self) {
+        for (id, job) in &self.jobs {
+            let of_job =
+                SubprogramId { job: *id, index: 0 }..=SubprogramId { job: *id, index: u32::MAX };
+            let records: Vec<_> =
+                self.subprograms.range(of_job).map(|(_, record)| record).collect();
+            let count = |state| records.iter().filter(|record| record.state == state).count();
+            let progress = &job.progress;
+            assert_eq!(progress.succeeded as usize, count(SubprogramState::Succeeded), "job {id}");
+            assert_eq!(progress.failed as usize, count(SubprogramState::Failed), "job {id}");
+            let sum = |value: fn(&SubprogramRecord) -> u32| -> u64 {
+                records.iter().map(|record| u64::from(value(record))).sum()
+            };
+            assert_eq!(progress.retreats, sum(|record| record.retreats), "job {id}");
+            assert_eq!(progress.lost, sum(|record| record.lost), "job {id}");
+            let ended = progress.succeeded + progress.failed + progress.cancelled;
+            assert_eq!(progress.state.has_ended(), ended == job.spec.indexes.len(), "job {id}");
+            let failures = sum(|record| record.failures);
+            assert_eq!(progress.retried + u64::from(progress.failed), failures, "job {id}");
+            for record in records {
+                let within = record.failures <= job.spec.retries
+                    || record.state == SubprogramState::Failed
+                        && record.failures == job.spec.retries + 1;
+                assert!(within, "{} was tried too often", record.subprogram);
+            }
+        }
+    }
+}

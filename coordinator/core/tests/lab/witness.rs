@@ -1,0 +1,119 @@
+//! What must hold after every step, judged from outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gleaner_common::id::{Fence, JobId, SubprogramId};
+use gleaner_common::job::Outcome;
+use gleaner_common::report::{JobSummary, WorkstationState};
+use gleaner_common::time::Moment;
+use gleaner_core::{Change, Core, Step};
+
+use super::host::Host;
+use super::store::Store;
+
+#[derive(Debug, Default)]
+pub(crate) struct Witness {
+    /// Guests that ran to their end, and how they ended.
+    exits: BTreeMap<Fence, Outcome>,
+    ended: BTreeSet<JobId>,
+    placed: Fence,
+}
+
+impl Witness {
+    pub(crate) fn exited(&mut self, fence: Fence, outcome: &Outcome) {
+        let before = self.exits.insert(fence, outcome.clone());
+        assert_eq!(before, None, "attempt {fence} ran twice");
+    }
+
+    /// No subprogram runs in two places, and none beside its owner unless its
+    /// job chose so (that part is the desk's own, and tested there).
+    pub(crate) fn check(hosts: &[Host]) {
+        let mut seen: BTreeMap<SubprogramId, (u32, Fence)> = BTreeMap::new();
+        for host in hosts.iter().filter(|host| host.is_up()) {
+            for (fence, process) in &host.processes {
+                if process.killed {
+                    continue;
+                }
+                let other = seen.insert(process.subprogram, (host.id, *fence));
+                assert_eq!(
+                    other, None,
+                    "{} runs twice: {fence} on host{}",
+                    process.subprogram, host.id
+                );
+            }
+        }
+    }
+
+    /// New attempts go to workstations that are idle as far as is known, and
+    /// fences grow.
+    pub(crate) fn check_placements(&mut self, now: Moment, core: &Core, step: &Step) {
+        let mut placed = 0;
+        for change in &step.changes {
+            let Change::Attempt(record) = change else { continue };
+            if record.end.is_some() {
+                continue;
+            }
+            placed += 1;
+            assert!(self.placed < record.fence, "{} is not the newest", record.fence);
+            self.placed = record.fence;
+            let row = core.workstation_row(now, record.workstation).expect("it is enrolled");
+            assert_eq!(row.state, WorkstationState::Idle, "{}: {}", row.name, row.reason);
+            assert!(row.slots > 0, "{}: {}", row.name, row.reason);
+        }
+        assert_eq!(placed, step.placed);
+    }
+
+    pub(crate) fn progressed(&mut self, summary: &JobSummary) {
+        let parts = summary.queued
+            + summary.running
+            + summary.suspended
+            + summary.succeeded
+            + summary.failed
+            + summary.cancelled;
+        assert_eq!(parts, summary.total, "{summary:?}");
+        assert!(!self.ended.contains(&summary.job), "job {} went on", summary.job);
+        if summary.state.has_ended() {
+            self.ended.insert(summary.job);
+        }
+    }
+
+    /// A new life knows what the store knows.
+    pub(crate) fn check_restored(&mut self, core: &Core, store: &Store) {
+        self.placed = self.placed.min(Fence(store.fences_below.0.saturating_sub(1)));
+        let mut jobs = core.jobs();
+        for job in store.jobs.values().filter(|job| !job.progress.state.has_ended()) {
+            assert_eq!(jobs.next(), Some(job.job));
+            let summary = core.summary(job.job).expect("it was just listed");
+            let open = store.attempts.values();
+            let open = open.filter(|a| a.end.is_none() && a.subprogram.job == job.job).count();
+            assert_eq!((summary.running + summary.suspended) as usize, open);
+            assert_eq!(summary.succeeded, job.progress.succeeded);
+            for position in 0..summary.total {
+                let index = job.spec.indexes.at(position).expect("within the range");
+                let id = SubprogramId { job: job.job, index };
+                let record = store.subprograms.get(&id);
+                let has_ended = record.is_some_and(|record| {
+                    record.state != gleaner_common::report::SubprogramState::Queued
+                });
+                let row = core.subprogram_row(id);
+                assert_eq!(row.is_none(), has_ended, "{id}");
+                if let (Some(row), Some(record)) = (row, record.filter(|_| !has_ended)) {
+                    assert_eq!(row.failures, record.failures, "{id}");
+                }
+            }
+        }
+        assert_eq!(jobs.next(), None);
+        // What was never durable may have been told to nobody.
+        self.ended.retain(|job| store.jobs[job].progress.state.has_ended());
+    }
+
+    /// Every accepted result is one that a guest really came to.
+    pub(crate) fn check_results(&self, store: &Store) {
+        for (id, (accepted, finished)) in &store.results {
+            if finished.outcome.is_success() {
+                assert_eq!(self.exits.get(&finished.fence), Some(&Outcome::Succeeded), "{id}");
+                assert!(*accepted, "{id}: a success was not accepted");
+            }
+        }
+    }
+}

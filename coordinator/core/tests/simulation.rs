@@ -1,0 +1,109 @@
+//! Labs in a storm, then in a calm in which all work must finish.
+//!
+//! `GLEANER_SEEDS=1000` tries more of them; a failure prints its seed and the
+//! command that repeats it.
+
+mod lab;
+
+use std::time::Duration;
+
+use gleaner_core::{Config, Policy};
+
+use lab::{Lab, Outline, Setting};
+
+fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn stormy() -> Setting {
+    Setting {
+        hosts: 12,
+        jobs: 10,
+        storm: s(120),
+        calm: s(3_600),
+        work_max: s(20),
+        config: Config::default(),
+        cut: Some(s(3)),
+        agent_crash: Some(s(15)),
+        sleep: Some(s(20)),
+        coordinator_crash: Some(s(40)),
+        commit_hangs: Some(s(60)),
+        owner: Some(s(4)),
+        late_frames: 0.005,
+    }
+}
+
+/// Says how to repeat a lab, if it fails.
+struct Repeat {
+    test: &'static str,
+    seed: u64,
+}
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { test, seed } = self;
+            eprintln!("seed {seed} failed; repeat it with");
+            eprintln!("GLEANER_SEED={seed} cargo test -p gleaner-core --test simulation {test}");
+        }
+    }
+}
+
+fn policy(seed: u64) -> Policy {
+    [Policy::LastIdleFirst, Policy::FirstIdleFirst, Policy::Ranked][(seed % 3) as usize]
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn check(test: &'static str, seeds: u64, setting: impl Fn(u64) -> Setting) -> Vec<Outline> {
+    let seeds = match number("GLEANER_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("GLEANER_SEEDS").unwrap_or(seeds),
+    };
+    seeds
+        .map(|seed| {
+            let _repeat = Repeat { test, seed };
+            Lab::new(seed, setting(seed)).run()
+        })
+        .collect()
+}
+
+#[test]
+fn nothing_is_lost_or_done_twice_in_a_storm() {
+    let outlines = check("nothing_is_lost_or_done_twice_in_a_storm", 16, |seed| Setting {
+        config: Config { policy: policy(seed), ..Config::default() },
+        ..stormy()
+    });
+    let seen = |value: fn(&Outline) -> u64| outlines.iter().map(value).sum::<u64>() > 0;
+    let everything = seen(|o| o.retreats)
+        && seen(|o| o.suspensions)
+        && seen(|o| o.lost)
+        && seen(|o| o.retried)
+        && seen(|o| o.failed)
+        && seen(|o| o.cancelled);
+    assert!(everything || outlines.len() == 1, "a storm without some trouble: {outlines:#?}");
+}
+
+#[test]
+fn equal_seeds_give_equal_labs() {
+    let run = || Lab::new(7, stormy()).run();
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_lab_without_trouble_loses_and_repeats_nothing() {
+    for outline in check("a_lab_without_trouble_loses_and_repeats_nothing", 4, |_| Setting {
+        cut: None,
+        agent_crash: None,
+        sleep: None,
+        coordinator_crash: None,
+        commit_hangs: None,
+        owner: None,
+        late_frames: 0.0,
+        ..stormy()
+    }) {
+        assert_eq!((outline.lost, outline.suspensions), (0, 0), "{outline:?}");
+    }
+}
