@@ -73,7 +73,8 @@ impl Tree {
     pub fn claim(directory: Option<&Path>) -> Result<Self, CgroupError> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let mount = mount_of(&mounts, |kind, _| kind == "cgroup2").ok_or(CgroupError::NotMounted)?;
+        let mount =
+            mount_of(&mounts, |kind, _| kind == "cgroup2").ok_or(CgroupError::NotMounted)?;
         let base = directory.map_or_else(|| base_of(&mount, &own), Path::to_path_buf);
         create(&base)?;
         if own_group(&mount, &own).as_deref() == Some(&base) {
@@ -323,10 +324,8 @@ impl PlaceGroup {
         if limits.processes_max != self.limits.processes_max {
             let dir = self.legacy_dir("pids").unwrap_or(&self.path);
             // The keeper is one of them.
-            let _ = fs::write(
-                dir.join("pids.max"),
-                limits.processes_max.saturating_add(1).to_string(),
-            );
+            let _ =
+                fs::write(dir.join("pids.max"), limits.processes_max.saturating_add(1).to_string());
         }
         self.limits = limits;
     }

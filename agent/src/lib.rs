@@ -3,7 +3,26 @@
 //! This is the shell: processes, control groups, files, sockets and the
 //! connection to the coordinator. What it does with them is decided by
 //! `agent/core`.
+//!
+//! ```text
+//! run ─► supervisor ─fork─► worker: desk thread ──► keepers ──► guests
+//!                                   link thread ──► coordinator, owner, files
+//! ```
 
 pub mod cgroup;
+pub mod config;
 pub mod contain;
+mod desk;
+pub mod ground;
+mod link;
+pub mod owner;
+mod pause;
+mod run;
 pub mod sense;
+pub mod speed;
+pub mod spool;
+mod supervisor;
+
+pub use config::AgentConfig;
+pub use contain::keeper_main;
+pub use run::{AgentError, run};

@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -69,7 +69,6 @@ fn keep() -> io::Result<()> {
 struct Guest {
     fence: Fence,
     pid: Pid,
-    work: PathBuf,
     stdout: File,
     stderr: File,
     cpu: Duration,
@@ -111,11 +110,11 @@ impl Keeper {
             }
             if ordered {
                 let bytes = &mut self.buffer;
-                let (n, _) = match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::empty())
-                {
-                    Err(Errno::INTR) => continue,
-                    got => got?,
-                };
+                let (n, _) =
+                    match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::empty()) {
+                        Err(Errno::INTR) => continue,
+                        got => got?,
+                    };
                 if n == 0 {
                     return Ok(None);
                 }
@@ -156,11 +155,13 @@ impl Keeper {
     fn start(&mut self, start: &Start) -> io::Result<()> {
         let fence = start.fence;
         let refuse = |why: String, here_only| Report::CannotStart { fence, why, here_only };
-        let opened = self.open_output("stdout").and_then(|out| Ok((out, self.open_output("stderr")?)));
+        let opened =
+            self.open_output("stdout").and_then(|out| Ok((out, self.open_output("stderr")?)));
         let (stdout, stderr) = match opened {
             Ok(files) => files,
             Err(error) => {
-                return self.report(&refuse(format!("cannot open its output files: {error}"), true));
+                return self
+                    .report(&refuse(format!("cannot open its output files: {error}"), true));
             }
         };
         self.limit_soft(start.limits);
@@ -174,9 +175,7 @@ impl Keeper {
         self.free_data();
         match spawned {
             Ok(pid) => {
-                let work = start.directory.clone();
-                self.guest =
-                    Some(Guest { fence, pid, work, stdout, stderr, cpu: Duration::ZERO });
+                self.guest = Some(Guest { fence, pid, stdout, stderr, cpu: Duration::ZERO });
                 Ok(())
             }
             Err(error) => self.report(&refuse(error.to_string(), error.here_only())),
@@ -240,8 +239,8 @@ impl Keeper {
         let (stdout, stdout_bytes) = take_output(&guest.stdout);
         let (stderr, stderr_bytes) = take_output(&guest.stderr);
         let place = &self.sandbox.directory;
-        let left = [&guest.work, &place.join("guest/output"), &place.join("tmp")];
-        let clean = guest.work.starts_with(place) && left.into_iter().all(|dir| is_empty(dir));
+        let left = ["guest/work", "guest/output", "tmp"];
+        let clean = left.into_iter().all(|dir| is_empty(&place.join(dir)));
         let fence = guest.fence;
         self.report(&Report::Ended(Box::new(Ended {
             fence,
@@ -325,7 +324,7 @@ fn no_children() -> bool {
 }
 
 /// All descendants, parents first, without a pid namespace to tell.
-fn descendants() -> Vec<i32> {
+pub(crate) fn descendants() -> Vec<i32> {
     let parents: Vec<(i32, i32)> = std::fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -361,7 +360,7 @@ fn take_output(file: &File) -> (Vec<u8>, u64) {
     }
 }
 
-fn is_empty(dir: &PathBuf) -> bool {
+fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
 }
 
@@ -383,4 +382,3 @@ fn children_signal() -> io::Result<File> {
         Ok(File::from_raw_fd(fd))
     }
 }
-

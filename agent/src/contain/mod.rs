@@ -19,5 +19,7 @@ mod sandbox;
 mod spawn;
 
 pub use handle::{Keeper, KeeperError, Program};
+pub(crate) use keeper::descendants;
 pub use keeper::keeper_main;
 pub use protocol::{Ended, GuestLimits, Order, Report, Sandbox, Start};
+pub(crate) use spawn::PATH;

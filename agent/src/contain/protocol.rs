@@ -89,8 +89,14 @@ pub struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// What could not be had, one line each.
-    Ready { missing: Vec<String> },
+    Ready {
+        missing: Vec<String>,
+    },
     Ended(Box<Ended>),
     /// `here_only` if another workstation may well be able to.
-    CannotStart { fence: Fence, why: String, here_only: bool },
+    CannotStart {
+        fence: Fence,
+        why: String,
+        here_only: bool,
+    },
 }

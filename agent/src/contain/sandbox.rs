@@ -19,8 +19,7 @@ use rustix::process::{Resource, Rlimit};
 use super::protocol::{GuestLimits, Sandbox};
 
 /// Needed by nearly every program, and harmless.
-const DEVICES: [&str; 5] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// The newest Landlock that we know how to use; older kernels give less.
 const LANDLOCK: ABI = ABI::V6;
@@ -47,9 +46,11 @@ pub(super) fn enter(sandbox: &Sandbox) -> Vec<String> {
     }
     note("rights", drop_rights());
     note("Landlock", restrict_files(sandbox));
-    note("memory protection", rustix::process::set_dumpable_behavior(
-        rustix::process::DumpableBehavior::NotDumpable,
-    ).map_err(Into::into));
+    note(
+        "memory protection",
+        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+            .map_err(Into::into),
+    );
     missing
 }
 
@@ -177,8 +178,7 @@ fn restrict_files(sandbox: &Sandbox) -> io::Result<()> {
     for (path, access) in grants {
         // What is not there needs no grant.
         let Ok(fd) = PathFd::new(path) else { continue };
-        let access =
-            if path.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK) };
+        let access = if path.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK) };
         rules = rules.add_rule(PathBeneath::new(fd, access)).map_err(failed)?;
     }
     let status = rules.restrict_self().map_err(failed)?;

@@ -91,11 +91,7 @@ fn c_string(text: &str) -> Option<CString> {
 }
 
 fn pointers(texts: &[CString]) -> Vec<*mut c_char> {
-    texts
-        .iter()
-        .map(|text| text.as_ptr().cast_mut())
-        .chain([std::ptr::null_mut()])
-        .collect()
+    texts.iter().map(|text| text.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect()
 }
 
 #[expect(unsafe_code, reason = "posix_spawn with a session has no safe binding")]
@@ -124,17 +120,15 @@ fn posix_spawn(
         } else {
             libc::POSIX_SPAWN_SETPGROUP
         };
-        let flags = session
-            | libc::POSIX_SPAWN_SETSIGMASK
-            | libc::POSIX_SPAWN_SETSIGDEF;
+        let flags = session | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::posix_spawnattr_setsigmask(&raw mut attributes, &raw const signals);
         libc::sigaddset(&raw mut signals, libc::SIGPIPE);
         libc::posix_spawnattr_setsigdefault(&raw mut attributes, &raw const signals);
         let flags = i16::try_from(flags).unwrap_or(i16::MAX);
-        let prepared = check(libc::posix_spawnattr_setflags(&raw mut attributes, flags))
-            .and_then(|()| {
+        let prepared =
+            check(libc::posix_spawnattr_setflags(&raw mut attributes, flags)).and_then(|()| {
                 [(stage.stdin, 0), (stage.stdout, 1), (stage.stderr, 2)].into_iter().try_for_each(
                     |(from, to)| {
                         check(libc::posix_spawn_file_actions_adddup2(

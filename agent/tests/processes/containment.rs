@@ -54,7 +54,9 @@ fn cannot_run() {
         ("/etc/passwd", "cannot run `/etc/passwd`: Permission denied"),
     ] {
         place.start(&[command]);
-        let Report::CannotStart { why, here_only, .. } = place.report() else { panic!("{command}") };
+        let Report::CannotStart { why, here_only, .. } = place.report() else {
+            panic!("{command}")
+        };
         assert!(why.starts_with(expected), "{why}");
         assert!(!here_only);
     }

@@ -1,0 +1,299 @@
+//! The agent's configuration: one TOML file, everything in it optional.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gleaner_common::units;
+use serde::{Deserialize, Serialize};
+
+use crate::sense::SenseConfig;
+
+/// The configuration with its defaults and what each setting is for.
+pub const EXAMPLE: &str = include_str!("agent.toml");
+
+/// `/etc/gleaner/agent.toml`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentConfig {
+    pub identity: PathBuf,
+    pub data: PathBuf,
+    pub runtime: PathBuf,
+    /// 0: one per core.
+    pub places: u16,
+    pub log: String,
+    pub criteria: CriteriaConfig,
+    pub sensors: SensorsConfig,
+    pub cgroup: CgroupConfig,
+    pub guests: GuestsConfig,
+}
+
+/// When the workstation counts as idle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CriteriaConfig {
+    #[serde(with = "units::duration")]
+    pub quiet: Duration,
+    pub load_idle_max: f64,
+    #[serde(with = "units::duration")]
+    pub load_quiet: Duration,
+    pub rise_cores: f64,
+    pub change_fraction: f64,
+    #[serde(with = "units::duration")]
+    pub change_gap_min: Duration,
+    /// Sensors without which nothing vouches for idleness.
+    pub required: Vec<String>,
+}
+
+/// Where the owner is looked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SensorsConfig {
+    /// Terminals: directories, and patterns in which `*` stands for any
+    /// characters and `#` for digits.
+    pub terminals: Vec<String>,
+    /// Terminals that say nothing of the owner.
+    pub terminals_ignored: Vec<PathBuf>,
+    /// The directory of keyboards, pointers and touch screens.
+    pub input: PathBuf,
+    /// Listen to the desktop's sessions where there is a system bus.
+    pub sessions: bool,
+}
+
+/// Control groups.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CgroupConfig {
+    /// Where guests' groups are made; found by itself if left out.
+    pub directory: Option<PathBuf>,
+    /// Take the owner's load from this group instead of the whole machine:
+    /// for lab hosts, which share a kernel.
+    pub load: Option<PathBuf>,
+}
+
+/// What guests may use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuestsConfig {
+    /// Place N runs its guests as this user number plus N.
+    pub uid_base: u32,
+    pub network: Network,
+    /// What guests may read and run programs from.
+    pub readable: Vec<PathBuf>,
+    /// Below these a job may choose its working directory.
+    pub shared_directories: Vec<PathBuf>,
+    /// 0: a half of the machine's, shared among the places.
+    #[serde(with = "units::size")]
+    pub memory_bytes_max: u64,
+    pub processes_max: u32,
+    #[serde(with = "units::size")]
+    pub disk_bytes_max: u64,
+    /// How much of each of stdout and stderr is brought back.
+    #[serde(with = "units::size")]
+    pub output_bytes_max: u64,
+    /// How much staged input is kept for later guests.
+    #[serde(with = "units::size")]
+    pub cache_bytes_max: u64,
+}
+
+/// What of the network guests see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// A loopback device of their own and nothing else.
+    None,
+    /// What the workstation sees.
+    Host,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            identity: "/etc/gleaner/agent".into(),
+            data: "/var/lib/gleaner/agent".into(),
+            runtime: "/run/gleaner".into(),
+            places: 0,
+            log: "info".into(),
+            criteria: CriteriaConfig::default(),
+            sensors: SensorsConfig::default(),
+            cgroup: CgroupConfig::default(),
+            guests: GuestsConfig::default(),
+        }
+    }
+}
+
+impl Default for CriteriaConfig {
+    fn default() -> Self {
+        let core = gleaner_agent_core::occupancy::Criteria::default();
+        Self {
+            quiet: core.quiet,
+            load_idle_max: core.load_idle_max,
+            load_quiet: core.load_quiet,
+            rise_cores: core.rise_cores,
+            change_fraction: core.change_fraction,
+            change_gap_min: core.change_gap_min,
+            required: core.required.iter().map(|sensor| sensor.name().to_owned()).collect(),
+        }
+    }
+}
+
+impl Default for SensorsConfig {
+    fn default() -> Self {
+        let sense = SenseConfig::default();
+        Self {
+            terminals: sense.terminals,
+            terminals_ignored: sense.terminals_ignored,
+            input: sense.input,
+            sessions: true,
+        }
+    }
+}
+
+impl Default for GuestsConfig {
+    fn default() -> Self {
+        Self {
+            // Between what distributions give to people (from 1000) and to
+            // containers (from 65536 or 100000): a guess.
+            uid_base: 61_000,
+            network: Network::None,
+            readable: ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/sys"]
+                .map(PathBuf::from)
+                .to_vec(),
+            shared_directories: vec![],
+            memory_bytes_max: 0,
+            processes_max: 512,
+            disk_bytes_max: 10 << 30,
+            output_bytes_max: 64 << 20,
+            cache_bytes_max: 2 << 30,
+        }
+    }
+}
+
+/// What a configuration says that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidConfig {
+    #[error("criteria.required names `{0}`: expected some of terminals, input, load, sessions")]
+    Sensor(String),
+    #[error("criteria.{0} is {1}: expected a number from 0 up")]
+    Number(&'static str, String),
+    #[error("guests.uid_base is {0}: expected 1000 or more, so that no system user is a guest")]
+    Uid(u32),
+    #[error("guests.shared_directories holds `{0}`: expected an absolute path")]
+    Shared(PathBuf),
+}
+
+impl AgentConfig {
+    /// How many guests run side by side.
+    pub fn places(&self, cores: u16) -> u16 {
+        if self.places == 0 { cores.max(1) } else { self.places }
+    }
+
+    /// Whose user numbers are guests'. Without root guests have the agent's.
+    pub fn guest_uids(&self, places: u16) -> std::ops::Range<u32> {
+        let base = self.guests.uid_base;
+        if rustix::process::geteuid().is_root() {
+            base..base.saturating_add(u32::from(places))
+        } else {
+            0..0
+        }
+    }
+
+    /// The criteria as the core takes them.
+    ///
+    /// # Errors
+    /// The first thing that cannot be.
+    pub fn criteria(&self) -> Result<gleaner_agent_core::occupancy::Criteria, InvalidConfig> {
+        use gleaner_agent_core::occupancy::{Criteria, Sensor};
+        let of = &self.criteria;
+        for (name, value) in [
+            ("load_idle_max", of.load_idle_max),
+            ("rise_cores", of.rise_cores),
+            ("change_fraction", of.change_fraction),
+        ] {
+            if !value.is_finite() || value < 0.0 {
+                return Err(InvalidConfig::Number(name, value.to_string()));
+            }
+        }
+        if self.guests.uid_base < 1_000 {
+            return Err(InvalidConfig::Uid(self.guests.uid_base));
+        }
+        if let Some(path) = self.guests.shared_directories.iter().find(|path| !path.is_absolute()) {
+            return Err(InvalidConfig::Shared(path.clone()));
+        }
+        let sensor = |name: &String| {
+            Sensor::ALL
+                .into_iter()
+                .find(|sensor| sensor.name() == name)
+                .ok_or_else(|| InvalidConfig::Sensor(name.clone()))
+        };
+        Ok(Criteria {
+            quiet: of.quiet,
+            load_idle_max: of.load_idle_max,
+            load_quiet: of.load_quiet,
+            rise_cores: of.rise_cores,
+            change_fraction: of.change_fraction,
+            change_gap_min: of.change_gap_min,
+            required: of.required.iter().map(sensor).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What the sensors need to know.
+    pub fn senses(&self) -> SenseConfig {
+        SenseConfig {
+            terminals: self.sensors.terminals.clone(),
+            terminals_ignored: self.sensors.terminals_ignored.clone(),
+            input: self.sensors.input.clone(),
+            load_cgroup: self.cgroup.load.clone(),
+        }
+    }
+
+    /// Where the owner reaches the agent.
+    pub fn owner_socket(&self) -> PathBuf {
+        self.runtime.join("agent.sock")
+    }
+
+    /// Whose workstation is this directory: may a job run in it?
+    pub fn allows_shared(&self, directory: &Path) -> bool {
+        self.guests.shared_directories.iter().any(|shared| directory.starts_with(shared))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn parse(text: &str) -> Result<AgentConfig, String> {
+        gleaner_shell::config::parse(Path::new("agent.toml"), text).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_example_says_the_defaults() {
+        assert_eq!(parse(EXAMPLE), Ok(AgentConfig::default()));
+        let settings: String = EXAMPLE
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty())
+            .collect::<Vec<_>>()
+            .join("\n");
+        let written = toml::to_string(&AgentConfig::default()).unwrap();
+        for key in written.lines().filter_map(|line| line.split_once(" = ")).map(|(key, _)| key) {
+            assert!(settings.contains(&format!("{key} = ")), "the example leaves out {key}");
+        }
+    }
+
+    #[test]
+    fn unknown_keys_and_bad_units_are_named() {
+        assert!(parse("plaecs = 2").unwrap_err().contains("plaecs"));
+        let error = parse("[criteria]\nquiet = \"60\"").unwrap_err();
+        assert!(error.contains("`60` is not a duration"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut config = AgentConfig::default();
+        assert!(config.criteria().is_ok());
+        config.criteria.required = vec!["mice".into()];
+        assert_eq!(config.criteria(), Err(InvalidConfig::Sensor("mice".into())));
+        config.guests.uid_base = 0;
+        assert_eq!(config.criteria(), Err(InvalidConfig::Uid(0)));
+    }
+}

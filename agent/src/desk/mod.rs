@@ -1,0 +1,444 @@
+//! The desk: the loop that hears everybody and does what the core says.
+//!
+//! One thread, the worker's first, and it never waits but for the next event:
+//! what may take long is the link's. It hears the sensors before anybody else
+//! and carries out what touches guests before anything else, so that a
+//! keystroke is a frozen guest within microseconds.
+
+mod place;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use gleaner_agent_core::desk::{self, Desk as Core, Effect, Event};
+use gleaner_agent_core::occupancy::Observation;
+use gleaner_common::id::PlaceId;
+use gleaner_common::time::Moment;
+use gleaner_shell::clock::{Alarm, Clock};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+pub(crate) use self::place::{Limits, Site};
+use self::place::{Place, Told};
+use crate::link::{LinkEvent, LinkHandle, LinkOrder, Recorded, since_boot};
+use crate::owner::{self, Answer, Asked};
+use crate::pause;
+use crate::sense::{Own, Senses};
+
+/// How often the disk use of guests is looked at.
+const MEASURE_EVERY: Duration = Duration::from_secs(5);
+
+/// How long guests may take to end when the agent stops.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// How the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// We were told to stop, and everything is said.
+    Stopped,
+    /// The link is gone: a new worker is needed.
+    LinkDied,
+}
+
+/// Everything the loop works with.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    site: Site,
+    core: Core,
+    senses: Senses,
+    link: LinkHandle,
+    places: Vec<Place>,
+    alarm: Alarm,
+    /// Readable when we are told to stop.
+    signals: UnixStream,
+    /// Events and observations not handled yet.
+    queue: VecDeque<Event>,
+    /// The connection that frames go to.
+    session: u64,
+    measure_at: Option<Moment>,
+    give_up_at: Option<Moment>,
+    stopping: bool,
+    ended: bool,
+    missing: Vec<String>,
+    name: String,
+    coordinator: String,
+}
+
+/// Who we are, for the owner.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) name: String,
+    pub(crate) coordinator: String,
+    pub(crate) missing: Vec<String>,
+}
+
+impl Desk {
+    /// # Errors
+    /// No descriptors left.
+    pub(crate) fn new(
+        site: Site,
+        setup: desk::Setup,
+        link: LinkHandle,
+        signals: UnixStream,
+        known: Known,
+    ) -> io::Result<Self> {
+        let now = Clock.now();
+        let places = setup.facts.places;
+        let own = Own {
+            guests_cgroup: site.tree.as_ref().map(|tree| tree.guests().to_path_buf()),
+            guest_uids: site.config.guest_uids(places),
+            cores: setup.facts.cores,
+        };
+        let (senses, seen) = Senses::open(now, &site.config.senses(), &own)?;
+        let (core, effects) = Core::new(now, setup);
+        let mut this = Self {
+            site,
+            core,
+            senses,
+            link,
+            places: (0..places).map(|n| Place::new(PlaceId(n))).collect(),
+            alarm: Alarm::new()?,
+            signals,
+            queue: VecDeque::new(),
+            session: 0,
+            measure_at: None,
+            give_up_at: None,
+            stopping: false,
+            ended: false,
+            missing: known.missing,
+            name: known.name,
+            coordinator: known.coordinator,
+        };
+        this.apply(effects);
+        this.observe(seen);
+        this.settle();
+        Ok(this)
+    }
+
+    /// Runs until told to stop.
+    pub(crate) fn run(mut self) -> Ended {
+        while !self.ended {
+            if !self.link.is_alive() {
+                return Ended::LinkDied;
+            }
+            self.turn();
+        }
+        self.places.clear();
+        self.link.stop();
+        Ended::Stopped
+    }
+
+    /// Waits for something and handles it.
+    fn turn(&mut self) {
+        // Without an alarm the deadlines pass unheard: look every second then.
+        let timeout = self
+            .alarm
+            .set(self.deadline())
+            .err()
+            .map(|_| rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 });
+        let keepers: Vec<_> =
+            (0..self.places.len()).filter(|at| self.places[*at].keeper().is_some()).collect();
+        let (sensed, stopped, linked, heard) = {
+            let mut fds = vec![
+                PollFd::from_borrowed_fd(self.senses.fd(), PollFlags::IN),
+                PollFd::new(&self.signals, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.link.bell.as_fd(), PollFlags::IN),
+                PollFd::new(&self.alarm, PollFlags::IN),
+            ];
+            fds.extend(keepers.iter().filter_map(|at| {
+                let keeper = self.places[*at].keeper()?;
+                Some(PollFd::from_borrowed_fd(keeper.socket(), PollFlags::IN))
+            }));
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => tracing::error!(%error, "cannot wait for events"),
+            }
+            let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let heard: Vec<usize> = keepers
+                .iter()
+                .zip(&fds[4..])
+                .filter(|(_, fd)| ready(fd))
+                .map(|(at, _)| *at)
+                .collect();
+            (ready(&fds[0]), ready(&fds[1]), ready(&fds[2]), heard)
+        };
+        if sensed {
+            let seen = self.senses.ready(Clock.now());
+            self.observe(seen);
+            self.settle();
+        }
+        if stopped {
+            self.stop();
+        }
+        for at in heard {
+            let mut told = Told::default();
+            self.places[at].hear(Clock.now(), &self.site, &mut told);
+            self.take(told);
+        }
+        self.settle();
+        if linked {
+            for event in self.link.take() {
+                self.link_says(event);
+            }
+        }
+        self.settle();
+        self.wake();
+    }
+
+    fn deadline(&self) -> Option<Moment> {
+        [self.core.deadline(), Some(self.senses.deadline()), self.measure_at, self.give_up_at]
+            .into_iter()
+            .chain(self.places.iter().map(Place::deadline))
+            .flatten()
+            .min()
+    }
+
+    /// Acts on what is due.
+    fn wake(&mut self) {
+        let now = Clock.now();
+        if self.senses.deadline() <= now {
+            let seen = self.senses.wake(now);
+            self.observe(seen);
+            self.settle();
+        }
+        if self.core.deadline().is_some_and(|at| at <= now) {
+            let effects = self.core.wake(now);
+            self.apply(effects);
+        }
+        for place in &mut self.places {
+            place.wake(now);
+        }
+        if self.measure_at.is_some_and(|at| at <= now) {
+            self.measure_at = None;
+            for order in self.places.iter().filter_map(Place::to_measure) {
+                self.link.order(order);
+            }
+        }
+        if self.give_up_at.is_some_and(|at| at <= now) {
+            tracing::warn!("guests did not end in time: stopping without them");
+            self.ended = true;
+        }
+        self.settle();
+    }
+
+    fn observe(&mut self, seen: Vec<Observation>) {
+        self.queue.extend(seen.into_iter().map(Event::Observed));
+    }
+
+    fn take(&mut self, told: Told) {
+        self.queue.extend(told.events);
+        for order in told.orders {
+            self.link.order(order);
+        }
+        for line in told.missing {
+            self.lacks(line);
+        }
+    }
+
+    fn lacks(&mut self, line: String) {
+        if !self.missing.contains(&line) {
+            tracing::warn!("{line}");
+            self.missing.push(line);
+        }
+    }
+
+    /// Handles what is queued, and what comes of it.
+    fn settle(&mut self) {
+        while let Some(event) = self.queue.pop_front() {
+            let effects = self.core.handle(Clock.now(), event);
+            self.apply(effects);
+        }
+        let present = self.places.iter().any(Place::has_guest);
+        if present && self.measure_at.is_none() {
+            self.measure_at = Some(Clock.now() + MEASURE_EVERY);
+        } else if !present {
+            self.measure_at = None;
+        }
+    }
+
+    fn apply(&mut self, effects: Vec<Effect>) {
+        let mut guests_changed = false;
+        for effect in effects {
+            let mut told = Told::default();
+            match effect {
+                Effect::Freeze { place, .. } => self.at(place, |place| place.freeze()),
+                Effect::Thaw { place, .. } => self.at(place, |place| place.thaw()),
+                // A guest is below everything of the owner's from its start: its
+                // scheduling class and its group see to it.
+                Effect::Demote { .. } | Effect::Restore { .. } => {}
+                Effect::Kill { place, fence } => {
+                    self.at(place, |place| place.kill(fence, &mut told));
+                }
+                Effect::Start(start) => {
+                    if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
+                        place.start(&self.site, &start, &mut told);
+                        guests_changed = true;
+                    }
+                }
+                Effect::Prepare { job, spec } => self.link.order(LinkOrder::Stage { job, spec }),
+                Effect::Discard { job } => self.link.order(LinkOrder::Discard(job)),
+                Effect::Abandon { fence } => self.link.order(LinkOrder::Abandon(fence)),
+                Effect::Send(frame) => {
+                    self.link.order(LinkOrder::Frame { session: self.session, frame });
+                }
+                Effect::Record(transition) => {
+                    tracing::info!(cause = %transition.cause, "{}", transition.reason);
+                    self.link.order(LinkOrder::Record(Box::new(Recorded {
+                        transition,
+                        wall: Clock.wall(),
+                        since_boot: since_boot(Clock.now()),
+                    })));
+                }
+                Effect::PersistPause(pause) => {
+                    pause::keep(&self.site.config.data, pause.as_ref(), now());
+                }
+                Effect::ReadyToSleep => self.link.order(LinkOrder::ReadyToSleep),
+                Effect::ReadyToStop => self.ended = true,
+            }
+            self.take(told);
+        }
+        if guests_changed {
+            self.tell_senses();
+        }
+    }
+
+    /// The load sensor looks closer while there are guests.
+    fn tell_senses(&mut self) {
+        let keepers: Vec<u32> = self
+            .places
+            .iter()
+            .filter_map(Place::keeper)
+            .map(|keeper| keeper.pid().as_raw_nonzero().get().cast_unsigned())
+            .collect();
+        self.senses.set_guests(Clock.now(), self.core.has_guests(), &keepers);
+    }
+
+    fn at(&mut self, place: PlaceId, act: impl FnOnce(&mut Place)) {
+        if let Some(place) = self.places.get_mut(usize::from(place.0)) {
+            act(place);
+        }
+    }
+
+    fn link_says(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Up { session } => {
+                self.session = session;
+                self.queue.push_back(Event::LinkUp);
+            }
+            LinkEvent::Core(event) => self.queue.push_back(event),
+            LinkEvent::Laid { place, fence, done } => {
+                let mut told = Told::default();
+                self.at(place, |place| place.laid(fence, done, &mut told));
+                self.take(told);
+            }
+            LinkEvent::Measured { place, fence, bytes } => {
+                let over = self
+                    .places
+                    .get(usize::from(place.0))
+                    .and_then(|place| place.measured(fence, bytes));
+                self.queue.extend(over);
+            }
+            LinkEvent::Missing(line) => self.lacks(line),
+            LinkEvent::Asked(asked) => self.answer(asked),
+        }
+        // One after another: an answer must show what came before it.
+        self.settle();
+    }
+
+    fn stop(&mut self) {
+        // The other end of the pair is the signal handler's: any byte will do.
+        let mut bytes = [0; 16];
+        let _ = rustix::io::read(&self.signals, &mut bytes);
+        if std::mem::replace(&mut self.stopping, true) {
+            return;
+        }
+        tracing::info!("stopping");
+        self.give_up_at = Some(Clock.now() + STOP_WITHIN);
+        self.queue.push_back(Event::ShutDown { reason: "the agent is stopping".into() });
+        self.settle();
+    }
+
+    fn answer(&mut self, asked: Asked) {
+        let Asked { command, by, answer } = asked;
+        let said = match command {
+            owner::Command::Status => Answer::Status(Box::new(self.status())),
+            owner::Command::Pause { seconds } => {
+                tracing::info!(%by, ?seconds, "paused");
+                let pause = pause::pause(by, seconds.map(Duration::from_secs), now());
+                self.queue.push_back(Event::Pause(pause));
+                Answer::Done
+            }
+            owner::Command::Resume => {
+                tracing::info!(%by, "resumed");
+                self.queue.push_back(Event::Resume);
+                Answer::Done
+            }
+            owner::Command::Stop { fence } => {
+                let here = self.core.status(Clock.now());
+                if here.guests.iter().any(|guest| guest.fence == fence) {
+                    self.queue.push_back(Event::Stop { fence, by });
+                    Answer::Done
+                } else {
+                    Answer::No { reason: format!("no guest {fence} is here") }
+                }
+            }
+        };
+        self.settle();
+        let _ = answer.send(said);
+    }
+
+    fn status(&self) -> owner::Status {
+        let status = self.core.status(Clock.now());
+        let presence = status.presence;
+        owner::Status {
+            name: self.name.clone(),
+            coordinator: self.coordinator.clone(),
+            busy: presence.busy,
+            verdict: status.verdict,
+            reason: presence.reason,
+            lasted_s: presence.lasted.as_secs_f64(),
+            slots: presence.slots,
+            load_1m: presence.load.one,
+            load_5m: presence.load.five,
+            load_15m: presence.load.fifteen,
+            users: presence.users,
+            sensors: status
+                .sensors
+                .iter()
+                .map(|(sensor, health)| owner::SensorStatus {
+                    sensor: sensor.name().to_owned(),
+                    health: health.name().to_owned(),
+                    detail: health.trouble().map(str::to_owned),
+                })
+                .collect(),
+            pause: status.pause.map(|pause| owner::PauseStatus {
+                by: pause.by,
+                until: pause.until.map(|end| end.said),
+            }),
+            connected: status.connected,
+            lease_left_s: status.lease_left.map(|left| left.as_secs_f64()),
+            guests: status
+                .guests
+                .into_iter()
+                .map(|guest| owner::GuestStatus {
+                    fence: guest.fence,
+                    subprogram: guest.subprogram,
+                    name: guest.name,
+                    place: guest.place.map(|place| place.0),
+                    state: guest.state.name().to_owned(),
+                    lasted_s: guest.lasted.as_secs_f64(),
+                })
+                .collect(),
+            results_waiting: status.ends_waiting as u64,
+            refused: status.refused,
+            missing: self.missing.clone(),
+        }
+    }
+}
+
+fn now() -> pause::Now {
+    pause::Now { moment: Clock.now(), wall: Clock.wall() }
+}

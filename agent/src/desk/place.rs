@@ -1,0 +1,543 @@
+//! The shell of one guest place: its ground, its group, its keeper, and the
+//! guest that runs there.
+//!
+//! The promise: freezing and killing touch nothing but a file that is open
+//! already. Decides nothing: the core says what to do, this does it and tells
+//! how it went.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gleaner_agent_core::desk::{self, Event, Exit, Left};
+use gleaner_common::id::{Fence, PlaceId};
+use gleaner_common::job::{JobSpec, Outcome};
+use gleaner_common::time::Moment;
+use gleaner_common::units::spoken_size;
+use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
+
+use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
+use crate::config::{AgentConfig, Network};
+use crate::contain::{
+    Ended, GuestLimits, Keeper, KeeperError, Order, Program, Report, Sandbox, Start,
+};
+use crate::ground::{Ground, GroundError, open_strange};
+use crate::link::{Collection, Laying, LinkOrder};
+
+/// How long a keeper without a guest stays, so that an idle agent is small.
+const KEEPER_STAYS: Duration = Duration::from_secs(60);
+
+/// What all places share.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) config: AgentConfig,
+    pub(crate) program: Program,
+    pub(crate) tree: Option<Tree>,
+    /// The workstation's own limits of one guest.
+    pub(crate) limits: Limits,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) memory_bytes_max: u64,
+    pub(crate) processes_max: u32,
+    pub(crate) disk_bytes_max: u64,
+}
+
+impl Limits {
+    /// The lower of the workstation's and the job's; 0 is the workstation's.
+    fn with(self, job: gleaner_common::job::Limits) -> Self {
+        let lower = |ours: u64, theirs: u64| if theirs == 0 { ours } else { ours.min(theirs) };
+        Self {
+            memory_bytes_max: lower(self.memory_bytes_max, job.memory_bytes_max),
+            processes_max: u32::try_from(lower(
+                self.processes_max.into(),
+                job.processes_max.into(),
+            ))
+            .unwrap_or(self.processes_max),
+            disk_bytes_max: lower(self.disk_bytes_max, job.disk_bytes_max),
+        }
+    }
+}
+
+/// Why a guest cannot be started at a place.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("{0}: {source}", source = source_of(.0))]
+    Ground(#[from] GroundError),
+    #[error("{0}: {source}", source = source_of(.0))]
+    Keeper(#[from] KeeperError),
+    #[error("{0}: {source}", source = source_of(.0))]
+    Group(#[from] crate::cgroup::CgroupError),
+    #[error("shared directory {0} is not offered here: guests.shared_directories has it not")]
+    NotShared(String),
+}
+
+fn source_of(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(String::new, ToString::to_string)
+}
+
+#[derive(Debug)]
+struct Guest {
+    fence: Fence,
+    spec: Arc<JobSpec>,
+    limits: Limits,
+    start: Option<Start>,
+    cpu_before: Duration,
+    oom_before: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    id: PlaceId,
+    ground: Option<Ground>,
+    group: Option<PlaceGroup>,
+    keeper: Option<Keeper>,
+    guest: Option<Guest>,
+    idle_since: Moment,
+}
+
+/// What a place has to tell.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) events: Vec<Event>,
+    pub(crate) orders: Vec<LinkOrder>,
+    pub(crate) missing: Vec<String>,
+}
+
+impl Place {
+    pub(crate) fn new(id: PlaceId) -> Self {
+        Self { id, ground: None, group: None, keeper: None, guest: None, idle_since: Moment::ZERO }
+    }
+
+    pub(crate) fn keeper(&self) -> Option<&Keeper> {
+        self.keeper.as_ref()
+    }
+
+    pub(crate) fn freeze(&self) {
+        let done = match &self.group {
+            Some(group) => group.freeze().map_err(|error| error.to_string()),
+            None => self.order(&Order::Freeze),
+        };
+        self.complain("freeze", done);
+    }
+
+    pub(crate) fn thaw(&self) {
+        let done = match &self.group {
+            Some(group) => group.thaw().map_err(|error| error.to_string()),
+            None => self.order(&Order::Thaw),
+        };
+        self.complain("thaw", done);
+    }
+
+    /// Everything at this place dies, the keeper included: also what is
+    /// frozen, and also a keeper that a guest has overwhelmed.
+    pub(crate) fn kill(&mut self, fence: Fence, told: &mut Told) {
+        match &self.guest {
+            Some(guest) if guest.fence == fence => {}
+            _ => return,
+        }
+        if self.guest.as_ref().is_some_and(|guest| guest.start.is_some()) {
+            // Its files are being laid out: it has not started.
+            self.guest = None;
+            told.events.push(exited(fence, Outcome::Signal(libc::SIGKILL), Duration::ZERO));
+            return;
+        }
+        if let Some(group) = &self.group {
+            let done = group.kill().map_err(|error| error.to_string());
+            self.complain("kill", done);
+        }
+        if let Some(keeper) = &self.keeper {
+            keeper.kill();
+        }
+    }
+
+    fn order(&self, order: &Order) -> Result<(), String> {
+        match &self.keeper {
+            Some(keeper) => keeper.send(order).map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    fn complain(&self, what: &str, done: Result<(), String>) {
+        if let Err(error) = done {
+            tracing::error!(place = %self.id, %error, "cannot {what} a guest");
+        }
+    }
+
+    pub(crate) fn start(&mut self, site: &Site, start: &desk::Start, told: &mut Told) {
+        let fence = start.fence;
+        match self.try_start(site, start, told) {
+            Ok(()) => {}
+            Err(error) => {
+                self.guest = None;
+                let hopeless = false;
+                let reason = error.to_string();
+                told.events.push(Event::StartFailed { fence, reason, hopeless });
+            }
+        }
+    }
+
+    fn try_start(
+        &mut self,
+        site: &Site,
+        start: &desk::Start,
+        told: &mut Told,
+    ) -> Result<(), StartError> {
+        let spec = &start.spec;
+        let shared = match &spec.shared_directory {
+            Some(path) if site.config.allows_shared(Path::new(path)) => Some(PathBuf::from(path)),
+            Some(path) => return Err(StartError::NotShared(path.clone())),
+            None => None,
+        };
+        self.settle(site, told)?;
+        let limits = site.limits.with(spec.limits);
+        if let Some(group) = &mut self.group {
+            group.set_limits(GroupLimits {
+                memory_bytes_max: limits.memory_bytes_max,
+                processes_max: limits.processes_max,
+            });
+        }
+        let Some(ground) = &self.ground else { unreachable!("a settled place has ground") };
+        let order = Start {
+            fence: start.fence,
+            command: with_index(&spec.command, start.subprogram.index),
+            environment: environment(ground, start),
+            directory: shared.unwrap_or_else(|| ground.work()),
+            limits: site.guest_limits(limits),
+        };
+        let group = self.group.as_ref();
+        let guest = Guest {
+            fence: start.fence,
+            spec: Arc::clone(spec),
+            limits,
+            start: None,
+            cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
+            oom_before: group.map_or(0, PlaceGroup::oom_kills),
+        };
+        if spec.inputs.is_empty() {
+            if let Some(keeper) = &self.keeper {
+                keeper.send(&Order::Start(Box::new(order)))?;
+            }
+            self.guest = Some(guest);
+            told.events.push(Event::Started(start.fence));
+        } else {
+            told.orders.push(LinkOrder::Lay(Laying {
+                place: self.id,
+                fence: start.fence,
+                spec: Arc::clone(spec),
+                into: ground.work(),
+                uid: ground.uid(),
+            }));
+            self.guest = Some(Guest { start: Some(order), ..guest });
+        }
+        Ok(())
+    }
+
+    /// The input files lie where the guest will find them, or do not.
+    pub(crate) fn laid(&mut self, fence: Fence, done: Result<(), String>, told: &mut Told) {
+        let Some(guest) = self.guest.as_mut().filter(|guest| guest.fence == fence) else { return };
+        let Some(order) = guest.start.take() else { return };
+        let started = done.and_then(|()| self.order(&Order::Start(Box::new(order))));
+        match started {
+            Ok(()) => told.events.push(Event::Started(fence)),
+            Err(reason) => {
+                self.guest = None;
+                told.events.push(Event::StartFailed { fence, reason, hopeless: false });
+            }
+        }
+    }
+
+    /// Makes sure there are ground, group and keeper.
+    fn settle(&mut self, site: &Site, told: &mut Told) -> Result<(), StartError> {
+        if self.keeper.is_some() {
+            return Ok(());
+        }
+        let root = rustix::process::geteuid().is_root();
+        let uid = root.then(|| site.config.guests.uid_base + u32::from(self.id.0));
+        if self.ground.is_none() {
+            self.ground = Some(Ground::prepare(&site.config.data, self.id, uid)?);
+        }
+        if self.group.is_none()
+            && let Some(tree) = &site.tree
+        {
+            self.group = Some(tree.place(self.id)?);
+        }
+        let Some(ground) = &self.ground else { unreachable!("made above") };
+        if let Some(group) = &self.group {
+            // A place that was killed frozen would hold its next keeper.
+            let _ = group.thaw();
+        }
+        let sandbox = Sandbox {
+            directory: ground.directory().to_path_buf(),
+            uid,
+            readable: site.config.guests.readable.clone(),
+            writable: site.config.guests.shared_directories.clone(),
+            limits: site.guest_limits(site.limits),
+            own_session: site.tree.as_ref().is_some_and(Tree::limits_cpu) || !autogroup(),
+            ..Sandbox::default()
+        };
+        let own_network = site.config.guests.network == Network::None;
+        let (keeper, lacking) =
+            Keeper::spawn(&site.program, self.group.as_ref(), sandbox, own_network)?;
+        told.missing.extend(lacking);
+        self.keeper = Some(keeper);
+        Ok(())
+    }
+
+    /// Reads what the keeper has to say.
+    pub(crate) fn hear(&mut self, now: Moment, site: &Site, told: &mut Told) {
+        loop {
+            let Some(keeper) = &self.keeper else { return };
+            match keeper.receive() {
+                Ok(None) => return,
+                Ok(Some(Report::Ready { missing })) => told.missing.extend(missing),
+                Ok(Some(Report::Ended(ended))) => self.ended(now, site, *ended, told),
+                Ok(Some(Report::CannotStart { fence, why, here_only })) => {
+                    self.guest = None;
+                    self.idle_since = now;
+                    told.events.push(Event::StartFailed {
+                        fence,
+                        reason: why,
+                        hopeless: !here_only,
+                    });
+                }
+                Err(_) => return self.keeper_gone(now, site, told),
+            }
+        }
+    }
+
+    fn ended(&mut self, now: Moment, site: &Site, ended: Ended, told: &mut Told) {
+        let Some(guest) = self.guest.take() else { return };
+        self.idle_since = now;
+        let outcome = self.outcome(&guest, ExitStatus::from_raw(ended.status));
+        let inline = |bytes: &Vec<u8>, size| bytes.len() as u64 == size;
+        let all_inline =
+            inline(&ended.stdout, ended.stdout_bytes) && inline(&ended.stderr, ended.stderr_bytes);
+        let printed = Left {
+            stdout: Printed::Inline(ended.stdout),
+            stderr: Printed::Inline(ended.stderr),
+            outputs: vec![],
+        };
+        let left = if ended.clean && all_inline {
+            Some(printed)
+        } else {
+            self.take_away(site, &guest, printed, all_inline, told)
+        };
+        let exit = Exit { outcome, cpu: ended.cpu, left };
+        told.events.push(Event::Exited { fence: guest.fence, exit });
+    }
+
+    /// The keeper is dead, and with it everything at this place.
+    fn keeper_gone(&mut self, now: Moment, site: &Site, told: &mut Told) {
+        // Dropping it waits until the kernel has cleared its namespace.
+        self.keeper = None;
+        if let Some(group) = &mut self.group
+            && !group.wait_empty(Duration::from_secs(5))
+        {
+            tracing::error!(place = %self.id, "something survives being killed");
+        }
+        let Some(guest) = self.guest.take() else { return };
+        self.idle_since = now;
+        let cpu = self.group.as_ref().map_or(Duration::ZERO, PlaceGroup::cpu_time);
+        let outcome = self.outcome(&guest, ExitStatus::from_raw(libc::SIGKILL));
+        let (printed, all_inline) = match &self.ground {
+            Some(ground) => read_printed(ground.directory()),
+            None => (Left::default(), true),
+        };
+        let left = self.take_away(site, &guest, printed, all_inline, told);
+        let cpu = cpu.saturating_sub(guest.cpu_before);
+        let exit = Exit { outcome, cpu, left };
+        told.events.push(Event::Exited { fence: guest.fence, exit });
+    }
+
+    /// Clears the ground. `None` if what was on it must be staged first.
+    fn take_away(
+        &mut self,
+        site: &Site,
+        guest: &Guest,
+        printed: Left,
+        all_inline: bool,
+        told: &mut Told,
+    ) -> Option<Left> {
+        let ground = self.ground.as_ref()?;
+        let directory = match ground.take_away(guest.fence) {
+            Ok(directory) => directory,
+            Err(error) => {
+                tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
+                self.ground = None;
+                self.keeper = None;
+                return Some(printed);
+            }
+        };
+        let outputs = guest.spec.collect_output
+            && fs::read_dir(directory.join("guest/output"))
+                .is_ok_and(|mut entries| entries.next().is_some());
+        if all_inline && !outputs {
+            told.orders.push(LinkOrder::Clear(directory));
+            return Some(printed);
+        }
+        told.orders.push(LinkOrder::Collect(Collection {
+            fence: guest.fence,
+            directory,
+            outputs,
+            printed,
+            output_bytes_max: site.config.guests.output_bytes_max,
+        }));
+        None
+    }
+
+    /// How it ended, a limit that the kernel enforced included.
+    fn outcome(&self, guest: &Guest, status: ExitStatus) -> Outcome {
+        match (status.code(), status.signal()) {
+            (Some(0), _) => Outcome::Succeeded,
+            (Some(code), _) => Outcome::ExitCode(code),
+            (None, Some(libc::SIGXFSZ)) => Outcome::OverLimit(disk_limit(guest.limits)),
+            (None, Some(libc::SIGKILL))
+                if self
+                    .group
+                    .as_ref()
+                    .is_some_and(|group| group.oom_kills() > guest.oom_before) =>
+            {
+                let most = spoken_size(guest.limits.memory_bytes_max);
+                Outcome::OverLimit(format!("memory: at most {most}"))
+            }
+            (None, signal) => Outcome::Signal(signal.unwrap_or(0)),
+        }
+    }
+
+    /// The guest whose disk use is to be looked at, and where.
+    pub(crate) fn to_measure(&self) -> Option<LinkOrder> {
+        let guest = self.guest.as_ref().filter(|guest| guest.start.is_none())?;
+        let directory = self.ground.as_ref()?.directory().to_path_buf();
+        Some(LinkOrder::Measure { place: self.id, fence: guest.fence, directory })
+    }
+
+    /// Is this too much?
+    pub(crate) fn measured(&self, fence: Fence, bytes: u64) -> Option<Event> {
+        let guest = self.guest.as_ref().filter(|guest| guest.fence == fence)?;
+        (bytes > guest.limits.disk_bytes_max)
+            .then(|| Event::OverLimit { fence, what: disk_limit(guest.limits) })
+    }
+
+    /// When a keeper without work goes.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        (self.keeper.is_some() && self.guest.is_none()).then(|| self.idle_since + KEEPER_STAYS)
+    }
+
+    pub(crate) fn wake(&mut self, now: Moment) {
+        if self.deadline().is_some_and(|at| at <= now) {
+            self.keeper = None;
+        }
+    }
+
+    pub(crate) fn has_guest(&self) -> bool {
+        self.guest.is_some()
+    }
+}
+
+impl Site {
+    /// What must be enforced process by process, for want of a group.
+    fn guest_limits(&self, limits: Limits) -> GuestLimits {
+        let tree = self.tree.as_ref();
+        let unless = |grouped: bool, value: u64| if grouped { 0 } else { value };
+        // A user's processes are counted together: only a place that has a
+        // user of its own can be limited by that.
+        let counted =
+            tree.is_some_and(Tree::limits_processes) || !rustix::process::geteuid().is_root();
+        GuestLimits {
+            data_bytes_max: unless(tree.is_some_and(Tree::limits_memory), limits.memory_bytes_max),
+            processes_max: unless(counted, u64::from(limits.processes_max) + 1),
+            file_bytes_max: limits.disk_bytes_max,
+        }
+    }
+}
+
+fn exited(fence: Fence, outcome: Outcome, cpu: Duration) -> Event {
+    Event::Exited { fence, exit: Exit { outcome, cpu, left: Some(Left::default()) } }
+}
+
+fn disk_limit(limits: Limits) -> String {
+    format!("disk: at most {}", spoken_size(limits.disk_bytes_max))
+}
+
+/// What a guest that was killed had printed, if it rides inline.
+fn read_printed(directory: &Path) -> (Left, bool) {
+    let read = |name: &str| {
+        let mut file = open_strange(&directory.join(name)).ok()?;
+        let size = file.metadata().ok()?.len();
+        let mut bytes = vec![];
+        if size <= INLINE_OUTPUT_BYTES_MAX as u64 {
+            file.read_to_end(&mut bytes).ok()?;
+        }
+        Some((bytes, size))
+    };
+    let (stdout, out) = read("stdout").unwrap_or_default();
+    let (stderr, err) = read("stderr").unwrap_or_default();
+    let inline = stdout.len() as u64 == out && stderr.len() as u64 == err;
+    let left =
+        Left { stdout: Printed::Inline(stdout), stderr: Printed::Inline(stderr), outputs: vec![] };
+    (left, inline)
+}
+
+/// `{i}` is replaced by the subprogram's index.
+fn with_index(command: &[String], index: u32) -> Vec<String> {
+    command.iter().map(|word| word.replace("{i}", &index.to_string())).collect()
+}
+
+/// A clean environment: ours, then the job's.
+fn environment(ground: &Ground, start: &desk::Start) -> Vec<(String, String)> {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let ours = [
+        ("PATH", crate::contain::PATH.to_owned()),
+        ("HOME", text(ground.work())),
+        ("TMPDIR", text(ground.tmp())),
+        ("LANG", "C.UTF-8".to_owned()),
+        ("GLEAN_JOB", start.subprogram.job.to_string()),
+        ("GLEAN_SUBPROGRAM", start.subprogram.to_string()),
+        ("GLEAN_INDEX", start.subprogram.index.to_string()),
+        ("GLEAN_OUTPUT", text(ground.output())),
+    ];
+    let given = &start.spec.environment;
+    ours.into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .filter(|(key, _)| !given.iter().any(|(name, _)| name == key))
+        .chain(given.iter().cloned())
+        .collect()
+}
+
+/// Does the kernel schedule each session as a group of its own? Then a guest
+/// in a session of its own would get as much as the owner's session.
+fn autogroup() -> bool {
+    fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled")
+        .is_ok_and(|text| text.trim() == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_is_put_wherever_it_is_asked_for() {
+        let command = ["run".to_owned(), "--seed={i}".to_owned(), "{i}{i}".to_owned()];
+        assert_eq!(with_index(&command, 7), ["run", "--seed=7", "77"]);
+    }
+
+    #[test]
+    fn the_lower_limit_holds() {
+        let ours = Limits { memory_bytes_max: 100, processes_max: 10, disk_bytes_max: 1_000 };
+        let job = gleaner_common::job::Limits {
+            memory_bytes_max: 0,
+            processes_max: 5,
+            disk_bytes_max: 9_000,
+        };
+        let both = ours.with(job);
+        assert_eq!(both.memory_bytes_max, 100);
+        assert_eq!(both.processes_max, 5);
+        assert_eq!(both.disk_bytes_max, 1_000);
+    }
+}

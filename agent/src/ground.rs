@@ -1,0 +1,234 @@
+//! A guest place's ground: its directories and files.
+//!
+//! ```text
+//! DATA/places/p0/            root's, so that a guest cannot swap what is in it
+//!   guest/work  guest/output the guest's own
+//!   tmp  stdout  stderr      the guest's own
+//! DATA/outgoing/FENCE/       what a guest left, out of the next one's reach
+//! ```
+//!
+//! The promise: a guest starts on empty ground. What the last one left is
+//! moved away by renaming, whatever its size. Knows nothing of processes.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use gleaner_common::id::{Fence, PlaceId};
+
+/// What a guest owns on its ground.
+const OWNED: [&str; 3] = ["guest/work", "guest/output", "tmp"];
+const PRINTED: [&str; 2] = ["stdout", "stderr"];
+
+/// Why a place has no ground to run a guest on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot prepare {path}")]
+pub struct GroundError {
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+/// One place's directories.
+#[derive(Debug)]
+pub struct Ground {
+    directory: PathBuf,
+    outgoing: PathBuf,
+    uid: Option<u32>,
+}
+
+impl Ground {
+    /// # Errors
+    /// The directories cannot be made.
+    pub fn prepare(data: &Path, place: PlaceId, uid: Option<u32>) -> Result<Self, GroundError> {
+        let ground = Self {
+            directory: data.join("places").join(place.to_string()),
+            outgoing: data.join("outgoing"),
+            uid,
+        };
+        clear(&ground.directory);
+        directory(&ground.outgoing, 0o700)?;
+        ground.lay()?;
+        Ok(ground)
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Where a guest runs.
+    pub fn work(&self) -> PathBuf {
+        self.directory.join("guest/work")
+    }
+
+    pub fn output(&self) -> PathBuf {
+        self.directory.join("guest/output")
+    }
+
+    pub fn tmp(&self) -> PathBuf {
+        self.directory.join("tmp")
+    }
+
+    pub fn uid(&self) -> Option<u32> {
+        self.uid
+    }
+
+    /// Moves away all that a guest left, and lays the ground anew. Returns
+    /// where it is now.
+    ///
+    /// # Errors
+    /// It cannot be moved, or the new ground not be laid.
+    pub fn take_away(&self, fence: Fence) -> Result<PathBuf, GroundError> {
+        let to = self.outgoing.join(fence.0.to_string());
+        clear(&to);
+        directory(&to, 0o700)?;
+        for name in ["guest", "tmp", "stdout", "stderr"] {
+            let from = self.directory.join(name);
+            match fs::rename(&from, to.join(name)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(GroundError { path: from, source }),
+            }
+        }
+        self.lay()?;
+        Ok(to)
+    }
+
+    fn lay(&self) -> Result<(), GroundError> {
+        directory(&self.directory.join("guest"), 0o755)?;
+        for name in OWNED {
+            let path = self.directory.join(name);
+            directory(&path, 0o700)?;
+            self.give(&path)?;
+        }
+        for name in PRINTED {
+            let path = self.directory.join(name);
+            OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(0o600)
+                .open(&path)
+                .map_err(|source| GroundError { path: path.clone(), source })?;
+            self.give(&path)?;
+        }
+        Ok(())
+    }
+
+    fn give(&self, path: &Path) -> Result<(), GroundError> {
+        chown(path, self.uid, self.uid)
+            .map_err(|source| GroundError { path: path.to_path_buf(), source })
+    }
+}
+
+/// Opens a file that a guest may have put there: never through a link, and
+/// only a regular file.
+///
+/// # Errors
+/// Anything else than a regular file, or one that cannot be opened.
+pub fn open_strange(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("expected a regular file"))
+    }
+}
+
+fn directory(path: &Path, mode: u32) -> Result<(), GroundError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(|source| GroundError { path: path.to_path_buf(), source })
+}
+
+/// Removes a directory, also one whose owner has taken its own rights away.
+pub fn clear(path: &Path) {
+    if fs::remove_dir_all(path).is_ok() {
+        return;
+    }
+    open_up(path);
+    if let Err(error) = fs::remove_dir_all(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "cannot remove what a guest left");
+    }
+}
+
+/// Without root, a directory without rights cannot be emptied by its owner.
+fn open_up(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Ok(about) = fs::symlink_metadata(path) else { return };
+    if !about.is_dir() {
+        return;
+    }
+    let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        open_up(&entry.path());
+    }
+}
+
+/// Bytes on disk below a directory, hard links and mounts not looked through.
+pub fn disk_usage(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(about) = fs::symlink_metadata(path) else { return 0 };
+    let own = about.blocks().saturating_mul(512);
+    if !about.is_dir() {
+        return own;
+    }
+    fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| disk_usage(&entry.path()))
+        .fold(own, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_guest_starts_on_empty_ground() {
+        let data = tempfile::tempdir().unwrap();
+        let ground = Ground::prepare(data.path(), PlaceId(0), None).unwrap();
+        fs::write(ground.work().join("x"), "left").unwrap();
+        fs::write(ground.directory().join("stdout"), "said").unwrap();
+        let away = ground.take_away(Fence(7)).unwrap();
+        assert_eq!(fs::read_to_string(away.join("guest/work/x")).unwrap(), "left");
+        assert_eq!(fs::read_to_string(away.join("stdout")).unwrap(), "said");
+        assert_eq!(fs::read_dir(ground.work()).unwrap().count(), 0);
+        assert_eq!(fs::metadata(ground.directory().join("stdout")).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_link_is_not_followed_and_a_pipe_not_waited_for() {
+        let data = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", data.path().join("link")).unwrap();
+        assert!(open_strange(&data.path().join("link")).is_err());
+        assert!(open_strange(data.path()).is_err());
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            data.path().join("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        assert!(open_strange(&data.path().join("pipe")).is_err());
+    }
+
+    #[test]
+    fn closed_directories_are_removed_too() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let data = tempfile::tempdir().unwrap();
+        let inner = data.path().join("a/b");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("c"), "x").unwrap();
+        fs::set_permissions(&inner, fs::Permissions::from_mode(0)).unwrap();
+        clear(&data.path().join("a"));
+        assert!(!data.path().join("a").exists());
+    }
+}

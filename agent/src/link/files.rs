@@ -1,0 +1,446 @@
+//! Staging: input files from the coordinator into a cache and from there into
+//! guests' directories; what guests leave back to the coordinator.
+//!
+//! The promise: content is what its hash says, a guest cannot change what the
+//! next one gets, and nothing a guest leaves is followed out of its directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gleaner_agent_core::desk::{Event, Left};
+use gleaner_common::id::{Fence, JobId, PlaceId};
+use gleaner_common::job::{FILES_MAX, JobSpec, StagedFile, is_inside};
+use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, OutputFile, Printed};
+use gleaner_shell::blob::{self, BlobError};
+use gleaner_shell::clock::Clock;
+use quinn::Connection;
+use tokio::task::{AbortHandle, spawn_blocking};
+
+use super::{Collection, Current, Laying, LinkEvent, ToDesk};
+use crate::config::AgentConfig;
+use crate::ground::{clear, disk_usage, open_strange};
+
+/// How often a broken transfer is begun anew before the work goes elsewhere.
+const TRIES: u32 = 5;
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Directories below `$GLEAN_OUTPUT` deeper than this are not brought back.
+const DEPTH_MAX: usize = 32;
+
+/// Why files are not where they should be.
+#[derive(Debug, thiserror::Error)]
+enum FilesError {
+    #[error("input {path}: {source}")]
+    Input { path: String, source: BlobError },
+    #[error("{path}: {source}")]
+    Local { path: PathBuf, source: io::Error },
+    #[error("output: {0}")]
+    Output(#[from] BlobError),
+    #[error("it left more than {FILES_MAX} files in its output directory")]
+    TooMany,
+    #[error("the agent is stopping")]
+    Stopping,
+}
+
+impl FilesError {
+    /// Might it work over another connection?
+    fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Input { source: BlobError::Stream(_) | BlobError::Corrupt { .. }, .. }
+                | Self::Output(BlobError::Stream(_))
+        )
+    }
+
+    /// Would it fail anywhere?
+    fn is_hopeless(&self) -> bool {
+        matches!(self, Self::Input { source: BlobError::No { .. }, .. })
+    }
+}
+
+/// Does all staging.
+#[derive(Debug)]
+pub(super) struct Files {
+    cache: Arc<Cache>,
+    current: Current,
+    desk: ToDesk,
+    collecting: Arc<Mutex<BTreeMap<Fence, (AbortHandle, PathBuf)>>>,
+}
+
+impl Files {
+    pub(super) fn new(config: &AgentConfig, current: Current, desk: ToDesk) -> Self {
+        let cache = Cache::open(config.data.join("cache"), config.guests.cache_bytes_max);
+        Self { cache: Arc::new(cache), current, desk, collecting: Arc::default() }
+    }
+
+    pub(super) fn stage(&self, job: JobId, spec: Arc<JobSpec>) {
+        let (cache, mut current, desk) =
+            (Arc::clone(&self.cache), self.current.clone(), self.desk.clone());
+        cache.pin(job, &spec.inputs);
+        tokio::spawn(async move {
+            let fetched = repeat(&mut current, |connection| {
+                let (cache, spec) = (Arc::clone(&cache), Arc::clone(&spec));
+                async move { cache.fetch(&connection, &spec.inputs).await }
+            })
+            .await;
+            desk.core(match fetched {
+                Ok(()) => Event::Staged(job),
+                Err(error) => Event::StagingFailed {
+                    job,
+                    reason: error.to_string(),
+                    hopeless: error.is_hopeless(),
+                },
+            });
+        });
+    }
+
+    /// The job's inputs may leave the cache.
+    pub(super) fn discard(&self, job: JobId) {
+        self.cache.unpin(job);
+        let cache = Arc::clone(&self.cache);
+        spawn_blocking(move || cache.shrink());
+    }
+
+    pub(super) fn lay(&self, laying: Laying) {
+        let (cache, desk) = (Arc::clone(&self.cache), self.desk.clone());
+        spawn_blocking(move || {
+            let done = laying
+                .spec
+                .inputs
+                .iter()
+                .try_for_each(|file| cache.lay(file, &laying.into, laying.uid))
+                .map_err(|error| error.to_string());
+            desk.tell(LinkEvent::Laid { place: laying.place, fence: laying.fence, done });
+        });
+    }
+
+    pub(super) fn collect(&self, collection: Collection) {
+        let (mut current, desk, collecting) =
+            (self.current.clone(), self.desk.clone(), Arc::clone(&self.collecting));
+        let (fence, directory) = (collection.fence, collection.directory.clone());
+        let collection = Arc::new(collection);
+        let task = tokio::spawn(async move {
+            let brought = repeat(&mut current, |connection| {
+                let collection = Arc::clone(&collection);
+                async move { bring_back(&connection, &collection).await }
+            })
+            .await;
+            desk.core(match brought {
+                Ok(left) => Event::Collected { fence, left },
+                Err(error) => Event::CollectingFailed { fence, reason: error.to_string() },
+            });
+            collecting.lock().unwrap_or_else(PoisonError::into_inner).remove(&fence);
+            let directory = collection.directory.clone();
+            let _ = spawn_blocking(move || clear(&directory)).await;
+        });
+        self.collecting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(fence, (task.abort_handle(), directory));
+    }
+
+    pub(super) fn abandon(&self, fence: Fence) {
+        let task = self.collecting.lock().unwrap_or_else(PoisonError::into_inner).remove(&fence);
+        if let Some((task, directory)) = task {
+            task.abort();
+            self.clear(directory);
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "it is staging's to remove what staging moved")]
+    pub(super) fn clear(&self, path: PathBuf) {
+        spawn_blocking(move || clear(&path));
+    }
+
+    pub(super) fn measure(&self, place: PlaceId, fence: Fence, directory: PathBuf) {
+        let desk = self.desk.clone();
+        spawn_blocking(move || {
+            let bytes = disk_usage(&directory);
+            desk.tell(LinkEvent::Measured { place, fence, bytes });
+        });
+    }
+}
+
+/// Does something over the connection of the moment, and anew over the next if
+/// that one breaks.
+async fn repeat<T, F: Future<Output = Result<T, FilesError>>>(
+    current: &mut Current,
+    mut act: impl FnMut(Connection) -> F,
+) -> Result<T, FilesError> {
+    let mut tries = 0;
+    loop {
+        let found = current.wait_for(Option::is_some).await.map(|found| found.clone());
+        let Some(connection) = found.map_err(|_| FilesError::Stopping)? else { continue };
+        match act(connection.clone()).await {
+            Err(error) if error.is_passing() => {
+                // A connection that broke is no try: its successor is waited for.
+                if connection.close_reason().is_none() {
+                    tries += 1;
+                }
+                if tries >= TRIES {
+                    return Err(error);
+                }
+                Clock.sleep(RETRY_AFTER).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Staged input, by content.
+#[derive(Debug)]
+struct Cache {
+    directory: PathBuf,
+    bytes_max: u64,
+    pinned: Mutex<BTreeMap<JobId, BTreeSet<String>>>,
+    /// One fetch at a time: two jobs may share a file.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+impl Cache {
+    fn open(directory: PathBuf, bytes_max: u64) -> Self {
+        if let Err(error) = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory) {
+            tracing::error!(path = %directory.display(), %error, "cannot make the cache");
+        }
+        Self {
+            directory,
+            bytes_max,
+            pinned: Mutex::default(),
+            fetching: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn pin(&self, job: JobId, inputs: &[StagedFile]) {
+        let names = inputs.iter().map(name_of).collect();
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).insert(job, names);
+    }
+
+    fn unpin(&self, job: JobId) {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+    }
+
+    async fn fetch(
+        &self,
+        connection: &Connection,
+        inputs: &[StagedFile],
+    ) -> Result<(), FilesError> {
+        let _one = self.fetching.lock().await;
+        for input in inputs {
+            let path = self.directory.join(name_of(input));
+            if tokio::fs::try_exists(&path).await.unwrap_or(false) {
+                continue;
+            }
+            let failed = |source| FilesError::Local { path: path.clone(), source };
+            let half = self.directory.join("incoming");
+            let mut file = tokio::fs::File::create(&half).await.map_err(failed)?;
+            blob::get(connection, input.hash, &mut file)
+                .await
+                .map_err(|source| FilesError::Input { path: input.path.clone(), source })?;
+            let mode = if input.executable { 0o555 } else { 0o444 };
+            file.set_permissions(fs::Permissions::from_mode(mode)).await.map_err(failed)?;
+            drop(file);
+            tokio::fs::rename(&half, &path).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a file where a guest will find it. As root it is a link to the
+    /// cache: the guest can read and replace it, never change it.
+    fn lay(&self, file: &StagedFile, into: &Path, uid: Option<u32>) -> Result<(), FilesError> {
+        let to = into.join(&file.path);
+        let failed = |source| FilesError::Local { path: to.clone(), source };
+        if !is_inside(&file.path) {
+            return Err(failed(io::Error::other("leaves its directory")));
+        }
+        let mut directory = into.to_path_buf();
+        for part in Path::new(&file.path).parent().into_iter().flat_map(Path::iter) {
+            directory.push(part);
+            match fs::create_dir(&directory) {
+                Ok(()) => chown(&directory, uid, uid).map_err(failed)?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let from = self.directory.join(name_of(file));
+        match uid {
+            Some(_) => fs::hard_link(&from, &to).map_err(failed),
+            None => fs::copy(&from, &to).map(|_| ()).map_err(failed),
+        }
+    }
+
+    /// Removes what nobody wants, the longest unused first, while it is too much.
+    fn shrink(&self) {
+        let pinned: BTreeSet<String> = self
+            .pinned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .flatten()
+            .cloned()
+            .collect();
+        let mut files: Vec<_> = fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let about = entry.metadata().ok()?;
+                Some((about.accessed().ok()?, about.len(), entry.file_name(), entry.path()))
+            })
+            .collect();
+        files.sort();
+        let mut total: u64 = files.iter().map(|file| file.1).sum();
+        for (_, size, name, path) in files {
+            if total <= self.bytes_max {
+                return;
+            }
+            if !pinned.contains(name.to_string_lossy().as_ref()) && fs::remove_file(path).is_ok() {
+                total -= size;
+            }
+        }
+    }
+}
+
+/// A file's rights are its inode's: one content may be there twice.
+fn name_of(file: &StagedFile) -> String {
+    format!("{}{}", file.hash, if file.executable { "x" } else { "" })
+}
+
+/// Stages what a guest printed and left.
+async fn bring_back(connection: &Connection, of: &Collection) -> Result<Left, FilesError> {
+    let printed = |name: &str, known: &Printed| {
+        let (path, known) = (of.directory.join(name), known.clone());
+        async move {
+            match known {
+                Printed::Inline(bytes) if !bytes.is_empty() => Ok(Printed::Inline(bytes)),
+                _ => bring_printed(connection, path, of.output_bytes_max).await,
+            }
+        }
+    };
+    let stdout = printed("stdout", &of.printed.stdout).await?;
+    let stderr = printed("stderr", &of.printed.stderr).await?;
+    let mut outputs = vec![];
+    if of.outputs {
+        let root = of.directory.join("guest/output");
+        let listed = spawn_blocking(move || {
+            let mut found = vec![];
+            list(&root, "", 0, &mut found).map(|()| found)
+        });
+        for (path, full, executable) in listed.await.map_err(|_| FilesError::Stopping)?? {
+            let (hash, size_bytes) = blob::hash_file(&full).await?;
+            blob::put_file(connection, &full, hash, size_bytes).await?;
+            outputs.push(OutputFile { path, hash, size_bytes, executable });
+        }
+    }
+    Ok(Left { stdout, stderr, outputs })
+}
+
+async fn bring_printed(
+    connection: &Connection,
+    path: PathBuf,
+    bytes_max: u64,
+) -> Result<Printed, FilesError> {
+    let failed = |source| FilesError::Local { path: path.clone(), source };
+    let size = open_strange(&path).and_then(|file| file.metadata()).map_err(failed)?.len();
+    if size <= INLINE_OUTPUT_BYTES_MAX as u64 {
+        return tokio::fs::read(&path).await.map(Printed::Inline).map_err(failed);
+    }
+    let truncated = size > bytes_max;
+    if truncated {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(bytes_max))
+            .map_err(failed)?;
+    }
+    let (hash, size_bytes) = blob::hash_file(&path).await?;
+    blob::put_file(connection, &path, hash, size_bytes).await?;
+    Ok(Printed::Staged { hash, size_bytes, truncated })
+}
+
+/// Regular files below a directory, in order, links left out.
+fn list(
+    directory: &Path,
+    below: &str,
+    depth: usize,
+    found: &mut Vec<(String, PathBuf, bool)>,
+) -> Result<(), FilesError> {
+    let failed = |source| FilesError::Local { path: directory.to_path_buf(), source };
+    let mut entries: Vec<_> =
+        fs::read_dir(directory).and_then(Iterator::collect::<Result<_, _>>).map_err(failed)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        // What is no text cannot be named in a reply: it stays behind.
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let path = format!("{below}{name}");
+        let about = entry.metadata().map_err(failed)?;
+        if about.is_dir() && depth < DEPTH_MAX {
+            list(&entry.path(), &format!("{path}/"), depth + 1, found)?;
+        } else if about.is_file() && is_inside(&path) {
+            if found.len() >= FILES_MAX {
+                return Err(FilesError::TooMany);
+            }
+            found.push((path, entry.path(), about.permissions().mode() & 0o111 != 0));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gleaner_common::id::ContentHash;
+
+    fn file(path: &str, byte: u8) -> StagedFile {
+        StagedFile {
+            path: path.into(),
+            hash: ContentHash([byte; 32]),
+            size_bytes: 3,
+            executable: false,
+        }
+    }
+
+    #[test]
+    fn links_do_not_lead_out_of_the_output_directory() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir_all(home.path().join("a/b")).unwrap();
+        fs::write(home.path().join("a/b/c"), "x").unwrap();
+        std::os::unix::fs::symlink("/etc", home.path().join("etc")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", home.path().join("passwd")).unwrap();
+        let mut found = vec![];
+        list(home.path(), "", 0, &mut found).unwrap();
+        let paths: Vec<_> = found.into_iter().map(|(path, ..)| path).collect();
+        assert_eq!(paths, ["a/b/c"]);
+    }
+
+    #[test]
+    fn inputs_lie_where_they_were_asked_for_and_nowhere_else() {
+        let home = tempfile::tempdir().unwrap();
+        let cache = Cache::open(home.path().join("cache"), 1 << 20);
+        let into = home.path().join("work");
+        fs::create_dir(&into).unwrap();
+        let input = file("data/x/in.txt", 7);
+        fs::write(cache.directory.join(name_of(&input)), "abc").unwrap();
+        cache.lay(&input, &into, None).unwrap();
+        assert_eq!(fs::read_to_string(into.join("data/x/in.txt")).unwrap(), "abc");
+        assert!(cache.lay(&file("../out", 7), &into, None).is_err());
+    }
+
+    #[test]
+    fn the_cache_keeps_what_a_job_still_needs() {
+        let home = tempfile::tempdir().unwrap();
+        let cache = Cache::open(home.path().join("cache"), 4);
+        let (old, needed) = (file("a", 1), file("b", 2));
+        for input in [&old, &needed] {
+            fs::write(cache.directory.join(name_of(input)), "abc").unwrap();
+        }
+        cache.pin(JobId(1), std::slice::from_ref(&needed));
+        cache.shrink();
+        assert!(!cache.directory.join(name_of(&old)).exists());
+        assert!(cache.directory.join(name_of(&needed)).exists());
+    }
+}

@@ -1,0 +1,375 @@
+//! The link: everything of an agent that may wait. The connection to the
+//! coordinator, staging, the spool of usage records, the desktop's sessions.
+//!
+//! One thread with a small runtime of its own beside the desk's, which never
+//! waits. The two talk by queues. Decides nothing: what the coordinator says
+//! goes to the desk, what the desk says goes to the coordinator.
+
+mod files;
+mod session;
+mod usage;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use gleaner_agent_core::desk::{Event, Left};
+use gleaner_agent_core::occupancy::Transition;
+use gleaner_common::id::{BootId, Fence, JobId, PlaceId};
+use gleaner_common::job::JobSpec;
+use gleaner_common::time::{Moment, WallTime};
+use gleaner_common::wire::AgentFrame;
+use gleaner_shell::backoff::Backoff;
+use gleaner_shell::clock::Clock;
+use gleaner_shell::endpoint::{self, Credentials};
+use gleaner_shell::identity::Identity;
+use quinn::Connection;
+use rustix::event::{EventfdFlags, eventfd};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+
+use crate::config::AgentConfig;
+use crate::owner::{self, Asked};
+use crate::spool::Spool;
+
+/// A restarted coordinator is found again at once, and one that stays away
+/// costs little.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// How many may ask at the owner's socket at a time.
+const ASKING_MAX: usize = 8;
+
+/// What the desk wants done.
+#[derive(Debug)]
+pub(crate) enum LinkOrder {
+    /// For the connection of that number; dropped if it is gone.
+    Frame {
+        session: u64,
+        frame: AgentFrame,
+    },
+    Record(Box<Recorded>),
+    Stage {
+        job: JobId,
+        spec: Arc<JobSpec>,
+    },
+    /// No more of this job will come.
+    Discard(JobId),
+    Lay(Laying),
+    Collect(Collection),
+    /// Remove what a guest left.
+    Clear(PathBuf),
+    Abandon(Fence),
+    Measure {
+        place: PlaceId,
+        fence: Fence,
+        directory: PathBuf,
+    },
+    ReadyToSleep,
+    /// Say goodbye and end.
+    Stop,
+}
+
+/// A transition, and when it was.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) transition: Transition,
+    pub(crate) wall: WallTime,
+    pub(crate) since_boot: Duration,
+}
+
+/// Input files to lie in a guest's directory.
+#[derive(Debug)]
+pub(crate) struct Laying {
+    pub(crate) place: PlaceId,
+    pub(crate) fence: Fence,
+    pub(crate) spec: Arc<JobSpec>,
+    pub(crate) into: PathBuf,
+    pub(crate) uid: Option<u32>,
+}
+
+/// What a guest left, to be staged.
+#[derive(Debug)]
+pub(crate) struct Collection {
+    pub(crate) fence: Fence,
+    pub(crate) directory: PathBuf,
+    /// Bring back what is in its output directory.
+    pub(crate) outputs: bool,
+    /// What is known of what it printed.
+    pub(crate) printed: Left,
+    pub(crate) output_bytes_max: u64,
+}
+
+/// What the link has to tell the desk.
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    Up {
+        session: u64,
+    },
+    Core(Event),
+    Laid {
+        place: PlaceId,
+        fence: Fence,
+        done: Result<(), String>,
+    },
+    Measured {
+        place: PlaceId,
+        fence: Fence,
+        bytes: u64,
+    },
+    /// Something to be told to the owner and to the coordinator.
+    Missing(String),
+    /// The owner asks.
+    Asked(Asked),
+}
+
+/// The desk's end.
+#[derive(Debug)]
+pub(crate) struct LinkHandle {
+    orders: UnboundedSender<LinkOrder>,
+    events: Receiver<LinkEvent>,
+    /// Readable when there are events.
+    pub(crate) bell: Arc<rustix::fd::OwnedFd>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// The link's end: rings the desk's bell.
+#[derive(Clone, Debug)]
+pub(crate) struct ToDesk {
+    events: Sender<LinkEvent>,
+    bell: Arc<rustix::fd::OwnedFd>,
+}
+
+impl ToDesk {
+    pub(crate) fn tell(&self, event: LinkEvent) {
+        self.tell_all([event]);
+    }
+
+    pub(crate) fn core(&self, event: Event) {
+        self.tell(LinkEvent::Core(event));
+    }
+
+    /// Many at the price of one wake-up.
+    pub(crate) fn tell_all(&self, events: impl IntoIterator<Item = LinkEvent>) {
+        for event in events {
+            // The desk has gone: so will we.
+            let _ = self.events.send(event);
+        }
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+}
+
+/// What the link thread needs.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) config: AgentConfig,
+    pub(crate) identity: Identity,
+    pub(crate) boot: BootId,
+    pub(crate) spool: Spool,
+}
+
+impl LinkHandle {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread or descriptor left.
+    pub(crate) fn start(setup: Setup) -> std::io::Result<Self> {
+        let (orders, received) = unbounded_channel();
+        let (events, told) = channel();
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let desk = ToDesk { events, bell: Arc::clone(&bell) };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_name("files")
+            .thread_stack_size(256 << 10)
+            .max_blocking_threads(4)
+            .build()?;
+        let thread = std::thread::Builder::new().name("link".into()).stack_size(512 << 10).spawn(
+            move || {
+                runtime.block_on(run(setup, received, desk));
+                runtime.shutdown_timeout(Duration::from_secs(1));
+            },
+        )?;
+        Ok(Self { orders, events: told, bell, thread: Some(thread) })
+    }
+
+    pub(crate) fn order(&self, order: LinkOrder) {
+        // The thread ends only by panicking, which `alive` shows.
+        let _ = self.orders.send(order);
+    }
+
+    /// What has come since the last time.
+    pub(crate) fn take(&self) -> Vec<LinkEvent> {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.bell, &mut count);
+        self.events.try_iter().collect()
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Says goodbye to the coordinator and waits for the thread.
+    pub(crate) fn stop(mut self) {
+        self.order(LinkOrder::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The connection of the moment, for whoever has something to stage.
+pub(crate) type Current = watch::Receiver<Option<Connection>>;
+
+async fn run(setup: Setup, mut orders: UnboundedReceiver<LinkOrder>, desk: ToDesk) {
+    let Setup { config, identity, boot, spool } = setup;
+    let (set_current, current) = watch::channel(None);
+    let (frames, outgoing) = unbounded_channel();
+    let (stop, stopped) = watch::channel(false);
+    let recorder = usage::start(spool, boot, current.clone(), desk.clone());
+    let files = files::Files::new(&config, current.clone(), desk.clone());
+    let wake = Arc::new(tokio::sync::Notify::new());
+    let link = tokio::spawn(keep_connected(Dialling {
+        identity,
+        desk: desk.clone(),
+        outgoing,
+        set_current,
+        stopped,
+        wake: Arc::clone(&wake),
+    }));
+    let owner = tokio::spawn(serve_owner(config, desk.clone()));
+    while let Some(order) = orders.recv().await {
+        match order {
+            LinkOrder::Frame { session, frame } => {
+                let _ = frames.send((session, frame));
+            }
+            LinkOrder::Record(record) => recorder.record(*record),
+            LinkOrder::Stage { job, spec } => files.stage(job, spec),
+            LinkOrder::Discard(job) => files.discard(job),
+            LinkOrder::Lay(laying) => files.lay(laying),
+            LinkOrder::Collect(collection) => files.collect(collection),
+            LinkOrder::Clear(path) => files.clear(path),
+            LinkOrder::Abandon(fence) => files.abandon(fence),
+            LinkOrder::Measure { place, fence, directory } => {
+                files.measure(place, fence, directory);
+            }
+            LinkOrder::ReadyToSleep => {}
+            LinkOrder::Stop => break,
+        }
+    }
+    owner.abort();
+    drop(frames);
+    let _ = stop.send(true);
+    recorder.stop().await;
+    let _ = tokio::time::timeout(Duration::from_secs(2), link).await;
+}
+
+/// Answers at the owner's socket, a few at a time.
+async fn serve_owner(config: AgentConfig, desk: ToDesk) {
+    let path = config.owner_socket();
+    let listener = match owner::listen(&path) {
+        Ok(listener) => listener,
+        Err(error) => {
+            let line = format!("owner's socket {}: {error}", path.display());
+            return desk.tell(LinkEvent::Missing(line));
+        }
+    };
+    let room = Arc::new(tokio::sync::Semaphore::new(ASKING_MAX));
+    let guests = config.guest_uids(config.places(u16::MAX));
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // No descriptors left: somebody must go first.
+                tracing::warn!(%error, "cannot hear an owner");
+                Clock.sleep(RETRY_MAX).await;
+                continue;
+            }
+        };
+        let (desk, guests) = (desk.clone(), guests.clone());
+        tokio::spawn(async move {
+            let ask = |asked| desk.tell(LinkEvent::Asked(asked));
+            owner::serve(stream, |uid| guests.contains(&uid), ask).await;
+            drop(permit);
+        });
+    }
+}
+
+struct Dialling {
+    identity: Identity,
+    desk: ToDesk,
+    outgoing: UnboundedReceiver<(u64, AgentFrame)>,
+    set_current: watch::Sender<Option<Connection>>,
+    stopped: watch::Receiver<bool>,
+    /// The machine woke up: an old connection is not worth waiting for.
+    wake: Arc<tokio::sync::Notify>,
+}
+
+/// Dials for ever, and serves each connection until it ends.
+async fn keep_connected(mut of: Dialling) {
+    let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
+    let mut said = String::new();
+    let mut session = 0;
+    let address = of.identity.coordinator.clone();
+    loop {
+        let dialled = tokio::select! {
+            dialled = endpoint::connect(&address, Credentials::Identity(&of.identity), None) => dialled,
+            _ = of.stopped.changed() => return,
+        };
+        let why = match dialled {
+            Err(error) => error.to_string(),
+            Ok(link) => {
+                session += 1;
+                let connected_at = Clock.now();
+                let _ = of.set_current.send(Some(link.connection.clone()));
+                let ended = session::serve(
+                    &link.connection,
+                    session,
+                    &of.desk,
+                    &mut of.outgoing,
+                    &mut of.stopped,
+                    &of.wake,
+                )
+                .await;
+                let _ = of.set_current.send(None);
+                of.desk.core(Event::LinkDown);
+                if matches!(ended, session::End::Stopped) {
+                    link.close().await;
+                    return;
+                }
+                link.connection.close(gleaner_common::wire::close::DONE.into(), b"");
+                if Clock.now().since(connected_at) > RETRY_MAX {
+                    backoff.reset();
+                    said.clear();
+                }
+                match ended {
+                    session::End::Stopped => return,
+                    session::End::Welcomed(why) => {
+                        backoff.reset();
+                        said.clear();
+                        why
+                    }
+                    session::End::Lost(why) => why,
+                }
+            }
+        };
+        // The same trouble is told once.
+        if why != said {
+            tracing::warn!("{why}; trying again");
+            said = why;
+        }
+        let pause = backoff.next().unwrap_or(RETRY_MAX);
+        tokio::select! {
+            () = Clock.sleep(pause) => {}
+            () = of.wake.notified() => backoff.reset(),
+            _ = of.stopped.changed() => return,
+        }
+    }
+}
+
+/// A moment on the boot clock is a time since boot.
+pub(crate) fn since_boot(now: Moment) -> Duration {
+    now.since(Moment::ZERO)
+}

@@ -1,0 +1,211 @@
+//! `glean agent`: from a configuration to a running desk.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use gleaner_agent_core::desk;
+use gleaner_common::id::{BootId, Incarnation};
+use gleaner_common::wire::Facts;
+use gleaner_shell::clock::Clock;
+use gleaner_shell::identity::{Identity, IdentityError};
+
+use crate::cgroup::{CgroupError, Tree};
+use crate::config::{AgentConfig, InvalidConfig};
+use crate::contain::{KeeperError, Program};
+use crate::desk::{Desk, Ended, Known, Limits, Site};
+use crate::ground::clear;
+use crate::link::{LinkHandle, Setup};
+use crate::speed;
+use crate::spool::{Spool, SpoolError};
+use crate::supervisor::{self, HOPELESS};
+
+/// Why the agent does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("cannot use the data directory {path}")]
+    Data { path: PathBuf, source: io::Error },
+    #[error("another agent runs with the data directory {path}: expected one agent for each")]
+    Running { path: PathBuf },
+    #[error("cannot clear what a former agent left")]
+    Cgroup(#[from] CgroupError),
+    #[error("cannot start the worker")]
+    Fork(#[source] io::Error),
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    #[error(transparent)]
+    Keeper(#[from] KeeperError),
+    #[error("cannot start the desk")]
+    Desk(#[source] io::Error),
+}
+
+/// Runs the agent until it is told to stop. Call it before there is any
+/// thread: it forks.
+///
+/// # Errors
+/// What keeps it from starting at all.
+pub fn run(config: AgentConfig) -> Result<ExitCode, AgentError> {
+    config.criteria()?;
+    Identity::load(&config.identity)?;
+    let lock = claim_data(&config.data)?;
+    let mut missing = vec![];
+    let tree = claim_groups(&config, &mut missing)?;
+    if !rustix::process::geteuid().is_root() {
+        missing
+            .push("root: guests run as this user, and other users' terminals are not seen".into());
+    }
+    let status =
+        supervisor::supervise(tree.as_ref(), || match work(&config, tree.as_ref(), &missing) {
+            Ok(Ended::Stopped) => ExitCode::SUCCESS,
+            Ok(Ended::LinkDied) => ExitCode::FAILURE,
+            Err(error) => {
+                let source = std::error::Error::source(&error);
+                let source = source.map_or_else(String::new, |source| format!(": {source}"));
+                tracing::error!("{error}{source}");
+                ExitCode::from(HOPELESS)
+            }
+        })
+        .map_err(AgentError::Fork)?;
+    drop(lock);
+    Ok(status)
+}
+
+/// One worker's life.
+fn work(
+    config: &AgentConfig,
+    tree: Option<&Tree>,
+    missing: &[String],
+) -> Result<Ended, AgentError> {
+    let now = crate::pause::Now { moment: Clock.now(), wall: Clock.wall() };
+    let identity = Identity::load(&config.identity)?;
+    let boot = boot_id();
+    let (spool, notes) = Spool::open(&config.data)?;
+    for note in &notes {
+        tracing::warn!("{note}");
+    }
+    for left in ["outgoing", "places"] {
+        clear(&config.data.join(left));
+    }
+    let cores = cores();
+    let places = config.places(cores);
+    let mut missing = missing.to_vec();
+    missing.extend(notes);
+    let facts = Facts {
+        cores,
+        places,
+        memory_bytes: memory_bytes(),
+        speed: speed::of_this_machine(&config.data),
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        missing: missing.clone(),
+    };
+    let guests = &config.guests;
+    let limits = Limits {
+        memory_bytes_max: match guests.memory_bytes_max {
+            0 => facts.memory_bytes / 2 / u64::from(places),
+            bytes => bytes,
+        },
+        processes_max: guests.processes_max,
+        disk_bytes_max: guests.disk_bytes_max,
+    };
+    let site =
+        Site { config: config.clone(), program: Program::own()?, tree: tree.cloned(), limits };
+    let setup = desk::Setup {
+        incarnation: incarnation(),
+        boot,
+        facts,
+        criteria: config.criteria()?,
+        pause: crate::pause::kept(&config.data, now),
+    };
+    let known =
+        Known { name: identity.name.clone(), coordinator: identity.coordinator.clone(), missing };
+    let signals = stop_signals().map_err(AgentError::Desk)?;
+    let link = LinkHandle::start(Setup { config: config.clone(), identity, boot, spool })
+        .map_err(AgentError::Desk)?;
+    let desk = Desk::new(site, setup, link, signals, known).map_err(AgentError::Desk)?;
+    Ok(desk.run())
+}
+
+/// One agent per data directory; the lock goes with the process.
+fn claim_data(data: &Path) -> Result<File, AgentError> {
+    let failed = |source| AgentError::Data { path: data.to_path_buf(), source };
+    // Guests must get through to their places, and see nothing else.
+    DirBuilder::new().recursive(true).mode(0o711).create(data).map_err(failed)?;
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(data.join("lock"))
+        .map_err(failed)?;
+    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(AgentError::Running { path: data.to_path_buf() }),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// Groups are wanted, and their absence said; only guests of a former agent
+/// that cannot be killed keep us from starting.
+fn claim_groups(
+    config: &AgentConfig,
+    missing: &mut Vec<String>,
+) -> Result<Option<Tree>, AgentError> {
+    match Tree::claim(config.cgroup.directory.as_deref()) {
+        Ok(tree) => {
+            missing.extend(tree.missing.iter().cloned());
+            Ok(Some(tree))
+        }
+        Err(error @ CgroupError::Populated { .. }) => Err(error.into()),
+        Err(error) => {
+            let source = std::error::Error::source(&error);
+            let source = source.map_or_else(String::new, |source| format!(": {source}"));
+            missing.push(format!("control groups: {error}{source}"));
+            Ok(None)
+        }
+    }
+}
+
+/// Readable when we are told to stop.
+fn stop_signals() -> io::Result<UnixStream> {
+    let (ours, handlers) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, handlers.try_clone()?)?;
+    }
+    Ok(ours)
+}
+
+fn boot_id() -> BootId {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
+}
+
+/// A number no other life of an agent has had.
+fn incarnation() -> Incarnation {
+    let mut bytes = [0; 8];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => Incarnation(u64::from_ne_bytes(bytes)),
+        Err(_) => Incarnation(Clock.now().0 ^ u64::from(std::process::id()).rotate_left(48)),
+    }
+}
+
+fn cores() -> u16 {
+    std::thread::available_parallelism()
+        .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
+}
+
+fn memory_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok())
+        .map_or(0, |kib: u64| kib << 10)
+}
