@@ -15,6 +15,9 @@ use crate::log::{file_name, segments_of};
 use crate::name::WorkstationName;
 use crate::summary::{Damage, DamageKind, ReadSegmentError, Segment, Summary};
 
+/// A collector writes a batch at a time: the second read is whole already.
+const SETTLE_READS_MAX: u32 = 5;
+
 /// Why logs cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadArchiveError {
@@ -37,6 +40,24 @@ impl Span {
     pub fn contains(self, at: WallTime) -> bool {
         self.from.is_none_or(|from| from <= at) && self.to.is_none_or(|to| at < to)
     }
+}
+
+/// Reads a segment that a collector may be appending to: a tail that is no
+/// whole record is read again, as long as it changes.
+fn read_settled(path: &Path, name: &WorkstationName) -> Result<Segment, ReadSegmentError> {
+    let mut segment = Segment::read(path, name)?;
+    for _ in 0..SETTLE_READS_MAX {
+        if !segment.is_torn() {
+            break;
+        }
+        let again = Segment::read(path, name)?;
+        let settled = again.len() == segment.len();
+        segment = again;
+        if settled {
+            break;
+        }
+    }
+    Ok(segment)
 }
 
 /// A data directory.
@@ -73,11 +94,7 @@ impl Archive {
         for entry in fs::read_dir(&self.data).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            if let Some(name) = name
-                && entry.path().is_dir()
-            {
-                names.push(name);
-            }
+            names.extend(name.filter(|name| self.has_log(name)));
         }
         names.sort_unstable();
         Ok(names)
@@ -91,14 +108,14 @@ impl Archive {
         if names.is_empty() {
             return self.names();
         }
-        let has_log = |name: &String| {
-            let found = name.parse().ok().filter(|name| self.directory(name).is_dir());
+        let known = |name: &String| {
+            let found = name.parse().ok().filter(|name| self.has_log(name));
             found.ok_or_else(|| ReadArchiveError::NoLog {
                 name: name.clone(),
                 data: self.data.clone(),
             })
         };
-        names.iter().map(has_log).collect()
+        names.iter().map(known).collect()
     }
 
     /// Goes through the records of a log in the order they were received,
@@ -112,8 +129,12 @@ impl Archive {
         mut each: impl FnMut(UsageRecord) -> ControlFlow<()>,
     ) -> Result<Vec<Damage>, ReadArchiveError> {
         let mut damage = self.cut_tails(name)?;
-        for path in self.segments(name)? {
-            for piece in Segment::read(&path, name)?.records() {
+        let segments = self.segments(name)?;
+        for (number, path) in (1..).zip(&segments) {
+            let is_last = number == segments.len();
+            let segment =
+                if is_last { read_settled(path, name)? } else { Segment::read(path, name)? };
+            for piece in segment.records() {
                 match piece {
                     Ok(record) => {
                         if each(record).is_break() {
@@ -135,9 +156,15 @@ impl Archive {
     pub fn summary(&self, name: &WorkstationName) -> Result<LogSummary, ReadArchiveError> {
         let mut total = LogSummary { damage: self.cut_tails(name)?, ..LogSummary::default() };
         let mut index = crate::index::Index::default();
-        for path in self.segments(name)? {
+        let segments = self.segments(name)?;
+        for path in segments.iter().cloned() {
             total.segments += 1;
-            let Ok(part) = Summary::of_full(&path, name) else {
+            let part = if Some(&path) == segments.last() {
+                read_settled(&path, name).map(|segment| Summary::of(&segment))
+            } else {
+                Summary::of_full(&path, name)
+            };
+            let Ok(part) = part else {
                 let bytes = fs::metadata(&path).map_or(0, |data| data.len());
                 total.bytes += bytes;
                 let kind = DamageKind::Unreadable;
@@ -153,6 +180,11 @@ impl Archive {
         }
         total.boots = index.boots();
         Ok(total)
+    }
+
+    /// A directory of that name without a segment is no log.
+    fn has_log(&self, name: &WorkstationName) -> bool {
+        segments_of(&self.directory(name)).is_ok_and(|segments| !segments.is_empty())
     }
 
     fn directory(&self, name: &WorkstationName) -> PathBuf {

@@ -17,8 +17,8 @@ pub struct CollectorConfig {
 impl Default for CollectorConfig {
     fn default() -> Self {
         Self {
-            data_dir: "/var/lib/gleaner/collector".into(),
-            identity_dir: "/var/lib/gleaner/collector-identity".into(),
+            data_dir: "/var/lib/gleaner/collector/usage".into(),
+            identity_dir: "/var/lib/gleaner/collector/identity".into(),
         }
     }
 }

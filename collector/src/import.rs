@@ -6,8 +6,8 @@
 //!
 //! An imported record needs a boot and a sequence like any other. They come
 //! from the content: a run of records from `START` to `FINISH` is one boot,
-//! named by a hash of the workstation and the run's first moment, and its
-//! records are numbered from 1.
+//! named after the workstation and the run's first moment ([`Origin`]), and
+//! its records are numbered from 1.
 
 mod csv;
 mod rwho;
@@ -27,6 +27,7 @@ use serde::Serialize;
 
 use crate::log::AppendError;
 use crate::name::WorkstationName;
+use crate::origin::Origin;
 use crate::store::{Batch, OpenStoreError, Store};
 use crate::usage::Progress;
 
@@ -191,8 +192,7 @@ struct Observation {
 /// Gives the observations of one workstation their boots and numbers.
 #[derive(Clone, Debug)]
 struct Numbering {
-    /// Keeps runs from different kinds of source apart.
-    source: &'static str,
+    origin: Origin,
     name: WorkstationName,
     run: Option<Run>,
 }
@@ -206,8 +206,8 @@ struct Run {
 }
 
 impl Numbering {
-    fn new(source: &'static str, name: &WorkstationName) -> Self {
-        Self { source, name: name.clone(), run: None }
+    fn new(origin: Origin, name: &WorkstationName) -> Self {
+        Self { origin, name: name.clone(), run: None }
     }
 
     fn number(&mut self, observed: Observation) -> UsageRecord {
@@ -231,10 +231,7 @@ impl Numbering {
     }
 
     fn begin(&self, start: WallTime) -> Run {
-        let text = format!("gleaner import 1 {} {} {}", self.source, self.name, start.0);
-        let hash = blake3::hash(text.as_bytes());
-        let mut boot = [0; 16];
-        boot.copy_from_slice(&hash.as_bytes()[..16]);
-        Run { boot: BootId(boot), start, sequence: 0, finished: false }
+        let boot = self.origin.boot(&self.name, start);
+        Run { boot, start, sequence: 0, finished: false }
     }
 }

@@ -17,6 +17,7 @@ pub mod import;
 pub mod index;
 pub mod log;
 pub mod name;
+pub mod origin;
 pub mod receiver;
 pub mod rows;
 pub mod segment;

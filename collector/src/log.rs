@@ -112,7 +112,10 @@ impl Log {
         let Some((last, full)) = segments.split_last() else { return Ok((log, damage)) };
         for number in full {
             let path = log.directory.join(file_name(*number));
-            let summary = Summary::of_full(&path, name)?;
+            let summary = match Summary::kept(&path) {
+                Some(kept) => kept,
+                None => summarise(&path, name)?,
+            };
             log.index.merge(&summary.index);
             damage.extend(summary.damage);
         }
@@ -209,11 +212,7 @@ impl Log {
     fn begin_segment(&mut self) -> Result<(), AppendError> {
         self.sync()?;
         if self.segment > 0 {
-            let path = self.path();
-            if let Ok(segment) = Segment::read(&path, &self.name) {
-                // Without it the next start only takes longer.
-                let _ = Summary::of(&segment).save(&path);
-            }
+            summarise(&self.path(), &self.name).map_err(OpenLogError::from)?;
         }
         let header = encode_header(&self.name);
         let path = self.directory.join(file_name(self.segment + 1));
@@ -250,6 +249,14 @@ impl Log {
     fn path(&self) -> PathBuf {
         self.directory.join(file_name(self.segment))
     }
+}
+
+/// Reads a full segment and keeps what it holds beside it.
+fn summarise(path: &Path, name: &WorkstationName) -> Result<Summary, ReadSegmentError> {
+    let summary = Summary::of(&Segment::read(path, name)?);
+    // Without it the next start only takes longer.
+    let _ = summary.save(path);
+    Ok(summary)
 }
 
 fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenLogError {

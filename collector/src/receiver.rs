@@ -76,16 +76,21 @@ pub fn run(config: CollectorConfig) -> Result<(), CollectorError> {
         .enable_all()
         .build()
         .map_err(CollectorError::Start)?;
-    let outcome = runtime.block_on(receive(&identity, writer));
-    // The last handle of the writer is gone: it ends when all is on disk.
-    drop(runtime);
-    if thread.join().is_err() {
-        unreachable!("the writer thread answers for every failure");
-    }
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            outcome = receive(&identity, &writer) => outcome,
+            () = writer.gone() => Ok(()),
+        }
+    });
+    // With the last handle gone the writer ends, when all it has is on disk.
+    drop((runtime, writer));
+    // Its panic is ours: a collector without a writer is none.
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    tracing::info!("the collector has stopped");
     outcome
 }
 
-async fn receive(identity: &Identity, writer: Writer) -> Result<(), CollectorError> {
+async fn receive(identity: &Identity, writer: &Writer) -> Result<(), CollectorError> {
     let mut signals = Signals::new().map_err(CollectorError::Start)?;
     let mut backoff = Backoff::new(WAIT_FIRST, WAIT_LONGEST);
     // Said once per absence, not once per attempt.
@@ -100,13 +105,14 @@ async fn receive(identity: &Identity, writer: Writer) -> Result<(), CollectorErr
                 let mut served = false;
                 let ended = tokio::select! {
                     () = signals.asked() => None,
-                    ended = serve(&link, &writer, &mut served) => Some(ended),
+                    ended = serve(&link, writer, &mut served) => Some(ended),
                 };
                 let Some(ended) = ended else {
                     link.close().await;
                     return Ok(());
                 };
-                if served {
+                // Two collectors with one identity must not chase each other.
+                if served && ended != Ended::Replaced {
                     backoff.reset();
                     absence_said = false;
                 }

@@ -1,7 +1,6 @@
 //! Rows: what `glean usage` lists, exports and prints with `--json`. Their
 //! field names are an interface.
 
-use gleaner_common::id::BootId;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, UsageRecord};
 use jiff::Timestamp;
@@ -82,7 +81,6 @@ pub struct PeriodRow {
     pub slots: u16,
     /// How far the start may be off either way.
     pub margin_s: f64,
-    pub boot: Option<BootId>,
 }
 
 impl PeriodRow {
@@ -96,7 +94,6 @@ impl PeriodRow {
             cause: period.cause,
             slots: period.slots,
             margin_s: period.margin.as_secs_f64(),
-            boot: None,
         }
     }
 }

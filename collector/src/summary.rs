@@ -124,6 +124,14 @@ impl Segment {
         self.start > 0
     }
 
+    /// Does it end with something that is no whole record?
+    pub fn is_torn(&self) -> bool {
+        let is_tail = |piece: &Result<_, Damage>| {
+            piece.as_ref().is_err_and(|damage| damage.kind == DamageKind::Torn)
+        };
+        self.records().last().as_ref().is_some_and(is_tail)
+    }
+
     /// The bytes from `offset` on.
     pub fn tail(&self, offset: u64) -> &[u8] {
         usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)).unwrap_or(&[])
@@ -183,13 +191,16 @@ impl Summary {
     /// # Errors
     /// Those of [`Segment::read`].
     pub fn of_full(path: &Path, name: &WorkstationName) -> Result<Self, ReadSegmentError> {
-        let length = fs::metadata(path).map(|data| data.len());
-        if let (Ok(length), Some(kept)) = (length, Self::load(path))
-            && kept.bytes == length
-        {
-            return Ok(kept);
+        match Self::kept(path) {
+            Some(kept) => Ok(kept),
+            None => Ok(Self::of(&Segment::read(path, name)?)),
         }
-        Ok(Self::of(&Segment::read(path, name)?))
+    }
+
+    /// The summary beside a segment, if it is there and fits.
+    pub fn kept(segment: &Path) -> Option<Self> {
+        let length = fs::metadata(segment).ok()?.len();
+        Self::load(segment).filter(|kept| kept.bytes == length)
     }
 
     fn load(segment: &Path) -> Option<Self> {

@@ -14,28 +14,74 @@
 mod snapshots;
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use gleaner_common::id::BootId;
 use gleaner_common::time::{Spoken, WallTime};
+use gleaner_common::units::parse_duration;
 use gleaner_common::usage::{Cause, UsageRecord};
 use serde::Serialize;
 
+use crate::origin::Origin;
 use crate::rows::spoken_time;
 
 /// A wall clock that moves less than this against the machine's own between
 /// two records was disciplined, not set.
 const CLOCK_STEP_MIN: Duration = Duration::from_secs(2);
 
+/// rwho tells its network of itself every three minutes (Phalen 1994, §5).
+const RWHO_INTERVAL: Duration = Duration::from_secs(180);
+
 /// How the times of records are to be understood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interpretation {
-    /// A record carries the moment of its transition: our agents' logs.
+    /// Each boot as its records were taken: snapshots every three minutes for
+    /// what was imported from rwho, exact for everything else.
     #[default]
+    AsTaken,
+    /// A record carries the moment of its transition.
     Exact,
     /// A record carries the time of the snapshot that showed the transition
-    /// (Phalen 1994, Table 6): logs imported from rwho.
+    /// (Phalen 1994, Table 6).
     Snapshots { every: Duration },
+}
+
+impl Interpretation {
+    /// How far apart the snapshots of a boot are; `None` if it is exact.
+    fn interval(self, boot: BootId) -> Option<Duration> {
+        match (self, Origin::of(boot)) {
+            (Self::Snapshots { every }, _) => Some(every),
+            (Self::AsTaken, Origin::Rwho) => Some(RWHO_INTERVAL),
+            (Self::AsTaken, Origin::Agent | Origin::Csv) | (Self::Exact, _) => None,
+        }
+    }
+}
+
+impl FromStr for Interpretation {
+    type Err = ParseInterpretationError;
+
+    /// Reads `as-taken`, `exact`, `snapshots` (three minutes apart) and
+    /// `snapshots:5min`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseInterpretationError { text: text.to_owned() };
+        match text.split_once(':') {
+            None if text == "as-taken" => Ok(Self::AsTaken),
+            None if text == "exact" => Ok(Self::Exact),
+            None if text == "snapshots" => Ok(Self::Snapshots { every: RWHO_INTERVAL }),
+            Some(("snapshots", every)) => {
+                Ok(Self::Snapshots { every: parse_duration(every).map_err(|_| wrong())? })
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// Why a text is not an interpretation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not an interpretation: expected as-taken, exact, snapshots or snapshots:5min")]
+pub struct ParseInterpretationError {
+    text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -130,16 +176,17 @@ pub fn interpret(mut records: Vec<UsageRecord>, interpretation: Interpretation) 
     records.sort_unstable_by_key(|record| (record.boot, record.sequence));
     records.dedup_by(|a, b| (a.boot, a.sequence) == (b.boot, b.sequence));
     let mut notes = vec![];
-    let mut boots: Vec<Vec<Fact>> = records
-        .chunk_by(|a, b| a.boot == b.boot)
-        .map(|boot| on_one_clock(boot, &mut notes))
-        .collect();
+    let mut boots: Vec<Vec<Fact>> = vec![];
+    for boot in records.chunk_by(|a, b| a.boot == b.boot) {
+        let facts = on_one_clock(boot, &mut notes);
+        boots.push(match interpretation.interval(boot[0].boot) {
+            Some(every) => snapshots::estimate(&facts, every),
+            None => facts,
+        });
+    }
     boots.sort_by_key(|boot| boot.first().map(|fact| fact.at));
     let mut weaver = Weaver { timeline: Timeline { notes, ..Timeline::default() }, floor: None };
-    for facts in &mut boots {
-        if let Interpretation::Snapshots { every } = interpretation {
-            *facts = snapshots::estimate(facts, every);
-        }
+    for facts in &boots {
         weaver.add_boot(facts);
     }
     weaver.timeline.notes.sort_by_key(Note::at);

@@ -19,6 +19,7 @@ use jiff::Timestamp;
 
 use super::{ImportError, ImportSummary, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
+use crate::origin::Origin;
 use crate::segment::check_record;
 
 /// The columns, as exported.
@@ -218,7 +219,7 @@ fn numbered(
     observed: Observation,
 ) -> Result<UsageRecord, String> {
     let watched = lab.entry(name.clone()).or_insert_with(|| Watched {
-        numbering: Numbering::new("csv", name),
+        numbering: Numbering::new(Origin::Csv, name),
         last: WallTime(i64::MIN),
     });
     if observed.at < watched.last {

@@ -27,6 +27,7 @@ use jiff::Timestamp;
 use super::transitions::{Snapshot, Watcher};
 use super::{ImportError, ImportSummary, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
+use crate::origin::Origin;
 
 /// rwho itself calls a machine down that was silent for eleven minutes; a
 /// longer hole between snapshots says nothing of what happened in it.
@@ -173,7 +174,7 @@ impl Walk<'_> {
             let (watcher, numbering) = self
                 .lab
                 .entry(name.clone())
-                .or_insert_with(|| (Watcher::default(), Numbering::new("rwho", &name)));
+                .or_insert_with(|| (Watcher::default(), Numbering::new(Origin::Rwho, &name)));
             give(self.sink, &name, numbering, watcher.up(at, snapshot))?;
         }
         Ok(())

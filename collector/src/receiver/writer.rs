@@ -30,6 +30,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
+    /// Returns when the thread has ended, which it does not by itself.
+    pub(super) async fn gone(&self) {
+        self.orders.closed().await;
+    }
+
     /// Returns when the records are on disk, or are not; `None` if the thread
     /// has ended.
     pub(super) async fn append(

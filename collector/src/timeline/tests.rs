@@ -119,6 +119,32 @@ fn a_visit_between_two_snapshots_is_found() {
     assert_eq!(timeline.periods[2].margin, Duration::ZERO);
 }
 
+#[test]
+fn each_boot_is_taken_as_it_was_recorded() {
+    let transitions = [(0, Idle), (3_600, Load), (3_780, Finish)];
+    let of = |boot: BootId| {
+        let records = log(&transitions).into_iter().map(|record| UsageRecord { boot, ..record });
+        interpret(records.collect(), Interpretation::AsTaken)
+    };
+    let ada = crate::segment::tests::name("ada");
+    let start = WallTime::from_unix_s(1_700_000_000);
+    check(&of(Origin::Rwho.boot(&ada, start)), &[(State::Idle, 3_510), (State::Busy, 270)]);
+    check(&of(Origin::Csv.boot(&ada, start)), &[(State::Idle, 3_600), (State::Busy, 180)]);
+    check(&of(BootId([7; 16])), &[(State::Idle, 3_600), (State::Busy, 180)]);
+}
+
+#[test]
+fn interpretations_are_read_by_name() {
+    let every = |s| Interpretation::Snapshots { every: Duration::from_secs(s) };
+    assert_eq!("exact".parse(), Ok(Interpretation::Exact));
+    assert_eq!("as-taken".parse(), Ok(Interpretation::default()));
+    assert_eq!("snapshots".parse(), Ok(every(180)));
+    assert_eq!("snapshots:5min".parse(), Ok(every(300)));
+    for text in ["", "guess", "snapshots:", "snapshots:5", "exact:5min"] {
+        assert!(text.parse::<Interpretation>().is_err(), "{text}");
+    }
+}
+
 /// Second row.
 #[test]
 fn a_user_who_logged_off_left_within_one_snapshot() {

@@ -1,6 +1,7 @@
 //! The directory and the disk: held by another, full, and free again.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -55,7 +56,7 @@ fn one_bad_log_does_not_hold_up_the_others() {
 pub(crate) struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// `None` where we may not mount.
+    /// `None` where we may not mount, which is said.
     pub(crate) fn mount(kib: u32) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={kib}k");
@@ -63,7 +64,12 @@ impl SmallDisk {
             .args(["-t", "tmpfs", "-o", &options, "gleaner-test"])
             .arg(dir.path())
             .output();
-        mounted.is_ok_and(|output| output.status.success()).then(|| Self(dir))
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(dir));
+        }
+        // Past the harness, which keeps the words of tests that pass.
+        let _ = writeln!(std::io::stderr(), "skipped: a full disk needs the right to mount one");
+        None
     }
 
     /// Makes room.
@@ -86,10 +92,7 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_defers_and_loses_nothing() {
-    let Some(disk) = SmallDisk::mount(256) else {
-        println!("skipped: a full disk needs the right to mount a tmpfs");
-        return;
-    };
+    let Some(disk) = SmallDisk::mount(256) else { return };
     let data = disk.path().join("data");
     let mut store = Store::open(&data).unwrap();
     let (mut confirmed, mut next) = (0, 1);

@@ -27,7 +27,7 @@ pub(crate) fn record(sequence: u64) -> UsageRecord {
         cause: causes[usize::try_from(sequence).unwrap() % causes.len()],
         load: LoadAverages { one: part, five: part / 3.0, fifteen: part / 7.0 },
         users: u32::try_from(sequence % 5).unwrap(),
-        input_idle: (sequence % 3 > 0).then(|| Duration::from_millis(sequence * 17)),
+        input_idle: (!sequence.is_multiple_of(3)).then(|| Duration::from_millis(sequence * 17)),
         slots: u16::try_from(sequence % 4).unwrap(),
         reason: format!("pts/{sequence}, \"0.0 s\" ago; ü"),
     }

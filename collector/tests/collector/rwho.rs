@@ -62,7 +62,7 @@ fn the_sample_has_a_workstation_that_was_down_for_a_while() {
     let options = StatsOptions {
         names: vec![],
         span: Span::default(),
-        interpretation: Interpretation::Snapshots { every: Duration::from_secs(180) },
+        interpretation: Interpretation::AsTaken,
         zone: Some(TimeZone::UTC),
     };
     let stats = stats(dir.path(), &options, &mut |_| ()).unwrap();
@@ -88,8 +88,7 @@ fn a_hole_between_snapshots_finishes_the_workstations_before_it() {
     assert_eq!(summary.unwrap().new, 5);
     let records = kept(&dir.path().join("data"), "ada");
     let causes: Vec<_> = records.iter().map(|record| record.cause).collect();
-    use Cause::{Finish, Idle, Start};
-    assert_eq!(causes, [Start, Idle, Finish, Start, Idle]);
+    assert_eq!(causes, [Cause::Start, Cause::Idle, Cause::Finish, Cause::Start, Cause::Idle]);
     assert_eq!(records[2].since_boot, Duration::from_secs(180));
     assert_ne!(records[2].boot, records[3].boot);
 }

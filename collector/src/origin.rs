@@ -1,0 +1,74 @@
+//! Where the records of a boot come from, told by its id.
+//!
+//! The kernel's boot ids are random UUIDs (version 4). An import has no boot
+//! id to keep, so it makes one that cannot be the kernel's: a UUID of version
+//! 8 (RFC 9562, §5.8) that begins with the source's name, the rest being a
+//! hash of what the run of records is. Equal content has an equal id.
+
+use gleaner_common::id::BootId;
+use gleaner_common::time::WallTime;
+
+use crate::name::WorkstationName;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// An agent of ours: each record carries the moment of its transition.
+    Agent,
+    /// Imported from rwho: each record carries the time of a snapshot.
+    Rwho,
+    /// Imported from CSV that named no boot; the moments are taken as exact.
+    Csv,
+}
+
+impl Origin {
+    pub fn of(boot: BootId) -> Self {
+        let is_ours = boot.0[6] >> 4 == 8 && boot.0[8] >> 6 == 0b10;
+        let imported = [Self::Rwho, Self::Csv].into_iter().find(|o| boot.0.starts_with(&o.tag()));
+        imported.filter(|_| is_ours).unwrap_or(Self::Agent)
+    }
+
+    /// The id of the run of a workstation's records that began at `start`.
+    pub fn boot(self, name: &WorkstationName, start: WallTime) -> BootId {
+        let hash = blake3::hash(format!("gleaner import 1 {self:?} {name} {}", start.0).as_bytes());
+        let mut id = [0; 16];
+        id.copy_from_slice(&hash.as_bytes()[..16]);
+        id[..4].copy_from_slice(&self.tag());
+        id[6] = id[6] & 0x0f | 0x80;
+        id[8] = id[8] & 0x3f | 0x80;
+        BootId(id)
+    }
+
+    fn tag(self) -> [u8; 4] {
+        match self {
+            Self::Agent => *b"boot",
+            Self::Rwho => *b"rwho",
+            Self::Csv => *b"csv.",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::tests::name;
+
+    #[test]
+    fn an_import_is_known_by_its_boot_id() {
+        let at = WallTime::from_unix_s;
+        for origin in [Origin::Rwho, Origin::Csv] {
+            let boot = origin.boot(&name("ada"), at(5));
+            assert_eq!(Origin::of(boot), origin);
+            assert_eq!(boot, origin.boot(&name("ada"), at(5)));
+            assert_ne!(boot, origin.boot(&name("ada"), at(6)));
+            assert_ne!(boot, origin.boot(&name("bob"), at(5)));
+        }
+    }
+
+    #[test]
+    fn a_boot_id_of_the_kernels_is_an_agents() {
+        let boot: BootId = "72776868-7b1c-4d4e-9c3a-000102030405".parse().unwrap();
+        assert_eq!(Origin::of(boot), Origin::Agent);
+        let looks_like_rwho: BootId = "7277686f-7b1c-4d4e-9c3a-000102030405".parse().unwrap();
+        assert_eq!(Origin::of(looks_like_rwho), Origin::Agent);
+    }
+}
