@@ -171,3 +171,103 @@ fn as_array(averages: LoadAverages) -> [f64; 3] {
         if average.is_finite() { average.max(0.0) } else { 0.0 }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at_ms(ms: u64) -> Moment {
+        Moment::ZERO + Duration::from_millis(ms)
+    }
+
+    /// A load that has been sampled since second 0, every `step_ms`, of an
+    /// owner with this many tasks that run on this many cores.
+    fn sampled(cores: u16, tasks: f64, used: f64, step_ms: u64, until_ms: u64) -> Load {
+        let mut load = Load::new(cores);
+        load.sample(Moment::ZERO, &LoadSample { cpu: Some(Duration::ZERO), ..Default::default() });
+        for ms in (step_ms..=until_ms).step_by(usize::try_from(step_ms).unwrap()) {
+            let cpu = Some(Duration::from_secs_f64(used * ms as f64 / 1e3));
+            let sample = LoadSample { running: tasks, cpu, guests: true, ..Default::default() };
+            load.sample(at_ms(ms), &sample);
+        }
+        load
+    }
+
+    #[track_caller]
+    fn check(is: f64, expected: f64) {
+        assert!((is - expected).abs() < 0.01, "{is}, not {expected}");
+    }
+
+    #[test]
+    fn a_minute_of_one_task_is_the_kernels_number_at_any_spacing() {
+        // 1 - 1/e; the kernel comes to 0.62 in steps of 5 s.
+        for step_ms in [1_000, 5_000, 30_000] {
+            check(sampled(4, 1.0, 1.0, step_ms, 60_000).one(), 0.632);
+        }
+    }
+
+    #[test]
+    fn between_cores_to_spare_the_cpu_time_is_the_number_of_tasks() {
+        let miscounted = sampled(4, 3.0, 1.0, 1_000, 600_000);
+        check(miscounted.one(), 1.0);
+        let saturated = sampled(2, 5.0, 2.0, 1_000, 600_000);
+        check(saturated.one(), 5.0);
+    }
+
+    #[test]
+    fn a_sudden_rise_shows_in_the_next_sample() {
+        let mut load = sampled(4, 0.0, 0.0, 1_000, 10_000);
+        assert_eq!(load.use_cores(), Some(0.0));
+        let cpu = Some(Duration::from_millis(900));
+        load.sample(at_ms(11_000), &LoadSample { cpu, guests: true, ..Default::default() });
+        check(load.use_cores().unwrap(), 0.9);
+        assert!(load.one() < 0.05);
+    }
+
+    #[test]
+    fn blocked_tasks_count() {
+        let mut load = Load::new(1);
+        load.sample(Moment::ZERO, &LoadSample { blocked: 2.0, ..Default::default() });
+        check(load.one(), 2.0);
+    }
+
+    #[test]
+    fn the_kernels_averages_hold_until_a_guest_comes_and_again_long_after() {
+        let kernel = |one| Some(LoadAverages { one, five: 3.0, fifteen: 3.0 });
+        let mut load = Load::new(2);
+        load.sample(at_ms(0), &LoadSample { kernel: kernel(1.5), ..Default::default() });
+        check(load.one(), 1.5);
+        let with_guest = LoadSample { kernel: kernel(2.0), guests: true, ..Default::default() };
+        load.sample(at_ms(5_000), &with_guest);
+        assert!(load.one() < 1.5, "the guest is not in it");
+        let after = LoadSample { kernel: kernel(2.0), ..Default::default() };
+        load.sample(at_ms(10_000), &after);
+        assert!(load.one() < 1.5, "what is left of the guest neither");
+        load.sample(at_ms(306_000), &after);
+        check(load.one(), 2.0);
+        assert!(load.averages().five < 3.0, "five minutes take longer to forget");
+    }
+
+    proptest! {
+        #[test]
+        fn no_samples_make_a_load_negative_or_more_than_was_there(
+            samples in proptest::collection::vec((0u64..10_000, 0u32..9, 0u32..9, 0u64..20_000), 1..60),
+        ) {
+            let mut load = Load::new(4);
+            let (mut ms, mut cpu_ms) = (0, 0);
+            for (gap, running, blocked, used) in samples {
+                ms += gap;
+                cpu_ms += used;
+                load.sample(at_ms(ms), &LoadSample {
+                    running: f64::from(running),
+                    blocked: f64::from(blocked),
+                    cpu: Some(Duration::from_millis(cpu_ms)),
+                    ..Default::default()
+                });
+                prop_assert!((0.0..=16.0).contains(&load.one()));
+                prop_assert!(load.use_cores().is_none_or(|used| (0.0..=4.0).contains(&used)));
+            }
+        }
+    }
+}

@@ -200,6 +200,9 @@ pub const INPUT_BLIND: Duration = Duration::from_millis(250);
 /// six of its idle periods.
 pub const LOAD_SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// Within this time, a second word of waking is of the same sleep.
+const WOKEN: Duration = Duration::from_secs(10);
+
 #[derive(Clone, Debug)]
 struct Touch {
     source: String,
@@ -219,6 +222,8 @@ pub struct Occupancy {
     holds: BTreeMap<String, String>,
     pause: Option<Pause>,
     asleep: bool,
+    /// The load sensor has been found silent, and has said nothing since.
+    silent: bool,
     users: u32,
     /// Since when we have been watching without a break.
     watching: Moment,
@@ -257,6 +262,7 @@ impl Occupancy {
             holds: BTreeMap::new(),
             pause: None,
             asleep: false,
+            silent: false,
             users: 0,
             watching: now,
             busy: true,
@@ -323,6 +329,8 @@ impl Occupancy {
                 self.asleep = true;
                 return Some(self.finish(now, "the machine is about to sleep".into()));
             }
+            // Said twice, by whoever announced the sleep and by the clocks.
+            Observation::Woke if !self.asleep && now.since(self.watching) < WOKEN => {}
             Observation::Woke => return Some(self.woke(now)),
         }
         self.judge(now)
@@ -393,6 +401,7 @@ impl Occupancy {
     fn sampled(&mut self, now: Moment, sample: &LoadSample) {
         self.health.entry(Sensor::Load).or_insert(Health::Well);
         self.load.sample(now, sample);
+        self.silent = false;
         if self.is_loaded() {
             self.loaded = Some(now);
         }
@@ -430,19 +439,26 @@ impl Occupancy {
         })
     }
 
+    /// When the load sensor was last heard; it has time from when we began to
+    /// watch, too.
+    fn load_heard(&self) -> Moment {
+        self.load.sampled().map_or(self.watching, |at| at.max(self.watching))
+    }
+
     /// When the load sensor will have been silent for too long.
     fn silent_at(&self) -> Option<Moment> {
         let absent = matches!(self.health.get(&Sensor::Load), None | Some(Health::Absent(_)));
         if absent && !self.criteria.required.contains(&Sensor::Load) {
             return None;
         }
-        Some(self.load.sampled().unwrap_or(self.watching) + LOAD_SILENCE_MAX)
+        Some(self.load_heard() + LOAD_SILENCE_MAX)
     }
 
     /// When the workstation will be idle if nothing more happens; `None` if
     /// something has to happen first.
     fn idle_at(&self) -> Option<Moment> {
-        if self.asleep || self.unheard().is_some() || !self.holds.is_empty() || self.is_loaded() {
+        let stopped = self.asleep || self.silent || self.unheard().is_some();
+        if stopped || !self.holds.is_empty() || self.is_loaded() {
             return None;
         }
         let pause = match &self.pause {
@@ -467,8 +483,8 @@ impl Occupancy {
         if let Some((sensor, health)) = self.unheard() {
             return Some(Why::Unheard(sensor, health));
         }
-        if let Some(at) = self.silent_at().filter(|at| now >= *at) {
-            return Some(Why::Silent(at - LOAD_SILENCE_MAX));
+        if self.silent {
+            return Some(Why::Silent(self.load_heard()));
         }
         if let Some(what) = self.holds.values().next() {
             return Some(Why::Held(what));
@@ -491,6 +507,11 @@ impl Occupancy {
     }
 
     fn judge(&mut self, now: Moment) -> Option<Transition> {
+        if self.asleep {
+            // FINISH was the last word; the next one is START.
+            return None;
+        }
+        self.silent |= self.silent_at().is_some_and(|at| now >= at);
         let Some(why) = self.why(now) else {
             if !self.busy {
                 return None;
@@ -562,7 +583,7 @@ impl Occupancy {
     pub fn reason(&self, now: Moment) -> String {
         let ago = |at: Moment| Spoken(now.since(at));
         let text = match self.why(now) {
-            Some(Why::Asleep) => "the machine or the agent is about to stop".into(),
+            Some(Why::Asleep) => "the machine or the agent is stopping".into(),
             Some(Why::Paused(Pause { by, until: None })) => format!("paused by {by}"),
             Some(Why::Paused(Pause { by, until: Some(until) })) => {
                 format!("paused by {by} until {}", until.said)
