@@ -383,11 +383,13 @@ impl Desk {
             (false, true) => Owner::Here,
             (false, false) => Owner::Away,
         };
+        // Said before what becomes of the guests, or they would be placed here
+        // again; what is done to them comes before everything that is said.
+        self.show(now, out);
         if owner != self.owner {
             self.owner = owner;
             self.turn_places(now, owner, out);
         }
-        self.show(now, out);
     }
 
     fn show(&mut self, now: Moment, out: &mut Out) {

@@ -142,7 +142,7 @@ fn short(effect: &Effect) -> String {
 fn the_guest_is_frozen_before_anybody_is_told() {
     let mut desk = running(1);
     let effects = desk.handle(at(2), typed());
-    assert_eq!(said(&effects), ["freeze #1", "#1 suspended", "busy", "TTY"]);
+    assert_eq!(said(&effects), ["freeze #1", "busy", "#1 suspended", "TTY"]);
 }
 
 #[test]
@@ -155,11 +155,11 @@ fn each_job_has_its_own_reaction_and_those_that_wait_go_back() {
         "freeze #1",
         "kill #2",
         "demote #3",
+        "busy",
         "#1 suspended",
         "#2 retreated: pts/3, 0.0 s ago",
         "#3 demoted",
         "#4 retreated: not started: pts/3, 0.0 s ago",
-        "busy",
         "TTY",
     ];
     assert_eq!(said(&desk.handle(at(1), typed())), effects);
@@ -366,13 +366,13 @@ fn a_pause_stops_even_renicing_guests_is_kept_and_ends_by_itself() {
     let until = Some(PauseEnd { at: at(8), said: "17:40".into() });
     let pause = Pause { by: "ada".into(), until };
     let effects = said(&desk.handle(at(1), Event::Pause(pause)));
-    assert_eq!(effects, ["freeze #1", "#1 suspended", "busy", "TTY", "persist true"]);
+    assert_eq!(effects, ["freeze #1", "busy", "#1 suspended", "TTY", "persist true"]);
     assert_eq!(desk.status(at(2)).verdict, "busy: paused by ada until 17:40");
     assert_eq!(desk.deadline(), Some(at(3)), "the heartbeat");
     let _ = desk.wake(at(3));
     let _ = desk.handle(at(3), frame(CoordinatorFrame::HeartbeatAck { sequence: 1 }));
     let effects = said(&desk.wake(at(8)));
-    assert_eq!(effects[..5], ["thaw #1", "#1 resumed", "idle", "IDLE", "persist false"]);
+    assert_eq!(effects[..5], ["thaw #1", "idle", "#1 resumed", "IDLE", "persist false"]);
 }
 
 #[test]
@@ -463,8 +463,15 @@ struct World {
 struct Run {
     frozen: bool,
     demoted: bool,
-    killed: bool,
-    gone: bool,
+    life: Life,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Life {
+    #[default]
+    Lives,
+    Killed,
+    Gone,
 }
 
 #[derive(Clone, Debug)]
@@ -650,13 +657,17 @@ impl World {
     }
 
     fn alive(&self, which: usize) -> Option<Fence> {
-        let alive: Vec<_> =
-            self.started.iter().filter(|(_, run)| !run.gone).map(|(fence, _)| *fence).collect();
+        let alive: Vec<_> = self
+            .started
+            .iter()
+            .filter(|(_, run)| run.life != Life::Gone)
+            .map(|(fence, _)| *fence)
+            .collect();
         alive.get(which % alive.len().max(1)).copied()
     }
 
     fn gone(&mut self, fence: Fence) {
-        self.started.get_mut(&fence).unwrap().gone = true;
+        self.started.get_mut(&fence).unwrap().life = Life::Gone;
     }
 
     fn carry_out(&mut self, effects: &[Effect]) {
@@ -673,14 +684,14 @@ impl World {
                     assert!(self.desk.lease.is_valid(self.now));
                     assert!(self.lease_until.is_some_and(|until| self.now < until));
                     assert!(self.started.insert(start.fence, Run::default()).is_none());
-                    let alive = self.started.values().filter(|run| !run.gone).count();
+                    let alive = self.started.values().filter(|run| run.life != Life::Gone).count();
                     assert!(alive <= 2, "more guests than places");
                 }
                 Effect::Freeze { fence, .. } => run(self, fence, |run| run.frozen = true),
                 Effect::Thaw { fence, .. } => run(self, fence, |run| run.frozen = false),
                 Effect::Demote { fence, .. } => run(self, fence, |run| run.demoted = true),
                 Effect::Restore { fence, .. } => run(self, fence, |run| run.demoted = false),
-                Effect::Kill { fence, .. } => run(self, fence, |run| run.killed = true),
+                Effect::Kill { fence, .. } => run(self, fence, |run| run.life = Life::Killed),
                 Effect::Send(AgentFrame::Heartbeat { sequence, .. }) => {
                     self.sent.insert(*sequence, self.now);
                     self.asked.push(*sequence);
@@ -709,7 +720,7 @@ impl World {
         assert_eq!(self.desk.ends.get(&fence), Some(end));
         assert!(!self.unwanted.contains(&fence), "a cancelled one was told of");
         if let AttemptEvent::Finished(Finished { .. }) = end {
-            assert!(self.started[&fence].gone);
+            assert_eq!(self.started[&fence].life, Life::Gone);
         }
     }
 
@@ -717,7 +728,7 @@ impl World {
     fn check(&self) {
         let status = self.desk.status(self.now);
         let lease_ended = self.lease_until.is_none_or(|until| self.now >= until);
-        for (fence, run) in self.started.iter().filter(|(_, run)| !run.killed && !run.gone) {
+        for (fence, run) in self.started.iter().filter(|(_, run)| run.life == Life::Lives) {
             assert!(!lease_ended, "{fence} outlives the lease");
             let here = status.guests.iter().find(|guest| guest.fence == *fence);
             let here = here.expect("a guest that runs is known");
@@ -755,10 +766,11 @@ fn a_record_of_every_cause_but_both_comes_from_a_desk() {
     let mut desk = desk(1);
     let mut causes = BTreeSet::new();
     let mut note = |effects: Vec<Effect>| {
-        causes.extend(effects.into_iter().filter_map(|effect| match effect {
-            Effect::Record(transition) => Some(transition.cause),
-            _ => None,
-        }));
+        for effect in effects {
+            if let Effect::Record(transition) = effect {
+                causes.insert(transition.cause);
+            }
+        }
     };
     note(Desk::new(at(0), setup(1)).1);
     note(desk.handle(at(1), typed()));
