@@ -16,6 +16,8 @@ use crate::archive::Span;
 use crate::rows::spoken_time;
 use crate::timeline::{Period, State, Timeline};
 
+const DAY_S: u64 = 86_400;
+
 /// The name of the row over all workstations.
 pub const ALL: &str = "(all)";
 
@@ -94,6 +96,16 @@ pub struct HourRow {
     pub returns: u64,
 }
 
+impl HourRow {
+    fn add(&mut self, state: State, hours: f64) {
+        match state {
+            State::Idle => self.idle_h += hours,
+            State::Busy => self.busy_h += hours,
+            State::Unknown => self.unknown_h += hours,
+        }
+    }
+}
+
 /// Adds up timelines, one workstation at a time.
 #[derive(Debug)]
 pub struct Tally {
@@ -155,18 +167,20 @@ impl Tally {
 
     fn add_hours(&mut self, period: &Period, returned: bool) {
         let (mut at, end) = (period.start, period.end());
-        let mut first = returned;
+        let (first_hour, _) = hour_of(at, &self.zone);
+        self.hours[usize::from(first_hour)].returns += u64::from(returned);
+        // Whole days give each hour the same, so a month is no more work than
+        // a minute; only the hour by which a clock changes in summer is off.
+        let days = end.since(at).as_secs() / DAY_S;
+        for row in &mut self.hours {
+            row.add(period.state, days as f64);
+        }
+        at = Period { duration: Duration::from_secs(days * DAY_S), ..*period }.end();
         while at < end {
             let (hour, next) = hour_of(at, &self.zone);
             let until = next.min(end);
-            let row = &mut self.hours[usize::from(hour)];
             let hours = until.since(at).as_secs_f64() / 3_600.0;
-            match period.state {
-                State::Idle => row.idle_h += hours,
-                State::Busy => row.busy_h += hours,
-                State::Unknown => row.unknown_h += hours,
-            }
-            row.returns += u64::from(std::mem::take(&mut first));
+            self.hours[usize::from(hour)].add(period.state, hours);
             at = until;
         }
     }
@@ -260,6 +274,9 @@ fn hour_of(at: WallTime, zone: &TimeZone) -> (u8, WallTime) {
 
 #[cfg(test)]
 mod tests {
+    use gleaner_common::id::BootId;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::segment::tests::record;
     use crate::timeline::{Interpretation, interpret};
@@ -311,9 +328,48 @@ mod tests {
     }
 
     #[test]
+    fn a_long_period_gives_every_hour_its_share() {
+        let (row, hours) =
+            tally(&[(0, Cause::Idle), (10 * DAY_S + 3_600, Cause::Tty)], Span::default());
+        assert!((row.idle_h - 241.0).abs() < 1e-9);
+        assert!(hours.iter().all(|hour| hour.idle_h >= 10.0));
+        let total: f64 = hours.iter().map(|hour| hour.idle_h).sum();
+        assert!((total - 241.0).abs() < 1e-9);
+    }
+
+    #[test]
     fn nothing_comes_to_nothing() {
         let (row, _) = tally(&[], Span::default());
         assert_eq!(row, StatsRow { workstation: "ada".into(), ..StatsRow::default() });
+    }
+
+    proptest! {
+        /// Whatever agents write, adding it up neither fails nor takes long.
+        #[test]
+        fn no_records_are_too_strange_to_add_up(
+            numbers in proptest::collection::vec((any::<u8>(), any::<u64>(), any::<i64>(), any::<u64>(), 0usize..7), 0..20),
+            snapshots in any::<bool>(),
+        ) {
+            let records = numbers.into_iter().map(|(boot, sequence, at, since_boot, cause)| UsageRecord {
+                boot: BootId([boot % 3; 16]),
+                sequence: if sequence % 2 == 0 { sequence } else { sequence % 16 },
+                at: WallTime(at),
+                since_boot: Duration::new(since_boot, 999_999_999),
+                input_idle: Some(Duration::from_secs(since_boot)),
+                ..record(1, 1, Cause::ALL[cause])
+            });
+            let every = Duration::from_secs(180);
+            let interpretation =
+                if snapshots { Interpretation::Snapshots { every } } else { Interpretation::Exact };
+            let timeline = interpret(records.collect(), interpretation);
+            for note in &timeline.notes {
+                prop_assert!(!note.to_string().is_empty());
+            }
+            let mut tally = Tally::new(Span::default(), TimeZone::UTC);
+            tally.add("ada", BTreeMap::new(), &timeline);
+            let (rows, _) = tally.finish();
+            prop_assert!(rows[0].idle_h >= 0.0 && rows[0].unknown_h >= 0.0);
+        }
     }
 
     #[test]

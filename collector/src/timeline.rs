@@ -145,7 +145,8 @@ impl fmt::Display for Note {
                 write!(f, "{}: the wall clock was set {way} by {by}", spoken_time(*at))
             }
             Self::Missing { at, boot, after, before } => {
-                let (at, missing) = (spoken_time(*at), before - after - 1);
+                let missing = before.saturating_sub(*after).saturating_sub(1);
+                let at = spoken_time(*at);
                 write!(
                     f,
                     "{at}: {missing} records are missing between {after} and {before} of boot {boot}"
@@ -231,7 +232,9 @@ fn on_one_clock(records: &[UsageRecord], notes: &mut Vec<Note>) -> Vec<Fact> {
             // A record whose own clock runs backwards has only its wall clock.
             lasted =
                 next.since_boot.checked_sub(record.since_boot).unwrap_or(next.at.since(record.at));
+            // No peer's number may overflow a sum: 292 years are enough.
             let lasted_ns = i64::try_from(lasted.as_nanos()).unwrap_or(i64::MAX);
+            lasted = Duration::from_nanos(lasted_ns.unsigned_abs());
             let step_ns = next.at.0.saturating_sub(record.at.0).saturating_sub(lasted_ns);
             if Duration::from_nanos(step_ns.unsigned_abs()) >= CLOCK_STEP_MIN {
                 notes.push(Note::ClockSet { at: next.at, by_ns: step_ns });
