@@ -107,3 +107,20 @@ fn a_lab_without_trouble_loses_and_repeats_nothing() {
         assert_eq!((outline.lost, outline.suspensions), (0, 0), "{outline:?}");
     }
 }
+
+#[test]
+fn nothing_is_done_twice_when_frames_take_longer_than_a_lease() {
+    for outline in
+        check("nothing_is_done_twice_when_frames_take_longer_than_a_lease", 8, |_| Setting {
+            cut: None,
+            agent_crash: None,
+            sleep: None,
+            coordinator_crash: None,
+            commit_hangs: Some(s(20)),
+            late_frames: 0.05,
+            ..stormy()
+        })
+    {
+        assert!(outline.lost > 0, "no frame was late enough: {outline:?}");
+    }
+}
