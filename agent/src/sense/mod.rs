@@ -199,3 +199,64 @@ impl Senses {
 /// How long a device is not listened to after it was used. Terminals are
 /// really not heard meanwhile, see `occupancy::INPUT_BLIND`.
 const MUTED: Duration = gleaner_agent_core::occupancy::INPUT_BLIND;
+
+#[cfg(test)]
+mod tests {
+    use super::terminals::tests::line;
+    use super::*;
+    use gleaner_agent_core::occupancy::Health;
+    use gleaner_shell::clock::Clock;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    fn is_readable(senses: &Senses) -> bool {
+        let fd = senses.fd();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)).unwrap() > 0
+    }
+
+    fn opened(now: Moment, config: &SenseConfig) -> (Senses, Vec<Observation>) {
+        Senses::open(now, config, &Own { cores: 2, ..Own::default() }).unwrap()
+    }
+
+    #[test]
+    fn at_first_every_sensor_says_how_it_is_and_the_load_and_users_are_told() {
+        let (_, seen) = opened(Clock::new().now(), &SenseConfig::default());
+        for sensor in [Sensor::Terminals, Sensor::Input, Sensor::Load] {
+            let of = |seen: &&Observation| matches!(seen, Observation::Health { sensor: s, .. } if *s == sensor);
+            assert_eq!(seen.iter().filter(of).count(), 1, "{sensor}: {seen:?}");
+        }
+        assert!(seen.iter().any(|seen| matches!(seen, Observation::Load(_))));
+        assert!(seen.iter().any(|seen| matches!(seen, Observation::Users(_))));
+    }
+
+    #[test]
+    fn a_keystroke_makes_the_one_descriptor_readable() {
+        let clock = Clock::new();
+        let (mut senses, _) = opened(clock.now(), &SenseConfig::default());
+        let line = line();
+        senses.ready(clock.now());
+        line.press_a_key();
+        assert!(is_readable(&senses));
+        let now = clock.now();
+        let seen = senses.ready(now);
+        let name = line.name();
+        let ours = |seen: &Observation| matches!(seen, Observation::Input { source, .. } if *source == name);
+        assert!(seen.iter().any(ours), "{seen:?}");
+        assert!(senses.deadline() <= now + MUTED, "it is to be heard again");
+    }
+
+    #[test]
+    fn a_change_of_health_is_told_once() {
+        let parent = tempfile::tempdir().unwrap();
+        let config = SenseConfig { input: parent.path().to_owned(), ..SenseConfig::default() };
+        let now = Clock::new().now();
+        let (mut senses, _) = opened(now, &config);
+        let path = parent.path().join("event0");
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let sick = |seen: &Observation| {
+            matches!(seen, Observation::Health { sensor: Sensor::Input, health: Health::Sick(_) })
+        };
+        assert!(senses.ready(now).iter().any(sick));
+        assert!(!senses.ready(now).iter().any(sick));
+    }
+}

@@ -394,20 +394,20 @@ fn short_name(path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::pty;
     use rustix::time::Timespec;
 
     /// A real terminal, with a program at its end: us.
-    struct Line {
+    pub(in crate::sense) struct Line {
         keyboard: OwnedFd,
         program: OwnedFd,
         path: PathBuf,
     }
 
-    fn line() -> Line {
+    pub(in crate::sense) fn line() -> Line {
         let keyboard = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
         pty::unlockpt(&keyboard).unwrap();
         let name = pty::ptsname(&keyboard, vec![]).unwrap();
@@ -422,7 +422,11 @@ mod tests {
     }
 
     impl Line {
-        fn press_a_key(&self) {
+        pub(in crate::sense) fn name(&self) -> String {
+            short_name(&self.path)
+        }
+
+        pub(in crate::sense) fn press_a_key(&self) {
             assert_eq!(rustix::io::write(&self.keyboard, b"k").unwrap(), 1);
             assert_eq!(rustix::io::read(&self.program, &mut [0; 8]).unwrap(), 1);
         }

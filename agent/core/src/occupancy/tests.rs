@@ -143,6 +143,7 @@ fn a_load_sensor_that_falls_silent_does_not_vouch() {
     assert_eq!(occupancy.deadline(), Some(at(90)));
     let record = occupancy.wake(at(90));
     check(record, Cause::Load, "the load sensor has been silent for 30 s");
+    assert_eq!(occupancy.deadline(), None, "only a sample helps; no deadline stays behind");
     occupancy.observe(at(91), load(0.05)).expect("idle again");
 }
 
