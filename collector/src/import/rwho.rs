@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use crate::origin::Origin;
 const HOLE: Duration = Duration::from_secs(11 * 60);
 
 /// Longer lines are none of these programs'.
-const LINE_BYTES_MAX: usize = 4_096;
+const LINE_BYTES_MAX: u64 = 4_096;
 
 pub(super) fn walk(source: &Path, sink: Sink<'_>) -> Result<ImportSummary, ImportError> {
     let mut walk =
@@ -97,21 +97,23 @@ impl Walk<'_> {
         let failed = |source| ImportError::Read { path: path.to_owned(), source };
         let mut reader = BufReader::new(File::open(path).map_err(failed)?);
         self.summary.files += 1;
-        let (mut page, mut number, mut text) = (None, 0, String::new());
+        let bad = |line, what| ImportError::Bad { path: path.to_owned(), line, what };
+        let (mut page, mut number, mut bytes) = (None, 0, vec![]);
         loop {
-            text.clear();
-            if reader.read_line(&mut text).map_err(failed)? == 0 {
+            bytes.clear();
+            let mut limited = reader.by_ref().take(LINE_BYTES_MAX + 1);
+            if limited.read_until(b'\n', &mut bytes).map_err(failed)? == 0 {
                 break;
             }
             number += 1;
-            let line = text.trim();
+            let line = text_of(&bytes).map_err(|what| bad(number, what))?;
             if line.is_empty() || line.starts_with('#') {
                 self.summary.blank_lines += 1;
                 continue;
             }
             self.summary.rows += 1;
             self.line(line, number, &mut page)
-                .map_err(|what| ImportError::Bad { path: path.to_owned(), line: number, what })
+                .map_err(|what| bad(number, what))
                 .and_then(|ended| self.end(path, ended))?;
         }
         self.end(path, page)
@@ -190,10 +192,15 @@ fn give(
     observed.into_iter().try_for_each(|observed| sink(name.clone(), numbering.number(observed)))
 }
 
-fn parse(text: &str) -> Result<Line, String> {
-    if text.len() > LINE_BYTES_MAX {
-        return Err(format!("a line of {} bytes: expected at most {LINE_BYTES_MAX}", text.len()));
+fn text_of(bytes: &[u8]) -> Result<&str, String> {
+    if bytes.len() as u64 > LINE_BYTES_MAX {
+        return Err(format!("a line of more than {LINE_BYTES_MAX} bytes"));
     }
+    let text = std::str::from_utf8(bytes).map_err(|_| "a line that is not UTF-8".to_owned())?;
+    Ok(text.trim())
+}
+
+fn parse(text: &str) -> Result<Line, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words[..] {
         [time] => parse_time(time).map(Line::Time),

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use gleaner_collector::archive::Span;
+use gleaner_collector::import::COLUMNS;
 use gleaner_collector::rows::PeriodRow;
 use gleaner_collector::store::Store;
 use gleaner_collector::timeline::Interpretation;
@@ -14,6 +15,7 @@ use gleaner_collector::usage::{
 use gleaner_common::time::WallTime;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
+use proptest::prelude::*;
 use tempfile::TempDir;
 
 use crate::records::{batch, kept, record};
@@ -256,4 +258,29 @@ fn a_longer_copy_adds_what_is_new() {
     let boots: std::collections::BTreeSet<_> = kept(&data, "ada").iter().map(|r| r.boot).collect();
     assert_eq!(boots.len(), 2);
     assert_eq!(kept(&data, "ada")[0].at, WallTime::from_unix_s(1_767_596_400));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Fields that belong there, in any column, and fields that do not.
+    #[test]
+    fn no_table_is_too_strange_to_refuse(
+        columns in proptest::sample::subsequence(COLUMNS.to_vec(), 3..=COLUMNS.len()).prop_shuffle(),
+        rows in proptest::collection::vec(
+            proptest::collection::vec(
+                "ada|2026-01-05T07:0[0-9]:00Z|-9999-01-01T00:00:00Z|START|IDLE|[0-9]{1,25}|[0-9]{0,3}\\.[0-9]{0,10}|[0-9a-f]{32}|\"|[ -~]{0,5}",
+                2..14,
+            ),
+            0..6,
+        ),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("strange.csv");
+        let rows: Vec<_> = rows.iter().map(|row| row.join(",")).collect();
+        fs::write(&file, format!("{}\n{}\n", columns.join(","), rows.join("\n"))).unwrap();
+        if let Err(error) = import_csv(&dir.path().join("data"), &file) {
+            prop_assert!(error.to_string().starts_with(&file.display().to_string()), "{}", error);
+        }
+    }
 }

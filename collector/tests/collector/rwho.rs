@@ -11,6 +11,7 @@ use gleaner_collector::usage::{
 };
 use gleaner_common::usage::Cause;
 use jiff::tz::TimeZone;
+use proptest::prelude::*;
 use tempfile::TempDir;
 
 use crate::records::kept;
@@ -28,7 +29,7 @@ fn causes(data: &Path, workstation: &str) -> Vec<Cause> {
 }
 
 /// Imports a text; the file's path is for error messages.
-fn import_text(text: &str) -> (TempDir, PathBuf, Result<ImportSummary, ImportError>) {
+fn import_text(text: impl AsRef<[u8]>) -> (TempDir, PathBuf, Result<ImportSummary, ImportError>) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("snapshots.txt");
     fs::write(&file, text).unwrap();
@@ -107,7 +108,7 @@ fn the_shortest_idle_time_counts_and_no_name_of_a_user_is_kept() {
 }
 
 #[track_caller]
-fn refused(text: &str, line: u64, what: &str) {
+fn refused(text: impl AsRef<[u8]>, line: u64, what: &str) {
     let (dir, file, outcome) = import_text(text);
     assert_eq!(outcome.unwrap_err().to_string(), format!("{}:{line}: {what}", file.display()));
     assert!(!dir.path().join("data").exists(), "nothing was imported");
@@ -117,43 +118,67 @@ fn refused(text: &str, line: u64, what: &str) {
 fn a_bad_line_is_named_and_then_nothing_is_imported() {
     let time = at(0);
     refused(
-        &format!("{UP}\n"),
+        format!("{UP}\n"),
         1,
         &format!("`{UP}` before any time: expected a line such as 2026-01-05T09:03:00Z"),
     );
     refused(
-        &format!("{time}\n{UP}\n{time}\n"),
+        format!("{time}\n{UP}\n{time}\n"),
         3,
         &format!("`{time}` is not later than the snapshot before it"),
     );
     refused(
-        &format!("{time}\nada up 1:00, 1 user, load x, 0.00, 0.00\n"),
+        format!("{time}\nada up 1:00, 1 user, load x, 0.00, 0.00\n"),
         2,
         "`x` is not a load: expected a number, such as 0.25",
     );
     refused(
-        &format!("{time}\nwhat is this\n"),
+        format!("{time}\nwhat is this\n"),
         2,
         "`what is this` is not a line of ruptime -a or rwho -a",
     );
     refused(
-        &format!("{time}\nfred ada:pts/0 Jan 5 08:00\n{UP}\nhugo bob:pts/0 Jan 5 08:00 :01\n"),
+        format!("{time}\nfred ada:pts/0 Jan 5 08:00\n{UP}\nhugo bob:pts/0 Jan 5 08:00 :01\n"),
         4,
         "a user of `bob`, which this snapshot does not have up",
     );
     refused(
-        &format!("{time}\n{UP}\nfred ada:pts/0 Jan 5 08:00 :61\n"),
+        format!("{time}\n{UP}\nfred ada:pts/0 Jan 5 08:00 :61\n"),
         3,
         "`:61` is not an idle time: expected hours and minutes, such as :12 or 1:02",
     );
     refused(
-        &format!("{time}\n{UP}\n{UP}\n"),
+        format!("{time}\n{UP}\n{UP}\n"),
         3,
         &format!("`{UP}`: its second line in one snapshot"),
     );
+    refused(b"# a comment\n\xff\n", 2, "a line that is not UTF-8");
+    refused("x".repeat(5_000), 1, "a line of more than 4096 bytes");
     refused(
         "yesterday\n",
         1,
         "`yesterday` is not a time: expected one such as 2026-01-05T09:03:00Z",
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Words that belong there, in any order, and words that do not.
+    #[test]
+    fn no_text_is_too_strange_to_refuse(
+        lines in proptest::collection::vec(
+            proptest::collection::vec(
+                "2026-01-05T09:0[0-9]:00Z|ada|bob:pts/0|up|down|[0-9]+\\+[0-9:]+,|[0-9]{1,12}|users,|load|[0-9.]{1,5},|:[0-9]{2}|Jan|[ -~]{0,6}",
+                0..9,
+            ),
+            0..12,
+        ),
+    ) {
+        let text: Vec<_> = lines.iter().map(|words| words.join(" ")).collect();
+        let (_dir, file, outcome) = import_text(text.join("\n"));
+        if let Err(error) = outcome {
+            prop_assert!(error.to_string().starts_with(&file.display().to_string()), "{}", error);
+        }
+    }
 }
