@@ -115,9 +115,12 @@ impl Blobs {
     pub(crate) fn get(&self, hash: ContentHash) -> Result<(File, u64), GetBlobError> {
         let opened = File::open(self.path_of(hash))
             .and_then(|file| file.metadata().map(|metadata| (file, metadata.len())));
-        opened.map_err(|why| match why.kind() {
-            io::ErrorKind::NotFound => GetBlobError::Unknown(hash),
-            _ => GetBlobError::Io { hash, why },
+        opened.map_err(|why| {
+            if why.kind() == io::ErrorKind::NotFound {
+                GetBlobError::Unknown(hash)
+            } else {
+                GetBlobError::Io { hash, why }
+            }
         })
     }
 
@@ -262,12 +265,12 @@ pub(crate) fn read_piece(file: &mut File, at: u64, length: usize) -> io::Result<
     Ok(piece)
 }
 
-fn put_error(error: io::Error) -> PutBlobError {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            PutBlobError::DiskFull
-        }
-        _ => PutBlobError::Io { why: error },
+fn put_error(why: io::Error) -> PutBlobError {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    if matches!(why.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
+        PutBlobError::DiskFull
+    } else {
+        PutBlobError::Io { why }
     }
 }
 

@@ -74,11 +74,14 @@ pub(crate) enum Input {
         job: JobId,
         reply: oneshot::Sender<Option<watch::Receiver<JobSummary>>>,
     },
-    Look(Box<dyn FnOnce(&Core, Moment) -> Release + Send>),
+    Look(Question),
 }
 
 /// Done once everything before it is durable.
 pub(crate) type Release = Box<dyn FnOnce() + Send>;
+
+/// Looks at the core, and says what to do with what it found.
+pub(crate) type Question = Box<dyn FnOnce(&Core, Moment) -> Release + Send>;
 
 /// Where an agent's frames go.
 pub(crate) struct LinkedPeer {
@@ -193,7 +196,7 @@ impl Brain {
             tokio::select! {
                 biased;
                 told = self.from_store.recv() => match told {
-                    Some(told) => self.from_store(told),
+                    Some(told) => self.store_told(told),
                     None => return,
                 },
                 count = self.inputs.recv_many(&mut inputs, INPUTS_AT_ONCE) => {
@@ -318,7 +321,7 @@ impl Brain {
         }
     }
 
-    fn from_store(&mut self, told: FromStore<Released>) {
+    fn store_told(&mut self, told: FromStore<Released>) {
         match told {
             FromStore::Released(released) => self.released(released),
             FromStore::Refusing(trouble) => {

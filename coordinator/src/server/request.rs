@@ -52,7 +52,7 @@ pub(super) enum No {
     #[error("no token `{0}` that could be revoked: `glean token list` lists them")]
     UnknownToken(String),
     #[error("subprogram {0} has printed and left nothing yet")]
-    NoOutput(SubprogramId),
+    NothingPrinted(SubprogramId),
     #[error("job {0} has ended: {1}")]
     Ended(JobId, &'static str),
     #[error("job {job} is {owner}'s: only they or an admin may cancel it")]
@@ -64,7 +64,7 @@ pub(super) enum No {
     #[error("the job's description takes {0} bytes: expected at most {max}", max = FRAME_BYTES_MAX - JOB_FRAME_OVERHEAD_BYTES)]
     SpecTooLong(usize),
     #[error("no randomness for a token")]
-    NoRandomness,
+    Randomness,
     #[error("the coordinator cannot write to its disk: {0}: nothing was changed, try later")]
     DiskRefuses(String),
     #[error("{0}")]
@@ -148,9 +148,8 @@ fn allow(role: Role, request: &Request) -> Result<(), No> {
         Request::TokenCreate { .. } | Request::Tokens | Request::TokenRevoke { .. }
     );
     match role {
-        Role::Admin => Ok(()),
         Role::User if only_admins => Err(No::Role(role.name(), "an admin")),
-        Role::User => Ok(()),
+        Role::Admin | Role::User => Ok(()),
         Role::Agent | Role::Collector if matches!(request, Request::Health) => Ok(()),
         Role::Agent | Role::Collector => Err(No::Role(role.name(), "a user")),
     }
@@ -235,7 +234,7 @@ async fn watch(shared: &Arc<Shared>, job: JobId, writer: &mut FrameWriter) -> Re
 async fn output(shared: &Arc<Shared>, subprogram: SubprogramId) -> Result<Reply, No> {
     listing::known_subprogram(shared, subprogram).await?;
     let finished = shared.reader.read(move |store| read::result(store, subprogram)).await?;
-    let finished = finished.ok_or(No::NoOutput(subprogram))?;
+    let finished = finished.ok_or(No::NothingPrinted(subprogram))?;
     Ok(Reply::Output {
         stdout: finished.stdout,
         stderr: finished.stderr,
@@ -250,7 +249,7 @@ async fn token_create(
     name: Option<String>,
 ) -> Result<Reply, No> {
     refuse_without_disk(shared)?;
-    let text = TokenText::create(shared.authority.fingerprint()).map_err(|_| No::NoRandomness)?;
+    let text = TokenText::create(shared.authority.fingerprint()).map_err(|_| No::Randomness)?;
     let wall = shared.clock.wall();
     let lifetime_ns = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX);
     let expires = WallTime(wall.0.saturating_add(lifetime_ns));
@@ -280,7 +279,9 @@ fn refuse_without_disk(shared: &Shared) -> Result<(), No> {
 async fn keep(shared: &Arc<Shared>, record: Record) -> Result<(), No> {
     let kept = |reply: oneshot::Sender<()>| Input::Keep {
         records: vec![record],
-        then: Box::new(move || drop(reply.send(()))),
+        then: Box::new(move || {
+            let _ = reply.send(());
+        }),
     };
     Ok(shared.brain.ask(kept).await?)
 }

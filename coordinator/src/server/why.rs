@@ -19,15 +19,14 @@ pub(super) async fn subprogram(shared: &Arc<Shared>, id: SubprogramId) -> Result
 }
 
 fn epitaph(row: &SubprogramRow) -> String {
-    let mut text = row.state.name().to_owned();
-    if let Some(workstation) = &row.workstation {
-        text += &format!(" on {workstation}");
-    }
-    if let Some(outcome) = row.outcome.as_ref().filter(|outcome| **outcome != row.state.name()) {
-        text += &format!(": {outcome}");
-    }
+    let state = row.state.name();
+    let place = row.workstation.as_ref().map_or(String::new(), |name| format!(" on {name}"));
+    let how = match &row.outcome {
+        Some(outcome) if outcome != state => format!(": {outcome}"),
+        _ => String::new(),
+    };
     let attempts = if row.attempts == 1 { "attempt" } else { "attempts" };
-    text + &format!(", after {} {attempts}", row.attempts)
+    format!("{state}{place}{how}, after {} {attempts}", row.attempts)
 }
 
 pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {

@@ -1,1 +1,322 @@
+use std::fs;
+use std::sync::mpsc;
+use std::time::Duration;
 
+use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::job::{IndexRange, JobSpec, Outcome};
+use gleaner_common::report::{JobState, SubprogramState};
+use gleaner_common::time::WallTime;
+use gleaner_common::wire::{Finished, Printed, Role};
+use gleaner_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
+
+use super::*;
+use crate::directory::{Identity, Token};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn job(number: u32) -> JobRecord {
+    let job = JobId(number);
+    JobRecord {
+        job,
+        user: "ada".into(),
+        submitted: WallTime(5),
+        spec: JobSpec::new(vec!["/bin/true".into()], IndexRange::count_of(100_000).unwrap()),
+        progress: JobProgress::new(job),
+    }
+}
+
+fn subprogram(job: u32, index: u32) -> SubprogramRecord {
+    SubprogramRecord {
+        subprogram: SubprogramId { job: JobId(job), index },
+        state: SubprogramState::Queued,
+        fence: Fence(7),
+        workstation: WorkstationId(3),
+        attempts: 2,
+        failures: 1,
+        retreats: 1,
+        lost: 0,
+        outcome: "exit code 1".into(),
+        cpu: Duration::from_millis(1_234),
+        avoided: Some(WorkstationId(3)),
+    }
+}
+
+fn attempt(fence: u64, end: Option<&str>) -> AttemptRecord {
+    AttemptRecord {
+        fence: Fence(fence),
+        subprogram: SubprogramId { job: JobId(1), index: 0 },
+        workstation: WorkstationId(3),
+        placed: WallTime(6),
+        end: end.map(|how| (WallTime(7), how.to_owned())),
+    }
+}
+
+fn finished(fence: u64) -> Finished {
+    Finished {
+        fence: Fence(fence),
+        outcome: Outcome::ExitCode(3),
+        cpu: Duration::from_secs(1),
+        ran: Duration::from_secs(2),
+        suspended: Duration::ZERO,
+        suspensions: 0,
+        stdout: Printed::Inline(b"out".to_vec()),
+        stderr: Printed::default(),
+        outputs: vec![],
+    }
+}
+
+fn writes(changes: Vec<Change>) -> Vec<Write> {
+    changes.into_iter().map(Write::Change).collect()
+}
+
+fn tables(store: &Store) -> (i64, i64) {
+    let count = |table: &str| {
+        let query = format!("SELECT count(*) FROM {table}");
+        store.connection.query_row(&query, [], |row| row.get(0)).unwrap()
+    };
+    (count("jobs"), count("subprograms"))
+}
+
+#[test]
+fn what_has_not_ended_comes_back_and_what_has_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let over = JobProgress {
+        state: JobState::Failed,
+        ended: Some(WallTime(9)),
+        succeeded: 1,
+        failed: 2,
+        retreats: 3,
+        cpu: Duration::from_secs(4),
+        ..JobProgress::new(JobId(2))
+    };
+    let done = SubprogramRecord { state: SubprogramState::Succeeded, ..subprogram(1, 5) };
+    store
+        .commit(writes(vec![
+            Change::Job(Box::new(job(1))),
+            Change::Job(Box::new(job(2))),
+            Change::Subprogram(subprogram(1, 4)),
+            Change::Subprogram(done),
+            Change::Subprogram(subprogram(2, 4)),
+            Change::Progress(over),
+            Change::Attempt(attempt(7, Some("exit code 1"))),
+            Change::Attempt(attempt(8, None)),
+            Change::Attempt(attempt(9, None)),
+            Change::Attempt(attempt(9, Some("succeeded"))),
+            Change::FencesReserved { below: Fence(1_000) },
+            Change::FencesReserved { below: Fence(2_000) },
+        ]))
+        .unwrap();
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    let (restored, _) = store.load().unwrap();
+    assert_eq!(restored.jobs, [job(1)]);
+    assert_eq!(restored.subprograms, [subprogram(1, 4)]);
+    assert_eq!(restored.attempts, [attempt(8, None)]);
+    assert_eq!((restored.fences_below, restored.last_job), (Fence(2_000), Some(JobId(2))));
+    let ended = read::ended_jobs(&store.connection, JobId(u32::MAX), 10).unwrap();
+    assert_eq!(ended.len(), 1);
+    assert_eq!(ended[0].progress, over);
+}
+
+#[test]
+fn a_hundred_thousand_queued_subprograms_are_one_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    store.commit(writes(vec![Change::Job(Box::new(job(1)))])).unwrap();
+    assert_eq!(tables(&store), (1, 0));
+}
+
+#[test]
+fn identities_tokens_and_workstations_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let records = vec![
+        Record::Workstation { workstation: WorkstationId(3), name: "desk-3".into() },
+        Record::Identity {
+            key: vec![1, 2],
+            identity: Identity {
+                role: Role::Agent,
+                name: "desk-3".into(),
+                workstation: Some(WorkstationId(3)),
+                enrolled: WallTime(1),
+                revoked: Some(WallTime(2)),
+            },
+        },
+        Record::Token {
+            key: vec![9],
+            token: Token {
+                id: "abc".into(),
+                role: Role::Collector,
+                name: Some("store".into()),
+                expires: WallTime(77),
+                used_by: Some(vec![1, 2]),
+                revoked: true,
+            },
+        },
+    ];
+    store.commit(records.iter().cloned().map(Write::Record).collect()).unwrap();
+    let (restored, found) = store.load().unwrap();
+    assert_eq!(found, records);
+    assert_eq!(restored.workstations, [(WorkstationId(3), "desk-3".into())]);
+}
+
+#[test]
+fn a_later_result_takes_the_place_of_an_earlier_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let subprogram = SubprogramId { job: JobId(1), index: 0 };
+    for (fence, accepted) in [(1, false), (2, true)] {
+        let finished = Box::new(finished(fence));
+        store.commit(writes(vec![Change::Result { subprogram, accepted, finished }])).unwrap();
+    }
+    assert_eq!(read::result(&store.connection, subprogram).unwrap(), Some(finished(2)));
+}
+
+/// What a machine that loses power leaves: the files as they are at any
+/// moment. Here, between commits, with the log not brought in.
+#[test]
+fn every_commit_is_whole_in_a_copy_of_the_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    for number in 1..=20 {
+        store
+            .commit(writes(vec![
+                Change::Job(Box::new(job(number))),
+                Change::Subprogram(subprogram(number, 1)),
+            ]))
+            .unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        for file in [FILE.to_owned(), format!("{FILE}-wal")] {
+            fs::copy(dir.path().join(&file), copy.path().join(&file)).unwrap();
+        }
+        let copied = Store::open(copy.path()).unwrap();
+        assert_eq!(tables(&copied), (i64::from(number), i64::from(number)));
+    }
+}
+
+/// A log that was cut in the middle of its last transaction: that one is gone,
+/// all before it are there.
+#[test]
+fn a_torn_commit_is_as_if_it_had_never_been() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let log = dir.path().join(format!("{FILE}-wal"));
+    store.commit(writes(vec![Change::Job(Box::new(job(1)))])).unwrap();
+    let before = fs::read(&log).unwrap();
+    store.commit(writes(vec![Change::Job(Box::new(job(2)))])).unwrap();
+    let after = fs::read(&log).unwrap();
+    let changed: Vec<_> = (0..after.len()).filter(|at| before.get(*at) != after.get(*at)).collect();
+    let (first, last) = (changed[0], changed[changed.len() - 1]);
+    for cut in [first, first + 1, usize::midpoint(first, last), last] {
+        let copy = tempfile::tempdir().unwrap();
+        fs::copy(dir.path().join(FILE), copy.path().join(FILE)).unwrap();
+        let mut torn = after.clone();
+        torn[cut..].copy_from_slice(&before[cut..]);
+        fs::write(copy.path().join(format!("{FILE}-wal")), torn).unwrap();
+        let copied = Store::open(copy.path()).unwrap();
+        assert_eq!(tables(&copied).0, 1, "cut at {cut}");
+    }
+}
+
+#[track_caller]
+fn refused(dir: &std::path::Path, expected: &str) {
+    let error = Store::open(dir).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+    assert!(!error.contains('\n'), "{error}");
+}
+
+#[test]
+fn a_database_of_a_later_version_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    store.connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(store);
+    refused(dir.path(), "is of version 99, this program knows up to 1");
+}
+
+#[test]
+fn a_database_of_another_program_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = Connection::open(dir.path().join(FILE)).unwrap();
+    other.execute_batch("CREATE TABLE recipes (name TEXT)").unwrap();
+    drop(other);
+    refused(dir.path(), "is not a coordinator's database");
+}
+
+#[test]
+fn a_damaged_database_is_said_to_be_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let changes = (1..200).map(|number| Change::Job(Box::new(job(number)))).collect();
+    store.commit(writes(changes)).unwrap();
+    drop(store);
+    let path = dir.path().join(FILE);
+    let mut bytes = fs::read(&path).unwrap();
+    for page in bytes.chunks_mut(4_096).skip(1) {
+        page[..64].fill(0xa5);
+    }
+    fs::write(&path, &bytes).unwrap();
+    refused(dir.path(), "is damaged");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn batches_are_released_in_order_and_after_their_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let reading = database::open_for_reading(&dir.path().join(FILE)).unwrap();
+    let (tell, told) = mpsc::channel();
+    let running = start(store.into_connection(), move |from| tell.send(from).unwrap()).unwrap();
+    for number in 1..=500 {
+        let writes = writes(vec![Change::Job(Box::new(job(number)))]);
+        running.batches.send(Batch { writes, release: vec![number] }).unwrap();
+    }
+    let mut next = 1;
+    while next <= 500 {
+        let FromStore::Released(released) = told.recv_timeout(PATIENCE).unwrap() else {
+            panic!("the store refuses");
+        };
+        for number in released {
+            assert_eq!(number, next);
+            assert!(read::job_record(&reading, JobId(number)).unwrap().is_some());
+            next += 1;
+        }
+    }
+    drop(running.batches);
+    running.thread.join().unwrap();
+}
+
+#[test]
+fn a_disk_that_refuses_releases_nothing_and_a_stop_still_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let connection = store.into_connection();
+    // SQLite's own limit stands for a full disk: both are SQLITE_FULL.
+    let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    connection.pragma_update(None, "max_page_count", pages).unwrap();
+    let (tell, told) = mpsc::channel();
+    let running = start(connection, move |from| tell.send(from).unwrap()).unwrap();
+    let mut large = job(1);
+    large.spec.environment = vec![("A".into(), "x".repeat(100_000))];
+    // There may be free pages; ten of these do not fit in them.
+    let mut refused = None;
+    for number in 1..=100 {
+        large.job = JobId(number);
+        let writes = writes(vec![Change::Job(Box::new(large.clone()))]);
+        running.batches.send(Batch { writes, release: vec![number] }).unwrap();
+        if let FromStore::Refusing(why) = told.recv_timeout(PATIENCE).unwrap() {
+            refused = Some((number, why));
+            break;
+        }
+    }
+    let (number, why) = refused.expect("it never refused");
+    assert!(why.contains("full"), "{why}");
+    assert_eq!(running.health.trouble(), Some(why));
+    // Stopping meanwhile ends it, with nothing told.
+    drop(running.batches);
+    running.thread.join().unwrap();
+    assert!(told.try_recv().is_err());
+    let store = Store::open(dir.path()).unwrap();
+    assert!(read::job_record(&store.connection, JobId(number)).unwrap().is_none());
+}

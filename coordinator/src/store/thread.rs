@@ -149,11 +149,13 @@ impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
                 }
                 return true;
             };
-            if self.health.trouble().is_none() {
-                tracing::error!("the store refuses writes: {error}: everything waits for it");
-                (self.tell)(FromStore::Refusing(error.to_string()));
+            let why = error.to_string();
+            let is_news = self.health.trouble().is_none();
+            self.health.set(Some(why.clone()));
+            if is_news {
+                tracing::error!("the store refuses writes: {why}: everything waits for it");
+                (self.tell)(FromStore::Refusing(why));
             }
-            self.health.set(Some(error.to_string()));
             match self.wait(retry, batches) {
                 Waited::Yes => retry = (retry * 2).min(RETRY.1),
                 Waited::Stopping => {

@@ -1,0 +1,121 @@
+//! Tokens: one use, one key, one lifetime.
+
+use std::time::Duration;
+
+use gleaner_common::wire::{EnrolReply, EnrolRequest, Purpose, Reply, Request, Role};
+use gleaner_shell::endpoint::{Credentials, connect};
+use gleaner_shell::enrol::enrol;
+use gleaner_shell::identity::{Authority, Token};
+use gleaner_shell::stream;
+
+use crate::coordinator::{Coordinator, PATIENCE, listing, refusal};
+
+async fn reason(coordinator: &Coordinator, token: &Token, name: &str) -> String {
+    enrol(&coordinator.address.to_string(), token, name).await.unwrap_err().to_string()
+}
+
+async fn enrol_key(coordinator: &Coordinator, token: &Token, public_key: &[u8]) -> EnrolReply {
+    let address = coordinator.address.to_string();
+    let link = connect(&address, Credentials::Token(token), None).await.unwrap();
+    let (mut writer, mut reader) = stream::open(&link.connection, Purpose::Enrol).await.unwrap();
+    let request = EnrolRequest { name: "desk-1".into(), public_key: public_key.to_vec() };
+    writer.send(&request).await.unwrap();
+    reader.expect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_token_is_good_for_one_newcomer() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let token = coordinator.token(Role::User, PATIENCE).await;
+    let ada = enrol(&coordinator.address.to_string(), &token, "ada").await.unwrap();
+    assert_eq!((ada.role, ada.name.as_str()), (Role::User, "ada"));
+    let refused = reason(&coordinator, &token, "eve").await;
+    assert!(refused.contains("the token has been used"), "{refused}");
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_lost_reply_costs_nothing_because_the_same_key_may_repeat() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let token = coordinator.token(Role::Agent, PATIENCE).await;
+    let key = Authority::create(tempfile::tempdir().unwrap().path())
+        .unwrap()
+        .issue_identity(Role::Agent, "desk-1", "nowhere:1")
+        .unwrap()
+        .spki();
+    for _ in 0..2 {
+        let reply = enrol_key(&coordinator, &token, &key).await;
+        assert!(matches!(reply, EnrolReply::Enrolled { role: Role::Agent, .. }), "{reply:?}");
+    }
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn wrong_expired_and_revoked_tokens_get_nobody_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let admin = coordinator.admin_client().await;
+
+    let authority = coordinator.admin().authority_fingerprint();
+    let unknown = Token::create(authority).unwrap();
+    let refused = reason(&coordinator, &unknown, "ada").await;
+    assert!(refused.contains("the token is not known here"), "{refused}");
+
+    let short = coordinator.token(Role::User, Duration::from_nanos(1)).await;
+    let refused = reason(&coordinator, &short, "ada").await;
+    assert!(refused.contains("the token has expired"), "{refused}");
+
+    let revoked = coordinator.token(Role::User, PATIENCE).await;
+    let id = revoked.id();
+    let reply = admin.request(&Request::TokenRevoke { id: id.clone() }).await.unwrap();
+    assert_eq!(reply, Reply::TokenRevoked);
+    let refused = reason(&coordinator, &revoked, "ada").await;
+    assert!(refused.contains("the token is not known here"), "{refused}");
+    let again = refusal(&admin, Request::TokenRevoke { id }).await;
+    assert!(again.starts_with("no token `"), "{again}");
+
+    let mut states: Vec<_> = listing(&admin, Request::Tokens)
+        .await
+        .into_iter()
+        .map(|row| match row {
+            Reply::TokenRow(row) => row.state,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    states.sort();
+    assert_eq!(states, ["expired", "revoked"]);
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn tokens_and_identities_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let token = coordinator.token(Role::User, PATIENCE).await;
+    let mut first = coordinator.enrol(Role::User, "ada").await;
+    coordinator.stop().await;
+    let coordinator = Coordinator::start(dir.path()).await;
+    enrol(&coordinator.address.to_string(), &token, "bob").await.unwrap();
+    first.coordinator = coordinator.address.to_string();
+    let client = gleaner_shell::client::Client::connect(&first, None).await.unwrap();
+    assert_eq!(crate::coordinator::health(&client).await.you, "ada");
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_machine_that_enrols_again_loses_its_old_connection_and_keeps_its_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let old = coordinator.enrol(Role::Agent, "desk-1").await;
+    let mut agent = crate::agent::Agent::connect(&old, 1, 1).await;
+    let new = coordinator.enrol(Role::Agent, "desk-1").await;
+    let ended = agent.next().await.unwrap_err().to_string();
+    assert!(ended.contains("revoked"), "{ended}");
+    crate::agent::Agent::connect(&new, 2, 1).await;
+    let admin = coordinator.admin_client().await;
+    let rows = listing(&admin, Request::Workstations).await;
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    coordinator.stop().await;
+}

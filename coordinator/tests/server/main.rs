@@ -1,0 +1,21 @@
+//! A real coordinator on loopback, with scripted agents, users and collectors
+//! on real connections: for what only those can show.
+
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test binary: nothing is outside of it, and what surprises it should fail it"
+)]
+
+mod agent;
+mod bad_input;
+mod blobs;
+mod coordinator;
+mod disk;
+mod enrolment;
+mod jobs;
+mod relay;
+mod restart;
+mod roles;
+mod start;

@@ -1,0 +1,155 @@
+//! A coordinator killed with SIGKILL in the middle of a job goes on where it
+//! was. The coordinator runs in a process of its own: this test's binary,
+//! started again with a directory in its environment.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use gleaner_common::wire::{CoordinatorFrame, GuestState, Reply, Request, Role};
+use gleaner_coordinator::{ADMIN, serve};
+use gleaner_shell::client::Client;
+use gleaner_shell::enrol::enrol;
+use gleaner_shell::identity::Identity;
+
+use crate::agent::{Agent, finished, hello};
+use crate::coordinator::{PATIENCE, config, listing, spec, submit, token, watch};
+
+const VARIABLE: &str = "GLEAN_TEST_COORDINATOR";
+const ADDRESS: &str = "address";
+
+/// Not a test, unless started by one: the coordinator to be killed.
+#[test]
+fn child() {
+    let Some(dir) = std::env::var_os(VARIABLE) else { return };
+    let dir = Path::new(&dir);
+    let mut config = config(&dir.join("data"));
+    // The second life listens where the first did.
+    if let Ok(address) = std::fs::read_to_string(dir.join(ADDRESS)) {
+        config.listen = address.parse().unwrap();
+    }
+    let ready = |address: SocketAddr| {
+        let (new, file) = (dir.join("address.new"), dir.join(ADDRESS));
+        std::fs::write(&new, address.to_string()).unwrap();
+        std::fs::rename(new, file).unwrap();
+        std::fs::write(dir.join("ready"), std::process::id().to_string()).unwrap();
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(serve(&config, ready, std::future::pending())).unwrap();
+}
+
+struct Process(Child);
+
+impl Process {
+    async fn start(dir: &Path) -> Self {
+        let _ = std::fs::remove_file(dir.join("ready"));
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "restart::child", "--nocapture"])
+            .env(VARIABLE, dir)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut process = Self(child);
+        tokio::time::timeout(PATIENCE, async {
+            while !dir.join("ready").exists() {
+                assert!(process.0.try_wait().unwrap().is_none(), "the child ended");
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("the child did not start");
+        process
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+async fn admin(dir: &Path) -> Client {
+    let admin = Identity::load(&dir.join("data").join(ADMIN)).unwrap();
+    Client::connect(&admin, None).await.unwrap()
+}
+
+async fn enrolled(dir: &Path, name: &str) -> Identity {
+    let admin = admin(dir).await;
+    let token = token(&admin, Role::Agent, PATIENCE).await;
+    enrol(&admin.link().address, &token, name).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_killed_coordinator_keeps_its_guests_and_its_fences() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::start(dir.path()).await;
+    let desk = enrolled(dir.path(), "desk-1").await;
+    let mut agent = Agent::connect(&desk, 1, 2).await;
+    let client = admin(dir.path()).await;
+    let job = submit(&client, spec(3)).await;
+    let (first, second) = (agent.offer().await, agent.offer().await);
+    agent.started(first.fence).await;
+    agent.started(second.fence).await;
+    agent.say(finished(first.fence, "first\n")).await;
+    agent.acknowledged(first.fence).await;
+    process.kill();
+
+    let process = Process::start(dir.path()).await;
+    // The guest goes on meanwhile, and ends before the agent is back.
+    let held = vec![(second.fence, GuestState::Running)];
+    let mut agent = Agent::with(&desk, hello(1, 2, held)).await;
+    assert_eq!(agent.keep, [second.fence]);
+    // Told again, in case the first was not heard.
+    agent.say(finished(first.fence, "first\n")).await;
+    agent.say(finished(second.fence, "second\n")).await;
+    let mut newest = None;
+    let mut open = vec![first.fence, second.fence];
+    while newest.is_none() || !open.is_empty() {
+        match agent.next().await.unwrap() {
+            CoordinatorFrame::Acknowledge { fence } => open.retain(|other| *other != fence),
+            CoordinatorFrame::Offer(offer) => newest = Some(offer),
+            _ => {}
+        }
+    }
+    let third = newest.unwrap();
+    assert!(third.fence > second.fence.max(first.fence), "a fence was given out twice");
+    agent.started(third.fence).await;
+    agent.say(finished(third.fence, "third\n")).await;
+    let client = admin(dir.path()).await;
+    let summary = watch(&client, job).await;
+    assert_eq!((summary.succeeded, summary.lost, summary.failed), (3, 0, 0));
+    for subprogram in [first.subprogram, second.subprogram, third.subprogram] {
+        assert_eq!(listing(&client, Request::Attempts(subprogram)).await.len(), 1);
+    }
+    process.kill();
+}
+
+#[tokio::test]
+async fn killed_again_and_again_it_finishes_every_subprogram_once() {
+    const COUNT: u32 = 600;
+    let dir = tempfile::tempdir().unwrap();
+    let mut process = Process::start(dir.path()).await;
+    let desk = enrolled(dir.path(), "desk-1").await;
+    let job = submit(&admin(dir.path()).await, spec(COUNT)).await;
+    for round in 1..=4 {
+        let work = tokio::spawn(Agent::connect(&desk, round, 4).await.work());
+        let client = admin(dir.path()).await;
+        // In the middle of the work, after some more of it was done.
+        let wanted = COUNT / 5 * u32::try_from(round).unwrap();
+        let mut changes = client.rows(&Request::Watch(job)).await.unwrap();
+        while let Some(Reply::Summary(summary)) = changes.next().await.unwrap() {
+            if summary.succeeded >= wanted {
+                break;
+            }
+        }
+        process.kill();
+        work.abort();
+        process = Process::start(dir.path()).await;
+    }
+    tokio::spawn(Agent::connect(&desk, 9, 4).await.work());
+    let client = admin(dir.path()).await;
+    let summary = watch(&client, job).await;
+    assert_eq!((summary.succeeded, summary.failed), (COUNT, 0));
+    let rows = listing(&client, Request::Subprograms(job)).await;
+    assert_eq!(rows.len(), COUNT as usize);
+    process.kill();
+}
