@@ -1,1 +1,7 @@
-fn main() {}
+//! The binary `glean`: every daemon and every command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    gleaner_cli::main()
+}

@@ -1,0 +1,232 @@
+//! The command line: every command, and an example of each.
+//!
+//! What a command takes is beside what it does, in `command`; here is the
+//! tree that help, completions and man pages are made from.
+
+use clap::{Parser, Subcommand};
+
+use crate::command::{
+    cancel, daemon, doctor, enrol, fetch, job, jobs, logs, owner, pages, submit, token, usage, why,
+    workstations,
+};
+use crate::install;
+use crate::{bench, demo};
+
+/// Lends idle workstations to parallel programs.
+#[derive(Debug, Parser)]
+#[command(name = "glean", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Examples:
+  glean demo                                        a lab on this machine, live
+  glean submit --count 50 --wait -- ./simulate {i}  run a program on idle workstations
+  glean why 7.12                                    why is this subprogram not running?")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the program many times on idle workstations.
+    #[command(after_help = "Examples:
+  glean submit --count 50 -- ./simulate --seed {i}
+  glean submit --array 1-1000 --input model.py --output results --wait -- python3 model.py {i}
+
+{i} in the command is replaced by the subprogram's index. A program given by a relative path, such
+as ./simulate, is staged with the job. Symbolic links to files are followed.
+Exit code with --wait: 0 all succeeded, 1 some did not, 2 it could not be done.")]
+    Submit(submit::Args),
+    /// List the jobs, newest first.
+    #[command(after_help = "Example:\n  glean jobs --json | jq 'select(.summary.failed > 0)'")]
+    Jobs(jobs::Args),
+    /// Show a job and its subprograms, or a subprogram and its attempts.
+    #[command(after_help = "Examples:\n  glean job 7\n  glean job 7.12")]
+    Job(job::Args),
+    /// Print what subprograms printed.
+    #[command(after_help = "Examples:
+  glean logs 7.12 > out.txt     one subprogram, as it printed it
+  glean logs 7 --stderr         all of a job, each under its number")]
+    Logs(logs::Args),
+    /// Bring the files that a job left in $GLEAN_OUTPUT, checked, to DIR/<index>/.
+    #[command(after_help = "Example:\n  glean fetch 7 --to results")]
+    Fetch(fetch::Args),
+    /// Cancel a job: stop what runs and drop what waits.
+    #[command(after_help = "Example:\n  glean cancel 7")]
+    Cancel(cancel::Args),
+    /// List the workstations: idle or busy, why, and how many guests.
+    #[command(
+        after_help = "Example:\n  glean workstations --json | jq -r 'select(.state == \"idle\").name'"
+    )]
+    Workstations(workstations::Args),
+    /// Say why a job or subprogram is not running, or a workstation not used.
+    #[command(after_help = "Examples:\n  glean why 7\n  glean why 7.12\n  glean why ws-042")]
+    Why(why::Args),
+    /// Check this machine's part of the lab, and say how to repair what is wrong.
+    #[command(after_help = "Examples:
+  glean doctor              may I use the lab, and is it well?
+  sudo glean doctor --agent is this workstation fit for guests?
+
+Exit code: 0 all is well, 1 something needs repair.")]
+    Doctor(doctor::Args),
+    /// Look at the usage records that the collector keeps.
+    #[command(after_help = "Example:\n  glean usage stats --from 2026-11-01T00:00:00Z")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Usage(usage::Args),
+    /// Enrol yourself, to submit jobs, with a token from an admin.
+    #[command(after_help = "Example:
+  glean enrol --coordinator coordinator.lab:4433 --token glean-...")]
+    Enrol(enrol::Args),
+    /// Make, list and revoke enrolment tokens (admins).
+    #[command(
+        after_help = "Example:\n  glean token create --role agent --lifetime 1h --name ws-042"
+    )]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Token(token::Args),
+    /// Run the agent, which lends this workstation; or ask it.
+    #[command(after_help = "Examples:
+  glean agent status        why is this workstation busy or idle, and who runs what on it?
+  glean agent pause 2h      no guests for two hours
+  sudo glean agent install --coordinator coordinator.lab:4433 --token glean-...")]
+    #[command(args_conflicts_with_subcommands = true)]
+    Agent(AgentArgs),
+    /// Run the coordinator, which places subprograms on workstations.
+    #[command(after_help = "Examples:
+  sudo glean coordinator install
+  glean coordinator --data ./lab --listen 127.0.0.1:4433")]
+    #[command(args_conflicts_with_subcommands = true)]
+    Coordinator(CoordinatorArgs),
+    /// Run the collector, which keeps the workstations' usage records.
+    #[command(after_help = "Example:
+  sudo glean collector install --coordinator localhost:4433 --token glean-...")]
+    #[command(args_conflicts_with_subcommands = true)]
+    Collector(CollectorArgs),
+    /// Show a whole lab on this machine: owners come and go, a job runs.
+    #[command(after_help = "Example:\n  glean demo --json")]
+    Demo(demo::Args),
+    /// Measure what gleaner costs and how fast it is, on this machine.
+    #[command(after_help = "Example:\n  sudo glean bench owner-return --json")]
+    Bench(bench::Args),
+    /// Write the completions of a shell.
+    #[command(after_help = "Example:
+  glean completions bash > /etc/bash_completion.d/glean")]
+    Completions(pages::CompletionsArgs),
+    /// Write the manual pages.
+    #[command(after_help = "Example:\n  glean man --dir /usr/local/share/man/man1")]
+    Man(pages::ManArgs),
+    /// The first process of a guest place; the agent starts it.
+    #[command(
+        hide = true,
+        after_help = "Example:\n  the agent knows how; there is none for people"
+    )]
+    Keeper(daemon::KeeperArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct AgentArgs {
+    #[command(flatten)]
+    pub run: daemon::AgentArgs,
+    #[command(subcommand)]
+    pub command: Option<AgentCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Say why this workstation is busy or idle, and who runs what on it.
+    #[command(after_help = "Example:\n  glean agent status --json")]
+    Status(owner::StatusArgs),
+    /// Send the guests away and let none come, for a while or until resumed.
+    #[command(after_help = "Examples:\n  glean agent pause 2h\n  glean agent pause")]
+    Pause(owner::PauseArgs),
+    /// Let guests come again.
+    #[command(after_help = "Example:\n  glean agent resume")]
+    Resume(owner::ResumeArgs),
+    /// Set up this workstation: files, enrolment and service. Safe to repeat.
+    #[command(after_help = "Example:
+  sudo glean agent install --coordinator coordinator.lab:4433 --token glean-...")]
+    Install(install::MemberArgs),
+    /// Take away what install set up; --purge takes data and identity too.
+    #[command(after_help = "Example:\n  sudo glean agent uninstall --purge")]
+    Uninstall(install::UninstallArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CoordinatorArgs {
+    #[command(flatten)]
+    pub run: daemon::CoordinatorArgs,
+    #[command(subcommand)]
+    pub command: Option<CoordinatorCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CoordinatorCommand {
+    /// Set up a coordinator on this machine: user, files and service. Safe to repeat.
+    #[command(after_help = "Example:\n  sudo glean coordinator install")]
+    Install(install::CoordinatorArgs),
+    /// Take away what install set up; --purge takes the jobs and the authority too.
+    #[command(after_help = "Example:\n  sudo glean coordinator uninstall")]
+    Uninstall(install::UninstallArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CollectorArgs {
+    #[command(flatten)]
+    pub run: daemon::CollectorArgs,
+    #[command(subcommand)]
+    pub command: Option<CollectorCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CollectorCommand {
+    /// Set up a collector on this machine: user, files, enrolment and service. Safe to repeat.
+    #[command(after_help = "Example:
+  sudo glean collector install --coordinator localhost:4433 --token glean-...")]
+    Install(install::MemberArgs),
+    /// Take away what install set up; --purge takes the usage records too.
+    #[command(after_help = "Example:\n  sudo glean collector uninstall")]
+    Uninstall(install::UninstallArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command as Clap, CommandFactory};
+
+    use super::*;
+
+    fn each(command: &Clap, path: &str, check: &mut impl FnMut(&Clap, &str)) {
+        let path = format!("{path} {}", command.get_name());
+        check(command, path.trim());
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            each(inner, &path, check);
+        }
+    }
+
+    #[test]
+    fn the_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_help_with_an_example() {
+        let mut seen = 0;
+        each(&Cli::command(), "", &mut |command, path| {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Example"), "{path} has no example");
+            assert!(command.get_about().is_some(), "{path} does not say what it does");
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{path}: {} has no help", argument.get_id());
+            }
+            seen += 1;
+        });
+        assert!(seen > 30, "only {seen} commands were walked");
+    }
+
+    #[test]
+    fn every_listing_has_json() {
+        let mut listings = vec![];
+        each(&Cli::command(), "", &mut |command, path| {
+            if command.get_arguments().any(|argument| argument.get_id() == "json") {
+                listings.push(path.to_owned());
+            }
+        });
+        insta::assert_snapshot!(listings.join("\n"), @"");
+    }
+}

@@ -1,0 +1,151 @@
+//! Asking the coordinator: who asks, whom, and what its answers mean here.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use gleaner_common::wire::{Reply, Request};
+use gleaner_shell::client::{Client, ClientError};
+use gleaner_shell::identity::{Identity, IdentityError};
+
+use crate::failure::{Hinted, Refusal, hinted};
+use crate::values;
+
+/// Where a coordinator keeps its administrator's identity on its own host.
+pub const ADMIN: &str = "/var/lib/gleaner/coordinator/admin";
+
+/// Who asks, and whom.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Access {
+    /// The directory of the identity to use [default: ~/.config/gleaner, else the coordinator's
+    /// own on its host].
+    #[arg(long, env = "GLEAN_IDENTITY", value_name = "DIR", hide_env_values = true)]
+    pub identity: Option<PathBuf>,
+    /// Another address of the coordinator than the one enrolled with.
+    #[arg(long, value_name = "HOST:PORT", value_parser = values::address)]
+    pub coordinator: Option<String>,
+}
+
+impl Access {
+    /// The identity to show.
+    ///
+    /// # Errors
+    /// There is none, or it does not read.
+    pub fn load(&self) -> Result<Identity> {
+        let dir = self.directory()?;
+        Identity::load(&dir).map_err(|error| match error {
+            IdentityError::NotEnrolled { .. } => not_enrolled(&error.to_string()),
+            IdentityError::Unreadable { .. } => hinted(
+                error.to_string(),
+                "an identity is its owner's alone; `sudo` if it is the coordinator's own",
+            ),
+            _ => error.into(),
+        })
+    }
+
+    fn directory(&self) -> Result<PathBuf> {
+        if let Some(dir) = &self.identity {
+            return Ok(dir.clone());
+        }
+        let own = own_directory();
+        let admin = Path::new(ADMIN);
+        let candidates = own.iter().map(PathBuf::as_path).chain([admin]);
+        let found = candidates.into_iter().find(|dir| dir.join("identity.toml").exists());
+        found.map(Path::to_owned).ok_or_else(|| {
+            let own = own.as_deref().map(|own| format!("{} or ", own.display()));
+            not_enrolled(&format!(
+                "not enrolled: no identity in {}{ADMIN}",
+                own.unwrap_or_default()
+            ))
+        })
+    }
+}
+
+fn not_enrolled(message: &str) -> anyhow::Error {
+    hinted(
+        message,
+        "glean enrol --coordinator HOST:PORT --token T makes one; an admin gives the token, and is \
+         root on the coordinator's host",
+    )
+}
+
+/// Where a user's own identity is kept; `None` for a user without a home.
+pub fn own_directory() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".config")))
+        .map(|config| config.join("gleaner"))
+}
+
+/// Connects, asks and says goodbye, on a runtime of its own.
+///
+/// # Errors
+/// No identity, no coordinator, or those of the work.
+pub fn ask<T>(access: &Access, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
+    let identity = access.load()?;
+    runtime()?.block_on(async {
+        let client = connect(access, &identity).await?;
+        let result = work(&client).await;
+        client.close().await;
+        result
+    })
+}
+
+/// # Errors
+/// No thread or file descriptor left.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().context("cannot start")
+}
+
+/// # Errors
+/// See [`ClientError`].
+pub async fn connect(access: &Access, identity: &Identity) -> Result<Client> {
+    Client::connect(identity, access.coordinator.as_deref()).await.map_err(failed)
+}
+
+/// A failure with its next step.
+pub fn failed(error: ClientError) -> anyhow::Error {
+    match error.hint() {
+        Some(hint) => Hinted { message: error.to_string(), hint: hint.to_owned() }.into(),
+        None => error.into(),
+    }
+}
+
+/// One request, one reply; "no" is a [`Refusal`].
+///
+/// # Errors
+/// No answer, or "no".
+pub async fn one(client: &Client, request: &Request) -> Result<Reply> {
+    match client.request(request).await.map_err(failed)? {
+        Reply::No { reason } => Err(Refusal(reason).into()),
+        reply => Ok(reply),
+    }
+}
+
+/// A listing, each row as `pick` takes it.
+///
+/// # Errors
+/// No answer, "no", or a row of another kind.
+pub async fn rows<T>(
+    client: &Client,
+    request: &Request,
+    pick: impl Fn(Reply) -> Option<T>,
+) -> Result<Vec<T>> {
+    let mut listing = client.rows(request).await.map_err(failed)?;
+    let mut rows = vec![];
+    while let Some(reply) = listing.next().await.map_err(failed)? {
+        match reply {
+            Reply::No { reason } => return Err(Refusal(reason).into()),
+            reply => rows.push(pick(reply).ok_or_else(|| unexpected(request))?),
+        }
+    }
+    Ok(rows)
+}
+
+/// The coordinator answered another question than the one asked.
+pub fn unexpected(request: &Request) -> anyhow::Error {
+    let asked = format!("{request:?}");
+    let asked = asked.split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
+    anyhow::anyhow!("the coordinator gave an answer that does not fit the request {asked}")
+}

@@ -1,0 +1,111 @@
+//! The daemons, as services run them: a configuration file, a log on standard
+//! error, and SIGTERM to end.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use gleaner_agent::{AgentConfig, AgentError};
+use gleaner_collector::{CollectorConfig, CollectorError};
+use gleaner_coordinator::config::CoordinatorConfig;
+use gleaner_shell::identity::IdentityError;
+use gleaner_shell::{config, log};
+use serde::de::DeserializeOwned;
+
+use crate::failure::{Verdict, hinted};
+
+pub const AGENT_CONFIG: &str = "/etc/gleaner/agent.toml";
+pub const COORDINATOR_CONFIG: &str = "/etc/gleaner/coordinator.toml";
+pub const COLLECTOR_CONFIG: &str = "/etc/gleaner/collector.toml";
+
+#[derive(Debug, clap::Args)]
+pub struct AgentArgs {
+    /// The configuration [default: /etc/gleaner/agent.toml where it exists].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CoordinatorArgs {
+    /// The configuration [default: /etc/gleaner/coordinator.toml where it exists].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Keep jobs, staged files and the authority here instead.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Listen at this address and UDP port instead.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CollectorArgs {
+    /// The configuration [default: /etc/gleaner/collector.toml where it exists].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct KeeperArgs {}
+
+/// A file that was asked for must be there; the usual one need not be.
+pub(crate) fn load<T: DeserializeOwned + Default>(asked: Option<&Path>, usual: &str) -> Result<T> {
+    let loaded = match asked {
+        Some(path) => config::load(path),
+        None => config::load_or_default(Path::new(usual)),
+    };
+    loaded.map_err(|error| match &error {
+        config::ConfigError::Invalid { path, .. } => {
+            let hint = format!("correct {}; what is left out has its default", path.display());
+            hinted(error.to_string(), hint)
+        }
+        config::ConfigError::Missing { .. } | config::ConfigError::Unreadable { .. } => {
+            error.into()
+        }
+    })
+}
+
+/// # Errors
+/// The agent cannot start.
+pub fn agent(args: &AgentArgs) -> Result<Verdict> {
+    let config: AgentConfig = load(args.config.as_deref(), AGENT_CONFIG)?;
+    let asked = std::env::var_os(log::VARIABLE).is_some();
+    log::init((!asked).then_some(config.log.as_str()))?;
+    gleaner_agent::run(config).map(Verdict::Ended).map_err(|error| match error {
+        AgentError::Identity(IdentityError::NotEnrolled { .. }) => hinted(
+            error.to_string(),
+            "sudo glean agent install --coordinator HOST:PORT --token T enrols this machine",
+        ),
+        other => other.into(),
+    })
+}
+
+/// # Errors
+/// The coordinator cannot start, or cannot go on.
+pub fn coordinator(args: &CoordinatorArgs) -> Result<Verdict> {
+    let mut config: CoordinatorConfig = load(args.config.as_deref(), COORDINATOR_CONFIG)?;
+    if let Some(data) = &args.data {
+        config.data.clone_from(data);
+    }
+    if let Some(listen) = args.listen {
+        config.listen = listen;
+    }
+    log::init(None)?;
+    gleaner_coordinator::run(&config)?;
+    Ok(Verdict::Yes)
+}
+
+/// # Errors
+/// The collector cannot start, or cannot go on.
+pub fn collector(args: &CollectorArgs) -> Result<Verdict> {
+    let config: CollectorConfig = load(args.config.as_deref(), COLLECTOR_CONFIG)?;
+    log::init(None)?;
+    gleaner_collector::run(config).map_err(|error| match error {
+        CollectorError::Identity(IdentityError::NotEnrolled { .. }) => hinted(
+            error.to_string(),
+            "sudo glean collector install --coordinator HOST:PORT --token T enrols it",
+        ),
+        other => other.into(),
+    })?;
+    Ok(Verdict::Yes)
+}

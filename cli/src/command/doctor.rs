@@ -1,0 +1,101 @@
+//! `glean doctor`: each thing that a lab needs from this machine, checked, with
+//! the repair of what is wrong.
+
+mod agent;
+mod user;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::owner::SocketArgs;
+use crate::ask::Access;
+use crate::failure::Verdict;
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Check this machine as a workstation: sensors, cgroups, sandbox, identity, service.
+    #[arg(long)]
+    pub agent: bool,
+    /// One record for each check.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub socket: SocketArgs,
+    #[command(flatten)]
+    pub access: Access,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Health {
+    Well,
+    /// Works, with less than it could.
+    Lacking,
+    Sick,
+}
+
+impl Health {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Lacking => "lacking",
+            Self::Sick => "SICK",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Check {
+    check: &'static str,
+    health: Health,
+    found: String,
+    repair: Option<String>,
+}
+
+impl Check {
+    fn well(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, health: Health::Well, found: found.into(), repair: None }
+    }
+
+    fn lacking(check: &'static str, found: impl Into<String>, repair: impl Into<String>) -> Self {
+        Self { check, health: Health::Lacking, found: found.into(), repair: Some(repair.into()) }
+    }
+
+    fn sick(check: &'static str, found: impl Into<String>, repair: impl Into<String>) -> Self {
+        Self { check, health: Health::Sick, found: found.into(), repair: Some(repair.into()) }
+    }
+}
+
+/// # Errors
+/// Standard output is closed or full: everything else is a finding.
+pub fn run(args: &Args) -> Result<Verdict> {
+    let checks = if args.agent { agent::checks(&args.socket) } else { user::checks(&args.access) };
+    if args.json {
+        checks.iter().try_for_each(output::record)?;
+    } else {
+        let rows: Vec<Vec<String>> = checks.iter().map(line).collect();
+        output::table(&["check", "health", "found", "repair"], &rows)?;
+    }
+    Ok(Verdict::from(checks.iter().all(|check| check.health != Health::Sick)))
+}
+
+fn line(check: &Check) -> Vec<String> {
+    vec![
+        check.check.to_owned(),
+        check.health.name().to_owned(),
+        check.found.clone(),
+        check.repair.clone().unwrap_or_default(),
+    ]
+}
+
+/// An error as a finding and, if it has one, its hint as the repair.
+fn finding(error: &anyhow::Error) -> (String, Option<String>) {
+    let text = crate::failure::describe(error);
+    let text = text.strip_prefix("glean: ").unwrap_or(&text);
+    match text.split_once("\nhint: ") {
+        Some((found, repair)) => (found.to_owned(), Some(repair.to_owned())),
+        None => (text.to_owned(), None),
+    }
+}

@@ -1,0 +1,258 @@
+//! Is this machine fit for guests? What the running agent says of its sensors,
+//! and what this process can see of the kernel itself.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use gleaner_agent::config::AgentConfig;
+use gleaner_common::wire::Role;
+use gleaner_shell::endpoint::{Credentials, connect};
+use gleaner_shell::identity::Identity;
+
+use super::{Check, finding};
+use crate::ask::runtime;
+use crate::command::daemon::{self, AGENT_CONFIG};
+use crate::command::owner::{self, SocketArgs};
+
+pub(super) fn checks(socket: &SocketArgs) -> Vec<Check> {
+    let mut checks = vec![];
+    let config = match daemon::load::<AgentConfig>(None, AGENT_CONFIG) {
+        Ok(config) => {
+            checks.push(match config.criteria() {
+                Ok(_) => Check::well("configuration", AGENT_CONFIG),
+                Err(error) => Check::sick(
+                    "configuration",
+                    error.to_string(),
+                    format!("correct {AGENT_CONFIG}"),
+                ),
+            });
+            config
+        }
+        Err(error) => {
+            let (found, repair) = finding(&error);
+            checks.push(Check::sick("configuration", found, repair.unwrap_or_default()));
+            AgentConfig::default()
+        }
+    };
+    checks.push(rights());
+    checks.extend(of_sensors(&config));
+    checks.push(of_cgroup());
+    checks.push(of_namespaces());
+    checks.push(of_clock());
+    checks.extend(of_identity(&config.identity));
+    checks.extend(of_agent(socket));
+    checks
+}
+
+fn rights() -> Check {
+    if rustix::process::geteuid().is_root() {
+        return Check::well("rights", "root");
+    }
+    let repair = "sudo glean agent install runs it as a service of root";
+    Check::lacking("rights", "not root: no cgroups, no user of their own for guests", repair)
+}
+
+fn of_sensors(config: &AgentConfig) -> Vec<Check> {
+    let patterns = config.sensors.terminals.iter().map(Path::new);
+    // A pattern stands for files in its directory; a directory for its own.
+    let places: BTreeSet<&Path> =
+        patterns.filter_map(|at| if at.is_dir() { Some(at) } else { at.parent() }).collect();
+    let terminals = places.into_iter().map(|dir| match fs::read_dir(dir) {
+        Ok(_) => Check::well("terminals", format!("{} can be watched", dir.display())),
+        Err(error) => Check::sick(
+            "terminals",
+            format!("cannot watch {}: {error}", dir.display()),
+            "let the service see it: no PrivateDevices=, no chroot without devpts",
+        ),
+    });
+    let input = &config.sensors.input;
+    let input = match devices(input) {
+        Ok(0) => Check::lacking(
+            "input",
+            format!("no device in {}", input.display()),
+            "none is needed on a machine without keyboard and screen; the terminals are watched",
+        ),
+        Ok(many) => Check::well("input", format!("{many} devices can be read")),
+        Err(error) => Check::lacking(
+            "input",
+            format!("cannot read {}: {error}", input.display()),
+            "run as root, with DeviceAllow=char-input r in the service",
+        ),
+    };
+    let bus = Path::new("/run/dbus/system_bus_socket");
+    let sessions = if bus.exists() {
+        Check::well("sessions", "there is a system bus")
+    } else {
+        Check::lacking(
+            "sessions",
+            "no system bus: no session locks or inhibitors",
+            "install dbus and systemd-logind",
+        )
+    };
+    terminals.chain([input, sessions]).collect()
+}
+
+/// How many event devices can be opened.
+fn devices(dir: &Path) -> std::io::Result<usize> {
+    let mut many = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("event") {
+            fs::File::open(entry.path())?;
+            many += 1;
+        }
+    }
+    Ok(many)
+}
+
+fn of_cgroup() -> Check {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
+    let Some(mount) = mount.and_then(|line| line.split(' ').nth(4)) else {
+        let repair = "mount cgroup v2: boot with systemd.unified_cgroup_hierarchy=1";
+        return Check::sick(
+            "cgroup",
+            "version 2 is not mounted: guests are stopped by signals",
+            repair,
+        );
+    };
+    let controllers = fs::read_to_string(format!("{mount}/cgroup.controllers")).unwrap_or_default();
+    let lacks: Vec<&str> = ["cpu", "memory", "pids"]
+        .into_iter()
+        .filter(|name| !controllers.split_whitespace().any(|have| have == *name))
+        .collect();
+    if lacks.is_empty() {
+        return Check::well("cgroup", format!("version 2 at {mount} with cpu, memory and pids"));
+    }
+    let found = format!("version 2 at {mount} without {}", lacks.join(", "));
+    Check::lacking(
+        "cgroup",
+        found,
+        "boot with systemd.unified_cgroup_hierarchy=1; version 1 stands in where mounted",
+    )
+}
+
+fn of_namespaces() -> Check {
+    let lacks: Vec<&str> = ["pid", "mnt", "net", "ipc"]
+        .into_iter()
+        .filter(|kind| !Path::new("/proc/self/ns").join(kind).exists())
+        .collect();
+    if lacks.is_empty() {
+        Check::well("namespaces", "pid, mnt, net and ipc")
+    } else {
+        Check::sick(
+            "namespaces",
+            format!("the kernel lacks {}", lacks.join(", ")),
+            "use the distribution's kernel",
+        )
+    }
+}
+
+/// A clock that jumped, as far as a machine can see by itself.
+fn of_clock() -> Check {
+    let year_2025_s = 1_735_689_600.0;
+    let now = gleaner_shell::clock::Clock::new().wall();
+    if now.unix_s() > year_2025_s {
+        return Check::well("clock", "plausible");
+    }
+    Check::sick("clock", "before 2025", "set it by NTP: timedatectl set-ntp true")
+}
+
+fn of_identity(dir: &Path) -> Vec<Check> {
+    let repair = "sudo glean agent install --coordinator HOST:PORT --token T enrols this machine";
+    let identity = match Identity::load(dir) {
+        Ok(identity) if identity.role == Role::Agent => identity,
+        Ok(identity) => {
+            let found = format!("{} holds that of a {}", dir.display(), identity.role.name());
+            return vec![Check::sick("identity", found, repair)];
+        }
+        Err(error) => return vec![Check::sick("identity", error.to_string(), repair)],
+    };
+    let known = format!("agent {}, key {}", identity.name, identity.fingerprint());
+    let identity_check = Check::well("identity", known);
+    let reached = runtime().and_then(|runtime| {
+        runtime.block_on(async {
+            let link =
+                connect(&identity.coordinator, Credentials::Identity(&identity), None).await?;
+            link.close().await;
+            Ok(())
+        })
+    });
+    let port = match reached {
+        Ok(()) => Check::well(
+            "port",
+            format!("{} answers, and both sides trust each other", identity.coordinator),
+        ),
+        Err(error) => {
+            let (found, _) = finding(&error);
+            Check::sick(
+                "port",
+                found,
+                "does the firewall let UDP through, and is this machine's key not revoked?",
+            )
+        }
+    };
+    vec![identity_check, port]
+}
+
+fn of_agent(socket: &SocketArgs) -> Vec<Check> {
+    let status = match owner::status_of(socket) {
+        Ok(status) => status,
+        Err(error) => {
+            let (found, _) = finding(&error);
+            return vec![Check::sick("agent", found, "systemctl enable --now gleaner-agent")];
+        }
+    };
+    let mut checks = vec![match (&status.refused, status.connected) {
+        (Some(reason), _) => Check::sick("agent", reason.clone(), "enrol again with a new token"),
+        (None, false) => {
+            Check::sick("agent", "not connected", "see its log: journalctl -u gleaner-agent")
+        }
+        (None, true) => Check::well("agent", status.verdict.clone()),
+    }];
+    for sensor in &status.sensors {
+        let found = match &sensor.detail {
+            Some(detail) => format!("{} {}: {detail}", sensor.sensor, sensor.health),
+            None => format!("{} {}", sensor.sensor, sensor.health),
+        };
+        checks.push(match sensor.health.as_str() {
+            "well" => Check::well("sensor", found),
+            "sick" => Check::sick("sensor", found, "the reason is in: journalctl -u gleaner-agent"),
+            _ => Check::lacking("sensor", found, "fine where the machine has no such thing"),
+        });
+    }
+    for line in &status.missing {
+        checks.push(Check::lacking("missing", line.clone(), "guests run without it"));
+    }
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::doctor::Health;
+
+    #[test]
+    fn a_machine_that_is_not_enrolled_is_told_how() {
+        let dir = tempfile::tempdir().unwrap();
+        let checks = of_identity(dir.path());
+        assert_eq!(checks[0].health, Health::Sick);
+        assert!(checks[0].repair.as_deref().unwrap().contains("glean agent install"));
+    }
+
+    #[test]
+    fn a_directory_of_terminals_that_cannot_be_seen_is_sick() {
+        let mut config = AgentConfig::default();
+        config.sensors.terminals = vec!["/nonexistent/pts/#".into()];
+        let checks = of_sensors(&config);
+        assert_eq!((checks[0].check, checks[0].health), ("terminals", Health::Sick));
+    }
+
+    #[test]
+    fn without_an_agent_the_next_step_is_to_start_it() {
+        let socket = SocketArgs { socket: Some("/nonexistent/agent.sock".into()) };
+        let checks = of_agent(&socket);
+        assert!(checks[0].found.starts_with("no agent runs here"), "{checks:?}");
+    }
+}

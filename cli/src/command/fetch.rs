@@ -1,0 +1,109 @@
+//! `glean fetch`: what a job left in `$GLEAN_OUTPUT`.
+//!
+//! A file appears under its name when it is whole and its content is what its
+//! hash says; one that is there already with that content is not fetched again.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use gleaner_common::id::JobId;
+use gleaner_common::job::is_inside;
+use gleaner_common::units::spoken_size;
+use gleaner_common::wire::{OutputFile, Reply, Request};
+use gleaner_shell::blob;
+use gleaner_shell::client::Client;
+
+use super::{job, watch};
+use crate::ask::{self, Access, ask};
+use crate::failure::{Refusal, Verdict};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The job's number.
+    #[arg(value_name = "JOB")]
+    pub job: JobId,
+    /// Where to: files come to DIR/<index>/<path>.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub to: PathBuf,
+    #[command(flatten)]
+    pub access: Access,
+}
+
+/// # Errors
+/// No answer, no such job, or files that cannot be had or written.
+pub fn run(args: &Args) -> Result<Verdict> {
+    let files = ask(&args.access, async |client| fetch(client, args.job, &args.to).await)?;
+    Ok(Verdict::from(files > 0))
+}
+
+/// Fetches everything, and says what that was. Returns the number of files.
+///
+/// # Errors
+/// As [`run`].
+pub(super) async fn fetch(client: &Client, job: JobId, to: &Path) -> Result<usize> {
+    let files = list(client, job, to).await?;
+    let bytes: u64 = files.iter().map(|(_, file)| file.size_bytes).sum();
+    let bar = watch::bytes_bar("fetching", bytes, false);
+    for (path, file) in &files {
+        one(client, path, file)
+            .await
+            .with_context(|| format!("cannot fetch {}", path.display()))?;
+        bar.inc(file.size_bytes);
+    }
+    bar.finish_and_clear();
+    match files.len() {
+        0 => eprintln!("job {job} has left no files yet"),
+        1 => eprintln!("1 file, {}, is in {}", spoken_size(bytes), to.display()),
+        many => eprintln!("{many} files, {}, are in {}", spoken_size(bytes), to.display()),
+    }
+    Ok(files.len())
+}
+
+/// Every file there is, and where it is to be.
+async fn list(client: &Client, job: JobId, to: &Path) -> Result<Vec<(PathBuf, OutputFile)>> {
+    let rows = job::subprograms(client, job).await?;
+    let bar = watch::count_bar("looking", rows.len() as u64);
+    let mut files = vec![];
+    for row in rows {
+        let request = Request::Output(row.subprogram);
+        bar.inc(1);
+        let outputs = match ask::one(client, &request).await {
+            Ok(Reply::Output { outputs, .. }) => outputs,
+            Ok(_) => return Err(ask::unexpected(&request)),
+            // It has not ended yet.
+            Err(error) if error.is::<Refusal>() => continue,
+            Err(error) => return Err(error),
+        };
+        for file in outputs {
+            if !is_inside(&file.path) {
+                bail!(
+                    "{} left `{}`: expected a path inside its directory",
+                    row.subprogram,
+                    file.path
+                );
+            }
+            files.push((to.join(row.subprogram.index.to_string()).join(&file.path), file));
+        }
+    }
+    bar.finish_and_clear();
+    Ok(files)
+}
+
+async fn one(client: &Client, path: &Path, file: &OutputFile) -> Result<()> {
+    if let Ok((hash, _)) = blob::hash_file(path).await
+        && hash == file.hash
+    {
+        return Ok(());
+    }
+    let parent = path.parent().context("it has no directory")?;
+    fs::create_dir_all(parent)?;
+    let part = tempfile::Builder::new().prefix(".glean-part-").tempfile_in(parent)?;
+    let sink = tokio::fs::File::from_std(part.reopen()?);
+    client.get(file.hash, sink).await.map_err(ask::failed)?;
+    let mode = if file.executable { 0o755 } else { 0o644 };
+    fs::set_permissions(part.path(), fs::Permissions::from_mode(mode))?;
+    part.persist(path)?;
+    Ok(())
+}

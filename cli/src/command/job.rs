@@ -1,0 +1,87 @@
+//! `glean job ID`: a job and its subprograms, or a subprogram and its attempts.
+
+use anyhow::Result;
+use gleaner_common::id::{JobId, SubprogramId};
+use gleaner_common::report::SubprogramRow;
+use gleaner_common::wire::{Reply, Request};
+use gleaner_shell::client::Client;
+
+use super::{jobs, show};
+use crate::ask::{self, Access, ask};
+use crate::failure::{Refusal, Verdict};
+use crate::output;
+use crate::values::{self, JobOrSubprogram};
+
+/// As many as a person reads; `--all` and `--json` give every one.
+const ROWS_MAX: usize = 100;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The job's number, or a subprogram's, such as 7.12.
+    #[arg(value_name = "ID", value_parser = values::job_or_subprogram)]
+    pub id: JobOrSubprogram,
+    /// Every subprogram, however many.
+    #[arg(long)]
+    pub all: bool,
+    /// One record a line: the job and its subprograms, or the subprogram and its attempts.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub access: Access,
+}
+
+/// # Errors
+/// No answer, or no such job.
+pub fn run(args: &Args) -> Result<Verdict> {
+    ask(&args.access, async |client| match args.id {
+        JobOrSubprogram::Job(id) => job(client, args, id).await,
+        JobOrSubprogram::Subprogram(id) => subprogram(client, args, id).await,
+    })?;
+    Ok(Verdict::Yes)
+}
+
+async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
+    let job = jobs::one(client, id).await?;
+    let mut rows = subprograms(client, id).await?;
+    if args.json {
+        output::record(&job)?;
+        return rows.iter().try_for_each(output::record);
+    }
+    show::job(&job, &show::here()).print()?;
+    output::line("")?;
+    let all = rows.len();
+    if !args.all {
+        rows.truncate(ROWS_MAX);
+    }
+    show::subprograms(&rows).print()?;
+    if rows.len() < all {
+        eprintln!("{} more: glean job {id} --all", all - rows.len());
+    }
+    Ok(())
+}
+
+async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()> {
+    let rows = subprograms(client, id.job).await?;
+    let row = rows.into_iter().find(|row| row.subprogram == id);
+    let row = row.ok_or_else(|| Refusal(format!("job {} has no subprogram {id}", id.job)))?;
+    let request = Request::Attempts(id);
+    let attempts = ask::rows(client, &request, |reply| {
+        if let Reply::Attempt(row) = reply { Some(*row) } else { None }
+    })
+    .await?;
+    if args.json {
+        output::record(&row)?;
+        return attempts.iter().try_for_each(output::record);
+    }
+    show::subprograms(&[row]).print()?;
+    output::line("")?;
+    show::attempts(&attempts, &show::here()).print()
+}
+
+/// A job's subprograms, in order.
+pub(super) async fn subprograms(client: &Client, job: JobId) -> Result<Vec<SubprogramRow>> {
+    ask::rows(client, &Request::Subprograms(job), |reply| {
+        if let Reply::Subprogram(row) = reply { Some(*row) } else { None }
+    })
+    .await
+}

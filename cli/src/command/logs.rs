@@ -1,0 +1,81 @@
+//! `glean logs`: what subprograms printed, as they printed it.
+
+use anyhow::{Context, Result};
+use gleaner_common::id::{JobId, SubprogramId};
+use gleaner_common::wire::{Printed, Reply, Request};
+use gleaner_shell::client::Client;
+
+use super::job;
+use crate::ask::{self, Access, ask};
+use crate::failure::{Refusal, Verdict};
+use crate::output;
+use crate::values::{self, JobOrSubprogram};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The job's number, or a subprogram's, such as 7.12.
+    #[arg(value_name = "ID", value_parser = values::job_or_subprogram)]
+    pub id: JobOrSubprogram,
+    /// What they printed to standard error instead.
+    #[arg(long)]
+    pub stderr: bool,
+    #[command(flatten)]
+    pub access: Access,
+}
+
+/// # Errors
+/// No answer, or nothing of that number.
+pub fn run(args: &Args) -> Result<Verdict> {
+    ask(&args.access, async |client| match args.id {
+        JobOrSubprogram::Subprogram(id) => {
+            let bytes = printed(client, id, args.stderr).await?;
+            output::bytes(&bytes)?;
+            Ok(Verdict::Yes)
+        }
+        JobOrSubprogram::Job(id) => all(client, id, args.stderr).await,
+    })
+}
+
+async fn all(client: &Client, id: JobId, stderr: bool) -> Result<Verdict> {
+    let mut any = Verdict::No;
+    for row in job::subprograms(client, id).await? {
+        let bytes = match printed(client, row.subprogram, stderr).await {
+            Ok(bytes) => bytes,
+            // It has printed nothing yet; the others may have.
+            Err(error) if error.is::<Refusal>() => continue,
+            Err(error) => return Err(error),
+        };
+        output::line(&format!("==> {} {} <==", row.subprogram, row.state.name()))?;
+        output::bytes(&bytes)?;
+        if bytes.last().is_some_and(|last| *last != b'\n') {
+            output::line("")?;
+        }
+        any = Verdict::Yes;
+    }
+    if any == Verdict::No {
+        eprintln!("no subprogram of job {id} has ended yet");
+    }
+    Ok(any)
+}
+
+/// What one subprogram printed, checked against its hash.
+async fn printed(client: &Client, id: SubprogramId, stderr: bool) -> Result<Vec<u8>> {
+    let request = Request::Output(id);
+    let Reply::Output { stdout, stderr: errors, .. } = ask::one(client, &request).await? else {
+        return Err(ask::unexpected(&request));
+    };
+    match if stderr { errors } else { stdout } {
+        Printed::Inline(bytes) => Ok(bytes),
+        Printed::Staged { hash, truncated, .. } => {
+            let bytes = client
+                .get_bytes(hash)
+                .await
+                .map_err(ask::failed)
+                .with_context(|| format!("cannot get what {id} printed"))?;
+            if truncated {
+                eprintln!("{id} printed more than is kept: this is cut");
+            }
+            Ok(bytes)
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The commands: what each takes and does.
+
+pub mod cancel;
+pub mod daemon;
+pub mod doctor;
+pub mod enrol;
+pub mod fetch;
+pub mod job;
+pub mod jobs;
+pub mod logs;
+pub mod owner;
+pub mod pages;
+mod show;
+pub mod submit;
+pub mod token;
+pub mod usage;
+mod watch;
+pub mod why;
+pub mod workstations;
+
+use anyhow::Result;
+
+use crate::arguments::{AgentCommand, CollectorCommand, Command, CoordinatorCommand};
+use crate::failure::Verdict;
+use crate::{bench, demo, install};
+
+/// Does what the command line says.
+///
+/// # Errors
+/// Whatever kept the command from being carried out.
+pub fn run(command: Command) -> Result<Verdict> {
+    match command {
+        Command::Submit(args) => submit::run(args),
+        Command::Jobs(args) => jobs::run(&args),
+        Command::Job(args) => job::run(&args),
+        Command::Logs(args) => logs::run(&args),
+        Command::Fetch(args) => fetch::run(&args),
+        Command::Cancel(args) => cancel::run(&args),
+        Command::Workstations(args) => workstations::run(&args),
+        Command::Why(args) => why::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Usage(args) => usage::run(args.command),
+        Command::Enrol(args) => enrol::run(&args),
+        Command::Token(args) => token::run(args.command),
+        Command::Agent(args) => match args.command {
+            None => daemon::agent(&args.run),
+            Some(AgentCommand::Status(args)) => owner::status(&args),
+            Some(AgentCommand::Pause(args)) => owner::pause(&args),
+            Some(AgentCommand::Resume(args)) => owner::resume(&args),
+            Some(AgentCommand::Install(args)) => install::agent::install(&args),
+            Some(AgentCommand::Uninstall(args)) => install::agent::uninstall(&args),
+        },
+        Command::Coordinator(args) => match args.command {
+            None => daemon::coordinator(&args.run),
+            Some(CoordinatorCommand::Install(args)) => install::coordinator::install(&args),
+            Some(CoordinatorCommand::Uninstall(args)) => install::coordinator::uninstall(&args),
+        },
+        Command::Collector(args) => match args.command {
+            None => daemon::collector(&args.run),
+            Some(CollectorCommand::Install(args)) => install::collector::install(&args),
+            Some(CollectorCommand::Uninstall(args)) => install::collector::uninstall(&args),
+        },
+        Command::Demo(args) => demo::run(&args).map(Verdict::from),
+        Command::Bench(args) => bench::run(&args).map(|()| Verdict::Yes),
+        Command::Completions(args) => pages::completions(&args),
+        Command::Man(args) => pages::man(&args),
+        Command::Keeper(_) => {
+            unreachable!("a keeper has its own exit codes and does not come here")
+        }
+    }
+}

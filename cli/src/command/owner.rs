@@ -1,0 +1,224 @@
+//! `glean agent status | pause | resume`: the owner's own controls.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use gleaner_agent::config::AgentConfig;
+use gleaner_agent::owner::{self, Answer, AskError, Command, Status};
+use gleaner_common::time::Spoken;
+use gleaner_common::units;
+
+use super::daemon::AGENT_CONFIG;
+use crate::failure::{Refusal, Verdict, hinted};
+use crate::output;
+
+/// Which agent.
+#[derive(Debug, clap::Args)]
+pub struct SocketArgs {
+    /// The agent's socket [default: that of its configuration, /run/gleaner/agent.sock].
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// One record.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub socket: SocketArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PauseArgs {
+    /// How long, such as 2h; until `glean agent resume` if left out.
+    #[arg(value_name = "SPAN", value_parser = units::parse_duration)]
+    pub span: Option<Duration>,
+    #[command(flatten)]
+    pub socket: SocketArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ResumeArgs {
+    #[command(flatten)]
+    pub socket: SocketArgs,
+}
+
+/// Exit code 0 either way: busy is no failure.
+///
+/// # Errors
+/// No agent answers.
+pub fn status(args: &StatusArgs) -> Result<Verdict> {
+    let status = status_of(&args.socket)?;
+    if args.json {
+        output::record(&status)?;
+    } else {
+        for line in describe(&status) {
+            output::line(&line)?;
+        }
+        if !status.guests.is_empty() {
+            output::table(&GUESTS, &guests(&status))?;
+        }
+    }
+    Ok(Verdict::Yes)
+}
+
+/// # Errors
+/// No agent answers, or not to guests.
+pub fn pause(args: &PauseArgs) -> Result<Verdict> {
+    // Anything but nothing lasts a second at least.
+    let seconds = args.span.map(|span| span.as_secs().max(1));
+    done(ask(&args.socket, &Command::Pause { seconds })?)?;
+    match args.span {
+        Some(span) => eprintln!("no guests for {}; glean agent resume ends it", Spoken(span)),
+        None => eprintln!("no guests until glean agent resume"),
+    }
+    Ok(Verdict::Yes)
+}
+
+/// # Errors
+/// No agent answers, or not to guests.
+pub fn resume(args: &ResumeArgs) -> Result<Verdict> {
+    done(ask(&args.socket, &Command::Resume)?)?;
+    eprintln!("guests may come again when this workstation is idle");
+    Ok(Verdict::Yes)
+}
+
+/// What the agent says of itself.
+pub(super) fn status_of(socket: &SocketArgs) -> Result<Status> {
+    match ask(socket, &Command::Status)? {
+        Answer::Status(status) => Ok(*status),
+        Answer::No { reason } => Err(Refusal(reason).into()),
+        Answer::Done => {
+            anyhow::bail!("the agent gave no status: expected the same release of glean")
+        }
+    }
+}
+
+fn ask(socket: &SocketArgs, command: &Command) -> Result<Answer> {
+    let path = socket.socket.clone().unwrap_or_else(usual_socket);
+    owner::ask(&path, command).map_err(|error| match error {
+        AskError::NoAgent { .. } => hinted(
+            error.to_string(),
+            "systemctl status gleaner-agent tells of the service; --socket asks another agent",
+        ),
+        other => other.into(),
+    })
+}
+
+/// A configuration that cannot be read is the agent's business, not its owner's.
+fn usual_socket() -> PathBuf {
+    gleaner_shell::config::load_or_default::<AgentConfig>(Path::new(AGENT_CONFIG))
+        .unwrap_or_default()
+        .owner_socket()
+}
+
+fn done(answer: Answer) -> Result<()> {
+    match answer {
+        Answer::Done => Ok(()),
+        Answer::No { reason } => Err(Refusal(reason).into()),
+        Answer::Status(_) => {
+            anyhow::bail!("the agent gave its status: expected the same release of glean")
+        }
+    }
+}
+
+const GUESTS: [&str; 5] = ["subprogram", "job", "state", "for", "attempt"];
+
+fn guests(status: &Status) -> Vec<Vec<String>> {
+    let row = |guest: &owner::GuestStatus| {
+        vec![
+            guest.subprogram.to_string(),
+            guest.name.clone(),
+            guest.state.clone(),
+            seconds(guest.lasted_s),
+            guest.fence.to_string(),
+        ]
+    };
+    status.guests.iter().map(row).collect()
+}
+
+fn seconds(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds)
+        .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
+}
+
+fn describe(status: &Status) -> Vec<String> {
+    let mut lines = vec![format!("{} (for {})", status.verdict, seconds(status.lasted_s))];
+    if let Some(pause) = &status.pause {
+        let until =
+            pause.until.as_deref().map_or("until resumed".into(), |at| format!("until {at}"));
+        lines.push(format!("paused by {} {until}", pause.by));
+    }
+    let link = match (&status.refused, status.connected) {
+        (Some(reason), _) => format!("refused: {reason}"),
+        (None, true) => "connected".to_owned(),
+        (None, false) => "not connected; trying".to_owned(),
+    };
+    lines.push(format!("{} at {}: {link}", status.name, status.coordinator));
+    lines.push(format!(
+        "owner's load {:.2} {:.2} {:.2}, {} users, {} cores free of the owner",
+        status.load_1m, status.load_5m, status.load_15m, status.users, status.slots
+    ));
+    for sensor in &status.sensors {
+        let detail = sensor.detail.as_deref().map(|detail| format!(": {detail}"));
+        lines.push(format!(
+            "sensor {} {}{}",
+            sensor.sensor,
+            sensor.health,
+            detail.unwrap_or_default()
+        ));
+    }
+    lines.extend(status.missing.iter().map(|line| format!("missing: {line}")));
+    if status.results_waiting > 0 {
+        lines.push(format!("{} results wait for the coordinator", status.results_waiting));
+    }
+    lines.push(match status.guests.len() {
+        0 => "no guests".to_owned(),
+        1 => "1 guest:".to_owned(),
+        many => format!("{many} guests:"),
+    });
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_agent::owner::{GuestStatus, PauseStatus, SensorStatus};
+    use gleaner_common::id::{Fence, JobId, SubprogramId};
+
+    use super::*;
+
+    #[test]
+    fn the_owner_reads_why_and_who() {
+        let status = Status {
+            name: "ws-042".into(),
+            coordinator: "lab:4433".into(),
+            busy: true,
+            verdict: "busy: pts/3, 2.0 s ago".into(),
+            lasted_s: 75.0,
+            slots: 6,
+            load_1m: 0.12,
+            users: 2,
+            sensors: vec![SensorStatus {
+                sensor: "sessions".into(),
+                health: "absent".into(),
+                detail: Some("no system bus".into()),
+            }],
+            pause: Some(PauseStatus { by: "ada".into(), until: Some("17:40".into()) }),
+            connected: true,
+            guests: vec![GuestStatus {
+                fence: Fence(99),
+                subprogram: SubprogramId { job: JobId(7), index: 12 },
+                name: "primes".into(),
+                place: Some(0),
+                state: "suspended".into(),
+                lasted_s: 2.0,
+            }],
+            missing: vec!["cgroup controller memory: not available".into()],
+            ..Status::default()
+        };
+        insta::assert_snapshot!(describe(&status).join("\n"), @"");
+        insta::assert_snapshot!(crate::output::render(&GUESTS, &guests(&status)), @"");
+    }
+}

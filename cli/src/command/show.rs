@@ -1,0 +1,353 @@
+//! Rows as people read them: pure, so that tests can look at them.
+
+use std::time::Duration;
+
+use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_common::report::{
+    AttemptRow, JobRow, JobSummary, SubprogramRow, TokenRow, WorkstationRow,
+};
+use gleaner_common::time::{Spoken, WallTime};
+use gleaner_common::units::spoken_size;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// A header and its rows.
+pub(super) struct Listing {
+    pub(super) header: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Listing {
+    fn new<const N: usize>(
+        header: [&'static str; N],
+        rows: impl Iterator<Item = [String; N]>,
+    ) -> Self {
+        Self { header: header.to_vec(), rows: rows.map(|row| row.to_vec()).collect() }
+    }
+
+    pub(super) fn print(&self) -> anyhow::Result<()> {
+        crate::output::table(&self.header, &self.rows)
+    }
+}
+
+/// Where a time is read.
+pub(super) fn here() -> TimeZone {
+    TimeZone::system()
+}
+
+/// `2026-11-21 06:27:47`, in local time.
+pub(super) fn time(at: WallTime, zone: &TimeZone) -> String {
+    Timestamp::from_nanosecond(i128::from(at.0)).map_or_else(
+        |_| at.0.to_string(),
+        |at| at.to_zoned(zone.clone()).strftime("%F %T").to_string(),
+    )
+}
+
+fn seconds(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds)
+        .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
+}
+
+pub(super) fn jobs(rows: &[JobRow], zone: &TimeZone) -> Listing {
+    Listing::new(
+        [
+            "job",
+            "name",
+            "user",
+            "state",
+            "done",
+            "failed",
+            "running",
+            "suspended",
+            "retreats",
+            "submitted",
+        ],
+        rows.iter().map(|row| {
+            let of = &row.summary;
+            [
+                row.job.to_string(),
+                row.name.clone(),
+                row.user.clone(),
+                of.state.name().to_owned(),
+                format!("{}/{}", of.succeeded, of.total),
+                of.failed.to_string(),
+                of.running.to_string(),
+                of.suspended.to_string(),
+                of.retreats.to_string(),
+                time(row.submitted, zone),
+            ]
+        }),
+    )
+}
+
+/// One job in lines of what and how much.
+pub(super) fn job(row: &JobRow, zone: &TimeZone) -> Listing {
+    let of = &row.summary;
+    let took = row.ended.map(|ended| format!(", took {}", Spoken(ended.since(row.submitted))));
+    let lines = [
+        ("name", row.name.clone()),
+        ("user", row.user.clone()),
+        ("command", row.command.join(" ")),
+        ("state", of.state.name().to_owned()),
+        ("submitted", time(row.submitted, zone) + &took.unwrap_or_default()),
+        ("on busy", on_busy(row.on_busy)),
+        ("subprograms", progress(of)),
+        (
+            "setbacks",
+            format!(
+                "{} suspensions, {} retreats, {} lost with their workstation, {} retried of {} allowed each",
+                of.suspensions, of.retreats, of.lost, of.retried, row.retries
+            ),
+        ),
+        (
+            "cpu",
+            format!("{} useful, {} thrown away", seconds(row.cpu_s), seconds(row.wasted_cpu_s)),
+        ),
+    ];
+    let title: &'static str = "job";
+    Listing {
+        header: vec![title, ""],
+        rows: std::iter::once(vec!["number".to_owned(), row.job.to_string()])
+            .chain(lines.into_iter().map(|(what, text)| vec![what.to_owned(), text]))
+            .collect(),
+    }
+}
+
+/// `240: 12 queued, 4 running, ..`, leaving out what there is none of.
+pub(super) fn progress(of: &JobSummary) -> String {
+    let parts: Vec<String> = [
+        ("succeeded", of.succeeded),
+        ("failed", of.failed),
+        ("cancelled", of.cancelled),
+        ("running", of.running),
+        ("suspended", of.suspended),
+        ("queued", of.queued),
+    ]
+    .into_iter()
+    .filter(|(_, many)| *many > 0)
+    .map(|(what, many)| format!("{many} {what}"))
+    .collect();
+    format!("{}: {}", of.total, parts.join(", "))
+}
+
+fn on_busy(on_busy: OnBusy) -> String {
+    match (on_busy.reaction, on_busy.patience) {
+        (Reaction::Suspend, Some(patience)) => {
+            format!("suspend, retreat after {}", Spoken(patience))
+        }
+        (Reaction::Suspend, None) => "suspend for as long as it takes".to_owned(),
+        (other, _) => other.name().to_owned(),
+    }
+}
+
+pub(super) fn subprograms(rows: &[SubprogramRow]) -> Listing {
+    Listing::new(
+        [
+            "subprogram",
+            "state",
+            "workstation",
+            "attempts",
+            "failures",
+            "retreats",
+            "lost",
+            "cpu",
+            "last end",
+        ],
+        rows.iter().map(|row| {
+            [
+                row.subprogram.to_string(),
+                row.state.name().to_owned(),
+                row.workstation.clone().unwrap_or_default(),
+                row.attempts.to_string(),
+                row.failures.to_string(),
+                row.retreats.to_string(),
+                row.lost.to_string(),
+                seconds(row.cpu_s),
+                row.outcome.clone().unwrap_or_default(),
+            ]
+        }),
+    )
+}
+
+pub(super) fn attempts(rows: &[AttemptRow], zone: &TimeZone) -> Listing {
+    Listing::new(
+        ["attempt", "workstation", "placed", "lasted", "end"],
+        rows.iter().map(|row| {
+            [
+                row.fence.to_string(),
+                row.workstation.clone(),
+                time(row.placed, zone),
+                row.ended.map_or_else(String::new, |at| Spoken(at.since(row.placed)).to_string()),
+                row.end.clone().unwrap_or_else(|| "goes on".to_owned()),
+            ]
+        }),
+    )
+}
+
+pub(super) fn workstations(rows: &[WorkstationRow]) -> Listing {
+    Listing::new(
+        [
+            "number", "name", "state", "for", "guests", "slots", "cores", "load", "memory",
+            "speed", "reason",
+        ],
+        rows.iter().map(|row| {
+            let mut reason = row.reason.clone();
+            if !row.missing.is_empty() {
+                reason = format!("{reason} (missing: {})", row.missing.join("; "));
+            }
+            [
+                row.workstation.to_string(),
+                row.name.clone(),
+                row.state.name().to_owned(),
+                seconds(row.lasted_s),
+                format!("{}/{}", row.guests, row.places),
+                row.slots.to_string(),
+                row.cores.to_string(),
+                format!("{:.2}", row.load_1m),
+                spoken_size(row.memory_bytes),
+                format!("{:.0}", row.speed),
+                reason,
+            ]
+        }),
+    )
+}
+
+pub(super) fn tokens(rows: &[TokenRow], zone: &TimeZone) -> Listing {
+    Listing::new(
+        ["token", "role", "name", "state", "expires"],
+        rows.iter().map(|row| {
+            [
+                row.id.clone(),
+                row.role.name().to_owned(),
+                row.name.clone().unwrap_or_default(),
+                row.state.clone(),
+                time(row.expires, zone),
+            ]
+        }),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+    use gleaner_common::report::{JobState, SubprogramState, WorkstationState};
+    use gleaner_common::wire::Role;
+
+    use super::*;
+
+    fn text(listing: &Listing) -> String {
+        crate::output::render(&listing.header, &listing.rows)
+    }
+
+    fn a_job() -> JobRow {
+        JobRow {
+            job: JobId(7),
+            name: "primes".into(),
+            user: "ada".into(),
+            command: vec!["./primes".into(), "{i}".into()],
+            submitted: WallTime::from_unix_s(1_795_000_000),
+            ended: None,
+            on_busy: OnBusy::default(),
+            retries: 2,
+            summary: JobSummary {
+                job: JobId(7),
+                state: JobState::Running,
+                total: 240,
+                queued: 100,
+                running: 4,
+                suspended: 2,
+                succeeded: 134,
+                failed: 0,
+                cancelled: 0,
+                retreats: 9,
+                suspensions: 21,
+                lost: 1,
+                retried: 0,
+            },
+            cpu_s: 512.0,
+            wasted_cpu_s: 3.25,
+        }
+    }
+
+    #[test]
+    fn jobs_are_a_table_and_one_job_is_its_lines() {
+        insta::assert_snapshot!(text(&jobs(&[a_job()], &TimeZone::UTC)), @"");
+        insta::assert_snapshot!(text(&job(&a_job(), &TimeZone::UTC)), @"");
+    }
+
+    #[test]
+    fn a_job_is_one_record_for_programs() {
+        insta::assert_snapshot!(serde_json::to_string(&a_job()).unwrap(), @"");
+    }
+
+    #[test]
+    fn subprograms_and_attempts_say_how_they_ended() {
+        let subprogram = SubprogramId { job: JobId(7), index: 12 };
+        let row = SubprogramRow {
+            subprogram,
+            state: SubprogramState::Suspended,
+            workstation: Some("ws-042".into()),
+            fence: Some(Fence(99)),
+            attempts: 2,
+            failures: 0,
+            retreats: 1,
+            lost: 0,
+            outcome: Some("retreated: pts/3, 0.0 s ago".into()),
+            cpu_s: 1.5,
+        };
+        insta::assert_snapshot!(text(&subprograms(&[row])), @"");
+        let at = WallTime::from_unix_s;
+        let rows = [
+            AttemptRow {
+                fence: Fence(51),
+                subprogram,
+                workstation: "ws-001".into(),
+                placed: at(1_795_000_000),
+                ended: Some(at(1_795_000_042)),
+                end: Some("retreated: pts/3, 0.0 s ago".into()),
+            },
+            AttemptRow {
+                fence: Fence(99),
+                subprogram,
+                workstation: "ws-042".into(),
+                placed: at(1_795_000_050),
+                ended: None,
+                end: None,
+            },
+        ];
+        insta::assert_snapshot!(text(&attempts(&rows, &TimeZone::UTC)), @"");
+    }
+
+    #[test]
+    fn a_workstation_says_why_and_what_it_lacks() {
+        let row = WorkstationRow {
+            workstation: WorkstationId(3),
+            name: "ws-042".into(),
+            state: WorkstationState::Busy,
+            reason: "pts/3, 2 s ago".into(),
+            lasted_s: 75.0,
+            cores: 8,
+            places: 8,
+            slots: 6,
+            guests: 1,
+            load_1m: 0.1,
+            speed: 812.4,
+            memory_bytes: 16 << 30,
+            kernel: "6.12".into(),
+            missing: vec!["logind: no system bus".into()],
+        };
+        insta::assert_snapshot!(text(&workstations(&[row])), @"");
+    }
+
+    #[test]
+    fn a_token_is_listed_without_its_secret() {
+        let row = TokenRow {
+            id: "1f2e3d4c".into(),
+            role: Role::Agent,
+            name: None,
+            expires: WallTime::from_unix_s(1_795_003_600),
+            state: "open".into(),
+        };
+        insta::assert_snapshot!(text(&tokens(&[row], &TimeZone::UTC)), @"");
+    }
+}

@@ -1,0 +1,296 @@
+//! `glean submit`: a job from a command line.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use gleaner_common::id::JobId;
+use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction};
+use gleaner_common::report::{JobState, JobSummary};
+use gleaner_common::units;
+use gleaner_common::wire::{Reply, Request};
+use gleaner_shell::client::Client;
+use serde::Serialize;
+
+use super::watch::{self, Watched};
+use super::{fetch, show};
+use crate::ask::{self, Access, ask};
+use crate::failure::{Refusal, Verdict, hinted};
+use crate::output;
+use crate::staging::{self, Found};
+use crate::values::{self, Input, Patience};
+
+/// Below this, sending files shows no progress.
+const QUIET_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How many subprograms: {i} is 0, 1, .. [default: 1].
+    #[arg(long, value_name = "N", conflicts_with = "array")]
+    pub count: Option<u32>,
+    /// The values of {i}, such as 1-1000 or 0-90:10.
+    #[arg(long, value_name = "FIRST-LAST[:STEP]", value_parser = values::array)]
+    pub array: Option<IndexRange>,
+    /// The job's name [default: the program's].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// How many failures of each subprogram are tried again; retreats cost none.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub retries: u32,
+    /// How long one attempt may run, suspensions not counted.
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_duration)]
+    pub timeout: Option<Duration>,
+    /// Set a variable of the subprograms' environment; may be repeated.
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub environment: Vec<(String, String)>,
+    /// Stage a file or directory into every subprogram's directory; may be repeated.
+    #[arg(long = "input", value_name = "PATH[=DEST]", value_parser = values::input)]
+    pub inputs: Vec<Input>,
+    /// Keep what subprograms leave in $GLEAN_OUTPUT; with --wait, bring it to DIR/<index>/.
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Run in this directory of a file system that the workstations share.
+    #[arg(long, value_name = "DIR")]
+    pub shared: Option<String>,
+    /// What happens to a subprogram when its workstation's owner returns.
+    #[arg(long, value_enum, default_value = "suspend")]
+    pub on_busy: OnBusyChoice,
+    /// How long a suspended subprogram waits before it retreats, or `forever`.
+    #[arg(long, value_name = "SPAN", default_value = "10min", value_parser = values::patience)]
+    pub patience: Patience,
+    /// What one subprogram may use of memory, such as 512MiB [default: the workstation's limit].
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    pub memory: Option<u64>,
+    /// Wait for the end: a progress bar, then a summary.
+    #[arg(long)]
+    pub wait: bool,
+    /// One record.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub access: Access,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnBusyChoice {
+    /// It runs on, below everything of the owner's.
+    Renice,
+    /// It is frozen, and retreats after --patience.
+    Suspend,
+    /// It is abandoned at once and starts again elsewhere.
+    Retreat,
+}
+
+/// # Errors
+/// A job that cannot be, files that cannot be staged, or no answer.
+pub fn run(args: Args) -> Result<Verdict> {
+    let (spec, found) = prepare(&args)?;
+    let (job, watched) = ask(&args.access, async |client| {
+        let job = submit(client, spec, &found).await?;
+        if !args.wait {
+            return Ok((job, None));
+        }
+        Ok((job, Some(watch::until_end(client, &args.access, job).await?)))
+    })?;
+    match watched {
+        None => announce(&args, job),
+        Some(Watched::Interrupted) => Err(hinted(
+            format!("stopped waiting: job {job} goes on"),
+            format!("glean job {job} shows it, glean cancel {job} ends it"),
+        )),
+        Some(Watched::Ended(summary)) => conclude(&args, &summary),
+    }
+}
+
+/// Everything that can be wrong is found before the coordinator is asked.
+fn prepare(args: &Args) -> Result<(JobSpec, Vec<Found>)> {
+    let mut spec = spec(args)?;
+    let mut inputs = args.inputs.clone();
+    if args.shared.is_none() {
+        inputs.extend(staging::program(&args.command, &inputs)?);
+    }
+    let found = staging::collect(&inputs)?;
+    spec.inputs = found.iter().map(|file| file.staged.clone()).collect();
+    spec.check().context("this job cannot be")?;
+    Ok((spec, found))
+}
+
+fn spec(args: &Args) -> Result<JobSpec> {
+    let indexes = match (args.array, args.count) {
+        (Some(array), _) => array,
+        (None, count) => IndexRange::count_of(count.unwrap_or(1))
+            .context("--count 0: expected at least one subprogram")?,
+    };
+    let mut spec = JobSpec::new(args.command.clone(), indexes);
+    let program = args.command.first().map(Path::new).and_then(Path::file_name);
+    let name = program.map(|name| name.to_string_lossy().into_owned());
+    spec.name = args.name.clone().or(name).unwrap_or_default();
+    spec.retries = args.retries;
+    spec.timeout = args.timeout;
+    spec.environment.clone_from(&args.environment);
+    spec.collect_output = args.output.is_some();
+    spec.shared_directory.clone_from(&args.shared);
+    spec.on_busy = match args.on_busy {
+        OnBusyChoice::Renice => OnBusy { reaction: Reaction::Renice, patience: None },
+        OnBusyChoice::Suspend => OnBusy { reaction: Reaction::Suspend, patience: args.patience.0 },
+        OnBusyChoice::Retreat => OnBusy { reaction: Reaction::Retreat, patience: None },
+    };
+    spec.limits = Limits { memory_bytes_max: args.memory.unwrap_or(0), ..Limits::default() };
+    Ok(spec)
+}
+
+async fn submit(client: &Client, spec: JobSpec, found: &[Found]) -> Result<JobId> {
+    if !found.is_empty() {
+        send(client, found).await?;
+    }
+    let request = Request::Submit(Box::new(spec));
+    match client.request(&request).await {
+        Ok(Reply::Submitted(job)) => Ok(job),
+        Ok(Reply::No { reason }) => bail!("the job is refused: {reason}"),
+        Ok(_) => Err(ask::unexpected(&request)),
+        Err(error) => Err(hinted(
+            ask::failed(error).to_string(),
+            "the job may have been taken all the same: glean jobs tells",
+        )),
+    }
+}
+
+/// Sends what the coordinator does not have.
+async fn send(client: &Client, found: &[Found]) -> Result<()> {
+    let request = Request::Missing(found.iter().map(|file| file.staged.hash).collect());
+    let Reply::Missing(missing) = ask::one(client, &request).await? else {
+        return Err(ask::unexpected(&request));
+    };
+    let files = staging::to_send(found, &missing);
+    let bytes = files.iter().map(|file| file.staged.size_bytes).sum();
+    let bar = watch::bytes_bar("sending", bytes, bytes < QUIET_BYTES);
+    for Found { from, staged } in files {
+        client
+            .put_file(from, staged.hash, staged.size_bytes)
+            .await
+            .map_err(ask::failed)
+            .with_context(|| format!("cannot stage {}", from.display()))?;
+        bar.inc(staged.size_bytes);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Submitted {
+    job: JobId,
+}
+
+fn announce(args: &Args, job: JobId) -> Result<Verdict> {
+    if args.json {
+        output::record(&Submitted { job })?;
+        return Ok(Verdict::Yes);
+    }
+    // The number alone on standard output, so that $(..) takes it.
+    output::line(&job.to_string())?;
+    eprintln!("submitted: glean job {job} shows how it is");
+    if let Some(dir) = &args.output {
+        eprintln!("when it has ended: glean fetch {job} --to {}", dir.display());
+    }
+    Ok(Verdict::Yes)
+}
+
+fn conclude(args: &Args, summary: &JobSummary) -> Result<Verdict> {
+    let job = summary.job;
+    if let Some(dir) = &args.output {
+        let fetched = ask(&args.access, async |client| fetch::fetch(client, job, dir).await);
+        fetched.map_err(|error| match error.downcast::<Refusal>() {
+            Ok(Refusal(reason)) => anyhow::anyhow!(reason),
+            Err(error) => error,
+        })?;
+    }
+    if args.json {
+        output::record(summary)?;
+    } else {
+        output::line(&summarise(summary))?;
+        if summary.state != JobState::Succeeded {
+            eprintln!("glean job {job} and glean logs {job} --stderr tell more");
+        }
+    }
+    Ok(Verdict::from(summary.state == JobState::Succeeded))
+}
+
+fn summarise(summary: &JobSummary) -> String {
+    format!(
+        "job {} {}: subprograms {}; {} suspensions, {} retreats, {} lost with their workstation, {} retried",
+        summary.job,
+        summary.state.name(),
+        show::progress(summary),
+        summary.suspensions,
+        summary.retreats,
+        summary.lost,
+        summary.retried
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::arguments::{Cli, Command};
+
+    fn parse(line: &str) -> Result<Args, String> {
+        let words = ["glean", "submit"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
+            Command::Submit(args) => Ok(args),
+            _ => unreachable!("submit is submit"),
+        }
+    }
+
+    #[test]
+    fn a_whole_command_line_becomes_a_job() {
+        let args = parse(
+            "--array 1-9:2 --name p --retries 0 --timeout 90s --env A=b=c --shared /srv --on-busy suspend \
+             --patience 30s --memory 1GiB -- sh -c {i}",
+        )
+        .unwrap();
+        let (spec, _) = prepare(&args).unwrap();
+        assert_eq!(spec.indexes, IndexRange { first: 1, last: 9, step: 2 });
+        assert_eq!((spec.name.as_str(), spec.retries), ("p", 0));
+        assert_eq!(spec.timeout, Some(Duration::from_secs(90)));
+        assert_eq!(spec.environment, [("A".to_owned(), "b=c".to_owned())]);
+        assert_eq!(spec.on_busy.patience, Some(Duration::from_secs(30)));
+        assert_eq!(spec.limits.memory_bytes_max, 1 << 30);
+        assert_eq!(spec.command, ["sh", "-c", "{i}"]);
+    }
+
+    #[test]
+    fn a_plain_command_runs_once_under_its_own_name() {
+        let (spec, found) = prepare(&parse("-- /bin/true").unwrap()).unwrap();
+        assert_eq!(spec, JobSpec { name: "true".into(), ..spec.clone() });
+        assert_eq!((spec.indexes.len(), spec.on_busy), (1, OnBusy::default()));
+        assert!(found.is_empty());
+    }
+
+    #[test]
+    fn bad_units_and_contradictions_are_refused_with_what_was_expected() {
+        for (line, expected) in [
+            ("--timeout 90 -- x", "`90` is not a duration: expected a number with a unit"),
+            ("--memory 1G -- x", "`1G` is not a size: expected a whole number with a unit"),
+            ("--patience soon -- x", "`soon` is not a duration"),
+            ("--array 9-1 -- x", "the array is empty"),
+            ("--env A -- x", "expected NAME=VALUE"),
+            ("--input a=../b -- x", "DEST stays inside the working directory"),
+            ("--on-busy migrate -- x", "possible values: renice, suspend, retreat"),
+            ("--count 2 --array 1-2 -- x", "cannot be used with"),
+            ("--count 2", "<CMD>"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+        let none = prepare(&parse("--count 0 -- x").unwrap()).unwrap_err();
+        assert_eq!(none.to_string(), "--count 0: expected at least one subprogram");
+        let many = prepare(&parse("--count 20000000 -- x").unwrap()).unwrap_err();
+        assert!(format!("{many:#}").contains("expected 1 to 10000000"), "{many:#}");
+    }
+}

@@ -1,0 +1,448 @@
+//! `glean usage`: the usage records that the collector keeps, on its host.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use gleaner_collector::CollectorConfig;
+use gleaner_collector::archive::Span;
+use gleaner_collector::rows::{LogRow, PeriodRow, RecordRow};
+use gleaner_collector::stats::{HourRow, StatsRow};
+use gleaner_collector::timeline::Interpretation;
+use gleaner_collector::usage::{
+    self, Content, ExportFormat, ImportFormat, Progress, Selection, Shown, StatsOptions,
+};
+use gleaner_common::time::{Spoken, WallTime};
+use gleaner_common::units::spoken_size;
+use indicatif::ProgressBar;
+use jiff::Timestamp;
+
+use super::daemon::COLLECTOR_CONFIG;
+use super::watch;
+use crate::failure::Verdict;
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: UsageCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum UsageCommand {
+    /// List the logs, one for each workstation.
+    #[command(after_help = "Example:\n  glean usage ls --json")]
+    Ls(ListArgs),
+    /// Show a workstation's records, or the idle and busy periods they come to.
+    #[command(after_help = "Examples:
+  glean usage show ws-042 --from 2026-11-20T00:00:00Z
+  glean usage show ws-042 --periods")]
+    Show(ShowArgs),
+    /// Add up: how long and how often workstations are idle.
+    #[command(after_help = "Example:\n  glean usage stats ws-001 ws-002 --hours")]
+    Stats(StatsArgs),
+    /// Write records or periods to a file for other programs.
+    #[command(after_help = "Example:\n  glean usage export --format parquet --to november.parquet")]
+    Export(ExportArgs),
+    /// Take in records from elsewhere; the collector must not be running.
+    #[command(after_help = "Example:\n  glean usage import --format rwho snapshots.txt")]
+    Import(ImportArgs),
+}
+
+/// Where the records are.
+#[derive(Debug, clap::Args)]
+pub struct DataArgs {
+    /// The collector's data directory [default: that of its configuration].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+impl DataArgs {
+    fn directory(&self) -> Result<PathBuf> {
+        match &self.data {
+            Some(dir) => Ok(dir.clone()),
+            None => {
+                let path = COLLECTOR_CONFIG.as_ref();
+                Ok(gleaner_shell::config::load_or_default::<CollectorConfig>(path)?.data_dir)
+            }
+        }
+    }
+}
+
+/// A stretch of time.
+#[derive(Debug, clap::Args)]
+pub struct SpanArgs {
+    /// Nothing before this time, such as 2026-11-20T08:00:00Z.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub from: Option<WallTime>,
+    /// Nothing from this time on.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub to: Option<WallTime>,
+}
+
+impl SpanArgs {
+    fn span(&self) -> Span {
+        Span { from: self.from, to: self.to }
+    }
+}
+
+fn time(text: &str) -> Result<WallTime, String> {
+    let wrong = || "expected a time such as 2026-11-20T08:00:00Z".to_owned();
+    let at: Timestamp = text.parse().map_err(|_| wrong())?;
+    i64::try_from(at.as_nanosecond()).map(WallTime).map_err(|_| wrong())
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// One record a line.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ShowArgs {
+    /// The workstation's name.
+    #[arg(value_name = "WORKSTATION")]
+    pub workstation: String,
+    /// The periods that the records come to, instead of the records.
+    #[arg(long)]
+    pub periods: bool,
+    /// One record a line.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub span: SpanArgs,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct StatsArgs {
+    /// Only these workstations.
+    #[arg(value_name = "WORKSTATION")]
+    pub workstations: Vec<String>,
+    /// By hour of the day instead of by workstation.
+    #[arg(long)]
+    pub hours: bool,
+    /// One record a line.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub span: SpanArgs,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ExportArgs {
+    /// csv or parquet.
+    #[arg(long)]
+    pub format: ExportFormat,
+    /// The file to write.
+    #[arg(long, value_name = "FILE")]
+    pub to: PathBuf,
+    /// Only these workstations.
+    #[arg(value_name = "WORKSTATION")]
+    pub workstations: Vec<String>,
+    /// The periods that the records come to, instead of the records.
+    #[arg(long)]
+    pub periods: bool,
+    /// One record of what was written.
+    #[arg(long)]
+    pub json: bool,
+    /// Nothing before this time, such as 2026-11-20T08:00:00Z.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub from: Option<WallTime>,
+    /// Nothing from this time on.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub until: Option<WallTime>,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ImportArgs {
+    /// rwho (what ruptime -a and rwho -a printed) or csv (what export writes).
+    #[arg(long)]
+    pub format: ImportFormat,
+    /// The file or directory to read.
+    #[arg(value_name = "SOURCE")]
+    pub source: PathBuf,
+    /// One record of what came in.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+/// # Errors
+/// Logs that cannot be read or written.
+pub fn run(command: UsageCommand) -> Result<Verdict> {
+    match command {
+        UsageCommand::Ls(args) => list(&args),
+        UsageCommand::Show(args) => show(&args),
+        UsageCommand::Stats(args) => stats(args),
+        UsageCommand::Export(args) => export(args),
+        UsageCommand::Import(args) => import(&args),
+    }
+}
+
+fn list(args: &ListArgs) -> Result<Verdict> {
+    let rows = usage::ls(&args.data.directory()?)?;
+    if args.json {
+        rows.iter().try_for_each(output::record)?;
+        return Ok(Verdict::Yes);
+    }
+    let header = ["workstation", "records", "first", "last", "boots", "size", "health"];
+    output::table(&header, &rows.iter().map(log_line).collect::<Vec<_>>())?;
+    Ok(Verdict::Yes)
+}
+
+fn log_line(row: &LogRow) -> Vec<String> {
+    vec![
+        row.workstation.to_string(),
+        row.records.to_string(),
+        row.first.clone().unwrap_or_default(),
+        row.last.clone().unwrap_or_default(),
+        row.boots.to_string(),
+        spoken_size(row.bytes),
+        row.health.join("; "),
+    ]
+}
+
+fn show(args: &ShowArgs) -> Result<Verdict> {
+    let data = args.data.directory()?;
+    let (name, span) = (args.workstation.as_str(), args.span.span());
+    let shown = if args.periods {
+        let header = ["state", "start", "end", "lasted", "cause", "slots"];
+        let mut listing = Gathered::new(args.json, period_line);
+        let shown =
+            usage::show_periods(&data, name, span, Interpretation::default(), &mut |row| {
+                listing.take(&row)
+            })?;
+        listing.finish(&header)?;
+        shown
+    } else {
+        let header = ["at", "cause", "load", "users", "input idle", "slots", "reason"];
+        let mut listing = Gathered::new(args.json, record_line);
+        let shown = usage::show(&data, name, span, &mut |row| listing.take(&row))?;
+        listing.finish(&header)?;
+        shown
+    };
+    Ok(noted(&shown))
+}
+
+/// Rows that go out at once as records, or are gathered for a table.
+struct Gathered<T> {
+    json: bool,
+    line: fn(&T) -> Vec<String>,
+    rows: Vec<Vec<String>>,
+    failure: Option<anyhow::Error>,
+}
+
+impl<T: serde::Serialize> Gathered<T> {
+    fn new(json: bool, line: fn(&T) -> Vec<String>) -> Self {
+        Self { json, line, rows: vec![], failure: None }
+    }
+
+    fn take(&mut self, row: &T) -> ControlFlow<()> {
+        if !self.json {
+            self.rows.push((self.line)(row));
+            return ControlFlow::Continue(());
+        }
+        match output::record(row) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn finish(self, header: &[&str]) -> Result<()> {
+        match self.failure {
+            Some(error) => Err(error),
+            None if self.json => Ok(()),
+            None => output::table(header, &self.rows),
+        }
+    }
+}
+
+fn record_line(row: &RecordRow) -> Vec<String> {
+    vec![
+        row.at.clone(),
+        row.cause.to_string(),
+        format!("{:.2}", row.load_1m),
+        row.users.to_string(),
+        row.input_idle_s.map_or_else(String::new, seconds),
+        row.slots.to_string(),
+        row.reason.clone(),
+    ]
+}
+
+fn period_line(row: &PeriodRow) -> Vec<String> {
+    vec![
+        row.state.name().to_owned(),
+        row.start.clone(),
+        row.end.clone(),
+        seconds(row.duration_s),
+        row.cause.map_or_else(String::new, |cause| cause.to_string()),
+        row.slots.to_string(),
+    ]
+}
+
+fn noted(shown: &Shown) -> Verdict {
+    for note in &shown.notes {
+        eprintln!("{note}");
+    }
+    Verdict::from(shown.rows > 0)
+}
+
+fn seconds(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds)
+        .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
+}
+
+fn stats(args: StatsArgs) -> Result<Verdict> {
+    let data = args.data.directory()?;
+    let options = StatsOptions {
+        names: args.workstations,
+        span: args.span.span(),
+        interpretation: Interpretation::default(),
+        zone: None,
+    };
+    let mut bar = Bar::new("reading");
+    let stats = usage::stats(&data, &options, &mut |progress| bar.show(progress))?;
+    bar.end();
+    for line in &stats.damage {
+        eprintln!("{line}");
+    }
+    let any = Verdict::from(!stats.workstations.is_empty());
+    match (args.json, args.hours) {
+        (true, true) => stats.hours.iter().try_for_each(output::record)?,
+        (true, false) => stats.workstations.iter().try_for_each(output::record)?,
+        (false, true) => {
+            let header = ["hour", "idle", "idle h", "busy h", "unknown h", "returns"];
+            output::table(&header, &stats.hours.iter().map(hour_line).collect::<Vec<_>>())?;
+        }
+        (false, false) => {
+            let header = [
+                "workstation",
+                "idle",
+                "idle h",
+                "busy h",
+                "harvestable core h",
+                "idle median",
+                "idle p90",
+                "returns",
+                "a day",
+            ];
+            output::table(&header, &stats.workstations.iter().map(stats_line).collect::<Vec<_>>())?;
+        }
+    }
+    Ok(any)
+}
+
+fn percent(fraction: Option<f64>) -> String {
+    fraction.map_or_else(String::new, |fraction| format!("{:.1} %", fraction * 100.0))
+}
+
+fn stats_line(row: &StatsRow) -> Vec<String> {
+    vec![
+        row.workstation.clone(),
+        percent(row.idle_fraction),
+        format!("{:.1}", row.idle_h),
+        format!("{:.1}", row.busy_h),
+        format!("{:.1}", row.harvestable_core_h),
+        seconds(row.idle.median_s),
+        seconds(row.idle.p90_s),
+        row.returns.to_string(),
+        row.returns_per_day.map_or_else(String::new, |many| format!("{many:.1}")),
+    ]
+}
+
+fn hour_line(row: &HourRow) -> Vec<String> {
+    vec![
+        format!("{:02}", row.hour),
+        percent(row.idle_fraction),
+        format!("{:.1}", row.idle_h),
+        format!("{:.1}", row.busy_h),
+        format!("{:.1}", row.unknown_h),
+        row.returns.to_string(),
+    ]
+}
+
+fn export(args: ExportArgs) -> Result<Verdict> {
+    let data = args.data.directory()?;
+    let span = Span { from: args.from, to: args.until };
+    let selection = Selection { names: args.workstations, span };
+    let content =
+        if args.periods { Content::Periods(Interpretation::default()) } else { Content::Records };
+    let mut bar = Bar::new("exporting");
+    let summary =
+        usage::export(&data, &selection, content, args.format, &args.to, &mut |progress| {
+            bar.show(progress);
+        })?;
+    bar.end();
+    for line in &summary.damage {
+        eprintln!("{line}");
+    }
+    if args.json {
+        output::record(&summary)?;
+    } else {
+        eprintln!(
+            "{} rows of {} workstations, {}, are in {}",
+            summary.rows,
+            summary.workstations,
+            spoken_size(summary.bytes),
+            args.to.display()
+        );
+    }
+    Ok(Verdict::from(summary.rows > 0))
+}
+
+fn import(args: &ImportArgs) -> Result<Verdict> {
+    let data = args.data.directory()?;
+    let mut bar = Bar::new("importing");
+    let summary =
+        usage::import(&data, &args.source, args.format, &mut |progress| bar.show(progress))
+            .with_context(|| format!("cannot import {}", args.source.display()))?;
+    bar.end();
+    if args.json {
+        output::record(&summary)?;
+    } else {
+        eprintln!(
+            "{} new records of {} workstations; {} were there already",
+            summary.new, summary.workstations, summary.duplicates
+        );
+    }
+    Ok(Verdict::Yes)
+}
+
+/// A bar whose length is known with its first step.
+struct Bar {
+    what: &'static str,
+    bar: Option<ProgressBar>,
+}
+
+impl Bar {
+    fn new(what: &'static str) -> Self {
+        Self { what, bar: None }
+    }
+
+    fn show(&mut self, progress: Progress) {
+        let bar = self.bar.get_or_insert_with(|| watch::count_bar(self.what, progress.total));
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    }
+
+    fn end(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

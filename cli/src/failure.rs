@@ -1,0 +1,153 @@
+//! How a command ends: its exit code, and what it says when it failed.
+//!
+//! 0: done. 1: the answer is no, or nothing. 2: it could not be done, with
+//! one line that says what, where and what was expected, and a second one
+//! with the next step if there is one.
+
+use std::process::ExitCode;
+
+use crate::output::Closed;
+
+/// What a command that could be carried out found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Yes,
+    /// The answer is no, or nothing.
+    No,
+    /// A daemon ended, with an exit code of its own.
+    Ended(ExitCode),
+}
+
+impl From<bool> for Verdict {
+    fn from(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+}
+
+const NO: u8 = 1;
+const COULD_NOT: u8 = 2;
+
+/// What is to be done next, put round an error.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Hinted {
+    pub message: String,
+    pub hint: String,
+}
+
+/// An error with a next step.
+pub fn hinted(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+    Hinted { message: message.into(), hint: hint.into() }.into()
+}
+
+/// The coordinator's "no": what was asked for is not there or not allowed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// Ends the program: says what went wrong, if anything did.
+pub fn conclude(result: anyhow::Result<Verdict>) -> ExitCode {
+    match result {
+        Ok(Verdict::Yes) => ExitCode::SUCCESS,
+        Ok(Verdict::No) => ExitCode::from(NO),
+        Ok(Verdict::Ended(code)) => code,
+        // Whoever read our answer has read enough of it.
+        Err(error) if error.downcast_ref::<Closed>().is_some() => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}", describe(&error));
+            let refused = error.downcast_ref::<Refusal>().is_some();
+            ExitCode::from(if refused { NO } else { COULD_NOT })
+        }
+    }
+}
+
+/// The one or two lines for an error.
+pub fn describe(error: &anyhow::Error) -> String {
+    let mut line = String::from("glean");
+    for cause in error.chain() {
+        let text = cause.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        // Some messages carry their source's already.
+        if !line.ends_with(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+    }
+    match error.downcast_ref::<Hinted>() {
+        Some(Hinted { hint, .. }) => format!("{line}\nhint: {hint}"),
+        None => line,
+    }
+}
+
+/// Ends the program after a command line that does not read: help and version
+/// were asked for, a mistake gets our two lines.
+pub fn of_arguments(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Nothing can be done for a reader who has gone.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("{}", describe_arguments(&error.render().to_string()));
+            ExitCode::from(COULD_NOT)
+        }
+    }
+}
+
+/// clap's message, in paragraphs, as our two lines.
+fn describe_arguments(text: &str) -> String {
+    let joined = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut paragraphs = text.split("\n\n");
+    let first = joined(paragraphs.next().unwrap_or_default());
+    let what = first.strip_prefix("error: ").unwrap_or(&first);
+    let tip = paragraphs.clone().find_map(|part| part.trim_start().strip_prefix("tip: "));
+    let usage = paragraphs.find_map(|part| part.trim_start().strip_prefix("Usage: "));
+    let hint = match (tip, usage) {
+        (Some(tip), _) => joined(tip),
+        (None, Some(usage)) => joined(usage.lines().next().unwrap_or_default()),
+        (None, None) => "`glean help` lists the commands".to_owned(),
+    };
+    format!("glean: {what}\nhint: {hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_that_its_error_names_already_is_not_said_twice() {
+        let error = Err::<(), _>(anyhow::anyhow!("permission denied"))
+            .context("cannot write /x: permission denied")
+            .context("cannot install")
+            .unwrap_err();
+        assert_eq!(describe(&error), "glean: cannot install: cannot write /x: permission denied");
+    }
+
+    #[test]
+    fn the_next_step_is_the_second_line() {
+        let error = hinted("no identity in /x", "glean enrol makes one").context("cannot ask");
+        assert_eq!(
+            describe(&error),
+            "glean: cannot ask: no identity in /x\nhint: glean enrol makes one"
+        );
+    }
+
+    #[test]
+    fn a_mistake_on_the_command_line_is_two_lines() {
+        let error = <crate::arguments::Cli as clap::Parser>::try_parse_from(["glean", "jbos"])
+            .unwrap_err()
+            .render()
+            .to_string();
+        insta::assert_snapshot!(describe_arguments(&error), @"");
+        let error = <crate::arguments::Cli as clap::Parser>::try_parse_from([
+            "glean", "submit", "--count", "many", "--", "true",
+        ])
+        .unwrap_err()
+        .render()
+        .to_string();
+        insta::assert_snapshot!(describe_arguments(&error), @"");
+    }
+}

@@ -1,0 +1,95 @@
+//! `glean agent install | uninstall`.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use gleaner_agent::config::{AgentConfig, EXAMPLE};
+use gleaner_common::wire::Role;
+
+use super::service::{self, AGENT};
+use super::site::{Owner, Site, say};
+use super::{MemberArgs, UninstallArgs, membership};
+use crate::command::daemon::AGENT_CONFIG;
+use crate::failure::Verdict;
+
+pub(super) const UNIT: &str = include_str!("units/gleaner-agent.service");
+pub(super) const SLICE: &str = include_str!("units/gleaner.slice");
+const SLICE_NAME: &str = "gleaner.slice";
+
+/// Where jobs may run instead of in a private directory, as the unit allows it.
+const SHARED_LINE: &str = "# @SHARED@\n";
+
+/// # Errors
+/// A step that cannot be done; those before it are, and may be done again.
+pub fn install(args: &MemberArgs) -> Result<Verdict> {
+    let site = Site::open(&args.site.root)?;
+    site.directory("/etc/gleaner", 0o755, Owner::Root)?;
+    site.configuration(AGENT_CONFIG, EXAMPLE)?;
+    let config: AgentConfig = gleaner_shell::config::load(&site.path(AGENT_CONFIG))?;
+    check_users(&config)?;
+    site.directory("/var/lib/gleaner", 0o755, Owner::Root)?;
+    site.directory(utf8(&config.data)?, 0o711, Owner::Root)?;
+    let mut changed = site.binary()?;
+    changed |= membership::ensure(&site, args, Role::Agent, utf8(&config.identity)?, Owner::Root)?;
+    changed |= site.file(&service::unit(SLICE_NAME), SLICE)?;
+    AGENT.install(&site, &unit(&config), changed)?;
+    Ok(Verdict::Yes)
+}
+
+/// # Errors
+/// A step that cannot be done.
+pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
+    let site = Site::open(&args.site.root)?;
+    AGENT.uninstall(&site)?;
+    site.remove(&service::unit(SLICE_NAME))?;
+    if args.purge {
+        let config: AgentConfig =
+            gleaner_shell::config::load(&site.path(AGENT_CONFIG)).unwrap_or_default();
+        for path in [config.identity.as_path(), config.data.as_path(), Path::new(AGENT_CONFIG)] {
+            site.remove(utf8(path)?)?;
+        }
+        site.remove_if_empty("/etc/gleaner");
+        site.remove_if_empty("/var/lib/gleaner");
+    }
+    service::remove_shared(&site)?;
+    Ok(Verdict::Yes)
+}
+
+/// The unit, with the shared directories of the configuration writable.
+pub(super) fn unit(config: &AgentConfig) -> String {
+    let shared = &config.guests.shared_directories;
+    let lines: String = shared
+        .iter()
+        // The dash: one that is not mounted is no reason not to start.
+        .map(|path| {
+            format!("ReadWritePaths=-\"{}\"\n", path.display().to_string().replace('%', "%%"))
+        })
+        .collect();
+    UNIT.replace(SHARED_LINE, &lines)
+}
+
+/// Guests run as numbers without a name: nobody's account may be among them.
+fn check_users(config: &AgentConfig) -> Result<()> {
+    let cores = std::thread::available_parallelism()
+        .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX));
+    let base = config.guests.uid_base;
+    let numbers = base..base.saturating_add(u32::from(config.places(cores)));
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    for line in passwd.lines() {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next().unwrap_or_default(), fields.nth(1));
+        if number.and_then(|number| number.parse().ok()).is_some_and(|uid| numbers.contains(&uid)) {
+            bail!(
+                "{AGENT_CONFIG}: guests.uid_base = {base} would run guests as the user {name}: \
+                 expected numbers that are nobody's"
+            );
+        }
+    }
+    say(&format!("guests run as users {} to {}", numbers.start, numbers.end - 1));
+    Ok(())
+}
+
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+}

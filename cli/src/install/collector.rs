@@ -1,0 +1,74 @@
+//! `glean collector install | uninstall`.
+
+use anyhow::Result;
+use gleaner_common::wire::Role;
+
+use super::service::{self, COLLECTOR, COORDINATOR};
+use super::site::{Owner, Site};
+use super::{MemberArgs, UninstallArgs, membership};
+use crate::command::daemon::COLLECTOR_CONFIG;
+use crate::failure::Verdict;
+
+pub(super) const UNIT: &str = include_str!("units/gleaner-collector.service");
+const DATA: &str = "/var/lib/gleaner/collector";
+const IDENTITY: &str = "/var/lib/gleaner/collector-identity";
+
+const CONFIGURATION: &str = "\
+# glean collector: every setting with its default. Leave out what suits you.
+
+# Where the workstations' usage logs are kept.
+data_dir = \"/var/lib/gleaner/collector\"
+# Key, certificate and the coordinator's address, from enrolment.
+identity_dir = \"/var/lib/gleaner/collector-identity\"
+";
+
+/// # Errors
+/// A step that cannot be done; those before it are, and may be done again.
+pub fn install(args: &MemberArgs) -> Result<Verdict> {
+    let mut site = Site::open(&args.site.root)?;
+    site.user()?;
+    site.directory("/etc/gleaner", 0o755, Owner::Root)?;
+    site.configuration(COLLECTOR_CONFIG, CONFIGURATION)?;
+    site.directory("/var/lib/gleaner", 0o755, Owner::Root)?;
+    site.directory(DATA, 0o700, Owner::Gleaner)?;
+    site.directory(IDENTITY, 0o700, Owner::Gleaner)?;
+    let mut changed = site.binary()?;
+    changed |= membership::ensure(&site, args, Role::Collector, IDENTITY, Owner::Gleaner)?;
+    COLLECTOR.install(&site, UNIT, changed)?;
+    Ok(Verdict::Yes)
+}
+
+/// # Errors
+/// A step that cannot be done.
+pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
+    let site = Site::open(&args.site.root)?;
+    COLLECTOR.uninstall(&site)?;
+    if args.purge {
+        for path in [DATA, IDENTITY, COLLECTOR_CONFIG] {
+            site.remove(path)?;
+        }
+        site.remove_if_empty("/etc/gleaner");
+        site.remove_if_empty("/var/lib/gleaner");
+        if !COORDINATOR.is_installed(&site) {
+            site.remove_user();
+        }
+    }
+    service::remove_shared(&site)?;
+    Ok(Verdict::Yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use gleaner_collector::CollectorConfig;
+
+    use super::*;
+
+    #[test]
+    fn the_written_configuration_says_the_defaults() {
+        let path = Path::new(COLLECTOR_CONFIG);
+        let read: CollectorConfig = gleaner_shell::config::parse(path, CONFIGURATION).unwrap();
+        assert_eq!(read, CollectorConfig::default());
+    }
+}

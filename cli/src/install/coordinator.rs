@@ -1,0 +1,75 @@
+//! `glean coordinator install | uninstall`.
+
+use anyhow::{Context, Result};
+use gleaner_coordinator::config::CoordinatorConfig;
+
+use super::service::{self, COLLECTOR, COORDINATOR};
+use super::site::{Owner, Site, say};
+use super::{CoordinatorArgs, UninstallArgs};
+use crate::command::daemon::COORDINATOR_CONFIG;
+use crate::failure::Verdict;
+
+pub(super) const UNIT: &str = include_str!("units/gleaner-coordinator.service");
+const DATA: &str = "/var/lib/gleaner/coordinator";
+
+const HEAD: &str = "\
+# glean coordinator: every setting with its default. Leave out what suits you.
+# policy: last-idle-first, first-idle-first or ranked.
+
+";
+
+/// # Errors
+/// A step that cannot be done; those before it are, and may be done again.
+pub fn install(args: &CoordinatorArgs) -> Result<Verdict> {
+    let mut site = Site::open(&args.site.root)?;
+    site.user()?;
+    site.directory("/etc/gleaner", 0o755, Owner::Root)?;
+    site.configuration(COORDINATOR_CONFIG, &configuration()?)?;
+    site.directory("/var/lib/gleaner", 0o755, Owner::Root)?;
+    site.directory(DATA, 0o700, Owner::Gleaner)?;
+    let changed = site.binary()?;
+    COORDINATOR.install(&site, UNIT, changed)?;
+    if site.is_live() {
+        say("next: glean token create --role agent, for each workstation");
+    }
+    Ok(Verdict::Yes)
+}
+
+/// # Errors
+/// A step that cannot be done.
+pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
+    let site = Site::open(&args.site.root)?;
+    COORDINATOR.uninstall(&site)?;
+    if args.purge {
+        for path in [DATA, COORDINATOR_CONFIG] {
+            site.remove(path)?;
+        }
+        site.remove_if_empty("/etc/gleaner");
+        site.remove_if_empty("/var/lib/gleaner");
+        if !COLLECTOR.is_installed(&site) {
+            site.remove_user();
+        }
+    }
+    service::remove_shared(&site)?;
+    Ok(Verdict::Yes)
+}
+
+fn configuration() -> Result<String> {
+    let settings = toml::to_string(&CoordinatorConfig::default());
+    Ok(format!("{HEAD}{}", settings.context("the defaults are a configuration")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_written_configuration_says_the_defaults() {
+        let path = Path::new(COORDINATOR_CONFIG);
+        let read: CoordinatorConfig =
+            gleaner_shell::config::parse(path, &configuration().unwrap()).unwrap();
+        assert_eq!(read, CoordinatorConfig::default());
+    }
+}

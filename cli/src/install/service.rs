@@ -1,0 +1,98 @@
+//! systemd units: written, enabled and started, or stopped and taken away.
+//! Where systemd does not run, that is said, with what to do instead.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::BINARY;
+use super::site::{Site, run, say};
+
+/// Where units that an administrator installs live.
+const UNITS: &str = "/etc/systemd/system";
+
+/// There while systemd is the machine's init (`sd_booted(3)`).
+const BOOTED: &str = "/run/systemd/system";
+
+/// One daemon's service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Service {
+    pub(super) name: &'static str,
+    /// How to run it by hand.
+    pub(super) by_hand: &'static str,
+}
+
+pub(super) const AGENT: Service = Service { name: "gleaner-agent.service", by_hand: "glean agent" };
+pub(super) const COORDINATOR: Service =
+    Service { name: "gleaner-coordinator.service", by_hand: "glean coordinator" };
+pub(super) const COLLECTOR: Service =
+    Service { name: "gleaner-collector.service", by_hand: "glean collector" };
+
+impl Service {
+    fn path(self) -> String {
+        unit(self.name)
+    }
+
+    pub(super) fn is_installed(self, site: &Site) -> bool {
+        site.path(self.path()).exists()
+    }
+
+    /// Writes the unit, enables it, and starts it; a daemon whose binary, unit
+    /// or identity changed is started anew.
+    ///
+    /// # Errors
+    /// A file that cannot be written, or a service that does not start.
+    pub(super) fn install(self, site: &Site, text: &str, changed: bool) -> Result<()> {
+        let changed = site.file(&self.path(), text)? || changed;
+        if !site.is_live() {
+            return Ok(());
+        }
+        if !Path::new(BOOTED).exists() {
+            say(&format!("systemd does not run here: start `{}` by hand", self.by_hand));
+            return Ok(());
+        }
+        systemctl(&["daemon-reload"])?;
+        systemctl(&["enable", self.name])?;
+        systemctl(&[if changed { "restart" } else { "start" }, self.name])?;
+        say(&format!("{} is enabled and runs", self.name));
+        Ok(())
+    }
+
+    /// Stops and disables the daemon and takes its unit away.
+    ///
+    /// # Errors
+    /// A file that cannot be removed, or a service that does not stop.
+    pub(super) fn uninstall(self, site: &Site) -> Result<()> {
+        let managed = site.is_live() && Path::new(BOOTED).exists();
+        if managed && self.is_installed(site) {
+            systemctl(&["disable", "--now", self.name])?;
+        }
+        site.remove(&self.path())?;
+        if managed {
+            systemctl(&["daemon-reload"])?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes away what services share, once none is left. Returns whether none is.
+///
+/// # Errors
+/// A file that cannot be removed.
+pub(super) fn remove_shared(site: &Site) -> Result<bool> {
+    if [AGENT, COORDINATOR, COLLECTOR].into_iter().any(|service| service.is_installed(site)) {
+        return Ok(false);
+    }
+    site.remove(BINARY)?;
+    Ok(true)
+}
+
+/// Where a unit's file is.
+pub(super) fn unit(name: &str) -> String {
+    format!("{UNITS}/{name}")
+}
+
+fn systemctl(arguments: &[&str]) -> Result<()> {
+    run(Command::new("systemctl").args(arguments))
+}

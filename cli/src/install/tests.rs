@@ -1,0 +1,158 @@
+//! Setting up below a directory, twice, and what systemd says of the units.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use gleaner_agent::config::AgentConfig;
+
+use super::{CoordinatorArgs, MemberArgs, SiteArgs, UninstallArgs};
+use super::{agent, collector, coordinator};
+
+/// Every path with its mode and content.
+fn tree(root: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
+    fn walk(root: &Path, dir: &Path, found: &mut BTreeMap<String, (u32, Vec<u8>)>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                walk(root, &path, found);
+                found.insert(name, (mode, vec![]));
+            } else {
+                found.insert(name, (mode, fs::read(&path).unwrap()));
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(root, root, &mut found);
+    found
+}
+
+fn site(root: &Path) -> SiteArgs {
+    SiteArgs { root: root.to_owned() }
+}
+
+fn member(root: &Path) -> MemberArgs {
+    MemberArgs { coordinator: None, token: None, name: None, site: site(root) }
+}
+
+fn install_all(root: &Path) {
+    coordinator::install(&CoordinatorArgs { site: site(root) }).unwrap();
+    collector::install(&member(root)).unwrap();
+    agent::install(&member(root)).unwrap();
+}
+
+#[test]
+fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
+    let dir = tempfile::tempdir().unwrap();
+    install_all(dir.path());
+    let chosen = dir.path().join("etc/gleaner/agent.toml");
+    fs::write(&chosen, "places = 2\n").unwrap();
+    let first = tree(dir.path());
+    install_all(dir.path());
+    assert_eq!(tree(dir.path()), first);
+    let modes: String =
+        first.iter().map(|(path, (mode, _))| format!("{mode:o} {path}\n")).collect();
+    insta::assert_snapshot!(modes, @"");
+}
+
+#[test]
+fn uninstalling_keeps_data_and_purging_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    install_all(dir.path());
+    let arguments = |purge| UninstallArgs { purge, site: site(dir.path()) };
+    for purge in [false, true] {
+        agent::uninstall(&arguments(purge)).unwrap();
+        collector::uninstall(&arguments(purge)).unwrap();
+        coordinator::uninstall(&arguments(purge)).unwrap();
+        let left = tree(dir.path());
+        assert!(!left.keys().any(|path| path.contains("gleaner-") || path.contains("bin/glean")));
+        assert_eq!(left.contains_key("etc/gleaner/agent.toml"), !purge);
+        assert_eq!(left.contains_key("var/lib/gleaner/coordinator"), !purge);
+    }
+    // Purging once more finds nothing and is no mistake.
+    agent::uninstall(&arguments(true)).unwrap();
+}
+
+#[test]
+fn the_binary_stays_while_another_daemon_needs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    install_all(dir.path());
+    agent::uninstall(&UninstallArgs { purge: true, site: site(dir.path()) }).unwrap();
+    assert!(dir.path().join("usr/local/bin/glean").exists());
+}
+
+#[test]
+fn a_shared_directory_is_writable_under_the_unit() {
+    let mut config = AgentConfig::default();
+    assert!(!agent::unit(&config).contains("ReadWritePaths"));
+    config.guests.shared_directories = vec!["/home/lab data".into(), "/srv/50%".into()];
+    let unit = agent::unit(&config);
+    assert!(unit.contains("ReadWritePaths=-\"/home/lab data\"\nReadWritePaths=-\"/srv/50%%\"\n"));
+    verify(&[("gleaner-agent.service", &unit), ("gleaner.slice", agent::SLICE)]);
+}
+
+/// FIELD.md I5: hardening of a service has blinded other detectors.
+#[test]
+fn the_agents_unit_hides_no_terminal_and_no_keyboard() {
+    let unit = agent::unit(&AgentConfig::default());
+    let settings: Vec<&str> =
+        unit.lines().filter(|line| !line.starts_with('#') && line.contains('=')).collect();
+    for blinding in [
+        "PrivateDevices=yes",
+        "PrivateDevices=true",
+        "ProtectProc=invisible",
+        "ProcSubset=pid",
+        "PrivatePIDs=yes",
+        "RootDirectory=",
+        "RestrictNamespaces=yes",
+        "ProtectControlGroups=yes",
+        "PrivateUsers=yes",
+        "InaccessiblePaths=/dev",
+    ] {
+        assert!(!settings.contains(&blinding), "{blinding}");
+    }
+    for needed in ["DeviceAllow=char-input r", "Delegate=yes", "KillMode=control-group"] {
+        assert!(settings.contains(&needed), "{needed}");
+    }
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_the_units() {
+    verify(&[
+        ("gleaner-agent.service", &agent::unit(&AgentConfig::default())),
+        ("gleaner.slice", agent::SLICE),
+        ("gleaner-coordinator.service", coordinator::UNIT),
+        ("gleaner-collector.service", collector::UNIT),
+    ]);
+}
+
+#[track_caller]
+fn verify(units: &[(&str, &str)]) {
+    let dir = tempfile::tempdir().unwrap();
+    // The binary must exist for systemd to be content: any one does.
+    let program = std::env::current_exe().unwrap();
+    let paths: Vec<_> = units
+        .iter()
+        .map(|(name, text)| {
+            let path = dir.path().join(name);
+            fs::write(&path, text.replace(super::BINARY, program.to_str().unwrap())).unwrap();
+            path
+        })
+        .collect();
+    let output =
+        match Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&paths).output() {
+            Ok(output) => output,
+            Err(error) => {
+                eprintln!("skipped: the units were not verified: systemd-analyze: {error}");
+                return;
+            }
+        };
+    let said = String::from_utf8_lossy(&output.stderr);
+    // It also speaks of the machine's other units.
+    let ours: Vec<&str> = said.lines().filter(|line| line.contains("gleaner")).collect();
+    assert!(output.status.success() && ours.is_empty(), "{said}");
+}
