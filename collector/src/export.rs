@@ -19,11 +19,10 @@ use serde::Serialize;
 
 use crate::archive::{Archive, ReadArchiveError, Span};
 use crate::name::WorkstationName;
-use crate::rows::health;
 use crate::stats::clip;
 use crate::timeline::{Interpretation, interpret};
 use crate::usage::Progress;
-use table::{Table, period_row, record_row};
+use table::{Table, Value, period_row, record_row};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
@@ -130,49 +129,53 @@ pub fn export_to(
         Content::Records => table::RECORD_COLUMNS,
         Content::Periods(_) => table::PERIOD_COLUMNS,
     };
-    let mut table = Table::begin(format, columns, BufWriter::new(to)).map_err(failed)?;
-    let mut summary = ExportSummary::default();
+    let table = Table::begin(format, columns, BufWriter::new(to)).map_err(failed)?;
+    let summary = ExportSummary::default();
+    let mut writing = Writing { span: selection.span, content, table, summary };
+    let total = names.len() as u64;
     for (done, name) in (0..).zip(&names) {
-        progress(Progress { done, total: names.len() as u64 });
-        let damage = one(&archive, name, selection.span, content, &mut table, &mut summary)?;
-        if !damage.is_empty() {
-            summary.damage.extend(health(&damage));
-        }
-        summary.workstations += 1;
+        progress(Progress { done, total });
+        writing.add(&archive, name)?;
     }
-    table.finish().map_err(failed)?;
-    progress(Progress { done: names.len() as u64, total: names.len() as u64 });
-    Ok(summary)
+    writing.table.finish().map_err(failed)?;
+    progress(Progress { done: total, total });
+    Ok(writing.summary)
 }
 
-fn one<W: Write + Send>(
-    archive: &Archive,
-    name: &WorkstationName,
+/// An export while it grows, one workstation after the other.
+struct Writing<W: Write + Send> {
     span: Span,
     content: Content,
-    table: &mut Table<W>,
-    summary: &mut ExportSummary,
-) -> Result<Vec<crate::summary::Damage>, ExportError> {
-    let mut outcome = Ok(());
-    let mut records = vec![];
-    let damage = archive.read(name, |record| {
-        match content {
-            Content::Periods(_) => records.push(record),
-            Content::Records if !span.contains(record.at) => {}
-            Content::Records => {
-                outcome = table.add(record_row(name, &record));
-                summary.rows += 1;
+    table: Table<W>,
+    summary: ExportSummary,
+}
+
+impl<W: Write + Send> Writing<W> {
+    fn add(&mut self, archive: &Archive, name: &WorkstationName) -> Result<(), ExportError> {
+        let mut written = Ok(());
+        let mut records = vec![];
+        let damage = archive.read(name, |record| {
+            match self.content {
+                Content::Periods(_) => records.push(record),
+                Content::Records if !self.span.contains(record.at) => {}
+                Content::Records => written = self.row(record_row(name, &record)),
             }
+            if written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if let Content::Periods(interpretation) = self.content {
+            let periods = interpret(records, interpretation).periods;
+            let span = self.span;
+            let mut inside = periods.iter().filter_map(|period| clip(period, span));
+            written = inside.try_for_each(|period| self.row(period_row(name, &period)));
         }
-        if outcome.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    if let Content::Periods(interpretation) = content {
-        let periods = interpret(records, interpretation).periods;
-        for period in periods.iter().filter_map(|period| clip(period, span)) {
-            outcome = outcome.and_then(|()| table.add(period_row(name, &period)));
-            summary.rows += 1;
-        }
+        written.map_err(|source| ExportError::Write { path: "the output".into(), source })?;
+        self.summary.damage.extend(damage.iter().map(ToString::to_string));
+        self.summary.workstations += 1;
+        Ok(())
     }
-    outcome.map_err(|source| ExportError::Write { path: "the output".into(), source })?;
-    Ok(damage)
+
+    fn row(&mut self, row: Vec<Value>) -> io::Result<()> {
+        self.summary.rows += 1;
+        self.table.add(row)
+    }
 }

@@ -96,35 +96,18 @@ async fn receive(identity: &Identity, writer: &Writer) -> Result<(), CollectorEr
     // Said once per absence, not once per attempt.
     let mut absence_said = false;
     loop {
-        let dialled = tokio::select! {
-            () = signals.asked() => return Ok(()),
-            dialled = connect(&identity.coordinator, Credentials::Identity(identity), Some(KEEP_ALIVE)) => dialled,
+        let Some(Over { why, served }) = session(identity, writer, &mut signals).await else {
+            return Ok(());
         };
-        let ended = match dialled {
-            Ok(link) => {
-                let mut served = false;
-                let ended = tokio::select! {
-                    () = signals.asked() => None,
-                    ended = serve(&link, writer, &mut served) => Some(ended),
-                };
-                let Some(ended) = ended else {
-                    link.close().await;
-                    return Ok(());
-                };
-                // Two collectors with one identity must not chase each other.
-                if served && ended != Ended::Replaced {
-                    backoff.reset();
-                    absence_said = false;
-                }
-                link.refused(ended)
-            }
-            Err(error) => error,
-        };
-        if ended.is_final() {
-            return Err(ended.into());
+        if why.is_final() {
+            return Err(why.into());
+        }
+        if served {
+            backoff.reset();
+            absence_said = false;
         }
         if !absence_said {
-            tracing::warn!("{ended}; trying again");
+            tracing::warn!("{why}; trying again");
             absence_said = true;
         }
         let wait = backoff.next().unwrap_or(WAIT_LONGEST);
@@ -133,6 +116,38 @@ async fn receive(identity: &Identity, writer: &Writer) -> Result<(), CollectorEr
             () = Clock::new().sleep(wait) => {}
         }
     }
+}
+
+/// How a connection, or the attempt to make one, came to its end.
+struct Over {
+    why: ConnectError,
+    /// It was of use: the next is tried soon.
+    served: bool,
+}
+
+/// One connection, from dialling to its end; `None` if we were asked to stop.
+async fn session(identity: &Identity, writer: &Writer, signals: &mut Signals) -> Option<Over> {
+    let credentials = Credentials::Identity(identity);
+    let dialled = tokio::select! {
+        () = signals.asked() => return None,
+        dialled = connect(&identity.coordinator, credentials, Some(KEEP_ALIVE)) => dialled,
+    };
+    let link = match dialled {
+        Ok(link) => link,
+        Err(why) => return Some(Over { why, served: false }),
+    };
+    let mut served = false;
+    let ended = tokio::select! {
+        () = signals.asked() => None,
+        ended = serve(&link, writer, &mut served) => Some(ended),
+    };
+    let Some(ended) = ended else {
+        link.close().await;
+        return None;
+    };
+    // Two collectors with one identity must not chase each other.
+    served &= ended != Ended::Replaced;
+    Some(Over { why: link.refused(ended), served })
 }
 
 /// Takes in streams until the connection ends. `served` turns true with the
