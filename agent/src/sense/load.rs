@@ -3,9 +3,9 @@
 //!
 //! Without guests the kernel's own averages say it all, at the price of one
 //! small file every five seconds. With guests it looks every second at exact
-//! CPU times: the machine's, less the guests' control group's, less the
-//! agent's. A lab host that shares its machine with others counts one control
-//! group instead of the machine.
+//! CPU times: all tasks', less the guests' control group's, less the agent's.
+//! A lab host that shares its machine with others counts one control group
+//! instead of the machine.
 //!
 //! Knows nothing of criteria; the averages are made in `agent/core`.
 
@@ -19,7 +19,7 @@ use gleaner_common::time::Moment;
 use gleaner_common::usage::LoadAverages;
 
 use super::filesystem::Reread;
-use super::share::{Guests, Share, cgroup_cpu, parse_cpu, threads_of};
+use super::share::{Guests, Share, cgroup_cpu, threads_of};
 use super::{Own, SenseConfig};
 
 /// How often the kernel takes its samples, too (`LOAD_FREQ`).
@@ -28,21 +28,22 @@ const IDLE_EVERY: Duration = Duration::from_secs(5);
 /// The fast path: somebody is to be protected now.
 const GUESTS_EVERY: Duration = Duration::from_secs(1);
 
-/// Where the machine's CPU time costs one short line to read, and not one for
-/// every core and interrupt.
-const ROOT_STATS: [&str; 2] = ["/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/unified/cpu.stat"];
+/// How long CPU times are looked at after the last guest has gone: an owner
+/// who has just driven it away goes on working.
+const AFTER_GUESTS: Duration = Duration::from_secs(60);
 
 /// What makes the load.
 #[derive(Debug)]
 enum Scope {
     Machine {
         averages: io::Result<Reread>,
-        /// CPU time; `None`: `/proc/stat` has to do.
-        root: Option<Reread>,
         stat: io::Result<Reread>,
     },
     /// Everything in a control group and below it.
-    Cgroup { path: PathBuf, agent_inside: bool },
+    Cgroup {
+        path: PathBuf,
+        agent_inside: bool,
+    },
 }
 
 /// The sensor.
@@ -54,6 +55,8 @@ pub struct LoadSensor {
     guests: bool,
     /// There have been guests since the last sample.
     had_guests: bool,
+    /// Until when CPU times are worth their price.
+    measure_until: Moment,
     look_at: Moment,
     /// What the guests have used since the agent started, as far as seen.
     guests_cpu: Duration,
@@ -70,7 +73,6 @@ impl LoadSensor {
             Some(path) => Scope::Cgroup { path: path.clone(), agent_inside: is_inside(path) },
             None => Scope::Machine {
                 averages: Reread::open(Path::new("/proc/loadavg")),
-                root: ROOT_STATS.iter().find_map(|path| usable(Path::new(path))),
                 stat: Reread::open(Path::new("/proc/stat")),
             },
         };
@@ -80,6 +82,7 @@ impl LoadSensor {
             keepers: vec![],
             guests: false,
             had_guests: false,
+            measure_until: now,
             look_at: now,
             guests_cpu: Duration::ZERO,
             guests_before: None,
@@ -114,7 +117,10 @@ impl LoadSensor {
             return false;
         }
         self.look_at = now + if self.guests { GUESTS_EVERY } else { IDLE_EVERY };
-        match self.sample() {
+        if self.had_guests {
+            self.measure_until = now + AFTER_GUESTS;
+        }
+        match self.sample(now) {
             Ok(sample) => {
                 self.health = Health::Well;
                 self.had_guests = self.guests;
@@ -125,45 +131,41 @@ impl LoadSensor {
         true
     }
 
-    fn sample(&mut self) -> io::Result<LoadSample> {
+    fn sample(&mut self, now: Moment) -> io::Result<LoadSample> {
         let guests = self.guests_share()?;
-        let mut kernel = None;
-        let (all, agent) = match &mut self.scope {
-            Scope::Machine { averages, root, stat } => {
-                let (averages, running) =
-                    parse_loadavg(opened(averages, "/proc/loadavg")?.text()?)?;
+        let measure = now < self.measure_until;
+        let (mut kernel, mut agent_inside) = (None, true);
+        let (all, cpu) = match &mut self.scope {
+            Scope::Machine { averages, stat } => {
+                let text = opened(averages, "/proc/loadavg")?.text()?;
+                let (averages, running) = parse_loadavg(text)?;
                 kernel = Some(averages);
-                let all = match root {
-                    Some(root) if !self.had_guests => {
-                        Share { cpu: parse_cpu(root.text()?)?, running, blocked: 0 }
-                    }
-                    root => {
-                        let ticks = parse_stat(opened(stat, "/proc/stat")?.text()?)?;
-                        let cpu = match root {
-                            Some(root) => parse_cpu(root.text()?)?,
-                            None => ticks.cpu,
-                        };
-                        Share { cpu, running, blocked: ticks.blocked }
-                    }
+                let all = if measure {
+                    parse_stat(opened(stat, "/proc/stat")?.text()?)?
+                } else {
+                    Share::default()
                 };
-                (all, true)
+                (Share { running, ..all }, measure.then_some(all.cpu))
             }
-            Scope::Cgroup { path, agent_inside } => {
-                let path = &*path;
-                let named = |error| io::Error::other(format!("{}: {error}", path.display()));
-                let cpu = cgroup_cpu(path).map_err(named)?;
+            Scope::Cgroup { path, agent_inside: inside } => {
+                agent_inside = *inside;
+                let cpu = cgroup_cpu(path).map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                })?;
                 let (running, blocked) = threads_of(path);
-                (Share { cpu, running, blocked }, *agent_inside)
+                (Share { cpu, running, blocked }, Some(cpu))
             }
         };
         // Whoever reads these files is running at that moment.
-        let (agent_cpu, itself) = if agent { (own_cpu(), 1) } else { (Duration::ZERO, 0) };
-        let cpu = all.cpu.saturating_sub(guests.cpu + agent_cpu);
-        self.owner_cpu = self.owner_cpu.max(cpu);
+        let (own, itself) = if agent_inside { (own_cpu(), 1) } else { (Duration::ZERO, 0) };
+        let cpu = cpu.map(|all| {
+            self.owner_cpu = self.owner_cpu.max(all.saturating_sub(guests.cpu + own));
+            self.owner_cpu
+        });
         Ok(LoadSample {
             running: f64::from(all.running.saturating_sub(guests.running + itself)),
             blocked: f64::from(all.blocked.saturating_sub(guests.blocked)),
-            cpu: Some(self.owner_cpu),
+            cpu,
             kernel,
             guests: self.had_guests,
         })
@@ -188,13 +190,6 @@ impl LoadSensor {
         self.guests_cpu += share.cpu.saturating_sub(before);
         Ok(Share { cpu: self.guests_cpu, ..share })
     }
-}
-
-/// Opens and reads it once: some kernels have none at their root.
-fn usable(path: &Path) -> Option<Reread> {
-    let mut file = Reread::open(path).ok()?;
-    parse_cpu(file.text().ok()?).ok()?;
-    Some(file)
 }
 
 fn opened<'a>(file: &'a mut io::Result<Reread>, path: &str) -> io::Result<&'a mut Reread> {
@@ -233,8 +228,8 @@ fn parse_loadavg(text: &str) -> io::Result<(LoadAverages, u32)> {
     }
 }
 
-/// The first line's times in ticks (user, nice, system, idle, iowait, irq,
-/// softirq, steal, ..), and `procs_blocked`.
+/// The tasks' times of the first line, in ticks (user, nice and system come
+/// first; interrupts are nobody's task), and `procs_blocked`.
 fn parse_stat(text: &str) -> io::Result<Share> {
     let mut ticks = None;
     let mut blocked = None;
@@ -242,7 +237,7 @@ fn parse_stat(text: &str) -> io::Result<Share> {
         if let Some(times) = line.strip_prefix("cpu ") {
             let times: Vec<u64> =
                 times.split_ascii_whitespace().filter_map(|time| time.parse().ok()).collect();
-            ticks = times.get(..7).map(|t| t[0] + t[1] + t[2] + t[5] + t[6]);
+            ticks = times.get(..3).map(|times| times.iter().sum::<u64>());
         } else if let Some(count) = line.strip_prefix("procs_blocked ") {
             blocked = count.trim().parse().ok();
         }
@@ -300,7 +295,7 @@ mod tests {
         let share = parse_stat(stat).unwrap();
         let per_second = rustix::param::clock_ticks_per_second();
         assert_eq!(share.blocked, 3);
-        assert_eq!(share.cpu, Duration::from_secs_f64(160.0 / per_second as f64));
+        assert_eq!(share.cpu, Duration::from_secs_f64(150.0 / per_second as f64));
         assert!(parse_stat("nothing").unwrap_err().to_string().contains("`nothing`"));
     }
 
@@ -362,6 +357,76 @@ mod tests {
             std::thread::yield_now();
         }
         drop(owner);
+    }
+
+    /// A control group of this test's own, where the rights allow one.
+    struct Group(PathBuf);
+
+    impl Group {
+        fn new(name: &str) -> Option<Self> {
+            let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+            let root = mounts.into_iter().find(|m| Path::new(m).join("cgroup.procs").exists())?;
+            let path = Path::new(root).join(format!("gleaner-test-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&path).ok()?;
+            Some(Self(path))
+        }
+
+        fn add(&self, process: &Burner) {
+            std::fs::write(self.0.join("cgroup.procs"), process.0.id().to_string()).unwrap();
+        }
+    }
+
+    impl Drop for Group {
+        fn drop(&mut self) {
+            // Processes leave it a moment after they have been waited for.
+            while std::fs::remove_dir(&self.0)
+                .is_err_and(|e| e.kind() == io::ErrorKind::ResourceBusy)
+            {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// A lab host: its own control group is its machine.
+    #[test]
+    fn of_a_lab_host_only_its_own_tasks_count_and_not_its_guests() {
+        let Some(host) = Group::new("host") else {
+            return eprintln!("no right to make control groups: nothing to show here");
+        };
+        let guests = Group(host.0.join("guests"));
+        std::fs::create_dir(&guests.0).unwrap();
+        let config = SenseConfig { load_cgroup: Some(host.0.clone()), ..SenseConfig::default() };
+        let own = Own { guests_cgroup: Some(guests.0.clone()), ..Own::default() };
+        let mut sensor = LoadSensor::open(Moment::ZERO, &config, &own);
+        let (stranger, guest, owner) = (burn(), burn(), burn());
+        guests.add(&guest);
+        sensor.set_guests(Moment::ZERO, true, &[]);
+        let mut s = 0;
+        let mut sample = |sensor: &mut LoadSensor| {
+            s += 1;
+            sampled(sensor, Moment::ZERO + Duration::from_secs(s))
+        };
+        let before = sample(&mut sensor).cpu.unwrap();
+        let burnt = |group: &Group| cgroup_cpu(&group.0).unwrap();
+        while burnt(&guests) < Duration::from_millis(200) {
+            std::thread::yield_now();
+        }
+        let idle = sample(&mut sensor);
+        // Times are added up a tick at a time, of one group after the other.
+        let grain = Duration::from_millis(40);
+        assert!(idle.cpu.unwrap() <= before + grain, "a stranger or a guest counts: {idle:?}");
+        assert!(idle.running < 0.5, "{idle:?}");
+
+        host.add(&owner);
+        let owners = |all: Duration| all.saturating_sub(burnt(&guests));
+        let begun = owners(burnt(&host));
+        while owners(burnt(&host)) < begun + Duration::from_millis(200) {
+            std::thread::yield_now();
+        }
+        let busy = sample(&mut sensor);
+        assert!(busy.cpu.unwrap() >= before + Duration::from_millis(150), "{busy:?}");
+        assert!((0.5..1.5).contains(&busy.running), "{busy:?}");
+        drop((stranger, guest, owner));
     }
 
     #[test]
