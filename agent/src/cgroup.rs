@@ -192,8 +192,7 @@ impl Tree {
             freeze: open("cgroup.freeze", true)?,
             kill: open("cgroup.kill", true)?,
             events: open("cgroup.events", false)?,
-            directory: File::open(&dir)
-                .map_err(|source| CgroupError::Open { path: dir.clone(), source })?,
+            procs: open("cgroup.procs", true)?,
             path: dir,
             legacy,
             limits: GroupLimits::default(),
@@ -216,7 +215,7 @@ struct LegacyGroup {
 #[derive(Debug)]
 pub struct PlaceGroup {
     path: PathBuf,
-    directory: File,
+    procs: File,
     freeze: File,
     kill: File,
     events: File,
@@ -273,14 +272,9 @@ impl PlaceGroup {
             .is_ok_and(|n| String::from_utf8_lossy(&bytes[..n]).lines().any(|have| have == line))
     }
 
-    /// The directory, for `CLONE_INTO_CGROUP`.
-    pub fn directory(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
-    }
-
-    /// Files of version 1 groups that a newborn writes "0" into to join.
-    pub fn legacy_procs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.legacy.iter().map(|group| group.procs.as_fd())
+    /// The files that a newborn writes "0" into to join.
+    pub fn procs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.legacy.iter().map(|group| &group.procs).chain([&self.procs]).map(AsFd::as_fd)
     }
 
     pub fn path(&self) -> &Path {

@@ -19,9 +19,7 @@ pub(super) struct Birth<'a> {
     /// This program, opened; above [`SOCKET_FD`].
     pub(super) program: BorrowedFd<'a>,
     pub(super) socket: BorrowedFd<'a>,
-    /// The version 2 group to be born into.
-    pub(super) cgroup: Option<BorrowedFd<'a>>,
-    /// `cgroup.procs` of version 1 groups to join.
+    /// `cgroup.procs` of the groups to join.
     pub(super) join: Vec<BorrowedFd<'a>>,
     pub(super) namespaces: Namespaces,
 }
@@ -76,7 +74,7 @@ struct Plan {
 ///
 /// # Errors
 /// The clone is not allowed, or there are no processes left.
-#[expect(unsafe_code, reason = "clone3 into a control group has no safe binding")]
+#[expect(unsafe_code, reason = "clone3 has no safe binding")]
 pub(super) fn give_birth(birth: &Birth<'_>) -> io::Result<Newborn> {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let map = |id: u32| CString::new(format!("{id} {id} 1")).map_err(io::Error::from);
@@ -96,10 +94,6 @@ pub(super) fn give_birth(birth: &Birth<'_>) -> io::Result<Newborn> {
     args.flags = birth.namespaces.flags() | u64::from(libc::CLONE_PIDFD.cast_unsigned());
     args.pidfd = (&raw mut pidfd) as u64;
     args.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
-    if let Some(group) = &birth.cgroup {
-        args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = u64::from(group.as_raw_fd().cast_unsigned());
-    }
     // SAFETY: without CLONE_VM this is a fork. The child runs `become_keeper`
     // only, which makes nothing but system calls on the plan and never
     // returns. `args` and `pidfd` outlive the call.
@@ -114,10 +108,9 @@ pub(super) fn give_birth(birth: &Birth<'_>) -> io::Result<Newborn> {
     }
 }
 
-/// `linux/sched.h`; beyond what the C library's `int` holds.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-
-/// The child's side: joins, drops in, and executes.
+/// The child's side: joins, drops in, and executes. It joins its groups by
+/// itself: some kernels (6.18 is one) kill at once what `CLONE_INTO_CGROUP`
+/// puts into a group that was ever killed through `cgroup.kill`.
 #[expect(unsafe_code, reason = "after a fork of a threaded process only system calls are allowed")]
 fn become_keeper(plan: &Plan) -> ! {
     // SAFETY: every call is a plain system call (async-signal-safe), on

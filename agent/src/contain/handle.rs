@@ -81,8 +81,7 @@ impl Keeper {
             give_birth(&Birth {
                 program: program.0.as_fd(),
                 socket: theirs.as_fd(),
-                cgroup: group.map(PlaceGroup::directory),
-                join: group.into_iter().flat_map(PlaceGroup::legacy_procs).collect(),
+                join: group.into_iter().flat_map(PlaceGroup::procs).collect(),
                 namespaces,
             })
         };

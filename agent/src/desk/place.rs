@@ -98,6 +98,9 @@ pub(crate) struct Place {
     group: Option<PlaceGroup>,
     keeper: Option<Keeper>,
     guest: Option<Guest>,
+    /// Everything here was killed: how the guest ended counts only once the
+    /// keeper has gone too, for it cannot take another.
+    dying: Option<Option<Box<Ended>>>,
     idle_since: Moment,
 }
 
@@ -111,7 +114,15 @@ pub(crate) struct Told {
 
 impl Place {
     pub(crate) fn new(id: PlaceId) -> Self {
-        Self { id, ground: None, group: None, keeper: None, guest: None, idle_since: Moment::ZERO }
+        Self {
+            id,
+            ground: None,
+            group: None,
+            keeper: None,
+            guest: None,
+            dying: None,
+            idle_since: Moment::ZERO,
+        }
     }
 
     pub(crate) fn keeper(&self) -> Option<&Keeper> {
@@ -153,6 +164,7 @@ impl Place {
         }
         if let Some(keeper) = &self.keeper {
             keeper.kill();
+            self.dying.get_or_insert(None);
         }
     }
 
@@ -296,7 +308,11 @@ impl Place {
             match keeper.receive() {
                 Ok(None) => return,
                 Ok(Some(Report::Ready { missing })) => told.missing.extend(missing),
-                Ok(Some(Report::Ended(ended))) => self.ended(now, site, *ended, told),
+                Ok(Some(Report::Ended(ended))) => match &mut self.dying {
+                    Some(last) => *last = Some(ended),
+                    None => self.ended(now, site, *ended, told),
+                },
+                Ok(Some(Report::CannotStart { .. })) if self.dying.is_some() => {}
                 Ok(Some(Report::CannotStart { fence, why, here_only })) => {
                     self.guest = None;
                     self.idle_since = now;
@@ -341,14 +357,25 @@ impl Place {
         {
             tracing::error!(place = %self.id, "something survives being killed");
         }
+        let last = self.dying.take().flatten();
         let Some(guest) = self.guest.take() else { return };
         self.idle_since = now;
         let cpu = self.group.as_ref().map_or(Duration::ZERO, PlaceGroup::cpu_time);
-        let outcome = self.outcome(&guest, ExitStatus::from_raw(libc::SIGKILL));
-        let (printed, all_inline) = match &self.ground {
+        let status = last.as_ref().map_or(libc::SIGKILL, |ended| ended.status);
+        let outcome = self.outcome(&guest, ExitStatus::from_raw(status));
+        let (mut printed, all_inline) = match &self.ground {
             Some(ground) => read_printed(ground.directory()),
             None => (Left::default(), true),
         };
+        // What the keeper had taken out of the files already.
+        if let Some(Ended { stdout, stderr, .. }) = last.map(|ended| *ended) {
+            if !stdout.is_empty() {
+                printed.stdout = Printed::Inline(stdout);
+            }
+            if !stderr.is_empty() {
+                printed.stderr = Printed::Inline(stderr);
+            }
+        }
         let left = self.take_away(site, &guest, printed, all_inline, told);
         let cpu = cpu.saturating_sub(guest.cpu_before);
         let exit = Exit { outcome, cpu, left };
@@ -393,19 +420,16 @@ impl Place {
 
     /// How it ended, a limit that the kernel enforced included.
     fn outcome(&self, guest: &Guest, status: ExitStatus) -> Outcome {
+        let starved = self.group.as_ref().is_some_and(|group| group.oom_kills() > guest.oom_before);
         match (status.code(), status.signal()) {
             (Some(0), _) => Outcome::Succeeded,
-            (Some(code), _) => Outcome::ExitCode(code),
             (None, Some(libc::SIGXFSZ)) => Outcome::OverLimit(disk_limit(guest.limits)),
-            (None, Some(libc::SIGKILL))
-                if self
-                    .group
-                    .as_ref()
-                    .is_some_and(|group| group.oom_kills() > guest.oom_before) =>
-            {
+            // Also if a child of it was killed and it went on to say so.
+            _ if starved => {
                 let most = spoken_size(guest.limits.memory_bytes_max);
                 Outcome::OverLimit(format!("memory: at most {most}"))
             }
+            (Some(code), _) => Outcome::ExitCode(code),
             (None, signal) => Outcome::Signal(signal.unwrap_or(0)),
         }
     }

@@ -130,7 +130,10 @@ fn is_alone() {
     assert!(fails("chrt -o -p 0 $$ 2>/dev/null && renice -n -5 $$"));
     assert!(fails("kill -9 1; kill -0 1 && exit 1"), "it is the keeper's");
     if contained {
-        assert_eq!(says("ls /proc | grep -c '^[0-9]'; cat /proc/net/dev | grep -c :"), "4\n1\n");
+        // The keeper, the shell, ls, and grep if it is there already.
+        let seen: u32 = says("ls /proc | grep -c '^[0-9]'").trim().parse().unwrap();
+        assert!(seen <= 4, "{seen} processes seen");
+        assert_eq!(says("grep -c : /proc/net/dev"), "1\n");
         assert!(fails("cat /proc/1/environ"));
     }
     if is_root() {

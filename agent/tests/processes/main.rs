@@ -3,7 +3,9 @@
 //! No harness: an agent starts its keepers as itself, so this program must be
 //! both the tests and the keeper (`glean keeper`).
 
+mod agent;
 mod containment;
+mod coordinator;
 mod machine;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +18,13 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|first| first == "keeper") {
         return gleaner_agent::contain::keeper_main();
     }
+    if let [first, path] = arguments.as_slice()
+        && first == "agent"
+    {
+        return agent::main(path);
+    }
     let filters: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-    let tests = containment::TESTS.iter();
+    let tests = containment::TESTS.iter().chain(agent::TESTS);
     let chosen: Vec<&Test> = tests
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))
         .collect();

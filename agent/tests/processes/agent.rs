@@ -1,0 +1,504 @@
+//! A whole agent: offers become guests, and nothing outlives it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use gleaner_agent::AgentConfig;
+use gleaner_agent::owner::{self, Answer, Status};
+use gleaner_common::id::{Fence, Incarnation, JobId, SubprogramId};
+use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Outcome, Reaction, StagedFile};
+use gleaner_common::usage::Cause;
+use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::Test;
+use crate::coordinator::{Coordinator, LEASE};
+use crate::machine::{LONG, is_root, processes_with, until, within};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("an_offer_becomes_a_guest_and_its_end_is_told", offer_to_finished),
+    ("inputs_are_staged_and_outputs_brought_back", staging),
+    ("a_guest_over_a_limit_is_told_as_such", over_limit),
+    ("a_job_cancelled_or_timed_out_is_killed", cancelled),
+    ("a_paused_workstation_freezes_its_guest_and_a_resume_thaws_it", paused),
+    ("a_retreat_gives_the_work_back", retreats),
+    ("a_pause_survives_a_restart", pause_survives),
+    ("an_agent_told_to_stop_leaves_nothing", stops),
+    ("a_worker_killed_leaves_no_guest_and_is_replaced", worker_killed),
+    ("a_supervisor_killed_leaves_nothing", supervisor_killed),
+    ("a_guest_unheard_for_a_lease_is_killed", lease_ends),
+    ("usage_records_arrive_without_a_gap", usage_arrives),
+    ("a_second_agent_on_the_same_data_is_refused", second_refused),
+];
+
+/// `processes agent CONFIG`: an agent, as the cli would start it.
+pub(crate) fn main(path: &str) -> std::process::ExitCode {
+    let config: AgentConfig = gleaner_shell::config::load(Path::new(path)).unwrap();
+    let _ = gleaner_shell::log::init(Some(&config.log));
+    match gleaner_agent::run(config) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::ExitCode::from(2)
+        }
+    }
+}
+
+struct Lab {
+    coordinator: Coordinator,
+    agent: Option<Child>,
+    config: AgentConfig,
+    cgroup: Option<PathBuf>,
+    home: TempDir,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let mut lab = Self::without_agent();
+        lab.start();
+        lab
+    }
+
+    fn without_agent() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = |name: &str| home.path().join(name);
+        fs::create_dir(path("input")).unwrap();
+        fs::create_dir(path("coordinator")).unwrap();
+        let mut config = AgentConfig {
+            identity: path("identity"),
+            data: path("data"),
+            runtime: path("run"),
+            places: 2,
+            log: "debug".into(),
+            ..AgentConfig::default()
+        };
+        // An owner who is never here but by word.
+        config.criteria.quiet = Duration::from_millis(50);
+        config.criteria.load_quiet = Duration::ZERO;
+        config.criteria.load_idle_max = 10_000.0;
+        config.criteria.rise_cores = 10_000.0;
+        config.criteria.required = vec![];
+        config.sensors.terminals = vec![];
+        config.sensors.input = path("input");
+        config.sensors.sessions = false;
+        config.guests.uid_base = 61_910;
+        let cgroup = is_root().then(|| {
+            let mount = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
+                .into_iter()
+                .find(|mount| Path::new(mount).join("cgroup.procs").exists())
+                .unwrap();
+            let name = home.path().file_name().unwrap().to_string_lossy().replace('.', "");
+            Path::new(mount).join(format!("gleaner-agent-{name}"))
+        });
+        config.cgroup.directory = cgroup.clone();
+        let coordinator = Coordinator::start(&path("coordinator"), &path("identity"));
+        Self { coordinator, agent: None, config, cgroup, home }
+    }
+
+    fn start(&mut self) {
+        self.agent = Some(self.spawn());
+        self.wait_for_idle();
+    }
+
+    fn spawn(&self) -> Child {
+        let path = self.home.path().join("agent.toml");
+        fs::write(&path, toml::to_string(&self.config).unwrap()).unwrap();
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.home.path().join("log"))
+            .unwrap();
+        Command::new("/proc/self/exe")
+            .arg("agent")
+            .arg(path)
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn hello(&self) -> Incarnation {
+        self.coordinator.expect("a hello", |frame| match frame {
+            AgentFrame::Hello { incarnation, .. } => Some(incarnation),
+            _ => None,
+        })
+    }
+
+    #[track_caller]
+    fn wait_for_idle(&self) {
+        self.coordinator.expect("idle", |frame| match frame {
+            AgentFrame::Presence(presence) | AgentFrame::Hello { presence, .. } => {
+                (!presence.busy && presence.slots > 0).then_some(())
+            }
+            _ => None,
+        });
+    }
+
+    fn offer(&self, fence: u64, spec: JobSpec) {
+        let job = JobId(u32::try_from(fence).unwrap());
+        let index = spec.indexes.first;
+        self.coordinator.say(CoordinatorFrame::Job { job, spec: Box::new(spec) });
+        let subprogram = SubprogramId { job, index };
+        self.coordinator.say(CoordinatorFrame::Offer(Offer { fence: Fence(fence), subprogram }));
+    }
+
+    #[track_caller]
+    fn event<T>(&self, what: &str, want: impl Fn(AttemptEvent) -> Option<T>) -> T {
+        self.coordinator.expect(what, |frame| match frame {
+            AgentFrame::Attempt(event) => want(event),
+            _ => None,
+        })
+    }
+
+    #[track_caller]
+    fn finished(&self) -> Finished {
+        self.event("a finish", |event| match event {
+            AttemptEvent::Finished(finished) => Some(finished),
+            AttemptEvent::Refused { .. } | AttemptEvent::Retreated { .. } => panic!("{event:?}"),
+            _ => None,
+        })
+    }
+
+    #[track_caller]
+    fn started(&self) {
+        self.event("a start", |event| match event {
+            AttemptEvent::Started { .. } => Some(()),
+            AttemptEvent::Refused { .. } => panic!("{event:?}"),
+            _ => None,
+        });
+    }
+
+    fn ask(&self, command: &owner::Command) -> Answer {
+        owner::ask(&self.config.owner_socket(), command).unwrap()
+    }
+
+    fn status(&self) -> Status {
+        match self.ask(&owner::Command::Status) {
+            Answer::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn supervisor(&self) -> Pid {
+        Pid::from_child(self.agent.as_ref().unwrap())
+    }
+
+    fn worker(&self) -> Pid {
+        let supervisor = self.supervisor();
+        let children = format!("/proc/{0}/task/{0}/children", supervisor.as_raw_nonzero());
+        let mut worker = None;
+        until("a worker", || {
+            let text = fs::read_to_string(&children).unwrap_or_default();
+            worker = text.split_whitespace().next().and_then(|pid| pid.parse().ok());
+            worker.is_some()
+        });
+        Pid::from_raw(worker.unwrap()).unwrap()
+    }
+
+    fn stop(&mut self) -> i32 {
+        let Some(mut agent) = self.agent.take() else { return 0 };
+        kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
+        agent.wait().unwrap().code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", self.log());
+        }
+        self.stop();
+        let Some(cgroup) = &self.cgroup else { return };
+        let name = cgroup.file_name().unwrap();
+        let legacy = ["memory", "pids", "cpu"]
+            .map(|controller| Path::new("/sys/fs/cgroup").join(controller).join(name));
+        for guests in legacy.into_iter().chain([cgroup.join("guests")]) {
+            let _ = fs::remove_dir(guests.join("p0"));
+            let _ = fs::remove_dir(guests.join("p1"));
+            let _ = fs::remove_dir(guests);
+        }
+        let _ = fs::remove_dir(cgroup);
+    }
+}
+
+fn job(command: &[&str]) -> JobSpec {
+    let command = command.iter().map(ToString::to_string).collect();
+    JobSpec::new(command, IndexRange { first: 7, last: 7, step: 1 })
+}
+
+fn script(text: &str) -> JobSpec {
+    job(&["sh", "-c", text])
+}
+
+fn text(printed: &Printed) -> String {
+    match printed {
+        Printed::Inline(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Printed::Staged { .. } => panic!("staged: {printed:?}"),
+    }
+}
+
+fn offer_to_finished() {
+    let lab = Lab::new();
+    let mut spec =
+        script("echo $GLEAN_SUBPROGRAM $GLEAN_INDEX {i} $COLOUR; pwd; echo no >&2; exit 4");
+    spec.environment.push(("COLOUR".into(), "red".into()));
+    lab.offer(1, spec);
+    let finished = lab.finished();
+    assert_eq!(finished.outcome, Outcome::ExitCode(4));
+    let work = lab.config.data.join("places/p0/guest/work");
+    assert_eq!(text(&finished.stdout), format!("1.7 7 7 red\n{}\n", work.display()));
+    assert_eq!(text(&finished.stderr), "no\n");
+    lab.offer(2, job(&["/no/such/program"]));
+    assert!(matches!(lab.finished().outcome, Outcome::CannotStart(_)));
+    for fence in 3..40 {
+        lab.offer(fence, job(&["/bin/true"]));
+    }
+    for _ in 3..40 {
+        assert_eq!(lab.finished().outcome, Outcome::Succeeded);
+    }
+}
+
+fn staging() {
+    let lab = Lab::new();
+    let mut spec = script(
+        "data/run.sh < data/in.txt > $GLEAN_OUTPUT/out.txt; mkdir $GLEAN_OUTPUT/d; \
+         cp data/run.sh $GLEAN_OUTPUT/d; ln -s /etc/passwd $GLEAN_OUTPUT/link; \
+         head -c 100000 /dev/zero",
+    );
+    let run: &[u8] = b"#!/bin/sh\ntr a-z A-Z\n";
+    for (path, bytes, executable) in
+        [("data/in.txt", &b"hello"[..], false), ("data/run.sh", run, true)]
+    {
+        let hash = lab.coordinator.put(bytes);
+        let size_bytes = bytes.len() as u64;
+        spec.inputs.push(StagedFile { path: path.into(), hash, size_bytes, executable });
+    }
+    spec.collect_output = true;
+    lab.offer(1, spec.clone());
+    let finished = lab.finished();
+    assert_eq!(finished.outcome, Outcome::Succeeded, "{}", text(&finished.stderr));
+    let paths: Vec<_> = finished.outputs.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["d/run.sh", "out.txt"]);
+    assert_eq!(lab.coordinator.blob(finished.outputs[0].hash), run);
+    assert!(finished.outputs[0].executable);
+    assert_eq!(lab.coordinator.blob(finished.outputs[1].hash), b"HELLO");
+    let Printed::Staged { hash, size_bytes, truncated } = finished.stdout else {
+        panic!("{:?}", finished.stdout)
+    };
+    assert_eq!(
+        (lab.coordinator.blob(hash).len(), size_bytes, truncated),
+        (100_000, 100_000, false)
+    );
+    // What is not to be had anywhere ends the attempt with the reason.
+    spec.inputs[0].hash = gleaner_common::id::ContentHash([9; 32]);
+    lab.offer(2, spec);
+    let outcome = lab.finished().outcome;
+    assert!(matches!(&outcome, Outcome::CannotStart(why) if why.contains("in.txt")), "{outcome}");
+}
+
+fn over_limit() {
+    let lab = Lab::new();
+    if lab.cgroup.is_none() {
+        return;
+    }
+    let mut spec = script("head -c 300000000 /dev/zero | tail -c 290000000");
+    spec.limits = Limits { memory_bytes_max: 32 << 20, ..Limits::default() };
+    lab.offer(1, spec);
+    assert_eq!(lab.finished().outcome, Outcome::OverLimit("memory: at most 32.0 MiB".into()));
+    let mut spec = script("head -c 3000000 /dev/zero > big; exec sleep 4720.5");
+    spec.limits = Limits { disk_bytes_max: 1 << 20, ..Limits::default() };
+    lab.offer(2, spec);
+    lab.event("over its disk limit", |event| match event {
+        AttemptEvent::Finished(finished) => {
+            assert!(!finished.outcome.is_success());
+            Some(())
+        }
+        _ => None,
+    });
+    let many = "for n in 1 2 3 4 5; do head -c 900000 /dev/zero > f$n; done; exec sleep 4720.5";
+    let mut spec = script(many);
+    spec.limits = Limits { disk_bytes_max: 1 << 20, ..Limits::default() };
+    lab.offer(3, spec);
+    assert_eq!(lab.finished().outcome, Outcome::OverLimit("disk: at most 1.0 MiB".into()));
+    assert_eq!(processes_with("sleep 4720.5"), Vec::<i32>::new());
+}
+
+fn cancelled() {
+    let lab = Lab::new();
+    lab.offer(1, script("exec sleep 4721.5"));
+    lab.started();
+    until("the guest runs", || !processes_with("sleep 4721.5").is_empty());
+    lab.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(1) });
+    until("the guest is gone", || processes_with("sleep 4721.5").is_empty());
+    let mut spec = script("echo said; exec sleep 4721.5");
+    spec.timeout = Some(Duration::from_millis(300));
+    lab.offer(2, spec);
+    let finished = lab.finished();
+    assert_eq!(finished.outcome, Outcome::TimedOut);
+    assert_eq!(text(&finished.stdout), "said\n");
+    assert_eq!(processes_with("sleep 4721.5"), Vec::<i32>::new());
+    // The place is good for the next one.
+    lab.offer(3, job(&["/bin/true"]));
+    assert_eq!(lab.finished().outcome, Outcome::Succeeded);
+}
+
+const BUSY_LOOP: &str = "echo up; i=0; while :; do i=$((i+1)); done # 4722";
+
+fn paused() {
+    let lab = Lab::new();
+    let mut spec = script(BUSY_LOOP);
+    spec.on_busy = OnBusy { reaction: Reaction::Suspend, patience: None };
+    lab.offer(1, spec);
+    lab.started();
+    assert_eq!(lab.ask(&owner::Command::Pause { seconds: Some(600) }), Answer::Done);
+    lab.event("a suspension", |event| {
+        matches!(event, AttemptEvent::Suspended { .. }).then_some(())
+    });
+    let status = lab.status();
+    assert!(status.busy && status.verdict.contains("paused"), "{status:?}");
+    assert_eq!(status.guests[0].state, "suspended");
+    if let Some(cgroup) = &lab.cgroup {
+        let events = fs::read_to_string(cgroup.join("guests/p0/cgroup.events")).unwrap();
+        assert!(events.contains("frozen 1"), "{events}");
+    }
+    assert_eq!(lab.ask(&owner::Command::Resume), Answer::Done);
+    lab.event("a resume", |event| matches!(event, AttemptEvent::Resumed { .. }).then_some(()));
+    assert_eq!(lab.ask(&owner::Command::Stop { fence: Fence(1) }), Answer::Done);
+    lab.event("a retreat", |event| matches!(event, AttemptEvent::Retreated { .. }).then_some(()));
+    assert_eq!(processes_with("# 4722"), Vec::<i32>::new());
+    let nobody = lab.ask(&owner::Command::Stop { fence: Fence(99) });
+    assert_eq!(nobody, Answer::No { reason: "no guest #99 is here".into() });
+}
+
+fn retreats() {
+    let lab = Lab::new();
+    let mut spec = script("exec sleep 4723.5");
+    spec.on_busy = OnBusy { reaction: Reaction::Retreat, patience: None };
+    lab.offer(1, spec.clone());
+    lab.started();
+    lab.ask(&owner::Command::Pause { seconds: None });
+    let reason = lab.event("a retreat", |event| match event {
+        AttemptEvent::Retreated { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert!(reason.contains("paused"), "{reason}");
+    until("the guest is gone", || processes_with("sleep 4723.5").is_empty());
+    lab.ask(&owner::Command::Resume);
+    lab.wait_for_idle();
+    spec.on_busy =
+        OnBusy { reaction: Reaction::Suspend, patience: Some(Duration::from_millis(100)) };
+    lab.offer(2, spec);
+    lab.started();
+    lab.ask(&owner::Command::Pause { seconds: None });
+    let suspensions = lab.event("a retreat after its patience", |event| match event {
+        AttemptEvent::Retreated { suspensions, .. } => Some(suspensions),
+        _ => None,
+    });
+    assert_eq!(suspensions, 1);
+    until("the frozen guest is gone", || processes_with("sleep 4723.5").is_empty());
+}
+
+fn pause_survives() {
+    let mut lab = Lab::new();
+    lab.ask(&owner::Command::Pause { seconds: Some(3_600) });
+    until("a pause", || lab.status().pause.is_some());
+    assert_eq!(lab.stop(), 0);
+    lab.agent = Some(lab.spawn());
+    until("the owner's socket", || {
+        owner::ask(&lab.config.owner_socket(), &owner::Command::Status).is_ok()
+    });
+    let status = lab.status();
+    assert!(status.busy);
+    assert!(status.pause.is_some_and(|pause| pause.until.is_some()));
+    lab.ask(&owner::Command::Resume);
+    lab.wait_for_idle();
+    assert!(!lab.config.data.join("pause.toml").exists());
+}
+
+fn stops() {
+    let mut lab = Lab::new();
+    lab.offer(1, script("trap '' TERM; (setsid sleep 4724.5 &); sleep 4724.5"));
+    until("the guest runs", || processes_with("sleep 4724.5").len() >= 2);
+    assert_eq!(lab.stop(), 0, "{}", lab.log());
+    assert_eq!(processes_with("sleep 4724.5"), Vec::<i32>::new());
+    lab.coordinator
+        .expect("leave", |frame| matches!(frame, AgentFrame::Leaving { .. }).then_some(()));
+    assert!(
+        within(LONG, || {
+            lab.coordinator.records().last().is_some_and(|record| record.cause == Cause::Finish)
+        }) || lab.config.data.join("usage.spool").metadata().unwrap().len() > 0
+    );
+}
+
+fn worker_killed() {
+    let lab = Lab::new();
+    lab.offer(1, script("(setsid sleep 4725.5 &); sleep 4725.5"));
+    until("the guest runs", || processes_with("sleep 4725.5").len() >= 2);
+    kill_process(lab.worker(), Signal::KILL).unwrap();
+    until("its guests are gone", || processes_with("4725.5").is_empty());
+    lab.hello();
+    lab.wait_for_idle();
+    lab.offer(2, job(&["/bin/true"]));
+    assert_eq!(lab.finished().outcome, Outcome::Succeeded);
+}
+
+fn supervisor_killed() {
+    let mut lab = Lab::new();
+    lab.offer(1, script("(setsid sleep 4726.5 &); sleep 4726.5"));
+    until("the guest runs", || processes_with("sleep 4726.5").len() >= 2);
+    let worker = lab.worker();
+    kill_process(lab.supervisor(), Signal::KILL).unwrap();
+    lab.agent.take().unwrap().wait().unwrap();
+    until("everything is gone", || {
+        processes_with("4726.5").is_empty() && rustix::process::test_kill_process(worker).is_err()
+    });
+    // A new agent finds its house in order.
+    lab.start();
+    lab.offer(2, job(&["/bin/true"]));
+    assert_eq!(lab.finished().outcome, Outcome::Succeeded);
+}
+
+fn lease_ends() {
+    let lab = Lab::new();
+    lab.offer(1, script("exec sleep 4727.5"));
+    lab.started();
+    until("the guest runs", || !processes_with("sleep 4727.5").is_empty());
+    lab.coordinator.mute(true);
+    let begin = gleaner_shell::clock::Clock.now();
+    until("the guest is killed", || processes_with("sleep 4727.5").is_empty());
+    let unheard = gleaner_shell::clock::Clock.now().since(begin);
+    assert!(unheard <= LEASE + Duration::from_millis(500), "{unheard:?}");
+    lab.coordinator.mute(false);
+}
+
+fn usage_arrives() {
+    let lab = Lab::new();
+    for _ in 0..3 {
+        lab.ask(&owner::Command::Pause { seconds: None });
+        until("busy", || lab.status().busy);
+        lab.ask(&owner::Command::Resume);
+        until("idle", || !lab.status().busy);
+    }
+    until("records", || lab.coordinator.records().len() >= 8);
+    let records = lab.coordinator.records();
+    assert_eq!(records[0].cause, Cause::Start);
+    let sequences: Vec<_> = records.iter().map(|record| record.sequence).collect();
+    assert!(sequences.is_sorted_by(|a, b| a + 1 == *b), "{sequences:?}");
+}
+
+fn second_refused() {
+    let lab = Lab::new();
+    let mut second = lab.spawn();
+    assert_eq!(second.wait().unwrap().code(), Some(2));
+    assert!(lab.log().contains("another agent runs with the data directory"), "{}", lab.log());
+}

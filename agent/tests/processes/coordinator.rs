@@ -1,0 +1,219 @@
+//! A coordinator that does as the tests tell it: real QUIC, no brain.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use gleaner_common::id::{ContentHash, WorkstationId};
+use gleaner_common::usage::UsageRecord;
+use gleaner_common::wire::{
+    AgentFrame, BlobReply, CoordinatorFrame, Purpose, Role, UsageFrame, UsageReply,
+};
+use gleaner_shell::endpoint::{Admission, serve};
+use gleaner_shell::identity::Authority;
+use gleaner_shell::stream::{FrameReader, FrameWriter, read_opening};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::machine::LONG;
+
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+struct Shared {
+    blobs: Mutex<BTreeMap<ContentHash, Vec<u8>>>,
+    records: Mutex<Vec<UsageRecord>>,
+    muted: AtomicBool,
+    writer: Mutex<Option<UnboundedSender<CoordinatorFrame>>>,
+}
+
+/// Serves one agent; every frame but heartbeats is for the test to read.
+pub(crate) struct Coordinator {
+    frames: Receiver<AgentFrame>,
+    shared: Arc<Shared>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Coordinator {
+    /// Also enrols an agent into a directory.
+    pub(crate) fn start(home: &Path, identity: &Path) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let authority = Authority::load_or_create(home).unwrap();
+        let shared = Arc::new(Shared::default());
+        let (told, frames) = channel();
+        let endpoint = {
+            let _guard = runtime.enter();
+            let admit = Arc::new(|_: &[u8]| Admission::Enrolled);
+            serve("127.0.0.1:0".parse().unwrap(), &authority, admit).unwrap()
+        };
+        let address = endpoint.local_addr().unwrap();
+        let agent = authority.issue_identity(Role::Agent, "desk-1", &address.to_string()).unwrap();
+        std::fs::create_dir_all(identity).unwrap();
+        agent.store(identity).unwrap();
+        let state = Arc::clone(&shared);
+        runtime.spawn(async move {
+            while let Some(incoming) = endpoint.accept().await {
+                let (state, told) = (Arc::clone(&state), told.clone());
+                tokio::spawn(async move {
+                    let Ok(connection) = incoming.await else { return };
+                    while let Ok(stream) = connection.accept_bi().await {
+                        let (state, told) = (Arc::clone(&state), told.clone());
+                        tokio::spawn(async move {
+                            if let Ok(opened) = read_opening(stream).await {
+                                state.stream(opened, told).await;
+                            }
+                        });
+                    }
+                });
+            }
+        });
+        Self { frames, shared, _runtime: runtime }
+    }
+
+    /// Says something to the agent.
+    pub(crate) fn say(&self, frame: CoordinatorFrame) {
+        let writer = self.shared.writer.lock().unwrap();
+        writer.as_ref().expect("an agent is connected").send(frame).unwrap();
+    }
+
+    /// Reads frames until one is wanted.
+    #[track_caller]
+    pub(crate) fn expect<T>(&self, what: &str, want: impl Fn(AgentFrame) -> Option<T>) -> T {
+        loop {
+            match self.frames.recv_timeout(LONG) {
+                Ok(frame) => {
+                    if let Some(found) = want(frame) {
+                        return found;
+                    }
+                }
+                Err(_) => panic!("never: {what}"),
+            }
+        }
+    }
+
+    /// Hears and answers nothing any more, or again.
+    pub(crate) fn mute(&self, muted: bool) {
+        self.shared.muted.store(muted, Ordering::SeqCst);
+    }
+
+    pub(crate) fn put(&self, bytes: &[u8]) -> ContentHash {
+        let hash = gleaner_shell::blob::hash_bytes(bytes);
+        self.shared.blobs.lock().unwrap().insert(hash, bytes.to_vec());
+        hash
+    }
+
+    pub(crate) fn blob(&self, hash: ContentHash) -> Vec<u8> {
+        self.shared.blobs.lock().unwrap()[&hash].clone()
+    }
+
+    pub(crate) fn records(&self) -> Vec<UsageRecord> {
+        self.shared.records.lock().unwrap().clone()
+    }
+}
+
+impl Shared {
+    async fn stream(
+        &self,
+        (purpose, writer, reader): (Purpose, FrameWriter, FrameReader),
+        told: Sender<AgentFrame>,
+    ) {
+        match purpose {
+            Purpose::Agent => self.agent(writer, reader, told).await,
+            Purpose::Usage => self.usage(writer, reader).await,
+            Purpose::Put { hash, .. } => self.put(hash, writer, reader).await,
+            Purpose::Get { hash } => self.get(hash, writer).await,
+            other => panic!("an agent opens no {other:?}"),
+        }
+    }
+
+    async fn agent(
+        &self,
+        mut writer: FrameWriter,
+        mut reader: FrameReader,
+        told: Sender<AgentFrame>,
+    ) {
+        let (sender, mut orders): (_, UnboundedReceiver<CoordinatorFrame>) = unbounded_channel();
+        *self.writer.lock().unwrap() = Some(sender);
+        loop {
+            let answer = tokio::select! {
+                frame = reader.next::<AgentFrame>() => {
+                    let Ok(Some(frame)) = frame else { return };
+                    if self.muted.load(Ordering::SeqCst) {
+                        continue;
+                    }
+                    let answer = answer_to(&frame);
+                    if !matches!(frame, AgentFrame::Heartbeat { .. }) {
+                        let _ = told.send(frame);
+                    }
+                    answer
+                }
+                order = orders.recv() => order,
+            };
+            let Some(answer) = answer else { continue };
+            if writer.send(&answer).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn usage(&self, mut writer: FrameWriter, mut reader: FrameReader) {
+        while let Ok(Some(UsageFrame::Records(records))) = reader.next().await {
+            let Some(last) = records.last() else { return };
+            let reply = UsageReply::Confirmed { boot: last.boot, sequence: last.sequence };
+            self.records.lock().unwrap().extend(records);
+            if writer.send(&reply).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn put(&self, hash: ContentHash, mut writer: FrameWriter, mut reader: FrameReader) {
+        let mut bytes = vec![];
+        while let Ok(Some(chunk)) = reader.next_raw().await {
+            bytes.extend_from_slice(&chunk);
+        }
+        assert_eq!(gleaner_shell::blob::hash_bytes(&bytes), hash);
+        let size_bytes = bytes.len() as u64;
+        self.blobs.lock().unwrap().insert(hash, bytes);
+        let _ = writer.send(&BlobReply::Have { size_bytes }).await;
+        writer.finish();
+    }
+
+    async fn get(&self, hash: ContentHash, mut writer: FrameWriter) {
+        let bytes = self.blobs.lock().unwrap().get(&hash).cloned();
+        let reply = match &bytes {
+            Some(bytes) => BlobReply::Have { size_bytes: bytes.len() as u64 },
+            None => BlobReply::No { reason: "no such file".into() },
+        };
+        let _ = writer.send(&reply).await;
+        let _ = writer.send_raw(&bytes.unwrap_or_default()).await;
+        writer.finish();
+    }
+}
+
+/// What any coordinator answers at once.
+fn answer_to(frame: &AgentFrame) -> Option<CoordinatorFrame> {
+    match frame {
+        AgentFrame::Hello { held, .. } => Some(CoordinatorFrame::Welcome {
+            workstation: WorkstationId(1),
+            name: "desk-1".into(),
+            lease: LEASE,
+            heartbeat: LEASE / 8,
+            heartbeat_without_guests: LEASE / 4,
+            keep: held.iter().map(|(fence, _)| *fence).collect(),
+        }),
+        AgentFrame::Heartbeat { sequence, .. } => {
+            Some(CoordinatorFrame::HeartbeatAck { sequence: *sequence })
+        }
+        AgentFrame::Attempt(event) if event.is_end() => {
+            Some(CoordinatorFrame::Acknowledge { fence: event.fence() })
+        }
+        AgentFrame::Attempt(_) | AgentFrame::Presence(_) | AgentFrame::Leaving { .. } => None,
+    }
+}
