@@ -116,6 +116,19 @@ impl Daemon {
     /// # Errors
     /// It never said it, or it ended; the message carries the log's end.
     pub fn wait_for_log(&mut self, text: &str, patience: Duration) -> Result<()> {
+        self.wait_for_log_times(text, 1, patience)
+    }
+
+    /// The same for a text that the log must hold a number of times.
+    ///
+    /// # Errors
+    /// As for `wait_for_log`.
+    pub fn wait_for_log_times(
+        &mut self,
+        text: &str,
+        times: usize,
+        patience: Duration,
+    ) -> Result<()> {
         let fact = format!("the log of {} says `{text}`", self.name);
         let log = self.log.clone();
         let name = self.name.clone();
@@ -123,7 +136,7 @@ impl Daemon {
         let child = child.with_context(|| format!("{name} is not running"))?;
         wait::until(&fact, patience, || {
             let said = fs::read_to_string(&log).unwrap_or_default();
-            if said.contains(text) {
+            if said.matches(text).count() >= times {
                 return Ok(Some(()));
             }
             if let Some(status) = child.try_wait()? {

@@ -178,13 +178,7 @@ impl Lab {
         let mut daemon =
             Daemon::start("coordinator", &self.options.glean, &arguments, &self.switch(), &log)?;
         // A restarted one appends to the same log.
-        wait::until("the coordinator listens", wait::PATIENCE, || {
-            let now = fs::read_to_string(&log).unwrap_or_default();
-            Ok((now.matches("listening on").count() > said).then_some(()))
-        })
-        .or_else(|error| {
-            daemon.wait_for_log("listening on", std::time::Duration::ZERO).context(error)
-        })?;
+        daemon.wait_for_log_times("listening on", said + 1, wait::PATIENCE)?;
         self.coordinator = Some(daemon);
         Ok(())
     }

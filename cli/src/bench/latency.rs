@@ -160,8 +160,12 @@ fn death_to_elsewhere(times: u32, progress: &Progress) -> Result<Vec<Record>> {
         progress.step();
     }
     Ok(vec![
-        Record::spans("latency", "agent killed: connection broken to running elsewhere", &after_break)
-            .at_most("p50", 0.010),
+        Record::spans(
+            "latency",
+            "agent killed: connection broken to running elsewhere",
+            &after_break,
+        )
+        .at_most("p50", 0.010),
         Record::spans("latency", "agent killed: SIGKILL to running elsewhere", &spans),
     ])
 }

@@ -138,8 +138,9 @@ fn options(hosts: usize) -> Result<Options> {
 fn idle_class(pid: u32) -> Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the pointer is to a live, initialised structure.
-    let result =
-        unsafe { libc::sched_setscheduler(i32::try_from(pid)?, libc::SCHED_IDLE, &raw const parameters) };
+    let result = unsafe {
+        libc::sched_setscheduler(i32::try_from(pid)?, libc::SCHED_IDLE, &raw const parameters)
+    };
     if result != 0 {
         return Err(std::io::Error::last_os_error()).context("cannot enter the idle class");
     }

@@ -28,11 +28,20 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     }
     lab.wait_for_idle(1)?;
     let count = cores.to_string();
-    lab.submit(&["--count", &count, "--on-busy", "suspend", "--patience", "24h", "--", "sh", "-c", "while :; do :; done"])?;
+    lab.submit(&[
+        "--count",
+        &count,
+        "--on-busy",
+        "suspend",
+        "--patience",
+        "24h",
+        "--",
+        "sh",
+        "-c",
+        "while :; do :; done",
+    ])?;
     let host = &lab.hosts[0];
-    until("a guest on every core", PATIENCE, || {
-        Ok((host.guests().len() >= cores).then_some(()))
-    })?;
+    until("a guest on every core", PATIENCE, || Ok((host.guests().len() >= cores).then_some(())))?;
     let socket = host.owner_socket().display().to_string();
     let guests = host.cgroup.as_ref().map(|path| path.join("guests")).unwrap_or_default();
     let (mut empty, mut full, mut shares) = (vec![], vec![], vec![]);

@@ -46,9 +46,11 @@ fn ours(times: u32, progress: &Progress) -> Result<Vec<Duration>> {
     lab.wait_for_idle(1)?;
     lab.submit(&["--on-busy", "suspend", "--patience", "24h", "--", "sh", "-c", FOUR_BUSY])?;
     let host = &mut lab.hosts[0];
-    until("four guest threads are busy", PATIENCE, || {
-        Ok((host.guests().len() >= 4).then_some(()))
-    })?;
+    until(
+        "four guest threads are busy",
+        PATIENCE,
+        || Ok((host.guests().len() >= 4).then_some(())),
+    )?;
     let place = host.places().into_iter().next().context("the guest has a place")?;
     let mut frozen = FrozenWatch::new(&place)?;
     let mut spans = vec![];

@@ -261,11 +261,11 @@ fn finished(fence: gleaner_common::id::Fence) -> Finished {
 }
 
 fn wait_connected(talk: &Talk, agents: u32) -> Result<()> {
-    gleaner_lab::wait::until("all agents are connected", gleaner_lab::wait::PATIENCE, || {
-        match talk.request(Request::Health)? {
-            Reply::Health(health) => Ok((health.connected >= agents).then_some(())),
-            other => bail!("asked for the coordinator's health and got {other:?}"),
-        }
+    gleaner_lab::wait::until("all agents are connected", gleaner_lab::wait::PATIENCE, || match talk
+        .request(Request::Health)?
+    {
+        Reply::Health(health) => Ok((health.connected >= agents).then_some(())),
+        other => bail!("asked for the coordinator's health and got {other:?}"),
     })
 }
 

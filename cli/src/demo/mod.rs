@@ -213,8 +213,7 @@ fn usage_records(lab: &Lab) -> Result<u64> {
     let data = data.to_str().context("a temporary directory in UTF-8")?.to_owned();
     let mut before = None;
     until("the collector has the agents' records", PATIENCE, || {
-        let rows =
-            lab.rows::<serde_json::Value>(&["usage", "ls", "--data", &data, "--json"])?;
+        let rows = lab.rows::<serde_json::Value>(&["usage", "ls", "--data", &data, "--json"])?;
         let count: u64 = rows.iter().filter_map(|row| row["records"].as_u64()).sum();
         let settled = count > 0 && before == Some(count) && rows.len() == lab.hosts.len();
         before = Some(count);
