@@ -8,134 +8,19 @@
 //!
 //! Knows nothing of guests, of devices or of the wall clock.
 
+mod observation;
+mod reason;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
 use gleaner_common::time::{Moment, Spoken};
-use gleaner_common::usage::{Cause, LoadAverages, REASON_BYTES_MAX};
+use gleaner_common::usage::{Cause, LoadAverages};
 use gleaner_common::wire::Presence;
 
+pub use self::observation::{Health, Observation, Pause, PauseEnd, Sensor};
+use self::reason::{Why, spoken_safely};
 use crate::load::{Load, LoadSample};
-
-/// Who observes the owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sensor {
-    /// Terminals: local, serial, ssh, multiplexers.
-    Terminals,
-    /// Keyboard, pointer and touch devices.
-    Input,
-    /// The owner's load.
-    Load,
-    /// Sessions of the desktop: lock, inhibitors.
-    Sessions,
-}
-
-impl Sensor {
-    pub const ALL: [Self; 4] = [Self::Terminals, Self::Input, Self::Load, Self::Sessions];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Terminals => "terminals",
-            Self::Input => "input",
-            Self::Load => "load",
-            Self::Sessions => "sessions",
-        }
-    }
-}
-
-impl fmt::Display for Sensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// How a sensor is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    Well,
-    /// Still vouches for idleness, but notices later: how and why.
-    Degraded(String),
-    /// Should see and cannot: what, and the repair.
-    Sick(String),
-    /// There is nothing here for it to watch: "/dev/input: no such directory".
-    Absent(String),
-}
-
-impl Health {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Well => "well",
-            Self::Degraded(_) => "degraded",
-            Self::Sick(_) => "sick",
-            Self::Absent(_) => "absent",
-        }
-    }
-
-    /// What is wrong, if anything.
-    pub fn trouble(&self) -> Option<&str> {
-        match self {
-            Self::Well => None,
-            Self::Degraded(what) | Self::Sick(what) | Self::Absent(what) => Some(what),
-        }
-    }
-}
-
-/// What a sensor, the desktop or the owner says. It is of now, unless it
-/// carries its age.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Observation {
-    /// Somebody used a terminal, a keyboard, a session. `source` is for
-    /// people: "pts/3", "keyboard event2".
-    Input {
-        source: String,
-        ago: Duration,
-    },
-    Load(LoadSample),
-    /// How many people are logged in.
-    Users(u32),
-    /// Somebody wants the machine undisturbed: a film, a call. `id` tells
-    /// holds apart; `what` is for people: "vlc: playing a film".
-    Held {
-        id: String,
-        what: String,
-    },
-    Released {
-        id: String,
-    },
-    /// The screen of a session was locked or unlocked. A lock by itself says
-    /// neither busy nor idle; unlocking is input.
-    Locked {
-        session: String,
-        locked: bool,
-    },
-    Health {
-        sensor: Sensor,
-        health: Health,
-    },
-    /// The owner wants the machine back until then.
-    Paused(Pause),
-    Unpaused,
-    AboutToSleep,
-    Woke,
-}
-
-/// The owner's own word that the machine is busy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pause {
-    /// The login of who asked.
-    pub by: String,
-    /// `None`: until resumed.
-    pub until: Option<PauseEnd>,
-}
-
-/// When a pause ends: for the core, and in the wall clock's words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PauseEnd {
-    pub at: Moment,
-    /// "17:40"
-    pub said: String,
-}
 
 /// When a workstation counts as idle.
 #[derive(Clone, Debug, PartialEq)]
@@ -233,18 +118,6 @@ pub struct Occupancy {
     said: Option<bool>,
     /// The load of the last record that said busy.
     recorded: (Moment, f64),
-}
-
-/// Why the workstation is busy, the strongest reason first.
-enum Why<'a> {
-    Asleep,
-    Paused(&'a Pause),
-    Unheard(Sensor, Option<&'a Health>),
-    Silent(Moment),
-    Held(&'a str),
-    Touched(&'a Touch),
-    Loaded,
-    Unknown,
 }
 
 impl Occupancy {
@@ -470,34 +343,6 @@ impl Occupancy {
         Some(pause.max(touch).max(loaded).max(self.watching + self.quiet()))
     }
 
-    /// `None`: nothing speaks for busy.
-    fn why(&self, now: Moment) -> Option<Why<'_>> {
-        if self.asleep {
-            return Some(Why::Asleep);
-        }
-        if let Some(pause) = &self.pause
-            && pause.until.as_ref().is_none_or(|until| now < until.at)
-        {
-            return Some(Why::Paused(pause));
-        }
-        if let Some((sensor, health)) = self.unheard() {
-            return Some(Why::Unheard(sensor, health));
-        }
-        if self.silent {
-            return Some(Why::Silent(self.load_heard()));
-        }
-        if let Some(what) = self.holds.values().next() {
-            return Some(Why::Held(what));
-        }
-        if let Some(touch) = self.recent_touch(now) {
-            return Some(Why::Touched(touch));
-        }
-        if self.is_recently_loaded(now) {
-            return Some(Why::Loaded);
-        }
-        (now < self.watching + self.quiet()).then_some(Why::Unknown)
-    }
-
     fn recent_touch(&self, now: Moment) -> Option<&Touch> {
         self.touch.as_ref().filter(|touch| now < touch.at + self.quiet())
     }
@@ -578,63 +423,6 @@ impl Occupancy {
             reason: spoken_safely(reason),
         }
     }
-
-    /// Why, for people: "pts/3, 2.0 s ago".
-    pub fn reason(&self, now: Moment) -> String {
-        let ago = |at: Moment| Spoken(now.since(at));
-        let text = match self.why(now) {
-            Some(Why::Asleep) => "the machine or the agent is stopping".into(),
-            Some(Why::Paused(Pause { by, until: None })) => format!("paused by {by}"),
-            Some(Why::Paused(Pause { by, until: Some(until) })) => {
-                format!("paused by {by} until {}", until.said)
-            }
-            Some(Why::Unheard(sensor, health)) => {
-                match health.and_then(|health| Some((health.name(), health.trouble()?))) {
-                    Some((name, what)) => format!("the {sensor} sensor is {name}: {what}"),
-                    None => format!("the {sensor} sensor has not reported"),
-                }
-            }
-            Some(Why::Silent(last)) => format!("the load sensor has been silent for {}", ago(last)),
-            Some(Why::Held(what)) => what.to_owned(),
-            Some(Why::Touched(touch)) if self.is_loaded() => {
-                format!("{}, {} ago; {}", touch.source, ago(touch.at), self.load_reason(now))
-            }
-            Some(Why::Touched(touch)) => format!("{}, {} ago", touch.source, ago(touch.at)),
-            Some(Why::Loaded) => self.load_reason(now),
-            Some(Why::Unknown) => format!("watching for {} only", ago(self.watching)),
-            None => self.idle_reason(now),
-        };
-        spoken_safely(text)
-    }
-
-    fn load_reason(&self, now: Moment) -> String {
-        let (one, limit) = (self.load.one(), self.criteria.load_idle_max);
-        match (self.load.use_cores(), self.loaded) {
-            _ if one > limit => format!("load {one:.2}, over {limit}"),
-            (Some(used), _) if used > self.criteria.rise_cores => {
-                format!("load rising from {one:.2}, {used:.1} cores in use")
-            }
-            (_, Some(at)) => format!("load was over {limit} {} ago", Spoken(now.since(at))),
-            (_, None) => format!("load {one:.2}"),
-        }
-    }
-
-    fn idle_reason(&self, now: Moment) -> String {
-        let one = self.load.one();
-        match &self.touch {
-            Some(touch) => format!("no input for {}, load {one:.2}", Spoken(now.since(touch.at))),
-            None => format!("no input seen, load {one:.2}"),
-        }
-    }
-}
-
-/// Parts of a reason come from other programs: without control characters,
-/// which a terminal would obey, and no longer than a record may hold.
-fn spoken_safely(text: String) -> String {
-    let mut text =
-        if text.contains(char::is_control) { text.replace(char::is_control, "?") } else { text };
-    text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
-    text
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use gleaner_common::id::WorkstationId;
-use gleaner_common::job::{IndexRange, OnBusy, Reaction, StagedFile};
+use gleaner_common::id::{SubprogramId, WorkstationId};
+use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Reaction, StagedFile};
 use gleaner_common::usage::{Cause, LoadAverages};
-use gleaner_common::wire::{Finished, GuestState, Offer};
+use gleaner_common::wire::{Finished, GuestState, Offer, Printed};
 use proptest::prelude::*;
 
 use super::*;

@@ -1,4 +1,5 @@
 use super::*;
+use gleaner_common::usage::REASON_BYTES_MAX;
 use proptest::prelude::*;
 
 fn at(s: u64) -> Moment {

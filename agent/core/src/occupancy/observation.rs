@@ -1,0 +1,127 @@
+//! What can be observed of the owner, and by whom.
+
+use std::fmt;
+use std::time::Duration;
+
+use gleaner_common::time::Moment;
+
+use crate::load::LoadSample;
+
+/// Who observes the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sensor {
+    /// Terminals: local, serial, ssh, multiplexers.
+    Terminals,
+    /// Keyboard, pointer and touch devices.
+    Input,
+    /// The owner's load.
+    Load,
+    /// Sessions of the desktop: lock, inhibitors.
+    Sessions,
+}
+
+impl Sensor {
+    pub const ALL: [Self; 4] = [Self::Terminals, Self::Input, Self::Load, Self::Sessions];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Terminals => "terminals",
+            Self::Input => "input",
+            Self::Load => "load",
+            Self::Sessions => "sessions",
+        }
+    }
+}
+
+impl fmt::Display for Sensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How a sensor is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    Well,
+    /// Still vouches for idleness, but notices later: how and why.
+    Degraded(String),
+    /// Should see and cannot: what, and the repair.
+    Sick(String),
+    /// There is nothing here for it to watch: "/dev/input: no such directory".
+    Absent(String),
+}
+
+impl Health {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Degraded(_) => "degraded",
+            Self::Sick(_) => "sick",
+            Self::Absent(_) => "absent",
+        }
+    }
+
+    /// What is wrong, if anything.
+    pub fn trouble(&self) -> Option<&str> {
+        match self {
+            Self::Well => None,
+            Self::Degraded(what) | Self::Sick(what) | Self::Absent(what) => Some(what),
+        }
+    }
+}
+
+/// What a sensor, the desktop or the owner says. It is of now, unless it
+/// carries its age.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Observation {
+    /// Somebody used a terminal, a keyboard, a session. `source` is for
+    /// people: "pts/3", "keyboard event2".
+    Input {
+        source: String,
+        ago: Duration,
+    },
+    Load(LoadSample),
+    /// How many people are logged in.
+    Users(u32),
+    /// Somebody wants the machine undisturbed: a film, a call. `id` tells
+    /// holds apart; `what` is for people: "vlc: playing a film".
+    Held {
+        id: String,
+        what: String,
+    },
+    Released {
+        id: String,
+    },
+    /// The screen of a session was locked or unlocked. A lock by itself says
+    /// neither busy nor idle; unlocking is input.
+    Locked {
+        session: String,
+        locked: bool,
+    },
+    Health {
+        sensor: Sensor,
+        health: Health,
+    },
+    /// The owner wants the machine back until then.
+    Paused(Pause),
+    Unpaused,
+    AboutToSleep,
+    Woke,
+}
+
+/// The owner's own word that the machine is busy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The login of who asked.
+    pub by: String,
+    /// `None`: until resumed.
+    pub until: Option<PauseEnd>,
+}
+
+/// When a pause ends: for the core, and in the wall clock's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PauseEnd {
+    pub at: Moment,
+    /// "17:40"
+    pub said: String,
+}
