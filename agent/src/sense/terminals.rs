@@ -559,6 +559,8 @@ pub(super) mod tests {
         assert!(matches!(sensor.health(), Health::Sick(_)), "{:?}", sensor.health());
         std::fs::create_dir(&directory).unwrap();
         sensor.wake(sensor.deadline().unwrap(), &mut vec![]);
-        assert_eq!(sensor.health(), Health::Well);
+        // Degraded where there are other users' terminals and we are not root.
+        let health = sensor.health();
+        assert!(matches!(health, Health::Well | Health::Degraded(_)), "{health:?}");
     }
 }
