@@ -25,6 +25,7 @@ use super::protocol::{
 };
 use super::sandbox;
 use super::spawn::{Stage, spawn};
+use super::view;
 
 /// `glean keeper`, which only an agent starts.
 #[must_use]
@@ -48,6 +49,7 @@ fn keep() -> io::Result<()> {
         alone: rustix::process::getpid().as_raw_nonzero().get() == 1,
         null: OpenOptions::new().read(true).write(true).open("/dev/null")?,
         sandbox: Sandbox::default(),
+        scratch: false,
         socket,
         guest: None,
         buffer: vec![0; MESSAGE_BYTES_MAX],
@@ -83,6 +85,8 @@ struct Keeper {
     sandbox: Sandbox,
     /// Are we the first process of our own pid namespace?
     alone: bool,
+    /// Are there scratch directories of our own to empty?
+    scratch: bool,
     guest: Option<Guest>,
     /// Room for one order.
     buffer: Vec<u8>,
@@ -126,9 +130,10 @@ impl Keeper {
     fn obey(&mut self, order: Order) -> io::Result<()> {
         match order {
             Order::Prepare(sandbox) => {
-                let missing = sandbox::enter(&sandbox);
+                let entered = sandbox::enter(&sandbox);
                 self.sandbox = *sandbox;
-                self.report(&Report::Ready { missing })
+                self.scratch = entered.scratch;
+                self.report(&Report::Ready { missing: entered.missing })
             }
             Order::Start(start) => self.start(&start),
             Order::Freeze => {
@@ -251,6 +256,8 @@ impl Keeper {
             stdout_bytes,
             stderr_bytes,
             clean,
+            // The next guest must not find what this one left there.
+            last: self.scratch && !view::empty_scratch(&self.sandbox),
         })))
     }
 

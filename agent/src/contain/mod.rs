@@ -17,6 +17,7 @@ mod keeper;
 mod protocol;
 mod sandbox;
 mod spawn;
+mod view;
 
 pub use handle::{Keeper, KeeperError, Program};
 pub(crate) use keeper::descendants;

@@ -84,6 +84,8 @@ pub struct Ended {
     pub stderr_bytes: u64,
     /// Its directories are as empty as at its start.
     pub clean: bool,
+    /// This keeper is good for no other guest.
+    pub last: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
     RulesetAttr as _, RulesetCreatedAttr as _, Scope,
 };
-use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::mount::MountFlags;
 use rustix::process::{Resource, Rlimit};
 
 use super::protocol::{GuestLimits, Sandbox};
@@ -24,16 +24,26 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 /// The newest Landlock that we know how to use; older kernels give less.
 const LANDLOCK: ABI = ABI::V6;
 
-/// Takes the rights away. Returns what could not be done, one line each.
-pub(super) fn enter(sandbox: &Sandbox) -> Vec<String> {
-    let mut missing = vec![];
+/// How it went.
+pub(super) struct Entered {
+    /// What could not be done, one line each.
+    pub(super) missing: Vec<String>,
+    /// Are `/tmp` and the like the keeper's own?
+    pub(super) scratch: bool,
+}
+
+/// Takes the rights away.
+pub(super) fn enter(sandbox: &Sandbox) -> Entered {
+    let (mut missing, mut scratch) = (vec![], false);
     let mut note = |what: &str, done: io::Result<()>| {
         if let Err(error) = done {
             missing.push(format!("guest {what}: {error}"));
         }
     };
     if sandbox.own_mounts {
-        note("private mounts", private_mounts());
+        let narrowed = super::view::narrow(sandbox);
+        scratch = narrowed.is_ok();
+        note("private mounts", narrowed);
         note("private /proc", own_proc());
     }
     if sandbox.own_network {
@@ -45,19 +55,13 @@ pub(super) fn enter(sandbox: &Sandbox) -> Vec<String> {
         note("user", become_user(uid));
     }
     note("rights", drop_rights());
-    note("Landlock", restrict_files(sandbox));
+    note("Landlock", restrict_files(sandbox, scratch));
     note(
         "memory protection",
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
             .map_err(Into::into),
     );
-    missing
-}
-
-/// Nothing mounted here shows outside.
-fn private_mounts() -> io::Result<()> {
-    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    Ok(rustix::mount::mount_change("/", flags)?)
+    Entered { missing, scratch }
 }
 
 /// A `/proc` that shows the guest's own processes only.
@@ -156,7 +160,7 @@ fn drop_rights() -> io::Result<()> {
 
 /// The system read-only, the place's own directory and nothing else to write;
 /// no signals and no abstract sockets out of here.
-fn restrict_files(sandbox: &Sandbox) -> io::Result<()> {
+fn restrict_files(sandbox: &Sandbox, scratch: bool) -> io::Result<()> {
     let failed = |error: landlock::RulesetError| io::Error::other(error.to_string());
     let all = AccessFs::from_all(LANDLOCK);
     let read = AccessFs::from_read(LANDLOCK);
@@ -168,12 +172,14 @@ fn restrict_files(sandbox: &Sandbox) -> io::Result<()> {
         .map_err(failed)?
         .create()
         .map_err(failed)?;
+    let own_scratch: &[&str] = if scratch { &super::view::SCRATCH } else { &[] };
     let grants = sandbox
         .readable
         .iter()
         .map(|path| (path.as_path(), read))
         .chain([(Path::new("/proc"), read), (sandbox.directory.as_path(), all)])
         .chain(sandbox.writable.iter().map(|path| (path.as_path(), all)))
+        .chain(own_scratch.iter().map(|path| (Path::new(path), all)))
         .chain(DEVICES.iter().map(|path| (Path::new(path), read | AccessFs::WriteFile)));
     for (path, access) in grants {
         // What is not there needs no grant.

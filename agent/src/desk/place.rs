@@ -344,6 +344,9 @@ impl Place {
         } else {
             self.take_away(site, &guest, printed, all_inline, told)
         };
+        if ended.last {
+            self.keeper = None;
+        }
         let exit = Exit { outcome, cpu: ended.cpu, left };
         told.events.push(Event::Exited { fence: guest.fence, exit });
     }

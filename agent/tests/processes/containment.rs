@@ -139,7 +139,10 @@ fn is_alone() {
     if is_root() {
         assert_eq!(says("id -u; id -G").trim(), "61900\n61900");
         assert!(fails("cat /root/.profile || ls /root || ls /home || ls /var"));
-        assert!(fails("touch /tmp/gleaner-guest-was-here"));
+        assert_eq!(says("ls -A /run /home /srv | grep -v : | tr -d '\n'"), "");
+        assert!(!fails("echo mine > /tmp/mine && mkdir -p /dev/shm/a/b"));
+        assert_eq!(says("cat /tmp/mine 2>/dev/null; ls -A /dev/shm"), "", "of another guest");
+        assert!(!std::path::Path::new("/tmp/mine").exists());
         assert!(fails("cat /etc/shadow"));
     }
 }
