@@ -123,7 +123,7 @@ Exit code: 0 all is well, 1 something needs repair.")]
 #[derive(Debug, clap::Args)]
 pub struct AgentArgs {
     #[command(flatten)]
-    pub run: daemon::AgentArgs,
+    pub run: daemon::RunAgent,
     #[command(subcommand)]
     pub command: Option<AgentCommand>,
 }
@@ -151,7 +151,7 @@ pub enum AgentCommand {
 #[derive(Debug, clap::Args)]
 pub struct CoordinatorArgs {
     #[command(flatten)]
-    pub run: daemon::CoordinatorArgs,
+    pub run: daemon::RunCoordinator,
     #[command(subcommand)]
     pub command: Option<CoordinatorCommand>,
 }
@@ -169,7 +169,7 @@ pub enum CoordinatorCommand {
 #[derive(Debug, clap::Args)]
 pub struct CollectorArgs {
     #[command(flatten)]
-    pub run: daemon::CollectorArgs,
+    pub run: daemon::RunCollector,
     #[command(subcommand)]
     pub command: Option<CollectorCommand>,
 }
@@ -227,6 +227,23 @@ mod tests {
                 listings.push(path.to_owned());
             }
         });
-        insta::assert_snapshot!(listings.join("\n"), @"");
+        insta::assert_snapshot!(listings.join("\n"), @r"
+        glean submit
+        glean jobs
+        glean job
+        glean workstations
+        glean why
+        glean doctor
+        glean usage ls
+        glean usage show
+        glean usage stats
+        glean usage export
+        glean usage import
+        glean token create
+        glean token ls
+        glean agent status
+        glean demo
+        glean bench
+        ");
     }
 }

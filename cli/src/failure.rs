@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use crate::output::Closed;
 
 /// What a command that could be carried out found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     Yes,
     /// The answer is no, or nothing.
@@ -89,25 +89,33 @@ pub fn of_arguments(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            eprintln!("{}", describe_arguments(&error.render().to_string()));
+            let words = std::env::args().skip(1);
+            eprintln!("{}", describe_arguments(&error.render().to_string(), &command_of(words)));
             ExitCode::from(COULD_NOT)
         }
     }
 }
 
+/// The command that was meant, as far as it reads: `glean agent pause`.
+fn command_of(words: impl Iterator<Item = String>) -> String {
+    let mut here = <crate::arguments::Cli as clap::CommandFactory>::command();
+    let mut name = here.get_name().to_owned();
+    for word in words {
+        let Some(inner) = here.find_subcommand(&word) else { break };
+        name = format!("{name} {word}");
+        here = inner.clone();
+    }
+    name
+}
+
 /// clap's message, in paragraphs, as our two lines.
-fn describe_arguments(text: &str) -> String {
+fn describe_arguments(text: &str, command: &str) -> String {
     let joined = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = text.split("\n\n");
     let first = joined(paragraphs.next().unwrap_or_default());
     let what = first.strip_prefix("error: ").unwrap_or(&first);
-    let tip = paragraphs.clone().find_map(|part| part.trim_start().strip_prefix("tip: "));
-    let usage = paragraphs.find_map(|part| part.trim_start().strip_prefix("Usage: "));
-    let hint = match (tip, usage) {
-        (Some(tip), _) => joined(tip),
-        (None, Some(usage)) => joined(usage.lines().next().unwrap_or_default()),
-        (None, None) => "`glean help` lists the commands".to_owned(),
-    };
+    let tip = paragraphs.find_map(|part| part.trim_start().strip_prefix("tip: "));
+    let hint = tip.map_or_else(|| format!("{command} --help shows how"), joined);
     format!("glean: {what}\nhint: {hint}")
 }
 
@@ -137,17 +145,29 @@ mod tests {
 
     #[test]
     fn a_mistake_on_the_command_line_is_two_lines() {
-        let error = <crate::arguments::Cli as clap::Parser>::try_parse_from(["glean", "jbos"])
-            .unwrap_err()
-            .render()
-            .to_string();
-        insta::assert_snapshot!(describe_arguments(&error), @"");
-        let error = <crate::arguments::Cli as clap::Parser>::try_parse_from([
-            "glean", "submit", "--count", "many", "--", "true",
-        ])
-        .unwrap_err()
-        .render()
-        .to_string();
-        insta::assert_snapshot!(describe_arguments(&error), @"");
+        let said = |line: &str| {
+            let words = line.split(' ');
+            let error = <crate::arguments::Cli as clap::Parser>::try_parse_from(words.clone())
+                .unwrap_err()
+                .render()
+                .to_string();
+            describe_arguments(&error, &command_of(words.skip(1).map(str::to_owned)))
+        };
+        insta::assert_snapshot!(said("glean jbos"), @r"
+        glean: unrecognized subcommand 'jbos'
+        hint: some similar subcommands exist: 'job', 'jobs'
+        ");
+        insta::assert_snapshot!(said("glean submit --count many -- true"), @r"
+        glean: invalid value 'many' for '--count <N>': expected a whole number, such as 50
+        hint: glean submit --help shows how
+        ");
+        insta::assert_snapshot!(said("glean token create"), @r"
+        glean: the following required arguments were not provided: --role <ROLE>
+        hint: glean token create --help shows how
+        ");
+        insta::assert_snapshot!(said("glean agent pause soon"), @r"
+        glean: invalid value 'soon' for '[SPAN]': `soon` is not a duration: expected a number with a unit, such as 30s, 5min or 2h
+        hint: glean agent pause --help shows how
+        ");
     }
 }

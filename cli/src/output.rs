@@ -90,11 +90,15 @@ mod tests {
     fn a_table_is_plain_text_with_numbers_to_the_right() {
         let rows = [["1", "primes", "7.5"], ["12", "a longer name", "120"]]
             .map(|row| row.map(str::to_owned).to_vec());
-        insta::assert_snapshot!(render(&["job", "name", "cpu"], &rows), @"");
+        insta::assert_snapshot!(render(&["job", "name", "cpu"], &rows), @r"
+        JOB  NAME           CPU
+          1  primes         7.5
+         12  a longer name  120
+        ");
     }
 
     #[test]
     fn a_table_without_rows_still_says_what_its_columns_are() {
-        insta::assert_snapshot!(render(&["job", "name"], &[]), @"");
+        insta::assert_snapshot!(render(&["job", "name"], &[]), @"JOB  NAME");
     }
 }

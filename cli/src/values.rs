@@ -10,6 +10,8 @@ use gleaner_common::units;
 /// Why a text on the command line is not the value it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseValueError {
+    #[error("expected a whole number, such as 50")]
+    Number,
     #[error("expected an array FIRST-LAST or FIRST-LAST:STEP, such as 1-1000 or 0-90:10")]
     Array,
     #[error("the array is empty: expected FIRST up to LAST and a STEP of at least 1")]
@@ -24,6 +26,14 @@ pub enum ParseValueError {
     Address,
     #[error("expected a job's number, such as 7, or a subprogram's, such as 7.12")]
     JobOrSubprogram,
+}
+
+/// `50`.
+///
+/// # Errors
+/// Not a whole number, or one that is too large.
+pub fn number(text: &str) -> Result<u32, ParseValueError> {
+    text.parse().map_err(|_| ParseValueError::Number)
 }
 
 /// `1-1000` or `0-90:10`.

@@ -19,14 +19,14 @@ pub const COORDINATOR_CONFIG: &str = "/etc/gleaner/coordinator.toml";
 pub const COLLECTOR_CONFIG: &str = "/etc/gleaner/collector.toml";
 
 #[derive(Debug, clap::Args)]
-pub struct AgentArgs {
+pub struct RunAgent {
     /// The configuration [default: /etc/gleaner/agent.toml where it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
-pub struct CoordinatorArgs {
+pub struct RunCoordinator {
     /// The configuration [default: /etc/gleaner/coordinator.toml where it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub struct CoordinatorArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct CollectorArgs {
+pub struct RunCollector {
     /// The configuration [default: /etc/gleaner/collector.toml where it exists].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -67,7 +67,7 @@ pub(crate) fn load<T: DeserializeOwned + Default>(asked: Option<&Path>, usual: &
 
 /// # Errors
 /// The agent cannot start.
-pub fn agent(args: &AgentArgs) -> Result<Verdict> {
+pub fn agent(args: &RunAgent) -> Result<Verdict> {
     let config: AgentConfig = load(args.config.as_deref(), AGENT_CONFIG)?;
     let asked = std::env::var_os(log::VARIABLE).is_some();
     log::init((!asked).then_some(config.log.as_str()))?;
@@ -82,7 +82,7 @@ pub fn agent(args: &AgentArgs) -> Result<Verdict> {
 
 /// # Errors
 /// The coordinator cannot start, or cannot go on.
-pub fn coordinator(args: &CoordinatorArgs) -> Result<Verdict> {
+pub fn coordinator(args: &RunCoordinator) -> Result<Verdict> {
     let mut config: CoordinatorConfig = load(args.config.as_deref(), COORDINATOR_CONFIG)?;
     if let Some(data) = &args.data {
         config.data.clone_from(data);
@@ -97,7 +97,7 @@ pub fn coordinator(args: &CoordinatorArgs) -> Result<Verdict> {
 
 /// # Errors
 /// The collector cannot start, or cannot go on.
-pub fn collector(args: &CollectorArgs) -> Result<Verdict> {
+pub fn collector(args: &RunCollector) -> Result<Verdict> {
     let config: CollectorConfig = load(args.config.as_deref(), COLLECTOR_CONFIG)?;
     log::init(None)?;
     gleaner_collector::run(config).map_err(|error| match error {

@@ -218,7 +218,18 @@ mod tests {
             missing: vec!["cgroup controller memory: not available".into()],
             ..Status::default()
         };
-        insta::assert_snapshot!(describe(&status).join("\n"), @"");
-        insta::assert_snapshot!(crate::output::render(&GUESTS, &guests(&status)), @"");
+        insta::assert_snapshot!(describe(&status).join("\n"), @r"
+        busy: pts/3, 2.0 s ago (for 75 s)
+        paused by ada until 17:40
+        ws-042 at lab:4433: connected
+        owner's load 0.12 0.00 0.00, 2 users, 6 cores free of the owner
+        sensor sessions absent: no system bus
+        missing: cgroup controller memory: not available
+        1 guest:
+        ");
+        insta::assert_snapshot!(crate::output::render(&GUESTS, &guests(&status)), @r"
+        SUBPROGRAM  JOB     STATE      FOR    ATTEMPT
+              7.12  primes  suspended  2.0 s  #99
+        ");
     }
 }

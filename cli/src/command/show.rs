@@ -271,13 +271,30 @@ mod tests {
 
     #[test]
     fn jobs_are_a_table_and_one_job_is_its_lines() {
-        insta::assert_snapshot!(text(&jobs(&[a_job()], &TimeZone::UTC)), @"");
-        insta::assert_snapshot!(text(&job(&a_job(), &TimeZone::UTC)), @"");
+        insta::assert_snapshot!(text(&jobs(&[a_job()], &TimeZone::UTC)), @r"
+        JOB  NAME    USER  STATE    DONE     FAILED  RUNNING  SUSPENDED  RETREATS  SUBMITTED
+          7  primes  ada   running  134/240       0        4          2         9  2026-11-18 11:06:40
+        ");
+        insta::assert_snapshot!(text(&job(&a_job(), &TimeZone::UTC)), @r"
+        JOB
+        number       7
+        name         primes
+        user         ada
+        command      ./primes {i}
+        state        running
+        submitted    2026-11-18 11:06:40
+        on busy      suspend, retreat after 10 min
+        subprograms  240: 134 succeeded, 4 running, 2 suspended, 100 queued
+        setbacks     21 suspensions, 9 retreats, 1 lost with their workstation, 0 retried of 2 allowed each
+        cpu          8 min useful, 3.2 s thrown away
+        ");
     }
 
     #[test]
     fn a_job_is_one_record_for_programs() {
-        insta::assert_snapshot!(serde_json::to_string(&a_job()).unwrap(), @"");
+        insta::assert_snapshot!(serde_json::to_string(&a_job()).unwrap(), @r#"
+        {"job":7,"name":"primes","user":"ada","command":["./primes","{i}"],"submitted":1795000000000000000,"ended":null,"on_busy":{"reaction":"suspend","patience":{"secs":600,"nanos":0}},"retries":2,"summary":{"job":7,"state":"running","total":240,"queued":100,"running":4,"suspended":2,"succeeded":134,"failed":0,"cancelled":0,"retreats":9,"suspensions":21,"lost":1,"retried":0},"cpu_s":512.0,"wasted_cpu_s":3.25}
+        "#);
     }
 
     #[test]
@@ -295,7 +312,10 @@ mod tests {
             outcome: Some("retreated: pts/3, 0.0 s ago".into()),
             cpu_s: 1.5,
         };
-        insta::assert_snapshot!(text(&subprograms(&[row])), @"");
+        insta::assert_snapshot!(text(&subprograms(&[row])), @r"
+        SUBPROGRAM  STATE      WORKSTATION  ATTEMPTS  FAILURES  RETREATS  LOST  CPU    LAST END
+              7.12  suspended  ws-042              2         0         1     0  1.5 s  retreated: pts/3, 0.0 s ago
+        ");
         let at = WallTime::from_unix_s;
         let rows = [
             AttemptRow {
@@ -315,7 +335,11 @@ mod tests {
                 end: None,
             },
         ];
-        insta::assert_snapshot!(text(&attempts(&rows, &TimeZone::UTC)), @"");
+        insta::assert_snapshot!(text(&attempts(&rows, &TimeZone::UTC)), @r"
+        ATTEMPT  WORKSTATION  PLACED               LASTED  END
+        #51      ws-001       2026-11-18 11:06:40  42 s    retreated: pts/3, 0.0 s ago
+        #99      ws-042       2026-11-18 11:07:30          goes on
+        ");
     }
 
     #[test]
@@ -336,7 +360,10 @@ mod tests {
             kernel: "6.12".into(),
             missing: vec!["logind: no system bus".into()],
         };
-        insta::assert_snapshot!(text(&workstations(&[row])), @"");
+        insta::assert_snapshot!(text(&workstations(&[row])), @r"
+        NUMBER  NAME    STATE  FOR   GUESTS  SLOTS  CORES  LOAD  MEMORY    SPEED  REASON
+        w3      ws-042  busy   75 s  1/8         6      8  0.10  16.0 GiB    812  pts/3, 2 s ago (missing: logind: no system bus)
+        ");
     }
 
     #[test]
@@ -348,6 +375,9 @@ mod tests {
             expires: WallTime::from_unix_s(1_795_003_600),
             state: "open".into(),
         };
-        insta::assert_snapshot!(text(&tokens(&[row], &TimeZone::UTC)), @"");
+        insta::assert_snapshot!(text(&tokens(&[row], &TimeZone::UTC)), @r"
+        TOKEN     ROLE   NAME  STATE  EXPIRES
+        1f2e3d4c  agent        open   2026-11-18 12:06:40
+        ");
     }
 }

@@ -27,7 +27,7 @@ const QUIET_BYTES: u64 = 1 << 20;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How many subprograms: {i} is 0, 1, .. [default: 1].
-    #[arg(long, value_name = "N", conflicts_with = "array")]
+    #[arg(long, value_name = "N", value_parser = values::number, conflicts_with = "array")]
     pub count: Option<u32>,
     /// The values of {i}, such as 1-1000 or 0-90:10.
     #[arg(long, value_name = "FIRST-LAST[:STEP]", value_parser = values::array)]
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long)]
     pub name: Option<String>,
     /// How many failures of each subprogram are tried again; retreats cost none.
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = values::number)]
     pub retries: u32,
     /// How long one attempt may run, suspensions not counted.
     #[arg(long, value_name = "SPAN", value_parser = units::parse_duration)]

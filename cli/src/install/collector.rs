@@ -10,16 +10,17 @@ use crate::command::daemon::COLLECTOR_CONFIG;
 use crate::failure::Verdict;
 
 pub(super) const UNIT: &str = include_str!("units/gleaner-collector.service");
-const DATA: &str = "/var/lib/gleaner/collector";
-const IDENTITY: &str = "/var/lib/gleaner/collector-identity";
+const HOME: &str = "/var/lib/gleaner/collector";
+const DATA: &str = "/var/lib/gleaner/collector/usage";
+const IDENTITY: &str = "/var/lib/gleaner/collector/identity";
 
 const CONFIGURATION: &str = "\
 # glean collector: every setting with its default. Leave out what suits you.
 
 # Where the workstations' usage logs are kept.
-data_dir = \"/var/lib/gleaner/collector\"
+data_dir = \"/var/lib/gleaner/collector/usage\"
 # Key, certificate and the coordinator's address, from enrolment.
-identity_dir = \"/var/lib/gleaner/collector-identity\"
+identity_dir = \"/var/lib/gleaner/collector/identity\"
 ";
 
 /// # Errors
@@ -30,6 +31,7 @@ pub fn install(args: &MemberArgs) -> Result<Verdict> {
     site.directory("/etc/gleaner", 0o755, Owner::Root)?;
     site.configuration(COLLECTOR_CONFIG, CONFIGURATION)?;
     site.directory("/var/lib/gleaner", 0o755, Owner::Root)?;
+    site.directory(HOME, 0o700, Owner::Gleaner)?;
     site.directory(DATA, 0o700, Owner::Gleaner)?;
     site.directory(IDENTITY, 0o700, Owner::Gleaner)?;
     let mut changed = site.binary()?;
@@ -44,7 +46,7 @@ pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
     let site = Site::open(&args.site.root)?;
     COLLECTOR.uninstall(&site)?;
     if args.purge {
-        for path in [DATA, IDENTITY, COLLECTOR_CONFIG] {
+        for path in [HOME, COLLECTOR_CONFIG] {
             site.remove(path)?;
         }
         site.remove_if_empty("/etc/gleaner");

@@ -56,7 +56,31 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     assert_eq!(tree(dir.path()), first);
     let modes: String =
         first.iter().map(|(path, (mode, _))| format!("{mode:o} {path}\n")).collect();
-    insta::assert_snapshot!(modes, @"");
+    insta::assert_snapshot!(modes, @r"
+    755 etc
+    755 etc/gleaner
+    644 etc/gleaner/agent.toml
+    644 etc/gleaner/collector.toml
+    644 etc/gleaner/coordinator.toml
+    755 etc/systemd
+    755 etc/systemd/system
+    644 etc/systemd/system/gleaner-agent.service
+    644 etc/systemd/system/gleaner-collector.service
+    644 etc/systemd/system/gleaner-coordinator.service
+    644 etc/systemd/system/gleaner.slice
+    755 usr
+    755 usr/local
+    755 usr/local/bin
+    755 usr/local/bin/glean
+    755 var
+    755 var/lib
+    755 var/lib/gleaner
+    711 var/lib/gleaner/agent
+    700 var/lib/gleaner/collector
+    700 var/lib/gleaner/collector/identity
+    700 var/lib/gleaner/collector/usage
+    700 var/lib/gleaner/coordinator
+    ");
 }
 
 #[test]

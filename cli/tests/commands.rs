@@ -1,0 +1,322 @@
+//! The real binary: its exit codes, its lines of error, and its answers from a
+//! real coordinator.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use gleaner_shell::clock::Clock;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// How long a fact may take on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `glean`, for somebody who has nothing but this home.
+fn glean(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_glean"));
+    command.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").current_dir(home);
+    command.stdin(Stdio::null());
+    command
+}
+
+#[track_caller]
+fn fails(output: &Output, code: i32, lines: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    let found: Vec<&str> = said.lines().collect();
+    assert_eq!(found.len(), lines.len(), "{said}");
+    for (found, expected) in found.iter().zip(lines) {
+        assert!(found.contains(expected), "`{found}` lacks `{expected}`");
+    }
+}
+
+#[track_caller]
+fn succeeds(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Polls for a fact.
+#[track_caller]
+fn wait_for<T>(what: &str, mut fact: impl FnMut() -> Option<T>) -> T {
+    let clock = Clock::new();
+    let deadline = clock.now() + PATIENCE;
+    while clock.now() < deadline {
+        if let Some(found) = fact() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("still not so: {what}");
+}
+
+#[test]
+fn without_an_identity_the_next_step_is_to_enrol() {
+    let home = tempfile::tempdir().unwrap();
+    for arguments in [&["jobs"][..], &["submit", "--", "true"], &["doctor", "--identity", "none"]] {
+        let output = glean(home.path()).args(arguments).output().unwrap();
+        if arguments[0] == "doctor" {
+            assert_eq!(output.status.code(), Some(1));
+            assert!(String::from_utf8_lossy(&output.stdout).contains("not enrolled"));
+            continue;
+        }
+        let lines = ["glean: not enrolled: no identity in ", "hint: glean enrol --coordinator"];
+        fails(&output, 2, &lines);
+    }
+}
+
+#[test]
+fn a_text_that_is_no_token_is_refused_without_asking_anybody() {
+    let home = tempfile::tempdir().unwrap();
+    let arguments = ["enrol", "--coordinator", "127.0.0.1:9", "--token", "sesame"];
+    let output = glean(home.path()).args(arguments).output().unwrap();
+    let lines = ["glean: this is not a token: expected `glean-`", "hint: an admin makes one"];
+    fails(&output, 2, &lines);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("sesame"));
+}
+
+#[test]
+fn a_bad_configuration_is_named_with_its_line() {
+    let home = tempfile::tempdir().unwrap();
+    for (daemon, text, expected) in [
+        ("coordinator", "leese = \"10s\"\n", "c.toml:1:1: unknown field `leese`, expected"),
+        (
+            "coordinator",
+            "lease = \"10 parsecs\"\n",
+            "c.toml:1:9: `10 parsecs` is not a duration: expected",
+        ),
+        ("collector", "\ndata = \"/x\"\n", "c.toml:2:1: unknown field `data`, expected"),
+        ("agent", "plaecs = 2\n", "c.toml:1:1: unknown field `plaecs`, expected"),
+        ("agent", "[criteria]\nquiet = \"60\"\n", "c.toml:2:9: `60` is not a duration: expected"),
+    ] {
+        fs::write(home.path().join("c.toml"), text).unwrap();
+        let output = glean(home.path()).args([daemon, "--config", "c.toml"]).output().unwrap();
+        fails(&output, 2, &[expected, "hint: correct c.toml"]);
+    }
+    let output = glean(home.path()).args(["agent", "--config", "none.toml"]).output().unwrap();
+    fails(&output, 2, &["glean: no configuration at none.toml: expected a TOML file"]);
+}
+
+#[test]
+fn a_daemon_without_an_identity_says_how_to_get_one() {
+    let home = tempfile::tempdir().unwrap();
+    let text = "identity = \"none\"\ndata = \"data\"\nruntime = \"run\"\n";
+    fs::write(home.path().join("c.toml"), text).unwrap();
+    let output = glean(home.path()).args(["agent", "--config", "c.toml"]).output().unwrap();
+    fails(
+        &output,
+        2,
+        &["glean: not enrolled: no identity in none", "hint: sudo glean agent install"],
+    );
+}
+
+#[test]
+fn without_an_agent_the_owner_is_told_so() {
+    let home = tempfile::tempdir().unwrap();
+    let output = glean(home.path()).args(["agent", "status", "--socket", "none"]).output().unwrap();
+    fails(
+        &output,
+        2,
+        &["glean: no agent runs here: nothing listens at none", "hint: systemctl status"],
+    );
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_two_lines() {
+    let home = tempfile::tempdir().unwrap();
+    for (arguments, what, hint) in [
+        (
+            &["submit", "--timeout", "90", "--", "x"][..],
+            "`90` is not a duration",
+            "glean submit --help",
+        ),
+        (&["token"], "", ""),
+        (&["jbos"], "unrecognized subcommand 'jbos'", "'jobs'"),
+        (&["logs", "seven"], "expected a job's number", "glean logs --help"),
+    ] {
+        let output = glean(home.path()).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        if !what.is_empty() {
+            fails(&output, 2, &[what, hint]);
+        }
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child = glean(home.path())
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+/// A coordinator of our own, killed when dropped.
+struct Coordinator {
+    child: Child,
+    home: tempfile::TempDir,
+    address: String,
+}
+
+impl Coordinator {
+    fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let mut child = glean(home.path())
+            .args(["coordinator", "--data", "data", "--listen", &address])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("listening") {
+            assert!(log.read_line(&mut said).unwrap() > 0, "the coordinator ended: {said}");
+        }
+        // It must go on being read, or the coordinator would wait for us.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Self { child, home, address }
+    }
+
+    fn admin(&self, arguments: &[&str]) -> Output {
+        self.admin_command(arguments).output().unwrap()
+    }
+
+    fn admin_command(&self, arguments: &[&str]) -> Command {
+        let mut command = glean(self.home.path());
+        command.args(arguments).env("GLEAN_IDENTITY", self.home.path().join("data/admin"));
+        command
+    }
+
+    fn record(&self, arguments: &[&str]) -> Value {
+        let text = succeeds(&self.admin(arguments));
+        serde_json::from_str(text.lines().next().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_user_enrols_and_a_job_is_submitted_shown_explained_and_cancelled() {
+    let lab = Coordinator::start();
+    let home = tempfile::tempdir().unwrap();
+    let token = succeeds(&lab.admin(&["token", "create", "--role", "user", "--name", "ada"]));
+    let enrol = ["enrol", "--coordinator", &lab.address, "--name", "ada", "--token", token.trim()];
+    succeeds(&glean(home.path()).args(enrol).output().unwrap());
+    let again = glean(home.path()).args(enrol).output().unwrap();
+    fails(&again, 2, &["holds the identity of user ada already", "hint: --force replaces it"]);
+    let used = glean(home.path()).args(enrol).arg("--force").output().unwrap();
+    fails(&used, 2, &["the token has been used"]);
+    let ada = |arguments: &[&str]| glean(home.path()).args(arguments).output().unwrap();
+
+    fs::write(home.path().join("input.txt"), "data").unwrap();
+    let arguments = [
+        "submit",
+        "--count",
+        "3",
+        "--input",
+        "input.txt",
+        "--output",
+        "out",
+        "--",
+        "/bin/cat",
+        "input.txt",
+    ];
+    assert_eq!(succeeds(&ada(&arguments)), "1\n");
+    let listed = succeeds(&ada(&["jobs"]));
+    assert!(listed.contains("ada") && listed.contains("0/3"), "{listed}");
+    let shown = succeeds(&ada(&["job", "1"]));
+    assert!(shown.contains("/bin/cat input.txt") && shown.contains("1.2"), "{shown}");
+    assert!(!succeeds(&ada(&["why", "1.0"])).is_empty());
+    let answer: Value = serde_json::from_str(&succeeds(&ada(&["why", "1", "--json"]))).unwrap();
+    assert!(answer["reasons"][0].is_string(), "{answer}");
+    assert_eq!(ada(&["logs", "1"]).status.code(), Some(1), "nothing has been printed");
+    assert_eq!(ada(&["fetch", "1"]).status.code(), Some(1), "nothing has been left");
+    succeeds(&ada(&["cancel", "1"]));
+    assert_eq!(lab.record(&["jobs", "1", "--json"])["summary"]["state"], "cancelled");
+
+    fails(&ada(&["job", "99"]), 1, &["99"]);
+    fails(&ada(&["token", "create", "--role", "user"]), 1, &["glean: "]);
+    let health = succeeds(&ada(&["doctor", "--json"]));
+    assert!(health.contains("\"check\":\"trust\"") && health.contains("ada"), "{health}");
+}
+
+#[test]
+fn tokens_are_made_listed_and_revoked() {
+    let lab = Coordinator::start();
+    let made = lab.record(&["token", "create", "--role", "agent", "--lifetime", "5min", "--json"]);
+    let id = made["id"].as_str().unwrap();
+    assert!(made["token"].as_str().unwrap().starts_with("glean-"));
+    assert_eq!(lab.record(&["token", "ls", "--json"])["state"], "open");
+    succeeds(&lab.admin(&["token", "revoke", id]));
+    assert_eq!(lab.record(&["token", "ls", "--json"])["state"], "revoked");
+    let listed = succeeds(&lab.admin(&["workstations"]));
+    assert!(listed.starts_with("NUMBER"), "{listed}");
+}
+
+#[test]
+fn ctrl_c_stops_waiting_and_not_the_job() {
+    let lab = Coordinator::start();
+    let mut waiting = lab
+        .admin_command(&["submit", "--wait", "--", "/bin/true"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for("the job is there", || {
+        lab.admin(&["jobs", "1", "--json"]).status.success().then_some(())
+    });
+    let pid = Pid::from_raw(i32::try_from(waiting.id()).unwrap()).unwrap();
+    // Whether it waits already cannot be seen from outside: ask until it ends.
+    let status = wait_for("it stopped waiting", || {
+        let _ = kill_process(pid, Signal::INT);
+        waiting.try_wait().unwrap()
+    });
+    let mut said = String::new();
+    waiting.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    if status.code().is_some() {
+        assert_eq!(status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("glean: stopped waiting: job 1 goes on\nhint: glean job 1"),
+            "{said}"
+        );
+    }
+    assert_eq!(lab.record(&["jobs", "1", "--json"])["summary"]["state"], "running");
+}
+
+#[test]
+fn a_coordinator_that_is_gone_is_named_with_its_address() {
+    let mut lab = Coordinator::start();
+    succeeds(&lab.admin(&["jobs"]));
+    lab.child.kill().unwrap();
+    lab.child.wait().unwrap();
+    let output = lab.admin(&["jobs"]);
+    let expected = format!("glean: cannot reach the coordinator at {}: ", lab.address);
+    fails(&output, 2, &[expected.as_str(), "hint: "]);
+}
+
+#[test]
+fn a_missing_input_or_program_is_named_before_anything_is_sent() {
+    let lab = Coordinator::start();
+    let output = lab.admin(&["submit", "--input", "none.txt", "--", "/bin/true"]);
+    fails(&output, 2, &["glean: cannot read the input none.txt: No such file"]);
+    let output = lab.admin(&["submit", "--", "./none"]);
+    fails(&output, 2, &["glean: the program ./none is not there or not executable: expected"]);
+    assert_eq!(lab.admin(&["jobs", "--json"]).stdout, b"");
+}
