@@ -46,7 +46,7 @@ Exit code with --wait: 0 all succeeded, 1 some did not, 2 it could not be done."
   glean logs 7.12 > out.txt     one subprogram, as it printed it
   glean logs 7 --stderr         all of a job, each under its number")]
     Logs(logs::Args),
-    /// Bring the files that a job left in $GLEAN_OUTPUT, checked, to DIR/<index>/.
+    /// Bring the files that a job left in `$GLEAN_OUTPUT`, checked, to DIR/<index>/.
     #[command(after_help = "Example:\n  glean fetch 7 --to results")]
     Fetch(fetch::Args),
     /// Cancel a job: stop what runs and drop what waits.

@@ -32,13 +32,15 @@ impl Access {
     /// There is none, or it does not read.
     pub fn load(&self) -> Result<Identity> {
         let dir = self.directory()?;
-        Identity::load(&dir).map_err(|error| match error {
-            IdentityError::NotEnrolled { .. } => not_enrolled(&error.to_string()),
-            IdentityError::Unreadable { .. } => hinted(
-                error.to_string(),
-                "an identity is its owner's alone; `sudo` if it is the coordinator's own",
-            ),
-            _ => error.into(),
+        Identity::load(&dir).map_err(|error| {
+            let message = error.to_string();
+            if matches!(error, IdentityError::NotEnrolled { .. }) {
+                not_enrolled(&message)
+            } else if matches!(error, IdentityError::Unreadable { .. }) {
+                hinted(message, "an identity is its owner's alone; sudo if it is the coordinator's")
+            } else {
+                error.into()
+            }
         })
     }
 
@@ -117,10 +119,8 @@ pub fn failed(error: ClientError) -> anyhow::Error {
 /// # Errors
 /// No answer, or "no".
 pub async fn one(client: &Client, request: &Request) -> Result<Reply> {
-    match client.request(request).await.map_err(failed)? {
-        Reply::No { reason } => Err(Refusal(reason).into()),
-        reply => Ok(reply),
-    }
+    let reply = client.request(request).await.map_err(failed)?;
+    if let Reply::No { reason } = reply { Err(Refusal(reason).into()) } else { Ok(reply) }
 }
 
 /// A listing, each row as `pick` takes it.
@@ -135,10 +135,10 @@ pub async fn rows<T>(
     let mut listing = client.rows(request).await.map_err(failed)?;
     let mut rows = vec![];
     while let Some(reply) = listing.next().await.map_err(failed)? {
-        match reply {
-            Reply::No { reason } => return Err(Refusal(reason).into()),
-            reply => rows.push(pick(reply).ok_or_else(|| unexpected(request))?),
+        if let Reply::No { reason } = reply {
+            return Err(Refusal(reason).into());
         }
+        rows.push(pick(reply).ok_or_else(|| unexpected(request))?);
     }
     Ok(rows)
 }

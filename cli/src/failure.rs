@@ -82,18 +82,14 @@ pub fn describe(error: &anyhow::Error) -> String {
 /// were asked for, a mistake gets our two lines.
 pub fn of_arguments(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Nothing can be done for a reader who has gone.
-            let _ = error.print();
-            ExitCode::SUCCESS
-        }
-        _ => {
-            let words = std::env::args().skip(1);
-            eprintln!("{}", describe_arguments(&error.render().to_string(), &command_of(words)));
-            ExitCode::from(COULD_NOT)
-        }
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // Nothing can be done for a reader who has gone.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
     }
+    let words = std::env::args().skip(1);
+    eprintln!("{}", describe_arguments(&error.render().to_string(), &command_of(words)));
+    ExitCode::from(COULD_NOT)
 }
 
 /// The command that was meant, as far as it reads: `glean agent pause`.

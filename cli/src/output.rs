@@ -63,7 +63,7 @@ pub fn render(header: &[&str], rows: &[Vec<String>]) -> String {
     table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header.iter().map(|title| Cell::new(title.to_uppercase())));
     for row in rows {
-        table.add_row(row.iter().map(|text| Cell::new(text)));
+        table.add_row(row.iter().map(Cell::new));
     }
     for (number, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 2));

@@ -1,6 +1,8 @@
 //! The real binary: its exit codes, its lines of error, and its answers from a
 //! real coordinator.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;

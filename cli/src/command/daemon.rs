@@ -71,12 +71,13 @@ pub fn agent(args: &RunAgent) -> Result<Verdict> {
     let config: AgentConfig = load(args.config.as_deref(), AGENT_CONFIG)?;
     let asked = std::env::var_os(log::VARIABLE).is_some();
     log::init((!asked).then_some(config.log.as_str()))?;
-    gleaner_agent::run(config).map(Verdict::Ended).map_err(|error| match error {
-        AgentError::Identity(IdentityError::NotEnrolled { .. }) => hinted(
-            error.to_string(),
-            "sudo glean agent install --coordinator HOST:PORT --token T enrols this machine",
-        ),
-        other => other.into(),
+    let ended = gleaner_agent::run(config);
+    ended.map(Verdict::Ended).map_err(|error| {
+        if matches!(error, AgentError::Identity(IdentityError::NotEnrolled { .. })) {
+            unenrolled(&error, "agent")
+        } else {
+            error.into()
+        }
     })
 }
 
@@ -100,12 +101,19 @@ pub fn coordinator(args: &RunCoordinator) -> Result<Verdict> {
 pub fn collector(args: &RunCollector) -> Result<Verdict> {
     let config: CollectorConfig = load(args.config.as_deref(), COLLECTOR_CONFIG)?;
     log::init(None)?;
-    gleaner_collector::run(config).map_err(|error| match error {
-        CollectorError::Identity(IdentityError::NotEnrolled { .. }) => hinted(
-            error.to_string(),
-            "sudo glean collector install --coordinator HOST:PORT --token T enrols it",
-        ),
-        other => other.into(),
+    gleaner_collector::run(config).map_err(|error| {
+        if matches!(error, CollectorError::Identity(IdentityError::NotEnrolled { .. })) {
+            unenrolled(&error, "collector")
+        } else {
+            error.into()
+        }
     })?;
     Ok(Verdict::Yes)
+}
+
+fn unenrolled(error: &dyn std::error::Error, what: &str) -> anyhow::Error {
+    hinted(
+        error.to_string(),
+        format!("sudo glean {what} install --coordinator HOST:PORT --token T enrols this machine"),
+    )
 }

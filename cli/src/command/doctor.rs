@@ -48,23 +48,24 @@ impl Health {
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Check {
-    check: &'static str,
+    #[serde(rename = "check")]
+    subject: &'static str,
     health: Health,
     found: String,
     repair: Option<String>,
 }
 
 impl Check {
-    fn well(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, health: Health::Well, found: found.into(), repair: None }
+    fn well(subject: &'static str, found: impl Into<String>) -> Self {
+        Self { subject, health: Health::Well, found: found.into(), repair: None }
     }
 
-    fn lacking(check: &'static str, found: impl Into<String>, repair: impl Into<String>) -> Self {
-        Self { check, health: Health::Lacking, found: found.into(), repair: Some(repair.into()) }
+    fn lacking(subject: &'static str, found: impl Into<String>, repair: impl Into<String>) -> Self {
+        Self { subject, health: Health::Lacking, found: found.into(), repair: Some(repair.into()) }
     }
 
-    fn sick(check: &'static str, found: impl Into<String>, repair: impl Into<String>) -> Self {
-        Self { check, health: Health::Sick, found: found.into(), repair: Some(repair.into()) }
+    fn sick(subject: &'static str, found: impl Into<String>, repair: impl Into<String>) -> Self {
+        Self { subject, health: Health::Sick, found: found.into(), repair: Some(repair.into()) }
     }
 }
 
@@ -83,7 +84,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
 
 fn line(check: &Check) -> Vec<String> {
     vec![
-        check.check.to_owned(),
+        check.subject.to_owned(),
         check.health.name().to_owned(),
         check.found.clone(),
         check.repair.clone().unwrap_or_default(),

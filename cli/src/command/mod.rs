@@ -30,7 +30,7 @@ use crate::{bench, demo, install};
 /// Whatever kept the command from being carried out.
 pub fn run(command: Command) -> Result<Verdict> {
     match command {
-        Command::Submit(args) => submit::run(args),
+        Command::Submit(args) => submit::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Job(args) => job::run(&args),
         Command::Logs(args) => logs::run(&args),

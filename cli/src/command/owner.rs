@@ -98,12 +98,13 @@ pub(super) fn status_of(socket: &SocketArgs) -> Result<Status> {
 
 fn ask(socket: &SocketArgs, command: &Command) -> Result<Answer> {
     let path = socket.socket.clone().unwrap_or_else(usual_socket);
-    owner::ask(&path, command).map_err(|error| match error {
-        AskError::NoAgent { .. } => hinted(
-            error.to_string(),
-            "systemctl status gleaner-agent tells of the service; --socket asks another agent",
-        ),
-        other => other.into(),
+    owner::ask(&path, command).map_err(|error| {
+        if !matches!(error, AskError::NoAgent { .. }) {
+            return error.into();
+        }
+        let hint =
+            "systemctl status gleaner-agent tells of the service; --socket asks another agent";
+        hinted(error.to_string(), hint)
     })
 }
 

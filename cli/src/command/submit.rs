@@ -47,7 +47,7 @@ pub struct Args {
     /// Stage a file or directory into every subprogram's directory; may be repeated.
     #[arg(long = "input", value_name = "PATH[=DEST]", value_parser = values::input)]
     pub inputs: Vec<Input>,
-    /// Keep what subprograms leave in $GLEAN_OUTPUT; with --wait, bring it to DIR/<index>/.
+    /// Keep what subprograms leave in `$GLEAN_OUTPUT`; with --wait, bring it to DIR/<index>/.
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Run in this directory of a file system that the workstations share.
@@ -87,8 +87,8 @@ pub enum OnBusyChoice {
 
 /// # Errors
 /// A job that cannot be, files that cannot be staged, or no answer.
-pub fn run(args: Args) -> Result<Verdict> {
-    let (spec, found) = prepare(&args)?;
+pub fn run(args: &Args) -> Result<Verdict> {
+    let (spec, found) = prepare(args)?;
     let (job, watched) = ask(&args.access, async |client| {
         let job = submit(client, spec, &found).await?;
         if !args.wait {
@@ -97,12 +97,12 @@ pub fn run(args: Args) -> Result<Verdict> {
         Ok((job, Some(watch::until_end(client, &args.access, job).await?)))
     })?;
     match watched {
-        None => announce(&args, job),
+        None => announce(args, job),
         Some(Watched::Interrupted) => Err(hinted(
             format!("stopped waiting: job {job} goes on"),
             format!("glean job {job} shows it, glean cancel {job} ends it"),
         )),
-        Some(Watched::Ended(summary)) => conclude(&args, &summary),
+        Some(Watched::Ended(summary)) => conclude(args, &summary),
     }
 }
 
@@ -241,10 +241,9 @@ mod tests {
 
     fn parse(line: &str) -> Result<Args, String> {
         let words = ["glean", "submit"].into_iter().chain(line.split_whitespace());
-        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
-            Command::Submit(args) => Ok(args),
-            _ => unreachable!("submit is submit"),
-        }
+        let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+        let Command::Submit(args) = cli.command else { unreachable!("submit is submit") };
+        Ok(args)
     }
 
     #[test]

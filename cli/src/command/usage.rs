@@ -19,7 +19,7 @@ use gleaner_common::units::spoken_size;
 use indicatif::ProgressBar;
 use jiff::Timestamp;
 
-use super::daemon::COLLECTOR_CONFIG;
+use super::daemon::{self, COLLECTOR_CONFIG};
 use super::watch;
 use crate::failure::Verdict;
 use crate::output;
@@ -61,13 +61,10 @@ pub struct DataArgs {
 
 impl DataArgs {
     fn directory(&self) -> Result<PathBuf> {
-        match &self.data {
-            Some(dir) => Ok(dir.clone()),
-            None => {
-                let path = COLLECTOR_CONFIG.as_ref();
-                Ok(gleaner_shell::config::load_or_default::<CollectorConfig>(path)?.data_dir)
-            }
+        if let Some(dir) = &self.data {
+            return Ok(dir.clone());
         }
+        Ok(daemon::load::<CollectorConfig>(None, COLLECTOR_CONFIG)?.data_dir)
     }
 }
 

@@ -58,14 +58,12 @@ pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
 
 /// The unit, with the shared directories of the configuration writable.
 pub(super) fn unit(config: &AgentConfig) -> String {
-    let shared = &config.guests.shared_directories;
-    let lines: String = shared
-        .iter()
+    let mut lines = String::new();
+    for path in &config.guests.shared_directories {
         // The dash: one that is not mounted is no reason not to start.
-        .map(|path| {
-            format!("ReadWritePaths=-\"{}\"\n", path.display().to_string().replace('%', "%%"))
-        })
-        .collect();
+        let path = path.display().to_string().replace('%', "%%");
+        lines.extend(["ReadWritePaths=-\"", &path, "\"\n"]);
+    }
     UNIT.replace(SHARED_LINE, &lines)
 }
 

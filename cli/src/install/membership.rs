@@ -84,7 +84,7 @@ fn keep(
     let known = format!("{} {}", identity.role.name(), identity.name);
     match try_it(&identity)? {
         Ok(()) => {
-            say(&format!("enrolled already as {known}, and {} knows it", identity.coordinator))
+            say(&format!("enrolled already as {known}, and {} knows it", identity.coordinator));
         }
         Err(error) if error.is_final() && args.token.is_some() => {
             say(&format!("the identity that is here does not work ({error}): enrolling anew"));

@@ -54,9 +54,9 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     let first = tree(dir.path());
     install_all(dir.path());
     assert_eq!(tree(dir.path()), first);
-    let modes: String =
-        first.iter().map(|(path, (mode, _))| format!("{mode:o} {path}\n")).collect();
-    insta::assert_snapshot!(modes, @r"
+    let modes: Vec<String> =
+        first.iter().map(|(path, (mode, _))| format!("{mode:o} {path}")).collect();
+    insta::assert_snapshot!(modes.join("\n"), @r"
     755 etc
     755 etc/gleaner
     644 etc/gleaner/agent.toml

@@ -246,7 +246,7 @@ mod tests {
         let mut config = AgentConfig::default();
         config.sensors.terminals = vec!["/nonexistent/pts/#".into()];
         let checks = of_sensors(&config);
-        assert_eq!((checks[0].check, checks[0].health), ("terminals", Health::Sick));
+        assert_eq!((checks[0].subject, checks[0].health), ("terminals", Health::Sick));
     }
 
     #[test]
