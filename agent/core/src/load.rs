@@ -98,7 +98,9 @@ impl Load {
         let active = self.active(sample);
         match self.sampled {
             Some(before) => self.decay(now.since(before), active),
-            None => self.averages = sample.kernel.map_or([active; 3], as_array),
+            // Without the kernel's averages from nothing, as the kernel's own
+            // begin: one look is no average, and it may have met just us.
+            None => self.averages = sample.kernel.map_or([0.0; 3], as_array),
         }
         self.sampled = Some(now);
         if let Some(kernel) = sample.kernel {
@@ -229,6 +231,8 @@ mod tests {
     fn blocked_tasks_count() {
         let mut load = Load::new(1);
         load.sample(Moment::ZERO, &LoadSample { blocked: 2.0, ..Default::default() });
+        check(load.one(), 0.0); // One look is no average.
+        load.sample(at_ms(3_600_000), &LoadSample { blocked: 2.0, ..Default::default() });
         check(load.one(), 2.0);
     }
 

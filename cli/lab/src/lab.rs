@@ -60,8 +60,9 @@ pub struct Lab {
 
 impl Lab {
     /// Builds and starts everything; returns when every workstation is known
-    /// to the coordinator. The calling thread gets a mount namespace of its
-    /// own where that is allowed, and must be the one that uses the lab.
+    /// to the coordinator. The calling thread moves into a mount namespace of
+    /// its own and the switch's network where that is allowed, and must be the
+    /// one that uses the lab.
     ///
     /// # Errors
     /// Something does not start; the message carries its log.
@@ -100,7 +101,11 @@ impl Lab {
                 None
             }
             (Ok(()), true) => match Network::create() {
-                Ok(network) => Some(network),
+                Ok(network) => {
+                    // The users of the lab's thread dial from the switch.
+                    network.switch.enter()?;
+                    Some(network)
+                }
                 Err(error) => {
                     missing.push(format!(
                         "network namespaces: {error:#}; the hosts share this machine's network"
