@@ -48,7 +48,7 @@ pub(crate) enum Input {
     },
     Heard {
         from: Link,
-        frame: AgentFrame,
+        frame: Box<AgentFrame>,
     },
     Unlinked(Link),
     Submit {
@@ -220,7 +220,7 @@ impl Brain {
             }
             // What a connection said that was closed for a reason is void.
             Input::Heard { from, frame } if self.state.peers.contains_key(&from) => {
-                self.feed(Event::Heard { from, frame });
+                self.feed(Event::Heard { from, frame: *frame });
             }
             Input::Heard { .. } => {}
             Input::Unlinked(link) => {

@@ -4,9 +4,10 @@
 //! lock ─► store ─► authority ─► port ─► admin ─► core ─► ready ── stop ──► store closed
 //! ```
 
-use std::fs::{self, File};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -199,7 +200,8 @@ fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {
 /// One coordinator for each data directory, as long as the file is open.
 fn lock(data: &Path) -> Result<File, CoordinatorError> {
     let unusable = |why| CoordinatorError::Data { path: data.to_owned(), why };
-    fs::create_dir_all(data).map_err(unusable)?;
+    // Users' files and everybody's keys: nobody else's business.
+    DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(unusable)?;
     let file = File::options()
         .write(true)
         .create(true)

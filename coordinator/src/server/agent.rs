@@ -31,19 +31,21 @@ enum Unheard {
 }
 
 pub(super) async fn serve(
-    shared: &Arc<Shared>,
-    peer: &Arc<Peer>,
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
     writer: FrameWriter,
     mut reader: FrameReader,
 ) {
     let Some(workstation) = peer.identity.workstation else {
-        unreachable!("every agent is given a workstation at its enrolment");
+        tracing::error!("agent {} has no workstation in the database", peer.name());
+        let reason = b"no workstation belongs to this identity: enrol again";
+        return peer.connection.close(VarInt::from_u32(close::FORBIDDEN), reason);
     };
     let link = Link { workstation, serial: shared.next_serial() };
     let outbox = Outbox::new();
     let unheard = tokio::select! {
-        ended = listen(shared, peer, link, &outbox, &mut reader) => ended.err(),
-        () = speak(peer, &outbox, writer) => None,
+        ended = listen(&shared, &peer, link, &outbox, &mut reader) => ended.err(),
+        () = speak(&peer, &outbox, writer) => None,
     };
     // The brain does not mind hearing it of a link that it closed itself.
     let _ = shared.brain.tell(Input::Unlinked(link)).await;
@@ -69,11 +71,12 @@ async fn listen(
     outbox: &Outbox,
     reader: &mut FrameReader,
 ) -> Result<(), Unheard> {
-    let hello: AgentFrame = reader.expect().await?;
+    // Boxed: there are ten thousand of these, and most wait here.
+    let hello: Box<AgentFrame> = reader.expect().await?;
     check(&hello)?;
     let linked = LinkedPeer { outbox: outbox.clone(), connection: peer.connection.clone() };
-    shared.brain.tell(Input::Linked { link, peer: linked, hello: Box::new(hello) }).await?;
-    while let Some(frame) = reader.next::<AgentFrame>().await? {
+    shared.brain.tell(Input::Linked { link, peer: linked, hello }).await?;
+    while let Some(frame) = reader.next::<Box<AgentFrame>>().await? {
         check(&frame)?;
         shared.brain.tell(Input::Heard { from: link, frame }).await?;
     }

@@ -25,13 +25,13 @@ enum NotPut {
 }
 
 pub(super) async fn put(
-    shared: &Arc<Shared>,
-    peer: &Arc<Peer>,
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
     (hash, size_bytes): (ContentHash, u64),
     mut writer: FrameWriter,
     mut reader: FrameReader,
 ) {
-    let reply = match receive(shared, hash, size_bytes, &mut reader).await {
+    let reply = match receive(&shared, hash, size_bytes, &mut reader).await {
         Ok(size_bytes) => BlobReply::Have { size_bytes },
         Err(NotPut::Stream(_)) => return, // It gave up: nobody to tell.
         Err(error) => {
@@ -101,7 +101,7 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-pub(super) async fn get(shared: &Arc<Shared>, hash: ContentHash, mut writer: FrameWriter) {
+pub(super) async fn get(shared: Arc<Shared>, hash: ContentHash, mut writer: FrameWriter) {
     let blobs = shared.blobs.clone();
     let opened = spawn_blocking(move || {
         let (mut file, size) = blobs.get(hash)?;

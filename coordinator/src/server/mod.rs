@@ -115,6 +115,8 @@ pub(crate) async fn accept(shared: Arc<Shared>, endpoint: Endpoint) {
     }
 }
 
+/// What goes on for as long as the connection does gets a task of its own, so
+/// that the room which the beginning took is given back.
 async fn welcome(shared: Arc<Shared>, incoming: Incoming) {
     let from = incoming.remote_address();
     let connection = match incoming.accept() {
@@ -137,7 +139,7 @@ async fn welcome(shared: Arc<Shared>, incoming: Incoming) {
     match shared.standing(&key) {
         Standing::Enrolled(identity) => {
             tracing::debug!("{} {} connected from {from}", identity.role.name(), identity.name);
-            enrolled(&shared, Peer { identity, connection }).await;
+            tokio::spawn(enrolled(shared, Arc::new(Peer { identity, connection })));
         }
         Standing::Newcomer(token) => newcomer(&shared, &connection, key, token).await,
         Standing::Expired | Standing::Revoked | Standing::Unknown => {
@@ -147,8 +149,7 @@ async fn welcome(shared: Arc<Shared>, incoming: Incoming) {
 }
 
 /// One enrolled peer's connection, until it ends.
-async fn enrolled(shared: &Arc<Shared>, peer: Peer) {
-    let peer = Arc::new(peer);
+async fn enrolled(shared: Arc<Shared>, peer: Arc<Peer>) {
     let serving = shared.collector.enter(&peer.identity, &peer.connection);
     while let Ok(stream) = peer.connection.accept_bi().await {
         tokio::spawn(serve_stream(shared.clone(), peer.clone(), stream));
@@ -158,10 +159,9 @@ async fn enrolled(shared: &Arc<Shared>, peer: Peer) {
 }
 
 async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream, RecvStream)) {
-    // Boxed: the largest of these would otherwise be the size of every one.
-    match Box::pin(read_opening(stream)).await {
+    match read_opening(stream).await {
         Ok((purpose, writer, reader)) if peer.may(&purpose) => {
-            serve_purpose(&shared, &peer, purpose, (writer, reader)).await;
+            serve_purpose(shared, peer, purpose, (writer, reader));
         }
         Ok((purpose, mut writer, mut reader)) => {
             shared.complaints.log(format_args!(
@@ -177,20 +177,21 @@ async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream,
     }
 }
 
-async fn serve_purpose(
-    shared: &Arc<Shared>,
-    peer: &Arc<Peer>,
+fn serve_purpose(
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
     purpose: Purpose,
     (writer, reader): (FrameWriter, FrameReader),
 ) {
     match purpose {
-        Purpose::Agent => Box::pin(agent::serve(shared, peer, writer, reader)).await,
-        Purpose::Usage => Box::pin(relay::serve(shared, peer, writer, reader)).await,
-        Purpose::Request => Box::pin(request::serve(shared, peer, writer, reader)).await,
+        Purpose::Agent => drop(tokio::spawn(agent::serve(shared, peer, writer, reader))),
+        Purpose::Usage => drop(tokio::spawn(relay::serve(shared, peer, writer, reader))),
+        Purpose::Request => drop(tokio::spawn(request::serve(shared, peer, writer, reader))),
         Purpose::Put { hash, size_bytes } => {
-            Box::pin(blob::put(shared, peer, (hash, size_bytes), writer, reader)).await;
+            let announced = (hash, size_bytes);
+            drop(tokio::spawn(blob::put(shared, peer, announced, writer, reader)));
         }
-        Purpose::Get { hash } => Box::pin(blob::get(shared, hash, writer)).await,
+        Purpose::Get { hash } => drop(tokio::spawn(blob::get(shared, hash, writer))),
         Purpose::Enrol | Purpose::Relay { .. } => unreachable!("no enrolled peer may open these"),
     }
 }

@@ -67,12 +67,12 @@ impl Drop for Entered {
 /// Passes an agent's stream on. Without a collector the stream is given up
 /// with a code that says so, and the agent keeps its records.
 pub(super) async fn serve(
-    shared: &Arc<Shared>,
-    peer: &Arc<Peer>,
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
     mut writer: FrameWriter,
     mut reader: FrameReader,
 ) {
-    let Some((to, from)) = open(shared, peer).await else {
+    let Some((to, from)) = open(&shared, &peer).await else {
         writer.reset(close::NO_COLLECTOR);
         reader.stop(close::NO_COLLECTOR);
         return;

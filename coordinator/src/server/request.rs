@@ -72,8 +72,8 @@ pub(super) enum No {
 }
 
 pub(super) async fn serve(
-    shared: &Arc<Shared>,
-    peer: &Arc<Peer>,
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
     mut writer: FrameWriter,
     mut reader: FrameReader,
 ) {
@@ -89,7 +89,7 @@ pub(super) async fn serve(
         Ok(Err(_)) | Err(_) => return,
     };
     let answered = tokio::select! {
-        answered = answer(shared, peer, request, &mut writer) => answered,
+        answered = answer(&shared, &peer, request, &mut writer) => answered,
         _ = peer.connection.closed() => return,
     };
     let last = match answered {
