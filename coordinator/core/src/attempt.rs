@@ -53,9 +53,12 @@ pub(crate) enum Return {
     Lost(&'static str),
 }
 
+/// Longer than any guest runs; what an agent says beyond it is nonsense.
+const SPAN_MAX: Duration = Duration::from_secs(1_000_000_000);
+
 /// How long an attempt took its place.
 pub(crate) fn span(ran: Duration, suspended: Duration) -> Duration {
-    ran.saturating_add(suspended)
+    ran.saturating_add(suspended).min(SPAN_MAX)
 }
 
 /// How many fences are reserved in the store at a time. A restart skips those

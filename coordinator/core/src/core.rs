@@ -263,3 +263,6 @@ impl Core {
         Some(Link { workstation: id, serial })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,17 +40,15 @@ impl Core {
         if summary.queued > 0 {
             reasons.extend(self.why_nothing_is_free());
             reasons.extend(self.who_is_before(id));
-            reasons.push(format!("{} of its subprograms are queued", summary.queued));
+            reasons.push(format!("{} queued", subprograms(summary.queued.into())));
         }
-        if let Some((_, oldest)) = job.placed().min_by_key(|(_, fence)| *fence) {
+        if let Some((position, oldest)) = job.placed().min_by_key(|(_, fence)| *fence) {
             let placed = summary.running + summary.suspended;
-            reasons.push(format!(
-                "{placed} of its subprograms are on workstations, {} of them suspended",
-                summary.suspended
-            ));
-            let longest = self.why_placed(now, oldest).unwrap_or_default();
-            reasons
-                .extend(longest.into_iter().map(|reason| format!("the one placed first {reason}")));
+            let suspended = summary.suspended;
+            reasons.push(format!("{placed} are on workstations, {suspended} of them suspended"));
+            let id = job.subprogram(position);
+            let where_it_is = self.why_placed(now, oldest)?.into_iter().next()?;
+            reasons.push(format!("the one placed first, {id}, {where_it_is}"));
         }
         Some(reasons)
     }
@@ -104,7 +102,7 @@ impl Core {
             Standing::NoSlots => format!("no core is free of its owner: {presence}"),
             Standing::Full => {
                 let capacity = workstation.capacity();
-                format!("full: {guests} guests, room for {capacity} ({places} places)")
+                format!("full: guests: {guests}, room: {capacity}, places: {places}")
             }
             Standing::Free => format!("idle: {presence}"),
         })
@@ -138,7 +136,7 @@ impl Core {
             reasons.push(format!("it failed on {name} and waits for another workstation"));
         }
         if before > 0 {
-            reasons.push(format!("{before} of its job go first"));
+            reasons.push(format!("{} of its job before it", subprograms(before.into())));
         }
         reasons.extend(self.who_is_before(job.id()));
         if reasons.is_empty() {
@@ -169,25 +167,28 @@ impl Core {
             .filter(|(standing, _)| self.pool.count(*standing) > 0)
             .map(|(standing, what)| format!("{} {what}", self.pool.count(standing)))
             .collect();
-        Some(format!("none of {} workstations is free: {}", self.pool.len(), counts.join(", ")))
+        Some(format!("no workstation is free; of {}: {}", self.pool.len(), counts.join(", ")))
     }
 
     fn who_is_before(&self, id: JobId) -> Option<String> {
         let jobs = self.queued.range(..id).filter_map(|id| self.jobs.get(id));
-        let (jobs, subprograms) = jobs.fold((0, 0u64), |(jobs, subprograms), job| {
-            (jobs + 1, subprograms + u64::from(job.queued()))
-        });
-        (jobs > 0).then(|| format!("{subprograms} subprograms of {jobs} earlier jobs go first"))
+        let (jobs, waiting) =
+            jobs.fold((0, 0), |(jobs, waiting), job| (jobs + 1, waiting + u64::from(job.queued())));
+        (jobs > 0)
+            .then(|| format!("{} of earlier jobs before it ({jobs} jobs)", subprograms(waiting)))
     }
 
     fn what_happened(&self, job: &Job, history: &History) -> String {
         let name = self.workstation_name(history.last.workstation).unwrap_or("a workstation");
+        let (outcome, retries) = (&history.last.outcome, job.spec().retries);
+        let (attempts, failures) = (history.attempts, history.failures);
         format!(
-            "its last attempt, on {name}, {}; {} attempts so far, {} failures of at most {}",
-            history.last.outcome,
-            history.attempts,
-            history.failures,
-            job.spec().retries
+            "its last attempt, on {name}, {outcome} (attempts: {attempts}, failures: {failures}, \
+             retries: {retries})"
         )
     }
+}
+
+fn subprograms(count: u64) -> String {
+    if count == 1 { "1 subprogram".to_owned() } else { format!("{count} subprograms") }
 }

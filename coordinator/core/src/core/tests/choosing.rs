@@ -1,0 +1,146 @@
+//! Who goes where, and at what cost.
+
+use super::*;
+use crate::policy::{Policy, compared};
+
+fn idle_since_each_second(policy: Policy) -> Site {
+    let mut site = Site::new(Config { policy, ..Config::default() });
+    for id in 1..=3 {
+        site.enrol(id);
+        site.connect(id, 2, 1);
+        site.now = site.now + s(1);
+    }
+    site
+}
+
+#[track_caller]
+fn check_order(policy: Policy, order: [u32; 3]) {
+    let mut site = idle_since_each_second(policy);
+    let (_, offered) = site.submit(3, 0);
+    assert_eq!(offered.iter().map(|(id, ..)| *id).collect::<Vec<_>>(), order);
+}
+
+#[test]
+fn the_policies_differ() {
+    check_order(Policy::LastIdleFirst, [3, 2, 1]);
+    check_order(Policy::FirstIdleFirst, [1, 2, 3]);
+}
+
+#[test]
+fn a_busy_workstation_is_offered_nothing() {
+    let mut site = Site::with_idle(1);
+    site.hear(1, AgentFrame::Presence(presence(true, 1)));
+    let (job, offered) = site.submit(1, 0);
+    assert_eq!(offered, []);
+    let offered = site.hear(1, AgentFrame::Presence(presence(false, 1)));
+    assert_eq!(only(&offered).1, subprogram(job, 0));
+}
+
+#[test]
+fn cores_that_the_owner_needs_come_off_the_places() {
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    site.connect(1, 4, 2);
+    site.hear(1, AgentFrame::Presence(presence(false, 3)));
+    let (_, offered) = site.submit(4, 0);
+    assert_eq!(offered.len(), 1);
+    assert_eq!(site.hear(1, AgentFrame::Presence(presence(false, 4))).len(), 1);
+    assert_eq!(site.hear(1, AgentFrame::Presence(presence(false, 0))).len(), 0);
+}
+
+#[test]
+fn a_workstation_that_refuses_rests_for_a_moment() {
+    let mut site = Site::with_idle(1);
+    let (job, offered) = site.submit(1, 0);
+    let (_, _, fence) = only(&offered);
+    let refusal = AttemptEvent::Refused { fence, reason: "busy: pts/3, 0.0 s ago".into() };
+    assert_eq!(site.hear_of(1, refusal), []);
+    assert_eq!(only(&site.pass(s(2))).1, subprogram(job, 0));
+    assert_eq!(site.core.subprogram_row(subprogram(job, 0)).unwrap().failures, 0);
+}
+
+#[test]
+fn one_that_is_leaving_or_silent_is_offered_nothing() {
+    let mut site = Site::with_idle(2);
+    site.hear(1, AgentFrame::Leaving { reason: "the machine is about to sleep".into() });
+    site.pass(s(25));
+    let (_, offered) = site.submit(1, 0);
+    assert_eq!(offered, [], "the second has not been heard from for longer than it may");
+    assert_eq!(only(&site.heartbeat(2)).0, 2);
+}
+
+#[test]
+fn earlier_jobs_go_first_and_those_that_cannot_use_what_is_free_do_not_block() {
+    let mut site = Site::with_idle(2);
+    let (first, offered) = site.submit(2, 1);
+    let [(2, _, failing), _] = offered[..] else { panic!("{offered:?}") };
+    let (second, offered) = site.submit(1, 0);
+    assert_eq!(offered, []);
+    let (id, which, _) = only(&site.finished(2, failing, Outcome::ExitCode(1)));
+    assert_eq!((id, which.job), (2, second), "what failed there waits for the other one");
+    assert_eq!(site.core.summary(first).unwrap().queued, 1);
+}
+
+#[test]
+fn short_ones_are_sent_ahead_once_they_are_known_to_be_short() {
+    let mut site = Site::with_idle(1);
+    let (_, offered) = site.submit(200, 0);
+    let (_, _, fence) = only(&offered);
+    let ms = Duration::from_millis(1);
+    let ahead = site.hear_of(1, AttemptEvent::Finished(finished(fence, Outcome::Succeeded, ms)));
+    assert_eq!(ahead.len(), 49, "one at the place and 48 that wait");
+    let (_, _, fence) = ahead[0];
+    let next = site.hear_of(1, AttemptEvent::Finished(finished(fence, Outcome::Succeeded, ms)));
+    assert_eq!(next.len(), 1);
+    // One of them takes long: no more are sent until the rest is shorter.
+    let (_, _, fence) = ahead[1];
+    let long = finished(fence, Outcome::Succeeded, s(5));
+    assert_eq!(site.hear_of(1, AttemptEvent::Finished(long)), []);
+}
+
+#[test]
+fn nothing_short_waits_behind_something_long() {
+    let mut site = Site::with_idle(2);
+    site.submit(1, 0);
+    let (_, offered) = site.submit(100, 0);
+    let (1, _, fence) = only(&offered) else { panic!("{offered:?}") };
+    let ms = Duration::from_millis(1);
+    let ahead = site.hear_of(1, AttemptEvent::Finished(finished(fence, Outcome::Succeeded, ms)));
+    assert!(ahead.len() > 10 && ahead.iter().all(|(id, ..)| *id == 1), "{ahead:?}");
+}
+
+#[test]
+fn a_large_job_is_one_row_and_placed_in_many_small_steps() {
+    let mut site = Site::with_idle(500);
+    let (job, offered) = site.submit(100_000, 0);
+    let of_queue = |change: &&Change| !matches!(change, Change::Attempt(_));
+    let rows = site.last.changes.iter().filter(of_queue).count();
+    assert_eq!(rows, 2, "the job, and the reservation of fences");
+    assert_eq!(offered.len(), 64);
+    assert_eq!(site.core.deadline(), Some(Moment::ZERO));
+    assert_eq!(site.pass(Duration::ZERO).len(), 436);
+    let summary = site.core.summary(job).unwrap();
+    assert_eq!((summary.queued, summary.running), (99_500, 500));
+}
+
+/// Figures of the day: 10,000 workstations, about 30 comparisons to place one
+/// (two moves in a tree of 10,000, each 14 levels of halving).
+#[test]
+fn placing_among_ten_thousand_is_no_scan() {
+    for policy in Policy::ALL {
+        let comparisons = |workstations: u32| {
+            let mut site = Site::new(Config { policy, ..Config::default() });
+            for id in 1..=workstations {
+                site.enrol(id);
+                site.connect(id, 2, 2);
+                site.now = site.now + Duration::from_millis(7);
+            }
+            compared::COUNT.with(|count| count.set(0));
+            let (_, offered) = site.submit(64, 0);
+            assert_eq!(offered.len(), 64);
+            compared::COUNT.with(std::cell::Cell::get) / 64
+        };
+        let (few, many) = (comparisons(100), comparisons(10_000));
+        assert!(many < 150 && many < few * 6, "{policy:?}: {few} grew to {many}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Nothing an agent says makes the core panic or lose count.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::job::Whereabouts;
+
+#[derive(Clone, Debug)]
+enum Turn {
+    Hello { id: u32, serial: u64, incarnation: u64, held: Vec<u64>, slots: u16, places: u16 },
+    Disconnect { id: u32, serial: u64 },
+    Beat { id: u32, serial: u64, slots: u16 },
+    Presence { id: u32, serial: u64, busy: bool, slots: u16 },
+    Attempt { id: u32, serial: u64, fence: u64, kind: u8 },
+    Leave { id: u32, serial: u64 },
+    Submit { count: u32, retries: u32 },
+    Cancel(u32),
+    Pass(u64),
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let id = 1u32..5;
+    let serial = 1u64..4;
+    prop_oneof![
+        (
+            id.clone(),
+            serial.clone(),
+            1u64..3,
+            proptest::collection::vec(0u64..30, 0..5),
+            0u16..4,
+            0u16..4
+        )
+            .prop_map(|(id, serial, incarnation, held, slots, places)| Turn::Hello {
+                id,
+                serial,
+                incarnation,
+                held,
+                slots,
+                places
+            }),
+        (id.clone(), serial.clone()).prop_map(|(id, serial)| Turn::Disconnect { id, serial }),
+        (id.clone(), serial.clone(), 0u16..4).prop_map(|(id, serial, slots)| Turn::Beat {
+            id,
+            serial,
+            slots
+        }),
+        (id.clone(), serial.clone(), any::<bool>(), 0u16..4)
+            .prop_map(|(id, serial, busy, slots)| Turn::Presence { id, serial, busy, slots }),
+        (id.clone(), serial.clone(), 0u64..20, 0u8..8)
+            .prop_map(|(id, serial, fence, kind)| Turn::Attempt { id, serial, fence, kind }),
+        (id, serial).prop_map(|(id, serial)| Turn::Leave { id, serial }),
+        (1u32..9, 0u32..3).prop_map(|(count, retries)| Turn::Submit { count, retries }),
+        (1u32..4).prop_map(Turn::Cancel),
+        (0u64..15_000).prop_map(Turn::Pass),
+    ]
+}
+
+fn event(kind: u8, fence: Fence) -> AttemptEvent {
+    let reason = "x".repeat(usize::from(kind) * 100);
+    match kind {
+        0 => AttemptEvent::Started { fence, waited: Duration::MAX },
+        1 => AttemptEvent::Suspended { fence },
+        2 => AttemptEvent::Demoted { fence },
+        3 => AttemptEvent::Resumed { fence },
+        4 => AttemptEvent::Retreated { fence, reason, suspensions: u32::MAX },
+        5 => AttemptEvent::Refused { fence, reason },
+        6 => AttemptEvent::Finished(finished(fence, Outcome::Succeeded, Duration::MAX)),
+        _ => AttemptEvent::Finished(finished(fence, Outcome::ExitCode(1), Duration::ZERO)),
+    }
+}
+
+fn play(site: &mut Site, turn: Turn) {
+    let heard = |id, serial, frame| Event::Heard { from: link(id, serial), frame };
+    match turn {
+        Turn::Hello { id, serial, incarnation, held, slots, places } => {
+            let held = held.into_iter().map(|fence| (Fence(fence), GuestState::Suspended));
+            let facts = Facts { cores: 2, places, speed: f32::NAN, ..Facts::default() };
+            let incarnation = Incarnation(incarnation);
+            let presence = presence(false, slots);
+            site.hello(link(id, serial), incarnation, facts, presence, held.collect());
+        }
+        Turn::Disconnect { id, serial } => {
+            site.handle(Event::Disconnected(link(id, serial)));
+        }
+        Turn::Beat { id, serial, slots } => {
+            let load = LoadAverages { one: f32::INFINITY, ..LoadAverages::default() };
+            let frame = AgentFrame::Heartbeat { sequence: u64::MAX, slots, load };
+            site.handle(heard(id, serial, frame));
+        }
+        Turn::Presence { id, serial, busy, slots } => {
+            let frame = AgentFrame::Presence(presence(busy, slots));
+            site.handle(heard(id, serial, frame));
+        }
+        Turn::Attempt { id, serial, fence, kind } => {
+            let frame = AgentFrame::Attempt(event(kind, Fence(fence)));
+            site.handle(heard(id, serial, frame));
+        }
+        Turn::Leave { id, serial } => {
+            site.handle(heard(id, serial, AgentFrame::Leaving { reason: "é".repeat(300) }));
+        }
+        Turn::Submit { count, retries } => {
+            site.submit(count, retries);
+        }
+        Turn::Cancel(job) => {
+            site.cancel(JobId(job));
+        }
+        Turn::Pass(ms) => {
+            site.pass(Duration::from_millis(ms));
+        }
+    }
+}
+
+/// Every subprogram is in one place, and every count says so.
+fn check_counts(core: &Core) {
+    let mut queued = 0;
+    for (id, job) in &core.jobs {
+        let summary = job.summary();
+        let mut seen = [0u32; 3];
+        for position in 0..job.total() {
+            seen[match job.whereabouts(position) {
+                Whereabouts::Queued { .. } => 0,
+                Whereabouts::Placed(fence) => {
+                    let attempt = &core.attempts[&fence];
+                    assert_eq!((attempt.job, attempt.position), (*id, position));
+                    1
+                }
+                Whereabouts::Ended => 2,
+            }] += 1;
+        }
+        let ended = summary.succeeded + summary.failed + summary.cancelled;
+        assert_eq!(seen, [summary.queued, summary.running + summary.suspended, ended]);
+        assert_eq!(seen[0], job.queued());
+        assert_eq!(core.queued.contains(id), seen[0] > 0);
+        queued += u64::from(seen[0]);
+    }
+    assert_eq!(core.queued(), queued);
+    let mut placed = 0;
+    for id in core.pool.ids() {
+        for fence in core.attempts_at(id) {
+            assert_eq!(core.attempts[&fence].workstation, id);
+            placed += 1;
+        }
+    }
+    assert_eq!(placed, core.attempts.len());
+}
+
+proptest! {
+    #[test]
+    fn no_words_of_an_agent_make_it_panic_or_lose_count(
+        policy in 0usize..3,
+        turns in proptest::collection::vec(turn(), 1..80),
+    ) {
+        let policy = crate::policy::Policy::ALL[policy];
+        let mut site = Site::new(Config { policy, ..Config::default() });
+        for id in 1..4 {
+            site.enrol(id);
+        }
+        for turn in turns {
+            play(&mut site, turn);
+            check_counts(&site.core);
+            for job in site.core.jobs().collect::<Vec<_>>() {
+                prop_assert!(!site.core.why_job(site.now, job).unwrap().is_empty());
+            }
+            for id in site.core.workstations().collect::<Vec<_>>() {
+                prop_assert!(!site.core.why_workstation(site.now, id).unwrap().is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn who_is_not_enrolled_or_says_hello_twice_is_refused() {
+    let mut site = Site::with_idle(1);
+    site.connect(9, 1, 1);
+    assert!(matches!(&site.last.effects[..], [Effect::Refuse { link: l, .. }] if *l == link(9, 1)));
+    site.connect(1, 1, 1);
+    assert!(matches!(&site.last.effects[..], [Effect::Refuse { link: l, .. }] if *l == link(1, 1)));
+}
+
+#[test]
+fn a_job_that_is_wrong_is_answered_with_what_is_wrong() {
+    let mut site = Site::with_idle(1);
+    let spec = Box::new(JobSpec::new(vec![], IndexRange::count_of(1).unwrap()));
+    site.handle(Event::Submitted { request: RequestId(3), user: "ann".into(), spec });
+    assert_eq!(site.answer(), Some(Answer::No("the job has no command".into())));
+    assert_eq!(site.last.changes, []);
+}
