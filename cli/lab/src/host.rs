@@ -37,7 +37,7 @@ pub struct LabHost {
     pub number: usize,
     pub dir: PathBuf,
     pub network: Option<Namespace>,
-    /// The host's cgroup, with `agent`, `guests` and `owner` below it.
+    /// The host's cgroup, with `agent` and `owner` below it, and `guests` by the agent.
     pub cgroup: Option<PathBuf>,
     devpts: Option<PathBuf>,
     pub terminals: Vec<Terminal>,
@@ -69,7 +69,7 @@ impl LabHost {
             None => None,
             Some(lab) => {
                 let path = lab.create(&name)?;
-                for below in ["agent", "guests", "owner"] {
+                for below in ["agent", "owner"] {
                     lab.create(&format!("{name}/{below}"))?;
                 }
                 Some(path)
@@ -181,7 +181,7 @@ impl LabHost {
         let _ = writeln!(text, "[sensors]\nterminals = {terminals:?}\ninput = \"{dir}/input\"");
         if let Some(path) = &self.cgroup {
             let path = path.display();
-            let _ = writeln!(text, "[cgroup]\ndirectory = \"{path}/guests\"\nload = \"{path}\"");
+            let _ = writeln!(text, "[cgroup]\ndirectory = \"{path}\"\nload = \"{path}\"");
         }
         fs::write(self.config(), text)?;
         Ok(())
