@@ -353,8 +353,10 @@ impl Brain {
                 Effect::Send { to, frame } => self.send(to, &frame),
                 Effect::Refuse { link, reason } => {
                     if let Some(peer) = self.state.peers.remove(&link) {
-                        let _ = peer.outbox.put(&CoordinatorFrame::Refused { reason });
-                        peer.outbox.close();
+                        let frame = CoordinatorFrame::Refused { reason: reason.clone() };
+                        // It may be gone, or not reading: closing tells it too.
+                        let _ = peer.outbox.put(&frame);
+                        peer.outbox.refuse(&reason);
                     }
                 }
                 Effect::Replace(link) => {

@@ -31,7 +31,8 @@ struct Shared {
 struct Waiting {
     bytes: Vec<u8>,
     closed: bool,
-    overflowed: bool,
+    /// Why the connection is to be closed once all is written.
+    refusal: String,
 }
 
 /// Why a frame was not taken.
@@ -58,15 +59,28 @@ impl Outbox {
             return Err(NotTaken::Closed);
         }
         frame::encode(message, &mut waiting.bytes).map_err(|_| NotTaken::TooLong)?;
-        if waiting.bytes.len() > OUTBOX_BYTES_MAX {
+        let is_full = waiting.bytes.len() > OUTBOX_BYTES_MAX;
+        if is_full {
             waiting.closed = true;
-            waiting.overflowed = true;
             waiting.bytes = vec![];
         }
-        let overflowed = waiting.overflowed;
         drop(waiting);
         self.0.changed.notify_one();
-        if overflowed { Err(NotTaken::Full) } else { Ok(()) }
+        if is_full { Err(NotTaken::Full) } else { Ok(()) }
+    }
+
+    /// Lets what is in leave, and takes no more. The connection is to be
+    /// closed then, for this reason.
+    pub(crate) fn refuse(&self, reason: &str) {
+        let mut waiting = self.waiting();
+        waiting.closed = true;
+        reason.clone_into(&mut waiting.refusal);
+        drop(waiting);
+        self.0.changed.notify_one();
+    }
+
+    pub(crate) fn refusal(&self) -> String {
+        self.waiting().refusal.clone()
     }
 
     /// Lets what is in leave, and takes no more.

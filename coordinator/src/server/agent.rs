@@ -26,6 +26,8 @@ enum Unheard {
     Excess(#[from] Excess),
     #[error(transparent)]
     Stopping(#[from] Stopping),
+    #[error("its first frame was not a hello")]
+    NoHello,
     #[error("it finished its stream")]
     Finished,
 }
@@ -51,7 +53,9 @@ pub(super) async fn serve(
     let _ = shared.brain.tell(Input::Unlinked(link)).await;
     let Some(unheard) = unheard else { return };
     let broken = match unheard {
-        Unheard::Stream(StreamError::Frame(_)) | Unheard::Excess(_) => close::PROTOCOL,
+        Unheard::Stream(StreamError::Frame(_)) | Unheard::Excess(_) | Unheard::NoHello => {
+            close::PROTOCOL
+        }
         Unheard::Finished => close::DONE,
         Unheard::Stopping(_) | Unheard::Stream(_) => {
             tracing::debug!("{} is not heard any more: {unheard}", peer.name());
@@ -73,6 +77,9 @@ async fn listen(
 ) -> Result<(), Unheard> {
     // Boxed: there are ten thousand of these, and most wait here.
     let hello: Box<AgentFrame> = reader.expect().await?;
+    if !matches!(*hello, AgentFrame::Hello { .. }) {
+        return Err(Unheard::NoHello);
+    }
     check(&hello)?;
     let linked = LinkedPeer { outbox: outbox.clone(), connection: peer.connection.clone() };
     shared.brain.tell(Input::Linked { link, peer: linked, hello }).await?;
@@ -97,5 +104,5 @@ async fn speak(peer: &Arc<Peer>, outbox: &Outbox, writer: FrameWriter) {
     }
     let _ = stream.finish();
     let _ = timeout(LAST_WORD, stream.stopped()).await;
-    peer.connection.close(VarInt::from_u32(close::PROTOCOL), b"refused");
+    peer.connection.close(VarInt::from_u32(close::PROTOCOL), outbox.refusal().as_bytes());
 }

@@ -161,7 +161,7 @@ async fn enrolled(shared: Arc<Shared>, peer: Arc<Peer>) {
 async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream, RecvStream)) {
     match read_opening(stream).await {
         Ok((purpose, writer, reader)) if peer.may(&purpose) => {
-            serve_purpose(shared, peer, purpose, (writer, reader));
+            serve_purpose(shared, peer, &purpose, (writer, reader));
         }
         Ok((purpose, mut writer, mut reader)) => {
             shared.complaints.log(format_args!(
@@ -180,10 +180,10 @@ async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream,
 fn serve_purpose(
     shared: Arc<Shared>,
     peer: Arc<Peer>,
-    purpose: Purpose,
+    purpose: &Purpose,
     (writer, reader): (FrameWriter, FrameReader),
 ) {
-    match purpose {
+    match *purpose {
         Purpose::Agent => drop(tokio::spawn(agent::serve(shared, peer, writer, reader))),
         Purpose::Usage => drop(tokio::spawn(relay::serve(shared, peer, writer, reader))),
         Purpose::Request => drop(tokio::spawn(request::serve(shared, peer, writer, reader))),

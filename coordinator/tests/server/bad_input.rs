@@ -55,7 +55,12 @@ async fn each_breach_is_explained_and_the_others_go_on() {
     let mut long_reason = vec![];
     let leaving = AgentFrame::Leaving { reason: "x".repeat(2_000) };
     gleaner_common::frame::encode(&leaving, &mut long_reason).unwrap();
+    let mut rude = opening(VERSION, Purpose::Agent);
+    let load = gleaner_common::usage::LoadAverages::default();
+    let heartbeat = AgentFrame::Heartbeat { sequence: 1, slots: 1, load };
+    gleaner_common::frame::encode(&heartbeat, &mut rude).unwrap();
     for (bytes, told) in [
+        (rude, "its first frame was not a hello"),
         (opening(VERSION + 1, Purpose::Agent), "expected the same release of glean on both sides"),
         (too_long.to_vec(), "expected at most 4194304"),
         (nonsense.to_vec(), "protocol version"),
@@ -69,8 +74,7 @@ async fn each_breach_is_explained_and_the_others_go_on() {
         assert!(ended.contains(told), "{told}: {ended}");
     }
 
-    let load = gleaner_common::usage::LoadAverages::default();
-    neighbour.say(AgentFrame::Heartbeat { sequence: 1, slots: 1, load }).await;
+    neighbour.say(heartbeat).await;
     neighbour
         .until(|frame| (frame == CoordinatorFrame::HeartbeatAck { sequence: 1 }).then_some(()))
         .await;
