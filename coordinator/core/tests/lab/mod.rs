@@ -7,8 +7,11 @@
 //! come twice, agents and the coordinator are killed at any moment, machines
 //! fall asleep, commits hang, owners come and go.
 
+mod agents;
 mod host;
+mod outline;
 mod store;
+mod troubles;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,8 +27,10 @@ use gleaner_core::{Answer, Config, Core, Effect, Event, Link, RequestId, Step};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use self::host::{Host, Process, Want};
+use self::host::Host;
+pub(crate) use self::outline::Outline;
 use self::store::Store;
+use self::troubles::Trouble;
 use self::witness::Witness;
 
 /// What a lab is like.
@@ -90,16 +95,6 @@ enum Happening {
     Submit,
     Cancel,
     Trouble(Trouble),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Trouble {
-    Cut,
-    AgentCrash,
-    Sleep,
-    CoordinatorCrash,
-    CommitHangs,
-    Owner,
 }
 
 /// One connection, as the network sees it.
@@ -292,7 +287,6 @@ impl Lab {
         self.witness.check_restored(&core, &self.store);
         self.core = Some(core);
         self.commits_from = self.now;
-        self.plan(Duration::from_millis(1), Happening::Commit);
     }
 
     fn handle(&mut self, event: Event) {
@@ -305,20 +299,20 @@ impl Lab {
     fn take_step(&mut self, step: Step) {
         let core = self.core.as_ref().expect("somebody made this step");
         self.witness.check_placements(self.now, core, &step);
-        if !step.is_empty() {
-            self.pending.push_back(step);
+        if step.is_empty() {
+            return;
         }
+        if self.pending.is_empty() {
+            let gap = Duration::from_micros(self.rng.random_range(200..6_000));
+            self.plan(gap, Happening::Commit);
+        }
+        self.pending.push_back(step);
     }
 
     /// All steps so far in one go, then what they want to be done.
     fn commit(&mut self) {
-        if self.core.is_none() {
-            return;
-        }
-        let gap = Duration::from_micros(self.rng.random_range(200..6_000));
-        self.plan(gap, Happening::Commit);
         if self.now < self.commits_from {
-            return;
+            return self.plan_at(self.commits_from, Happening::Commit);
         }
         let steps = std::mem::take(&mut self.pending);
         for step in &steps {
@@ -392,203 +386,6 @@ impl Lab {
         self.handle(Event::CancelAsked { request: RequestId(self.requests), job });
     }
 
-    // ── agents ─────────────────────────────────────────────────────────────
-
-    fn agent_starts(&mut self, id: u32) {
-        let index = id as usize - 1;
-        if self.hosts[index].desk.is_none() {
-            let wants = self.hosts[index].start(self.now);
-            self.grant(index, wants);
-            let after = self.delay();
-            self.plan(after, Happening::Dial(id));
-        }
-    }
-
-    fn dial(&mut self, id: u32) {
-        let index = id as usize - 1;
-        let host = &self.hosts[index];
-        if host.desk.is_none() || host.link.is_some() {
-            return;
-        }
-        if host.asleep || self.core.is_none() {
-            return self.plan(Duration::from_millis(500), Happening::Dial(id));
-        }
-        self.serials += 1;
-        let link = Link { workstation: WorkstationId(id), serial: self.serials };
-        self.wires.insert(link, Wire::default());
-        self.hosts[index].link = Some(link);
-        self.tell(index, desk::Event::LinkUp);
-    }
-
-    fn agent_loses(&mut self, link: Link) {
-        let index = index_of(link.workstation);
-        if self.hosts[index].link != Some(link) {
-            return;
-        }
-        if self.hosts[index].asleep {
-            return self.plan(Duration::from_millis(200), Happening::AgentLoses(link));
-        }
-        self.hosts[index].link = None;
-        self.tell(index, desk::Event::LinkDown);
-        let after = self.up_to(Duration::from_secs(3));
-        self.plan(after, Happening::Dial(link.workstation.0));
-    }
-
-    fn tell(&mut self, index: usize, event: desk::Event) {
-        let wants = self.hosts[index].handle(self.now, event);
-        self.grant(index, wants);
-    }
-
-    fn tell_life(&mut self, host: u32, incarnation: u64, event: desk::Event) {
-        let index = host as usize - 1;
-        if self.hosts[index].incarnation == incarnation {
-            self.tell(index, event);
-        }
-    }
-
-    fn grant(&mut self, index: usize, wants: Vec<Want>) {
-        let (host, incarnation) = (self.hosts[index].id, self.hosts[index].incarnation);
-        for want in wants {
-            match want {
-                Want::Send(frame) => self.send_up(index, frame),
-                Want::Spawn { fence, subprogram } => {
-                    let after = self.up_to(Duration::from_millis(5));
-                    if self.rng.random_bool(0.01) {
-                        self.plan(after, Happening::StartFails { host, incarnation, fence });
-                        continue;
-                    }
-                    let process = Process {
-                        subprogram,
-                        frozen: false,
-                        killed: false,
-                        left: self.work(subprogram.job),
-                        since: self.now,
-                        outcome: self.outcome(),
-                    };
-                    self.hosts[index].processes.insert(fence, process);
-                    self.plan(after, Happening::Started { host, incarnation, fence });
-                }
-                Want::Reap(fence) => {
-                    let after = self.up_to(Duration::from_millis(20));
-                    self.plan(after, Happening::Reaped { host, incarnation, fence });
-                }
-                Want::Stage(job) => {
-                    let after = self.up_to(Duration::from_millis(500));
-                    self.plan(after, Happening::Staged { host, incarnation, job });
-                }
-            }
-        }
-    }
-
-    fn send_up(&mut self, index: usize, frame: AgentFrame) {
-        let Some(link) = self.hosts[index].link else { return };
-        let (delay, twice) = (self.delay(), self.rng.random_bool(0.01));
-        let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.broken) else { return };
-        wire.up_at = wire.up_at.max(self.now + delay);
-        let at = wire.up_at;
-        if twice && !matches!(frame, AgentFrame::Hello { .. }) {
-            let again = at + self.up_to(Duration::from_secs(5));
-            self.plan_at(again, Happening::Heard(link, frame.clone()));
-        }
-        self.plan_at(at, Happening::Heard(link, frame));
-    }
-
-    fn owner_types(&mut self, id: u32) {
-        let index = id as usize - 1;
-        if !self.hosts[index].owner_here {
-            return;
-        }
-        if self.hosts[index].is_up() {
-            let wants = self.hosts[index].typed(self.now);
-            self.grant(index, wants);
-        }
-        let next = self.up_to(Duration::from_millis(1_500));
-        self.plan(next, Happening::OwnerTypes(id));
-    }
-
-    // ── troubles ───────────────────────────────────────────────────────────
-
-    fn trouble(&mut self, trouble: Trouble) {
-        self.plan_trouble(trouble);
-        let index = self.rng.random_range(0..self.hosts.len());
-        let id = self.hosts[index].id;
-        match trouble {
-            Trouble::Cut => {
-                if let Some(link) = self.hosts[index].link {
-                    self.cut(link);
-                }
-            }
-            Trouble::AgentCrash => {
-                let link = self.hosts[index].link;
-                self.hosts[index].crash();
-                if let Some(link) = link {
-                    self.cut(link);
-                }
-                let after = self.up_to(Duration::from_secs(20));
-                self.plan(after, Happening::AgentStarts(id));
-            }
-            Trouble::Sleep => {
-                self.hosts[index].falls_asleep(self.now);
-                let after = self.up_to(Duration::from_secs(30));
-                self.plan(after, Happening::Awakes(id));
-            }
-            Trouble::CoordinatorCrash => self.coordinator_crashes(),
-            Trouble::CommitHangs => {
-                self.commits_from = self.now + self.up_to(Duration::from_secs(8));
-            }
-            Trouble::Owner => {
-                self.hosts[index].owner_here = true;
-                self.plan(Duration::ZERO, Happening::OwnerTypes(id));
-                let after = self.up_to(Duration::from_secs(30));
-                self.plan(after, Happening::OwnerLeaves(id));
-            }
-        }
-    }
-
-    fn coordinator_crashes(&mut self) {
-        if self.core.take().is_none() {
-            return;
-        }
-        self.pending.clear();
-        let links: Vec<Link> = self.wires.keys().copied().collect();
-        for link in links {
-            self.cut(link);
-        }
-        // Nothing that was under way reaches the next life.
-        self.agenda.retain(|_, happening| {
-            !matches!(
-                happening,
-                Happening::Heard(..) | Happening::CoordinatorLoses(_) | Happening::Commit
-            )
-        });
-        let after = self.up_to(Duration::from_secs(15));
-        self.plan(after, Happening::CoordinatorStarts);
-    }
-
-    /// A connection breaks. What is under way may still arrive at the
-    /// coordinator; each end notices in its own time.
-    fn cut(&mut self, link: Link) {
-        let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.broken) else { return };
-        wire.broken = true;
-        self.agenda
-            .retain(|_, happening| !matches!(happening, Happening::Told(to, _) if *to == link));
-        let agent = self.up_to(Duration::from_secs(12));
-        let coordinator = self.up_to(Duration::from_secs(20));
-        self.plan(agent, Happening::AgentLoses(link));
-        self.plan(coordinator, Happening::CoordinatorLoses(link));
-    }
-
-    fn become_calm(&mut self) {
-        self.calm = true;
-        self.commits_from = self.now;
-        for index in 0..self.hosts.len() {
-            self.hosts[index].owner_here = false;
-            let id = self.hosts[index].id;
-            self.plan(Duration::ZERO, Happening::Awakes(id));
-            self.plan(Duration::ZERO, Happening::AgentStarts(id));
-        }
-    }
-
     // ── the end ────────────────────────────────────────────────────────────
 
     fn is_done(&self) -> bool {
@@ -631,21 +428,6 @@ impl Lab {
         self.agenda.insert((at, self.planned), happening);
     }
 
-    fn plan_trouble(&mut self, trouble: Trouble) {
-        let often = match trouble {
-            Trouble::Cut => self.setting.cut,
-            Trouble::AgentCrash => self.setting.agent_crash,
-            Trouble::Sleep => self.setting.sleep,
-            Trouble::CoordinatorCrash => self.setting.coordinator_crash,
-            Trouble::CommitHangs => self.setting.commit_hangs,
-            Trouble::Owner => self.setting.owner,
-        };
-        if let Some(mean) = often {
-            let after = self.up_to(mean * 2);
-            self.plan(after, Happening::Trouble(trouble));
-        }
-    }
-
     fn up_to(&mut self, longest: Duration) -> Duration {
         longest.mul_f64(self.rng.random::<f64>())
     }
@@ -682,41 +464,4 @@ impl Lab {
 
 fn index_of(id: WorkstationId) -> usize {
     id.0 as usize - 1
-}
-
-/// What came of a lab: equal for equal seeds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outline {
-    pub(crate) took: Duration,
-    pub(crate) subprograms: u64,
-    pub(crate) attempts: usize,
-    pub(crate) succeeded: u64,
-    pub(crate) failed: u64,
-    pub(crate) cancelled: u64,
-    pub(crate) retreats: u64,
-    pub(crate) suspensions: u64,
-    pub(crate) lost: u64,
-    pub(crate) retried: u64,
-}
-
-impl Outline {
-    fn of(lab: &Lab) -> Self {
-        let mut outline = Self {
-            took: lab.now.since(Moment::ZERO),
-            attempts: lab.store.attempts.len(),
-            ..Self::default()
-        };
-        for job in lab.store.jobs.values() {
-            let progress = &job.progress;
-            outline.subprograms += u64::from(job.spec.indexes.len());
-            outline.succeeded += u64::from(progress.succeeded);
-            outline.failed += u64::from(progress.failed);
-            outline.cancelled += u64::from(progress.cancelled);
-            outline.retreats += progress.retreats;
-            outline.suspensions += progress.suspensions;
-            outline.lost += progress.lost;
-            outline.retried += progress.retried;
-        }
-        outline
-    }
 }

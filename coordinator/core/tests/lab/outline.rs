@@ -1,0 +1,44 @@
+//! What came of a lab.
+
+use std::time::Duration;
+
+use gleaner_common::time::Moment;
+
+use super::Lab;
+
+/// What came of a lab: equal for equal seeds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outline {
+    pub(crate) took: Duration,
+    pub(crate) subprograms: u64,
+    pub(crate) attempts: usize,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) retreats: u64,
+    pub(crate) suspensions: u64,
+    pub(crate) lost: u64,
+    pub(crate) retried: u64,
+}
+
+impl Outline {
+    pub(super) fn of(lab: &Lab) -> Self {
+        let mut outline = Self {
+            took: lab.now.since(Moment::ZERO),
+            attempts: lab.store.attempts.len(),
+            ..Self::default()
+        };
+        for job in lab.store.jobs.values() {
+            let progress = &job.progress;
+            outline.subprograms += u64::from(job.spec.indexes.len());
+            outline.succeeded += u64::from(progress.succeeded);
+            outline.failed += u64::from(progress.failed);
+            outline.cancelled += u64::from(progress.cancelled);
+            outline.retreats += progress.retreats;
+            outline.suspensions += progress.suspensions;
+            outline.lost += progress.lost;
+            outline.retried += progress.retried;
+        }
+        outline
+    }
+}

@@ -1,0 +1,116 @@
+//! What goes wrong in a lab.
+
+use std::time::Duration;
+
+use gleaner_core::Link;
+use rand::Rng;
+
+use super::{Happening, Lab};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Trouble {
+    Cut,
+    AgentCrash,
+    Sleep,
+    CoordinatorCrash,
+    CommitHangs,
+    Owner,
+}
+
+impl Lab {
+    pub(super) fn plan_trouble(&mut self, trouble: Trouble) {
+        let often = match trouble {
+            Trouble::Cut => self.setting.cut,
+            Trouble::AgentCrash => self.setting.agent_crash,
+            Trouble::Sleep => self.setting.sleep,
+            Trouble::CoordinatorCrash => self.setting.coordinator_crash,
+            Trouble::CommitHangs => self.setting.commit_hangs,
+            Trouble::Owner => self.setting.owner,
+        };
+        if let Some(mean) = often {
+            let after = self.up_to(mean * 2);
+            self.plan(after, Happening::Trouble(trouble));
+        }
+    }
+
+    pub(super) fn trouble(&mut self, trouble: Trouble) {
+        self.plan_trouble(trouble);
+        let index = self.rng.random_range(0..self.hosts.len());
+        let id = self.hosts[index].id;
+        match trouble {
+            Trouble::Cut => {
+                if let Some(link) = self.hosts[index].link {
+                    self.cut(link);
+                }
+            }
+            Trouble::AgentCrash => {
+                let link = self.hosts[index].link;
+                self.hosts[index].crash();
+                if let Some(link) = link {
+                    self.cut(link);
+                }
+                let after = self.up_to(Duration::from_secs(20));
+                self.plan(after, Happening::AgentStarts(id));
+            }
+            Trouble::Sleep => {
+                self.hosts[index].falls_asleep(self.now);
+                let after = self.up_to(Duration::from_secs(30));
+                self.plan(after, Happening::Awakes(id));
+            }
+            Trouble::CoordinatorCrash => self.coordinator_crashes(),
+            Trouble::CommitHangs => {
+                self.commits_from = self.now + self.up_to(Duration::from_secs(8));
+            }
+            Trouble::Owner => {
+                self.hosts[index].owner_here = true;
+                self.plan(Duration::ZERO, Happening::OwnerTypes(id));
+                let after = self.up_to(Duration::from_secs(30));
+                self.plan(after, Happening::OwnerLeaves(id));
+            }
+        }
+    }
+
+    pub(super) fn coordinator_crashes(&mut self) {
+        if self.core.take().is_none() {
+            return;
+        }
+        self.pending.clear();
+        let links: Vec<Link> = self.wires.keys().copied().collect();
+        for link in links {
+            self.cut(link);
+        }
+        // Nothing that was under way reaches the next life.
+        self.agenda.retain(|_, happening| {
+            !matches!(
+                happening,
+                Happening::Heard(..) | Happening::CoordinatorLoses(_) | Happening::Commit
+            )
+        });
+        let after = self.up_to(Duration::from_secs(15));
+        self.plan(after, Happening::CoordinatorStarts);
+    }
+
+    /// A connection breaks. What is under way may still arrive at the
+    /// coordinator; each end notices in its own time.
+    pub(super) fn cut(&mut self, link: Link) {
+        let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.broken) else { return };
+        wire.broken = true;
+        self.agenda
+            .retain(|_, happening| !matches!(happening, Happening::Told(to, _) if *to == link));
+        let agent = self.up_to(Duration::from_secs(12));
+        let coordinator = self.up_to(Duration::from_secs(20));
+        self.plan(agent, Happening::AgentLoses(link));
+        self.plan(coordinator, Happening::CoordinatorLoses(link));
+    }
+
+    pub(super) fn become_calm(&mut self) {
+        self.calm = true;
+        self.commits_from = self.now;
+        for index in 0..self.hosts.len() {
+            self.hosts[index].owner_here = false;
+            let id = self.hosts[index].id;
+            self.plan(Duration::ZERO, Happening::Awakes(id));
+            self.plan(Duration::ZERO, Happening::AgentStarts(id));
+        }
+    }
+}
