@@ -192,7 +192,7 @@ impl Brain {
         loop {
             self.wake_if_due();
             self.hand_over();
-            self.set_alarm();
+            let is_due = self.set_alarm();
             tokio::select! {
                 biased;
                 told = self.from_store.recv() => match told {
@@ -207,6 +207,8 @@ impl Brain {
                         self.handle(input);
                     }
                 }
+                // A timer takes a millisecond at least; this takes none.
+                () = tokio::task::yield_now(), if is_due => {}
                 () = alarm(&mut self.state.alarm) => self.state.alarm = None,
             }
         }
@@ -446,17 +448,21 @@ impl Brain {
         self.state.release.push(Released::Run(Box::new(move || drop(reply.send(enrolled)))));
     }
 
-    /// A timer that is early is harmless, so one that stands is only moved
-    /// when the deadline came nearer.
-    fn set_alarm(&mut self) {
-        let Some(at) = self.core.deadline().filter(|at| *at < Moment::MAX) else { return };
+    /// True if there is something to do already. A timer that is early is
+    /// harmless, so one that stands is only moved when the deadline came nearer.
+    fn set_alarm(&mut self) -> bool {
+        let now = self.clock.now();
+        let Some(at) = self.core.deadline().filter(|at| *at < Moment::MAX) else { return false };
+        if at <= now {
+            return true;
+        }
         let stands = self.state.alarm.as_ref().is_some_and(|(armed, _)| *armed <= at);
         if !stands {
             // Tokio's timers stand still while the machine sleeps: look again soon.
-            let left = at.since(self.clock.now()).min(Duration::from_secs(1));
-            let armed = self.clock.now() + left;
-            self.state.alarm = Some((armed, Box::pin(tokio::time::sleep(left))));
+            let left = at.since(now).min(Duration::from_secs(1));
+            self.state.alarm = Some((now + left, Box::pin(tokio::time::sleep(left))));
         }
+        false
     }
 }
 

@@ -51,7 +51,10 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenStoreError> {
     check(path, &connection)?;
     configure(&connection).map_err(explain)?;
     migrate(path, &mut connection)?;
-    lengthen_log(&connection).map_err(explain)?;
+    if let Err(error) = lengthen_log(&connection) {
+        // A full disk, mostly: commits say so when they need the room.
+        tracing::warn!("the store's log was not lengthened, commits may be slower: {error}");
+    }
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
@@ -132,12 +135,11 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenStoreErro
 
 /// Writes and takes back one large row, which leaves a long, empty log.
 fn lengthen_log(connection: &Connection) -> Result<(), rusqlite::Error> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
     connection.execute(
         "INSERT OR REPLACE INTO meta (key, value) VALUES ('padding', zeroblob(?1))",
         [LOG_BYTES],
     )?;
-    connection.execute_batch("COMMIT; BEGIN; DELETE FROM meta WHERE key = 'padding'; COMMIT")?;
+    connection.execute("DELETE FROM meta WHERE key = 'padding'", [])?;
     checkpoint(connection)
 }
 
