@@ -4,6 +4,8 @@
 mod agent;
 mod user;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use serde::Serialize;
 
@@ -17,6 +19,9 @@ pub struct Args {
     /// Check this machine as a workstation: sensors, cgroups, sandbox, identity, service.
     #[arg(long)]
     pub agent: bool,
+    /// With --agent, the agent's configuration [default: /etc/gleaner/agent.toml].
+    #[arg(long, value_name = "FILE", requires = "agent")]
+    pub config: Option<PathBuf>,
     /// One record for each check.
     #[arg(long)]
     pub json: bool,
@@ -72,7 +77,11 @@ impl Check {
 /// # Errors
 /// Standard output is closed or full: everything else is a finding.
 pub fn run(args: &Args) -> Result<Verdict> {
-    let checks = if args.agent { agent::checks(&args.socket) } else { user::checks(&args.access) };
+    let checks = if args.agent {
+        agent::checks(args.config.as_deref(), &args.socket)
+    } else {
+        user::checks(&args.access)
+    };
     if args.json {
         checks.iter().try_for_each(output::record)?;
     } else {

@@ -14,7 +14,7 @@ use crate::failure::{Refusal, Verdict, hinted};
 use crate::output;
 
 /// Which agent.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct SocketArgs {
     /// The agent's socket [default: that of its configuration, /run/gleaner/agent.sock].
     #[arg(long, value_name = "PATH")]
@@ -146,7 +146,11 @@ fn seconds(seconds: f64) -> String {
 }
 
 fn describe(status: &Status) -> Vec<String> {
-    let mut lines = vec![format!("{} (for {})", status.verdict, seconds(status.lasted_s))];
+    let mut lines = vec![if status.busy {
+        format!("{}; busy for {}", status.verdict, seconds(status.lasted_s))
+    } else {
+        status.verdict.clone()
+    }];
     if let Some(pause) = &status.pause {
         let until =
             pause.until.as_deref().map_or("until resumed".into(), |at| format!("until {at}"));
@@ -220,7 +224,7 @@ mod tests {
             ..Status::default()
         };
         insta::assert_snapshot!(describe(&status).join("\n"), @r"
-        busy: pts/3, 2.0 s ago (for 75 s)
+        busy: pts/3, 2.0 s ago; busy for 75 s
         paused by ada until 17:40
         ws-042 at lab:4433: connected
         owner's load 0.12 0.00 0.00, 2 users, 6 cores free of the owner

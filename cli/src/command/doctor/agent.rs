@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use gleaner_agent::config::AgentConfig;
@@ -15,17 +16,17 @@ use crate::ask::runtime;
 use crate::command::daemon::{self, AGENT_CONFIG};
 use crate::command::owner::{self, SocketArgs};
 
-pub(super) fn checks(socket: &SocketArgs) -> Vec<Check> {
+/// Of the agent with this configuration file, or the usual one.
+pub(super) fn checks(file: Option<&Path>, socket: &SocketArgs) -> Vec<Check> {
     let mut checks = vec![];
-    let config = match daemon::load::<AgentConfig>(None, AGENT_CONFIG) {
+    let config = match daemon::load::<AgentConfig>(file, AGENT_CONFIG) {
         Ok(config) => {
+            let file = file.map_or_else(|| AGENT_CONFIG.into(), Path::to_string_lossy);
             checks.push(match config.criteria() {
-                Ok(_) => Check::well("configuration", AGENT_CONFIG),
-                Err(error) => Check::sick(
-                    "configuration",
-                    error.to_string(),
-                    format!("correct {AGENT_CONFIG}"),
-                ),
+                Ok(_) => Check::well("configuration", file),
+                Err(error) => {
+                    Check::sick("configuration", error.to_string(), format!("correct {file}"))
+                }
             });
             config
         }
@@ -41,7 +42,9 @@ pub(super) fn checks(socket: &SocketArgs) -> Vec<Check> {
     checks.push(of_namespaces());
     checks.push(of_clock());
     checks.extend(of_identity(&config.identity));
-    checks.extend(of_agent(socket));
+    let usual = || SocketArgs { socket: Some(config.owner_socket()) };
+    let socket = if socket.socket.is_some() { socket.clone() } else { usual() };
+    checks.extend(of_agent(&socket));
     checks
 }
 
@@ -74,7 +77,12 @@ fn of_sensors(config: &AgentConfig) -> Vec<Check> {
             "none is needed on a machine without keyboard and screen; the terminals are watched",
         ),
         Ok(many) => Check::well("input", format!("{many} devices can be read")),
-        Err(error) => Check::lacking(
+        Err(error) if error.kind() == ErrorKind::NotFound => Check::lacking(
+            "input",
+            format!("no directory {}", input.display()),
+            "none is needed on a machine without keyboard and screen; the terminals are watched",
+        ),
+        Err(error) => Check::sick(
             "input",
             format!("cannot read {}: {error}", input.display()),
             "run as root, with DeviceAllow=char-input r in the service",
@@ -121,16 +129,23 @@ fn of_cgroup() -> Check {
     let lacks: Vec<&str> = ["cpu", "memory", "pids"]
         .into_iter()
         .filter(|name| !controllers.split_whitespace().any(|have| have == *name))
+        .filter(|name| !has_version_1(&mounts, name))
         .collect();
     if lacks.is_empty() {
-        return Check::well("cgroup", format!("version 2 at {mount} with cpu, memory and pids"));
+        return Check::well("cgroup", format!("version 2 at {mount}; cpu, memory and pids"));
     }
     let found = format!("version 2 at {mount} without {}", lacks.join(", "));
     Check::lacking(
         "cgroup",
         found,
-        "boot with systemd.unified_cgroup_hierarchy=1; version 1 stands in where mounted",
+        "boot with systemd.unified_cgroup_hierarchy=1: guests run with fewer limits until then",
     )
+}
+
+/// Is a controller mounted in version 1, which stands in?
+fn has_version_1(mounts: &str, controller: &str) -> bool {
+    let mut kinds = mounts.lines().filter_map(|line| line.split_once(" - cgroup "));
+    kinds.any(|(_, rest)| rest.split([' ', ',']).any(|option| option == controller))
 }
 
 fn of_namespaces() -> Check {
