@@ -111,6 +111,39 @@ impl Tree {
         Ok(tree)
     }
 
+    /// A tree beside the running agent's, to try things out.
+    ///
+    /// # Errors
+    /// As [`Self::claim`].
+    pub fn try_out(directory: Option<&Path>) -> Result<Self, CgroupError> {
+        let beside = match directory {
+            Some(path) => path.to_path_buf(),
+            None => {
+                let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+                let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+                let mount = mount_of(&mounts, |kind, _| kind == "cgroup2")
+                    .ok_or(CgroupError::NotMounted)?;
+                let base = base_of(&mount, &own);
+                base.with_file_name("gleaner-doctor")
+            }
+        };
+        Self::claim(Some(&beside))
+    }
+
+    /// Removes the groups of a tree that is not needed any more.
+    pub fn remove(self) {
+        let legacy = self.legacy.iter().map(|legacy| &legacy.guests);
+        for guests in legacy.chain([&self.guests]) {
+            for entry in fs::read_dir(guests).into_iter().flatten().flatten() {
+                let _ = fs::remove_dir(entry.path());
+            }
+            let _ = fs::remove_dir(guests);
+        }
+        if let Some(base) = self.guests.parent() {
+            let _ = fs::remove_dir(base);
+        }
+    }
+
     /// The directory that holds the places' groups.
     pub fn guests(&self) -> &Path {
         &self.guests
@@ -300,19 +333,16 @@ impl PlaceGroup {
     pub fn set_limits(&mut self, limits: GroupLimits) {
         if limits.memory_bytes_max != self.limits.memory_bytes_max {
             let text = limits.memory_bytes_max.to_string();
-            match self.legacy_dir("memory") {
-                Some(dir) => {
-                    // Memory and swap together, where the kernel counts swap. Whichever of
-                    // the two is the lower must be written first, so both orders are tried.
-                    let both = dir.join("memory.memsw.limit_in_bytes");
-                    let _ = fs::write(&both, &text);
-                    let _ = fs::write(dir.join("memory.limit_in_bytes"), &text);
-                    let _ = fs::write(&both, &text);
-                }
-                None => {
-                    let _ = fs::write(self.path.join("memory.max"), &text);
-                    let _ = fs::write(self.path.join("memory.swap.max"), "0");
-                }
+            if let Some(dir) = self.legacy_dir("memory") {
+                // Memory and swap together, where the kernel counts swap. Whichever of
+                // the two is the lower must be written first, so both orders are tried.
+                let both = dir.join("memory.memsw.limit_in_bytes");
+                let _ = fs::write(&both, &text);
+                let _ = fs::write(dir.join("memory.limit_in_bytes"), &text);
+                let _ = fs::write(&both, &text);
+            } else {
+                let _ = fs::write(self.path.join("memory.max"), &text);
+                let _ = fs::write(self.path.join("memory.swap.max"), "0");
             }
         }
         if limits.processes_max != self.limits.processes_max {
@@ -414,15 +444,12 @@ fn base_of(mount: &Path, own: &str) -> PathBuf {
 }
 
 /// A group with processes cannot give controllers to its children: move
-/// ourselves, the supervisor included, into a leaf.
+/// ourselves into a leaf. Others that are there are not ours to move.
 fn move_aside(base: &Path) -> Result<(), CgroupError> {
     let leaf = base.join("agent");
     create(&leaf)?;
-    let procs = fs::read_to_string(base.join("cgroup.procs")).unwrap_or_default();
-    for pid in procs.lines() {
-        // A process that ended meanwhile need not be moved.
-        let _ = fs::write(leaf.join("cgroup.procs"), pid);
-    }
+    // Without it, controllers are missing, which is said.
+    let _ = fs::write(leaf.join("cgroup.procs"), "0");
     Ok(())
 }
 

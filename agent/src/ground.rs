@@ -227,7 +227,7 @@ mod tests {
         let inner = data.path().join("a/b");
         fs::create_dir_all(&inner).unwrap();
         fs::write(inner.join("c"), "x").unwrap();
-        fs::set_permissions(&inner, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&inner, fs::Permissions::from_mode(0o0)).unwrap();
         clear(&data.path().join("a"));
         assert!(!data.path().join("a").exists());
     }

@@ -13,6 +13,7 @@ pub mod cgroup;
 pub mod config;
 pub mod contain;
 mod desk;
+pub mod doctor;
 pub mod ground;
 mod link;
 pub mod owner;

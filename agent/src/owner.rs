@@ -118,11 +118,12 @@ pub enum AskError {
 /// # Errors
 /// No agent, or no sensible answer within a few seconds.
 pub fn ask(path: &Path, command: &Command) -> Result<Answer, AskError> {
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+    let failed = |source: io::Error| {
+        if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) {
             AskError::NoAgent { path: path.to_path_buf() }
+        } else {
+            AskError::Ask { path: path.to_path_buf(), source }
         }
-        _ => AskError::Ask { path: path.to_path_buf(), source },
     };
     let mut stream = UnixStream::connect(path).map_err(failed)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;

@@ -51,6 +51,7 @@ pub enum AgentError {
 ///
 /// # Errors
 /// What keeps it from starting at all.
+#[expect(clippy::needless_pass_by_value, reason = "an agent has its configuration to itself")]
 pub fn run(config: AgentConfig) -> Result<ExitCode, AgentError> {
     config.criteria()?;
     Identity::load(&config.identity)?;
@@ -97,18 +98,11 @@ fn work(
     let places = config.places(cores);
     let mut missing = missing.to_vec();
     missing.extend(notes);
-    let facts = Facts {
-        cores,
-        places,
-        memory_bytes: memory_bytes(),
-        speed: speed::of_this_machine(&config.data),
-        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-        missing: missing.clone(),
-    };
+    let memory_bytes = memory_bytes();
     let guests = &config.guests;
     let limits = Limits {
         memory_bytes_max: match guests.memory_bytes_max {
-            0 => facts.memory_bytes / 2 / u64::from(places),
+            0 => memory_bytes / 2 / u64::from(places),
             bytes => bytes,
         },
         processes_max: guests.processes_max,
@@ -116,6 +110,15 @@ fn work(
     };
     let site =
         Site { config: config.clone(), program: Program::own()?, tree: tree.cloned(), limits };
+    missing.extend(site.try_out());
+    let facts = Facts {
+        cores,
+        places,
+        memory_bytes,
+        speed: speed::of_this_machine(&config.data),
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        missing: missing.clone(),
+    };
     let setup = desk::Setup {
         incarnation: incarnation(),
         boot,

@@ -394,11 +394,15 @@ mod tests {
         assert_eq!(sequences(&spool_of(home.path(), 0)), [1, 2, 3, 4]);
     }
 
+    fn hex_of(bytes: &[u8]) -> String {
+        bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    }
+
     #[test]
     fn the_format_is_this() {
         let mut bytes = vec![];
         write_entry(&Entry::Confirmed { boot: BOOT, sequence: 300 }, &mut bytes);
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex_of(&bytes);
         assert_eq!(
             hex,
             concat!("13000000", "fa48ed0c", "01", "01010101010101010101010101010101", "ac02")

@@ -17,7 +17,7 @@ use std::time::Duration;
 use gleaner_common::time::Moment;
 use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use crate::cgroup::Tree;
 
@@ -52,7 +52,7 @@ pub(crate) fn supervise(tree: Option<&Tree>, work: impl Fn() -> ExitCode) -> io:
             tree.kill_all();
         }
         reap_strays();
-        match status.and_then(|status| status.exit_status()) {
+        match status.and_then(WaitStatus::exit_status) {
             Some(0) => return Ok(ExitCode::SUCCESS),
             Some(code) if code == i32::from(HOPELESS) => return Ok(ExitCode::from(HOPELESS)),
             _ if told_to_stop => return Ok(ExitCode::SUCCESS),
@@ -70,7 +70,7 @@ pub(crate) fn supervise(tree: Option<&Tree>, work: impl Fn() -> ExitCode) -> io:
 }
 
 /// Waits for the worker's end, passing a request to stop on.
-fn watch(worker: Pid, signals: &libc::sigset_t) -> (Option<rustix::process::WaitStatus>, bool) {
+fn watch(worker: Pid, signals: &libc::sigset_t) -> (Option<WaitStatus>, bool) {
     let mut give_up_at: Option<Moment> = None;
     loop {
         match rustix::process::waitpid(Some(worker), WaitOptions::NOHANG) {

@@ -2,7 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use gleaner_shell::clock::Clock;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::Pid;
@@ -126,6 +129,27 @@ impl Keeper {
             Ok((n, _)) => {
                 postcard::from_bytes(&bytes[..n]).map(Some).map_err(KeeperError::Malformed)
             }
+        }
+    }
+
+    /// Waits for a report.
+    ///
+    /// # Errors
+    /// The keeper has gone.
+    pub fn receive_within(&self, at_most: Duration) -> Result<Option<Report>, KeeperError> {
+        let end = Clock.now() + at_most;
+        loop {
+            let left = end.since(Clock.now());
+            match self.receive()? {
+                None if !left.is_zero() => {}
+                answer => return Ok(answer),
+            }
+            let timeout = rustix::time::Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            // Interrupted or not: the loop looks again.
+            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout));
         }
     }
 

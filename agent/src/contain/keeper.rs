@@ -177,7 +177,7 @@ impl Keeper {
             own_session: self.sandbox.own_session,
         };
         let spawned = spawn(start, stage);
-        self.free_data();
+        free_data();
         match spawned {
             Ok(pid) => {
                 self.guest = Some(Guest { fence, pid, stdout, stderr, cpu: Duration::ZERO });
@@ -216,12 +216,6 @@ impl Keeper {
         }
     }
 
-    /// The data limit would hold for ourselves as well.
-    fn free_data(&self) {
-        let maximum = rustix::process::getrlimit(Resource::Data).maximum;
-        let _ = rustix::process::setrlimit(Resource::Data, Rlimit { current: maximum, maximum });
-    }
-
     /// Collects whoever has ended; reports the guest if it was among them.
     fn reap(&mut self) -> io::Result<()> {
         let mut notice = [0; 128];
@@ -234,13 +228,13 @@ impl Keeper {
                 && let Some(guest) = self.guest.take()
             {
                 let cpu = guest.cpu + self.sweep();
-                self.finish(guest, child.status, cpu)?;
+                self.finish(&guest, child.status, cpu)?;
             }
         }
         Ok(())
     }
 
-    fn finish(&self, guest: Guest, status: i32, cpu: Duration) -> io::Result<()> {
+    fn finish(&self, guest: &Guest, status: i32, cpu: Duration) -> io::Result<()> {
         let (stdout, stdout_bytes) = take_output(&guest.stdout);
         let (stderr, stderr_bytes) = take_output(&guest.stderr);
         let place = &self.sandbox.directory;
@@ -294,6 +288,12 @@ impl Keeper {
             unsafe { libc::kill(pid, signal) };
         }
     }
+}
+
+/// The data limit would hold for ourselves as well.
+fn free_data() {
+    let maximum = rustix::process::getrlimit(Resource::Data).maximum;
+    let _ = rustix::process::setrlimit(Resource::Data, Rlimit { current: maximum, maximum });
 }
 
 /// A child that has ended.

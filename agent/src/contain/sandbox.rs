@@ -83,8 +83,7 @@ fn raise_loopback() -> io::Result<()> {
         let mut request: libc::ifreq = std::mem::zeroed();
         request.ifr_name[0] = b'l'.cast_signed();
         request.ifr_name[1] = b'o'.cast_signed();
-        request.ifr_ifru.ifru_flags =
-            i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(libc::IFF_UP as i16);
+        request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(1);
         libc::ioctl(
             std::os::fd::AsRawFd::as_raw_fd(&socket),
             libc::SIOCSIFFLAGS,

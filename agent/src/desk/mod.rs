@@ -52,6 +52,8 @@ pub(crate) struct Desk {
     link: LinkHandle,
     places: Vec<Place>,
     alarm: Alarm,
+    /// What it is set to.
+    alarm_at: Option<Moment>,
     /// Readable when we are told to stop.
     signals: UnixStream,
     /// Events and observations not handled yet.
@@ -101,6 +103,7 @@ impl Desk {
             link,
             places: (0..places).map(|n| Place::new(PlaceId(n))).collect(),
             alarm: Alarm::new()?,
+            alarm_at: None,
             signals,
             queue: VecDeque::new(),
             session: 0,
@@ -134,11 +137,8 @@ impl Desk {
     /// Waits for something and handles it.
     fn turn(&mut self) {
         // Without an alarm the deadlines pass unheard: look every second then.
-        let timeout = self
-            .alarm
-            .set(self.deadline())
-            .err()
-            .map(|_| rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 });
+        let timeout =
+            self.set_alarm().err().map(|_| rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 });
         let keepers: Vec<_> =
             (0..self.places.len()).filter(|at| self.places[*at].keeper().is_some()).collect();
         let (sensed, stopped, linked, heard) = {
@@ -188,6 +188,16 @@ impl Desk {
         self.wake();
     }
 
+    fn set_alarm(&mut self) -> io::Result<()> {
+        let deadline = self.deadline();
+        // An alarm that has rung stays readable until it is set anew.
+        if deadline != self.alarm_at || deadline.is_some_and(|at| at <= Clock.now()) {
+            self.alarm.set(deadline)?;
+            self.alarm_at = deadline;
+        }
+        Ok(())
+    }
+
     fn deadline(&self) -> Option<Moment> {
         [self.core.deadline(), Some(self.senses.deadline()), self.measure_at, self.give_up_at]
             .into_iter()
@@ -225,6 +235,9 @@ impl Desk {
     }
 
     fn observe(&mut self, seen: Vec<Observation>) {
+        if seen.contains(&Observation::Woke) {
+            self.link.order(LinkOrder::Woke);
+        }
         self.queue.extend(seen.into_iter().map(Event::Observed));
     }
 
@@ -328,7 +341,12 @@ impl Desk {
                 self.session = session;
                 self.queue.push_back(Event::LinkUp);
             }
-            LinkEvent::Core(event) => self.queue.push_back(event),
+            LinkEvent::Core(event) => {
+                if event == Event::Woke {
+                    self.link.order(LinkOrder::Woke);
+                }
+                self.queue.push_back(event);
+            }
             LinkEvent::Laid { place, fence, done } => {
                 let mut told = Told::default();
                 self.at(place, |place| place.laid(fence, done, &mut told));

@@ -31,6 +31,10 @@ use crate::link::{Collection, Laying, LinkOrder};
 /// How long a keeper without a guest stays, so that an idle agent is small.
 const KEEPER_STAYS: Duration = Duration::from_secs(60);
 
+/// How long a keeper may take to sandbox itself when it is tried out; it takes
+/// a few milliseconds.
+const TRY_OUT: Duration = Duration::from_secs(2);
+
 /// What all places share.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -41,11 +45,20 @@ pub(crate) struct Site {
     pub(crate) limits: Limits,
 }
 
+/// What one guest may use.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "as the job's own limits are named")]
 pub(crate) struct Limits {
     pub(crate) memory_bytes_max: u64,
     pub(crate) processes_max: u32,
     pub(crate) disk_bytes_max: u64,
+}
+
+/// What remains of a place that was killed.
+#[derive(Debug, Default)]
+struct Dying {
+    /// The guest ended before its keeper did.
+    ended: Option<Box<Ended>>,
 }
 
 impl Limits {
@@ -100,7 +113,7 @@ pub(crate) struct Place {
     guest: Option<Guest>,
     /// Everything here was killed: how the guest ended counts only once the
     /// keeper has gone too, for it cannot take another.
-    dying: Option<Option<Box<Ended>>>,
+    dying: Option<Dying>,
     idle_since: Moment,
 }
 
@@ -164,7 +177,7 @@ impl Place {
         }
         if let Some(keeper) = &self.keeper {
             keeper.kill();
-            self.dying.get_or_insert(None);
+            self.dying.get_or_insert_default();
         }
     }
 
@@ -301,6 +314,22 @@ impl Place {
         Ok(())
     }
 
+    /// Starts a keeper and lets it go again: what does it lack here?
+    pub(crate) fn try_out(site: &Site) -> Vec<String> {
+        let mut place = Self::new(PlaceId(0));
+        let mut told = Told::default();
+        if let Err(error) = place.settle(site, &mut told) {
+            told.missing.push(format!("guests cannot start: {error}"));
+        } else if let Some(keeper) = &place.keeper {
+            match keeper.receive_within(TRY_OUT) {
+                Ok(Some(Report::Ready { missing })) => told.missing.extend(missing),
+                Ok(_) => told.missing.push("a keeper is slow to answer".into()),
+                Err(error) => told.missing.push(format!("guests cannot start: {error}")),
+            }
+        }
+        told.missing
+    }
+
     /// Reads what the keeper has to say.
     pub(crate) fn hear(&mut self, now: Moment, site: &Site, told: &mut Told) {
         loop {
@@ -309,7 +338,7 @@ impl Place {
                 Ok(None) => return,
                 Ok(Some(Report::Ready { missing })) => told.missing.extend(missing),
                 Ok(Some(Report::Ended(ended))) => match &mut self.dying {
-                    Some(last) => *last = Some(ended),
+                    Some(dying) => dying.ended = Some(ended),
                     None => self.ended(now, site, *ended, told),
                 },
                 Ok(Some(Report::CannotStart { .. })) if self.dying.is_some() => {}
@@ -360,7 +389,7 @@ impl Place {
         {
             tracing::error!(place = %self.id, "something survives being killed");
         }
-        let last = self.dying.take().flatten();
+        let last = self.dying.take().and_then(|dying| dying.ended);
         let Some(guest) = self.guest.take() else { return };
         self.idle_since = now;
         let cpu = self.group.as_ref().map_or(Duration::ZERO, PlaceGroup::cpu_time);
@@ -468,6 +497,11 @@ impl Place {
 }
 
 impl Site {
+    /// What guests lack here, one line each.
+    pub(crate) fn try_out(&self) -> Vec<String> {
+        Place::try_out(self)
+    }
+
     /// What must be enforced process by process, for want of a group.
     fn guest_limits(&self, limits: Limits) -> GuestLimits {
         let tree = self.tree.as_ref();

@@ -317,7 +317,9 @@ async fn bring_back(connection: &Connection, of: &Collection) -> Result<Left, Fi
         async move {
             match known {
                 Printed::Inline(bytes) if !bytes.is_empty() => Ok(Printed::Inline(bytes)),
-                _ => bring_printed(connection, path, of.output_bytes_max).await,
+                Printed::Inline(_) | Printed::Staged { .. } => {
+                    bring_printed(connection, path, of.output_bytes_max).await
+                }
             }
         }
     };

@@ -6,6 +6,7 @@
 //! goes to the desk, what the desk says goes to the coordinator.
 
 mod files;
+mod logind;
 mod session;
 mod usage;
 
@@ -67,6 +68,8 @@ pub(crate) enum LinkOrder {
         directory: PathBuf,
     },
     ReadyToSleep,
+    /// The machine has slept: the connection is not worth waiting for.
+    Woke,
     /// Say goodbye and end.
     Stop,
 }
@@ -238,6 +241,7 @@ async fn run(setup: Setup, mut orders: UnboundedReceiver<LinkOrder>, desk: ToDes
         stopped,
         wake: Arc::clone(&wake),
     }));
+    let sessions = logind::Sessions::start(config.sensors.sessions, desk.clone());
     let owner = tokio::spawn(serve_owner(config, desk.clone()));
     while let Some(order) = orders.recv().await {
         match order {
@@ -254,7 +258,8 @@ async fn run(setup: Setup, mut orders: UnboundedReceiver<LinkOrder>, desk: ToDes
             LinkOrder::Measure { place, fence, directory } => {
                 files.measure(place, fence, directory);
             }
-            LinkOrder::ReadyToSleep => {}
+            LinkOrder::ReadyToSleep => sessions.ready_to_sleep(),
+            LinkOrder::Woke => wake.notify_one(),
             LinkOrder::Stop => break,
         }
     }

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use crate::Test;
 use crate::coordinator::{Coordinator, LEASE};
 use crate::machine::{LONG, is_root, processes_with, until, within};
+use crate::sessions::Desktop;
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_offer_becomes_a_guest_and_its_end_is_told", offer_to_finished),
@@ -32,6 +33,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_supervisor_killed_leaves_nothing", supervisor_killed),
     ("a_guest_unheard_for_a_lease_is_killed", lease_ends),
     ("usage_records_arrive_without_a_gap", usage_arrives),
+    ("a_desktop_is_listened_to", desktop),
     ("a_second_agent_on_the_same_data_is_refused", second_refused),
 ];
 
@@ -53,6 +55,8 @@ struct Lab {
     agent: Option<Child>,
     config: AgentConfig,
     cgroup: Option<PathBuf>,
+    /// The address of a system bus of the test's own.
+    bus: Option<String>,
     home: TempDir,
 }
 
@@ -95,9 +99,9 @@ impl Lab {
             let name = home.path().file_name().unwrap().to_string_lossy().replace('.', "");
             Path::new(mount).join(format!("gleaner-agent-{name}"))
         });
-        config.cgroup.directory = cgroup.clone();
+        config.cgroup.directory.clone_from(&cgroup);
         let coordinator = Coordinator::start(&path("coordinator"), &path("identity"));
-        Self { coordinator, agent: None, config, cgroup, home }
+        Self { coordinator, agent: None, config, cgroup, bus: None, home }
     }
 
     fn start(&mut self) {
@@ -118,6 +122,7 @@ impl Lab {
             .arg(path)
             .stdin(Stdio::null())
             .stderr(log)
+            .envs(self.bus.as_ref().map(|bus| ("DBUS_SYSTEM_BUS_ADDRESS", bus)))
             .spawn()
             .unwrap()
     }
@@ -501,4 +506,45 @@ fn second_refused() {
     let mut second = lab.spawn();
     assert_eq!(second.wait().unwrap().code(), Some(2));
     assert!(lab.log().contains("another agent runs with the data directory"), "{}", lab.log());
+}
+
+fn desktop() {
+    let Some(desktop) = Desktop::start() else {
+        println!("  there is no dbus-daemon: nothing to listen to");
+        return;
+    };
+    let mut lab = Lab::without_agent();
+    lab.bus = Some(desktop.address.clone());
+    lab.config.sensors.sessions = true;
+    lab.start();
+    let busy = |reason: &str| {
+        lab.coordinator.expect(reason, |frame| match frame {
+            AgentFrame::Presence(presence) => {
+                (presence.busy && presence.reason.contains(reason)).then_some(())
+            }
+            _ => None,
+        });
+    };
+    until("logind is heard", || {
+        lab.status().sensors.iter().any(|of| of.sensor == "sessions" && of.health == "well")
+    });
+    assert_eq!(desktop.delays(), 1);
+    desktop.inhibit("sleep", Some("updater"));
+    desktop.inhibit("idle:sleep", Some("player"));
+    busy("player");
+    desktop.inhibit("", None);
+    lab.wait_for_idle();
+    desktop.lock(true);
+    desktop.lock(false);
+    busy("session c1 of ann");
+    lab.wait_for_idle();
+    // Sleep waits until the guests are stopped, and not longer.
+    lab.offer(1, script("exec sleep 4728.5"));
+    lab.started();
+    desktop.sleep(true);
+    until("nobody delays sleep", || desktop.delays() == 0);
+    assert!(lab.status().busy);
+    desktop.sleep(false);
+    until("sleep is delayed again", || desktop.delays() == 1);
+    lab.wait_for_idle();
 }

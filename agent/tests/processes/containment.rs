@@ -21,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("nothing_outlives_the_keeper", keeper_dies),
     ("a_guest_is_alone_with_its_directory", is_alone),
     ("a_guest_over_its_limits_is_stopped", limits),
+    ("the_doctor_tries_a_real_guest", doctor),
     ("a_bare_guest_costs_little_more_than_a_spawn", costs_little),
 ];
 
@@ -184,4 +185,21 @@ fn costs_little() {
     println!("  a guest in {contained:?}, a bare spawn in {bare:?}");
     assert!(contained < bare * 5 + Duration::from_millis(2));
     let _ = place.keeper().send(&Order::Kill);
+}
+
+fn doctor() {
+    let home = tempfile::tempdir().unwrap();
+    let mut config = gleaner_agent::AgentConfig { data: home.path().into(), ..Default::default() };
+    let checks = gleaner_agent::doctor::checks(&config);
+    for name in ["guest", "kill", "settings", "data directory"] {
+        assert!(checks.iter().any(|check| check.name == name && check.ok), "{name}: {checks:?}");
+    }
+    if is_root() {
+        assert!(checks.iter().all(|check| check.ok), "{checks:?}");
+        config.guests.uid_base = 65_534; // Nobody, by name.
+        let checks = gleaner_agent::doctor::checks(&config);
+        let users = checks.iter().find(|check| check.name == "guest users").unwrap();
+        assert!(!users.ok && users.detail.contains("nobody"), "{users:?}");
+    }
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "nothing is left behind");
 }

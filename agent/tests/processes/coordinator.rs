@@ -92,7 +92,7 @@ impl Coordinator {
                         return found;
                     }
                 }
-                Err(_) => panic!("never: {what}"),
+                Err(error) => panic!("never: {what}: {error}"),
             }
         }
     }

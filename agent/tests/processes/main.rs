@@ -3,10 +3,18 @@
 //! No harness: an agent starts its keepers as itself, so this program must be
 //! both the tests and the keeper (`glean keeper`).
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "all of this is tests, without the attribute that tells clippy so"
+)]
+
 mod agent;
 mod containment;
 mod coordinator;
 mod machine;
+mod sessions;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

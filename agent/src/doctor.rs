@@ -1,0 +1,229 @@
+//! The agent's part of `glean doctor`: not what the machine says it can, but
+//! what it does when tried. A real keeper runs a real guest, which is frozen,
+//! looked at and killed.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, PlaceId};
+use gleaner_shell::clock::Clock;
+use serde::Serialize;
+
+use crate::cgroup::{PlaceGroup, Tree};
+use crate::config::{AgentConfig, Network};
+use crate::contain::{Keeper, Order, Program, Report, Sandbox, Start};
+use crate::ground::{Ground, clear};
+
+/// How long any one step may take before it has failed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A guest that never stops by itself.
+const BUSY: &str = "while :; do :; done";
+
+/// One thing that was tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    pub ok: bool,
+    /// What was found.
+    pub detail: String,
+    /// What to do about it.
+    pub repair: Option<String>,
+}
+
+impl Check {
+    fn well(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { name, ok: true, detail: detail.into(), repair: None }
+    }
+
+    fn sick(name: &'static str, detail: impl Into<String>, repair: &str) -> Self {
+        Self { name, ok: false, detail: detail.into(), repair: Some(repair.to_owned()) }
+    }
+}
+
+/// Tries everything that needs no coordinator. Call it before there is any
+/// thread; it starts processes of this program (`glean keeper`).
+pub fn checks(config: &AgentConfig) -> Vec<Check> {
+    let mut checks = vec![];
+    checks.push(match config.criteria() {
+        Ok(_) => Check::well("settings", "as they should be"),
+        Err(error) => Check::sick("settings", error.to_string(), "correct the configuration"),
+    });
+    checks.push(guest_users(config));
+    checks.push(data(&config.data));
+    checks.extend(trial(config));
+    checks
+}
+
+/// Guests' user numbers must be nobody's.
+fn guest_users(config: &AgentConfig) -> Check {
+    let name = "guest users";
+    if !rustix::process::geteuid().is_root() {
+        let repair = "run the agent as root: each place then has a user of its own";
+        return Check::sick(name, "not root: guests run as the agent's own user", repair);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let uids = config.guest_uids(config.places(u16::try_from(cores).unwrap_or(u16::MAX)));
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let taken = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let login = fields.next()?;
+        let uid: u32 = fields.nth(1)?.parse().ok()?;
+        uids.contains(&uid).then(|| format!("{login} has user number {uid}"))
+    });
+    match taken {
+        None => Check::well(name, format!("{} to {}, nobody's", uids.start, uids.end - 1)),
+        Some(taken) => Check::sick(name, taken, "choose another guests.uid_base"),
+    }
+}
+
+fn data(path: &Path) -> Check {
+    let name = "data directory";
+    let probe = path.join("doctor");
+    let tried = fs::create_dir_all(path)
+        .and_then(|()| fs::write(&probe, "x"))
+        .and_then(|()| fs::remove_file(&probe));
+    match tried {
+        Ok(()) => Check::well(name, format!("{} can be written", path.display())),
+        Err(error) => Check::sick(
+            name,
+            format!("{}: {error}", path.display()),
+            "make room, or let the agent's user write there",
+        ),
+    }
+}
+
+/// Why a step of the trial failed.
+#[derive(Debug, thiserror::Error)]
+enum TrialError {
+    #[error("{0}")]
+    Step(String),
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Silent,
+}
+
+impl TrialError {
+    fn of(error: impl std::error::Error) -> Self {
+        let source = error.source().map_or_else(String::new, |source| format!(": {source}"));
+        Self::Step(format!("{error}{source}"))
+    }
+}
+
+/// Runs a guest in a place of its own, away from a running agent's.
+fn trial(config: &AgentConfig) -> Vec<Check> {
+    let mut checks = vec![];
+    let home = config.data.join("doctor-trial");
+    let base = config.cgroup.directory.clone();
+    let trial_base = base.map(|path| path.with_extension("doctor"));
+    let tree = match Tree::try_out(trial_base.as_deref()) {
+        Ok(tree) => {
+            checks.push(Check::well("cgroup", format!("{} can be used", tree.guests().display())));
+            for line in &tree.missing {
+                checks.push(Check::sick(
+                    "cgroup controllers",
+                    line.clone(),
+                    "boot with systemd.unified_cgroup_hierarchy=1",
+                ));
+            }
+            Some(tree)
+        }
+        Err(error) => {
+            let repair = "run as root, with Delegate=yes in the service";
+            checks.push(Check::sick("cgroup", TrialError::of(error).to_string(), repair));
+            None
+        }
+    };
+    let mut group = tree.as_ref().and_then(|tree| tree.place(PlaceId(0)).ok());
+    match guest(config, &home, group.as_ref()) {
+        Err(error) => {
+            let repair = "see the system's log; the kernel may forbid namespaces here";
+            checks.push(Check::sick("guest", error.to_string(), repair));
+        }
+        Ok((keeper, missing)) => {
+            checks.push(Check::well("guest", "a guest starts"));
+            if missing.is_empty() {
+                let all = "namespaces, own files, own user, Landlock, no way back";
+                checks.push(Check::well("sandbox", all));
+            }
+            for line in missing {
+                checks.push(Check::sick("sandbox", line, "a newer kernel, or the agent as root"));
+            }
+            if let Some(group) = &mut group {
+                checks.push(freeze(group));
+            }
+            checks.push(kill(keeper, group.as_mut()));
+        }
+    }
+    drop(group);
+    if let Some(tree) = tree {
+        tree.remove();
+    }
+    clear(&home);
+    checks
+}
+
+fn guest(
+    config: &AgentConfig,
+    home: &Path,
+    group: Option<&PlaceGroup>,
+) -> Result<(Keeper, Vec<String>), TrialError> {
+    let uid = rustix::process::geteuid().is_root().then_some(config.guests.uid_base);
+    let ground = Ground::prepare(home, PlaceId(0), uid).map_err(TrialError::of)?;
+    let sandbox = Sandbox {
+        directory: ground.directory().to_path_buf(),
+        uid,
+        readable: config.guests.readable.clone(),
+        own_session: true,
+        ..Sandbox::default()
+    };
+    let program = Program::own().map_err(TrialError::of)?;
+    let own_network = config.guests.network == Network::None;
+    let (keeper, lacking) =
+        Keeper::spawn(&program, group, sandbox, own_network).map_err(TrialError::of)?;
+    let mut missing: Vec<String> = lacking.into_iter().collect();
+    match report(&keeper)? {
+        Report::Ready { missing: more } => missing.extend(more),
+        Report::Ended(_) | Report::CannotStart { .. } => {
+            return Err(TrialError::Step("the keeper is confused".into()));
+        }
+    }
+    let start = Start {
+        fence: Fence(1),
+        command: ["/bin/sh", "-c", BUSY].map(str::to_owned).to_vec(),
+        directory: ground.work(),
+        ..Start::default()
+    };
+    keeper.send(&Order::Start(Box::new(start))).map_err(TrialError::of)?;
+    Ok((keeper, missing))
+}
+
+fn report(keeper: &Keeper) -> Result<Report, TrialError> {
+    keeper.receive_within(PATIENCE).map_err(TrialError::of)?.ok_or(TrialError::Silent)
+}
+
+fn freeze(group: &mut PlaceGroup) -> Check {
+    let repair = "the owner would share the machine with guests: use another kernel";
+    let begin = Clock.now();
+    if let Err(error) = group.freeze() {
+        return Check::sick("freeze", error.to_string(), repair);
+    }
+    if !group.wait_frozen(PATIENCE) {
+        return Check::sick("freeze", "a busy guest did not stand still", repair);
+    }
+    let took = Clock.now().since(begin);
+    let _ = group.thaw();
+    Check::well("freeze", format!("a busy guest stands still after {} µs", took.as_micros()))
+}
+
+fn kill(keeper: Keeper, group: Option<&mut PlaceGroup>) -> Check {
+    keeper.kill();
+    // Waits until the kernel has cleared its namespace.
+    drop(keeper);
+    if group.is_none_or(|group| group.wait_empty(PATIENCE)) {
+        Check::well("kill", "nothing of the guest is left")
+    } else {
+        let repair = "a process is stuck in the kernel: see the system's log";
+        Check::sick("kill", "something of the guest survives", repair)
+    }
+}

@@ -1,0 +1,291 @@
+//! The desktop's sessions, as logind tells of them over the system bus: lock
+//! and unlock, new sessions, whoever wants the machine undisturbed, and sleep.
+//!
+//! The promise: a bus that is missing, sick or slow is a line in the owner's
+//! status and never anything the desk waits for. What the sessions mean for
+//! busy and idle is decided in `agent/core`.
+//!
+//! Idle hints are not asked for: desktops set them late or never.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use gleaner_agent_core::desk::Event;
+use gleaner_agent_core::occupancy::{Health, Observation, Sensor};
+use gleaner_shell::backoff::Backoff;
+use gleaner_shell::clock::Clock;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use zbus::export::futures_core::Stream as _;
+use zbus::zvariant::{OwnedFd, OwnedObjectPath, OwnedValue};
+use zbus::{Connection, MatchRule, Message, MessageStream};
+
+use super::ToDesk;
+
+const SERVICE: &str = "org.freedesktop.login1";
+const MANAGER: &str = "/org/freedesktop/login1";
+const MANAGER_INTERFACE: &str = "org.freedesktop.login1.Manager";
+const SESSION_INTERFACE: &str = "org.freedesktop.login1.Session";
+const PROPERTIES_INTERFACE: &str = "org.freedesktop.DBus.Properties";
+
+const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+
+/// How many signals may wait for us; a burst is a session that begins.
+const SIGNALS_MAX: usize = 64;
+
+const RETRY_FIRST: Duration = Duration::from_secs(5);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// The link's hold on the listener.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    /// `None` where nobody listens.
+    ready: Option<UnboundedSender<()>>,
+}
+
+impl Sessions {
+    pub(super) fn start(wanted: bool, desk: ToDesk) -> Self {
+        if !wanted {
+            tell_health(&desk, Health::Absent("switched off: sensors.sessions".into()));
+            return Self { ready: None };
+        }
+        if !Path::new(SYSTEM_BUS).exists() && std::env::var_os("DBUS_SYSTEM_BUS_ADDRESS").is_none()
+        {
+            tell_health(&desk, Health::Absent(format!("no system bus at {SYSTEM_BUS}")));
+            return Self { ready: None };
+        }
+        let (ready, to_sleep) = unbounded_channel();
+        tokio::spawn(listen_for_ever(desk, to_sleep));
+        Self { ready: Some(ready) }
+    }
+
+    /// All guests are stopped: the machine may sleep.
+    pub(super) fn ready_to_sleep(&self) {
+        if let Some(ready) = &self.ready {
+            let _ = ready.send(());
+        }
+    }
+}
+
+fn tell_health(desk: &ToDesk, health: Health) {
+    observe(desk, Observation::Health { sensor: Sensor::Sessions, health });
+}
+
+fn observe(desk: &ToDesk, observation: Observation) {
+    desk.core(Event::Observed(observation));
+}
+
+async fn listen_for_ever(desk: ToDesk, mut to_sleep: UnboundedReceiver<()>) {
+    let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
+    loop {
+        let mut listener = Listener::new(desk.clone());
+        let why = match listener.listen(&mut to_sleep).await {
+            Ok(()) => "the system bus closed the connection".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        // A hold that nobody can be heard to release must not last for ever.
+        listener.release_all();
+        let health = if listener.was_well {
+            backoff.reset();
+            Health::Sick(format!("logind: {why}"))
+        } else {
+            Health::Absent(format!("logind does not answer: {why}"))
+        };
+        tell_health(&desk, health);
+        Clock.sleep(backoff.next().unwrap_or(RETRY_MAX)).await;
+    }
+}
+
+/// What is known over one connection.
+struct Listener {
+    desk: ToDesk,
+    was_well: bool,
+    held: BTreeMap<String, String>,
+    /// Sessions of people, and whether they are locked.
+    sessions: BTreeMap<String, (String, bool)>,
+    /// Keeps the machine from sleeping until our guests are stopped.
+    awake: Option<OwnedFd>,
+}
+
+impl Listener {
+    fn new(desk: ToDesk) -> Self {
+        Self {
+            desk,
+            was_well: false,
+            held: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            awake: None,
+        }
+    }
+
+    async fn listen(&mut self, to_sleep: &mut UnboundedReceiver<()>) -> zbus::Result<()> {
+        let bus = Connection::system().await?;
+        let rule =
+            MatchRule::builder().msg_type(zbus::message::Type::Signal).sender(SERVICE)?.build();
+        let mut signals = MessageStream::for_match_rule(rule, &bus, Some(SIGNALS_MAX)).await?;
+        self.look_at_sessions(&bus, false).await?;
+        self.look_at_inhibitors(&bus).await?;
+        self.stay_awake(&bus).await;
+        tell_health(&self.desk, Health::Well);
+        self.was_well = true;
+        loop {
+            let signal = tokio::select! {
+                signal = std::future::poll_fn(|context| Pin::new(&mut signals).poll_next(context)) => signal,
+                _ = to_sleep.recv() => {
+                    self.awake = None;
+                    continue;
+                }
+            };
+            let Some(signal) = signal.transpose()? else { return Ok(()) };
+            self.hear(&bus, &signal).await?;
+        }
+    }
+
+    async fn hear(&mut self, bus: &Connection, signal: &Message) -> zbus::Result<()> {
+        let header = signal.header();
+        let member = header.member().map_or("", |member| member.as_str());
+        match member {
+            "PrepareForSleep" => {
+                let begins: bool = signal.body().deserialize()?;
+                if begins {
+                    observe_sleep(&self.desk, true);
+                } else {
+                    observe_sleep(&self.desk, false);
+                    self.stay_awake(bus).await;
+                }
+            }
+            "SessionNew" | "SessionRemoved" => {
+                self.look_at_sessions(bus, member == "SessionNew").await?;
+            }
+            "Lock" | "Unlock" => {
+                if let Some(path) = header.path() {
+                    self.locked(path.as_str(), member == "Lock");
+                }
+            }
+            "PropertiesChanged" => {
+                let path = header.path().map_or("", |path| path.as_str());
+                if path == MANAGER {
+                    self.look_at_inhibitors(bus).await?;
+                } else {
+                    let (_, changed, _): (String, BTreeMap<String, OwnedValue>, Vec<String>) =
+                        signal.body().deserialize()?;
+                    let locked =
+                        changed.get("LockedHint").and_then(|hint| bool::try_from(hint).ok());
+                    if let (Some(locked), Some(path)) = (locked, header.path()) {
+                        self.locked(path.as_str(), locked);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn locked(&mut self, path: &str, locked: bool) {
+        let Some((session, was)) = self.sessions.get_mut(path) else { return };
+        if std::mem::replace(was, locked) != locked {
+            observe(&self.desk, Observation::Locked { session: session.clone(), locked });
+        }
+    }
+
+    /// Which sessions of people are there? A new one is somebody at the machine.
+    async fn look_at_sessions(&mut self, bus: &Connection, news: bool) -> zbus::Result<()> {
+        type Row = (String, u32, String, String, OwnedObjectPath);
+        let rows: Vec<Row> = call(bus, MANAGER, MANAGER_INTERFACE, "ListSessions", &()).await?;
+        let here: BTreeSet<&str> = rows.iter().map(|row| row.4.as_str()).collect();
+        self.sessions.retain(|path, _| here.contains(path.as_str()));
+        for (id, _, login, seat, path) in rows {
+            if self.sessions.contains_key(path.as_str()) {
+                continue;
+            }
+            let property = |name| property(bus, path.as_str(), SESSION_INTERFACE, name);
+            // A session may end while we ask; a greeter's is nobody's.
+            let Ok(class) = property("Class").await else { continue };
+            if String::try_from(class).is_ok_and(|class| class != "user") {
+                continue;
+            }
+            let hint = property("LockedHint").await.ok();
+            let locked = hint.is_some_and(|hint| bool::try_from(hint).unwrap_or(false));
+            let where_from = if seat.is_empty() { "remote".to_owned() } else { seat };
+            let session = format!("session {id} of {login} ({where_from})");
+            if news {
+                let source = format!("new {session}");
+                observe(&self.desk, Observation::Input { source, ago: Duration::ZERO });
+            }
+            if locked {
+                let session = session.clone();
+                observe(&self.desk, Observation::Locked { session, locked });
+            }
+            self.sessions.insert(path.to_string(), (session, locked));
+        }
+        Ok(())
+    }
+
+    /// Who wants the machine undisturbed? Not who merely delays its sleep.
+    async fn look_at_inhibitors(&mut self, bus: &Connection) -> zbus::Result<()> {
+        type Row = (String, String, String, String, u32, u32);
+        let rows: Vec<Row> = call(bus, MANAGER, MANAGER_INTERFACE, "ListInhibitors", &()).await?;
+        let now: BTreeMap<String, String> = rows
+            .into_iter()
+            .filter(|(what, _, _, mode, ..)| {
+                mode.starts_with("block") && what.split(':').any(|what| what == "idle")
+            })
+            .map(|(_, who, why, _, uid, pid)| {
+                (format!("{uid}/{pid}/{who}/{why}"), format!("{who}: {why}"))
+            })
+            .collect();
+        for (id, what) in now.iter().filter(|(id, _)| !self.held.contains_key(*id)) {
+            let (id, what) = (id.clone(), what.clone());
+            observe(&self.desk, Observation::Held { id, what });
+        }
+        let before = std::mem::replace(&mut self.held, now);
+        for id in before.into_keys().filter(|id| !self.held.contains_key(id)) {
+            observe(&self.desk, Observation::Released { id });
+        }
+        Ok(())
+    }
+
+    fn release_all(&mut self) {
+        for (id, _) in std::mem::take(&mut self.held) {
+            observe(&self.desk, Observation::Released { id });
+        }
+    }
+
+    /// Sleep is to wait until our guests are stopped: a few seconds, logind's
+    /// own limit for it. Without the right to ask for it, we are told too late.
+    async fn stay_awake(&mut self, bus: &Connection) {
+        let asked = ("sleep", "gleaner", "stops guests before the machine sleeps", "delay");
+        match call::<_, OwnedFd>(bus, MANAGER, MANAGER_INTERFACE, "Inhibit", &asked).await {
+            Ok(awake) => self.awake = Some(awake),
+            Err(error) => tracing::warn!(%error, "sleep will come without notice"),
+        }
+    }
+}
+
+fn observe_sleep(desk: &ToDesk, begins: bool) {
+    desk.core(if begins { Event::AboutToSleep } else { Event::Woke });
+}
+
+async fn call<B, R>(
+    bus: &Connection,
+    path: &str,
+    interface: &str,
+    method: &str,
+    body: &B,
+) -> zbus::Result<R>
+where
+    B: serde::Serialize + zbus::zvariant::DynamicType,
+    R: for<'d> zbus::zvariant::DynamicDeserialize<'d>,
+{
+    let reply = bus.call_method(Some(SERVICE), path, Some(interface), method, body).await?;
+    reply.body().deserialize()
+}
+
+async fn property(
+    bus: &Connection,
+    path: &str,
+    interface: &str,
+    name: &str,
+) -> zbus::Result<OwnedValue> {
+    call(bus, path, PROPERTIES_INTERFACE, "Get", &(interface, name)).await
+}

@@ -1,0 +1,169 @@
+//! An agent on a desktop: a system bus of the test's own, and a logind on it
+//! that says what the test tells it to.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use zbus::object_server::SignalEmitter;
+use zbus::zvariant::{ObjectPath, OwnedObjectPath, Value};
+
+type InhibitorRow = (String, String, String, String, u32, u32);
+type SessionRow = (String, u32, String, String, OwnedObjectPath);
+
+const MANAGER: &str = "/org/freedesktop/login1";
+const SESSION: &str = "/org/freedesktop/login1/session/c1";
+
+#[derive(Default)]
+struct State {
+    inhibitors: Mutex<Vec<InhibitorRow>>,
+    /// Our ends of what was given to those who delay sleep.
+    delays: Mutex<Vec<OwnedFd>>,
+}
+
+struct Manager(Arc<State>);
+
+#[zbus::interface(name = "org.freedesktop.login1.Manager")]
+impl Manager {
+    fn list_sessions(&self) -> Vec<SessionRow> {
+        let path = ObjectPath::try_from(SESSION).unwrap().into();
+        vec![("c1".into(), 1000, "ann".into(), "seat0".into(), path)]
+    }
+
+    fn list_inhibitors(&self) -> Vec<InhibitorRow> {
+        self.0.inhibitors.lock().unwrap().clone()
+    }
+
+    fn inhibit(&self, what: &str, who: &str, why: &str, mode: &str) -> zbus::zvariant::OwnedFd {
+        assert_eq!((what, who, mode), ("sleep", "gleaner", "delay"), "{why}");
+        let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        self.0.delays.lock().unwrap().push(ours);
+        theirs.into()
+    }
+
+    #[zbus(signal)]
+    async fn prepare_for_sleep(emitter: &SignalEmitter<'_>, begins: bool) -> zbus::Result<()>;
+}
+
+struct Session;
+
+#[zbus::interface(name = "org.freedesktop.login1.Session")]
+impl Session {
+    #[zbus(property)]
+    fn class(&self) -> String {
+        "user".into()
+    }
+
+    #[zbus(property)]
+    fn locked_hint(&self) -> bool {
+        false
+    }
+
+    #[zbus(signal)]
+    async fn unlock(emitter: &SignalEmitter<'_>) -> zbus::Result<()>;
+
+    #[zbus(signal)]
+    async fn lock(emitter: &SignalEmitter<'_>) -> zbus::Result<()>;
+}
+
+/// A bus with a logind.
+pub(crate) struct Desktop {
+    pub(crate) address: String,
+    bus: Child,
+    state: Arc<State>,
+    connection: zbus::Connection,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Desktop {
+    /// `None` where no bus can be had.
+    pub(crate) fn start() -> Option<Self> {
+        let mut bus = Command::new("dbus-daemon")
+            .args(["--session", "--nofork", "--nopidfile", "--print-address=1"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .ok()?;
+        let mut address = String::new();
+        BufReader::new(bus.stdout.take()?).read_line(&mut address).unwrap();
+        let address = address.trim().to_owned();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let state = Arc::new(State::default());
+        let connection = runtime.block_on(async {
+            zbus::connection::Builder::address(address.as_str())
+                .unwrap()
+                .serve_at(MANAGER, Manager(Arc::clone(&state)))
+                .unwrap()
+                .serve_at(SESSION, Session)
+                .unwrap()
+                .name("org.freedesktop.login1")
+                .unwrap()
+                .build()
+                .await
+                .unwrap()
+        });
+        Some(Self { address, bus, state, connection, runtime })
+    }
+
+    /// Somebody wants the machine undisturbed, or nobody any more.
+    pub(crate) fn inhibit(&self, what: &str, who: Option<&str>) {
+        let rows = who.map(|who| {
+            let row = (what.to_owned(), who.to_owned(), "a film".to_owned());
+            (row.0, row.1, row.2, "block".to_owned(), 1000, 4711)
+        });
+        *self.state.inhibitors.lock().unwrap() = rows.into_iter().collect();
+        let mut changed = HashMap::new();
+        changed.insert("BlockInhibited", Value::from(what));
+        self.runtime.block_on(async {
+            let body = ("org.freedesktop.login1.Manager", changed, Vec::<String>::new());
+            let interface = "org.freedesktop.DBus.Properties";
+            self.connection
+                .emit_signal(None::<&str>, MANAGER, interface, "PropertiesChanged", &body)
+                .await
+                .unwrap();
+        });
+    }
+
+    pub(crate) fn sleep(&self, begins: bool) {
+        self.runtime.block_on(async {
+            let emitter = SignalEmitter::new(&self.connection, MANAGER).unwrap();
+            Manager::prepare_for_sleep(&emitter, begins).await.unwrap();
+        });
+    }
+
+    pub(crate) fn lock(&self, locked: bool) {
+        self.runtime.block_on(async {
+            let emitter = SignalEmitter::new(&self.connection, SESSION).unwrap();
+            if locked {
+                Session::lock(&emitter).await.unwrap();
+            } else {
+                Session::unlock(&emitter).await.unwrap();
+            }
+        });
+    }
+
+    /// How many delay sleep at this moment: their ends are still open.
+    pub(crate) fn delays(&self) -> usize {
+        let delays = self.state.delays.lock().unwrap();
+        delays
+            .iter()
+            .filter(|ours| {
+                let mut fds = [rustix::event::PollFd::new(ours, rustix::event::PollFlags::IN)];
+                let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+                rustix::event::poll(&mut fds, Some(&now)) == Ok(0)
+            })
+            .count()
+    }
+}
+
+impl Drop for Desktop {
+    fn drop(&mut self) {
+        let _ = self.bus.kill();
+        let _ = self.bus.wait();
+    }
+}
