@@ -155,6 +155,27 @@ pub async fn rows<T>(
     Ok(rows)
 }
 
+/// As many requests under way at once as hide the network's delay.
+const LANES: usize = 8;
+
+/// Does the work for every item, several at once.
+///
+/// # Errors
+/// The first failure; what is under way is dropped then.
+pub async fn each<T>(items: &[T], work: impl AsyncFn(&T) -> Result<()>) -> Result<()> {
+    let lane = |first: usize| {
+        let work = &work;
+        Box::pin(async move {
+            for item in items.iter().skip(first).step_by(LANES) {
+                work(item).await?;
+            }
+            anyhow::Ok(())
+        })
+    };
+    tokio::try_join!(lane(0), lane(1), lane(2), lane(3), lane(4), lane(5), lane(6), lane(7))?;
+    Ok(())
+}
+
 /// The coordinator answered another question than the one asked.
 pub fn unexpected(request: &Request) -> anyhow::Error {
     let asked = format!("{request:?}");

@@ -273,6 +273,35 @@ fn tokens_are_made_listed_and_revoked() {
 }
 
 #[test]
+fn a_workstation_is_set_up_with_a_token_once_and_then_keeps_its_identity() {
+    let lab = Coordinator::start();
+    let token = succeeds(&lab.admin(&["token", "create", "--role", "agent"]));
+    let root = lab.home.path().join("root");
+    let root = root.to_str().unwrap();
+    let install = ["agent", "install", "--root", root];
+    let first =
+        [&install[..], &["--coordinator", &lab.address, "--token", token.trim(), "--name", "ws-1"]]
+            .concat();
+    succeeds(&lab.admin(&first));
+    let key = fs::read(format!("{root}/etc/gleaner/agent/key.pem")).unwrap();
+    // The token is used up: only an identity that works makes this pass.
+    let again = lab.admin(&first);
+    succeeds(&again);
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(said.contains("enrolled already as agent ws-1, and 127.0.0.1"), "{said}");
+    succeeds(&lab.admin(&install));
+    assert_eq!(fs::read(format!("{root}/etc/gleaner/agent/key.pem")).unwrap(), key);
+    assert_eq!(lab.record(&["workstations", "--json"])["name"], "ws-1");
+
+    let wrong = succeeds(&lab.admin(&["token", "create", "--role", "user"]));
+    let other = ["collector", "install", "--root", root, "--coordinator", &lab.address, "--token"];
+    let output = lab.admin(&[&other[..], &[wrong.trim()]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("glean: the token was for a user, not a collector: expected"), "{said}");
+}
+
+#[test]
 fn ctrl_c_stops_waiting_and_not_the_job() {
     let lab = Coordinator::start();
     let mut waiting = lab

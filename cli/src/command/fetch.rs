@@ -3,12 +3,13 @@
 //! A file appears under its name when it is whole and its content is what its
 //! hash says; one that is there already with that content is not fetched again.
 
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use gleaner_common::id::JobId;
+use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::is_inside;
 use gleaner_common::units::spoken_size;
 use gleaner_common::wire::{OutputFile, Reply, Request};
@@ -46,12 +47,13 @@ pub(super) async fn fetch(client: &Client, job: JobId, to: &Path) -> Result<usiz
     let files = list(client, job, to).await?;
     let bytes: u64 = files.iter().map(|(_, file)| file.size_bytes).sum();
     let bar = watch::bytes_bar("fetching", bytes, false);
-    for (path, file) in &files {
-        one(client, path, file)
-            .await
-            .with_context(|| format!("cannot fetch {}", path.display()))?;
+    ask::each(&files, async |(path, file)| {
+        let fetched = one(client, path, file).await;
+        fetched.with_context(|| format!("cannot fetch {}", path.display()))?;
         bar.inc(file.size_bytes);
-    }
+        Ok(())
+    })
+    .await?;
     bar.finish_and_clear();
     match files.len() {
         0 => eprintln!("job {job} has left no files yet"),
@@ -65,30 +67,32 @@ pub(super) async fn fetch(client: &Client, job: JobId, to: &Path) -> Result<usiz
 async fn list(client: &Client, job: JobId, to: &Path) -> Result<Vec<(PathBuf, OutputFile)>> {
     let rows = job::subprograms(client, job).await?;
     let bar = watch::count_bar("looking", rows.len() as u64);
-    let mut files = vec![];
-    for row in rows {
-        let request = Request::Output(row.subprogram);
+    let files = RefCell::new(vec![]);
+    ask::each(&rows, async |row| {
+        let left = outputs(client, row.subprogram).await?;
+        let home = to.join(row.subprogram.index.to_string());
+        files.borrow_mut().extend(left.into_iter().map(|file| (home.join(&file.path), file)));
         bar.inc(1);
-        let outputs = match ask::one(client, &request).await {
-            Ok(Reply::Output { outputs, .. }) => outputs,
-            Ok(_) => return Err(ask::unexpected(&request)),
-            // It has not ended yet.
-            Err(error) if error.is::<Refusal>() => continue,
-            Err(error) => return Err(error),
-        };
-        for file in outputs {
-            if !is_inside(&file.path) {
-                bail!(
-                    "{} left `{}`: expected a path inside its directory",
-                    row.subprogram,
-                    file.path
-                );
-            }
-            files.push((to.join(row.subprogram.index.to_string()).join(&file.path), file));
-        }
-    }
+        Ok(())
+    })
+    .await?;
     bar.finish_and_clear();
-    Ok(files)
+    Ok(files.into_inner())
+}
+
+/// What a subprogram left; nothing while it has not ended.
+async fn outputs(client: &Client, id: SubprogramId) -> Result<Vec<OutputFile>> {
+    let request = Request::Output(id);
+    let outputs = match ask::one(client, &request).await {
+        Ok(Reply::Output { outputs, .. }) => outputs,
+        Ok(_) => return Err(ask::unexpected(&request)),
+        Err(error) if error.is::<Refusal>() => vec![],
+        Err(error) => return Err(error),
+    };
+    if let Some(file) = outputs.iter().find(|file| !is_inside(&file.path)) {
+        bail!("{id} left `{}`: expected a path inside its directory", file.path);
+    }
+    Ok(outputs)
 }
 
 async fn one(client: &Client, path: &Path, file: &OutputFile) -> Result<()> {

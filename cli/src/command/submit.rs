@@ -56,9 +56,9 @@ pub struct Args {
     /// What happens to a subprogram when its workstation's owner returns.
     #[arg(long, value_enum, default_value = "suspend")]
     pub on_busy: OnBusyChoice,
-    /// How long a suspended subprogram waits before it retreats, or `forever`.
-    #[arg(long, value_name = "SPAN", default_value = "10min", value_parser = values::patience)]
-    pub patience: Patience,
+    /// How long a suspended subprogram waits before it retreats, or `forever` [default: 10min].
+    #[arg(long, value_name = "SPAN", value_parser = values::patience)]
+    pub patience: Option<Patience>,
     /// What one subprogram may use of memory, such as 512MiB [default: the workstation's limit].
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub memory: Option<u64>,
@@ -134,13 +134,24 @@ fn spec(args: &Args) -> Result<JobSpec> {
     spec.environment.clone_from(&args.environment);
     spec.collect_output = args.output.is_some();
     spec.shared_directory.clone_from(&args.shared);
-    spec.on_busy = match args.on_busy {
-        OnBusyChoice::Renice => OnBusy { reaction: Reaction::Renice, patience: None },
-        OnBusyChoice::Suspend => OnBusy { reaction: Reaction::Suspend, patience: args.patience.0 },
-        OnBusyChoice::Retreat => OnBusy { reaction: Reaction::Retreat, patience: None },
-    };
+    spec.on_busy = on_busy(args)?;
     spec.limits = Limits { memory_bytes_max: args.memory.unwrap_or(0), ..Limits::default() };
     Ok(spec)
+}
+
+fn on_busy(args: &Args) -> Result<OnBusy> {
+    let at_once = |reaction| match args.patience {
+        None => Ok(OnBusy { reaction, patience: None }),
+        Some(_) => bail!("--patience is for a suspended subprogram: expected --on-busy suspend"),
+    };
+    match args.on_busy {
+        OnBusyChoice::Renice => at_once(Reaction::Renice),
+        OnBusyChoice::Retreat => at_once(Reaction::Retreat),
+        OnBusyChoice::Suspend => Ok(match args.patience {
+            None => OnBusy::default(),
+            Some(Patience(patience)) => OnBusy { reaction: Reaction::Suspend, patience },
+        }),
+    }
 }
 
 async fn submit(client: &Client, spec: JobSpec, found: &[Found]) -> Result<JobId> {
@@ -168,14 +179,17 @@ async fn send(client: &Client, found: &[Found]) -> Result<()> {
     let files = staging::to_send(found, &missing);
     let bytes = files.iter().map(|file| file.staged.size_bytes).sum();
     let bar = watch::bytes_bar("sending", bytes, bytes < QUIET_BYTES);
-    for Found { from, staged } in files {
+    ask::each(&files, async |file| {
+        let Found { from, staged } = file;
         client
             .put_file(from, staged.hash, staged.size_bytes)
             .await
             .map_err(ask::failed)
             .with_context(|| format!("cannot stage {}", from.display()))?;
         bar.inc(staged.size_bytes);
-    }
+        Ok(())
+    })
+    .await?;
     bar.finish_and_clear();
     Ok(())
 }
@@ -289,6 +303,8 @@ mod tests {
         }
         let none = prepare(&parse("--count 0 -- x").unwrap()).unwrap_err();
         assert_eq!(none.to_string(), "--count 0: expected at least one subprogram");
+        let at_once = prepare(&parse("--on-busy retreat --patience 1s -- x").unwrap()).unwrap_err();
+        assert!(at_once.to_string().contains("expected --on-busy suspend"), "{at_once}");
         let many = prepare(&parse("--count 20000000 -- x").unwrap()).unwrap_err();
         assert!(format!("{many:#}").contains("expected 1 to 10000000"), "{many:#}");
     }

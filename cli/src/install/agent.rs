@@ -51,6 +51,7 @@ pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
         }
         site.remove_if_empty("/etc/gleaner");
         site.remove_if_empty("/var/lib/gleaner");
+        say("the coordinator still lists this workstation, as away");
     }
     service::remove_shared(&site)?;
     Ok(Verdict::Yes)
