@@ -10,7 +10,8 @@ use crate::record::Change;
 /// The outcome of one event.
 ///
 /// The changes of a step become durable together; none of its effects leaves
-/// before that, and effects leave in the order of their steps.
+/// before that, and effects leave in the order of their steps. Only a
+/// `HeartbeatAck` may overtake: agents need not stop because a disk is slow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     pub changes: Vec<Change>,
@@ -31,7 +32,7 @@ impl Step {
 pub enum Effect {
     /// Put this on the connection; forget it if the connection is gone.
     Send { to: Link, frame: CoordinatorFrame },
-    /// The peer broke the protocol: send `CoordinatorFrame::Refused` with
+    /// No further on this connection: send `CoordinatorFrame::Refused` with
     /// this reason and close. No `Disconnected` is needed afterwards.
     Refuse { link: Link, reason: String },
     /// Another connection of the same workstation took over: close this one.

@@ -108,19 +108,30 @@ fn a_lab_without_trouble_loses_and_repeats_nothing() {
     }
 }
 
+fn late() -> Setting {
+    Setting {
+        cut: None,
+        agent_crash: None,
+        sleep: None,
+        coordinator_crash: None,
+        commit_hangs: Some(s(20)),
+        late_frames: 0.05,
+        ..stormy()
+    }
+}
+
 #[test]
 fn nothing_is_done_twice_when_frames_take_longer_than_a_lease() {
-    for outline in
-        check("nothing_is_done_twice_when_frames_take_longer_than_a_lease", 8, |_| Setting {
-            cut: None,
-            agent_crash: None,
-            sleep: None,
-            coordinator_crash: None,
-            commit_hangs: Some(s(20)),
-            late_frames: 0.05,
-            ..stormy()
-        })
-    {
+    let test = "nothing_is_done_twice_when_frames_take_longer_than_a_lease";
+    for outline in check(test, 8, |_| late()) {
         assert!(outline.lost > 0, "no frame was late enough: {outline:?}");
     }
+}
+
+/// Acknowledged at once, a heartbeat overtook the order to stop an attempt
+/// that had been given up, which still waited for the disk.
+#[test]
+fn no_acknowledged_heartbeat_revives_what_was_given_up() {
+    let _repeat = Repeat { test: "no_acknowledged_heartbeat_revives_what_was_given_up", seed: 17 };
+    Lab::new(17, late()).run();
 }

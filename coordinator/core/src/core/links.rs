@@ -198,30 +198,33 @@ impl Core {
     pub(super) fn workstation_is_due(&mut self, draft: &mut Draft, id: WorkstationId) {
         let now = draft.now;
         let Some(workstation) = self.pool.get(id) else { return };
-        let is_unheard = if workstation.attempts().len() > 0 {
-            workstation.lease_has_ended(now)
-        } else {
-            now >= workstation.silent_from(&self.config)
-        };
-        if is_unheard {
+        let has_attempts = workstation.attempts().len() > 0;
+        let is_silent = !has_attempts && now >= workstation.silent_from(&self.config);
+        if has_attempts && workstation.lease_has_ended(now) {
+            self.end_session(draft, id);
             self.give_up_all(draft, id, "the lease ended unheard");
         }
         self.change_workstation(now, id, |w| {
-            w.silent |= is_unheard && w.session.is_some();
+            w.silent |= is_silent && w.session.is_some();
             w.rest.take_if(|(until, _)| *until <= now);
         });
     }
 
-    /// Whatever runs there still is stopped when it is heard of again: the
-    /// order to do so is ahead of all that could let it go on.
     fn give_up_all(&mut self, draft: &mut Draft, id: WorkstationId, why: &'static str) {
-        let link = self.link(id);
         for fence in self.attempts_at(id) {
             self.came_back(draft, fence, &Return::Lost(why));
-            if let Some(to) = link {
-                draft.send(to, CoordinatorFrame::Cancel { fence });
-            }
         }
+    }
+
+    /// Nothing more is answered on a connection that outlived the attempts
+    /// there: an offer may still be under way on it, and an acknowledged
+    /// heartbeat would let that attempt run beside its successor. On the next
+    /// connection it is not kept.
+    fn end_session(&mut self, draft: &mut Draft, id: WorkstationId) {
+        let Some(link) = self.link(id) else { return };
+        self.forget_session(draft.now, id);
+        let reason = "nothing was heard within the lease".to_owned();
+        draft.effect(Effect::Refuse { link, reason });
     }
 
     pub(super) fn attempts_at(&self, id: WorkstationId) -> Vec<Fence> {

@@ -13,15 +13,17 @@ use super::store::Store;
 
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
-    /// Guests that ran to their end, and how they ended.
-    exits: BTreeMap<Fence, Outcome>,
+    /// Guests that ran to their end, in which life of their agent, and how
+    /// they ended. A result that died with its agent is worked for again.
+    exits: BTreeMap<(Fence, u64), Outcome>,
     ended: BTreeSet<JobId>,
     placed: Fence,
 }
 
 impl Witness {
-    pub(crate) fn exited(&mut self, fence: Fence, outcome: &Outcome) {
-        let before = self.exits.insert(fence, outcome.clone());
+    pub(crate) fn exited(&mut self, host: &Host, fence: Fence) {
+        let outcome = host.processes[&fence].outcome.clone();
+        let before = self.exits.insert((fence, host.incarnation), outcome);
         assert_eq!(before, None, "attempt {fence} ran twice");
     }
 
@@ -111,7 +113,9 @@ impl Witness {
     pub(crate) fn check_results(&self, store: &Store) {
         for (id, (accepted, finished)) in &store.results {
             if finished.outcome.is_success() {
-                assert_eq!(self.exits.get(&finished.fence), Some(&Outcome::Succeeded), "{id}");
+                let lives = (finished.fence, 0)..=(finished.fence, u64::MAX);
+                let mut outcomes = self.exits.range(lives).map(|(_, outcome)| outcome);
+                assert!(outcomes.any(Outcome::is_success), "{id}: nobody came to this result");
                 assert!(*accepted, "{id}: a success was not accepted");
             }
         }

@@ -95,12 +95,19 @@ fn heartbeats_keep_an_attempt() {
 }
 
 #[test]
-fn one_that_is_given_up_while_connected_is_told_to_stop() {
+fn a_connection_does_not_outlive_the_attempts_given_up_on_it() {
     let mut site = Site::with_idle(1);
     let (_, offered) = site.submit(1, 0);
     let (_, _, fence) = only(&offered);
     site.pass(PAST_LEASE);
-    site.check_sent(1, &CoordinatorFrame::Cancel { fence });
+    let refused =
+        |effect: &Effect| matches!(effect, Effect::Refuse { link: l, .. } if *l == link(1, 1));
+    assert!(site.last.effects.iter().any(refused), "{:?}", site.last.effects);
+    site.heartbeat(1);
+    assert!(site.last.is_empty(), "an answer would renew the lease of {fence}");
+    assert_eq!(site.reconnect(1, 2, &[fence]).len(), 1);
+    let keeps_nothing = |(_, frame): (_, &CoordinatorFrame)| matches!(frame, CoordinatorFrame::Welcome { keep, .. } if keep.is_empty());
+    assert!(site.sent().any(keeps_nothing));
 }
 
 #[test]
