@@ -7,17 +7,19 @@
 //!
 //! The promise: a file under its hash is whole, has that hash, and was on the
 //! disk before anybody was told so. Knows nothing of jobs, and so never
-//! removes a file that a job may still want: what no job needs any more stays
-//! until somebody removes it by hand.
+//! removes a file by itself: `sweep` asks somebody who does.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use gleaner_common::id::ContentHash;
+use gleaner_common::time::WallTime;
 use gleaner_common::units::spoken_size;
 
 /// Where files are before they are whole.
@@ -35,6 +37,9 @@ struct Inner {
     /// Whole files, and what those on their way were announced as.
     taken_bytes: AtomicU64,
     next_number: AtomicU64,
+    /// Held while a file is found to be here, and while one is removed: what
+    /// was found must not be gone a moment later.
+    sweeping: Mutex<()>,
 }
 
 /// How much may be staged.
@@ -100,12 +105,51 @@ impl Blobs {
             blobs_bytes_max: limits.blobs_bytes_max,
             taken_bytes: AtomicU64::new(taken_bytes),
             next_number: AtomicU64::new(0),
+            sweeping: Mutex::new(()),
         })))
     }
 
-    /// Is this file here? Blocks on the disk.
-    pub(crate) fn has(&self, hash: ContentHash) -> bool {
-        self.path_of(hash).is_file()
+    /// Is this file here? If so, it counts as new from now on, so that it
+    /// stays until a job can be said to want it. Blocks on the disk.
+    pub(crate) fn has(&self, hash: ContentHash, wall: WallTime) -> bool {
+        let _sweeping = self.0.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(file) = File::options().write(true).open(self.path_of(hash)) else { return false };
+        // On a disk that takes no change, nothing is swept either.
+        let _ = file.set_modified(system_time(wall));
+        true
+    }
+
+    /// Removes the files that are older than `before` and not wanted; returns
+    /// how many, and their bytes. Blocks on the disk, for long if there are
+    /// many files.
+    ///
+    /// # Errors
+    /// Those of the disk, and those of `is_wanted`; what was removed is gone.
+    pub(crate) fn sweep<E: From<io::Error>>(
+        &self,
+        before: WallTime,
+        mut is_wanted: impl FnMut(ContentHash) -> Result<bool, E>,
+    ) -> Result<(u64, u64), E> {
+        let (mut files, mut bytes) = (0, 0);
+        for folder in fs::read_dir(&self.0.root)? {
+            let folder = folder?;
+            for file in fs::read_dir(folder.path())? {
+                let file = file?;
+                let Some(hash) = hash_of(&folder.file_name(), &file.file_name()) else { continue };
+                if is_wanted(hash)? {
+                    continue;
+                }
+                let _sweeping = self.0.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+                let metadata = file.metadata()?;
+                if metadata.modified()? < system_time(before) {
+                    fs::remove_file(file.path())?;
+                    self.0.taken_bytes.fetch_sub(metadata.len(), Ordering::Relaxed);
+                    files += 1;
+                    bytes += metadata.len();
+                }
+            }
+        }
+        Ok((files, bytes))
     }
 
     /// Opens a file for reading, and its size. Blocks on the disk.
@@ -207,7 +251,7 @@ impl Arriving {
     ///
     /// # Errors
     /// The content is not what was announced, or the disk cannot be written.
-    pub(crate) fn finish(mut self) -> Result<u64, PutBlobError> {
+    pub(crate) fn finish(mut self, wall: WallTime) -> Result<u64, PutBlobError> {
         if self.got_bytes < self.announced_bytes {
             return Err(PutBlobError::TooFewBytes {
                 got: self.got_bytes,
@@ -218,7 +262,7 @@ impl Arriving {
         if got != self.hash {
             return Err(PutBlobError::WrongHash { announced: self.hash, got });
         }
-        if !self.blobs.has(got) {
+        if !self.blobs.has(got, wall) {
             self.keep().map_err(put_error)?;
         }
         Ok(self.got_bytes)
@@ -274,6 +318,16 @@ fn put_error(why: io::Error) -> PutBlobError {
     }
 }
 
+/// The hash that a file's folder and name make; `None` for files on their way.
+fn hash_of(folder: &OsStr, name: &OsStr) -> Option<ContentHash> {
+    let digits = format!("{}{}", folder.to_str()?, name.to_str()?);
+    Some(ContentHash(*blake3::Hash::from_hex(digits).ok()?.as_bytes()))
+}
+
+fn system_time(wall: WallTime) -> SystemTime {
+    SystemTime::UNIX_EPOCH + wall.since(WallTime(0))
+}
+
 /// Makes the directories, empties the one for arriving files and returns how
 /// many bytes the whole ones take.
 fn prepare(root: &Path) -> io::Result<u64> {
@@ -300,14 +354,16 @@ mod tests {
 
     const LIMITS: BlobLimits = BlobLimits { blob_bytes_max: 1_000, blobs_bytes_max: 1_500 };
 
-    fn hash_of(content: &[u8]) -> ContentHash {
+    const NOW: WallTime = WallTime(1_800_000_000_000_000_000);
+
+    fn content_hash(content: &[u8]) -> ContentHash {
         ContentHash(*blake3::hash(content).as_bytes())
     }
 
     fn stage(blobs: &Blobs, content: &[u8]) -> Result<u64, PutBlobError> {
-        let mut arriving = blobs.put(hash_of(content), content.len() as u64)?;
+        let mut arriving = blobs.put(content_hash(content), content.len() as u64)?;
         arriving.write(content)?;
-        arriving.finish()
+        arriving.finish(NOW)
     }
 
     fn leftovers(dir: &Path) -> usize {
@@ -321,27 +377,27 @@ mod tests {
         assert_eq!(stage(&blobs, b"hello").unwrap(), 5);
         assert_eq!(stage(&blobs, b"hello").unwrap(), 5);
         let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
-        let (mut file, size) = blobs.get(hash_of(b"hello")).unwrap();
+        let (mut file, size) = blobs.get(content_hash(b"hello")).unwrap();
         assert_eq!((read_piece(&mut file, 1, 3).unwrap().as_slice(), size), (&b"ell"[..], 5));
         assert_eq!(leftovers(dir.path()), 0);
-        assert!(matches!(blobs.get(hash_of(b"other")), Err(GetBlobError::Unknown(_))));
+        assert!(matches!(blobs.get(content_hash(b"other")), Err(GetBlobError::Unknown(_))));
     }
 
     #[test]
     fn content_that_is_not_what_was_announced_is_refused_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
-        let mut wrong = blobs.put(hash_of(b"hello"), 5).unwrap();
+        let mut wrong = blobs.put(content_hash(b"hello"), 5).unwrap();
         wrong.write(b"jello").unwrap();
-        assert!(matches!(wrong.finish(), Err(PutBlobError::WrongHash { .. })));
-        let mut short = blobs.put(hash_of(b"hello"), 5).unwrap();
+        assert!(matches!(wrong.finish(NOW), Err(PutBlobError::WrongHash { .. })));
+        let mut short = blobs.put(content_hash(b"hello"), 5).unwrap();
         short.write(b"hell").unwrap();
-        assert!(matches!(short.finish(), Err(PutBlobError::TooFewBytes { got: 4, .. })));
-        let mut long = blobs.put(hash_of(b"hello"), 5).unwrap();
+        assert!(matches!(short.finish(NOW), Err(PutBlobError::TooFewBytes { got: 4, .. })));
+        let mut long = blobs.put(content_hash(b"hello"), 5).unwrap();
         assert!(matches!(long.write(b"hello!"), Err(PutBlobError::TooManyBytes(5))));
         drop(long);
         assert_eq!(leftovers(dir.path()), 0);
-        assert!(!blobs.has(hash_of(b"hello")));
+        assert!(!blobs.has(content_hash(b"hello"), NOW));
         assert_eq!(blobs.0.taken_bytes.load(Ordering::Relaxed), 0);
     }
 
@@ -350,7 +406,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
         assert!(matches!(stage(&blobs, &[0; 1_001]), Err(PutBlobError::TooLarge { .. })));
-        let first = blobs.put(hash_of(&[1; 900]), 900).unwrap();
+        let first = blobs.put(content_hash(&[1; 900]), 900).unwrap();
         assert!(matches!(stage(&blobs, &[2; 900]), Err(PutBlobError::NoRoom { .. })));
         drop(first);
         assert_eq!(stage(&blobs, &[2; 900]).unwrap(), 900);
@@ -362,9 +418,27 @@ mod tests {
     fn what_never_arrived_is_gone_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
-        std::mem::forget(blobs.put(hash_of(b"x"), 1).unwrap());
+        std::mem::forget(blobs.put(content_hash(b"x"), 1).unwrap());
         assert_eq!(leftovers(dir.path()), 1);
         Blobs::open(dir.path(), LIMITS).unwrap();
         assert_eq!(leftovers(dir.path()), 0);
+    }
+
+    #[test]
+    fn only_old_files_that_nobody_wants_are_swept_and_their_room_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
+        for content in [&b"wanted"[..], b"asked for", b"old"] {
+            stage(&blobs, content).unwrap();
+        }
+        // As staging leaves them: of today, which is before `NOW`.
+        assert!(blobs.has(content_hash(b"asked for"), NOW));
+        let wanted = content_hash(b"wanted");
+        let sweep = || blobs.sweep::<io::Error>(NOW, |hash| Ok(hash == wanted)).unwrap();
+        assert_eq!(sweep(), (1, 3));
+        assert_eq!(sweep(), (0, 0));
+        assert!(blobs.get(wanted).is_ok() && blobs.get(content_hash(b"asked for")).is_ok());
+        assert!(matches!(blobs.get(content_hash(b"old")), Err(GetBlobError::Unknown(_))));
+        assert_eq!(blobs.0.taken_bytes.load(Ordering::Relaxed), 15);
     }
 }

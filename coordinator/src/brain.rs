@@ -28,7 +28,7 @@ use gleaner_shell::clock::Clock;
 use quinn::VarInt;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::directory::{Directory, Enrolment, Key, Record, RefusedEnrolment};
+use crate::directory::{Directory, Enrolment, Key, RefusedEnrolment};
 use crate::outbox::{NotTaken, Outbox};
 use crate::placement::PlacementTimes;
 use crate::store::{Batch, FromStore, StoreHealth, Write};
@@ -65,9 +65,9 @@ pub(crate) enum Input {
         request: EnrolRequest,
         reply: oneshot::Sender<Result<Enrolment, RefusedEnrolment>>,
     },
-    /// A change of the directory that was decided; then say so.
+    /// Something to be kept that is not the core's; then say so.
     Keep {
-        records: Vec<Record>,
+        writes: Vec<Write>,
         then: Release,
     },
     Watch {
@@ -137,6 +137,18 @@ impl BrainHandle {
         let (reply, answer) = oneshot::channel();
         self.tell(input(reply)).await?;
         answer.await.map_err(|_| Stopping)
+    }
+
+    /// Returns when these are on the disk.
+    pub(crate) async fn keep(&self, writes: Vec<Write>) -> Result<(), Stopping> {
+        self.ask(|reply| {
+            let then = Box::new(move || {
+                // Whoever asked may have left.
+                let _: Result<(), ()> = reply.send(());
+            });
+            Input::Keep { writes, then }
+        })
+        .await
     }
 
     /// Looks something up in the core. The answer waits until all that it may
@@ -241,8 +253,8 @@ impl Brain {
                 }
             }
             Input::Enrol { token, request, reply } => self.enrol(&token, request, reply),
-            Input::Keep { records, then } => {
-                self.state.writes.extend(records.into_iter().map(Write::Record));
+            Input::Keep { writes, then } => {
+                self.state.writes.extend(writes);
                 self.state.release.push(Released::Run(then));
             }
             Input::Watch { job, reply } => self.watch(job, reply),

@@ -36,6 +36,9 @@ pub struct CoordinatorConfig {
     /// How much may be staged altogether.
     #[serde(with = "units::size")]
     pub blobs_bytes_max: u64,
+    /// How long an ended job is remembered, with its results and files.
+    #[serde(with = "units::duration")]
+    pub keep_ended: Duration,
 }
 
 /// Placement policies, by name.
@@ -64,6 +67,8 @@ impl Default for CoordinatorConfig {
             heartbeat_without_guests: Duration::from_secs(15),
             blob_bytes_max: 4 << 30,
             blobs_bytes_max: 64 << 30,
+            // Time to come back from a holiday and fetch the results: a guess.
+            keep_ended: Duration::from_secs(60 * 86_400),
         }
     }
 }

@@ -13,6 +13,7 @@ mod brain;
 mod complaints;
 pub mod config;
 mod directory;
+mod housekeeping;
 mod outbox;
 mod placement;
 mod run;

@@ -28,6 +28,7 @@ use crate::brain::{Brain, BrainHandle, State};
 use crate::complaints::Complaints;
 use crate::config::{ConfigMistake, CoordinatorConfig, Policy};
 use crate::directory::{Directory, Standing};
+use crate::housekeeping::Housekeeper;
 use crate::placement::PlacementTimes;
 use crate::server::{self, Shared};
 use crate::store::{self, OpenStoreError, Store, StoreThread, Write};
@@ -123,9 +124,17 @@ pub async fn serve(
         endpoint.local_addr().map_err(|why| BindError::Socket { address: config.listen, why })?;
     appoint_admin(&config.data, address, &authority, &directory, &mut store)?;
 
-    let reader = store.reader()?;
+    let (reader, quiet_reader) = (store.reader()?, store.reader()?);
     let (brain, thread, handle, health, placement) =
         start_brain(config, restored, &directory, store)?;
+    let housekeeper = Housekeeper {
+        clock: Clock::new(),
+        brain: handle.clone(),
+        reader: quiet_reader,
+        blobs: blobs.clone(),
+        health: health.clone(),
+        keep_ended: config.keep_ended,
+    };
     let shared = Arc::new(Shared {
         clock: Clock::new(),
         brain: handle,
@@ -144,6 +153,7 @@ pub async fn serve(
     let ended = tokio::select! {
         () = server::accept(shared, endpoint.clone()) => Ok(()),
         () = brain.run() => Err(CoordinatorError::StoreEnded),
+        () = housekeeper.run() => Ok(()),
         () = stop => Ok(()),
     };
     tracing::info!("stopping");

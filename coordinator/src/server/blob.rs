@@ -53,12 +53,12 @@ async fn receive(
 ) -> Result<u64, NotPut> {
     // A small file is on one thread once, a large one once per piece.
     let (mut first, mut at_end) = read_up_to(reader, PIECE_BYTES).await?;
-    let blobs = shared.blobs.clone();
+    let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
     if at_end {
         return blocking(move || {
             let mut arriving = blobs.put(hash, size_bytes)?;
             arriving.write(&first)?;
-            arriving.finish()
+            arriving.finish(wall)
         })
         .await;
     }
@@ -70,7 +70,7 @@ async fn receive(
         })
         .await?;
         if at_end {
-            return blocking(move || arriving.finish()).await;
+            return blocking(move || arriving.finish(wall)).await;
         }
         (first, at_end) = read_up_to(reader, PIECE_BYTES).await?;
     }

@@ -13,14 +13,13 @@ use gleaner_core::Answer;
 use gleaner_shell::identity::Token as TokenText;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use quinn::VarInt;
-use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{Peer, Shared, listing, why};
 use crate::brain::{Input, Stopping};
 use crate::directory::{Record, RefusedToken, Token};
-use crate::store::{ReadStoreError, read};
+use crate::store::{ReadStoreError, Write, read};
 
 /// How long somebody may take to say what they ask.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -156,9 +155,9 @@ fn allow(role: Role, request: &Request) -> Result<(), No> {
 }
 
 async fn missing(shared: &Arc<Shared>, hashes: Vec<ContentHash>) -> Result<Reply, No> {
-    let blobs = shared.blobs.clone();
+    let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
     let missing = spawn_blocking(move || {
-        hashes.into_iter().filter(|hash| !blobs.has(*hash)).collect::<Vec<_>>()
+        hashes.into_iter().filter(|hash| !blobs.has(*hash, wall)).collect::<Vec<_>>()
     });
     Ok(Reply::Missing(missing.await.map_err(|_| Stopping)?))
 }
@@ -182,9 +181,9 @@ async fn all_staged(shared: &Arc<Shared>, spec: Box<JobSpec>) -> Result<Box<JobS
     if spec.inputs.is_empty() {
         return Ok(spec);
     }
-    let blobs = shared.blobs.clone();
+    let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
     let looked = spawn_blocking(move || {
-        let missing = spec.inputs.iter().find(|file| !blobs.has(file.hash)).cloned();
+        let missing = spec.inputs.iter().find(|file| !blobs.has(file.hash, wall)).cloned();
         (spec, missing)
     });
     match looked.await.map_err(|_| Stopping)? {
@@ -275,15 +274,8 @@ fn refuse_without_disk(shared: &Shared) -> Result<(), No> {
     shared.store_health.trouble().map_or(Ok(()), |trouble| Err(No::DiskRefuses(trouble)))
 }
 
-/// Returns when it is on the disk.
 async fn keep(shared: &Arc<Shared>, record: Record) -> Result<(), No> {
-    let kept = |reply: oneshot::Sender<()>| Input::Keep {
-        records: vec![record],
-        then: Box::new(move || {
-            let _ = reply.send(());
-        }),
-    };
-    Ok(shared.brain.ask(kept).await?)
+    Ok(shared.brain.keep(vec![Write::Record(record)]).await?)
 }
 
 async fn health(shared: &Arc<Shared>, peer: &Peer) -> Result<Reply, No> {

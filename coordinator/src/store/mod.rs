@@ -87,6 +87,17 @@ impl Store {
 pub(crate) struct Reader(Arc<Mutex<Connection>>);
 
 impl Reader {
+    /// On this thread, which may wait for the disk.
+    ///
+    /// # Errors
+    /// Those of `SQLite`, and rows that do not read.
+    pub(crate) fn read_here<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, rusqlite::Error> {
+        query(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Runs one of the functions of [`read`]; the error is for people.
     ///
     /// # Errors
@@ -95,11 +106,8 @@ impl Reader {
         &self,
         query: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
     ) -> Result<T, ReadStoreError> {
-        let shared = self.0.clone();
-        let ran = tokio::task::spawn_blocking(move || {
-            query(&shared.lock().unwrap_or_else(PoisonError::into_inner))
-        });
-        match ran.await {
+        let reader = self.clone();
+        match tokio::task::spawn_blocking(move || reader.read_here(query)).await {
             Ok(read) => read.map_err(|why| ReadStoreError::Database { why }),
             Err(_) => Err(ReadStoreError::Stopping),
         }

@@ -1,7 +1,7 @@
 //! Reading: what a new life of the core starts from, and what is over and
 //! therefore only here.
 
-use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Role};
@@ -40,8 +40,12 @@ pub(crate) fn restored(connection: &Connection) -> Read<Restored> {
     let fences_below: Option<i64> = connection
         .query_row("SELECT value FROM meta WHERE key = 'fences_below'", [], |row| row.get(0))
         .optional()?;
-    let last_job: Option<u32> =
-        connection.query_row("SELECT max(job) FROM jobs", [], |row| row.get(0))?;
+    let last_job: Option<u32> = connection.query_row(
+        "SELECT max(job) FROM (SELECT job FROM jobs UNION ALL \
+         SELECT value FROM meta WHERE key = 'last_job')",
+        [],
+        |row| row.get(0),
+    )?;
     Ok(Restored {
         workstations,
         jobs: rows(connection, &format!("{JOB} WHERE state = 'running' ORDER BY job"), [], job)?,
@@ -99,6 +103,24 @@ pub(crate) fn ended_jobs(
 ) -> Read<Vec<JobRecord>> {
     let query = format!("{JOB} WHERE state <> 'running' AND job < ?1 ORDER BY job DESC LIMIT ?2");
     rows(connection, &query, [below.0, limit], job)
+}
+
+/// A job that ended before `before`, if there is one.
+///
+/// # Errors
+/// Those of `SQLite`.
+pub(crate) fn ended_before(connection: &Connection, before: WallTime) -> Read<Option<JobId>> {
+    let query = "SELECT job FROM jobs WHERE ended < ?1 ORDER BY ended LIMIT 1";
+    one(connection, query, [before.0], |row| row.get(0).map(JobId))
+}
+
+/// Does any job that is remembered need this file, or has it left it?
+///
+/// # Errors
+/// Those of `SQLite`.
+pub(crate) fn is_wanted(connection: &Connection, hash: ContentHash) -> Read<bool> {
+    let query = "SELECT 1 FROM files WHERE hash = ?1 LIMIT 1";
+    Ok(one(connection, query, [hash.0], |_| Ok(()))?.is_some())
 }
 
 /// The records of a job's subprograms with indexes from `first` to `last`.

@@ -27,6 +27,7 @@ CREATE TABLE jobs (
 ) STRICT;
 
 CREATE INDEX jobs_running ON jobs (job) WHERE state = 'running';
+CREATE INDEX jobs_ended ON jobs (ended) WHERE ended IS NOT NULL;
 
 CREATE TABLE subprograms (
     job         INTEGER NOT NULL,
@@ -65,6 +66,15 @@ CREATE TABLE results (
     finished BLOB    NOT NULL, -- a Finished in postcard
     PRIMARY KEY (job, idx)
 ) STRICT, WITHOUT ROWID;
+
+-- The staged files that a job needs or has left: what is not here is nobody's.
+CREATE TABLE files (
+    job  INTEGER NOT NULL,
+    hash BLOB    NOT NULL,
+    PRIMARY KEY (job, hash)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX files_by_hash ON files (hash);
 
 CREATE TABLE workstations (
     workstation INTEGER PRIMARY KEY,

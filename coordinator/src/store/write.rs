@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use gleaner_common::id::{Fence, JobId, SubprogramId};
-use gleaner_common::wire::Finished;
+use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId};
+use gleaner_common::wire::{Finished, Printed};
 use gleaner_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
 use rusqlite::{Connection, params};
 
@@ -19,6 +19,8 @@ use crate::directory::Record;
 pub(crate) enum Write {
     Change(Change),
     Record(Record),
+    /// An ended job that nobody wants to hear of any more.
+    Forget(JobId),
 }
 
 /// Brings the writes of all batches to the disk, or none of them.
@@ -62,7 +64,9 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
             Write::Change(Change::Attempt(attempt)) => Row::Attempt(attempt.fence),
             Write::Change(Change::Subprogram(record)) => Row::Subprogram(record.subprogram),
             Write::Change(Change::FencesReserved { .. }) => Row::Fences,
-            Write::Change(Change::Job(_) | Change::Result { .. }) | Write::Record(_) => continue,
+            Write::Change(Change::Job(_) | Change::Result { .. })
+            | Write::Record(_)
+            | Write::Forget(_) => continue,
         };
         if let Some(earlier) = last.insert(row, position) {
             overtaken[earlier] = true;
@@ -84,6 +88,7 @@ fn apply(connection: &Connection, write: &Write) -> Result<(), rusqlite::Error> 
             Change::FencesReserved { below } => put_fences(connection, *below),
         },
         Write::Record(record) => put_record(connection, record),
+        Write::Forget(job) => forget(connection, *job),
     }
 }
 
@@ -103,7 +108,30 @@ fn put_job(connection: &Connection, record: &JobRecord) -> Result<(), rusqlite::
             record.submitted.0,
             blob(spec)?,
         ])?;
+    for file in &spec.inputs {
+        put_file(connection, record.job, file.hash)?;
+    }
     put_progress(connection, &record.progress)
+}
+
+fn put_file(connection: &Connection, job: JobId, hash: ContentHash) -> Result<(), rusqlite::Error> {
+    connection
+        .prepare_cached("INSERT OR IGNORE INTO files (job, hash) VALUES (?1, ?2)")?
+        .execute(params![job.0, hash.0])?;
+    Ok(())
+}
+
+/// Its number is remembered: it must not be given out again.
+fn forget(connection: &Connection, job: JobId) -> Result<(), rusqlite::Error> {
+    connection.execute(
+        "INSERT INTO meta (key, value) VALUES ('last_job', ?1) \
+         ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
+        [job.0],
+    )?;
+    for table in ["subprograms", "attempts", "results", "files", "jobs"] {
+        connection.execute(&format!("DELETE FROM {table} WHERE job = ?1"), [job.0])?;
+    }
+    Ok(())
 }
 
 fn put_progress(connection: &Connection, progress: &JobProgress) -> Result<(), rusqlite::Error> {
@@ -194,6 +222,14 @@ fn put_result(
             accepted,
             blob(finished)?,
         ])?;
+    let printed =
+        [&finished.stdout, &finished.stderr].into_iter().filter_map(|printed| match printed {
+            Printed::Staged { hash, .. } => Some(*hash),
+            Printed::Inline(_) => None,
+        });
+    for hash in finished.outputs.iter().map(|file| file.hash).chain(printed) {
+        put_file(connection, subprogram.job, hash)?;
+    }
     Ok(())
 }
 
