@@ -8,7 +8,7 @@ use gleaner_shell::client::{Client, ClientError};
 use gleaner_shell::identity::{Identity, IdentityError};
 use quinn::VarInt;
 
-use crate::failure::{Hinted, Refusal, hinted};
+use crate::failure::{Refusal, hinted};
 use crate::values;
 
 /// Where a coordinator keeps its administrator's identity on its own host.
@@ -121,7 +121,7 @@ pub async fn connect(access: &Access, identity: &Identity) -> Result<Client> {
 /// A failure with its next step.
 pub fn failed(error: ClientError) -> anyhow::Error {
     match error.hint() {
-        Some(hint) => Hinted { message: error.to_string(), hint: hint.to_owned() }.into(),
+        Some(hint) => hinted(error.to_string(), hint),
         None => error.into(),
     }
 }

@@ -63,19 +63,26 @@ pub fn conclude(result: anyhow::Result<Verdict>) -> ExitCode {
 
 /// The one or two lines for an error.
 pub fn describe(error: &anyhow::Error) -> String {
-    let mut line = String::from("glean");
-    for cause in error.chain() {
-        let text = cause.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
-        // Some messages carry their source's already.
-        if !line.ends_with(&text) {
-            line.push_str(": ");
-            line.push_str(&text);
-        }
-    }
+    let line = format!("glean: {}", one_line(error));
     match error.downcast_ref::<Hinted>() {
         Some(Hinted { hint, .. }) => format!("{line}\nhint: {hint}"),
         None => line,
     }
+}
+
+/// An error and its causes on one line.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        if line.is_empty() {
+            line = text;
+        } else if !line.ends_with(&text) {
+            // Some messages carry their source's already.
+            line = format!("{line}: {text}");
+        }
+    }
+    line
 }
 
 /// Ends the program after a command line that does not read: help and version
@@ -86,6 +93,11 @@ pub fn of_arguments(error: &clap::Error) -> ExitCode {
         // Nothing can be done for a reader who has gone.
         let _ = error.print();
         return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // The help says what was missing better than a line could.
+        let _ = error.print();
+        return ExitCode::from(COULD_NOT);
     }
     let words = std::env::args().skip(1);
     eprintln!("{}", describe_arguments(&error.render().to_string(), &command_of(words)));

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::owner::SocketArgs;
 use crate::ask::Access;
-use crate::failure::Verdict;
+use crate::failure::{Hinted, Verdict, one_line};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -102,10 +102,5 @@ fn line(check: &Check) -> Vec<String> {
 
 /// An error as a finding and, if it has one, its hint as the repair.
 fn finding(error: &anyhow::Error) -> (String, Option<String>) {
-    let text = crate::failure::describe(error);
-    let text = text.strip_prefix("glean: ").unwrap_or(&text);
-    match text.split_once("\nhint: ") {
-        Some((found, repair)) => (found.to_owned(), Some(repair.to_owned())),
-        None => (text.to_owned(), None),
-    }
+    (one_line(error), error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone()))
 }

@@ -10,7 +10,7 @@ use gleaner_shell::enrol::{self, EnrolError};
 use gleaner_shell::identity::{Identity, Token};
 
 use crate::ask::{own_directory, runtime};
-use crate::failure::{Hinted, Verdict, hinted};
+use crate::failure::{Verdict, hinted};
 use crate::values;
 
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,7 @@ pub(crate) fn with_token(coordinator: &str, token: &str, name: &str) -> Result<I
 
 fn with_hint(error: EnrolError) -> anyhow::Error {
     match error.hint() {
-        Some(hint) => Hinted { message: error.to_string(), hint: hint.to_owned() }.into(),
+        Some(hint) => hinted(error.to_string(), hint),
         None => error.into(),
     }
 }

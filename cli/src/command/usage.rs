@@ -1,5 +1,6 @@
 //! `glean usage`: the usage records that the collector keeps, on its host.
 
+use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use jiff::Timestamp;
 
 use super::daemon::{self, COLLECTOR_CONFIG};
 use super::watch;
-use crate::failure::Verdict;
+use crate::failure::{Verdict, hinted, one_line};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -179,12 +180,25 @@ pub struct ImportArgs {
 /// # Errors
 /// Logs that cannot be read or written.
 pub fn run(command: UsageCommand) -> Result<Verdict> {
-    match command {
+    let result = match command {
         UsageCommand::Ls(args) => list(&args),
         UsageCommand::Show(args) => show(&args),
         UsageCommand::Stats(args) => stats(args),
         UsageCommand::Export(args) => export(args),
         UsageCommand::Import(args) => import(&args),
+    };
+    result.map_err(elsewhere)
+}
+
+/// The records are in one place only, and not for everybody's eyes.
+fn elsewhere(error: anyhow::Error) -> anyhow::Error {
+    let kind = error.chain().find_map(|cause| cause.downcast_ref().map(io::Error::kind));
+    if kind == Some(io::ErrorKind::PermissionDenied) {
+        hinted(one_line(&error), "the records are the collector's own: the same with sudo")
+    } else if kind == Some(io::ErrorKind::NotFound) {
+        hinted(one_line(&error), "the collector's host has the records; --data DIR says where")
+    } else {
+        error
     }
 }
 
