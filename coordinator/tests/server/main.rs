@@ -15,6 +15,7 @@ mod coordinator;
 mod disk;
 mod enrolment;
 mod jobs;
+mod lease;
 mod relay;
 mod restart;
 mod roles;
