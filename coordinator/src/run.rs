@@ -11,6 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gleaner_common::wire::{Role, close};
@@ -31,7 +32,7 @@ use crate::directory::{Directory, Standing};
 use crate::housekeeping::Housekeeper;
 use crate::placement::PlacementTimes;
 use crate::server::{self, Shared};
-use crate::store::{self, OpenStoreError, Store, StoreThread, Write};
+use crate::store::{self, OpenStoreError, Store, StoreHealth, StoreThread, Write};
 
 /// Where the coordinator's own administrator's identity is kept, in the data
 /// directory: for the command line on the same machine.
@@ -125,7 +126,7 @@ pub async fn serve(
     appoint_admin(&config.data, address, &authority, &directory, &mut store)?;
 
     let (reader, quiet_reader) = (store.reader()?, store.reader()?);
-    let (brain, thread, handle, health, placement) =
+    let Started { brain, thread, handle, health, placement } =
         start_brain(config, restored, &directory, store)?;
     let housekeeper = Housekeeper {
         clock: Clock::new(),
@@ -164,8 +165,14 @@ pub async fn serve(
     ended
 }
 
-type Started =
-    (Brain, std::thread::JoinHandle<()>, BrainHandle, store::StoreHealth, Arc<PlacementTimes>);
+/// The brain before it runs, and what is shared with it.
+struct Started {
+    brain: Brain,
+    thread: JoinHandle<()>,
+    handle: BrainHandle,
+    health: StoreHealth,
+    placement: Arc<PlacementTimes>,
+}
 
 fn start_brain(
     config: &CoordinatorConfig,
@@ -191,7 +198,7 @@ fn start_brain(
         placement: placement.clone(),
         state: State::default(),
     };
-    Ok((brain, thread, handle, health, placement))
+    Ok(Started { brain, thread, handle, health, placement })
 }
 
 fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {

@@ -12,6 +12,8 @@
 //! leaves at once. One exception, on purpose: a heartbeat is acknowledged
 //! whatever the disk does, because a full disk must not stop guests.
 
+mod handle;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
@@ -19,7 +21,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use gleaner_common::id::{JobId, WorkstationId};
-use gleaner_common::job::JobSpec;
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame, EnrolRequest, close};
@@ -28,66 +29,15 @@ use gleaner_shell::clock::Clock;
 use quinn::VarInt;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::directory::{Directory, Enrolment, Key, RefusedEnrolment};
-use crate::outbox::{NotTaken, Outbox};
+use crate::directory::{Directory, Enrolment, RefusedEnrolment};
+use crate::outbox::NotTaken;
 use crate::placement::PlacementTimes;
 use crate::store::{Batch, FromStore, StoreHealth, Write};
 
-/// Facts that may wait to be handled; whoever has more to tell waits.
-const INPUTS_MAX: usize = 4_096;
+pub(crate) use handle::{BrainHandle, Input, LinkedPeer, Release, Stopping};
+
 /// So many are handled before their decisions go to the store together.
 const INPUTS_AT_ONCE: usize = 256;
-
-/// Something for the brain.
-pub(crate) enum Input {
-    /// An agent's first frame on a new connection.
-    Linked {
-        link: Link,
-        peer: LinkedPeer,
-        hello: Box<AgentFrame>,
-    },
-    Heard {
-        from: Link,
-        frame: Box<AgentFrame>,
-    },
-    Unlinked(Link),
-    Submit {
-        user: String,
-        spec: Box<JobSpec>,
-        reply: oneshot::Sender<Answer>,
-    },
-    Cancel {
-        job: JobId,
-        reply: oneshot::Sender<Answer>,
-    },
-    Enrol {
-        token: Key,
-        request: EnrolRequest,
-        reply: oneshot::Sender<Result<Enrolment, RefusedEnrolment>>,
-    },
-    /// Something to be kept that is not the core's; then say so.
-    Keep {
-        writes: Vec<Write>,
-        then: Release,
-    },
-    Watch {
-        job: JobId,
-        reply: oneshot::Sender<Option<watch::Receiver<JobSummary>>>,
-    },
-    Look(Question),
-}
-
-/// Done once everything before it is durable.
-pub(crate) type Release = Box<dyn FnOnce() + Send>;
-
-/// Looks at the core, and says what to do with what it found.
-pub(crate) type Question = Box<dyn FnOnce(&Core, Moment) -> Release + Send>;
-
-/// Where an agent's frames go.
-pub(crate) struct LinkedPeer {
-    pub(crate) outbox: Outbox,
-    pub(crate) connection: quinn::Connection,
-}
 
 /// What waits for the store.
 pub(crate) enum Released {
@@ -107,64 +57,6 @@ impl fmt::Debug for Released {
             Self::Expel(_) => "Expel",
             Self::End => "End",
         })
-    }
-}
-
-/// The brain is gone: the coordinator stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the coordinator is stopping")]
-pub(crate) struct Stopping;
-
-/// The way to the brain. Clone it freely.
-#[derive(Clone, Debug)]
-pub(crate) struct BrainHandle(mpsc::Sender<Input>);
-
-impl BrainHandle {
-    pub(crate) fn channel() -> (Self, mpsc::Receiver<Input>) {
-        let (sender, receiver) = mpsc::channel(INPUTS_MAX);
-        (Self(sender), receiver)
-    }
-
-    pub(crate) async fn tell(&self, input: Input) -> Result<(), Stopping> {
-        self.0.send(input).await.map_err(|_| Stopping)
-    }
-
-    /// Tells something that is answered.
-    pub(crate) async fn ask<T>(
-        &self,
-        input: impl FnOnce(oneshot::Sender<T>) -> Input,
-    ) -> Result<T, Stopping> {
-        let (reply, answer) = oneshot::channel();
-        self.tell(input(reply)).await?;
-        answer.await.map_err(|_| Stopping)
-    }
-
-    /// Returns when these are on the disk.
-    pub(crate) async fn keep(&self, writes: Vec<Write>) -> Result<(), Stopping> {
-        self.ask(|reply| {
-            let then = Box::new(move || {
-                // Whoever asked may have left.
-                let _: Result<(), ()> = reply.send(());
-            });
-            Input::Keep { writes, then }
-        })
-        .await
-    }
-
-    /// Looks something up in the core. The answer waits until all that it may
-    /// rest on is durable.
-    pub(crate) async fn look<T: Send + 'static>(
-        &self,
-        question: impl FnOnce(&Core, Moment) -> T + Send + 'static,
-    ) -> Result<T, Stopping> {
-        self.ask(|reply| {
-            Input::Look(Box::new(move |core, now| {
-                let found = question(core, now);
-                // Whoever asked may have left.
-                Box::new(move || drop(reply.send(found)))
-            }))
-        })
-        .await
     }
 }
 
