@@ -161,9 +161,7 @@ mod tests {
             health: StoreHealth::default(),
             keep_ended: 3 * DAY,
         };
-        // Two days from now, the files are not new any more.
-        let later = WallTime(wall.0 + 2 * 86_400_000_000_000);
-        let (kept, store) = tokio::join!(keeper.keep(earlier(later, DAY)), async {
+        let (kept, store) = tokio::join!(keeper.keep(wall), async {
             let Some(Input::Keep { writes, then }) = inputs.recv().await else { panic!() };
             assert_eq!(writes, [Write::Forget(JobId(3))]);
             store.commit(writes).unwrap();
@@ -173,7 +171,7 @@ mod tests {
         kept.unwrap();
         let here = files.map(|file| blobs.get(file).is_ok());
         assert_eq!(here, [true, true, true], "a day has not passed");
-        keeper.sweep(later).await.unwrap();
+        keeper.sweep(WallTime(wall.0 + 86_400_000_000_000)).await.unwrap();
         assert_eq!(files.map(|file| blobs.get(file).is_ok()), [true, true, false]);
         let (restored, _) = store.load().unwrap();
         assert_eq!((restored.jobs.len(), restored.last_job), (1, Some(JobId(3))));
