@@ -116,16 +116,13 @@ impl Tree {
     /// # Errors
     /// As [`Self::claim`].
     pub fn try_out(directory: Option<&Path>) -> Result<Self, CgroupError> {
-        let beside = match directory {
-            Some(path) => path.to_path_buf(),
-            None => {
-                let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-                let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-                let mount = mount_of(&mounts, |kind, _| kind == "cgroup2")
-                    .ok_or(CgroupError::NotMounted)?;
-                let base = base_of(&mount, &own);
-                base.with_file_name("gleaner-doctor")
-            }
+        let beside = if let Some(path) = directory {
+            path.to_path_buf()
+        } else {
+            let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+            let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+            let mount = mount_of(&mounts, |kind, _| kind == "cgroup2");
+            base_of(&mount.ok_or(CgroupError::NotMounted)?, &own).with_file_name("gleaner-doctor")
         };
         Self::claim(Some(&beside))
     }

@@ -174,15 +174,14 @@ fn guest(
         directory: ground.directory().to_path_buf(),
         uid,
         readable: config.guests.readable.clone(),
-        own_session: true,
         ..Sandbox::default()
     };
     let program = Program::own().map_err(TrialError::of)?;
     let own_network = config.guests.network == Network::None;
-    let (keeper, lacking) =
+    let (mut keeper, lacking) =
         Keeper::spawn(&program, group, sandbox, own_network).map_err(TrialError::of)?;
     let mut missing: Vec<String> = lacking.into_iter().collect();
-    match report(&keeper)? {
+    match report(&mut keeper)? {
         Report::Ready { missing: more } => missing.extend(more),
         Report::Ended(_) | Report::CannotStart { .. } => {
             return Err(TrialError::Step("the keeper is confused".into()));
@@ -190,6 +189,7 @@ fn guest(
     }
     let start = Start {
         fence: Fence(1),
+        fresh: true,
         command: ["/bin/sh", "-c", BUSY].map(str::to_owned).to_vec(),
         directory: ground.work(),
         ..Start::default()
@@ -198,7 +198,7 @@ fn guest(
     Ok((keeper, missing))
 }
 
-fn report(keeper: &Keeper) -> Result<Report, TrialError> {
+fn report(keeper: &mut Keeper) -> Result<Report, TrialError> {
     keeper.receive_within(PATIENCE).map_err(TrialError::of)?.ok_or(TrialError::Silent)
 }
 

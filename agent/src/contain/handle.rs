@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::Pid;
 
 use super::birth::{Birth, Namespaces, Newborn, give_birth};
-use super::protocol::{MESSAGE_BYTES_MAX, Order, Report, SOCKET_FD, Sandbox};
+use super::protocol::{MESSAGE_BYTES_MAX, Order, REPORT_BYTES_MAX, Report, SOCKET_FD, Sandbox};
 use crate::cgroup::PlaceGroup;
 
 /// What can go wrong with a keeper.
@@ -56,6 +56,8 @@ pub struct Keeper {
     pidfd: OwnedFd,
     /// Is it pid 1 of its own namespace, so that its death ends its guest?
     contained: bool,
+    /// Room for one report.
+    buffer: Vec<u8>,
 }
 
 impl Keeper {
@@ -98,7 +100,9 @@ impl Keeper {
             .map_err(KeeperError::Start)?;
         sandbox.own_mounts = namespaces.own;
         sandbox.own_network = namespaces.own && namespaces.network;
-        let keeper = Self { socket: ours, pid, pidfd, contained: namespaces.own };
+        let contained = namespaces.own;
+        let buffer = vec![0; REPORT_BYTES_MAX];
+        let keeper = Self { socket: ours, pid, pidfd, contained, buffer };
         keeper.send(&Order::Prepare(Box::new(sandbox)))?;
         Ok((keeper, missing))
     }
@@ -120,8 +124,8 @@ impl Keeper {
     ///
     /// # Errors
     /// The keeper has gone.
-    pub fn receive(&self) -> Result<Option<Report>, KeeperError> {
-        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    pub fn receive(&mut self) -> Result<Option<Report>, KeeperError> {
+        let bytes = &mut self.buffer;
         match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(error) => Err(KeeperError::Send(error.into())),
@@ -136,7 +140,7 @@ impl Keeper {
     ///
     /// # Errors
     /// The keeper has gone.
-    pub fn receive_within(&self, at_most: Duration) -> Result<Option<Report>, KeeperError> {
+    pub fn receive_within(&mut self, at_most: Duration) -> Result<Option<Report>, KeeperError> {
         let end = Clock.now() + at_most;
         loop {
             let left = end.since(Clock.now());

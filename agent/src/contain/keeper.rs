@@ -8,24 +8,24 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use gleaner_common::id::Fence;
-use gleaner_common::wire::INLINE_OUTPUT_BYTES_MAX;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Resource, Rlimit};
 
+use super::floor::{Floor, take_output};
 use super::protocol::{
-    Ended, GuestLimits, MESSAGE_BYTES_MAX, Order, Report, SOCKET_FD, Sandbox, Start,
+    Ended, GuestLimits, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX, Report, SOCKET_FD, Sandbox,
+    Start,
 };
 use super::sandbox;
-use super::spawn::{Stage, spawn};
-use super::view;
+use super::spawn::{SpawnError, Stage, spawn};
+use super::view::Scratch;
 
 /// `glean keeper`, which only an agent starts.
 #[must_use]
@@ -49,12 +49,18 @@ fn keep() -> io::Result<()> {
         alone: rustix::process::getpid().as_raw_nonzero().get() == 1,
         null: OpenOptions::new().read(true).write(true).open("/dev/null")?,
         sandbox: Sandbox::default(),
-        scratch: false,
+        floor: None,
+        scratch: None,
         socket,
         guest: None,
         buffer: vec![0; MESSAGE_BYTES_MAX],
         soft: None,
     };
+    // The guests' session, with no terminal: none of them leads it.
+    let _ = rustix::process::setsid();
+    // Where the kernel schedules sessions as groups and no control group holds
+    // guests down, ours comes last.
+    let _ = std::fs::write("/proc/self/autogroup", "19");
     if !keeper.alone {
         // Orphans of a guest come to us, not to the machine's init.
         rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
@@ -71,8 +77,6 @@ fn keep() -> io::Result<()> {
 struct Guest {
     fence: Fence,
     pid: Pid,
-    stdout: File,
-    stderr: File,
     cpu: Duration,
 }
 
@@ -85,8 +89,10 @@ struct Keeper {
     sandbox: Sandbox,
     /// Are we the first process of our own pid namespace?
     alone: bool,
-    /// Are there scratch directories of our own to empty?
-    scratch: bool,
+    /// The place's ground, until the agent lays it anew.
+    floor: Option<Floor>,
+    /// Scratch directories of our own to empty.
+    scratch: Option<Scratch>,
     guest: Option<Guest>,
     /// Room for one order.
     buffer: Vec<u8>,
@@ -132,7 +138,7 @@ impl Keeper {
             Order::Prepare(sandbox) => {
                 let entered = sandbox::enter(&sandbox);
                 self.sandbox = *sandbox;
-                self.scratch = entered.scratch;
+                self.scratch = entered.scratch.then(Scratch::open);
                 self.report(&Report::Ready { missing: entered.missing })
             }
             Order::Start(start) => self.start(&start),
@@ -159,41 +165,41 @@ impl Keeper {
 
     fn start(&mut self, start: &Start) -> io::Result<()> {
         let fence = start.fence;
-        let refuse = |why: String, here_only| Report::CannotStart { fence, why, here_only };
-        let opened =
-            self.open_output("stdout").and_then(|out| Ok((out, self.open_output("stderr")?)));
-        let (stdout, stderr) = match opened {
-            Ok(files) => files,
-            Err(error) => {
-                return self
-                    .report(&refuse(format!("cannot open its output files: {error}"), true));
-            }
-        };
         self.limit_soft(start.limits);
-        let stage = Stage {
-            stdin: self.null.as_fd(),
-            stdout: stdout.as_fd(),
-            stderr: stderr.as_fd(),
-            own_session: self.sandbox.own_session,
-        };
-        let spawned = spawn(start, stage);
-        free_data();
+        let spawned = self.spawn(start);
+        if start.limits.data_bytes_max > 0 {
+            free_data();
+        }
         match spawned {
             Ok(pid) => {
-                self.guest = Some(Guest { fence, pid, stdout, stderr, cpu: Duration::ZERO });
+                self.guest = Some(Guest { fence, pid, cpu: Duration::ZERO });
                 Ok(())
             }
-            Err(error) => self.report(&refuse(error.to_string(), error.here_only())),
+            Err(error) => {
+                let (mut why, here_only) = (error.to_string(), error.here_only());
+                why.truncate(why.floor_char_boundary(REASON_BYTES_MAX));
+                self.report(&Report::CannotStart { fence, why, here_only })
+            }
         }
     }
 
-    fn open_output(&self, name: &str) -> io::Result<File> {
-        let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        OpenOptions::new()
-            .read(true)
-            .append(true)
-            .custom_flags(nofollow)
-            .open(self.sandbox.directory.join(name))
+    fn spawn(&mut self, start: &Start) -> Result<Pid, SpawnError> {
+        let place = &self.sandbox.directory;
+        let failed = |path: &Path, source| SpawnError::Enter { path: path.to_path_buf(), source };
+        if start.fresh {
+            self.floor = None;
+        }
+        let floor = match &mut self.floor {
+            Some(floor) => floor,
+            none => none.insert(Floor::open(place).map_err(|error| failed(place, error))?),
+        };
+        floor.enter(&start.directory).map_err(|error| failed(&start.directory, error))?;
+        let stage = Stage {
+            stdin: self.null.as_fd(),
+            stdout: floor.stdout.as_fd(),
+            stderr: floor.stderr.as_fd(),
+        };
+        spawn(start, stage)
     }
 
     /// Soft limits are inherited; a guest can raise them to the workstation's.
@@ -208,7 +214,9 @@ impl Keeper {
             // A soft limit under the hard one is always allowed.
             let _ = rustix::process::setrlimit(resource, Rlimit { current, maximum });
         };
-        set(Resource::Data, limits.data_bytes_max);
+        if limits.data_bytes_max > 0 {
+            set(Resource::Data, limits.data_bytes_max);
+        }
         if self.soft != Some(limits) {
             set(Resource::Fsize, limits.file_bytes_max);
             set(Resource::Nproc, limits.processes_max);
@@ -235,23 +243,20 @@ impl Keeper {
     }
 
     fn finish(&self, guest: &Guest, status: i32, cpu: Duration) -> io::Result<()> {
-        let (stdout, stdout_bytes) = take_output(&guest.stdout);
-        let (stderr, stderr_bytes) = take_output(&guest.stderr);
-        let place = &self.sandbox.directory;
-        let left = ["guest/work", "guest/output", "tmp"];
-        let clean = left.into_iter().all(|dir| is_empty(&place.join(dir)));
-        let fence = guest.fence;
+        let Some(floor) = &self.floor else { unreachable!("a guest without a floor") };
+        let (stdout, stdout_bytes) = take_output(&floor.stdout);
+        let (stderr, stderr_bytes) = take_output(&floor.stderr);
         self.report(&Report::Ended(Box::new(Ended {
-            fence,
+            fence: guest.fence,
             status,
             cpu,
             stdout,
             stderr,
             stdout_bytes,
             stderr_bytes,
-            clean,
+            clean: floor.is_clean(),
             // The next guest must not find what this one left there.
-            last: self.scratch && !view::empty_scratch(&self.sandbox),
+            last: self.scratch.as_ref().is_some_and(|scratch| !scratch.empty(&self.sandbox)),
         })))
     }
 
@@ -351,24 +356,6 @@ pub(crate) fn descendants() -> Vec<i32> {
         next += 1;
     }
     found.split_off(1)
-}
-
-/// What a guest printed, if it rides inline; the file is then empty again.
-fn take_output(file: &File) -> (Vec<u8>, u64) {
-    let size = file.metadata().map_or(0, |data| data.len());
-    let room = usize::try_from(size).unwrap_or(usize::MAX);
-    if size == 0 || room > INLINE_OUTPUT_BYTES_MAX {
-        return (vec![], size);
-    }
-    let mut bytes = vec![0; room];
-    match file.read_exact_at(&mut bytes, 0).and_then(|()| file.set_len(0)) {
-        Ok(()) => (bytes, size),
-        Err(_) => (vec![], size),
-    }
-}
-
-fn is_empty(dir: &Path) -> bool {
-    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// A descriptor that tells of ended children.

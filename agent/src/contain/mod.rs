@@ -12,6 +12,7 @@
 //! for a layer are missing, the keeper goes on without it and says so.
 
 mod birth;
+mod floor;
 mod handle;
 mod keeper;
 mod protocol;

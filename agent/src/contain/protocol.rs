@@ -15,6 +15,12 @@ pub(super) const SOCKET_FD: i32 = 3;
 /// ride inline.
 pub(super) const MESSAGE_BYTES_MAX: usize = 192 << 10;
 
+/// The longest report: two outputs that ride inline, or a reason.
+pub(super) const REPORT_BYTES_MAX: usize = 40 << 10;
+
+/// The longest reason why a guest cannot start.
+pub(super) const REASON_BYTES_MAX: usize = 2 << 10;
+
 /// What one guest may use where no control group enforces it; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestLimits {
@@ -40,9 +46,6 @@ pub struct Sandbox {
     pub own_mounts: bool,
     /// Was it born into its own network namespace?
     pub own_network: bool,
-    /// Give each guest a session of its own. Not where sessions are scheduled
-    /// as groups (autogroup) and no control group holds guests down.
-    pub own_session: bool,
 }
 
 /// One guest to start.
@@ -53,6 +56,8 @@ pub struct Start {
     pub environment: Vec<(String, String)>,
     /// Where it runs.
     pub directory: PathBuf,
+    /// The ground was laid anew since the last guest.
+    pub fresh: bool,
     pub limits: GuestLimits,
 }
 

@@ -45,15 +45,12 @@ pub(super) struct Stage<'a> {
     pub(super) stdin: BorrowedFd<'a>,
     pub(super) stdout: BorrowedFd<'a>,
     pub(super) stderr: BorrowedFd<'a>,
-    pub(super) own_session: bool,
 }
 
-/// Starts a guest in its directory, in our own scheduling class.
+/// Starts a guest where we are, in our own session and scheduling class: a
+/// session for each would cost a scheduling group where the kernel makes
+/// those for sessions.
 pub(super) fn spawn(start: &Start, stage: Stage<'_>) -> Result<Pid, SpawnError> {
-    rustix::process::chdir(&start.directory).map_err(|error| SpawnError::Enter {
-        path: start.directory.clone(),
-        source: error.into(),
-    })?;
     let program = find(start)?;
     let argv: Vec<_> = start.command.iter().filter_map(|text| c_string(text)).collect();
     let envp: Vec<_> = start
@@ -94,7 +91,7 @@ fn pointers(texts: &[CString]) -> Vec<*mut c_char> {
     texts.iter().map(|text| text.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect()
 }
 
-#[expect(unsafe_code, reason = "posix_spawn with a session has no safe binding")]
+#[expect(unsafe_code, reason = "posix_spawn has no safe binding")]
 fn posix_spawn(
     program: &CStr,
     argv: &[CString],
@@ -115,12 +112,9 @@ fn posix_spawn(
         let mut actions: libc::posix_spawn_file_actions_t = std::mem::zeroed();
         check(libc::posix_spawnattr_init(&raw mut attributes))?;
         check(libc::posix_spawn_file_actions_init(&raw mut actions))?;
-        let session = if stage.own_session {
-            i32::from(libc::POSIX_SPAWN_SETSID)
-        } else {
-            libc::POSIX_SPAWN_SETPGROUP
-        };
-        let flags = session | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
+        let flags = libc::POSIX_SPAWN_SETPGROUP
+            | libc::POSIX_SPAWN_SETSIGMASK
+            | libc::POSIX_SPAWN_SETSIGDEF;
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::posix_spawnattr_setsigmask(&raw mut attributes, &raw const signals);

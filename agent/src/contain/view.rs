@@ -9,12 +9,13 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
+use super::floor::{is_empty, open_directory};
 use super::protocol::Sandbox;
 
 /// Where the things of people and daemons are. Covered by emptiness.
@@ -79,26 +80,38 @@ fn open_path(path: &Path) -> io::Result<rustix::fd::OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Empties the scratch directories; `false` if something stays.
-pub(super) fn empty_scratch(sandbox: &Sandbox) -> bool {
-    SCRATCH.iter().all(|scratch| {
-        let entries: Vec<PathBuf> = fs::read_dir(scratch)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| !leads_to_granted(path, sandbox))
-            .collect();
-        for path in &entries {
-            let is_dir = fs::symlink_metadata(path).is_ok_and(|about| about.is_dir());
-            if is_dir {
-                crate::ground::clear(path);
-            } else {
-                let _ = fs::remove_file(path);
-            }
+/// The scratch directories, open: most guests leave them empty.
+#[derive(Debug)]
+pub(super) struct Scratch(Vec<(&'static str, OwnedFd)>);
+
+impl Scratch {
+    pub(super) fn open() -> Self {
+        let open = |path| Some((path, open_directory(Path::new(path)).ok()?));
+        Self(SCRATCH.into_iter().filter_map(open).collect())
+    }
+
+    /// Empties them; `false` if something stays.
+    pub(super) fn empty(&self, sandbox: &Sandbox) -> bool {
+        self.0.iter().all(|(path, opened)| is_empty(opened) || clear_below(path, sandbox))
+    }
+}
+
+fn clear_below(scratch: &str, sandbox: &Sandbox) -> bool {
+    let entries: Vec<PathBuf> = fs::read_dir(scratch)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| !leads_to_granted(path, sandbox))
+        .collect();
+    for path in &entries {
+        if fs::symlink_metadata(path).is_ok_and(|about| about.is_dir()) {
+            crate::ground::clear(path);
+        } else {
+            let _ = fs::remove_file(path);
         }
-        entries.iter().all(|path| fs::symlink_metadata(path).is_err())
-    })
+    }
+    entries.iter().all(|path| fs::symlink_metadata(path).is_err())
 }
 
 /// Does something granted lie there? It is shown, not scratch.

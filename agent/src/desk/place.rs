@@ -111,6 +111,8 @@ pub(crate) struct Place {
     group: Option<PlaceGroup>,
     keeper: Option<Keeper>,
     guest: Option<Guest>,
+    /// The ground was laid anew: the keeper must look at it again.
+    fresh: bool,
     /// Everything here was killed: how the guest ended counts only once the
     /// keeper has gone too, for it cannot take another.
     dying: Option<Dying>,
@@ -133,6 +135,7 @@ impl Place {
             group: None,
             keeper: None,
             guest: None,
+            fresh: true,
             dying: None,
             idle_since: Moment::ZERO,
         }
@@ -233,6 +236,7 @@ impl Place {
             command: with_index(&spec.command, start.subprogram.index),
             environment: environment(ground, start),
             directory: shared.unwrap_or_else(|| ground.work()),
+            fresh: std::mem::take(&mut self.fresh),
             limits: site.guest_limits(limits),
         };
         let group = self.group.as_ref();
@@ -303,7 +307,6 @@ impl Place {
             readable: site.config.guests.readable.clone(),
             writable: site.config.guests.shared_directories.clone(),
             limits: site.guest_limits(site.limits),
-            own_session: site.tree.as_ref().is_some_and(Tree::limits_cpu) || !autogroup(),
             ..Sandbox::default()
         };
         let own_network = site.config.guests.network == Network::None;
@@ -320,7 +323,7 @@ impl Place {
         let mut told = Told::default();
         if let Err(error) = place.settle(site, &mut told) {
             told.missing.push(format!("guests cannot start: {error}"));
-        } else if let Some(keeper) = &place.keeper {
+        } else if let Some(keeper) = &mut place.keeper {
             match keeper.receive_within(TRY_OUT) {
                 Ok(Some(Report::Ready { missing })) => told.missing.extend(missing),
                 Ok(_) => told.missing.push("a keeper is slow to answer".into()),
@@ -333,7 +336,7 @@ impl Place {
     /// Reads what the keeper has to say.
     pub(crate) fn hear(&mut self, now: Moment, site: &Site, told: &mut Told) {
         loop {
-            let Some(keeper) = &self.keeper else { return };
+            let Some(keeper) = &mut self.keeper else { return };
             match keeper.receive() {
                 Ok(None) => return,
                 Ok(Some(Report::Ready { missing })) => told.missing.extend(missing),
@@ -424,6 +427,7 @@ impl Place {
         told: &mut Told,
     ) -> Option<Left> {
         let ground = self.ground.as_ref()?;
+        self.fresh = true;
         let directory = match ground.take_away(guest.fence) {
             Ok(directory) => directory,
             Err(error) => {
@@ -569,13 +573,6 @@ fn environment(ground: &Ground, start: &desk::Start) -> Vec<(String, String)> {
         .filter(|(key, _)| !given.iter().any(|(name, _)| name == key))
         .chain(given.iter().cloned())
         .collect()
-}
-
-/// Does the kernel schedule each session as a group of its own? Then a guest
-/// in a session of its own would get as much as the owner's session.
-fn autogroup() -> bool {
-    fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled")
-        .is_ok_and(|text| text.trim() == "1")
 }
 
 #[cfg(test)]

@@ -83,7 +83,6 @@ impl Place {
             directory: directory.clone(),
             uid,
             readable: ["/usr", "/bin", "/lib", "/lib64", "/etc"].map(PathBuf::from).to_vec(),
-            own_session: true,
             ..Sandbox::default()
         };
         change(&mut sandbox);
@@ -107,10 +106,10 @@ impl Place {
     }
 
     #[track_caller]
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&mut self) -> Report {
         let mut report = None;
         until("a report", || {
-            report = self.keeper().receive().unwrap();
+            report = self.keeper.as_mut().unwrap().receive().unwrap();
             report.is_some()
         });
         report.unwrap()
@@ -126,6 +125,7 @@ impl Place {
     pub(crate) fn order(&self) -> Start {
         Start {
             fence: Fence(1),
+            fresh: true,
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             directory: self.directory.join("guest/work"),
             ..Start::default()
@@ -137,7 +137,7 @@ impl Place {
     }
 
     #[track_caller]
-    pub(crate) fn ended(&self) -> Ended {
+    pub(crate) fn ended(&mut self) -> Ended {
         match self.report() {
             Report::Ended(ended) => *ended,
             other => panic!("not an end: {other:?}"),
@@ -146,7 +146,7 @@ impl Place {
 
     /// Runs a shell script to its end.
     #[track_caller]
-    pub(crate) fn shell(&self, script: &str) -> Ended {
+    pub(crate) fn shell(&mut self, script: &str) -> Ended {
         self.start(&["sh", "-c", script]);
         self.ended()
     }

@@ -25,6 +25,7 @@ struct State {
 
 struct Manager(Arc<State>);
 
+#[expect(clippy::unused_self, reason = "methods on the bus have a receiver")]
 #[zbus::interface(name = "org.freedesktop.login1.Manager")]
 impl Manager {
     fn list_sessions(&self) -> Vec<SessionRow> {
@@ -49,6 +50,7 @@ impl Manager {
 
 struct Session;
 
+#[expect(clippy::unused_self, reason = "properties on the bus have a receiver")]
 #[zbus::interface(name = "org.freedesktop.login1.Session")]
 impl Session {
     #[zbus(property)]
