@@ -3,27 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::UdpSocket;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+mod support;
 
-use gleaner_shell::clock::Clock;
+use std::fs;
+use std::io::Read;
+use std::process::{Output, Stdio};
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// How long a fact may take on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// `glean`, for somebody who has nothing but this home.
-fn glean(home: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_glean"));
-    command.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").current_dir(home);
-    command.stdin(Stdio::null());
-    command
-}
+use support::{Coordinator, glean, succeeds, wait_for};
 
 #[track_caller]
 fn fails(output: &Output, code: i32, lines: &[&str]) {
@@ -37,25 +26,10 @@ fn fails(output: &Output, code: i32, lines: &[&str]) {
     }
 }
 
-#[track_caller]
-fn succeeds(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", output.status);
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-/// Polls for a fact.
-#[track_caller]
-fn wait_for<T>(what: &str, mut fact: impl FnMut() -> Option<T>) -> T {
-    let clock = Clock::new();
-    let deadline = clock.now() + PATIENCE;
-    while clock.now() < deadline {
-        if let Some(found) = fact() {
-            return found;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("still not so: {what}");
+/// The first record that a command prints.
+fn record(lab: &Coordinator, arguments: &[&str]) -> Value {
+    let text = succeeds(&lab.admin(arguments));
+    serde_json::from_str(text.lines().next().unwrap()).unwrap()
 }
 
 #[test]
@@ -177,56 +151,6 @@ fn a_closed_pipe_is_no_error() {
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
 
-/// A coordinator of our own, killed when dropped.
-struct Coordinator {
-    child: Child,
-    home: tempfile::TempDir,
-    address: String,
-}
-
-impl Coordinator {
-    fn start() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let address = format!("127.0.0.1:{port}");
-        let mut child = glean(home.path())
-            .args(["coordinator", "--data", "data", "--listen", &address])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("listening") {
-            assert!(log.read_line(&mut said).unwrap() > 0, "the coordinator ended: {said}");
-        }
-        // It must go on being read, or the coordinator would wait for us.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Self { child, home, address }
-    }
-
-    fn admin(&self, arguments: &[&str]) -> Output {
-        self.admin_command(arguments).output().unwrap()
-    }
-
-    fn admin_command(&self, arguments: &[&str]) -> Command {
-        let mut command = glean(self.home.path());
-        command.args(arguments).env("GLEAN_IDENTITY", self.home.path().join("data/admin"));
-        command
-    }
-
-    fn record(&self, arguments: &[&str]) -> Value {
-        let text = succeeds(&self.admin(arguments));
-        serde_json::from_str(text.lines().next().unwrap()).unwrap()
-    }
-}
-
-impl Drop for Coordinator {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn a_user_enrols_and_a_job_is_submitted_shown_explained_and_cancelled() {
     let lab = Coordinator::start();
@@ -264,7 +188,7 @@ fn a_user_enrols_and_a_job_is_submitted_shown_explained_and_cancelled() {
     assert_eq!(ada(&["logs", "1"]).status.code(), Some(1), "nothing has been printed");
     assert_eq!(ada(&["fetch", "1"]).status.code(), Some(1), "nothing has been left");
     succeeds(&ada(&["cancel", "1"]));
-    assert_eq!(lab.record(&["jobs", "1", "--json"])["summary"]["state"], "cancelled");
+    assert_eq!(record(&lab, &["jobs", "1", "--json"])["summary"]["state"], "cancelled");
 
     fails(&ada(&["job", "99"]), 1, &["99"]);
     fails(&ada(&["token", "create", "--role", "user"]), 1, &["glean: "]);
@@ -275,12 +199,13 @@ fn a_user_enrols_and_a_job_is_submitted_shown_explained_and_cancelled() {
 #[test]
 fn tokens_are_made_listed_and_revoked() {
     let lab = Coordinator::start();
-    let made = lab.record(&["token", "create", "--role", "agent", "--lifetime", "5min", "--json"]);
+    let made =
+        record(&lab, &["token", "create", "--role", "agent", "--lifetime", "5min", "--json"]);
     let id = made["id"].as_str().unwrap();
     assert!(made["token"].as_str().unwrap().starts_with("glean-"));
-    assert_eq!(lab.record(&["token", "ls", "--json"])["state"], "open");
+    assert_eq!(record(&lab, &["token", "ls", "--json"])["state"], "open");
     succeeds(&lab.admin(&["token", "revoke", id]));
-    assert_eq!(lab.record(&["token", "ls", "--json"])["state"], "revoked");
+    assert_eq!(record(&lab, &["token", "ls", "--json"])["state"], "revoked");
     let listed = succeeds(&lab.admin(&["workstations"]));
     assert!(listed.starts_with("NUMBER"), "{listed}");
 }
@@ -304,7 +229,7 @@ fn a_workstation_is_set_up_with_a_token_once_and_then_keeps_its_identity() {
     assert!(said.contains("enrolled already as agent ws-1, and 127.0.0.1"), "{said}");
     succeeds(&lab.admin(&install));
     assert_eq!(fs::read(format!("{root}/etc/gleaner/agent/key.pem")).unwrap(), key);
-    assert_eq!(lab.record(&["workstations", "--json"])["name"], "ws-1");
+    assert_eq!(record(&lab, &["workstations", "--json"])["name"], "ws-1");
 
     let wrong = succeeds(&lab.admin(&["token", "create", "--role", "user"]));
     let other = ["collector", "install", "--root", root, "--coordinator", &lab.address, "--token"];
@@ -341,7 +266,7 @@ fn ctrl_c_stops_waiting_and_not_the_job() {
             "{said}"
         );
     }
-    assert_eq!(lab.record(&["jobs", "1", "--json"])["summary"]["state"], "running");
+    assert_eq!(record(&lab, &["jobs", "1", "--json"])["summary"]["state"], "running");
 }
 
 #[test]
