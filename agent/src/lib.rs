@@ -23,6 +23,7 @@ pub mod sense;
 pub mod speed;
 pub mod spool;
 mod supervisor;
+mod thrift;
 
 pub use config::AgentConfig;
 pub use contain::keeper_main;

@@ -31,6 +31,9 @@ use crate::sense::{Own, Senses};
 /// How often the disk use of guests is looked at.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 
+/// Memory is given back so long after the start, and after the last keeper.
+const THRIFTY_AFTER: Duration = Duration::from_secs(2);
+
 /// How long guests may take to end when the agent stops.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -61,6 +64,7 @@ pub(crate) struct Desk {
     /// The connection that frames go to.
     session: u64,
     measure_at: Option<Moment>,
+    give_back_at: Option<Moment>,
     give_up_at: Option<Moment>,
     stopping: bool,
     ended: bool,
@@ -108,6 +112,7 @@ impl Desk {
             queue: VecDeque::new(),
             session: 0,
             measure_at: None,
+            give_back_at: Some(now + THRIFTY_AFTER),
             give_up_at: None,
             stopping: false,
             ended: false,
@@ -199,11 +204,17 @@ impl Desk {
     }
 
     fn deadline(&self) -> Option<Moment> {
-        [self.core.deadline(), Some(self.senses.deadline()), self.measure_at, self.give_up_at]
-            .into_iter()
-            .chain(self.places.iter().map(Place::deadline))
-            .flatten()
-            .min()
+        [
+            self.core.deadline(),
+            Some(self.senses.deadline()),
+            self.measure_at,
+            self.give_back_at,
+            self.give_up_at,
+        ]
+        .into_iter()
+        .chain(self.places.iter().map(Place::deadline))
+        .flatten()
+        .min()
     }
 
     /// Acts on what is due.
@@ -219,7 +230,13 @@ impl Desk {
             self.apply(effects);
         }
         for place in &mut self.places {
-            place.wake(now);
+            if place.wake(now) {
+                self.give_back_at = Some(now + THRIFTY_AFTER);
+            }
+        }
+        if self.give_back_at.is_some_and(|at| at <= now) {
+            self.give_back_at = None;
+            crate::thrift::give_back();
         }
         if self.measure_at.is_some_and(|at| at <= now) {
             self.measure_at = None;

@@ -489,10 +489,13 @@ impl Place {
         (self.keeper.is_some() && self.guest.is_none()).then(|| self.idle_since + KEEPER_STAYS)
     }
 
-    pub(crate) fn wake(&mut self, now: Moment) {
-        if self.deadline().is_some_and(|at| at <= now) {
+    /// Lets a keeper go that has had no guest for a while. Did it?
+    pub(crate) fn wake(&mut self, now: Moment) -> bool {
+        let due = self.deadline().is_some_and(|at| at <= now);
+        if due {
             self.keeper = None;
         }
+        due
     }
 
     pub(crate) fn has_guest(&self) -> bool {
