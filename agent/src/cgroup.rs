@@ -107,6 +107,10 @@ impl Tree {
             .map(|name| format!("cgroup controller {name}: not available in {}", base.display()))
             .collect();
         let tree = Self { guests, legacy, controllers, missing };
+        // Groups compete with their siblings: the places' parent meets the
+        // owner's sessions, and the places below it only each other.
+        let cpu = tree.legacy.iter().find(|legacy| legacy.controller == "cpu");
+        demote_to_idle(cpu.map_or(&tree.guests, |legacy| &legacy.guests));
         tree.clear()?;
         Ok(tree)
     }
@@ -229,7 +233,7 @@ impl Tree {
         };
         // A group is thawed when made; a reused one may not be.
         let _ = group.thaw();
-        group.demote_to_idle();
+        demote_to_idle(group.legacy_dir("cpu").unwrap_or(&group.path));
         Ok(group)
     }
 }
@@ -351,19 +355,20 @@ impl PlaceGroup {
         self.limits = limits;
     }
 
-    /// Below every other group, as `SCHED_IDLE` is below every other task: the
-    /// policy alone orders tasks only within their own group.
-    fn demote_to_idle(&self) {
-        let dir = self.legacy_dir("cpu").unwrap_or(&self.path);
-        let _ = fs::write(dir.join("cpu.idle"), "1");
-    }
-
     fn legacy_dir(&self, controller: &str) -> Option<&Path> {
         self.legacy
             .iter()
             .find(|group| group.controller == controller)
             .map(|group| group.dir.as_path())
     }
+}
+
+/// Below every other group, as `SCHED_IDLE` is below every other task: the
+/// policy alone orders tasks only within their own group, and the kernel gives
+/// each session a group of its own (autogroup).
+fn demote_to_idle(group: &Path) {
+    // Where the controller is missing, `missing` says so.
+    let _ = fs::write(group.join("cpu.idle"), "1");
 }
 
 /// `NAME 123` in a file of such lines; 0 if it is not there.

@@ -39,11 +39,32 @@ impl Drop for Cgroup {
         for _ in 0..200 {
             remove_tree(&self.path);
             if !self.path.exists() {
-                return;
+                return remove_legacy(&self.path);
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         tracing::warn!(cgroup = %self.path.display(), "cannot remove the lab's cgroup");
+    }
+}
+
+/// Removes what agents of the lab have made in the hierarchies of version 1,
+/// under names that begin as the lab's.
+fn remove_legacy(lab: &Path) {
+    let name = lab.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controller), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let mount = Path::new("/sys/fs/cgroup").join(controller);
+        let inside = mount.join(path.trim_start_matches('/'));
+        for parent in [mount, inside] {
+            for group in subgroups(&parent) {
+                let found = group.file_name().unwrap_or_default().to_string_lossy();
+                if !controller.is_empty() && found.starts_with(&name) {
+                    remove_tree(&group);
+                }
+            }
+        }
     }
 }
 
