@@ -71,7 +71,8 @@ pub struct Status {
     pub guests: Vec<GuestStatus>,
     /// Results that the coordinator has not acknowledged yet.
     pub results_waiting: u64,
-    /// Why the coordinator wants nothing of this workstation, if it said so.
+    /// Why there is no connection, or why the coordinator wants nothing of this
+    /// workstation.
     pub refused: Option<String>,
     /// What is missing here, one line each.
     pub missing: Vec<String>,

@@ -69,6 +69,8 @@ pub(crate) struct Desk {
     stopping: bool,
     ended: bool,
     missing: Vec<String>,
+    /// Why there is no connection.
+    trouble: Option<String>,
     name: String,
     coordinator: String,
 }
@@ -117,6 +119,7 @@ impl Desk {
             stopping: false,
             ended: false,
             missing: known.missing,
+            trouble: None,
             name: known.name,
             coordinator: known.coordinator,
         };
@@ -299,9 +302,7 @@ impl Desk {
                 // A guest is below everything of the owner's from its start: its
                 // scheduling class and its group see to it.
                 Effect::Demote { .. } | Effect::Restore { .. } => {}
-                Effect::Kill { place, fence } => {
-                    self.at(place, |place| place.kill(fence, &mut told));
-                }
+                Effect::Kill { place, fence } => self.at(place, |place| place.kill(fence)),
                 Effect::Start(start) => {
                     if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
                         place.start(&self.site, &start, &mut told);
@@ -377,6 +378,7 @@ impl Desk {
                 self.queue.extend(over);
             }
             LinkEvent::Missing(line) => self.lacks(line),
+            LinkEvent::Trouble(line) => self.trouble = line,
             LinkEvent::Asked(asked) => self.answer(asked),
         }
         // One after another: an answer must show what came before it.
@@ -468,7 +470,7 @@ impl Desk {
                 })
                 .collect(),
             results_waiting: status.ends_waiting as u64,
-            refused: status.refused,
+            refused: status.refused.or_else(|| self.trouble.clone()),
             missing: self.missing.clone(),
         }
     }

@@ -100,6 +100,8 @@ struct Guest {
     spec: Arc<JobSpec>,
     limits: Limits,
     start: Option<Start>,
+    /// Killed before it could start.
+    unwanted: bool,
     cpu_before: Duration,
     oom_before: u64,
 }
@@ -163,15 +165,14 @@ impl Place {
 
     /// Everything at this place dies, the keeper included: also what is
     /// frozen, and also a keeper that a guest has overwhelmed.
-    pub(crate) fn kill(&mut self, fence: Fence, told: &mut Told) {
+    pub(crate) fn kill(&mut self, fence: Fence) {
         match &self.guest {
             Some(guest) if guest.fence == fence => {}
             _ => return,
         }
-        if self.guest.as_ref().is_some_and(|guest| guest.start.is_some()) {
-            // Its files are being laid out: it has not started.
-            self.guest = None;
-            told.events.push(exited(fence, Outcome::Signal(libc::SIGKILL), Duration::ZERO));
+        if let Some(guest) = self.guest.as_mut().filter(|guest| guest.start.is_some()) {
+            // It has not started, but its files are on their way here.
+            guest.unwanted = true;
             return;
         }
         if let Some(group) = &self.group {
@@ -245,6 +246,7 @@ impl Place {
             spec: Arc::clone(spec),
             limits,
             start: None,
+            unwanted: false,
             cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
             oom_before: group.map_or(0, PlaceGroup::oom_kills),
         };
@@ -271,14 +273,43 @@ impl Place {
     pub(crate) fn laid(&mut self, fence: Fence, done: Result<(), String>, told: &mut Told) {
         let Some(guest) = self.guest.as_mut().filter(|guest| guest.fence == fence) else { return };
         let Some(order) = guest.start.take() else { return };
-        let started = done.and_then(|()| self.order(&Order::Start(Box::new(order))));
-        match started {
+        if guest.unwanted {
+            self.guest = None;
+            self.clear_ground(fence, told);
+            let exit = Exit {
+                outcome: Outcome::Signal(libc::SIGKILL),
+                cpu: Duration::ZERO,
+                left: Some(Left::default()),
+            };
+            told.events.push(Event::Exited { fence, exit });
+            return;
+        }
+        match done.and_then(|()| self.order(&Order::Start(Box::new(order)))) {
             Ok(()) => told.events.push(Event::Started(fence)),
             Err(reason) => {
                 self.guest = None;
+                self.clear_ground(fence, told);
                 told.events.push(Event::StartFailed { fence, reason, hopeless: false });
             }
         }
+    }
+
+    /// Clears away what was laid for a guest that did not start.
+    fn clear_ground(&mut self, fence: Fence, told: &mut Told) {
+        let Some(ground) = &self.ground else { return };
+        self.fresh = true;
+        match ground.take_away(fence) {
+            Ok(directory) => told.orders.push(LinkOrder::Clear(directory)),
+            Err(error) => self.abandon_ground(&error),
+        }
+    }
+
+    /// A place that cannot be cleared is made anew, its keeper included.
+    fn abandon_ground(&mut self, error: &GroundError) {
+        tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
+        self.ground = None;
+        self.keeper = None;
+        self.fresh = true;
     }
 
     /// Makes sure there are ground, group and keeper.
@@ -346,8 +377,11 @@ impl Place {
                 },
                 Ok(Some(Report::CannotStart { .. })) if self.dying.is_some() => {}
                 Ok(Some(Report::CannotStart { fence, why, here_only })) => {
-                    self.guest = None;
+                    let guest = self.guest.take();
                     self.idle_since = now;
+                    if guest.is_some_and(|guest| !guest.spec.inputs.is_empty()) {
+                        self.clear_ground(fence, told);
+                    }
                     told.events.push(Event::StartFailed {
                         fence,
                         reason: why,
@@ -431,9 +465,7 @@ impl Place {
         let directory = match ground.take_away(guest.fence) {
             Ok(directory) => directory,
             Err(error) => {
-                tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
-                self.ground = None;
-                self.keeper = None;
+                self.abandon_ground(&error);
                 return Some(printed);
             }
         };
@@ -523,10 +555,6 @@ impl Site {
             file_bytes_max: limits.disk_bytes_max,
         }
     }
-}
-
-fn exited(fence: Fence, outcome: Outcome, cpu: Duration) -> Event {
-    Event::Exited { fence, exit: Exit { outcome, cpu, left: Some(Left::default()) } }
 }
 
 fn disk_limit(limits: Limits) -> String {

@@ -123,6 +123,8 @@ pub(crate) enum LinkEvent {
     },
     /// Something to be told to the owner and to the coordinator.
     Missing(String),
+    /// Why there is no connection; none once there is one.
+    Trouble(Option<String>),
     /// The owner asks.
     Asked(Asked),
 }
@@ -328,6 +330,7 @@ async fn keep_connected(mut of: Dialling) {
             Ok(link) => {
                 session += 1;
                 let connected_at = Clock.now();
+                of.desk.tell(LinkEvent::Trouble(None));
                 let _ = of.set_current.send(Some(link.connection.clone()));
                 let ended = session::serve(
                     &link.connection,
@@ -363,8 +366,9 @@ async fn keep_connected(mut of: Dialling) {
         // The same trouble is told once.
         if why != said {
             tracing::warn!("{why}; trying again");
-            said = why;
+            said.clone_from(&why);
         }
+        of.desk.tell(LinkEvent::Trouble(Some(why)));
         let pause = backoff.next().unwrap_or(RETRY_MAX);
         tokio::select! {
             () = Clock.sleep(pause) => {}

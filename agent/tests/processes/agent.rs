@@ -304,9 +304,17 @@ fn staging() {
         (lab.coordinator.blob(hash).len(), size_bytes, truncated),
         (100_000, 100_000, false)
     );
+    // What was laid for a guest that cannot start is not there for the next.
+    spec.command = vec!["/no/such/program".into()];
+    lab.offer(2, spec.clone());
+    assert!(matches!(lab.finished().outcome, Outcome::CannotStart(_)));
+    for fence in [3, 4] {
+        lab.offer(fence, script("ls -A; ls -A $GLEAN_OUTPUT $TMPDIR | grep -v : | tr -d '\\n'"));
+        assert_eq!(text(&lab.finished().stdout), "");
+    }
     // What is not to be had anywhere ends the attempt with the reason.
     spec.inputs[0].hash = gleaner_common::id::ContentHash([9; 32]);
-    lab.offer(2, spec);
+    lab.offer(5, spec);
     let outcome = lab.finished().outcome;
     assert!(matches!(&outcome, Outcome::CannotStart(why) if why.contains("in.txt")), "{outcome}");
 }
