@@ -28,8 +28,11 @@ pub(crate) const AHEAD_MAX: usize = 48;
 pub(crate) const GRACE: Duration = Duration::from_millis(250);
 
 /// How long a workstation that refused or retreated gets nothing new, unless
-/// it tells of its owner before: the news of why is on its way.
-pub(crate) const REST: Duration = Duration::from_secs(1);
+/// it tells of its owner before: the news of why is on its way. Doubled with
+/// every refusal until something starts there, up to a minute or so: what it
+/// lacks, a full disk perhaps, may take somebody to repair.
+const REST: Duration = Duration::from_secs(1);
+const REST_DOUBLED_MAX: u32 = 6;
 
 /// May something be placed here, and if not, why not?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +95,8 @@ pub(crate) struct Workstation {
     pub(crate) leaving: Option<String>,
     /// Until when it rests, and why.
     pub(crate) rest: Option<(Moment, String)>,
+    /// Refusals since something started here; those of one rest are one.
+    refusals: u32,
     /// Attempts here, each with how long it is expected to take its place.
     attempts: BTreeMap<Fence, Option<Duration>>,
     backlog: Backlog,
@@ -112,6 +117,7 @@ impl Workstation {
             silent: false,
             leaving: None,
             rest: None,
+            refusals: 0,
             attempts: BTreeMap::new(),
             backlog: Backlog::default(),
         }
@@ -147,7 +153,7 @@ impl Workstation {
             Standing::Busy
         } else if self.silent {
             Standing::Silent
-        } else if self.rest.as_ref().is_some_and(|(until, _)| now < *until) {
+        } else if self.is_resting(now) {
             Standing::Resting
         } else if self.capacity() == 0 {
             Standing::NoSlots
@@ -246,8 +252,32 @@ impl Workstation {
         self.leaving = Some(reason);
     }
 
-    pub(crate) fn rest(&mut self, now: Moment, reason: String) {
+    fn is_resting(&self, now: Moment) -> bool {
+        self.rest.as_ref().is_some_and(|(until, _)| now < *until)
+    }
+
+    /// It returned work: nothing new for a moment.
+    pub(crate) fn rest(&mut self, now: Moment, mut reason: String) {
+        clip(&mut reason);
         self.rest = Some((now + REST, reason));
+    }
+
+    /// It never started what it was given.
+    pub(crate) fn rest_from_refusal(&mut self, now: Moment, reason: String) {
+        let is_another = !self.is_resting(now);
+        self.rest(now, reason);
+        if let Some((until, _)) = &mut self.rest {
+            *until = now + REST * 2u32.pow(self.refusals.min(REST_DOUBLED_MAX));
+        }
+        self.refusals += u32::from(is_another);
+    }
+
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refusals > 0
+    }
+
+    pub(crate) fn has_started_something(&mut self) {
+        self.refusals = 0;
     }
 
     pub(crate) fn lease_has_ended(&self, now: Moment) -> bool {

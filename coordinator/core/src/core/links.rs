@@ -10,7 +10,7 @@ use super::{Core, Draft};
 use crate::attempt::{Return, Stage};
 use crate::event::Link;
 use crate::step::Effect;
-use crate::workstation::{Session, Standing};
+use crate::workstation::{Session, Standing, Workstation};
 
 /// What an agent says of itself first.
 struct Hello {
@@ -129,8 +129,8 @@ impl Core {
     }
 
     fn attempt_told(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
-        let fence = event.fence();
-        if !self.is_placed_at(fence, from.workstation) {
+        let (now, id, fence) = (draft.now, from.workstation, event.fence());
+        if !self.is_placed_at(fence, id) {
             // Overtaken: given up, cancelled, or ended and told of before.
             let frame = if event.is_end() {
                 CoordinatorFrame::Acknowledge { fence }
@@ -140,7 +140,13 @@ impl Core {
             return draft.send(from, frame);
         }
         let state = match event {
-            AttemptEvent::Started { .. } | AttemptEvent::Resumed { .. } => GuestState::Running,
+            AttemptEvent::Started { .. } => {
+                if self.pool.get(id).is_some_and(Workstation::has_refused) {
+                    self.change_workstation(now, id, Workstation::has_started_something);
+                }
+                GuestState::Running
+            }
+            AttemptEvent::Resumed { .. } => GuestState::Running,
             AttemptEvent::Suspended { .. } => GuestState::Suspended,
             AttemptEvent::Demoted { .. } => GuestState::Demoted,
             AttemptEvent::Finished(finished) => {
@@ -148,24 +154,17 @@ impl Core {
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }
             AttemptEvent::Retreated { reason, suspensions, .. } => {
-                self.rest(draft, from.workstation, &reason);
+                self.change_workstation(now, id, |w| w.rest(now, reason.clone()));
                 self.came_back(draft, fence, &Return::Retreated { reason, suspensions });
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }
             AttemptEvent::Refused { reason, .. } => {
-                self.rest(draft, from.workstation, &reason);
+                self.change_workstation(now, id, |w| w.rest_from_refusal(now, reason.clone()));
                 self.came_back(draft, fence, &Return::Refused(reason));
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }
         };
         self.set_stage(draft, fence, Stage::Held(state));
-    }
-
-    /// Nothing new there until it tells more of its owner, or for a moment.
-    fn rest(&mut self, draft: &Draft, id: WorkstationId, reason: &str) {
-        let mut reason = reason.to_owned();
-        crate::workstation::clip(&mut reason);
-        self.change_workstation(draft.now, id, |w| w.rest(draft.now, reason));
     }
 
     pub(super) fn disconnected(&mut self, draft: &Draft, link: Link) {

@@ -60,6 +60,30 @@ fn a_workstation_that_refuses_rests_for_a_moment() {
 }
 
 #[test]
+fn one_that_goes_on_refusing_is_asked_less_and_less() {
+    let mut site = Site::with_idle(1);
+    let (_, offered) = site.submit(2, 0);
+    let mut offer = only(&offered);
+    let mut rests = vec![];
+    for _ in 0..9 {
+        let refusal = AttemptEvent::Refused { fence: offer.2, reason: "no space left".into() };
+        site.hear_of(1, refusal);
+        let from = site.now;
+        let next = (0..100).find_map(|_| {
+            site.now = site.now + s(1);
+            site.heartbeat(1).first().copied()
+        });
+        offer = next.expect("it rests for ever");
+        rests.push(site.now.since(from).as_secs());
+    }
+    assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+    site.started(1, offer.2);
+    let offer = only(&site.finished(1, offer.2, Outcome::Succeeded));
+    site.hear_of(1, AttemptEvent::Refused { fence: offer.2, reason: "no space left".into() });
+    assert_eq!(site.pass(s(1)).len(), 1, "it has started something since");
+}
+
+#[test]
 fn one_that_is_leaving_or_silent_is_offered_nothing() {
     let mut site = Site::with_idle(2);
     site.hear(1, AgentFrame::Leaving { reason: "the machine is about to sleep".into() });
