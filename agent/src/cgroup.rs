@@ -93,7 +93,7 @@ impl Tree {
                 let inside = mount.join(path.trim_start_matches('/'));
                 let parent = if inside.is_dir() { inside } else { mount };
                 let guests = parent.join(&name);
-                fs::create_dir_all(&guests).ok()?;
+                create(&guests).ok()?;
                 Some(Legacy { controller, guests })
             })
             .collect();
@@ -380,9 +380,13 @@ fn number_after(text: &str, name: &str) -> u64 {
         .unwrap_or(0)
 }
 
+/// One that is there already must be ours to use: it may be that of another
+/// user's agent.
 fn create(path: &Path) -> Result<(), CgroupError> {
-    fs::create_dir_all(path)
-        .map_err(|source| CgroupError::Create { path: path.to_path_buf(), source })
+    let refused = |source| CgroupError::Create { path: path.to_path_buf(), source };
+    fs::create_dir_all(path).map_err(refused)?;
+    let procs = path.join("cgroup.procs");
+    rustix::fs::access(&procs, rustix::fs::Access::WRITE_OK).map_err(|error| refused(error.into()))
 }
 
 /// Waits for a line in a `cgroup.events` file; the kernel wakes us at changes.

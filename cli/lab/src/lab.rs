@@ -117,7 +117,7 @@ impl Lab {
         let cgroup = Cgroup::at_top(&format!("glean-lab-{}", unique()));
         if cgroup.is_none() {
             missing.push(
-                "cgroups: not writable here; guests are stopped by signals and the load sensor sees the whole machine".into(),
+                "cgroups: not writable here; guests are stopped by signals, and the owners' load is not watched".into(),
             );
         }
         let ip = if network.is_some() { SWITCH_ADDRESS } else { "127.0.0.1" };

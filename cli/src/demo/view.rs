@@ -20,9 +20,10 @@ impl View {
         Self { lines: MultiProgress::new(), job: None, workstations: vec![], quiet }
     }
 
+    /// One line of talk, above the live lines where there is a terminal.
     pub(super) fn say(&self, line: &str) {
-        if !self.quiet && self.lines.println(line).is_err() {
-            // Nobody is looking; the demo goes on.
+        if !self.quiet && (self.lines.is_hidden() || self.lines.println(line).is_err()) {
+            eprintln!("{line}");
         }
     }
 
