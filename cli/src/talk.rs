@@ -32,19 +32,19 @@ impl Talk {
 
     /// # Errors
     /// The connection ended, or the answer is no.
-    pub(crate) fn request(&self, request: Request) -> Result<Reply> {
-        let reply = self.runtime.borrow_mut().block_on(self.client.request(&request))?;
-        match reply {
-            Reply::No { reason } => bail!("{reason}"),
-            reply => Ok(reply),
+    pub(crate) fn request(&self, request: &Request) -> Result<Reply> {
+        let reply = self.runtime.borrow_mut().block_on(self.client.request(request))?;
+        if let Reply::No { reason } = reply {
+            bail!("{reason}");
         }
+        Ok(reply)
     }
 
     /// # Errors
     /// The connection ended, or the answer is no.
-    pub(crate) fn rows(&self, request: Request) -> Result<Vec<Reply>> {
+    pub(crate) fn rows(&self, request: &Request) -> Result<Vec<Reply>> {
         self.runtime.borrow_mut().block_on(async {
-            let mut rows = self.client.rows(&request).await?;
+            let mut rows = self.client.rows(request).await?;
             let mut found = vec![];
             while let Some(row) = rows.next().await? {
                 if let Reply::No { reason } = row {
@@ -59,10 +59,9 @@ impl Talk {
     /// # Errors
     /// The job is refused.
     pub(crate) fn submit(&self, spec: JobSpec) -> Result<JobId> {
-        match self.request(Request::Submit(Box::new(spec)))? {
-            Reply::Submitted(job) => Ok(job),
-            other => bail!("submitted a job and got {other:?}"),
-        }
+        let reply = self.request(&Request::Submit(Box::new(spec)))?;
+        let Reply::Submitted(job) = reply else { bail!("submitted a job and got {reply:?}") };
+        Ok(job)
     }
 
     /// Waits until a job has ended.
@@ -73,10 +72,11 @@ impl Talk {
         self.runtime.borrow_mut().block_on(async {
             let mut rows = self.client.rows(&Request::Watch(job)).await?;
             while let Some(row) = rows.next().await? {
-                match row {
-                    Reply::Summary(summary) if summary.state.has_ended() => return Ok(summary),
-                    Reply::Summary(_) => {}
-                    other => bail!("watched job {job} and got {other:?}"),
+                let Reply::Summary(summary) = row else {
+                    bail!("watched job {job} and got {row:?}");
+                };
+                if summary.state.has_ended() {
+                    return Ok(summary);
                 }
             }
             bail!("the coordinator stopped telling of job {job}")

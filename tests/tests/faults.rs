@@ -147,12 +147,12 @@ fn whatever_is_killed_no_work_is_lost_and_none_is_counted_twice() -> Result<()> 
         assert_eq!(printed.trim(), (index * index).to_string());
     }
     let subprograms = lab.rows::<serde_json::Value>(&["job", &job.to_string(), "--json"])?;
-    let mut seen = BTreeMap::new();
+    let mut rows_of = BTreeMap::new();
     for row in subprograms.iter().filter(|row| row["subprogram"].is_object()) {
-        *seen.entry(row["subprogram"]["index"].as_u64()).or_insert(0) += 1;
+        *rows_of.entry(row["subprogram"]["index"].as_u64()).or_insert(0) += 1;
     }
-    assert_eq!(seen.len(), 200);
-    assert!(seen.values().all(|count| *count == 1));
+    assert_eq!(rows_of.len(), 200);
+    assert!(rows_of.values().all(|count| *count == 1));
     usage_is_whole(&lab)
 }
 

@@ -91,7 +91,7 @@ fn submissions(times: u32, progress: &Progress) -> Result<Vec<Record>> {
 
 fn printed_time(talk: &Talk, job: JobId) -> Result<WallTime> {
     let request = Request::Output(SubprogramId { job, index: 0 });
-    let Reply::Output { stdout: Printed::Inline(text), .. } = talk.request(request)? else {
+    let Reply::Output { stdout: Printed::Inline(text), .. } = talk.request(&request)? else {
         bail!("job {job} has no output");
     };
     let text = String::from_utf8_lossy(&text).trim().to_owned();
@@ -171,10 +171,9 @@ fn death_to_elsewhere(times: u32, progress: &Progress) -> Result<Vec<Record>> {
 }
 
 fn lost(talk: &Talk, job: JobId) -> Result<u64> {
-    match talk.request(Request::Job(job))? {
-        Reply::Job(row) => Ok(row.summary.lost),
-        other => bail!("asked for job {job} and got {other:?}"),
-    }
+    let reply = talk.request(&Request::Job(job))?;
+    let Reply::Job(row) = reply else { bail!("asked for job {job} and got {reply:?}") };
+    Ok(row.summary.lost)
 }
 
 fn silence_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {

@@ -63,16 +63,17 @@ pub struct Args {
 /// # Errors
 /// The lab does not start, or the machine lacks what the bench needs.
 pub fn run(args: &Args) -> Result<()> {
-    let benches: &[Bench] = match &args.name {
-        Bench::All => &[
+    let benches: &[Bench] = if args.name == Bench::All {
+        &[
             Bench::OwnerReturn,
             Bench::OwnerLatency,
             Bench::Footprint,
             Bench::Dispatch,
             Bench::Latency,
             Bench::Pool,
-        ],
-        one => std::slice::from_ref(one),
+        ]
+    } else {
+        std::slice::from_ref(&args.name)
     };
     for bench in benches {
         let records = match bench {

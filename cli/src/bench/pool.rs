@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let beats = crowd.heartbeats() - beats;
 
     let placed = place(&talk, agents)?;
-    let Reply::Health(health) = talk.request(Request::Health)? else {
+    let Reply::Health(health) = talk.request(&Request::Health)? else {
         bail!("asked for the coordinator's health and got something else");
     };
     drop(crowd);
@@ -101,10 +101,9 @@ fn tokens(talk: &Talk, agents: u32) -> Result<Vec<Token>> {
     let lifetime = Duration::from_secs(3_600);
     let one = |_| {
         let request = Request::TokenCreate { role: Role::Agent, lifetime, name: None };
-        match talk.request(request)? {
-            Reply::Token { text, .. } => Ok(text.parse()?),
-            other => bail!("asked for a token and got {other:?}"),
-        }
+        let reply = talk.request(&request)?;
+        let Reply::Token { text, .. } = reply else { bail!("asked for a token and got {reply:?}") };
+        Ok(text.parse()?)
     };
     (0..agents).map(one).collect()
 }
@@ -199,15 +198,11 @@ impl Agent {
         writer
             .send(&AgentFrame::Hello { incarnation, boot, facts, presence, held: vec![] })
             .await?;
-        match reader.expect().await? {
-            CoordinatorFrame::Welcome { heartbeat_without_guests, .. } => Ok(Self {
-                _connection: connection,
-                writer,
-                reader,
-                every: heartbeat_without_guests,
-            }),
-            other => bail!("said hello and got {other:?}"),
-        }
+        let welcome = reader.expect().await?;
+        let CoordinatorFrame::Welcome { heartbeat_without_guests: every, .. } = welcome else {
+            bail!("said hello and got {welcome:?}");
+        };
+        Ok(Self { _connection: connection, writer, reader, every })
     }
 
     async fn live(mut self, beats: Arc<AtomicU64>) {
@@ -261,11 +256,10 @@ fn finished(fence: gleaner_common::id::Fence) -> Finished {
 }
 
 fn wait_connected(talk: &Talk, agents: u32) -> Result<()> {
-    gleaner_lab::wait::until("all agents are connected", gleaner_lab::wait::PATIENCE, || match talk
-        .request(Request::Health)?
-    {
-        Reply::Health(health) => Ok((health.connected >= agents).then_some(())),
-        other => bail!("asked for the coordinator's health and got {other:?}"),
+    gleaner_lab::wait::until("all agents are connected", gleaner_lab::wait::PATIENCE, || {
+        let reply = talk.request(&Request::Health)?;
+        let Reply::Health(health) = reply else { bail!("asked for the health and got {reply:?}") };
+        Ok((health.connected >= agents).then_some(()))
     })
 }
 

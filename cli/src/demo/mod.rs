@@ -175,10 +175,10 @@ fn watch(
         }
         if clock.now() >= redraw {
             redraw = clock.now() + REDRAW;
-            let Reply::Job(row) = talk.request(Request::Job(job))? else {
+            let Reply::Job(row) = talk.request(&Request::Job(job))? else {
                 bail!("the coordinator does not know job {job} any more");
             };
-            let workstations = talk.rows(Request::Workstations)?;
+            let workstations = talk.rows(&Request::Workstations)?;
             view.draw(&row.summary, &workstations, &reactions);
             if row.summary.state.has_ended() {
                 return Ok((returns, reactions, row.summary));
@@ -194,11 +194,11 @@ fn results(talk: &Talk, job: JobId, subprograms: u32) -> Result<(u64, u32)> {
     for index in 0..subprograms {
         let subprogram = SubprogramId { job, index };
         if let Reply::Output { stdout: Printed::Inline(text), .. } =
-            talk.request(Request::Output(subprogram))?
+            talk.request(&Request::Output(subprogram))?
         {
             sum += String::from_utf8_lossy(&text).trim().parse().unwrap_or(0);
         }
-        let accepted = talk.rows(Request::Attempts(subprogram))?;
+        let accepted = talk.rows(&Request::Attempts(subprogram))?;
         let accepted = accepted.iter().filter(
             |row| matches!(row, Reply::Attempt(row) if row.end.as_deref() == Some("succeeded")),
         );
