@@ -24,6 +24,7 @@ pub mod speed;
 pub mod spool;
 mod supervisor;
 mod thrift;
+mod urgency;
 
 pub use config::AgentConfig;
 pub use contain::keeper_main;

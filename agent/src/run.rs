@@ -131,6 +131,10 @@ fn work(
     let signals = stop_signals().map_err(AgentError::Desk)?;
     let link = LinkHandle::start(Setup { config: config.clone(), identity, boot, spool })
         .map_err(AgentError::Desk)?;
+    if let Err(error) = crate::urgency::claim() {
+        // Ordinary for those who are not root: it only means a little later.
+        tracing::debug!(%error, "the desk queues for a core like everybody");
+    }
     let desk = Desk::new(site, setup, link, signals, known).map_err(AgentError::Desk)?;
     Ok(desk.run())
 }
