@@ -470,3 +470,6 @@ impl From<&JobSpec> for Terms {
         Self { on_busy: spec.on_busy, timeout: spec.timeout, limits: spec.limits }
     }
 }
+
+#[cfg(test)]
+mod tests;

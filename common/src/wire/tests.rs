@@ -1,0 +1,244 @@
+//! The bytes of every frame: no change of format passes unseen. A line that
+//! has to change is a new [`VERSION`](super::VERSION).
+
+use super::*;
+use crate::frame;
+use crate::job::{IndexRange, Reaction, StagedFile};
+use crate::report::JobState;
+use crate::usage::Cause;
+
+#[track_caller]
+fn check<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(
+    message: &T,
+    hex: &str,
+) {
+    let mut bytes = vec![];
+    frame::encode(message, &mut bytes).unwrap();
+    let payload = &bytes[4..];
+    let written: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(written, hex, "{message:?}");
+    assert_eq!(&frame::decode_payload::<T>(payload).unwrap(), message);
+}
+
+const HASH: ContentHash = ContentHash([0xab; 32]);
+
+fn ab(count: usize) -> String {
+    "ab".repeat(count)
+}
+
+fn presence() -> Presence {
+    Presence {
+        busy: true,
+        reason: "pts/3".into(),
+        lasted: Duration::from_millis(1_500),
+        slots: 3,
+        load: LoadAverages { one: 1.0, five: 0.5, fifteen: 0.25 },
+        users: 2,
+    }
+}
+
+const PRESENCE: &str = "01057074732f330180cab5ee01030000803f0000003f0000803e02";
+
+fn spec() -> JobSpec {
+    let indexes = IndexRange { first: 1, last: 300, step: 1 };
+    let mut spec = JobSpec::new(vec!["a".into(), "{i}".into()], indexes);
+    spec.timeout = Some(Duration::from_secs(60));
+    spec.environment = vec![("K".into(), "V".into())];
+    spec.inputs =
+        vec![StagedFile { path: "f".into(), hash: HASH, size_bytes: 5, executable: true }];
+    spec.shared_directory = Some("/s".into());
+    spec.on_busy = OnBusy { reaction: Reaction::Retreat, patience: None };
+    spec
+}
+
+fn spec_hex() -> String {
+    format!(
+        "016102016103{}01ac020102013c0001014b01560101{}{}",
+        "7b697d", // {i}
+        "66",     // f
+        format_args!("{}0501000102{}0400000000", ab(32), "2f73")
+    )
+}
+
+#[test]
+fn openings() {
+    check(&Opening::new(Purpose::Agent), "0100");
+    check(&Opening::new(Purpose::Usage), "0101");
+    check(&Opening::new(Purpose::Request), "0102");
+    let put = Purpose::Put { hash: HASH, size_bytes: 300 };
+    check(&Opening::new(put), &format!("0103{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0104{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0105");
+    let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
+    check(&Opening::new(relay), "0106070177");
+}
+
+#[test]
+fn what_agents_say() {
+    let facts = Facts {
+        cores: 2,
+        places: 2,
+        memory_bytes: 1_024,
+        speed: 1.0,
+        kernel: "6".into(),
+        missing: vec!["x".into()],
+    };
+    let hello = AgentFrame::Hello {
+        incarnation: Incarnation(9),
+        boot: BootId([0xab; 16]),
+        facts,
+        presence: presence(),
+        held: vec![(Fence(300), GuestState::Suspended)],
+    };
+    let expected = format!("0009{}020280080000803f0136010178{PRESENCE}01ac0202", ab(16));
+    check(&hello, &expected);
+    let load = LoadAverages::default();
+    let heartbeat = AgentFrame::Heartbeat { sequence: 5, slots: 2, load };
+    check(&heartbeat, &format!("010502{}", "00".repeat(12)));
+    check(&AgentFrame::Presence(presence()), &format!("02{PRESENCE}"));
+    check(&AgentFrame::Leaving { reason: "s".into() }, "040173");
+}
+
+#[test]
+fn what_becomes_of_attempts() {
+    let fence = Fence(4);
+    let said = |event| AgentFrame::Attempt(event);
+    let waited = Duration::from_nanos(3);
+    check(&said(AttemptEvent::Started { fence, waited }), "0300040003");
+    check(&said(AttemptEvent::Suspended { fence }), "030104");
+    check(&said(AttemptEvent::Demoted { fence }), "030204");
+    check(&said(AttemptEvent::Resumed { fence }), "030304");
+    let finished = Finished {
+        fence,
+        outcome: Outcome::ExitCode(3),
+        cpu: Duration::from_secs(1),
+        ran: Duration::from_secs(2),
+        suspended: Duration::ZERO,
+        suspensions: 1,
+        stdout: Printed::Inline(vec![0x68]),
+        stderr: Printed::Staged { hash: HASH, size_bytes: 9, truncated: true },
+        outputs: vec![OutputFile {
+            path: "o".into(),
+            hash: HASH,
+            size_bytes: 1,
+            executable: false,
+        }],
+    };
+    let expected =
+        format!("030404010601000200000001000168{}", format_args!("01{0}090101016f{0}0100", ab(32)));
+    check(&said(AttemptEvent::Finished(finished)), &expected);
+    let reason = String::from("r");
+    let retreated = AttemptEvent::Retreated { fence, reason: reason.clone(), suspensions: 2 };
+    check(&said(retreated), "030504017202");
+    check(&said(AttemptEvent::Refused { fence, reason }), "0306040172");
+}
+
+#[test]
+fn what_the_coordinator_says() {
+    let welcome = CoordinatorFrame::Welcome {
+        workstation: WorkstationId(7),
+        name: "w".into(),
+        lease: Duration::from_secs(10),
+        heartbeat: Duration::from_secs(3),
+        heartbeat_without_guests: Duration::from_secs(15),
+        keep: vec![Fence(4)],
+    };
+    check(&welcome, "000701770a0003000f000104");
+    check(&CoordinatorFrame::HeartbeatAck { sequence: 5 }, "0105");
+    let job = CoordinatorFrame::Job { job: JobId(6), spec: Box::new(spec()) };
+    check(&job, &format!("0206{}", spec_hex()));
+    check(&CoordinatorFrame::Forget { job: JobId(6) }, "0306");
+    let subprogram = SubprogramId { job: JobId(6), index: 300 };
+    check(&CoordinatorFrame::Offer(Offer { fence: Fence(4), subprogram }), "040406ac02");
+    check(&CoordinatorFrame::Cancel { fence: Fence(4) }, "0504");
+    check(&CoordinatorFrame::Acknowledge { fence: Fence(4) }, "0604");
+    check(&CoordinatorFrame::Refused { reason: "r".into() }, "070172");
+}
+
+#[test]
+fn usage_streams() {
+    let record = UsageRecord {
+        boot: BootId([0xab; 16]),
+        sequence: 300,
+        at: WallTime(-1),
+        since_boot: Duration::from_secs(1),
+        cause: Cause::Tty,
+        load: LoadAverages::default(),
+        users: 1,
+        input_idle: Some(Duration::ZERO),
+        slots: 2,
+        reason: "r".into(),
+    };
+    let expected = format!("0001{}ac0201010001{}01010000020172", ab(16), "00".repeat(12));
+    check(&UsageFrame::Records(vec![record]), &expected);
+    let boot = BootId([0xab; 16]);
+    check(&UsageReply::Confirmed { boot, sequence: 300 }, &format!("00{}ac02", ab(16)));
+    check(&UsageReply::Deferred { reason: "r".into() }, "010172");
+}
+
+#[test]
+fn enrolment_and_files() {
+    check(&EnrolRequest { name: "n".into(), public_key: vec![1] }, "016e0101");
+    let enrolled = EnrolReply::Enrolled {
+        role: Role::User,
+        name: "n".into(),
+        certificate: vec![1],
+        authority: vec![2],
+    };
+    check(&enrolled, "0001016e01010102");
+    check(&EnrolReply::Refused { reason: "r".into() }, "010172");
+    check(&BlobReply::Have { size_bytes: 300 }, "00ac02");
+    check(&BlobReply::No { reason: "r".into() }, "010172");
+}
+
+#[test]
+fn requests() {
+    let subprogram = SubprogramId { job: JobId(6), index: 2 };
+    check(&Request::Missing(vec![HASH]), &format!("0001{}", ab(32)));
+    check(&Request::Submit(Box::new(spec())), &format!("01{}", spec_hex()));
+    check(&Request::Jobs, "02");
+    check(&Request::Job(JobId(6)), "0306");
+    check(&Request::Subprograms(JobId(6)), "0406");
+    check(&Request::Watch(JobId(6)), "0506");
+    check(&Request::Output(subprogram), "060602");
+    check(&Request::Cancel(JobId(6)), "0706");
+    check(&Request::Workstations, "08");
+    check(&Request::WhySubprogram(subprogram), "090602");
+    check(&Request::WhyJob(JobId(6)), "0a06");
+    check(&Request::WhyWorkstation("w".into()), "0b0177");
+    check(&Request::Attempts(subprogram), "0c0602");
+    let lifetime = Duration::from_secs(60);
+    check(&Request::TokenCreate { role: Role::Agent, lifetime, name: None }, "0d003c0000");
+    check(&Request::Tokens, "0e");
+    check(&Request::TokenRevoke { id: "i".into() }, "0f0169");
+    check(&Request::Health, "10");
+}
+
+#[test]
+fn replies() {
+    check(&Reply::Missing(vec![]), "0000");
+    check(&Reply::Submitted(JobId(6)), "0106");
+    let summary = JobSummary {
+        job: JobId(6),
+        state: JobState::Failed,
+        total: 1,
+        queued: 2,
+        running: 3,
+        suspended: 4,
+        succeeded: 5,
+        failed: 6,
+        cancelled: 7,
+        retreats: 8,
+        suspensions: 9,
+        lost: 10,
+        retried: 11,
+    };
+    check(&Reply::Summary(summary), "0406020102030405060708090a0b");
+    check(&Reply::Cancelled, "06");
+    check(&Reply::Why(vec!["w".into()]), "08010177");
+    let expires = WallTime(1);
+    check(&Reply::Token { text: "t".into(), id: "i".into(), expires }, "0a0174016902");
+    check(&Reply::TokenRevoked, "0c");
+    check(&Reply::End, "0e");
+    check(&Reply::No { reason: "r".into() }, "0f0172");
+}
