@@ -15,7 +15,7 @@ fn check<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debu
     let mut bytes = vec![];
     frame::encode(message, &mut bytes).unwrap();
     let payload = &bytes[4..];
-    let written: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
+    let written = payload.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     assert_eq!(written, hex, "{message:?}");
     assert_eq!(&frame::decode_payload::<T>(payload).unwrap(), message);
 }
