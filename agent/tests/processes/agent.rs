@@ -354,7 +354,8 @@ fn cancelled() {
     lab.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(1) });
     until("the guest is gone", || processes_with("sleep 4721.5").is_empty());
     let mut spec = script("echo said; exec sleep 4721.5");
-    spec.timeout = Some(Duration::from_millis(300));
+    // Long enough to be heard on a machine that has other things to do.
+    spec.timeout = Some(Duration::from_secs(5));
     lab.offer(2, spec);
     let finished = lab.finished();
     assert_eq!(finished.outcome, Outcome::TimedOut);

@@ -269,10 +269,12 @@ impl Drop for LabHost {
     }
 }
 
-/// Is this the process that keeps a guest place (and no guest)?
+/// Is this a process of gleaner's own in a guest place: its keeper, also while
+/// that is being born?
 pub fn is_keeper(pid: u32) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0).nth(1).is_some_and(|word| word == b"keeper")
+    let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
+    program.is_empty() || program.rsplit(|byte| *byte == b'/').next() == Some(b"glean")
 }
 
 fn mount_devpts(dir: &Path) -> Result<PathBuf> {

@@ -69,7 +69,7 @@ fn come_back(host: &mut LabHost) -> Result<Return> {
         return Ok(Return::NoGuests);
     }
     let fact = format!("the guests of {} stop when its owner types", host.name);
-    wait::spin_until(&fact, Duration::from_secs(10), || {
+    wait::spin_until(&fact, wait::PATIENCE, || {
         running.retain_mut(|guest| !guest.has_stopped());
         running.is_empty()
     })?;
