@@ -64,7 +64,7 @@ impl Default for CoordinatorConfig {
             // for three heartbeats: a guess, not yet measured at a site.
             lease: Duration::from_secs(10),
             heartbeat: Duration::from_secs(3),
-            heartbeat_without_guests: Duration::from_secs(15),
+            heartbeat_without_guests: Duration::from_secs(20),
             blob_bytes_max: 4 << 30,
             blobs_bytes_max: 64 << 30,
             // Time to come back from a holiday and fetch the results: a guess.

@@ -55,7 +55,7 @@ impl Default for Config {
             policy: Policy::default(),
             lease: Duration::from_secs(10),
             heartbeat: Duration::from_secs(3),
-            heartbeat_without_guests: Duration::from_secs(15),
+            heartbeat_without_guests: Duration::from_secs(20),
         }
     }
 }

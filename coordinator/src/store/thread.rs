@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use gleaner_common::time::Moment;
+use gleaner_shell::clock::Clock;
 use rusqlite::Connection;
 
 use super::database;
@@ -35,6 +37,13 @@ pub(crate) struct Batch<R> {
     pub(crate) writes: Vec<Write>,
     pub(crate) release: Vec<R>,
 }
+
+/// A storm of small transactions costs more than it hurries: after a burst,
+/// they keep this distance, and each takes in what came meanwhile. About what
+/// one subprogram's way through the whole system takes a transaction
+/// (measured), so that a lone one never waits.
+const SPACING: Duration = Duration::from_micros(700);
+const BURST: u32 = 16;
 
 /// What is wrong with the store; `None` if all is well.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +86,14 @@ pub(crate) fn start<R: Send + 'static>(
 ) -> std::io::Result<StoreThread<R>> {
     let (batches, arriving) = mpsc::channel();
     let health = StoreHealth::default();
-    let worker = Worker { connection, arriving, tell, health: health.clone(), commits: 0 };
+    let worker = Worker {
+        connection,
+        arriving,
+        tell,
+        health: health.clone(),
+        commits: 0,
+        free: Moment::ZERO,
+    };
     let thread = std::thread::Builder::new()
         .name("store".into())
         .stack_size(512 << 10)
@@ -92,6 +108,8 @@ struct Worker<R, F> {
     health: StoreHealth,
     /// Since the last checkpoint.
     commits: u32,
+    /// When all transactions so far have had their distance.
+    free: Moment,
 }
 
 impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
@@ -124,6 +142,7 @@ impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
     /// Commits this and everything else that waits. False if the coordinator
     /// stops while the disk refuses.
     fn carry_out(&mut self, first: Batch<R>) -> bool {
+        self.keep_distance();
         let mut batches = vec![first];
         while batches.len() < BATCHES_MAX
             && let Ok(next) = self.arriving.try_recv()
@@ -136,6 +155,12 @@ impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
         let release = batches.into_iter().flat_map(|batch| batch.release).collect();
         (self.tell)(FromStore::Released(release));
         true
+    }
+
+    fn keep_distance(&mut self) {
+        let now = Clock::new().now();
+        std::thread::sleep(self.free.since(now + SPACING * BURST));
+        self.free = self.free.max(now) + SPACING;
     }
 
     fn commit(&mut self, batches: &mut Vec<Batch<R>>) -> bool {
