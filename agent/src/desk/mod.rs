@@ -32,7 +32,7 @@ use crate::sense::{Own, Senses};
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 
 /// Memory is given back so long after the start, and after the last keeper.
-const THRIFTY_AFTER: Duration = Duration::from_secs(2);
+const THRIFTY_AFTER: Duration = Duration::from_secs(1);
 
 /// How long guests may take to end when the agent stops.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
