@@ -87,7 +87,7 @@ fn one_that_goes_on_refusing_is_asked_less_and_less() {
 fn one_that_is_leaving_or_silent_is_offered_nothing() {
     let mut site = Site::with_idle(2);
     site.hear(1, AgentFrame::Leaving { reason: "the machine is about to sleep".into() });
-    site.pass(s(25));
+    site.pass(s(30));
     let (_, offered) = site.submit(1, 0);
     assert_eq!(offered, [], "the second has not been heard from for longer than it may");
     assert_eq!(only(&site.heartbeat(2)).0, 2);
