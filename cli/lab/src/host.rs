@@ -20,13 +20,21 @@ pub struct HostOptions {
     pub places: u16,
     /// The quiet period before a busy workstation counts as idle.
     pub quiet: Duration,
+    /// Look at the load of the whole machine, as an installed agent does, and
+    /// find none of it too high: it is not this host's owner's.
+    pub whole_machine: bool,
     /// More lines for the top of the agent's configuration.
     pub extra: String,
 }
 
 impl Default for HostOptions {
     fn default() -> Self {
-        Self { places: 2, quiet: Duration::from_secs(1), extra: String::new() }
+        Self {
+            places: 2,
+            quiet: Duration::from_secs(1),
+            whole_machine: false,
+            extra: String::new(),
+        }
     }
 }
 
@@ -174,7 +182,7 @@ impl LabHost {
         );
         let quiet = options.quiet.as_millis();
         let _ = writeln!(text, "[criteria]\nquiet = \"{quiet}ms\"\nload_quiet = \"{quiet}ms\"");
-        if self.cgroup.is_none() {
+        if self.cgroup.is_none() || options.whole_machine {
             // The machine's load is everybody's here, and says nothing of one
             // host's owner: no load is too high.
             let _ = writeln!(text, "load_idle_max = 1000.0\nrise_cores = 1000.0");
@@ -186,7 +194,10 @@ impl LabHost {
         let _ = writeln!(text, "[sensors]\nterminals = {terminals:?}\ninput = \"{dir}/input\"");
         if let Some(path) = &self.cgroup {
             let path = path.display();
-            let _ = writeln!(text, "[cgroup]\ndirectory = \"{path}\"\nload = \"{path}\"");
+            let _ = writeln!(text, "[cgroup]\ndirectory = \"{path}\"");
+            if !options.whole_machine {
+                let _ = writeln!(text, "load = \"{path}\"");
+            }
         }
         fs::write(self.config(), text)?;
         Ok(())

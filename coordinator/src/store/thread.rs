@@ -39,10 +39,9 @@ pub(crate) struct Batch<R> {
 }
 
 /// A storm of small transactions costs more than it hurries: after a burst,
-/// they keep this distance, and each takes in what came meanwhile. About what
-/// one subprogram's way through the whole system takes a transaction
-/// (measured), so that a lone one never waits.
-const SPACING: Duration = Duration::from_micros(700);
+/// they keep this distance, and each takes in what came meanwhile. A lone
+/// subprogram's way through the whole system takes about two of them.
+const SPACING: Duration = Duration::from_micros(1_000);
 const BURST: u32 = 16;
 
 /// What is wrong with the store; `None` if all is well.
