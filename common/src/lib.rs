@@ -9,6 +9,7 @@ pub mod id;
 pub mod job;
 pub mod report;
 pub mod time;
+pub mod trace;
 pub mod units;
 pub mod usage;
 pub mod wire;

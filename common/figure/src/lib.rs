@@ -1,0 +1,1 @@
+//! Charts: lines, heat maps and who-ran-where, as SVG and PNG.

@@ -1,0 +1,1 @@
+//! What a subprogram links to talk to its peers and its agent.
