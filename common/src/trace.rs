@@ -3,6 +3,32 @@
 //!
 //! Source: Phalen 1994, §6.3: the duration of a subtask is the time between
 //! successive receives, and no blocking time is in it.
+//!
+//! ```text
+//! bytes ─► read ─► Lined { trace, lines } ─► check ─► problems, each with its line
+//!                            └─► flow: ends, critical path ─► scaled_to ─► write
+//! ```
+
+pub mod check;
+mod flow;
+mod input;
+pub mod ring;
+mod scale;
+pub mod text;
+
+pub use check::{Place, Problem, check};
+pub use input::{ReadTraceError, RefusedLine};
+pub use scale::ScaleError;
+pub use text::{WriteTraceError, read, write};
+
+/// More ranks than any lab has workstations.
+pub const RANKS_MAX: u32 = 1 << 20;
+/// Some 1.2 GB in memory.
+pub const OPERATIONS_MAX: usize = 50_000_000;
+pub const NAME_BYTES_MAX: usize = 200;
+/// Tags from here on are a library's own: the messages that collective
+/// operations are made of.
+pub const COLLECTIVE_TAGS: u32 = 1 << 31;
 
 /// A program's run: for each rank, what it did in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,4 +50,57 @@ pub enum Op {
     /// Let another rank begin (models 3, 4, 7 and 8 of Phalen 1994, Table 1).
     /// A rank that nobody spawns begins with the program.
     Spawn { rank: u32 },
+}
+
+/// A trace as it was read: every operation with the line that it came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lined {
+    pub trace: Trace,
+    pub lines: Lines,
+}
+
+impl Lined {
+    /// What is wrong with the trace; nothing if it can be replayed.
+    pub fn check(&self) -> Vec<Problem> {
+        check(&self.trace, &self.lines)
+    }
+}
+
+/// Where the operations of a trace were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines {
+    /// The file of each rank, if its ranks came in files of their own.
+    pub files: Vec<String>,
+    /// For each rank, the line of each operation, counted from 1.
+    pub numbers: Vec<Vec<u32>>,
+}
+
+impl Lines {
+    fn of(&self, rank: u32, operation: usize) -> Option<u32> {
+        self.numbers.get(rank as usize)?.get(operation).copied()
+    }
+}
+
+impl Trace {
+    pub fn operations(&self) -> usize {
+        self.ranks.iter().map(Vec::len).sum()
+    }
+
+    /// How many messages it sends, and their bytes together.
+    pub fn messages(&self) -> (u64, u64) {
+        let sends = self.ranks.iter().flatten().filter_map(|op| match op {
+            Op::Send { bytes, .. } => Some(*bytes),
+            Op::Compute { .. } | Op::Receive { .. } | Op::Spawn { .. } => None,
+        });
+        sends.fold((0, 0), |(count, sum), bytes| (count + 1, u64::saturating_add(sum, bytes)))
+    }
+
+    /// How long a rank computes, in nanoseconds.
+    pub fn computed(&self, rank: usize) -> u64 {
+        let ops = self.ranks.get(rank).map_or(&[][..], Vec::as_slice);
+        ops.iter().fold(0, |sum, op| match op {
+            Op::Compute { nanos } => sum.saturating_add(*nanos),
+            Op::Send { .. } | Op::Receive { .. } | Op::Spawn { .. } => sum,
+        })
+    }
 }
