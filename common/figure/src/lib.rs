@@ -1,1 +1,33 @@
 //! Charts: lines, heat maps and who-ran-where, as SVG and PNG.
+//!
+//! ```text
+//! LineChart, Panels, HeatMap, Gantt ─► Scene (plain shapes) ─► svg | png
+//! ```
+//!
+//! A chart is plain data. Laying it out gives a [`Scene`], which is pure and can
+//! be tested; painting a scene needs no font and no library of the system. The
+//! same chart always gives the same bytes of SVG.
+//!
+//! Knows nothing of workstations: whoever draws brings labels and units.
+
+mod axis;
+mod font;
+mod gantt;
+mod heat;
+mod legend;
+mod line;
+mod palette;
+mod panels;
+mod png;
+mod render;
+mod scene;
+mod svg;
+
+pub use axis::{Axis, Scale};
+pub use gantt::{Arrow, Bar, Gantt, Kind, Shade};
+pub use heat::HeatMap;
+pub use line::{LineChart, Look, Series};
+pub use palette::{Colour, OKABE_ITO, series_colour, viridis};
+pub use panels::Panels;
+pub use render::{Figure, FigureError, Format, Size};
+pub use scene::Scene;
