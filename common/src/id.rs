@@ -15,6 +15,18 @@ macro_rules! number {
         #[serde(transparent)]
         pub struct $name(pub $inner);
 
+        impl From<$inner> for $name {
+            fn from(number: $inner) -> Self {
+                Self(number)
+            }
+        }
+
+        impl From<$name> for $inner {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!($prefix, "{}"), self.0)

@@ -38,22 +38,56 @@ impl Reaction {
             Self::Retreat => "retreat",
         }
     }
+
+    /// Can a job ask for it today? The moves that keep state cannot be yet.
+    pub const fn is_available(self) -> bool {
+        matches!(self, Self::Renice | Self::Suspend | Self::Retreat)
+    }
 }
 
 /// A job's choice of reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OnBusy {
     pub reaction: Reaction,
-    /// How long a suspended guest waits for its owner to leave before it
-    /// retreats; `None` waits for ever. Only for `Suspend`.
+    /// How long a suspended guest waits for its owner to leave; `None` waits
+    /// for ever. Only for `Suspend`.
     pub patience: Option<Duration>,
+    /// What a suspended guest does if its owner stays for longer: one of the
+    /// reactions that move. Only for `Suspend`.
+    pub then: Reaction,
 }
 
 impl Default for OnBusy {
     /// Freezes first and retreats after ten minutes: a short visit then costs
     /// nothing. Ten minutes is `HTCondor`'s default for the same step.
     fn default() -> Self {
-        Self { reaction: Reaction::Suspend, patience: Some(Duration::from_secs(600)) }
+        Self::suspend(Some(Duration::from_secs(600)), Reaction::Retreat)
+    }
+}
+
+impl OnBusy {
+    /// A reaction that waits for nothing.
+    pub const fn at_once(reaction: Reaction) -> Self {
+        Self { reaction, patience: None, then: Reaction::Retreat }
+    }
+
+    /// Frozen for that long, and then what.
+    pub const fn suspend(patience: Option<Duration>, then: Reaction) -> Self {
+        Self { reaction: Reaction::Suspend, patience, then }
+    }
+
+    /// # Errors
+    /// A reaction that is for a later day, or a suspension that does not end
+    /// in a move.
+    pub fn check(self) -> Result<(), InvalidJob> {
+        if !self.then.moves() {
+            return Err(InvalidJob::StaysAfterAll(self.then.name()));
+        }
+        let mut reactions = [self.reaction, self.then].into_iter();
+        match reactions.find(|reaction| !reaction.is_available()) {
+            Some(later) => Err(InvalidJob::ReactionUnavailable(later.name())),
+            None => Ok(()),
+        }
     }
 }
 
@@ -158,6 +192,8 @@ pub enum InvalidJob {
     SharedNotAbsolute(String),
     #[error("reaction `{0}` is not available yet: expected renice, suspend or retreat")]
     ReactionUnavailable(&'static str),
+    #[error("`{0}` after a suspension does not leave the workstation: expected retreat")]
+    StaysAfterAll(&'static str),
 }
 
 /// Is this a path that stays inside the directory it is put in?
@@ -229,12 +265,7 @@ impl JobSpec {
         {
             return Err(InvalidJob::SharedNotAbsolute(path.clone()));
         }
-        match self.on_busy.reaction {
-            Reaction::Renice | Reaction::Suspend | Reaction::Retreat => Ok(()),
-            later @ (Reaction::Migrate | Reaction::Rollback) => {
-                Err(InvalidJob::ReactionUnavailable(later.name()))
-            }
-        }
+        self.on_busy.check()
     }
 }
 
@@ -302,6 +333,15 @@ mod tests {
         let mut job = job();
         job.on_busy.reaction = Reaction::Migrate;
         assert_eq!(job.check(), Err(InvalidJob::ReactionUnavailable("migrate")));
+        job.on_busy = OnBusy::suspend(None, Reaction::Rollback);
+        assert_eq!(job.check(), Err(InvalidJob::ReactionUnavailable("rollback")));
+    }
+
+    #[test]
+    fn a_suspension_that_would_not_end_in_a_move_is_refused() {
+        let mut job = job();
+        job.on_busy.then = Reaction::Renice;
+        assert_eq!(job.check(), Err(InvalidJob::StaysAfterAll("renice")));
     }
 
     proptest! {

@@ -7,6 +7,7 @@
 pub mod frame;
 pub mod id;
 pub mod job;
+pub mod reaction;
 pub mod report;
 pub mod time;
 pub mod trace;

@@ -28,8 +28,9 @@ use crate::report::{
 use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
 
-/// The protocol's version; both ends must agree.
-pub const VERSION: u16 = 1;
+/// The protocol's version; both ends must agree. 2: a job says what follows a
+/// suspension.
+pub const VERSION: u16 = 2;
 
 /// QUIC's application protocol name. The version is told in [`Opening`], so
 /// that a mismatch can be explained instead of failing the handshake.

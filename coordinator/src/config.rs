@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gleaner_common::units;
+use gleaner_core::Policy;
 use serde::{Deserialize, Serialize};
 
 /// The UDP port that agents, users and the collector dial.
@@ -39,19 +40,6 @@ pub struct CoordinatorConfig {
     /// How long an ended job is remembered, with its results and files.
     #[serde(with = "units::duration")]
     pub keep_ended: Duration,
-}
-
-/// Placement policies, by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// The workstation that turned idle last (Phalen 1994, §4.1.2).
-    #[default]
-    LastIdleFirst,
-    /// The workstation that has been idle longest (Phalen 1994, §7.2.3).
-    FirstIdleFirst,
-    /// By load, idle time and speed.
-    Ranked,
 }
 
 impl Default for CoordinatorConfig {

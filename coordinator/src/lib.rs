@@ -21,6 +21,6 @@ mod server;
 mod store;
 
 pub use blobs::OpenBlobsError;
-pub use config::{ConfigMistake, CoordinatorConfig, PORT, Policy};
+pub use config::{ConfigMistake, CoordinatorConfig, PORT};
 pub use run::{ADMIN, CoordinatorError, run, serve};
 pub use store::OpenStoreError;

@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use crate::blobs::{BlobLimits, Blobs, OpenBlobsError};
 use crate::brain::{Brain, BrainHandle, State};
 use crate::complaints::Complaints;
-use crate::config::{ConfigMistake, CoordinatorConfig, Policy};
+use crate::config::{ConfigMistake, CoordinatorConfig};
 use crate::directory::{Directory, Standing};
 use crate::housekeeping::Housekeeper;
 use crate::placement::PlacementTimes;
@@ -203,11 +203,7 @@ fn start_brain(
 
 fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {
     gleaner_core::Config {
-        policy: match config.policy {
-            Policy::LastIdleFirst => gleaner_core::Policy::LastIdleFirst,
-            Policy::FirstIdleFirst => gleaner_core::Policy::FirstIdleFirst,
-            Policy::Ranked => gleaner_core::Policy::Ranked,
-        },
+        policy: config.policy,
         lease: config.lease,
         heartbeat: config.heartbeat,
         heartbeat_without_guests: config.heartbeat_without_guests,

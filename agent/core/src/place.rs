@@ -19,20 +19,10 @@
 use std::time::Duration;
 
 use gleaner_common::id::Fence;
-use gleaner_common::job::{OnBusy, Reaction};
+pub use gleaner_common::reaction::Owner;
+use gleaner_common::reaction::Step;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{GuestState, Terms};
-
-/// What the owner leaves to guests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// Everything.
-    Away,
-    /// What the owner's own work does not use, to demoted guests.
-    Here,
-    /// Nothing: the owner has paused gleaner.
-    Claims,
-}
 
 /// What to do about the guest, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,35 +156,8 @@ impl Place {
     pub fn turned(&mut self, now: Moment, owner: Owner) -> Vec<Effect> {
         self.owner = owner;
         let Some(guest) = &mut self.guest else { return vec![] };
-        let fence = guest.fence;
-        match (&guest.state, owner) {
-            (State::Running, Owner::Here | Owner::Claims) => guest.react(now, owner),
-            // Restored as well, so that a thaw finds it as it should be.
-            (State::Demoted, Owner::Claims) => {
-                let mut effects = guest.suspend(now);
-                effects.push(Effect::Restore(fence));
-                effects
-            }
-            (State::Demoted, Owner::Away) => {
-                guest.enter(now, State::Running);
-                vec![Effect::Restore(fence)]
-            }
-            (State::Suspended(_), Owner::Away) => {
-                guest.enter(now, State::Running);
-                vec![Effect::Thaw(fence)]
-            }
-            // Was suspended for a claim that is over.
-            (State::Suspended(_), Owner::Here)
-                if guest.terms.on_busy.reaction == Reaction::Renice =>
-            {
-                guest.enter(now, State::Demoted);
-                vec![Effect::Demote(fence), Effect::Thaw(fence)]
-            }
-            (State::Running, Owner::Away)
-            | (State::Demoted, Owner::Here)
-            | (State::Suspended(_), Owner::Here | Owner::Claims)
-            | (State::Ending(_), _) => vec![],
-        }
+        let step = guest.terms.on_busy.when(owner);
+        guest.go(now, step)
     }
 
     /// The guest and all its processes are gone. Of one that had been given
@@ -255,6 +218,7 @@ impl Place {
         }
         let Some(guest) = &mut self.guest else { return vec![] };
         match guest.state {
+            // Whatever was to follow: the moves that keep state are not yet.
             State::Suspended(_) => {
                 let stayed = now.since(guest.since);
                 guest.retreat(now, Why::OwnerStays(stayed))
@@ -279,30 +243,49 @@ impl Place {
 }
 
 impl Guest {
-    /// Phalen 1994, §2.1.1. The moves across machines will have arms of their
-    /// own; until then a guest that ought to move returns its work.
-    fn react(&mut self, now: Moment, owner: Owner) -> Vec<Effect> {
-        match self.terms.on_busy.reaction {
-            Reaction::Renice if owner == Owner::Here => {
+    /// From what it does to what it is to do.
+    fn go(&mut self, now: Moment, step: Step) -> Vec<Effect> {
+        let fence = self.fence;
+        match (&self.state, step) {
+            (State::Running, Step::Demote) => {
                 self.enter(now, State::Demoted);
-                vec![Effect::Demote(self.fence)]
+                vec![Effect::Demote(fence)]
             }
-            Reaction::Renice | Reaction::Suspend => self.suspend(now),
-            Reaction::Migrate | Reaction::Rollback | Reaction::Retreat => {
+            (State::Running, Step::Freeze) => self.suspend(now),
+            // The moves across machines will have arms of their own; until
+            // then a guest that ought to move returns its work.
+            (State::Running | State::Demoted | State::Suspended(_), Step::Move(_)) => {
                 self.retreat(now, Why::OwnerCame)
             }
+            // Restored as well, so that a thaw finds it as it should be.
+            (State::Demoted, Step::Freeze) => {
+                let mut effects = self.suspend(now);
+                effects.push(Effect::Restore(fence));
+                effects
+            }
+            (State::Demoted, Step::Stay) => {
+                self.enter(now, State::Running);
+                vec![Effect::Restore(fence)]
+            }
+            (State::Suspended(_), Step::Stay) => {
+                self.enter(now, State::Running);
+                vec![Effect::Thaw(fence)]
+            }
+            // Was suspended for a claim that is over.
+            (State::Suspended(_), Step::Demote) => {
+                self.enter(now, State::Demoted);
+                vec![Effect::Demote(fence), Effect::Thaw(fence)]
+            }
+            (State::Running, Step::Stay)
+            | (State::Demoted, Step::Demote)
+            | (State::Suspended(_), Step::Freeze)
+            | (State::Ending(_), _) => vec![],
         }
     }
 
     fn suspend(&mut self, now: Moment) -> Vec<Effect> {
-        let patience = match self.terms.on_busy.reaction {
-            Reaction::Suspend => self.terms.on_busy.patience,
-            // Such a job has named no patience: it never expected to wait.
-            Reaction::Renice | Reaction::Migrate | Reaction::Rollback | Reaction::Retreat => {
-                OnBusy::default().patience
-            }
-        };
-        self.enter(now, State::Suspended(patience.map(|patience| now + patience)));
+        let patience = self.terms.on_busy.patience();
+        self.enter(now, State::Suspended(patience.map(|(patience, _)| now + patience)));
         self.clock.suspensions += 1;
         vec![Effect::Freeze(self.fence)]
     }

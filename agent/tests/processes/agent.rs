@@ -371,7 +371,7 @@ const BUSY_LOOP: &str = "echo up; i=0; while :; do i=$((i+1)); done # 4722";
 fn paused() {
     let lab = Lab::new();
     let mut spec = script(BUSY_LOOP);
-    spec.on_busy = OnBusy { reaction: Reaction::Suspend, patience: None };
+    spec.on_busy = OnBusy::suspend(None, Reaction::Retreat);
     lab.offer(1, spec);
     lab.started();
     assert_eq!(lab.ask(&owner::Command::Pause { seconds: Some(600) }), Answer::Done);
@@ -397,7 +397,7 @@ fn paused() {
 fn retreats() {
     let lab = Lab::new();
     let mut spec = script("exec sleep 4723.5");
-    spec.on_busy = OnBusy { reaction: Reaction::Retreat, patience: None };
+    spec.on_busy = OnBusy::at_once(Reaction::Retreat);
     lab.offer(1, spec.clone());
     lab.started();
     lab.ask(&owner::Command::Pause { seconds: None });
@@ -409,8 +409,7 @@ fn retreats() {
     until("the guest is gone", || processes_with("sleep 4723.5").is_empty());
     lab.ask(&owner::Command::Resume);
     lab.wait_for_idle();
-    spec.on_busy =
-        OnBusy { reaction: Reaction::Suspend, patience: Some(Duration::from_millis(100)) };
+    spec.on_busy = OnBusy::suspend(Some(Duration::from_millis(100)), Reaction::Retreat);
     lab.offer(2, spec);
     lab.started();
     lab.ask(&owner::Command::Pause { seconds: None });

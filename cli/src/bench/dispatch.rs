@@ -81,7 +81,7 @@ fn through(talk: &Talk, count: u32) -> Result<Duration> {
 fn spec(count: u32) -> Result<JobSpec> {
     let indexes = IndexRange::count_of(count).context("at least one subprogram")?;
     let mut spec = JobSpec::new(vec!["/bin/true".into()], indexes);
-    spec.on_busy = OnBusy { reaction: Reaction::Renice, patience: None };
+    spec.on_busy = OnBusy::at_once(Reaction::Renice);
     Ok(spec)
 }
 

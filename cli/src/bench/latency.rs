@@ -50,7 +50,7 @@ fn lab(hosts: usize, network: bool) -> Result<Lab> {
 fn one(command: &[&str], reaction: Reaction) -> Result<JobSpec> {
     let indexes = IndexRange::count_of(1).context("one subprogram")?;
     let mut spec = JobSpec::new(command.iter().map(|word| (*word).to_owned()).collect(), indexes);
-    spec.on_busy = OnBusy { reaction, patience: None };
+    spec.on_busy = OnBusy::at_once(reaction);
     Ok(spec)
 }
 

@@ -141,7 +141,7 @@ fn spec(args: &Args) -> Result<JobSpec> {
 
 fn on_busy(args: &Args) -> Result<OnBusy> {
     let at_once = |reaction| match args.patience {
-        None => Ok(OnBusy { reaction, patience: None }),
+        None => Ok(OnBusy::at_once(reaction)),
         Some(_) => bail!("--patience is for a suspended subprogram: expected --on-busy suspend"),
     };
     match args.on_busy {
@@ -149,7 +149,7 @@ fn on_busy(args: &Args) -> Result<OnBusy> {
         OnBusyChoice::Retreat => at_once(Reaction::Retreat),
         OnBusyChoice::Suspend => Ok(match args.patience {
             None => OnBusy::default(),
-            Some(Patience(patience)) => OnBusy { reaction: Reaction::Suspend, patience },
+            Some(Patience(patience)) => OnBusy::suspend(patience, Reaction::Retreat),
         }),
     }
 }

@@ -47,7 +47,7 @@ fn spec() -> JobSpec {
     spec.inputs =
         vec![StagedFile { path: "f".into(), hash: HASH, size_bytes: 5, executable: true }];
     spec.shared_directory = Some("/s".into());
-    spec.on_busy = OnBusy { reaction: Reaction::Retreat, patience: None };
+    spec.on_busy = OnBusy::at_once(Reaction::Retreat);
     spec
 }
 
@@ -56,21 +56,21 @@ fn spec_hex() -> String {
         "016102016103{}01ac020102013c0001014b01560101{}{}",
         "7b697d", // {i}
         "66",     // f
-        format_args!("{}0501000102{}0400000000", ab(32), "2f73")
+        format_args!("{}0501000102{}040004000000", ab(32), "2f73")
     )
 }
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0100");
-    check(&Opening::new(Purpose::Usage), "0101");
-    check(&Opening::new(Purpose::Request), "0102");
+    check(&Opening::new(Purpose::Agent), "0200");
+    check(&Opening::new(Purpose::Usage), "0201");
+    check(&Opening::new(Purpose::Request), "0202");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0103{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0104{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0105");
+    check(&Opening::new(put), &format!("0203{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0204{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0205");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0106070177");
+    check(&Opening::new(relay), "0206070177");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use gleaner_common::wire::CoordinatorFrame;
 use crate::attempt::{Attempt, Fences, Stage};
 use crate::event::{Event, Link};
 use crate::job::Job;
-use crate::policy::Policy;
+use crate::placement::Policy;
 use crate::pool::Pool;
 use crate::record::{Change, Restored};
 use crate::step::{Effect, Step};

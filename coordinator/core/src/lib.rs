@@ -20,7 +20,7 @@ mod attempt;
 pub mod core;
 pub mod event;
 mod job;
-pub mod policy;
+pub mod placement;
 mod pool;
 pub mod record;
 pub mod step;
@@ -28,7 +28,7 @@ mod workstation;
 
 pub use crate::core::{Config, Core};
 pub use crate::event::{Event, Link, RequestId};
-pub use crate::policy::Policy;
+pub use crate::placement::Policy;
 pub use crate::record::{
     AttemptRecord, Change, JobProgress, JobRecord, Restored, SubprogramRecord,
 };

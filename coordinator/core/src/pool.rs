@@ -10,7 +10,7 @@ use gleaner_common::id::WorkstationId;
 use gleaner_common::time::Moment;
 
 use crate::core::Config;
-use crate::policy::Rank;
+use crate::placement::{Free, Rank};
 use crate::workstation::{Standing, Workstation};
 
 /// How much work the core keeps at an agent beyond its free places, so that a
@@ -39,7 +39,7 @@ struct Entry {
 pub(crate) struct Pool {
     entries: BTreeMap<WorkstationId, Entry>,
     by_name: BTreeMap<String, WorkstationId>,
-    free: BTreeSet<(Rank, WorkstationId)>,
+    free: Free<WorkstationId>,
     ahead: BTreeSet<(Duration, WorkstationId)>,
     due: BTreeSet<(Moment, WorkstationId)>,
     tally: [u32; Standing::COUNT],
@@ -100,7 +100,9 @@ impl Pool {
         let before = std::mem::replace(marks, after);
         self.tally[before.standing as usize] -= 1;
         self.tally[after.standing as usize] += 1;
-        reindex(&mut self.free, before.rank, after.rank, id);
+        if before.rank != after.rank {
+            self.free.set(id, after.rank);
+        }
         reindex(&mut self.ahead, before.wait, after.wait, id);
         reindex(&mut self.due, before.due, after.due, id);
         Some(result)
@@ -113,12 +115,10 @@ impl Pool {
     /// The policy's choice of the free ones. An avoided one is chosen only if
     /// no other is idle: a place elsewhere is worth waiting for.
     pub(crate) fn choose(&self, avoided: Option<WorkstationId>) -> Option<WorkstationId> {
-        let mut best = self.free.iter().map(|(_, id)| *id).take(2);
-        let first = best.next()?;
-        if Some(first) != avoided {
-            return Some(first);
-        }
-        best.next().or_else(|| (self.open() == 1).then_some(first))
+        self.free.choose(avoided).or_else(|| {
+            let only = self.open() == 1;
+            avoided.filter(|_| only).and_then(|_| self.free.choose(None))
+        })
     }
 
     /// Where something short finds a place soonest, if that is soon enough to

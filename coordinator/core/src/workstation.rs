@@ -13,7 +13,7 @@ use gleaner_common::usage::LoadAverages;
 use gleaner_common::wire::{Facts, Presence};
 
 use crate::core::Config;
-use crate::policy::Candidate;
+use crate::placement::Candidate;
 
 /// The longest text that is kept of what an agent says.
 const TEXT_BYTES_MAX: usize = 200;
@@ -170,6 +170,7 @@ impl Workstation {
             idle_for: self.heard.since(self.present_since),
             load_1m: self.presence.as_ref().map_or(f32::NAN, |presence| presence.load.one),
             speed: self.facts.speed,
+            risk: 0.0,
         }
     }
 

@@ -10,12 +10,21 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::spec_1;
+
 /// Says in the file's header whose it is ("glnr").
 const APPLICATION_ID: i32 = 0x676c_6e72;
 
 /// The steps that lead to the present form; a file knows how many it took
 /// (`user_version`). Append, never change one.
-const MIGRATIONS: [&str; 1] = [include_str!("schema_1.sql")];
+const MIGRATIONS: [Migration; 2] =
+    [Migration::Sql(include_str!("schema_1.sql")), Migration::Rewrite(spec_1::rewrite)];
+
+enum Migration {
+    Sql(&'static str),
+    /// For what SQL cannot read.
+    Rewrite(fn(&Connection) -> Result<(), rusqlite::Error>),
+}
 
 /// How large the write-ahead log is made at the start. Writing over a file is
 /// several times faster than making it longer, on every commit.
@@ -126,7 +135,11 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenStoreErro
     }
     let transaction = connection.transaction().map_err(explain)?;
     for step in &MIGRATIONS[done..] {
-        transaction.execute_batch(step).map_err(explain)?;
+        match step {
+            Migration::Sql(text) => transaction.execute_batch(text),
+            Migration::Rewrite(rewrite) => rewrite(&transaction),
+        }
+        .map_err(explain)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(explain)?;
     transaction.pragma_update(None, "user_version", MIGRATIONS.len()).map_err(explain)?;

@@ -16,6 +16,7 @@ use crate::directory::Record;
 mod column;
 mod database;
 pub(crate) mod read;
+mod spec_1;
 #[cfg(test)]
 mod tests;
 mod thread;

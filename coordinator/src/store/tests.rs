@@ -232,7 +232,7 @@ fn a_database_of_a_later_version_is_left_alone() {
     let store = Store::open(dir.path()).unwrap();
     store.connection.pragma_update(None, "user_version", 99).unwrap();
     drop(store);
-    refused(dir.path(), "is of version 99, this program knows up to 1");
+    refused(dir.path(), "is of version 99, this program knows up to 2");
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use gleaner_common::id::{Fence, JobId, PlaceId, SubprogramId};
-use gleaner_common::job::{JobSpec, Reaction};
+use gleaner_common::job::JobSpec;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Finished, GuestState, Offer};
 
@@ -132,11 +132,9 @@ impl Desk {
         if self.waiting.len() >= WAITING_MAX {
             return Err(format!("{WAITING_MAX} attempts are waiting here already"));
         }
-        match job.spec.on_busy.reaction {
-            Reaction::Renice | Reaction::Suspend | Reaction::Retreat => Ok(job.spec.clone()),
-            later @ (Reaction::Migrate | Reaction::Rollback) => {
-                Err(format!("reaction {} is not available here", later.name()))
-            }
+        match job.spec.on_busy.check() {
+            Ok(()) => Ok(job.spec.clone()),
+            Err(not_here) => Err(not_here.to_string()),
         }
     }
 

@@ -49,7 +49,7 @@ fn welcome(keep: &[u64]) -> Event {
 
 fn job(number: u32, reaction: Reaction) -> Event {
     let mut spec = JobSpec::new(vec!["/bin/true".into()], IndexRange::count_of(100).unwrap());
-    spec.on_busy = OnBusy { reaction, patience: Some(PATIENCE) };
+    spec.on_busy = OnBusy { reaction, patience: Some(PATIENCE), then: Reaction::Retreat };
     described(number, spec)
 }
 

@@ -372,6 +372,7 @@ impl Lab {
         spec.on_busy = OnBusy {
             reaction: reaction[self.rng.random_range(0..3)],
             patience: Some(Duration::from_secs(self.rng.random_range(1..20))),
+            then: Reaction::Retreat,
         };
         spec.timeout = self.rng.random_bool(0.2).then_some(self.setting.work_max / 2);
         self.requests += 1;

@@ -1,7 +1,7 @@
 //! Who goes where, and at what cost.
 
 use super::*;
-use crate::policy::{Policy, compared};
+use crate::placement::{Policy, compared};
 
 fn idle_since_each_second(policy: Policy) -> Site {
     let mut site = Site::new(Config { policy, ..Config::default() });

@@ -150,7 +150,7 @@ proptest! {
         policy in 0usize..3,
         turns in proptest::collection::vec(turn(), 1..80),
     ) {
-        let policy = crate::policy::Policy::ALL[policy];
+        let policy = crate::placement::Policy::ALL[policy];
         let mut site = Site::new(Config { policy, ..Config::default() });
         for id in 1..4 {
             site.enrol(id);

@@ -2,14 +2,19 @@
 //!
 //! A policy turns what is known of a workstation into a rank, whenever
 //! something of that changes; the free workstation with the lowest rank is
-//! the first of an ordered index. So choosing among ten thousand costs no
-//! more than a look at the first, and a new policy is one more formula here.
+//! the first of an ordered index, [`Free`]. So choosing among ten thousand
+//! costs no more than a look at the first, and a new policy is one more
+//! formula here. The live coordinator and replay both place with this.
+
+mod free;
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
 use gleaner_common::time::Moment;
 use serde::{Deserialize, Serialize};
+
+pub use self::free::Free;
 
 /// A placement policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,24 +34,39 @@ pub enum Policy {
 impl Policy {
     pub const ALL: [Self; 3] = [Self::LastIdleFirst, Self::FirstIdleFirst, Self::Ranked];
 
-    pub(crate) fn rank(self, candidate: &Candidate) -> Rank {
+    /// Where a free workstation stands.
+    pub fn rank(self, candidate: &Candidate) -> Rank {
         match self {
-            Self::LastIdleFirst => Rank(u64::MAX - candidate.idle_since.0),
-            Self::FirstIdleFirst => Rank(candidate.idle_since.0),
-            Self::Ranked => Rank(cost(candidate)),
+            Self::LastIdleFirst => Rank::new(u64::MAX - candidate.idle_since.0),
+            Self::FirstIdleFirst => Rank::new(candidate.idle_since.0),
+            Self::Ranked => Rank::new(cost(candidate)),
+        }
+    }
+
+    /// Does a rank change while nothing happens? Then it is as old as what it
+    /// was made from: who wants it exact ranks all of the free anew before
+    /// choosing ([`Free::refresh`]). The live coordinator does not: it hears
+    /// of each workstation again within a heartbeat.
+    pub fn ages(self) -> bool {
+        match self {
+            Self::LastIdleFirst | Self::FirstIdleFirst => false,
+            Self::Ranked => true,
         }
     }
 }
 
 /// What a policy looks at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Candidate {
-    pub(crate) idle_since: Moment,
+pub struct Candidate {
+    pub idle_since: Moment,
     /// How long it had been idle when it was last heard from.
-    pub(crate) idle_for: Duration,
-    pub(crate) load_1m: f32,
+    pub idle_for: Duration,
+    pub load_1m: f32,
     /// 0 if it was never measured.
-    pub(crate) speed: f32,
+    pub speed: f32,
+    /// How many returns of its owner are to be expected while a guest is
+    /// here, told from its own past; 0 where the policy does not ask.
+    pub risk: f32,
 }
 
 /// After an hour, more idle time says nothing new. A guess: Phalen 1994
@@ -80,7 +100,17 @@ fn cost(candidate: &Candidate) -> u64 {
 
 /// Where a workstation stands among the free ones; the lowest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rank(pub(crate) u64);
+pub struct Rank(u64);
+
+impl Rank {
+    /// Of nobody: after every other.
+    const NONE: Self = Self(u64::MAX);
+
+    /// The two last ones are the same.
+    pub fn new(order: u64) -> Self {
+        Self(order.min(u64::MAX - 1))
+    }
+}
 
 impl Ord for Rank {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -112,7 +142,13 @@ mod tests {
 
     fn candidate(idle_s: u64, load_1m: f32, speed: f32) -> Candidate {
         let idle_for = Duration::from_secs(idle_s);
-        Candidate { idle_since: Moment(u64::MAX / 2) - idle_for, idle_for, load_1m, speed }
+        Candidate {
+            idle_since: Moment(u64::MAX / 2) - idle_for,
+            idle_for,
+            load_1m,
+            speed,
+            risk: 0.0,
+        }
     }
 
     #[track_caller]

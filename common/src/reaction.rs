@@ -1,0 +1,132 @@
+//! What a guest does about its owner: the one decision that the agent takes
+//! on a workstation and replay takes in a simulated one.
+//!
+//! Pure and without state: a job's choice ([`OnBusy`]) and what the owner
+//! leaves ([`Owner`]) give the next [`Step`]. Knows nothing of how a step is
+//! carried out, or of where a guest that moves finds its next workstation.
+
+use std::time::Duration;
+
+use crate::job::{OnBusy, Reaction};
+
+/// What the owner leaves to guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Everything.
+    Away,
+    /// What the owner's own work does not use, to demoted guests.
+    Here,
+    /// Nothing: the owner has paused gleaner.
+    Claims,
+}
+
+/// What a guest does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Runs on as ever, or again.
+    Stay,
+    /// Runs on, below everything of the owner's.
+    Demote,
+    /// Stands still where it is.
+    Freeze,
+    /// Leaves.
+    Move(Keep),
+}
+
+/// What a guest that leaves takes along (Phalen 1994, §2.1.1). The less it
+/// keeps the cheaper the move, and the more is done again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The whole state of its process: it migrates.
+    State,
+    /// The state at the start of its subtask: it rolls back and migrates.
+    SubtaskStart,
+    /// Nothing: it is abandoned, its work returned.
+    Nothing,
+}
+
+impl Reaction {
+    /// What it means at a busy transition.
+    pub const fn step(self) -> Step {
+        match self {
+            Self::Renice => Step::Demote,
+            Self::Suspend => Step::Freeze,
+            Self::Migrate => Step::Move(Keep::State),
+            Self::Rollback => Step::Move(Keep::SubtaskStart),
+            Self::Retreat => Step::Move(Keep::Nothing),
+        }
+    }
+
+    /// Does it leave the workstation?
+    pub const fn moves(self) -> bool {
+        matches!(self.step(), Step::Move(_))
+    }
+}
+
+impl OnBusy {
+    /// At a busy transition.
+    pub const fn when_busy(self) -> Step {
+        self.reaction.step()
+    }
+
+    /// Whenever the owner comes, leaves, or claims the machine. What stayed
+    /// runs on when the owner is gone; nothing runs against a claim.
+    pub const fn when(self, owner: Owner) -> Step {
+        match (owner, self.when_busy()) {
+            (Owner::Away, _) => Step::Stay,
+            (Owner::Claims, Step::Demote) => Step::Freeze,
+            (Owner::Here | Owner::Claims, step) => step,
+        }
+    }
+
+    /// How long a frozen guest waits for its owner to leave, and its step if
+    /// the owner stays that long; `None` waits for ever.
+    ///
+    /// A job that never meant to be frozen has named no patience. One that is
+    /// (demoted, and then the owner claims the machine) has the default's.
+    pub fn patience(self) -> Option<(Duration, Step)> {
+        let means = if self.reaction == Reaction::Suspend { self } else { Self::default() };
+        Some((means.patience?, means.then.step()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Reaction; 5] = [
+        Reaction::Renice,
+        Reaction::Suspend,
+        Reaction::Migrate,
+        Reaction::Rollback,
+        Reaction::Retreat,
+    ];
+
+    #[test]
+    fn nothing_runs_as_ever_while_the_owner_is_here_nor_at_all_against_a_claim() {
+        for on_busy in ALL.map(OnBusy::at_once) {
+            assert_eq!(on_busy.when(Owner::Away), Step::Stay);
+            assert_ne!(on_busy.when(Owner::Here), Step::Stay);
+            assert!(!matches!(on_busy.when(Owner::Claims), Step::Stay | Step::Demote));
+        }
+    }
+
+    #[test]
+    fn each_reaction_keeps_what_its_name_says() {
+        assert_eq!(Reaction::Migrate.step(), Step::Move(Keep::State));
+        assert_eq!(Reaction::Rollback.step(), Step::Move(Keep::SubtaskStart));
+        assert_eq!(Reaction::Retreat.step(), Step::Move(Keep::Nothing));
+        assert!(!Reaction::Renice.moves() && !Reaction::Suspend.moves());
+    }
+
+    #[test]
+    fn patience_ends_in_what_the_job_chose_and_never_without_one() {
+        let ten = Duration::from_secs(10);
+        let migrates = OnBusy::suspend(Some(ten), Reaction::Migrate);
+        assert_eq!(migrates.patience(), Some((ten, Step::Move(Keep::State))));
+        assert_eq!(OnBusy::suspend(None, Reaction::Retreat).patience(), None);
+        let default = Some((Duration::from_secs(600), Step::Move(Keep::Nothing)));
+        assert_eq!(OnBusy::default().patience(), default);
+        assert_eq!(OnBusy::at_once(Reaction::Renice).patience(), default);
+    }
+}

@@ -1,0 +1,223 @@
+//! The free workstations, in the order in which they are to be chosen.
+//!
+//! A tournament: the workstations, by number, are the leaves of a binary
+//! tree, and every inner node holds the better of its two children. So to
+//! choose is to look at the root, a change plays the few games on the way up
+//! from its leaf, and the second best is among those that the best one beat.
+//! All of it lies in one array that is copied as a block and, once as large
+//! as the highest number, never allocates again: replay, which starts a lab
+//! thousands of times a second, lives on that.
+
+use std::marker::PhantomData;
+
+use super::Rank;
+
+/// One of the free, or nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Player {
+    rank: Rank,
+    number: u32,
+}
+
+const NOBODY: Player = Player { rank: Rank::NONE, number: u32::MAX };
+
+impl Player {
+    /// Ties go to the lower number.
+    fn beats(self, other: Self) -> bool {
+        (self.rank, self.number) < (other.rank, other.number)
+    }
+}
+
+/// An ordered index of free workstations. Their numbers are to be small, such
+/// as positions in a list: it takes room for the highest.
+#[derive(Clone, Debug)]
+pub struct Free<Id> {
+    /// The root is 1, the children of `n` are `2n` and `2n + 1`, the leaves
+    /// are the upper half. Empty or a power of two long.
+    nodes: Vec<Player>,
+    len: usize,
+    ids: PhantomData<Id>,
+}
+
+impl<Id> Default for Free<Id> {
+    fn default() -> Self {
+        Self { nodes: vec![], len: 0, ids: PhantomData }
+    }
+}
+
+impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
+    /// With room for the numbers below `room`; more is made when needed.
+    pub fn with_room(room: usize) -> Self {
+        let mut free = Self::default();
+        free.grow(room);
+        free
+    }
+
+    /// It is free and stands there; or it is not free.
+    pub fn set(&mut self, id: Id, rank: Option<Rank>) {
+        let number = id.into();
+        let leaf = number as usize;
+        if leaf >= self.leaves() {
+            if rank.is_none() {
+                return;
+            }
+            self.grow(leaf + 1);
+        }
+        let player = rank.map_or(NOBODY, |rank| Player { rank, number });
+        let mut node = self.leaves() + leaf;
+        let before = std::mem::replace(&mut self.nodes[node], player);
+        self.len = self.len + usize::from(rank.is_some()) - usize::from(before != NOBODY);
+        while node > 1 {
+            let winner = self.winner(node / 2);
+            node /= 2;
+            // From here on up nobody meets anybody new.
+            if self.nodes[node] == winner {
+                break;
+            }
+            self.nodes[node] = winner;
+        }
+    }
+
+    /// The first of them that is not the avoided one.
+    pub fn choose(&self, avoided: Option<Id>) -> Option<Id> {
+        let best = *self.nodes.get(1)?;
+        let chosen = match avoided.map(Into::into) {
+            Some(number) if number == best.number => self.beaten_by(best),
+            Some(_) | None => best,
+        };
+        (chosen != NOBODY).then(|| Id::from(chosen.number))
+    }
+
+    pub fn rank(&self, id: Id) -> Option<Rank> {
+        let leaf = id.into() as usize;
+        let player = self.players().get(leaf).filter(|player| **player != NOBODY);
+        player.map(|player| player.rank)
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// By number.
+    pub fn iter(&self) -> impl Iterator<Item = (Id, Rank)> + '_ {
+        let players = self.players().iter().filter(|player| **player != NOBODY);
+        players.map(|player| (Id::from(player.number), player.rank))
+    }
+
+    /// Ranks all of them anew, for a policy whose ranks change by themselves.
+    pub fn refresh(&mut self, mut rank: impl FnMut(Id) -> Rank) {
+        let leaves = self.leaves();
+        for player in self.nodes.iter_mut().skip(leaves).filter(|player| **player != NOBODY) {
+            player.rank = rank(Id::from(player.number));
+        }
+        self.play_all();
+    }
+
+    /// Nobody is free any more; the room stays.
+    pub fn clear(&mut self) {
+        self.nodes.fill(NOBODY);
+        self.len = 0;
+    }
+
+    fn leaves(&self) -> usize {
+        self.nodes.len() / 2
+    }
+
+    fn players(&self) -> &[Player] {
+        &self.nodes[self.leaves()..]
+    }
+
+    fn winner(&self, node: usize) -> Player {
+        let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
+        if right.beats(left) { right } else { left }
+    }
+
+    fn play_all(&mut self) {
+        for node in (1..self.leaves()).rev() {
+            self.nodes[node] = self.winner(node);
+        }
+    }
+
+    /// The best of those that lost to the best one, on its way up.
+    fn beaten_by(&self, best: Player) -> Player {
+        let mut node = self.leaves() + best.number as usize;
+        let mut second = NOBODY;
+        while node > 1 {
+            let rival = self.nodes[node ^ 1];
+            if rival.beats(second) {
+                second = rival;
+            }
+            node /= 2;
+        }
+        second
+    }
+
+    fn grow(&mut self, room: usize) {
+        let leaves = room.next_power_of_two().max(2);
+        let mut nodes = vec![NOBODY; 2 * leaves];
+        nodes[leaves..leaves + self.leaves()].copy_from_slice(self.players());
+        self.nodes = nodes;
+        self.play_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The obvious way.
+    fn first(of: &BTreeMap<u32, u64>, avoided: Option<u32>) -> Option<u32> {
+        let others = of.iter().filter(|(id, _)| Some(**id) != avoided);
+        others.min_by_key(|(id, rank)| (**rank, **id)).map(|(id, _)| *id)
+    }
+
+    #[track_caller]
+    fn check_agrees(free: &Free<u32>, obvious: &BTreeMap<u32, u64>) {
+        assert_eq!(free.len(), obvious.len());
+        let listed: Vec<_> = obvious.iter().map(|(id, rank)| (*id, Rank::new(*rank))).collect();
+        assert_eq!(free.iter().collect::<Vec<_>>(), listed);
+        for avoided in [None, Some(0), first(obvious, None)] {
+            assert_eq!(free.choose(avoided), first(obvious, avoided), "avoiding {avoided:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_chooses_as_the_obvious_way_does(
+            steps in prop::collection::vec((0u32..40, prop::option::of(0u64..20)), 1..200)
+        ) {
+            let (mut free, mut obvious) = (Free::default(), BTreeMap::new());
+            for (id, rank) in steps {
+                free.set(id, rank.map(Rank::new));
+                match rank {
+                    Some(rank) => obvious.insert(id, rank),
+                    None => obvious.remove(&id),
+                };
+                check_agrees(&free, &obvious);
+                prop_assert_eq!(free.rank(id), rank.map(Rank::new));
+            }
+            free.refresh(|id| Rank::new(u64::from(id * 7 % 5)));
+            for (id, rank) in &mut obvious {
+                *rank = u64::from(id * 7 % 5);
+            }
+            check_agrees(&free, &obvious);
+            free.clear();
+            check_agrees(&free, &BTreeMap::new());
+        }
+    }
+
+    #[test]
+    fn the_worst_rank_of_all_is_still_a_rank() {
+        let mut free = Free::<u32>::with_room(3);
+        free.set(1, Some(Rank::new(u64::MAX)));
+        assert_eq!((free.choose(None), free.choose(Some(1))), (Some(1), None));
+    }
+}
