@@ -1,2 +1,27 @@
 //! The coordinator's own scheduling code on a virtual clock, fed by collected
 //! usage logs and program traces.
+//!
+//! ```text
+//! Trace ─────► Program ─┐
+//! Timelines ─► Usage ─► Lab ─┼─► run ─► Execution (Phalen 1994, Table 9, and more)
+//!              Model ───┘
+//! ```
+//!
+//! The engine is a pure core: no clock, no file, no random number; equal
+//! inputs give equal executions, whatever thread they run on.
+
+pub mod engine;
+pub mod execution;
+pub mod lab;
+pub mod model;
+pub mod observer;
+pub mod program;
+pub mod usage;
+
+pub use engine::{Scratch, run, run_observed};
+pub use execution::{Breakdown, Execution};
+pub use lab::{Lab, Order, Owner, SelectError, Selection};
+pub use model::{Costs, Model, Placement};
+pub use observer::{Observed, Observer, What};
+pub use program::{CompileError, Network, Program};
+pub use usage::Usage;

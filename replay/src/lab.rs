@@ -1,0 +1,213 @@
+//! The workstations of one execution, and when their owners come and go.
+//!
+//! Source: Phalen 1994, §5.1: "A workstation was not used if there had not
+//! been a transition prior to the start of the time segment, and a transition
+//! after the end of the time segment", chosen in "the order that their data
+//! files were read".
+
+use std::time::Duration;
+
+use gleaner_common::time::WallTime;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+
+use crate::usage::{Past, Usage};
+
+/// No change is known to come.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// Which workstations, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selection {
+    pub start: WallTime,
+    pub span: Duration,
+    pub count: u32,
+    pub order: Order,
+}
+
+/// Which of the eligible workstations are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The first ones, as the logs were read.
+    AsRead,
+    /// A random choice, the same for the same seed.
+    Shuffled { seed: u64 },
+}
+
+/// Why a lab cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "only {eligible} workstations have a transition before and one after the period: expected {wanted}"
+)]
+pub struct SelectError {
+    pub eligible: u32,
+    pub wanted: u32,
+}
+
+/// One workstation of a made-up lab.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// Is the workstation idle at the start of the period?
+    pub idle: bool,
+    /// How long before the start that began.
+    pub since: Duration,
+    /// When that changes, from the start: each after the one before.
+    pub changes: Vec<Duration>,
+}
+
+/// Workstations and their transitions, in nanoseconds from the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lab {
+    /// Their numbers in the [`Usage`].
+    pub(crate) chosen: Vec<u32>,
+    /// When the period ends.
+    pub(crate) end: u64,
+    pub(crate) starts: Vec<Start>,
+    /// By time, then by workstation.
+    pub(crate) transitions: Vec<Transition>,
+}
+
+/// How a workstation is at the start of the period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) idle: bool,
+    /// How long it has been so.
+    pub(crate) since: u64,
+    /// When that changes, perhaps after the period.
+    pub(crate) until: u64,
+}
+
+/// A workstation turns busy or idle, after the start and before the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transition {
+    pub(crate) at: u64,
+    /// When it changes again, perhaps after the period.
+    pub(crate) until: u64,
+    pub(crate) workstation: u32,
+    pub(crate) busy: bool,
+}
+
+impl Lab {
+    /// Takes workstations of a usage log for a period (§5.1's rule).
+    ///
+    /// # Errors
+    /// If too few of them are eligible.
+    pub fn select(usage: &Usage, selection: &Selection) -> Result<Self, SelectError> {
+        let (from, span) = (selection.start.0, nanos(selection.span));
+        let to = from.saturating_add_unsigned(span);
+        let eligible = |past: Past<'_>| {
+            past.changes.first().is_some_and(|first| *first <= from) && past.known_until >= to
+        };
+        let mut chosen: Vec<u32> = (0..)
+            .zip(0..usage.workstations())
+            .filter(|(_, w)| eligible(usage.past(*w)))
+            .map(|(id, _)| id)
+            .collect();
+        if let Order::Shuffled { seed } = selection.order {
+            chosen.shuffle(&mut StdRng::seed_from_u64(seed));
+        }
+        let found = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
+        if found < selection.count {
+            return Err(SelectError { eligible: found, wanted: selection.count });
+        }
+        chosen.truncate(selection.count as usize);
+        let mut lab = Self::empty(span, chosen.len());
+        for &id in &chosen {
+            lab.cut(usage.past(id as usize), from);
+        }
+        lab.chosen = chosen;
+        lab.sort();
+        Ok(lab)
+    }
+
+    /// A made-up lab.
+    pub fn of_owners(owners: &[Owner], span: Duration) -> Self {
+        let mut lab = Self::empty(nanos(span), owners.len());
+        for owner in owners {
+            let changes = owner.changes.iter().map(|at| nanos(*at));
+            lab.add(owner.idle, nanos(owner.since), changes);
+        }
+        lab.chosen = (0..).take(owners.len()).collect();
+        lab.sort();
+        lab
+    }
+
+    /// A lab without owners.
+    pub fn always_idle(count: u32, span: Duration) -> Self {
+        let owner = Owner { idle: true, ..Owner::default() };
+        Self::of_owners(&vec![owner; count as usize], span)
+    }
+
+    fn empty(end: u64, workstations: usize) -> Self {
+        let starts = Vec::with_capacity(workstations);
+        Self { chosen: vec![], end, starts, transitions: vec![] }
+    }
+
+    /// Adds what a usage log knows of a workstation from a moment on.
+    fn cut(&mut self, past: Past<'_>, from: i64) {
+        // Eligible: its first change is not after the start.
+        let after = past.changes.partition_point(|at| *at <= from);
+        let begun = past.changes[after - 1];
+        // One more change than the log holds: nothing is known any more.
+        let last = past.is_idle_after(past.changes.len() - 1);
+        let later = past.changes[after..].iter().copied().chain(last.then_some(past.known_until));
+        let changes = later.map(|at| at.saturating_sub(from).unsigned_abs());
+        self.add(past.is_idle_after(after - 1), from.abs_diff(begun), changes);
+    }
+
+    fn add(&mut self, idle: bool, since: u64, changes: impl Iterator<Item = u64>) {
+        let workstation = u32::try_from(self.starts.len()).unwrap_or(u32::MAX);
+        let mut changes = changes.peekable();
+        self.starts.push(Start { idle, since, until: changes.peek().copied().unwrap_or(NEVER) });
+        let mut busy = idle;
+        while let Some(at) = changes.next() {
+            if at >= self.end {
+                break;
+            }
+            let until = changes.peek().copied().unwrap_or(NEVER);
+            self.transitions.push(Transition { at, until, workstation, busy });
+            busy = !busy;
+        }
+    }
+
+    fn sort(&mut self) {
+        self.transitions.sort_unstable_by_key(|one| (one.at, one.workstation));
+    }
+
+    pub fn workstations(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// The number of a workstation in the usage log that it was taken from.
+    pub fn origin(&self, workstation: u32) -> u32 {
+        self.chosen[workstation as usize]
+    }
+
+    pub fn span(&self) -> Duration {
+        Duration::from_nanos(self.end)
+    }
+
+    /// Each workstation's busy periods, clipped to the lab's.
+    pub fn busy_periods(&self) -> Vec<Vec<(Duration, Duration)>> {
+        let clip = |at: u64| Duration::from_nanos(at.min(self.end));
+        let mut periods: Vec<Vec<(Duration, Duration)>> = self
+            .starts
+            .iter()
+            .map(
+                |start| if start.idle { vec![] } else { vec![(Duration::ZERO, clip(start.until))] },
+            )
+            .collect();
+        for one in self.transitions.iter().filter(|one| one.busy) {
+            periods[one.workstation as usize].push((clip(one.at), clip(one.until)));
+        }
+        periods
+    }
+}
+
+pub(crate) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! How the program's ranks share the lab with the owners.
+//!
+//! The eight execution models of Phalen 1994, Table 1, in terms of what is
+//! here. Models 1 to 4 are programs that adapt themselves: a [`crate::bag`];
+//! models 5 to 8 are programs of ranks that are scheduled: [`Model`].
+//!
+//! | model | program | owner returns | a workstation turns idle | program spawns or ends a part |
+//! |---|---|---|---|---|
+//! | 1 | bag | the subtask is abandoned and done again | only who has no place takes it | nothing changes |
+//! | 2 | bag | as 1 | a new worker begins there | nothing changes |
+//! | 3 | bag | as 1 | as 1 | workers begin for what is spawned, and end when nothing is left for them |
+//! | 4 | bag | as 1 | as 2 | as 3 |
+//! | 5 | ranks | `on_busy` | a frozen rank goes on there, and who has no place takes it | every rank holds a place from the start |
+//! | 6 | ranks | `on_busy` | as 5, and else the rank that has been frozen or demoted longest moves there (`grows`) | as 5 |
+//! | 7 | ranks | `on_busy` | as 5 | a rank takes a place when it is spawned (`spawns`) |
+//! | 8 | ranks | `on_busy` | as 6 | as 7 |
+
+use std::time::Duration;
+
+use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_core::Policy;
+
+/// Who gets which workstation, and what happens when its owner returns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Model {
+    pub placement: Placement,
+    pub on_busy: OnBusy,
+    pub costs: Costs,
+    /// The share of the processor that a demoted guest gets beside its owner,
+    /// above 0 and at most 1; taken to a millionth.
+    pub renice_share: f64,
+    /// A workstation that turns idle takes the rank that has been frozen or
+    /// demoted longest elsewhere (Phalen 1994, §2.1.2; models 6 and 8).
+    pub grows: bool,
+    /// A spawned rank takes its place when it is spawned, not from the start
+    /// (models 7 and 8).
+    pub spawns: bool,
+    /// When the program begins, after the start of the lab's period.
+    pub begins: Duration,
+}
+
+impl Model {
+    /// Phalen 1994, §6.4: last idle first, migration at every busy transition
+    /// at one cost, hidden behind blocking.
+    pub fn phalen1994(cost: Duration) -> Self {
+        Self {
+            placement: Placement::Core(Policy::LastIdleFirst),
+            on_busy: OnBusy::at_once(Reaction::Migrate),
+            costs: Costs { migrate: cost, rollback: cost, retreat: cost },
+            renice_share: RENICE_SHARE,
+            grows: false,
+            spawns: false,
+            begins: Duration::ZERO,
+        }
+    }
+}
+
+/// What a guest of the lowest priority gets beside an owner who computes. A
+/// guess: `SCHED_IDLE` gets a hundredth of one core, but owners are seldom
+/// busy on all of them.
+pub const RENICE_SHARE: f64 = 0.1;
+
+/// How a free workstation is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// By the coordinator's own policy.
+    Core(Policy),
+    /// The one that stays idle longest from now. Knows the future, so it
+    /// exists in replay only: what no policy can beat by much.
+    Oracle,
+}
+
+/// How long a rank is away when it moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// With its whole state.
+    pub migrate: Duration,
+    /// With the state it had at the start of its subtask.
+    pub rollback: Duration,
+    /// With nothing: it begins its subtask from what others kept.
+    pub retreat: Duration,
+}

@@ -1,0 +1,92 @@
+//! When the owners of many workstations were there, ready to be cut into labs.
+//!
+//! The promise: a workstation is idle only where its log says so; unknown
+//! time counts as busy.
+
+use gleaner_collector::timeline::{State, Timeline};
+use gleaner_common::time::WallTime;
+
+/// The collected past of all workstations, in flat arrays.
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    names: Vec<String>,
+    /// Where each workstation's changes begin; one more than workstations.
+    first: Vec<usize>,
+    /// Whether each workstation was idle at its first change; it flips at each.
+    idle_at_first: Vec<bool>,
+    /// When something is last known of each.
+    known_until: Vec<i64>,
+    /// Nanoseconds of the wall clock.
+    changes: Vec<i64>,
+}
+
+/// One workstation of a [`Usage`].
+#[derive(Clone, Copy, Debug)]
+pub struct Past<'a> {
+    /// When the state changed, in wall nanoseconds; the first is when the log
+    /// begins.
+    pub changes: &'a [i64],
+    /// Idle after the first change, busy after the second, ..: or the reverse.
+    pub idle_at_first: bool,
+    /// When something is last known.
+    pub known_until: i64,
+}
+
+impl Past<'_> {
+    /// Is it idle after the change at this position?
+    pub fn is_idle_after(&self, position: usize) -> bool {
+        self.idle_at_first == position.is_multiple_of(2)
+    }
+}
+
+impl Usage {
+    /// Takes timelines in the order in which labs shall choose among them.
+    pub fn from_timelines(timelines: impl IntoIterator<Item = (String, Timeline)>) -> Self {
+        let mut usage = Self { first: vec![0], ..Self::default() };
+        for (name, timeline) in timelines {
+            usage.add(name, &timeline);
+        }
+        usage
+    }
+
+    fn add(&mut self, name: String, timeline: &Timeline) {
+        let from = self.changes.len();
+        let mut idle = None;
+        for period in &timeline.periods {
+            let now = period.state == State::Idle;
+            if idle != Some(now) {
+                self.changes.push(period.start.0);
+                idle = Some(now);
+            }
+        }
+        self.idle_at_first.push(timeline.periods.first().is_some_and(|p| p.state == State::Idle));
+        self.known_until.push(timeline.periods.last().map_or(i64::MIN, |last| last.end().0));
+        debug_assert!(self.changes[from..].is_sorted(), "a timeline's periods are in order");
+        self.first.push(self.changes.len());
+        self.names.push(name);
+    }
+
+    pub fn workstations(&self) -> usize {
+        self.names.len()
+    }
+
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    pub fn past(&self, workstation: usize) -> Past<'_> {
+        Past {
+            changes: &self.changes[self.first[workstation]..self.first[workstation + 1]],
+            idle_at_first: self.idle_at_first[workstation],
+            known_until: self.known_until[workstation],
+        }
+    }
+
+    /// From the first that is known of any workstation to the last; `None` if
+    /// nothing is.
+    pub fn span(&self) -> Option<(WallTime, WallTime)> {
+        let begins = (0..self.workstations()).filter_map(|w| self.past(w).changes.first());
+        let ends = self.known_until.iter().filter(|until| **until != i64::MIN);
+        Some((WallTime(*begins.min()?), WallTime(*ends.max()?)))
+    }
+}
