@@ -13,7 +13,9 @@ use gleaner_common::usage::UsageRecord;
 
 use crate::log::{file_name, segments_of};
 use crate::name::WorkstationName;
+use crate::segment::Payload;
 use crate::summary::{Damage, DamageKind, ReadSegmentError, Segment, Summary};
+use crate::timeline::Observed;
 
 /// A collector writes a batch at a time: the second read is whole already.
 const SETTLE_READS_MAX: u32 = 5;
@@ -126,7 +128,31 @@ impl Archive {
     pub fn read(
         &self,
         name: &WorkstationName,
-        mut each: impl FnMut(UsageRecord) -> ControlFlow<()>,
+        each: impl FnMut(UsageRecord) -> ControlFlow<()>,
+    ) -> Result<Vec<Damage>, ReadArchiveError> {
+        self.read_as(name, each)
+    }
+
+    /// What interpretation needs of a log, and what was damaged in it.
+    ///
+    /// # Errors
+    /// Those of [`Archive::read`].
+    pub fn observed(
+        &self,
+        name: &WorkstationName,
+    ) -> Result<(Vec<Observed>, Vec<Damage>), ReadArchiveError> {
+        let mut records = vec![];
+        let damage = self.read_as(name, |record| {
+            records.push(record);
+            ControlFlow::Continue(())
+        })?;
+        Ok((records, damage))
+    }
+
+    fn read_as<R: Payload>(
+        &self,
+        name: &WorkstationName,
+        mut each: impl FnMut(R) -> ControlFlow<()>,
     ) -> Result<Vec<Damage>, ReadArchiveError> {
         let mut damage = self.cut_tails(name)?;
         let segments = self.segments(name)?;
@@ -134,7 +160,7 @@ impl Archive {
             let is_last = number == segments.len();
             let segment =
                 if is_last { read_settled(path, name)? } else { Segment::read(path, name)? };
-            for piece in segment.records() {
+            for piece in segment.records_as() {
                 match piece {
                     Ok(record) => {
                         if each(record).is_break() {

@@ -2,7 +2,7 @@
 //! ever, interprets and exports them.
 //!
 //! ```text
-//! agents ─► coordinator ─► receiver ─► store ─► segment logs ─► archive ─► timeline ─► stats
+//! agents ─► coordinator ─► receiver ─► store ─► segment logs ─► archive ─► timeline ─► stats, load ─► replay
 //!                                        ▲                         └────► export
 //!                          import ───────┘
 //! ```
@@ -15,6 +15,7 @@ pub mod config;
 pub mod export;
 pub mod import;
 pub mod index;
+pub mod load;
 pub mod log;
 pub mod name;
 pub mod origin;

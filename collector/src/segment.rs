@@ -10,9 +10,16 @@
 //! record and nothing else, names every byte that it passed over, and does
 //! not panic whatever the bytes are. Knows nothing of files.
 
-use gleaner_common::usage::{REASON_BYTES_MAX, UsageRecord};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use gleaner_common::id::BootId;
+use gleaner_common::time::WallTime;
+use gleaner_common::usage::{Cause, LoadAverages, REASON_BYTES_MAX, UsageRecord};
+use serde::Deserialize;
 
 use crate::name::WorkstationName;
+use crate::timeline::Observed;
 
 pub const MAGIC: [u8; 8] = *b"gleanlog";
 
@@ -124,10 +131,58 @@ fn checksum(length: &[u8], payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(length), payload)
 }
 
+/// What a record's payload can be read as.
+pub trait Payload: Sized {
+    /// The payload as that, with nothing left over; `None` if it is none.
+    fn decode(payload: &[u8]) -> Option<Self>;
+}
+
+impl Payload for UsageRecord {
+    fn decode(payload: &[u8]) -> Option<Self> {
+        let (record, left) = postcard::take_from_bytes(payload).ok()?;
+        left.is_empty().then_some(record)
+    }
+}
+
+/// Without its reason and the rest that only people read: nothing is
+/// allocated for a record of millions.
+impl Payload for Observed {
+    fn decode(payload: &[u8]) -> Option<Self> {
+        let (record, left) = postcard::take_from_bytes::<BorrowedRecord>(payload).ok()?;
+        left.is_empty().then_some(Self {
+            boot: record.boot,
+            sequence: record.sequence,
+            at: record.at,
+            since_boot: record.since_boot,
+            cause: record.cause,
+            load_1m: record.load.one,
+            input_idle: record.input_idle,
+            slots: record.slots,
+        })
+    }
+}
+
+/// A [`UsageRecord`] whose reason lies in the segment, field by field.
+#[derive(Deserialize)]
+struct BorrowedRecord<'a> {
+    boot: BootId,
+    sequence: u64,
+    at: WallTime,
+    since_boot: Duration,
+    cause: Cause,
+    load: LoadAverages,
+    #[expect(dead_code, reason = "postcard reads by position")]
+    users: u32,
+    input_idle: Option<Duration>,
+    slots: u16,
+    #[expect(dead_code, reason = "postcard reads by position, and checks that it is UTF-8")]
+    reason: &'a str,
+}
+
 /// One thing found in a segment.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Piece {
-    Record(UsageRecord),
+pub enum Piece<R = UsageRecord> {
+    Record(R),
     /// Bytes that are no record, with whole records behind them.
     Corrupt {
         offset: usize,
@@ -142,15 +197,16 @@ pub enum Piece {
 
 /// Goes through the records of a segment.
 #[derive(Clone, Debug)]
-pub struct Scan<'a> {
+pub struct Scan<'a, R = UsageRecord> {
     bytes: &'a [u8],
     at: usize,
+    records: PhantomData<R>,
 }
 
-impl<'a> Scan<'a> {
+impl<'a, R: Payload> Scan<'a, R> {
     /// From the end of the header, or from wherever a record may begin.
     pub fn new(bytes: &'a [u8], start: usize) -> Self {
-        Self { bytes, at: start.min(bytes.len()) }
+        Self { bytes, at: start.min(bytes.len()), records: PhantomData }
     }
 
     /// Behind the last piece given.
@@ -159,20 +215,24 @@ impl<'a> Scan<'a> {
     }
 }
 
-impl Iterator for Scan<'_> {
-    type Item = Piece;
+impl<R: Payload> Iterator for Scan<'_, R> {
+    type Item = Piece<R>;
 
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<Piece<R>> {
         let offset = self.at;
         if offset >= self.bytes.len() {
             return None;
         }
-        if let Some((record, length)) = record_at(self.bytes, offset) {
+        if let Some((payload, length)) = payload_at(self.bytes, offset)
+            && let Some(record) = R::decode(payload)
+        {
             self.at += length;
             return Some(Piece::Record(record));
         }
         // The length may be what was damaged, so every byte may begin the next.
-        let next = (offset + 1..self.bytes.len()).find(|at| record_at(self.bytes, *at).is_some());
+        let next = (offset + 1..self.bytes.len()).find(|at| {
+            payload_at(self.bytes, *at).and_then(|(payload, _)| R::decode(payload)).is_some()
+        });
         self.at = next.unwrap_or(self.bytes.len());
         let bytes = self.at - offset;
         Some(match next {
@@ -182,8 +242,9 @@ impl Iterator for Scan<'_> {
     }
 }
 
-/// The whole record that begins here, and its length with its frame.
-fn record_at(bytes: &[u8], offset: usize) -> Option<(UsageRecord, usize)> {
+/// The payload of the whole record that begins here, and its length with its
+/// frame.
+fn payload_at(bytes: &[u8], offset: usize) -> Option<(&[u8], usize)> {
     let (length, rest) = bytes.get(offset..)?.split_first_chunk::<4>()?;
     let payload_bytes = usize::try_from(u32::from_le_bytes(*length)).ok()?;
     if !(PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_MAX).contains(&payload_bytes) {
@@ -191,20 +252,12 @@ fn record_at(bytes: &[u8], offset: usize) -> Option<(UsageRecord, usize)> {
     }
     let (expected, rest) = rest.split_first_chunk()?;
     let payload = rest.get(..payload_bytes)?;
-    if checksum(length, payload) != u32::from_le_bytes(*expected) {
-        return None;
-    }
-    let (record, left) = postcard::take_from_bytes(payload).ok()?;
-    left.is_empty().then_some((record, FRAME_BYTES + payload_bytes))
+    let fits = checksum(length, payload) == u32::from_le_bytes(*expected);
+    fits.then_some((payload, FRAME_BYTES + payload_bytes))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::time::Duration;
-
-    use gleaner_common::id::BootId;
-    use gleaner_common::time::WallTime;
-    use gleaner_common::usage::{Cause, LoadAverages};
     use proptest::prelude::*;
 
     use super::*;
@@ -270,11 +323,11 @@ pub(crate) mod tests {
     fn a_cut_at_any_byte_keeps_every_whole_record_and_invents_none() {
         let whole = segment(5);
         let ends: Vec<usize> = {
-            let mut scan = Scan::new(&whole, start());
+            let mut scan: Scan = Scan::new(&whole, start());
             std::iter::from_fn(|| scan.next().map(|_| scan.position())).collect()
         };
         for cut in start()..whole.len() {
-            let pieces: Vec<_> = Scan::new(&whole[..cut], start()).collect();
+            let pieces: Vec<Piece> = Scan::new(&whole[..cut], start()).collect();
             let kept = ends.iter().filter(|end| **end <= cut).count();
             assert_eq!(sequences(&pieces), (1..=kept as u64).collect::<Vec<_>>(), "cut at {cut}");
             let good = ends[..kept].last().copied().unwrap_or(start());
@@ -289,10 +342,24 @@ pub(crate) mod tests {
         for bit in start() * 8..whole.len() * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let pieces: Vec<_> = Scan::new(&bytes, start()).collect();
+            let pieces: Vec<Piece> = Scan::new(&bytes, start()).collect();
             assert_eq!(sequences(&pieces).len(), 3, "bit {bit}");
             assert_eq!(pieces.len(), 4, "bit {bit}: the damage is one piece");
         }
+    }
+
+    #[test]
+    fn a_record_read_without_its_reason_is_the_same_record() {
+        let bytes = segment(3);
+        let whole = Scan::<UsageRecord>::new(&bytes, start());
+        let brief: Vec<Piece<Observed>> = Scan::new(&bytes, start()).collect();
+        let expected: Vec<_> = whole
+            .map(|piece| match piece {
+                Piece::Record(record) => Piece::Record(Observed::from(record)),
+                Piece::Corrupt { .. } | Piece::Torn { .. } => panic!("whole"),
+            })
+            .collect();
+        assert_eq!(brief, expected);
     }
 
     #[test]
@@ -313,7 +380,7 @@ pub(crate) mod tests {
         let mut bytes = segment(2);
         let offset = bytes.len();
         bytes.extend_from_slice(&[0; 4096]);
-        let last = Scan::new(&bytes, start()).last();
+        let last = Scan::<UsageRecord>::new(&bytes, start()).last();
         assert_eq!(last, Some(Piece::Torn { offset, bytes: 4096 }));
     }
 
@@ -322,7 +389,7 @@ pub(crate) mod tests {
         fn no_bytes_make_a_scan_panic_or_lose_count(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             let _ = decode_header(&bytes);
             let mut covered = 0;
-            for piece in Scan::new(&bytes, 0) {
+            for piece in Scan::<UsageRecord>::new(&bytes, 0) {
                 if let Piece::Corrupt { bytes, .. } | Piece::Torn { bytes, .. } = piece {
                     covered += bytes;
                 }
@@ -341,7 +408,7 @@ pub(crate) mod tests {
             for sequence in before + 1..=before + after {
                 encode_record(&record(sequence, sequence, Cause::Idle), &mut bytes).unwrap();
             }
-            let pieces: Vec<_> = Scan::new(&bytes, start()).collect();
+            let pieces: Vec<Piece> = Scan::new(&bytes, start()).collect();
             prop_assert_eq!(sequences(&pieces), (1..=before + after).collect::<Vec<_>>());
             prop_assert_eq!(pieces.len() as u64, before + after + 1);
         }

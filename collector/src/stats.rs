@@ -361,7 +361,7 @@ mod tests {
             let every = Duration::from_secs(180);
             let interpretation =
                 if snapshots { Interpretation::Snapshots { every } } else { Interpretation::Exact };
-            let timeline = interpret(records.collect(), interpretation);
+            let timeline = interpret(records, interpretation);
             for note in &timeline.notes {
                 prop_assert!(!note.to_string().is_empty());
             }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::Index;
 use crate::name::WorkstationName;
-use crate::segment::{HeaderError, Piece, Scan, decode_header};
+use crate::segment::{HeaderError, Payload, Piece, Scan, decode_header};
 
 const MAGIC: &[u8; 8] = b"gleansum";
 const VERSION: u16 = 1;
@@ -139,6 +139,11 @@ impl Segment {
 
     /// Goes through the records; what is damaged comes as `Err`.
     pub fn records(&self) -> impl Iterator<Item = Result<UsageRecord, Damage>> {
+        self.records_as()
+    }
+
+    /// The same, read as something that takes less.
+    pub fn records_as<R: Payload>(&self) -> impl Iterator<Item = Result<R, Damage>> {
         Scan::new(&self.bytes, self.start).map(|piece| {
             let damage = |offset: usize, bytes: usize, kind| Damage {
                 file: self.path.clone(),

@@ -11,8 +11,10 @@
 //! Lengths come from the machine's own clock; a wall clock that was set is
 //! reported and stretches nothing.
 
+mod criterion;
 mod snapshots;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,6 +27,8 @@ use serde::Serialize;
 
 use crate::origin::Origin;
 use crate::rows::spoken_time;
+
+pub use criterion::{Criterion, RECORDED_LOAD, Unsure};
 
 /// A wall clock that moves less than this against the machine's own between
 /// two records was disciplined, not set.
@@ -84,6 +88,43 @@ pub struct ParseInterpretationError {
     text: String,
 }
 
+/// How the records of one log become periods.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reading {
+    pub interpretation: Interpretation,
+    /// What makes a workstation busy; `None` is what made it so when the
+    /// records were written.
+    pub criterion: Option<Criterion>,
+}
+
+impl From<Interpretation> for Reading {
+    fn from(interpretation: Interpretation) -> Self {
+        Self { interpretation, criterion: None }
+    }
+}
+
+/// How the logs of several workstations are read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Readings {
+    pub all: Reading,
+    /// Logs that are to be understood otherwise, by the workstation's name.
+    pub logs: BTreeMap<String, Interpretation>,
+}
+
+impl Readings {
+    pub fn of(&self, workstation: &str) -> Reading {
+        let interpretation = self.logs.get(workstation).copied();
+        let interpretation = interpretation.unwrap_or(self.all.interpretation);
+        Reading { interpretation, ..self.all }
+    }
+}
+
+impl<R: Into<Reading>> From<R> for Readings {
+    fn from(all: R) -> Self {
+        Self { all: all.into(), logs: BTreeMap::new() }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -118,8 +159,7 @@ pub struct Period {
 
 impl Period {
     pub fn end(&self) -> WallTime {
-        let nanos = i64::try_from(self.duration.as_nanos()).unwrap_or(i64::MAX);
-        WallTime(self.start.0.saturating_add(nanos))
+        moved_by(self.start, self.duration)
     }
 }
 
@@ -162,6 +202,40 @@ impl fmt::Display for Note {
     }
 }
 
+/// What interpretation needs of a record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observed {
+    pub boot: BootId,
+    pub sequence: u64,
+    pub at: WallTime,
+    pub since_boot: Duration,
+    pub cause: Cause,
+    pub load_1m: f32,
+    pub input_idle: Option<Duration>,
+    pub slots: u16,
+}
+
+impl From<&UsageRecord> for Observed {
+    fn from(record: &UsageRecord) -> Self {
+        Self {
+            boot: record.boot,
+            sequence: record.sequence,
+            at: record.at,
+            since_boot: record.since_boot,
+            cause: record.cause,
+            load_1m: record.load.one,
+            input_idle: record.input_idle,
+            slots: record.slots,
+        }
+    }
+}
+
+impl From<UsageRecord> for Observed {
+    fn from(record: UsageRecord) -> Self {
+        Self::from(&record)
+    }
+}
+
 /// A log, interpreted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
@@ -170,23 +244,36 @@ pub struct Timeline {
     /// The state after the last record, whose end is not known yet.
     pub open: Option<(State, WallTime)>,
     pub notes: Vec<Note>,
+    /// What another criterion could not be told for; nothing under the
+    /// recorded one.
+    pub unsure: Unsure,
 }
 
 /// Interprets the records of one workstation, in whatever order they came.
-pub fn interpret(mut records: Vec<UsageRecord>, interpretation: Interpretation) -> Timeline {
+pub fn interpret(
+    records: impl IntoIterator<Item = impl Into<Observed>>,
+    reading: impl Into<Reading>,
+) -> Timeline {
+    let Reading { interpretation, criterion } = reading.into();
+    let mut records: Vec<Observed> = records.into_iter().map(Into::into).collect();
     records.sort_unstable_by_key(|record| (record.boot, record.sequence));
-    records.dedup_by(|a, b| (a.boot, a.sequence) == (b.boot, b.sequence));
-    let mut notes = vec![];
+    records.dedup_by_key(|record| (record.boot, record.sequence));
+    let (mut notes, mut unsure) = (vec![], Unsure::default());
     let mut boots: Vec<Vec<Fact>> = vec![];
     for boot in records.chunk_by(|a, b| a.boot == b.boot) {
-        let facts = on_one_clock(boot, &mut notes);
-        boots.push(match interpretation.interval(boot[0].boot) {
+        let mut facts = on_one_clock(boot, &mut notes);
+        let interval = interpretation.interval(boot[0].boot);
+        if let Some(criterion) = criterion {
+            facts = criterion.judge(&facts, interval.is_some(), &mut unsure);
+        }
+        boots.push(match interval {
             Some(every) => snapshots::estimate(&facts, every),
             None => facts,
         });
     }
     boots.sort_by_key(|boot| boot.first().map(|fact| fact.at));
-    let mut weaver = Weaver { timeline: Timeline { notes, ..Timeline::default() }, floor: None };
+    let mut weaver =
+        Weaver { timeline: Timeline { notes, unsure, ..Timeline::default() }, floor: None };
     for facts in &boots {
         weaver.add_boot(facts);
     }
@@ -211,6 +298,7 @@ struct Fact {
     at: WallTime,
     cause: Cause,
     slots: u16,
+    load_1m: f32,
     input_idle: Option<Duration>,
     margin: Duration,
     /// Records before this one are not in the log.
@@ -222,10 +310,10 @@ struct Fact {
 /// Puts the records of a boot on the wall clock as it was last set: a machine
 /// often boots with a wrong clock and then learns the right time, so what
 /// came before is moved to fit what came after.
-fn on_one_clock(records: &[UsageRecord], notes: &mut Vec<Note>) -> Vec<Fact> {
+fn on_one_clock(records: &[Observed], notes: &mut Vec<Note>) -> Vec<Fact> {
     let mut shift_ns = 0_i64;
     let mut facts = vec![];
-    let mut next: Option<&UsageRecord> = None;
+    let mut next: Option<&Observed> = None;
     for (position, record) in records.iter().enumerate().rev() {
         let mut lasted = Duration::ZERO;
         if let Some(next) = next {
@@ -252,6 +340,7 @@ fn on_one_clock(records: &[UsageRecord], notes: &mut Vec<Note>) -> Vec<Fact> {
             at,
             cause: record.cause,
             slots: record.slots,
+            load_1m: record.load_1m,
             input_idle: record.input_idle,
             margin: Duration::ZERO,
             after_a_hole,
@@ -333,6 +422,11 @@ impl Weaver {
             _ => self.timeline.periods.push(period),
         }
     }
+}
+
+fn moved_by(at: WallTime, by: Duration) -> WallTime {
+    let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+    WallTime(at.0.saturating_add(nanos))
 }
 
 fn state_of(cause: Cause) -> State {

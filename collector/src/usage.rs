@@ -18,6 +18,7 @@ pub use crate::export::{
     Content, ExportError, ExportFormat, ExportSummary, Selection, export, export_to,
 };
 pub use crate::import::{ImportError, ImportFormat, ImportSummary, import};
+pub use crate::load::{LoadOptions, Loaded, timelines};
 
 /// How far long work is, in whatever it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -80,7 +80,7 @@ fn a_summary_that_is_gone_wrong_or_damaged_is_made_again() {
 fn a_tail_torn_at_any_byte_is_put_aside_and_the_log_goes_on() {
     let whole = fs::read(segment(&log_of(3, SEGMENT_BYTES_MAX), 1)).unwrap();
     let start = encode_header(&name("ada")).len();
-    let mut scan = Scan::new(&whole, start);
+    let mut scan: Scan = Scan::new(&whole, start);
     let (_, _) = (scan.next(), scan.next());
     let second_end = scan.position();
     for cut in second_end + 1..whole.len() {

@@ -12,12 +12,38 @@ use super::{Fact, State, state_of};
 /// Moves the facts of snapshots to when they most likely happened, each with
 /// its margin.
 ///
-/// Source: Phalen 1994, §5.1, Table 6. Its "prev time" is that of the previous
-/// record; but its margins of three minutes, and its reasons, hold only if
-/// that is the previous *snapshot*, and records are written at changes only.
-/// So prev is here the later of the previous record and `every` before the
-/// current one. Its fourth row prints (curr - prev)/2, which is a length; like
-/// the first row, we add the previous time.
+/// Source: Phalen 1994, §5.1, Table 6, with prev and curr the times of the
+/// previous and the current record and idle the time since the last input:
+///
+/// | row | records | transition | estimate | margin |
+/// |---|---|---|---|---|
+/// | 1 | IDLE, IDLE, idle < curr - prev | to busy | prev + (curr - idle - prev)/2 | at most 1 min |
+/// |   |                                | to idle | curr - idle | none |
+/// | 2 | BUSY, IDLE, idle > curr - prev | to idle | curr | 3 min |
+/// | 3 | BUSY, IDLE, idle < curr - prev | to idle | curr - idle | none |
+/// | 4 | IDLE, BUSY                     | to busy | (curr - prev)/2 | 1 1/2 min |
+///
+/// Where the text and the table disagree with each other or with themselves:
+///
+/// - The text has "four possible combinations" and "five transition
+///   sequences". The table has four rows; the first makes two transitions,
+///   so five are estimated. BUSY, BUSY is none: CHANGE records repeat it.
+/// - The fourth row prints (curr - prev)/2, which is a length. Like the
+///   first row, we add the previous time.
+/// - The table's prev is the time of the previous *record*, and records are
+///   written at changes only, so hours may lie between two; but its margins
+///   and reasons ("sometime in 3 minute span") hold only if prev is the
+///   previous *snapshot*. So prev is here the later of the previous record
+///   and `every` before the current one. Where records are three minutes
+///   apart the two are the same, and so are the table's numbers.
+/// - The second and third row leave out idle = curr - prev. The last input
+///   was then at the previous snapshot, which is all that made it busy: we
+///   take it for the second row, whose later end leans to busy.
+/// - "No margin" (rows 1 and 3) rests on idle times that rwho rounds to whole
+///   minutes, so they are good to a minute.
+/// - The text fears that busy periods between two snapshots "would not be
+///   detected". The first row detects those with input; those of load alone
+///   are what goes undetected.
 pub(super) fn estimate(facts: &[Fact], every: Duration) -> Vec<Fact> {
     let mut estimated: Vec<Fact> = vec![];
     let mut before: Option<&Fact> = None;
@@ -27,7 +53,7 @@ pub(super) fn estimate(facts: &[Fact], every: Duration) -> Vec<Fact> {
         let idle = fact.input_idle.unwrap_or(Duration::MAX);
         let moved = |at: WallTime, margin| Fact { at, margin, ..*fact };
         match (before.map(|before| state_of(before.cause)), state_of(fact.cause)) {
-            // First row: busy and idle again since the previous snapshot.
+            // Row 1: busy and idle again since the previous snapshot.
             (Some(State::Idle), State::Idle) if idle < gap => {
                 let idle_at = back(fact.at, idle);
                 let margin = idle_at.since(prev) / 2;
@@ -36,13 +62,13 @@ pub(super) fn estimate(facts: &[Fact], every: Duration) -> Vec<Fact> {
                 estimated.push(busy);
                 estimated.push(moved(idle_at, Duration::ZERO));
             }
-            // Third row: the last input ended it.
+            // Row 3: the last input ended it.
             (Some(State::Busy), State::Idle) if idle < gap => {
                 estimated.push(moved(back(fact.at, idle), Duration::ZERO));
             }
-            // Second row: whoever kept it busy has left since, or the load fell.
+            // Row 2: whoever kept it busy has left since, or the load fell.
             (Some(State::Busy), State::Idle) => estimated.push(moved(fact.at, gap)),
-            // Fourth row.
+            // Row 4.
             (Some(State::Idle), State::Busy) => {
                 estimated.push(moved(back(fact.at, gap / 2), gap / 2));
             }

@@ -107,7 +107,7 @@ fn snapshots(records: &[(u64, Cause, u64)]) -> Timeline {
         input_idle: Some(MINUTE * u32::try_from(*idle_min).unwrap()),
         ..record(sequence, *s, *cause)
     });
-    interpret(records.collect(), Interpretation::Snapshots { every: 3 * MINUTE })
+    interpret(records, Interpretation::Snapshots { every: 3 * MINUTE })
 }
 
 /// Phalen 1994, Table 6, first row.
@@ -124,7 +124,7 @@ fn each_boot_is_taken_as_it_was_recorded() {
     let transitions = [(0, Idle), (3_600, Load), (3_780, Finish)];
     let of = |boot: BootId| {
         let records = log(&transitions).into_iter().map(|record| UsageRecord { boot, ..record });
-        interpret(records.collect(), Interpretation::AsTaken)
+        interpret(records, Interpretation::AsTaken)
     };
     let ada = crate::segment::tests::name("ada");
     let start = WallTime::from_unix_s(1_700_000_000);
