@@ -118,6 +118,8 @@ fn work(
         speed: speed::of_this_machine(&config.data),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         missing: missing.clone(),
+        addresses: vec![],
+        fingerprint: None,
     };
     let setup = desk::Setup {
         incarnation: incarnation(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::id::ContentHash;
+use crate::program::ProgramSpec;
 
 pub const SUBPROGRAMS_MAX: u32 = 10_000_000;
 pub const COMMAND_BYTES_MAX: usize = 128 << 10;
@@ -169,6 +170,8 @@ pub struct JobSpec {
     pub shared_directory: Option<String>,
     pub on_busy: OnBusy,
     pub limits: Limits,
+    /// The subprograms are the ranks 0, 1, .. of one program.
+    pub program: Option<ProgramSpec>,
 }
 
 /// Why a job cannot be accepted.
@@ -219,6 +222,7 @@ impl JobSpec {
             shared_directory: None,
             on_busy: OnBusy::default(),
             limits: Limits::default(),
+            program: None,
         }
     }
 

@@ -4,9 +4,11 @@
 //! Pure: no socket, file, clock or thread. What every daemon's shell shares
 //! (clock, configuration, identity, QUIC) is `common/shell`.
 
+pub mod fingerprint;
 pub mod frame;
 pub mod id;
 pub mod job;
+pub mod program;
 pub mod reaction;
 pub mod report;
 pub mod time;

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::job::{OnBusy, Reaction};
 
 /// What the owner leaves to guests.
@@ -35,7 +37,7 @@ pub enum Step {
 
 /// What a guest that leaves takes along (Phalen 1994, §2.1.1). The less it
 /// keeps the cheaper the move, and the more is done again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keep {
     /// The whole state of its process: it migrates.
     State,

@@ -16,12 +16,16 @@
 //! coordinator ─ Opening::Relay ──►  the collector: an agent's usage stream, its name said first
 //! ```
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fingerprint::Fingerprint;
 use crate::id::{BootId, ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use crate::job::{JobSpec, Limits, OnBusy, Outcome};
+use crate::program::{Arrival, Life, RankAt};
+use crate::reaction::Keep;
 use crate::report::{
     AttemptRow, HealthRow, JobRow, JobSummary, SubprogramRow, TokenRow, WorkstationRow,
 };
@@ -29,7 +33,7 @@ use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
 
 /// The protocol's version; both ends must agree. 2: a job says what follows a
-/// suspension.
+/// suspension, and may be a program of ranks that move.
 pub const VERSION: u16 = 2;
 
 /// QUIC's application protocol name. The version is told in [`Opening`], so
@@ -131,6 +135,11 @@ pub struct Facts {
     pub kernel: String,
     /// What is missing or sick, one line each: "cgroup v2: not mounted".
     pub missing: Vec<String>,
+    /// Where other agents may reach this one, the best first.
+    pub addresses: Vec<SocketAddr>,
+    /// What an image needs of this machine to be restored here; `None` if
+    /// none can be made or restored here.
+    pub fingerprint: Option<Fingerprint>,
 }
 
 /// The digital view of a workstation, and beside it the analogue one.
@@ -243,6 +252,21 @@ pub enum AttemptEvent {
         fence: Fence,
         reason: String,
     },
+    /// It stands still and is to leave with what it keeps.
+    WantsAway {
+        fence: Fence,
+        keep: Keep,
+        /// A guess at what there is to carry.
+        image_bytes: u64,
+    },
+    /// It came from another workstation and runs here.
+    Arrived {
+        fence: Fence,
+        /// What was carried.
+        bytes: u64,
+        /// How long it stood still, as far as is known here.
+        frozen: Duration,
+    },
 }
 
 impl AttemptEvent {
@@ -253,7 +277,9 @@ impl AttemptEvent {
             | Self::Demoted { fence }
             | Self::Resumed { fence }
             | Self::Retreated { fence, .. }
-            | Self::Refused { fence, .. } => *fence,
+            | Self::Refused { fence, .. }
+            | Self::WantsAway { fence, .. }
+            | Self::Arrived { fence, .. } => *fence,
             Self::Finished(finished) => finished.fence,
         }
     }
@@ -289,6 +315,18 @@ pub enum AgentFrame {
     Leaving {
         reason: String,
     },
+    /// For another agent that cannot be reached. Nobody in between reads it;
+    /// it may be lost.
+    Relay {
+        to: WorkstationId,
+        bytes: Vec<u8>,
+    },
+    /// A rank of this life asks or tells something of its whole program.
+    FromRank {
+        fence: Fence,
+        life: Life,
+        bytes: Vec<u8>,
+    },
 }
 
 /// A subprogram for a workstation. Its job's spec was sent before on the same
@@ -297,6 +335,10 @@ pub enum AgentFrame {
 pub struct Offer {
     pub fence: Fence,
     pub subprogram: SubprogramId,
+    /// Of its program, if it is a rank; 0 otherwise.
+    pub life: Life,
+    /// It brings its state from there, which comes agent to agent.
+    pub arrival: Option<Arrival>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -335,6 +377,35 @@ pub enum CoordinatorFrame {
     /// No further: what was wrong.
     Refused {
         reason: String,
+    },
+    /// Where ranks of this program are; what is not named has not changed.
+    Ranks {
+        job: JobId,
+        life: Life,
+        at: Vec<RankAt>,
+    },
+    /// From another agent ([`AgentFrame::Relay`]).
+    Relayed {
+        from: WorkstationId,
+        bytes: Vec<u8>,
+    },
+    /// Carry this attempt's state there, where it becomes `to.fence`. It stays
+    /// frozen here until it is cancelled or told to stay.
+    Depart {
+        fence: Fence,
+        keep: Keep,
+        to: RankAt,
+    },
+    /// The move came to nothing and nothing of it runs elsewhere: the owner
+    /// decides again.
+    StayHere {
+        fence: Fence,
+    },
+    /// The answer to [`AgentFrame::FromRank`], or something all ranks are told.
+    ToRank {
+        fence: Fence,
+        life: Life,
+        bytes: Vec<u8>,
     },
 }
 

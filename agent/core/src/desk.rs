@@ -304,6 +304,12 @@ impl Desk {
                 self.ends.remove(&fence);
             }
             CoordinatorFrame::Refused { reason } => self.refused = Some(reason),
+            // No ranks and no moves yet.
+            CoordinatorFrame::Ranks { .. }
+            | CoordinatorFrame::Relayed { .. }
+            | CoordinatorFrame::Depart { .. }
+            | CoordinatorFrame::StayHere { .. }
+            | CoordinatorFrame::ToRank { .. } => {}
         }
     }
 

@@ -10,6 +10,7 @@ use gleaner_agent::AgentConfig;
 use gleaner_agent::owner::{self, Answer, Status};
 use gleaner_common::id::{Fence, Incarnation, JobId, SubprogramId};
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Outcome, Reaction, StagedFile};
+use gleaner_common::program::Life;
 use gleaner_common::usage::Cause;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
 use rustix::process::{Pid, Signal, kill_process};
@@ -154,7 +155,12 @@ impl Lab {
         let index = spec.indexes.first;
         self.coordinator.say(CoordinatorFrame::Job { job, spec: Box::new(spec) });
         let subprogram = SubprogramId { job, index };
-        self.coordinator.say(CoordinatorFrame::Offer(Offer { fence: Fence(fence), subprogram }));
+        self.coordinator.say(CoordinatorFrame::Offer(Offer {
+            fence: Fence(fence),
+            subprogram,
+            life: Life::default(),
+            arrival: None,
+        }));
     }
 
     #[track_caller]

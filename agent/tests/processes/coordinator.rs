@@ -214,6 +214,10 @@ fn answer_to(frame: &AgentFrame) -> Option<CoordinatorFrame> {
         AgentFrame::Attempt(event) if event.is_end() => {
             Some(CoordinatorFrame::Acknowledge { fence: event.fence() })
         }
-        AgentFrame::Attempt(_) | AgentFrame::Presence(_) | AgentFrame::Leaving { .. } => None,
+        AgentFrame::Attempt(_)
+        | AgentFrame::Presence(_)
+        | AgentFrame::Leaving { .. }
+        | AgentFrame::Relay { .. }
+        | AgentFrame::FromRank { .. } => None,
     }
 }

@@ -56,7 +56,7 @@ fn spec_hex() -> String {
         "016102016103{}01ac020102013c0001014b01560101{}{}",
         "7b697d", // {i}
         "66",     // f
-        format_args!("{}0501000102{}040004000000", ab(32), "2f73")
+        format_args!("{}0501000102{}04000400000000", ab(32), "2f73")
     )
 }
 
@@ -82,6 +82,8 @@ fn what_agents_say() {
         speed: 1.0,
         kernel: "6".into(),
         missing: vec!["x".into()],
+        addresses: vec![([127, 0, 0, 1], 300).into()],
+        fingerprint: None,
     };
     let hello = AgentFrame::Hello {
         incarnation: Incarnation(9),
@@ -90,13 +92,17 @@ fn what_agents_say() {
         presence: presence(),
         held: vec![(Fence(300), GuestState::Suspended)],
     };
-    let expected = format!("0009{}020280080000803f0136010178{PRESENCE}01ac0202", ab(16));
+    let expected =
+        format!("0009{}020280080000803f013601017801007f000001ac0200{PRESENCE}01ac0202", ab(16));
     check(&hello, &expected);
     let load = LoadAverages::default();
     let heartbeat = AgentFrame::Heartbeat { sequence: 5, slots: 2, load };
     check(&heartbeat, &format!("010502{}", "00".repeat(12)));
     check(&AgentFrame::Presence(presence()), &format!("02{PRESENCE}"));
     check(&AgentFrame::Leaving { reason: "s".into() }, "040173");
+    check(&AgentFrame::Relay { to: WorkstationId(7), bytes: vec![0xab] }, "050701ab");
+    let from_rank = AgentFrame::FromRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
+    check(&from_rank, "06040201ab");
 }
 
 #[test]
@@ -131,6 +137,10 @@ fn what_becomes_of_attempts() {
     let retreated = AttemptEvent::Retreated { fence, reason: reason.clone(), suspensions: 2 };
     check(&said(retreated), "030504017202");
     check(&said(AttemptEvent::Refused { fence, reason }), "0306040172");
+    let keep = Keep::SubtaskStart;
+    check(&said(AttemptEvent::WantsAway { fence, keep, image_bytes: 300 }), "03070401ac02");
+    let frozen = Duration::from_secs(1);
+    check(&said(AttemptEvent::Arrived { fence, bytes: 300, frozen }), "030804ac020100");
 }
 
 #[test]
@@ -149,10 +159,31 @@ fn what_the_coordinator_says() {
     check(&job, &format!("0206{}", spec_hex()));
     check(&CoordinatorFrame::Forget { job: JobId(6) }, "0306");
     let subprogram = SubprogramId { job: JobId(6), index: 300 };
-    check(&CoordinatorFrame::Offer(Offer { fence: Fence(4), subprogram }), "040406ac02");
+    let offer = Offer { fence: Fence(4), subprogram, life: Life(2), arrival: None };
+    check(&CoordinatorFrame::Offer(offer), "040406ac020200");
+    let arrival = Some(Arrival { from: WorkstationId(7), old: Fence(3) });
+    let offer = Offer { fence: Fence(4), subprogram, life: Life(2), arrival };
+    check(&CoordinatorFrame::Offer(offer), "040406ac0202010703");
     check(&CoordinatorFrame::Cancel { fence: Fence(4) }, "0504");
     check(&CoordinatorFrame::Acknowledge { fence: Fence(4) }, "0604");
     check(&CoordinatorFrame::Refused { reason: "r".into() }, "070172");
+}
+
+#[test]
+fn what_the_coordinator_says_of_ranks() {
+    let addresses = vec![([127, 0, 0, 1], 300).into()];
+    let name = String::from("w");
+    let to = RankAt { rank: 3, fence: Fence(5), workstation: WorkstationId(7), name, addresses };
+    let there = "030507017701007f000001ac02";
+    let ranks = CoordinatorFrame::Ranks { job: JobId(6), life: Life(2), at: vec![to.clone()] };
+    check(&ranks, &format!("08060201{there}"));
+    let relayed = CoordinatorFrame::Relayed { from: WorkstationId(7), bytes: vec![0xab] };
+    check(&relayed, "090701ab");
+    let depart = CoordinatorFrame::Depart { fence: Fence(4), keep: Keep::State, to };
+    check(&depart, &format!("0a0400{there}"));
+    check(&CoordinatorFrame::StayHere { fence: Fence(4) }, "0b04");
+    let to_rank = CoordinatorFrame::ToRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
+    check(&to_rank, "0c040201ab");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! but its machine may be in anybody's hands.
 
 use gleaner_common::job::{FILES_MAX, is_inside};
+use gleaner_common::program::{ADDRESSES_MAX, RELAYED_BYTES_MAX};
 use gleaner_common::usage::REASON_BYTES_MAX;
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, Facts, Finished, INLINE_OUTPUT_BYTES_MAX, Presence, Printed,
@@ -33,12 +34,16 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
         AgentFrame::Attempt(event) => check_attempt(event),
         AgentFrame::Leaving { reason } => text("a reason", reason),
         AgentFrame::Heartbeat { .. } => Ok(()),
+        AgentFrame::Relay { bytes, .. } | AgentFrame::FromRank { bytes, .. } => {
+            at_most("what agents hand each other", bytes.len(), RELAYED_BYTES_MAX)
+        }
     }
 }
 
 fn check_facts(facts: &Facts) -> Result<(), Excess> {
     text("a kernel's name", &facts.kernel)?;
     count("missing things", facts.missing.len(), MISSING_MAX)?;
+    count("addresses", facts.addresses.len(), ADDRESSES_MAX)?;
     facts.missing.iter().try_for_each(|line| text("a missing thing", line))
 }
 
@@ -55,7 +60,9 @@ fn check_attempt(event: &AttemptEvent) -> Result<(), Excess> {
         AttemptEvent::Started { .. }
         | AttemptEvent::Suspended { .. }
         | AttemptEvent::Demoted { .. }
-        | AttemptEvent::Resumed { .. } => Ok(()),
+        | AttemptEvent::Resumed { .. }
+        | AttemptEvent::WantsAway { .. }
+        | AttemptEvent::Arrived { .. } => Ok(()),
     }
 }
 

@@ -43,6 +43,7 @@ impl From<Spec> for JobSpec {
                 then: Reaction::Retreat,
             },
             limits: old.limits,
+            program: None,
         }
     }
 }

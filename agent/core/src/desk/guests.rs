@@ -99,7 +99,7 @@ impl Desk {
     }
 
     pub(super) fn offered(&mut self, now: Moment, offer: &Offer, out: &mut Out) {
-        let Offer { fence, subprogram } = *offer;
+        let Offer { fence, subprogram, .. } = *offer;
         // Answered already.
         if self.attempts.contains_key(&fence) || self.ends.contains_key(&fence) {
             return;

@@ -59,7 +59,12 @@ fn described(number: u32, spec: JobSpec) -> Event {
 
 fn offer(fence: u64, job: u32) -> Event {
     let subprogram = SubprogramId { job: JobId(job), index: 0 };
-    frame(CoordinatorFrame::Offer(Offer { fence: Fence(fence), subprogram }))
+    frame(CoordinatorFrame::Offer(Offer {
+        fence: Fence(fence),
+        subprogram,
+        life: gleaner_common::program::Life::default(),
+        arrival: None,
+    }))
 }
 
 fn exited(fence: u64) -> Event {
@@ -127,6 +132,8 @@ fn short(effect: &Effect) -> String {
             (if presence.busy { "busy" } else { "idle" }).into()
         }
         Effect::Send(AgentFrame::Leaving { .. }) => "leaving".into(),
+        Effect::Send(AgentFrame::Relay { to, .. }) => format!("relay to {to}"),
+        Effect::Send(AgentFrame::FromRank { fence, .. }) => format!("{fence} says"),
         Effect::Send(AgentFrame::Attempt(event)) => match event {
             AttemptEvent::Started { fence, .. } => format!("{fence} started"),
             AttemptEvent::Suspended { fence } => format!("{fence} suspended"),
@@ -135,6 +142,8 @@ fn short(effect: &Effect) -> String {
             AttemptEvent::Finished(finished) => format!("{} {}", finished.fence, finished.outcome),
             AttemptEvent::Retreated { fence, reason, .. } => format!("{fence} retreated: {reason}"),
             AttemptEvent::Refused { fence, reason } => format!("{fence} refused: {reason}"),
+            AttemptEvent::WantsAway { fence, keep, .. } => format!("{fence} wants away: {keep:?}"),
+            AttemptEvent::Arrived { fence, .. } => format!("{fence} arrived"),
         },
     }
 }

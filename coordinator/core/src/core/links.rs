@@ -1,6 +1,7 @@
 //! What agents say, and what their silence means.
 
 use gleaner_common::id::{Fence, Incarnation, WorkstationId};
+use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Offer, Presence,
@@ -50,6 +51,8 @@ impl Core {
             AgentFrame::Leaving { reason } => {
                 self.change_workstation(now, id, |w| w.leave(reason));
             }
+            // The shell's: what agents hand each other is not for the brain.
+            AgentFrame::Relay { .. } | AgentFrame::FromRank { .. } => {}
         }
     }
 
@@ -125,7 +128,15 @@ impl Core {
         if was_told == Some(false) {
             self.tell_of_job(draft, to, id);
         }
-        draft.send(to, CoordinatorFrame::Offer(Offer { fence, subprogram }));
+        draft.send(
+            to,
+            CoordinatorFrame::Offer(Offer {
+                fence,
+                subprogram,
+                life: Life::default(),
+                arrival: None,
+            }),
+        );
     }
 
     fn attempt_told(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
@@ -146,8 +157,11 @@ impl Core {
                 }
                 GuestState::Running
             }
-            AttemptEvent::Resumed { .. } => GuestState::Running,
-            AttemptEvent::Suspended { .. } => GuestState::Suspended,
+            AttemptEvent::Resumed { .. } | AttemptEvent::Arrived { .. } => GuestState::Running,
+            // No move is offered yet: it stands still until its owner leaves.
+            AttemptEvent::Suspended { .. } | AttemptEvent::WantsAway { .. } => {
+                GuestState::Suspended
+            }
             AttemptEvent::Demoted { .. } => GuestState::Demoted,
             AttemptEvent::Finished(finished) => {
                 self.finished(draft, finished);

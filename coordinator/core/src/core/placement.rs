@@ -5,6 +5,7 @@
 //! what is free is passed over.
 
 use gleaner_common::id::{JobId, WorkstationId};
+use gleaner_common::program::Life;
 use gleaner_common::wire::{CoordinatorFrame, Offer};
 
 use super::{Core, Draft};
@@ -100,7 +101,15 @@ impl Core {
         if was_told == Some(false) {
             self.tell_of_job(draft, to, id);
         }
-        draft.send(to, CoordinatorFrame::Offer(Offer { fence, subprogram }));
+        draft.send(
+            to,
+            CoordinatorFrame::Offer(Offer {
+                fence,
+                subprogram,
+                life: Life::default(),
+                arrival: None,
+            }),
+        );
         draft.moves(id);
         draft.step.placed += 1;
         self.requeue(id);

@@ -1,0 +1,69 @@
+//! Message-passing programs: what a job says of one, and where its ranks are.
+//!
+//! A rank is a subprogram whose index is its number in the program. Messages
+//! are addressed to ranks; where a rank is, is a hint that agents are given
+//! and correct by forwarding.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Fence, WorkstationId};
+
+/// The most ranks of one program.
+pub const RANKS_MAX: u32 = 65_536;
+
+/// The most bytes that agents hand each other through the coordinator at once.
+pub const RELAYED_BYTES_MAX: usize = 96 << 10;
+
+/// The most addresses an agent says it can be reached at.
+pub const ADDRESSES_MAX: usize = 8;
+
+/// What makes a job one program of ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramSpec {
+    /// Does it react to increases in availability (Phalen 1994, Table 1,
+    /// fourth column)?
+    pub increases: bool,
+    /// Does it react to its own spawn and leave (Table 1, fifth column)?
+    pub spawns: bool,
+    /// The most ranks it may come to have by spawning.
+    pub ranks_max: u32,
+    /// How often a consistent set of its ranks' states is saved; `None` never.
+    /// A rank that is lost takes the program back to the last set, or to its
+    /// start.
+    pub checkpoint_every: Option<Duration>,
+    /// Write down what each rank computes, sends and receives.
+    pub record: bool,
+}
+
+/// Which life of a program: 1 at first, one more whenever all of it begins
+/// again. What another life says is dropped.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Life(pub u32);
+
+/// Where a rank is, as far as the coordinator knows. Of two the one with the
+/// higher fence is newer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankAt {
+    pub rank: u32,
+    pub fence: Fence,
+    pub workstation: WorkstationId,
+    /// The workstation's name, which its certificate bears.
+    pub name: String,
+    /// Where its agent may be reached by others, the best first; empty: only
+    /// through the coordinator.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// An attempt that comes from another workstation with its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    pub from: WorkstationId,
+    /// Its attempt there.
+    pub old: Fence,
+}
