@@ -11,7 +11,7 @@
 
 mod csv;
 mod rwho;
-mod transitions;
+pub(crate) mod transitions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -179,14 +179,14 @@ impl<'a> Appender<'a> {
 
 /// A transition that has no boot and no number yet.
 #[derive(Clone, Debug, PartialEq)]
-struct Observation {
-    at: WallTime,
-    cause: Cause,
-    load: LoadAverages,
-    users: u32,
-    input_idle: Option<Duration>,
-    slots: u16,
-    reason: String,
+pub(crate) struct Observation {
+    pub(crate) at: WallTime,
+    pub(crate) cause: Cause,
+    pub(crate) load: LoadAverages,
+    pub(crate) users: u32,
+    pub(crate) input_idle: Option<Duration>,
+    pub(crate) slots: u16,
+    pub(crate) reason: String,
 }
 
 /// Gives the observations of one workstation their boots and numbers.

@@ -13,6 +13,7 @@
 pub mod archive;
 pub mod config;
 pub mod export;
+pub mod generate;
 pub mod import;
 pub mod index;
 pub mod load;

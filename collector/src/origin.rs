@@ -18,18 +18,31 @@ pub enum Origin {
     Rwho,
     /// Imported from CSV that named no boot; the moments are taken as exact.
     Csv,
+    /// Made up by an owner model; the moments are exact.
+    Generated,
 }
 
 impl Origin {
     pub fn of(boot: BootId) -> Self {
         let is_ours = boot.0[6] >> 4 == 8 && boot.0[8] >> 6 == 0b10;
-        let imported = [Self::Rwho, Self::Csv].into_iter().find(|o| boot.0.starts_with(&o.tag()));
+        let imported = [Self::Rwho, Self::Csv, Self::Generated]
+            .into_iter()
+            .find(|o| boot.0.starts_with(&o.tag()));
         imported.filter(|_| is_ours).unwrap_or(Self::Agent)
     }
 
     /// The id of the run of a workstation's records that began at `start`.
     pub fn boot(self, name: &WorkstationName, start: WallTime) -> BootId {
-        let hash = blake3::hash(format!("gleaner import 1 {self:?} {name} {}", start.0).as_bytes());
+        self.boot_of(&format!("gleaner import 1 {self:?} {name} {}", start.0))
+    }
+
+    /// The same for a made-up run: another seed makes another one.
+    pub fn seeded_boot(self, name: &WorkstationName, start: WallTime, seed: u64) -> BootId {
+        self.boot_of(&format!("gleaner owners 1 {self:?} {name} {} {seed}", start.0))
+    }
+
+    fn boot_of(self, what: &str) -> BootId {
+        let hash = blake3::hash(what.as_bytes());
         let mut id = [0; 16];
         id.copy_from_slice(&hash.as_bytes()[..16]);
         id[..4].copy_from_slice(&self.tag());
@@ -43,6 +56,7 @@ impl Origin {
             Self::Agent => *b"boot",
             Self::Rwho => *b"rwho",
             Self::Csv => *b"csv.",
+            Self::Generated => *b"gen.",
         }
     }
 }
@@ -55,12 +69,15 @@ mod tests {
     #[test]
     fn an_import_is_known_by_its_boot_id() {
         let at = WallTime::from_unix_s;
-        for origin in [Origin::Rwho, Origin::Csv] {
+        for origin in [Origin::Rwho, Origin::Csv, Origin::Generated] {
             let boot = origin.boot(&name("ada"), at(5));
             assert_eq!(Origin::of(boot), origin);
             assert_eq!(boot, origin.boot(&name("ada"), at(5)));
             assert_ne!(boot, origin.boot(&name("ada"), at(6)));
             assert_ne!(boot, origin.boot(&name("bob"), at(5)));
+            let seeded = |seed| origin.seeded_boot(&name("ada"), at(5), seed);
+            assert_eq!(Origin::of(seeded(1)), origin);
+            assert_ne!(seeded(1), seeded(2));
         }
     }
 

@@ -21,15 +21,15 @@ const CHANGE_PART: f32 = 0.1;
 
 /// What one snapshot says of one workstation that is up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Snapshot {
-    pub(super) load: LoadAverages,
-    pub(super) users: u32,
-    pub(super) input_idle: Option<Duration>,
+pub(crate) struct Snapshot {
+    pub(crate) load: LoadAverages,
+    pub(crate) users: u32,
+    pub(crate) input_idle: Option<Duration>,
 }
 
 /// Watches one workstation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Watcher {
+pub(crate) struct Watcher {
     /// The last snapshot that had it up.
     seen: Option<Seen>,
 }
@@ -45,7 +45,7 @@ struct Seen {
 
 impl Watcher {
     /// The workstation is up and looks like this.
-    pub(super) fn up(&mut self, at: WallTime, snapshot: Snapshot) -> Vec<Observation> {
+    pub(crate) fn up(&mut self, at: WallTime, snapshot: Snapshot) -> Vec<Observation> {
         let loaded = snapshot.load.one >= IDLE_LOAD;
         let typed = snapshot.input_idle.is_some_and(|idle| idle < QUIET);
         let busy_cause = match (loaded, typed) {
@@ -82,13 +82,13 @@ impl Watcher {
     }
 
     /// The workstation is down or gone, as of `at`.
-    pub(super) fn gone(&mut self, at: WallTime) -> Option<Observation> {
+    pub(crate) fn gone(&mut self, at: WallTime) -> Option<Observation> {
         let seen = self.seen.take()?;
         Some(observation(at, Cause::Finish, &seen.snapshot))
     }
 
     /// Nobody looked for a long time: it is finished as of when it was last seen.
-    pub(super) fn lost_sight(&mut self) -> Option<Observation> {
+    pub(crate) fn lost_sight(&mut self) -> Option<Observation> {
         let seen = self.seen?;
         self.gone(seen.at)
     }

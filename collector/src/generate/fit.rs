@@ -1,0 +1,432 @@
+//! From a log to the model of its owners.
+//!
+//! An idle period after a visit is either a pause, or the owner has left and
+//! the rate of the hour decides when somebody comes. Which of both it was is
+//! not in the log: expectation and maximisation (Dempster, Laird and Rubin
+//! 1977) gives each idle period the chance that it was one or the other, and
+//! fits both with these weights. A workstation's factor is fitted likewise,
+//! drawn towards the mean as far as its own log is short.
+//!
+//! What is cut off by a stop or by the end of the log counts for as long as it
+//! lasted. A crash is seen only as a log that breaks off, somewhere after its
+//! last record: it is counted there, and its length is not learned from. Loads, cores and what a CHANGE says are not in timelines: those
+//! parts of the model are the default's.
+
+use std::collections::BTreeSet;
+
+use jiff::tz::TimeZone;
+
+use gleaner_common::usage::Cause;
+
+use super::lengths;
+use super::model::{Arrivals, LogNormal, OwnerModel, Pauses, Stops};
+use super::week::{Calendar, HOUR_NS, HOURS, Week};
+use crate::timeline::{Note, Period, State, Timeline};
+
+const STEPS: usize = 60;
+
+/// Every hour of the week counts as if it had been watched for so many hours
+/// more with the mean rate: an hour in which nobody was seen is not one in
+/// which nobody ever comes.
+const PRIOR_H: f64 = 2.0;
+
+/// Fewer idle periods than this are no log to learn from.
+const PERIODS_MIN: usize = 10;
+
+/// Why a log has no owner model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FitError {
+    #[error(
+        "{idle} idle and {busy} busy periods to learn from: expected at least {PERIODS_MIN} of each"
+    )]
+    TooFew { idle: usize, busy: usize },
+}
+
+impl OwnerModel {
+    /// The owners of some workstations, by their logs. Hours and days are those
+    /// of `zone`.
+    ///
+    /// # Errors
+    /// Too few periods.
+    pub fn fit<'a>(
+        timelines: impl IntoIterator<Item = &'a Timeline>,
+        zone: &TimeZone,
+    ) -> Result<Self, FitError> {
+        let seen = Seen::of(timelines, zone);
+        let (idle, busy) = (seen.idle.len(), seen.visits_s.len() + seen.loads_s.len());
+        if idle < PERIODS_MIN || busy < PERIODS_MIN {
+            return Err(FitError::TooFew { idle, busy });
+        }
+        let away = Away::fit(&seen);
+        let usual = Self::phalen1994();
+        let kind = |lengths_s: Vec<f64>, usual: &[LogNormal]| {
+            lengths::fit(lengths_s).map_or_else(|| usual.to_vec(), rounded)
+        };
+        let unannounced = seen.crashes_s.len() as f64 / seen.stops.max(1) as f64;
+        let stops_s = if seen.stops_s.is_empty() { seen.crashes_s } else { seen.stops_s };
+        Ok(Self {
+            about: format!(
+                "fitted to {} idle and {busy} busy periods of {} workstations; load and cores are not",
+                idle, seen.workstations
+            ),
+            cores: usual.cores,
+            spread: significant(away.variance.sqrt()),
+            pauses: Pauses {
+                chance: significant(away.pause_chance.min(0.999)),
+                lengths: rounded(vec![away.pause]),
+            },
+            visits: Arrivals {
+                per_hour: rates(&away.visits),
+                lengths: kind(seen.visits_s, &usual.visits.lengths),
+            },
+            loads: Arrivals {
+                per_hour: rates(&away.loads),
+                lengths: kind(seen.loads_s, &usual.loads.lengths),
+            },
+            stops: Stops {
+                unannounced: significant(unannounced),
+                per_hour: rates(&smoothed(&seen.stopped, &seen.up_h)),
+                lengths: kind(stops_s, &usual.stops.lengths),
+            },
+            load: usual.load,
+        })
+    }
+}
+
+fn rates(hours: &[f64; HOURS]) -> Week {
+    Week::from_hours(&hours.map(significant))
+}
+
+fn rounded(mut lengths: Vec<LogNormal>) -> Vec<LogNormal> {
+    for part in &mut lengths {
+        *part = LogNormal {
+            share: significant(part.share),
+            median_s: significant(part.median_s),
+            sigma: significant(part.sigma),
+        };
+    }
+    lengths
+}
+
+/// Four digits are more than any log tells.
+fn significant(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+/// Events per hour, hour by hour of the week.
+fn smoothed(events: &[f64; HOURS], exposure_h: &[f64; HOURS]) -> [f64; HOURS] {
+    let (all, time): (f64, f64) = (events.iter().sum(), exposure_h.iter().sum());
+    let mean = if time > 0.0 { all / time } else { 0.0 };
+    std::array::from_fn(|hour| (events[hour] + PRIOR_H * mean) / (exposure_h[hour] + PRIOR_H))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Visit,
+    Load,
+    /// Stopped, not known, or the end of the log.
+    Else,
+}
+
+/// An idle period.
+#[derive(Clone, Copy, Debug)]
+struct Idle {
+    workstation: usize,
+    /// Hours from Monday's midnight to its start.
+    week_h: f64,
+    length_h: f64,
+    after: Kind,
+    /// What ended it.
+    then: Kind,
+}
+
+/// A log, as far as a model learns from it.
+struct Seen {
+    workstations: usize,
+    idle: Vec<Idle>,
+    visits_s: Vec<f64>,
+    loads_s: Vec<f64>,
+    stops_s: Vec<f64>,
+    /// From the last record before a crash on.
+    crashes_s: Vec<f64>,
+    stops: u64,
+    /// Stops, and hours up, by the hour of the week.
+    stopped: [f64; HOURS],
+    up_h: [f64; HOURS],
+}
+
+fn kind_of(period: Option<&Period>) -> Kind {
+    match period {
+        Some(Period { state: State::Busy, cause, .. }) if *cause == Some(Cause::Load) => Kind::Load,
+        Some(Period { state: State::Busy, .. }) => Kind::Visit,
+        _ => Kind::Else,
+    }
+}
+
+impl Seen {
+    fn of<'a>(timelines: impl IntoIterator<Item = &'a Timeline>, zone: &TimeZone) -> Self {
+        let calendar = Calendar::new(zone);
+        let mut seen = Self {
+            workstations: 0,
+            idle: vec![],
+            visits_s: vec![],
+            loads_s: vec![],
+            stops_s: vec![],
+            crashes_s: vec![],
+            stops: 0,
+            stopped: [0.0; HOURS],
+            up_h: [0.0; HOURS],
+        };
+        for timeline in timelines {
+            seen.add(timeline, &calendar);
+            seen.workstations += 1;
+        }
+        seen
+    }
+
+    fn add(&mut self, timeline: &Timeline, calendar: &Calendar) {
+        let moment = |note: &Note| if let Note::BrokeOff { at } = note { Some(*at) } else { None };
+        let broke_off: BTreeSet<_> = timeline.notes.iter().filter_map(moment).collect();
+        for (place, period) in timeline.periods.iter().enumerate() {
+            let before = place.checked_sub(1).map(|before| &timeline.periods[before]);
+            let next = timeline.periods.get(place + 1);
+            let week_h = calendar.week_ns(period.start) as f64 / HOUR_NS as f64;
+            let length_h = period.duration.as_secs_f64() / 3_600.0;
+            if period.state != State::Unknown {
+                spread_out(week_h, length_h, 1.0, &mut self.up_h);
+            }
+            match period.state {
+                State::Idle => self.idle.push(Idle {
+                    workstation: self.workstations,
+                    week_h,
+                    length_h,
+                    after: kind_of(before),
+                    then: kind_of(next),
+                }),
+                State::Busy => {
+                    // One whose start or end nobody saw has no length.
+                    let is_whole = |period: Option<&Period>| {
+                        period.is_some_and(|period| period.state == State::Idle)
+                    };
+                    if is_whole(before) && is_whole(next) {
+                        let is_load = kind_of(Some(period)) == Kind::Load;
+                        let lengths = if is_load { &mut self.loads_s } else { &mut self.visits_s };
+                        lengths.push(length_h * 3_600.0);
+                    }
+                }
+                State::Unknown => {
+                    // What was before the first record is no stop.
+                    if before.is_some() {
+                        self.stops += 1;
+                        self.stopped[hour_at(week_h)] += 1.0;
+                        if broke_off.contains(&period.start) {
+                            self.crashes_s.push(length_h * 3_600.0);
+                        } else {
+                            self.stops_s.extend(next.map(|_| length_h * 3_600.0));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an hour of a week")]
+fn hour_at(week_h: f64) -> usize {
+    (week_h.max(0.0) as usize) % HOURS
+}
+
+/// Gives each hour of the week its part of a stretch. A clock that changes in
+/// summer puts an hour of a long stretch beside its place.
+fn spread_out(week_h: f64, length_h: f64, weight: f64, to: &mut [f64; HOURS]) {
+    let weeks = (length_h / HOURS as f64).floor();
+    if weeks > 0.0 {
+        for hour in to.iter_mut() {
+            *hour += weight * weeks;
+        }
+    }
+    let (mut at, end) = (week_h, week_h + length_h - weeks * HOURS as f64);
+    while at < end {
+        let until = (at.floor() + 1.0).min(end);
+        to[hour_at(at)] += weight * (until - at);
+        at = until;
+    }
+}
+
+/// What happens while no owner pauses.
+struct Away {
+    visits: [f64; HOURS],
+    loads: [f64; HOURS],
+    pause_chance: f64,
+    pause: LogNormal,
+    /// Of each workstation; their mean is 1.
+    factors: Vec<f64>,
+    /// Of the factors' logarithms.
+    variance: f64,
+}
+
+impl Away {
+    fn fit(seen: &Seen) -> Self {
+        let mut away = Self {
+            visits: [0.5; HOURS],
+            loads: [0.05; HOURS],
+            pause_chance: 0.5,
+            pause: LogNormal { share: 1.0, median_s: 300.0, sigma: 1.0 },
+            factors: vec![1.0; seen.workstations],
+            variance: 0.1,
+        };
+        for _ in 0..STEPS {
+            let before = away.pause_chance;
+            let weights = away.weigh(seen);
+            away.learn(seen, &weights);
+            if (away.pause_chance - before).abs() < 1e-5 {
+                break;
+            }
+        }
+        away
+    }
+
+    /// The chance of each idle period that the owner was away.
+    fn weigh(&self, seen: &Seen) -> Vec<f64> {
+        let sums = Sums::of(&std::array::from_fn(|hour| self.visits[hour] + self.loads[hour]));
+        let weigh = |idle: &Idle| {
+            if idle.after != Kind::Visit || idle.then == Kind::Load {
+                return 1.0;
+            }
+            let factor = self.factors[idle.workstation];
+            let lasted = (-factor * sums.over(idle.week_h, idle.length_h)).exp();
+            let length_s = idle.length_h * 3_600.0;
+            let (away, pause) = if idle.then == Kind::Visit {
+                let hour = hour_at(idle.week_h + idle.length_h);
+                let rate_s = factor * self.visits[hour] / 3_600.0;
+                (rate_s * lasted, lengths::density(self.pause, length_s))
+            } else {
+                (lasted, lengths::survival(self.pause, length_s))
+            };
+            let (away, pause) = ((1.0 - self.pause_chance) * away, self.pause_chance * pause);
+            if away + pause > 0.0 { away / (away + pause) } else { 1.0 }
+        };
+        seen.idle.iter().map(weigh).collect()
+    }
+
+    fn learn(&mut self, seen: &Seen, weights: &[f64]) {
+        let mut exposure = [0.0; HOURS];
+        let (mut visits, mut loads) = ([0.0; HOURS], [0.0; HOURS]);
+        let (mut after_visits, mut pauses) = (0.0, 0.0);
+        for (idle, away) in seen.idle.iter().zip(weights) {
+            let factor = self.factors[idle.workstation];
+            spread_out(idle.week_h, idle.length_h, away * factor, &mut exposure);
+            let hour = hour_at(idle.week_h + idle.length_h);
+            match idle.then {
+                Kind::Visit => visits[hour] += away,
+                Kind::Load => loads[hour] += away,
+                Kind::Else => {}
+            }
+            if idle.after == Kind::Visit {
+                after_visits += 1.0;
+                pauses += 1.0 - away;
+            }
+        }
+        (self.visits, self.loads) = (smoothed(&visits, &exposure), smoothed(&loads, &exposure));
+        if after_visits > 0.0 {
+            self.pause_chance = pauses / after_visits;
+        }
+        let ended = seen.idle.iter().zip(weights).filter(|(idle, _)| idle.then == Kind::Visit);
+        let lengths = ended.map(|(idle, away)| (idle.length_h * 3_600.0, 1.0 - away));
+        if pauses > 1.0 {
+            self.pause = lengths::fit_weighted(lengths);
+        }
+        self.learn_factors(seen, weights);
+    }
+
+    /// The logarithms of what came against what was expected, drawn towards
+    /// their mean as far as the counts are small.
+    ///
+    /// Source: DerSimonian and Laird 1986, for the variance between workstations.
+    fn learn_factors(&mut self, seen: &Seen, weights: &[f64]) {
+        let sums = Sums::of(&std::array::from_fn(|hour| self.visits[hour] + self.loads[hour]));
+        let mut counts = vec![(0.5, 0.5); seen.workstations];
+        for (idle, away) in seen.idle.iter().zip(weights) {
+            let (came, expected) = &mut counts[idle.workstation];
+            *came += if idle.then == Kind::Else { 0.0 } else { *away };
+            *expected += away * sums.over(idle.week_h, idle.length_h);
+        }
+        // The variance of the logarithm of a count is about one by the count.
+        let logs: Vec<(f64, f64)> =
+            counts.iter().map(|(came, expected)| ((came / expected).ln(), *came)).collect();
+        let total: f64 = logs.iter().map(|(_, weight)| weight).sum();
+        let mean = logs.iter().map(|(log, weight)| weight * log).sum::<f64>() / total;
+        let scatter: f64 = logs.iter().map(|(log, weight)| weight * (log - mean).powi(2)).sum();
+        let squares: f64 = logs.iter().map(|(_, weight)| weight * weight).sum();
+        let free = logs.len().saturating_sub(1) as f64;
+        let room = total - squares / total;
+        self.variance = if room > 0.0 { ((scatter - free) / room).max(0.0) } else { 0.0 };
+        let drawn = |(log, weight): &(f64, f64)| {
+            let own = self.variance / (self.variance + 1.0 / weight);
+            (mean + own * (log - mean)).exp()
+        };
+        self.factors = logs.iter().map(drawn).collect();
+        let mean = self.factors.iter().sum::<f64>() / self.factors.len().max(1) as f64;
+        for factor in &mut self.factors {
+            *factor /= mean;
+        }
+        for rate in self.visits.iter_mut().chain(&mut self.loads) {
+            *rate *= mean;
+        }
+    }
+}
+
+/// Rates added up over the week, so that a stretch of any length costs the same.
+struct Sums([f64; HOURS + 1]);
+
+impl Sums {
+    fn of(rates: &[f64; HOURS]) -> Self {
+        let mut sums = [0.0; HOURS + 1];
+        for hour in 0..HOURS {
+            sums[hour + 1] = sums[hour] + rates[hour];
+        }
+        Self(sums)
+    }
+
+    fn over(&self, week_h: f64, length_h: f64) -> f64 {
+        self.up_to(week_h + length_h) - self.up_to(week_h)
+    }
+
+    fn up_to(&self, hours: f64) -> f64 {
+        let weeks = (hours / HOURS as f64).floor();
+        let rest = hours - weeks * HOURS as f64;
+        let hour = hour_at(rest);
+        let part = rest - hour as f64;
+        weeks * self.0[HOURS] + self.0[hour] + part * (self.0[hour + 1] - self.0[hour])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_of_many_weeks_gives_every_hour_its_part() {
+        let mut hours = [0.0; HOURS];
+        spread_out(167.5, 2.0 * 168.0 + 1.0, 1.0, &mut hours);
+        assert!((hours.iter().sum::<f64>() - 337.0).abs() < 1e-9);
+        assert!((hours[167] - 2.5).abs() < 1e-9 && (hours[0] - 2.5).abs() < 1e-9);
+        assert!((hours[80] - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn sums_over_a_stretch_are_those_of_its_hours() {
+        let mut rates = [0.0; HOURS];
+        (rates[0], rates[167]) = (1.0, 3.0);
+        let sums = Sums::of(&rates);
+        assert!((sums.over(167.0, 2.0) - 4.0).abs() < 1e-9);
+        assert!((sums.over(166.5, 1.0) - 1.5).abs() < 1e-9);
+        assert!((sums.over(10.0, 3.0 * 168.0) - 12.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_log_with_hardly_a_period_is_no_log_to_learn_from() {
+        let said = OwnerModel::fit(&[Timeline::default()], &TimeZone::UTC).unwrap_err().to_string();
+        assert_eq!(said, "0 idle and 0 busy periods to learn from: expected at least 10 of each");
+    }
+}

@@ -1,0 +1,132 @@
+//! Numbers records and fills in what every form of them has.
+
+use std::time::Duration;
+
+use gleaner_common::id::BootId;
+use gleaner_common::time::WallTime;
+use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
+
+use super::life::Doing;
+use super::truth::IDLE_LOAD;
+use crate::name::WorkstationName;
+use crate::origin::Origin;
+
+/// Writes the log of one workstation.
+pub(super) struct Writer {
+    name: WorkstationName,
+    seed: u64,
+    cores: u16,
+    boot: BootId,
+    boot_start: WallTime,
+    sequence: u64,
+    meter: Meter,
+    pub(super) records: Vec<UsageRecord>,
+}
+
+/// What a record says of the owner.
+pub(super) struct Seen {
+    pub(super) at: WallTime,
+    pub(super) cause: Cause,
+    pub(super) load: LoadAverages,
+    pub(super) users: u32,
+    pub(super) input_idle: Option<Duration>,
+    pub(super) slots: u16,
+    pub(super) reason: String,
+}
+
+impl Writer {
+    pub(super) fn new(name: WorkstationName, seed: u64, cores: u16) -> Self {
+        Self {
+            name,
+            seed,
+            cores,
+            boot: BootId([0; 16]),
+            boot_start: WallTime(0),
+            sequence: 0,
+            meter: Meter::default(),
+            records: vec![],
+        }
+    }
+
+    pub(super) fn boot(&mut self, origin: Origin, at: WallTime) {
+        self.boot = origin.seeded_boot(&self.name, at, self.seed);
+        (self.boot_start, self.sequence) = (at, 0);
+        self.meter = Meter { at, ..Meter::default() };
+    }
+
+    pub(super) fn write(&mut self, seen: Seen) {
+        self.sequence += 1;
+        self.records.push(UsageRecord {
+            boot: self.boot,
+            sequence: self.sequence,
+            at: seen.at,
+            since_boot: seen.at.since(self.boot_start),
+            cause: seen.cause,
+            load: seen.load,
+            users: seen.users,
+            input_idle: seen.input_idle,
+            slots: seen.slots,
+            reason: seen.reason,
+        });
+    }
+
+    /// All three averages, when the one-minute average has been `one` since
+    /// the last time this was asked and is `now` from here on.
+    pub(super) fn averages(&mut self, at: WallTime, now: f64) -> LoadAverages {
+        self.meter.advance(at);
+        self.meter.level = now;
+        self.meter.averages()
+    }
+
+    /// Cores free of the owner: load up to the criterion takes none, and
+    /// whoever is there has one at the least.
+    pub(super) fn slots(&self, doing: Doing, load: f64) -> u16 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "floats saturate, and a load is small"
+        )]
+        let loaded = (load - IDLE_LOAD).ceil().max(0.0) as u16;
+        let at_hand = match doing {
+            Doing::Visited | Doing::Loaded => 1,
+            Doing::Away | Doing::Pausing | Doing::Stopped => 0,
+        };
+        self.cores.saturating_sub(loaded.max(at_hand))
+    }
+}
+
+/// The five and fifteen minute averages that follow a one-minute average.
+#[derive(Clone, Copy, Debug)]
+struct Meter {
+    at: WallTime,
+    level: f64,
+    five: f64,
+    fifteen: f64,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self { at: WallTime(0), level: 0.0, five: 0.0, fifteen: 0.0 }
+    }
+}
+
+impl Meter {
+    fn advance(&mut self, at: WallTime) {
+        let s = at.since(self.at).as_secs_f64();
+        let follow =
+            |average: f64, over_s: f64| self.level + (average - self.level) * (-s / over_s).exp();
+        (self.five, self.fifteen) = (follow(self.five, 300.0), follow(self.fifteen, 900.0));
+        self.at = at;
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "records hold loads as f32")]
+    fn averages(&self) -> LoadAverages {
+        // As `uptime` prints them; a third digit would be made up twice over.
+        let hundredths = |load: f64| ((load * 100.0).round() / 100.0) as f32;
+        LoadAverages {
+            one: hundredths(self.level),
+            five: hundredths(self.five),
+            fifteen: hundredths(self.fifteen),
+        }
+    }
+}
