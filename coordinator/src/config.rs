@@ -22,6 +22,9 @@ pub struct CoordinatorConfig {
     pub data: PathBuf,
     /// How idle workstations are chosen.
     pub policy: Policy,
+    /// For policy likely-longest: for how long a workstation is to stay idle.
+    #[serde(with = "units::duration")]
+    pub idle_needed: Duration,
     /// How long guests may run without their agent being heard.
     #[serde(with = "units::duration")]
     pub lease: Duration,
@@ -48,6 +51,7 @@ impl Default for CoordinatorConfig {
             listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
             data: PathBuf::from("/var/lib/gleaner/coordinator"),
             policy: Policy::default(),
+            idle_needed: gleaner_core::core::IDLE_NEEDED,
             // Short enough that work cut off is elsewhere soon, long enough
             // for three heartbeats: a guess, not yet measured at a site.
             lease: Duration::from_secs(10),

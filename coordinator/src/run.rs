@@ -204,6 +204,7 @@ fn start_brain(
 fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {
     gleaner_core::Config {
         policy: config.policy,
+        idle_needed: config.idle_needed,
         lease: config.lease,
         heartbeat: config.heartbeat,
         heartbeat_without_guests: config.heartbeat_without_guests,

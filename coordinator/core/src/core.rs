@@ -34,6 +34,11 @@ use crate::workstation::Workstation;
 /// stalled, and what agents have said meanwhile is still to be read.
 const DEAF_AFTER: Duration = Duration::from_secs(1);
 
+/// Subprograms of half an hour are worth a look ahead: of shorter ones little
+/// is lost, and who expects an hour prefers much the same workstations. A
+/// guess.
+pub const IDLE_NEEDED: Duration = Duration::from_secs(1_800);
+
 /// What a site can choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -44,6 +49,9 @@ pub struct Config {
     /// without any.
     pub heartbeat: Duration,
     pub heartbeat_without_guests: Duration,
+    /// For how long a workstation is to stay idle, where the policy looks
+    /// ahead.
+    pub idle_needed: Duration,
 }
 
 impl Default for Config {
@@ -56,6 +64,7 @@ impl Default for Config {
             lease: Duration::from_secs(10),
             heartbeat: Duration::from_secs(3),
             heartbeat_without_guests: Duration::from_secs(20),
+            idle_needed: IDLE_NEEDED,
         }
     }
 }
@@ -184,6 +193,7 @@ impl Core {
     #[must_use]
     pub fn handle(&mut self, now: Moment, wall: WallTime, event: Event) -> Step {
         let mut draft = Draft::new(now, wall);
+        self.pool.tell_time(now, wall);
         match event {
             Event::Enrolled { workstation, name } => self.pool.enrol(workstation, name),
             Event::Heard { from, frame } => self.heard(&mut draft, from, frame),
@@ -213,6 +223,7 @@ impl Core {
     #[must_use]
     pub fn wake(&mut self, now: Moment, wall: WallTime) -> Step {
         let mut draft = Draft::new(now, wall);
+        self.pool.tell_time(now, wall);
         if self.pool.first_due().is_some_and(|(at, _)| at + DEAF_AFTER < now) {
             self.listen_first(now);
         }

@@ -20,6 +20,7 @@ mod attempt;
 pub mod core;
 pub mod event;
 mod job;
+pub mod outlook;
 pub mod placement;
 mod pool;
 pub mod record;

@@ -29,10 +29,15 @@ pub enum Policy {
     /// The best by load, idle time and speed, as Quahog did (Phalen 1994,
     /// §4.3.2).
     Ranked,
+    /// The one that is likeliest to stay idle for as long as a guest needs,
+    /// told from its own past ([`Outlook`](crate::outlook::Outlook)). Among
+    /// equals the one that turned idle last.
+    LikelyLongest,
 }
 
 impl Policy {
-    pub const ALL: [Self; 3] = [Self::LastIdleFirst, Self::FirstIdleFirst, Self::Ranked];
+    pub const ALL: [Self; 4] =
+        [Self::LastIdleFirst, Self::FirstIdleFirst, Self::Ranked, Self::LikelyLongest];
 
     /// Where a free workstation stands.
     pub fn rank(self, candidate: &Candidate) -> Rank {
@@ -40,6 +45,7 @@ impl Policy {
             Self::LastIdleFirst => Rank::new(u64::MAX - candidate.idle_since.0),
             Self::FirstIdleFirst => Rank::new(candidate.idle_since.0),
             Self::Ranked => Rank::new(cost(candidate)),
+            Self::LikelyLongest => Rank::new(danger(candidate)),
         }
     }
 
@@ -50,8 +56,13 @@ impl Policy {
     pub fn ages(self) -> bool {
         match self {
             Self::LastIdleFirst | Self::FirstIdleFirst => false,
-            Self::Ranked => true,
+            Self::Ranked | Self::LikelyLongest => true,
         }
+    }
+
+    /// Does it look at a candidate's risk? It takes an outlook to tell it.
+    pub fn asks_outlook(self) -> bool {
+        self == Self::LikelyLongest
     }
 }
 
@@ -65,7 +76,8 @@ pub struct Candidate {
     /// 0 if it was never measured.
     pub speed: f32,
     /// How many returns of its owner are to be expected while a guest is
-    /// here, told from its own past; 0 where the policy does not ask.
+    /// here ([`Outlook::risk`](crate::outlook::Outlook::risk)); anything
+    /// where the policy does not ask.
     pub risk: f32,
 }
 
@@ -96,6 +108,18 @@ fn cost(candidate: &Candidate) -> u64 {
     let idle = candidate.idle_for.min(IDLE_COUNTS_MAX).as_secs_f64();
     let doubt = 2.0 - idle / IDLE_COUNTS_MAX.as_secs_f64();
     ((1.0 + load) * doubt / speed * 1e12) as u64
+}
+
+/// The risk to a relative precision of 2^-11, then how long ago it turned
+/// idle, in steps of a millisecond or so: risks that are as good as equal
+/// leave the choice to chance otherwise.
+///
+/// Floats of one sign are ordered as their bits are. The lower 12 bits of the
+/// risk make room for the time, whose 44 bits last for 557 years.
+fn danger(candidate: &Candidate) -> u64 {
+    let risk = if candidate.risk >= 0.0 { candidate.risk } else { f32::INFINITY };
+    let recency = (1 << 44) - 1 - ((candidate.idle_since.0 >> 20) & ((1 << 44) - 1));
+    u64::from((risk + 0.0).to_bits() >> 12) << 44 | recency
 }
 
 /// Where a workstation stands among the free ones; the lowest comes first.
@@ -170,6 +194,18 @@ mod tests {
         check_prefers(Policy::Ranked, &candidate(60, 0.0, 100.0), &plain);
         check_prefers(Policy::Ranked, &candidate(60, 0.2, 200.0), &plain);
         check_prefers(Policy::Ranked, &plain, &candidate(60, 0.2, 0.0));
+    }
+
+    #[test]
+    fn the_likely_longest_is_the_least_at_risk_and_among_equals_the_last_idle() {
+        let at_risk = |risk, idle_s| Candidate { risk, ..candidate(idle_s, 0.0, 1.0) };
+        let risks = [0.0, 1e-6, 0.3, 0.301, 12.0, f32::INFINITY];
+        for pair in risks.windows(2) {
+            check_prefers(Policy::LikelyLongest, &at_risk(pair[0], 9), &at_risk(pair[1], 5));
+        }
+        check_prefers(Policy::LikelyLongest, &at_risk(0.3, 5), &at_risk(0.3, 9));
+        check_prefers(Policy::LikelyLongest, &at_risk(9.0, 5), &at_risk(f32::NAN, 5));
+        check_prefers(Policy::LikelyLongest, &at_risk(9.0, 5), &at_risk(-1.0, 5));
     }
 
     #[test]

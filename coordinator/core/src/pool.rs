@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gleaner_common::id::WorkstationId;
-use gleaner_common::time::Moment;
+use gleaner_common::time::{Moment, WallTime};
 
 use crate::core::Config;
+use crate::outlook::{Common, Outlook};
 use crate::placement::{Free, Rank};
 use crate::workstation::{Standing, Workstation};
 
@@ -33,10 +34,13 @@ struct Marks {
 struct Entry {
     workstation: Workstation,
     marks: Marks,
+    /// Once the policy asks for it.
+    outlook: Option<Box<Outlook>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
+    past: Past,
     entries: BTreeMap<WorkstationId, Entry>,
     by_name: BTreeMap<String, WorkstationId>,
     free: Free<WorkstationId>,
@@ -57,9 +61,14 @@ impl Pool {
             let marks = Marks { standing: Standing::Away, rank: None, wait: None, due: None };
             self.tally[Standing::Away as usize] += 1;
             let workstation = Workstation::new(name.clone());
-            self.entries.insert(id, Entry { workstation, marks });
+            self.entries.insert(id, Entry { workstation, marks, outlook: None });
         }
         self.by_name.insert(name, id);
+    }
+
+    /// What the wall says at a moment: owners have their hours.
+    pub(crate) fn tell_time(&mut self, now: Moment, wall: WallTime) {
+        self.past.told = (now, wall);
     }
 
     pub(crate) fn get(&self, id: WorkstationId) -> Option<&Workstation> {
@@ -87,13 +96,21 @@ impl Pool {
         id: WorkstationId,
         change: impl FnOnce(&mut Workstation) -> R,
     ) -> Option<R> {
-        let Entry { workstation, marks } = self.entries.get_mut(&id)?;
+        let Entry { workstation, marks, outlook } = self.entries.get_mut(&id)?;
+        let before = workstation.idle_since();
         let result = change(workstation);
         let standing = workstation.standing(now);
+        let mut risk = 0.0;
+        if config.policy.asks_outlook() {
+            let outlook = outlook.get_or_insert_default();
+            self.past.learn(outlook, before, workstation);
+            let wall = self.past.wall(now);
+            risk = outlook.risk(&self.past.common, wall, config.idle_needed);
+        }
         let after = Marks {
             standing,
             rank: (standing == Standing::Free)
-                .then(|| config.policy.rank(&workstation.candidate())),
+                .then(|| config.policy.rank(&workstation.candidate(risk))),
             wait: if standing == Standing::Full { workstation.wait_ahead() } else { None },
             due: workstation.due(config),
         };
@@ -145,6 +162,45 @@ impl Pool {
     /// When the first of them is due, and which.
     pub(crate) fn first_due(&self) -> Option<(Moment, WorkstationId)> {
         self.due.first().copied()
+    }
+}
+
+/// What the lab's workstations have taught, and the hour.
+#[derive(Debug, Default)]
+struct Past {
+    common: Common,
+    told: (Moment, WallTime),
+}
+
+impl Past {
+    /// What the wall said or says then.
+    fn wall(&self, at: Moment) -> WallTime {
+        let (now, wall) = self.told;
+        let ns = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+        WallTime(wall.0.saturating_sub(ns(now.since(at))).saturating_add(ns(at.since(now))))
+    }
+
+    /// To leave, with notice, is to guests what a return is. Why it fell
+    /// silent or lost its connection is not known.
+    fn learn(&mut self, outlook: &mut Outlook, before: Option<Moment>, after: &Workstation) {
+        let heard = self.wall(after.heard);
+        match (before, after.idle_since()) {
+            (None, None) => {}
+            (Some(_), None) if after.leaving.is_some() => {
+                outlook.turned_busy(&mut self.common, heard);
+            }
+            (Some(_), None) if after.session.is_none() => {
+                outlook.lost_sight(&mut self.common, heard);
+            }
+            (Some(_), None) => {
+                let at = self.wall(after.present_since);
+                outlook.turned_busy(&mut self.common, at);
+            }
+            (Some(since), Some(still)) if since == still => {
+                outlook.still_idle(&mut self.common, heard);
+            }
+            (_, Some(since)) => outlook.turned_idle(self.wall(since)),
+        }
     }
 }
 

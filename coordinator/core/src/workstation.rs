@@ -164,13 +164,20 @@ impl Workstation {
         }
     }
 
-    pub(crate) fn candidate(&self) -> Candidate {
+    /// Since when it is idle, as far as can be seen.
+    pub(crate) fn idle_since(&self) -> Option<Moment> {
+        let in_sight = self.session.is_some() && self.leaving.is_none();
+        (in_sight && !self.is_busy()).then_some(self.present_since)
+    }
+
+    /// `risk` as the policy needs it.
+    pub(crate) fn candidate(&self, risk: f32) -> Candidate {
         Candidate {
             idle_since: self.present_since,
             idle_for: self.heard.since(self.present_since),
             load_1m: self.presence.as_ref().map_or(f32::NAN, |presence| presence.load.one),
             speed: self.facts.speed,
-            risk: 0.0,
+            risk,
         }
     }
 

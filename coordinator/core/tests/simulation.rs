@@ -50,7 +50,7 @@ impl Drop for Repeat {
 }
 
 fn policy(seed: u64) -> Policy {
-    [Policy::LastIdleFirst, Policy::FirstIdleFirst, Policy::Ranked][(seed % 3) as usize]
+    Policy::ALL[(seed % Policy::ALL.len() as u64) as usize]
 }
 
 fn number(variable: &str) -> Option<u64> {

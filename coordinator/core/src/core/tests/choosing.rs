@@ -26,6 +26,47 @@ fn the_policies_differ() {
     check_order(Policy::FirstIdleFirst, [1, 2, 3]);
 }
 
+/// Two workstations, both idle since now: the owner of the first returns
+/// every ten minutes, that of the second every four hours.
+fn after_two_weeks(policy: Policy) -> Site {
+    let mut site = Site::new(Config { policy, ..Config::default() });
+    for id in 1..=2 {
+        site.enrol(id);
+        site.connect(id, 1, 1);
+    }
+    for tenth in 1..=14 * 144 {
+        site.now = site.now + s(600);
+        for (id, every) in [(1, 1), (2, 24)] {
+            if tenth % every == 0 {
+                site.hear(id, AgentFrame::Presence(presence(true, 1)));
+                site.hear(id, AgentFrame::Presence(presence(false, 1)));
+            }
+        }
+    }
+    site
+}
+
+#[test]
+fn the_likely_longest_is_told_from_what_each_owner_did() {
+    let (_, offered) = after_two_weeks(Policy::LikelyLongest).submit(1, 0);
+    assert_eq!(only(&offered).0, 2);
+    // Who does not look at the past takes the first of two equals.
+    let (_, offered) = after_two_weeks(Policy::LastIdleFirst).submit(1, 0);
+    assert_eq!(only(&offered).0, 1);
+}
+
+#[test]
+fn a_lost_connection_is_no_return_of_the_owner() {
+    let mut site = after_two_weeks(Policy::LikelyLongest);
+    for serial in 2..40 {
+        site.handle(Event::Disconnected(link(2, serial - 1)));
+        site.now = site.now + s(60);
+        site.reconnect(2, serial, &[]);
+    }
+    let (_, offered) = site.submit(1, 0);
+    assert_eq!(only(&offered).0, 2);
+}
+
 #[test]
 fn a_busy_workstation_is_offered_nothing() {
     let mut site = Site::with_idle(1);

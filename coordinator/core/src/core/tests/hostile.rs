@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::job::Whereabouts;
+use crate::placement::Policy;
 
 #[derive(Clone, Debug)]
 enum Turn {
@@ -147,10 +148,10 @@ fn check_counts(core: &Core) {
 proptest! {
     #[test]
     fn no_words_of_an_agent_make_it_panic_or_lose_count(
-        policy in 0usize..3,
+        policy in 0..Policy::ALL.len(),
         turns in proptest::collection::vec(turn(), 1..80),
     ) {
-        let policy = crate::placement::Policy::ALL[policy];
+        let policy = Policy::ALL[policy];
         let mut site = Site::new(Config { policy, ..Config::default() });
         for id in 1..4 {
             site.enrol(id);

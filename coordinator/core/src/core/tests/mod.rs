@@ -59,8 +59,13 @@ impl Site {
         site
     }
 
+    /// As if the epoch were 1970.
+    fn wall(&self) -> WallTime {
+        WallTime(i64::try_from(self.now.0).unwrap())
+    }
+
     fn handle(&mut self, event: Event) -> Vec<Offered> {
-        self.last = self.core.handle(self.now, WallTime(0), event);
+        self.last = self.core.handle(self.now, self.wall(), event);
         self.offers()
     }
 
@@ -70,7 +75,7 @@ impl Site {
         let mut offered = vec![];
         while let Some(at) = self.core.deadline().filter(|at| *at <= until) {
             self.now = self.now.max(at);
-            self.last = self.core.wake(self.now, WallTime(0));
+            self.last = self.core.wake(self.now, self.wall());
             offered.extend(self.offers());
         }
         self.now = until;

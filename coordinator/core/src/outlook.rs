@@ -1,0 +1,347 @@
+//! The chance that a workstation stays idle, told from the past.
+//!
+//! The return of an owner is taken for the event of a Poisson process whose
+//! rate (the hazard) is constant over short pieces of time, each of one hour
+//! of the week and one band of the idle period's age. The rate of a piece is a
+//! product: the lab's usual rate at that hour and age, times how much more
+//! often than usual this very owner returns: on the whole, at that part of the
+//! week, at that age. The chance to stay idle from `now` for `need` is
+//! `exp(-risk)`, where the risk is the sum of rate times time over the pieces
+//! between.
+//!
+//! Each factor is an occurrence/exposure rate: returns seen, divided by the
+//! time that was watched, or by the returns that one had to expect in it. That
+//! is the maximum-likelihood estimate of a piecewise constant hazard, right
+//! also for idle periods whose end was not seen (D. Clayton and M. Hills,
+//! "Statistical Models in Epidemiology", 1993, ch. 4 to 6 and, for expected
+//! numbers, 15). With a gamma prior of mean 1 its posterior mean is
+//! `(seen + k) / (expected + k)`: a new workstation is like its lab, neither
+//! trusted nor shunned, and a quiet one earns its place. The factors are
+//! nested: each explains what those before it leave, so that no two of them
+//! explain the same; one pass and a fixed amount of memory are enough.
+//!
+//! No peeking: only what [`Outlook`] was told counts, and it is told of the
+//! past. Hours are those of UTC. Since there is one rate for each hour of the
+//! week, a lab's time zone only turns the wheel; when its clocks change, the
+//! wheel is an hour off until the past fades.
+
+use std::time::Duration;
+
+use gleaner_common::time::WallTime;
+
+const S: i64 = 1_000_000_000;
+const HOUR: i64 = 3_600 * S;
+const WEEK: i64 = 168 * HOUR;
+const HOURS: usize = 168;
+
+/// A week of one workstation is told apart in parts of three hours: it sees a
+/// few returns a day, and an own rate for every hour would say more of chance
+/// than of its owner.
+const PARTS: usize = HOURS / 3;
+
+/// Where the bands of age end, but for the last one, which never does: finer where most idle
+/// periods end (Phalen 1994, Figures 5 to 10: within minutes).
+const BANDS: usize = 8;
+const BAND_ENDS: [i64; BANDS - 1] =
+    [60 * S, 180 * S, 600 * S, 1_800 * S, 3_600 * S, 10_800 * S, 28_800 * S];
+
+/// How many returns the prior weighs as much as. 2 says that workstations of
+/// one lab differ from their mean by 70 %. A guess.
+const PRIOR: f64 = 2.0;
+
+/// Before anything is known of a lab: a return each half hour, with the
+/// weight of one. A guess; a few hours of any lab overrule it.
+const FIRST_GUESS_S: f64 = 1_800.0;
+
+/// How much of the past is left after a week: half after eight. Owners change
+/// with the term, and the clocks with the season. A guess.
+const FADE: f64 = 0.917;
+
+/// A longer need is taken for this one, and of a longer idle period only the
+/// end is learned: no clock can make it a long sum.
+const SPAN_MAX: i64 = 2 * WEEK;
+
+/// What was seen of something, and what was to be expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Ratio {
+    seen: f32,
+    expected: f32,
+}
+
+impl Ratio {
+    /// How much more than expected, when that factor is allowed for already.
+    fn beyond(self, allowed: f64) -> f64 {
+        (f64::from(self.seen) + PRIOR) / (f64::from(self.expected) * allowed + PRIOR)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "statistics; both are small")]
+    fn learn(&mut self, seen: f64, expected: f64) {
+        self.seen += seen as f32;
+        self.expected += expected as f32;
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a factor below 1")]
+    fn fade(&mut self, left: f64) {
+        self.seen *= left as f32;
+        self.expected *= left as f32;
+    }
+}
+
+/// Returns and the time in which they were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Rate {
+    returns: f64,
+    watched_s: f64,
+}
+
+impl Rate {
+    /// Per second. What is to be expected of it, while little was seen,
+    /// counts for as much as the prior's returns.
+    fn value(self, expected: f64) -> f64 {
+        expected * (self.returns + PRIOR) / (self.watched_s * expected + PRIOR)
+    }
+
+    fn learn(&mut self, returns: f64, watched_s: f64) {
+        self.returns += returns;
+        self.watched_s += watched_s;
+    }
+
+    fn fade(&mut self, left: f64) {
+        self.returns *= left;
+        self.watched_s *= left;
+    }
+}
+
+/// A piece of time with one rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Piece {
+    hour: usize,
+    band: usize,
+    spent_s: f64,
+}
+
+/// The pieces between two moments of an idle period.
+struct Pieces {
+    since: i64,
+    at: i64,
+    to: i64,
+    hour: usize,
+    hour_ends: i64,
+    band: usize,
+}
+
+impl Pieces {
+    #[expect(clippy::cast_sign_loss, reason = "a remainder below 168")]
+    fn new(since: i64, from: i64, to: i64) -> Self {
+        let hours = from.div_euclid(HOUR);
+        Self {
+            since,
+            at: from,
+            to,
+            hour: hours.rem_euclid(WEEK / HOUR) as usize,
+            hour_ends: (hours + 1).saturating_mul(HOUR),
+            band: BAND_ENDS.partition_point(|end| *end <= from.saturating_sub(since)),
+        }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        if self.at >= self.to {
+            return None;
+        }
+        let band_ends =
+            BAND_ENDS.get(self.band).map_or(i64::MAX, |e| self.since.saturating_add(*e));
+        let end = self.to.min(self.hour_ends).min(band_ends);
+        let (hour, band) = (self.hour, self.band);
+        let spent_s = (end - self.at) as f64 / S as f64;
+        if end == self.hour_ends {
+            self.hour = (self.hour + 1) % HOURS;
+            self.hour_ends = self.hour_ends.saturating_add(HOUR);
+        }
+        if end == band_ends && self.band < BAND_ENDS.len() {
+            self.band += 1;
+        }
+        self.at = end;
+        Some(Piece { hour, band, spent_s })
+    }
+}
+
+/// How many weeks the past has to fade by, for something learned at `at`.
+fn weeks_passed(week: &mut i64, at: i64) -> i32 {
+    let now = at.div_euclid(WEEK);
+    let passed = now.saturating_sub(*week).clamp(0, 1_000);
+    *week = now.max(*week);
+    i32::try_from(passed).unwrap_or(0)
+}
+
+/// What the workstations of a lab have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Common {
+    whole: Rate,
+    hours: [Rate; HOURS],
+    bands: [Rate; BANDS],
+    /// By both: at night a young period is likelier to last than at noon.
+    pieces: Vec<[Rate; BANDS]>,
+    week: i64,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self {
+            whole: Rate { returns: 1.0, watched_s: FIRST_GUESS_S },
+            hours: [Rate::default(); HOURS],
+            bands: [Rate::default(); BANDS],
+            pieces: vec![[Rate::default(); BANDS]; HOURS],
+            week: i64::MIN,
+        }
+    }
+}
+
+impl Common {
+    /// The usual rate. Little is seen of most pieces, so each is expected to
+    /// be like its hour, times how its age compares with the mean.
+    fn usual(&self, hour: usize, band: usize) -> f64 {
+        let mean = self.whole.returns / self.whole.watched_s;
+        let expected = self.hours[hour].value(mean) * self.bands[band].value(mean) / mean;
+        self.pieces[hour][band].value(expected)
+    }
+
+    fn learn(&mut self, piece: Piece, returns: f64) {
+        self.whole.learn(returns, piece.spent_s);
+        self.hours[piece.hour].learn(returns, piece.spent_s);
+        self.bands[piece.band].learn(returns, piece.spent_s);
+        self.pieces[piece.hour][piece.band].learn(returns, piece.spent_s);
+    }
+
+    fn fade(&mut self, at: i64) {
+        let passed = weeks_passed(&mut self.week, at);
+        if passed == 0 {
+            return;
+        }
+        let left = FADE.powi(passed);
+        self.whole.fade(left);
+        // The first guess never fades.
+        self.whole.learn(1.0 - left, FIRST_GUESS_S * (1.0 - left));
+        let rates = self.hours.iter_mut().chain(&mut self.bands);
+        rates.chain(self.pieces.as_flattened_mut()).for_each(|rate| rate.fade(left));
+    }
+}
+
+/// What is known of one workstation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outlook {
+    idle_since: Option<i64>,
+    /// Until when its past was learned: nothing counts twice.
+    learned: i64,
+    week: i64,
+    whole: Ratio,
+    parts: [Ratio; PARTS],
+    bands: [Ratio; BANDS],
+}
+
+impl Default for Outlook {
+    fn default() -> Self {
+        Self {
+            idle_since: None,
+            learned: i64::MIN,
+            week: i64::MIN,
+            whole: Ratio::default(),
+            parts: [Ratio::default(); PARTS],
+            bands: [Ratio::default(); BANDS],
+        }
+    }
+}
+
+impl Outlook {
+    /// An idle period began; or goes on, if it was out of sight. What was
+    /// learned of it is not learned again.
+    pub fn turned_idle(&mut self, since: WallTime) {
+        self.idle_since = Some(since.0);
+        // A clock that was days ahead would have it never learn again.
+        if self.learned > since.0.saturating_add(SPAN_MAX) {
+            self.learned = since.0;
+        }
+    }
+
+    /// The owner returned.
+    pub fn turned_busy(&mut self, common: &mut Common, at: WallTime) {
+        self.learn_until(common, at.0, true);
+        self.idle_since = None;
+    }
+
+    /// It can be watched no longer, and was idle until then.
+    pub fn lost_sight(&mut self, common: &mut Common, at: WallTime) {
+        self.learn_until(common, at.0, false);
+        self.idle_since = None;
+    }
+
+    /// It is idle still. Not needed, but what lasts is learned as it lasts.
+    pub fn still_idle(&mut self, common: &mut Common, at: WallTime) {
+        self.learn_until(common, at.0, false);
+    }
+
+    /// The chance that it stays idle from now on for as long as is needed.
+    pub fn chance(&self, common: &Common, now: WallTime, need: Duration) -> f64 {
+        (-f64::from(self.risk(common, now, need))).exp()
+    }
+
+    /// How many returns of its owner are to be expected in that time.
+    #[expect(clippy::cast_possible_truncation, reason = "a rank needs no more")]
+    pub fn risk(&self, common: &Common, now: WallTime, need: Duration) -> f32 {
+        let need = i64::try_from(need.as_nanos()).unwrap_or(i64::MAX).min(SPAN_MAX);
+        let since = self.idle_since.map_or(now.0, |since| since.min(now.0));
+        let whole = self.whole.beyond(1.0);
+        let pieces = Pieces::new(since, now.0, now.0.saturating_add(need));
+        let risk = pieces.map(|Piece { hour, band, spent_s }| {
+            let own = self.parts[hour / 3].beyond(whole) * self.bands[band].beyond(whole);
+            common.usual(hour, band) * own * spent_s
+        });
+        (whole * risk.sum::<f64>()) as f32
+    }
+
+    fn learn_until(&mut self, common: &mut Common, at: i64, returned: bool) {
+        let Some(since) = self.idle_since else { return };
+        let from = since.max(self.learned).max(at.saturating_sub(SPAN_MAX));
+        self.learned = at.max(self.learned);
+        common.fade(at);
+        self.fade(at);
+        for piece in Pieces::new(since, from, at) {
+            self.learn(common, piece, 0.0);
+        }
+        if returned {
+            // It ended the piece before, should a new one begin here.
+            let last = Pieces::new(since, at.saturating_sub(1).max(since), i64::MAX).next();
+            if let Some(piece) = last {
+                self.learn(common, Piece { spent_s: 0.0, ..piece }, 1.0);
+            }
+        }
+    }
+
+    /// Each factor is measured against the ones that it goes beyond.
+    fn learn(&mut self, common: &mut Common, piece: Piece, returns: f64) {
+        let Piece { hour, band, spent_s } = piece;
+        let expected = common.usual(hour, band) * spent_s;
+        let part = self.parts[hour / 3].beyond(self.whole.beyond(1.0));
+        common.learn(piece, returns);
+        self.whole.learn(returns, expected);
+        self.parts[hour / 3].learn(returns, expected);
+        self.bands[band].learn(returns, expected * part);
+    }
+
+    fn fade(&mut self, at: i64) {
+        let passed = weeks_passed(&mut self.week, at);
+        if passed == 0 {
+            return;
+        }
+        let left = FADE.powi(passed);
+        self.whole.fade(left);
+        self.parts.iter_mut().for_each(|ratio| ratio.fade(left));
+        self.bands.iter_mut().for_each(|ratio| ratio.fade(left));
+    }
+}
+
+#[cfg(test)]
+mod tests;
