@@ -22,7 +22,6 @@ mod phalen;
 mod record;
 mod snapshots;
 mod truth;
-mod week;
 
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::UsageRecord;
@@ -35,9 +34,9 @@ use life::Life;
 use record::Writer;
 use truth::truth;
 
+pub use crate::week::Week;
 pub use fit::FitError;
 pub use model::{Arrivals, Loads, LogNormal, ModelError, OwnerModel, Pauses, Stops, mean_s};
-pub use week::Week;
 
 /// What the records look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

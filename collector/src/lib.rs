@@ -20,14 +20,17 @@ pub mod load;
 pub mod log;
 pub mod name;
 pub mod origin;
+pub mod plot;
 pub mod receiver;
 pub mod rows;
 pub mod segment;
 pub mod stats;
 pub mod store;
 pub mod summary;
+pub mod survival;
 pub mod timeline;
 pub mod usage;
+mod week;
 
 pub use config::CollectorConfig;
 pub use receiver::{CollectorError, run};

@@ -20,8 +20,8 @@ use gleaner_common::usage::Cause;
 
 use super::lengths;
 use super::model::{Arrivals, LogNormal, OwnerModel, Pauses, Stops};
-use super::week::{Calendar, HOUR_NS, HOURS, Week};
 use crate::timeline::{Note, Period, State, Timeline};
+use crate::week::{Calendar, HOUR_NS, HOURS, Week};
 
 const STEPS: usize = 60;
 
@@ -342,7 +342,7 @@ impl Away {
     /// The logarithms of what came against what was expected, drawn towards
     /// their mean as far as the counts are small.
     ///
-    /// Source: DerSimonian and Laird 1986, for the variance between workstations.
+    /// Source: `DerSimonian` and Laird 1986, for the variance between workstations.
     fn learn_factors(&mut self, seen: &Seen, weights: &[f64]) {
         let sums = Sums::of(&std::array::from_fn(|hour| self.visits[hour] + self.loads[hour]));
         let mut counts = vec![(0.5, 0.5); seen.workstations];

@@ -10,7 +10,7 @@ use rand_distr::{Distribution, Exp1, StandardNormal};
 
 use super::lengths::draw;
 use super::model::OwnerModel;
-use super::week::{Calendar, HOUR_NS, HOURS};
+use crate::week::{Calendar, HOUR_NS, HOURS};
 
 /// A life begins that long before anybody looks, so that it shows no beginning.
 const BEFORE: Duration = Duration::from_secs(14 * 86_400);

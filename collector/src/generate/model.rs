@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::week::Week;
+use crate::week::Week;
 
 /// The owners of a lab's workstations.
 ///

@@ -1,7 +1,7 @@
 //! Owners as Phalen's text lets us imagine them.
 
 use super::model::{Arrivals, Loads, LogNormal, OwnerModel, Pauses, Stops};
-use super::week::Week;
+use crate::week::Week;
 
 /// Visits begun per idle hour on a weekday, by the hour.
 ///

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-pub(super) const HOUR_NS: i64 = 3_600_000_000_000;
-pub(super) const HOURS: usize = 168;
+pub(crate) const HOUR_NS: i64 = 3_600_000_000_000;
+pub(crate) const HOURS: usize = 168;
 
 /// A number for each hour of the week, local time, 24 for each day from
 /// midnight on.
@@ -39,7 +39,7 @@ impl Week {
     }
 
     /// Hour by hour from Monday's midnight on.
-    pub(super) fn hours(&self) -> [f64; HOURS] {
+    pub(crate) fn hours(&self) -> [f64; HOURS] {
         let mut hours = [0.0; HOURS];
         for (place, value) in self.days().into_iter().flatten().enumerate() {
             hours[place] = *value;
@@ -47,7 +47,7 @@ impl Week {
         hours
     }
 
-    pub(super) fn from_hours(hours: &[f64; HOURS]) -> Self {
+    pub(crate) fn from_hours(hours: &[f64; HOURS]) -> Self {
         let mut days = [[0.0; 24]; 7];
         for (place, value) in hours.iter().enumerate() {
             days[place / 24][place % 24] = *value;
@@ -58,17 +58,17 @@ impl Week {
 
 /// Where moments lie in the weeks of a zone.
 #[derive(Clone, Debug)]
-pub(super) struct Calendar {
+pub(crate) struct Calendar {
     zone: TimeZone,
 }
 
 impl Calendar {
-    pub(super) fn new(zone: &TimeZone) -> Self {
+    pub(crate) fn new(zone: &TimeZone) -> Self {
         Self { zone: zone.clone() }
     }
 
     /// The local time since Monday's midnight.
-    pub(super) fn week_ns(&self, at: WallTime) -> i64 {
+    pub(crate) fn week_ns(&self, at: WallTime) -> i64 {
         let moment = Timestamp::from_nanosecond(i128::from(at.0)).unwrap_or(Timestamp::UNIX_EPOCH);
         let offset = i64::from(self.zone.to_offset(moment).seconds()) * 1_000_000_000;
         // 1 January 1970 was a Thursday.
@@ -76,7 +76,7 @@ impl Calendar {
     }
 
     /// The hour of the week, and when the next one begins.
-    pub(super) fn hour(&self, at: WallTime) -> (usize, WallTime) {
+    pub(crate) fn hour(&self, at: WallTime) -> (usize, WallTime) {
         let into = self.week_ns(at);
         let hour = usize::try_from(into / HOUR_NS).unwrap_or_else(|_| unreachable!("below 168"));
         (hour, WallTime(at.0.saturating_add(HOUR_NS - into % HOUR_NS)))
