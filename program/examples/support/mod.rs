@@ -1,0 +1,97 @@
+//! What the four programs of the thesis (Phalen 1994, Table 8) share: sixteen
+//! nodes and a host, recording, and how the answer is told.
+//!
+//! The host distributes the input and collects the answer, as on the hypercube
+//! that the thesis's traces came from (§6.3).
+
+use std::error::Error;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use gleaner_common::trace::{self, Trace};
+use gleaner_program::{Failure, Run};
+
+/// Ranks 0 to 15.
+pub(crate) const NODES: u32 = 16;
+pub(crate) const HOST: u32 = NODES;
+
+#[derive(Debug, Parser)]
+pub(crate) struct Options {
+    /// How large the problem is; what it counts is the program's own.
+    #[arg(long, value_name = "N")]
+    pub(crate) size: Option<usize>,
+    /// Record the run's compute times and messages as a trace.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Stretch the recorded compute times so that the critical path takes so long.
+    #[arg(long, value_name = "SECONDS", requires = "record", value_parser = seconds)]
+    pub(crate) scale_to: Option<Duration>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| "expected seconds, such as 304.032".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// What a program found out, and whether it is right.
+#[derive(Debug)]
+pub(crate) struct Solved {
+    pub(crate) trace: Option<Trace>,
+    /// `Err` says what is wrong with it.
+    pub(crate) answer: Result<String, String>,
+}
+
+/// Sixteen nodes and a host.
+pub(crate) fn run(record: Option<&str>) -> Run {
+    Run { ranks: NODES + 1, record: record.map(str::to_owned), ..Run::default() }
+}
+
+/// Runs a program as the command line says. Exit 0: the answer is right; 1: it
+/// is wrong; 2: there is none.
+pub(crate) fn perform(
+    name: &str,
+    size: usize,
+    solve: impl FnOnce(Run, usize) -> Result<Solved, Failure>,
+) -> ExitCode {
+    let options = Options::parse();
+    let record = options.record.as_ref().map(|_| name);
+    match solve(run(record), options.size.unwrap_or(size)).and_then(|solved| keep(&options, solved))
+    {
+        Ok(Ok(answer)) => {
+            println!("{name}: answer ok: {answer}");
+            ExitCode::SUCCESS
+        }
+        Ok(Err(wrong)) => {
+            eprintln!("{name}: wrong answer: {wrong}");
+            ExitCode::from(1)
+        }
+        Err(error) => {
+            eprintln!("{name}: {}", chain(&*error));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn chain(error: &(dyn Error + 'static)) -> String {
+    match error.source() {
+        Some(source) if !error.to_string().ends_with(&source.to_string()) => {
+            format!("{error}: {}", chain(source))
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn keep(options: &Options, solved: Solved) -> Result<Result<String, String>, Failure> {
+    if let (Some(path), Some(trace), Ok(_)) = (&options.record, &solved.trace, &solved.answer) {
+        let own = trace.critical_path()?;
+        let trace = options.scale_to.map(|to| trace.scaled_to(to)).transpose()?;
+        let trace = trace.as_ref().or(solved.trace.as_ref()).ok_or("nothing was recorded")?;
+        trace::write(trace, File::create(path)?)?;
+        let (operations, path) = (trace.operations(), path.display());
+        eprintln!("{path}: {operations} operations, critical path {own:.3?} as recorded");
+    }
+    Ok(solved.answer)
+}

@@ -1,0 +1,54 @@
+//! What a rank does about being moved, begun again, or sent away: state saved
+//! at subtask boundaries, and the retreat.
+
+use crate::communicator::{Communicator, Standing};
+use crate::error::Error;
+use crate::transport::Order;
+
+impl Communicator {
+    /// Keeps the state of this rank, in place of what it saved before. To be
+    /// called at a subtask's end: what was received before is not sent again.
+    ///
+    /// # Errors
+    /// The other ranks cannot be reached any more.
+    pub fn save(&mut self, state: &[u8]) -> Result<(), Error> {
+        self.call(|this| this.order(Order::Save(state.to_vec())))
+    }
+
+    /// What this rank saved last, if it is begun again; then nothing until
+    /// then is to be repeated.
+    pub fn restore(&mut self) -> Option<Vec<u8>> {
+        self.welcome.state.take()
+    }
+
+    /// What to do when the workstation is wanted back: the handler runs inside
+    /// this rank's next call, or the one that waits. It may report what is
+    /// done, return the rest, and put new tasks in for what is left of one
+    /// (Piranha's retreat; Phalen 1994, §4.1.1). Afterwards that call and all
+    /// later ones give [`Error::Retreated`]. Without a handler, what this rank
+    /// has in hand goes back to the bag.
+    pub fn on_retreat(
+        &mut self,
+        handler: impl FnOnce(&mut Self) -> Result<(), Error> + Send + 'static,
+    ) {
+        self.retreat_handler = Some(Box::new(handler));
+    }
+
+    /// Was this rank asked to retreat? Only its handler can see it so.
+    pub fn is_retreating(&self) -> bool {
+        self.standing == Standing::Retreating
+    }
+
+    /// Ends this rank's part before its function returns: its workstation is
+    /// free, and whoever waits for it hears of it.
+    ///
+    /// # Errors
+    /// The other ranks cannot be reached any more.
+    pub fn leave(&mut self) -> Result<(), Error> {
+        self.call(|this| {
+            this.order(Order::Leave)?;
+            this.standing = Standing::Left;
+            Ok(())
+        })
+    }
+}

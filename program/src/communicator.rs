@@ -1,0 +1,408 @@
+//! A rank's view of its program: who it is, and messages to and from others.
+//!
+//! Knows nothing of how messages travel (`transport`); collectives, the task
+//! bag and checkpoints are in files of their own.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use gleaner_common::trace::{COLLECTIVE_TAGS, Op};
+
+use crate::error::{Awaited, Ending, Error};
+use crate::mailbox::{Mailbox, Message, Ticket, Wanted};
+use crate::record::Recorder;
+use crate::transport::{Event, Order, Transport, Welcome};
+use crate::value::{Value, from_bytes, to_bytes};
+
+/// Any sender, or any tag.
+pub const ANY: Option<u32> = None;
+/// The largest tag of the program's own messages.
+pub const TAG_MAX: u32 = COLLECTIVE_TAGS - 1;
+
+/// What a rank does when its workstation is wanted back.
+pub(crate) type RetreatHandler = Box<dyn FnOnce(&mut Communicator) -> Result<(), Error> + Send>;
+
+/// A receive that was begun: [`Communicator::wait`] gives its message.
+#[derive(Debug)]
+#[must_use = "its message would be lost"]
+pub struct Receiving {
+    ticket: Ticket,
+    wanted: Wanted,
+}
+
+/// A send that was begun.
+#[derive(Debug)]
+pub struct Sending {
+    order: u64,
+}
+
+/// May this rank still call?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Here,
+    /// In its retreat handler.
+    Retreating,
+    Retreated,
+    Left,
+}
+
+/// One rank's way to the others. Calls that wait say what they waited for when
+/// it can never come.
+pub struct Communicator {
+    transport: Box<dyn Transport>,
+    pub(crate) welcome: Welcome,
+    size: u32,
+    mailbox: Mailbox,
+    gone: BTreeMap<u32, Ending>,
+    recorder: Option<Recorder>,
+    orders: u64,
+    pub(crate) standing: Standing,
+    pub(crate) retreat_asked: bool,
+    pub(crate) retreat_handler: Option<RetreatHandler>,
+}
+
+impl Communicator {
+    /// On the rank's own thread: its CPU time is counted from here.
+    pub fn new(transport: Box<dyn Transport>, welcome: Welcome, record: bool) -> Self {
+        Self {
+            transport,
+            size: welcome.members.end,
+            welcome,
+            mailbox: Mailbox::default(),
+            gone: BTreeMap::new(),
+            recorder: record.then(Recorder::start),
+            orders: 0,
+            standing: Standing::Here,
+            retreat_asked: false,
+            retreat_handler: None,
+        }
+    }
+
+    pub fn rank(&self) -> u32 {
+        self.welcome.rank
+    }
+
+    /// How many ranks the program has, as far as this one has heard: more
+    /// once ranks were spawned.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// The ranks that began together with this one.
+    pub fn members(&self) -> Range<u32> {
+        self.welcome.members.clone()
+    }
+
+    /// Who spawned this rank, if it did not begin with the program.
+    pub fn parent(&self) -> Option<u32> {
+        self.welcome.parent
+    }
+
+    /// Sends a message. Waits at most until there is room for it on the way,
+    /// never for its receiver.
+    ///
+    /// # Errors
+    /// No such rank or tag.
+    pub fn send(&mut self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
+        let sending = self.isend(to, tag, bytes)?;
+        self.wait_sent(&sending)
+    }
+
+    /// Receives a message, of any sender or tag where [`ANY`] is given.
+    ///
+    /// # Errors
+    /// No such rank or tag; its sender is gone, or all ranks wait.
+    pub fn recv(
+        &mut self,
+        from: impl Into<Option<u32>>,
+        tag: impl Into<Option<u32>>,
+    ) -> Result<Message, Error> {
+        let receiving = self.irecv(from, tag)?;
+        self.wait(receiving)
+    }
+
+    /// Begins to send, and does not wait for room.
+    ///
+    /// # Errors
+    /// No such rank or tag.
+    pub fn isend(&mut self, to: u32, tag: u32, bytes: &[u8]) -> Result<Sending, Error> {
+        self.call(|this| {
+            check_tag(tag)?;
+            this.begin_send(to, tag, bytes.to_vec())
+        })
+    }
+
+    /// Begins to receive: posts the wish for a message. Of those that fit, the
+    /// wish posted first gets the message that came first.
+    ///
+    /// # Errors
+    /// No such rank or tag.
+    pub fn irecv(
+        &mut self,
+        from: impl Into<Option<u32>>,
+        tag: impl Into<Option<u32>>,
+    ) -> Result<Receiving, Error> {
+        let wanted = Wanted { from: from.into(), tag: tag.into() };
+        self.call(|this| {
+            wanted.tag.map_or(Ok(()), check_tag)?;
+            wanted.from.map_or(Ok(()), |from| this.check_rank(from))?;
+            Ok(this.begin_receive(wanted))
+        })
+    }
+
+    /// Has the message come? Then `wait` will not wait.
+    ///
+    /// # Errors
+    /// The other ranks cannot be reached any more.
+    pub fn test(&mut self, receiving: &Receiving) -> Result<bool, Error> {
+        self.call(|this| Ok(this.mailbox.has(receiving.ticket)))
+    }
+
+    /// Waits for the message of a receive that was begun.
+    ///
+    /// # Errors
+    /// Its sender is gone, or all ranks wait.
+    pub fn wait(&mut self, receiving: Receiving) -> Result<Message, Error> {
+        self.call(|this| this.finish_receive(receiving))
+    }
+
+    /// Waits for all of them; the messages are in the order of the receives.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn wait_all(&mut self, all: Vec<Receiving>) -> Result<Vec<Message>, Error> {
+        all.into_iter().map(|receiving| self.wait(receiving)).collect()
+    }
+
+    /// Gives up a receive, and its message with it if that has come.
+    #[expect(clippy::needless_pass_by_value, reason = "a receive ends once")]
+    pub fn withdraw(&mut self, receiving: Receiving) {
+        self.mailbox.withdraw(receiving.ticket);
+    }
+
+    /// Is the message on its way, and its buffer free?
+    ///
+    /// # Errors
+    /// The other ranks cannot be reached any more.
+    pub fn test_sent(&mut self, sending: &Sending) -> Result<bool, Error> {
+        let order = sending.order;
+        self.call(|this| Ok(this.transport.accepted(order, false)? >= order))
+    }
+
+    /// Waits until the message is on its way.
+    ///
+    /// # Errors
+    /// The other ranks cannot be reached any more.
+    pub fn wait_sent(&mut self, sending: &Sending) -> Result<(), Error> {
+        let order = sending.order;
+        self.call(|this| this.transport.accepted(order, true).map(|_| ()))
+    }
+
+    /// Sends numbers; [`Self::recv_values`] gives them back.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_values<T: Value>(&mut self, to: u32, tag: u32, values: &[T]) -> Result<(), Error> {
+        check_tag(tag)?;
+        self.send_tagged(to, tag, values)
+    }
+
+    /// Receives numbers.
+    ///
+    /// # Errors
+    /// As [`Self::recv`]; a message that is not a whole number of them.
+    pub fn recv_values<T: Value>(
+        &mut self,
+        from: impl Into<Option<u32>>,
+        tag: u32,
+    ) -> Result<Vec<T>, Error> {
+        check_tag(tag)?;
+        self.recv_tagged(from.into(), tag)
+    }
+
+    /// Of any tag, a collective's too.
+    pub(crate) fn send_tagged<T: Value>(
+        &mut self,
+        to: u32,
+        tag: u32,
+        values: &[T],
+    ) -> Result<(), Error> {
+        self.call(|this| {
+            let sending = this.begin_send(to, tag, to_bytes(values))?;
+            this.transport.accepted(sending.order, true).map(|_| ())
+        })
+    }
+
+    /// Of any tag, a collective's too.
+    pub(crate) fn recv_tagged<T: Value>(
+        &mut self,
+        from: Option<u32>,
+        tag: u32,
+    ) -> Result<Vec<T>, Error> {
+        self.call(|this| {
+            from.map_or(Ok(()), |from| this.check_rank(from))?;
+            let receiving = this.begin_receive(Wanted { from, tag: Some(tag) });
+            let message = this.finish_receive(receiving)?;
+            from_bytes(&message.bytes).ok_or(Error::NotWholeValues {
+                from: message.from,
+                bytes: message.bytes.len(),
+                unit: T::BYTES,
+            })
+        })
+    }
+
+    /// Ends the rank's recording, if there is one.
+    pub(crate) fn into_recorded(self) -> Option<Vec<Op>> {
+        self.recorder.map(Recorder::finish)
+    }
+
+    /// Round every call: what the rank computed before it is recorded, what
+    /// came meanwhile is taken in.
+    pub(crate) fn call<T>(
+        &mut self,
+        carry_out: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.enter();
+        }
+        let result = self.catch_up().and_then(|()| carry_out(self));
+        if let Some(recorder) = &mut self.recorder {
+            recorder.leave();
+        }
+        result
+    }
+
+    fn catch_up(&mut self) -> Result<(), Error> {
+        match self.standing {
+            Standing::Here | Standing::Retreating => {}
+            Standing::Retreated => return Err(Error::Retreated),
+            Standing::Left => return Err(Error::Left),
+        }
+        while let Some(event) = self.transport.poll()? {
+            self.absorb(event)?;
+        }
+        self.heed_retreat()
+    }
+
+    pub(crate) fn order(&mut self, order: Order) -> Result<(), Error> {
+        self.orders += 1;
+        self.transport.order(order)
+    }
+
+    pub(crate) fn note(&mut self, op: Op) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(op);
+        }
+    }
+
+    fn begin_send(&mut self, to: u32, tag: u32, bytes: Vec<u8>) -> Result<Sending, Error> {
+        self.check_rank(to)?;
+        self.note(Op::Send { to, bytes: bytes.len() as u64, tag });
+        self.order(Order::Send { to, tag, bytes })?;
+        Ok(Sending { order: self.orders })
+    }
+
+    fn begin_receive(&mut self, wanted: Wanted) -> Receiving {
+        Receiving { ticket: self.mailbox.post(wanted), wanted }
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "a receive ends once")]
+    fn finish_receive(&mut self, receiving: Receiving) -> Result<Message, Error> {
+        let Receiving { ticket, wanted } = receiving;
+        loop {
+            if let Some(message) = self.mailbox.take(ticket) {
+                self.note(Op::Receive { from: message.from, tag: message.tag });
+                return Ok(message);
+            }
+            if let Some(error) = self.hopeless(wanted) {
+                self.mailbox.withdraw(ticket);
+                return Err(error);
+            }
+            let event = self.transport.wait(Awaited::Message(wanted))?;
+            self.absorb(event)?;
+            self.heed_retreat()?;
+        }
+    }
+
+    /// Why no message of this kind will ever come, if so.
+    fn hopeless(&self, wanted: Wanted) -> Option<Error> {
+        let alone = |rank| rank == self.rank();
+        let gone = |(&rank, ending): (&u32, &Ending)| Error::PeerGone {
+            rank,
+            ending: ending.clone(),
+            wanted,
+        };
+        match wanted.from {
+            Some(from) if alone(from) => Some(self.waits_for_itself(wanted)),
+            Some(from) => self.gone.get_key_value(&from).map(gone),
+            None if self.size == 1 => Some(self.waits_for_itself(wanted)),
+            None if self.gone.len() + 1 < self.size as usize => None,
+            // One that broke says more than one that has simply ended.
+            None => {
+                let broken = |(_, ending): &(&u32, &Ending)| {
+                    matches!(ending, Ending::Failed(_) | Ending::Panicked(_))
+                };
+                self.gone.iter().find(broken).or(self.gone.last_key_value()).map(gone)
+            }
+        }
+    }
+
+    fn waits_for_itself(&self, wanted: Wanted) -> Error {
+        Error::Deadlock { waiting: vec![(self.rank(), Awaited::Message(wanted))] }
+    }
+
+    /// Waits for the answer to an order.
+    pub(crate) fn answer<T>(
+        &mut self,
+        awaited: Awaited,
+        pick: impl Fn(Event) -> Result<T, Event>,
+    ) -> Result<T, Error> {
+        loop {
+            let event = self.transport.wait(awaited)?;
+            match pick(event) {
+                Ok(answer) => return Ok(answer),
+                Err(event) => self.absorb(event)?,
+            }
+            self.heed_retreat()?;
+        }
+    }
+
+    fn absorb(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Message(message) => self.mailbox.deliver(message),
+            Event::Gone { rank, ending } => {
+                self.gone.insert(rank, ending);
+            }
+            Event::Grown { size } => self.size = self.size.max(size),
+            Event::Retreat => self.retreat_asked = true,
+            // Asked for before the retreat, which took our attention away.
+            Event::Task(Some(task)) => self.order(Order::ReturnTask(task.id))?,
+            Event::Task(None)
+            | Event::TaskResult(_)
+            | Event::Added(_)
+            | Event::Spawned(_)
+            | Event::Processors(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Once, and not while the handler itself calls.
+    fn heed_retreat(&mut self) -> Result<(), Error> {
+        if !self.retreat_asked || self.standing != Standing::Here {
+            return Ok(());
+        }
+        self.standing = Standing::Retreating;
+        let handled = self.retreat_handler.take().map_or(Ok(()), |handler| handler(self));
+        self.standing = Standing::Retreated;
+        handled.and(Err(Error::Retreated))
+    }
+
+    fn check_rank(&self, rank: u32) -> Result<(), Error> {
+        let size = self.size;
+        if rank < size { Ok(()) } else { Err(Error::BadRank { rank, size }) }
+    }
+}
+
+fn check_tag(tag: u32) -> Result<(), Error> {
+    if tag <= TAG_MAX { Ok(()) } else { Err(Error::BadTag { tag }) }
+}

@@ -1,0 +1,300 @@
+//! What the ranks of one process share: their inboxes, the bag, who waits.
+//!
+//! A rank's inbox is unbounded: a rank that floods another is slowed down by
+//! the agents, not here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::bag::{Bag, Given};
+use crate::error::{Awaited, Ending, Error};
+use crate::mailbox::Message;
+use crate::transport::{Event, Order, Transport, Welcome};
+
+/// For whoever starts threads.
+pub(super) enum Notice {
+    Begin(Welcome),
+    AllEnded,
+}
+
+pub(super) struct Hub {
+    state: Mutex<State>,
+}
+
+struct State {
+    seats: Vec<Seat>,
+    bag: Bag,
+    /// Ranks that wait for a task or result, in order of asking.
+    queue: VecDeque<(u32, Awaited)>,
+    processors: u32,
+    /// Ranks that have not ended and do not wait.
+    awake: usize,
+    deadlock: Option<Error>,
+    saved: BTreeMap<u32, Vec<u8>>,
+    /// For each rank, after how many tasks it is asked to retreat.
+    retreats: BTreeMap<u32, u32>,
+    notices: Sender<Notice>,
+}
+
+/// One rank's.
+struct Seat {
+    inbox: VecDeque<Event>,
+    waiting: Option<Awaited>,
+    ended: bool,
+    wake: Arc<Condvar>,
+}
+
+impl Seat {
+    fn new() -> Self {
+        Self { inbox: VecDeque::new(), waiting: None, ended: false, wake: Arc::default() }
+    }
+}
+
+impl Hub {
+    pub(super) fn new(
+        ranks: u32,
+        processors: u32,
+        retreats: BTreeMap<u32, u32>,
+        saved: BTreeMap<u32, Vec<u8>>,
+        notices: Sender<Notice>,
+    ) -> Self {
+        let seats: Vec<Seat> = (0..ranks).map(|_| Seat::new()).collect();
+        let awake = seats.len();
+        let (bag, queue, deadlock) = (Bag::default(), VecDeque::new(), None);
+        let state =
+            State { seats, bag, queue, processors, awake, deadlock, saved, retreats, notices };
+        Self { state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way; a rank's own panic is not ours.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rank's thread is about to end.
+    pub(super) fn end(&self, rank: u32, ending: &Ending) {
+        self.state().end(rank, ending);
+    }
+
+    pub(super) fn saved(&self) -> BTreeMap<u32, Vec<u8>> {
+        self.state().saved.clone()
+    }
+}
+
+impl State {
+    fn seat(&mut self, rank: u32) -> &mut Seat {
+        &mut self.seats[rank as usize]
+    }
+
+    fn push(&mut self, rank: u32, event: Event) {
+        let seat = self.seat(rank);
+        if seat.ended {
+            return;
+        }
+        seat.inbox.push_back(event);
+        self.wake(rank);
+    }
+
+    /// The rank waits no longer, if it did.
+    fn wake(&mut self, rank: u32) {
+        let seat = self.seat(rank);
+        if seat.waiting.take().is_some() {
+            seat.wake.notify_one();
+            self.awake += 1;
+        }
+    }
+
+    fn push_to_others(&mut self, rank: u32, event: &Event) {
+        let others = (0..self.seats.len() as u64).filter_map(|other| u32::try_from(other).ok());
+        for other in others.filter(|other| *other != rank) {
+            self.push(other, event.clone());
+        }
+    }
+
+    fn carry_out(&mut self, rank: u32, order: Order) -> Result<(), Error> {
+        match order {
+            Order::Send { to, tag, bytes } => {
+                self.push(to, Event::Message(Message { from: rank, tag, bytes }));
+            }
+            Order::AddTask(work) => {
+                let added = self.bag.add(work).ok_or(Error::BagClosed);
+                self.push(rank, Event::Added(added));
+                self.serve();
+            }
+            Order::CloseBag => {
+                self.bag.close();
+                self.serve();
+            }
+            Order::NextTask => {
+                self.queue.push_back((rank, Awaited::Task));
+                self.serve();
+            }
+            Order::NextResult => {
+                self.queue.push_back((rank, Awaited::TaskResult));
+                self.serve();
+            }
+            Order::Done { task, result } => {
+                let mine = self.bag.done(rank, task, result);
+                self.serve();
+                return if mine { Ok(()) } else { Err(Error::NotMyTask(task)) };
+            }
+            Order::ReturnTask(task) => {
+                let mine = self.bag.put_back(rank, task);
+                self.serve();
+                return if mine { Ok(()) } else { Err(Error::NotMyTask(task)) };
+            }
+            Order::Spawn(n) => {
+                let spawned = self.spawn(rank, n);
+                self.push(rank, Event::Spawned(spawned));
+            }
+            Order::Processors => {
+                let processors = self.processors;
+                self.push(rank, Event::Processors(processors));
+            }
+            Order::Save(state) => {
+                self.saved.insert(rank, state);
+            }
+            Order::Leave => self.end(rank, &Ending::Left),
+        }
+        Ok(())
+    }
+
+    /// Gives tasks and results to those who wait for them, in turn.
+    fn serve(&mut self) {
+        let mut later = VecDeque::new();
+        while let Some((rank, awaited)) = self.queue.pop_front() {
+            let event = if awaited == Awaited::Task {
+                match self.bag.take(rank) {
+                    Given::One(task) => Some(Event::Task(Some(task))),
+                    Given::Never => Some(Event::Task(None)),
+                    Given::Later => None,
+                }
+            } else {
+                match self.bag.result() {
+                    Given::One(result) => Some(Event::TaskResult(Some(result))),
+                    Given::Never => Some(Event::TaskResult(None)),
+                    Given::Later => None,
+                }
+            };
+            match event {
+                Some(event) => self.give(rank, event),
+                None => later.push_back((rank, awaited)),
+            }
+        }
+        self.queue = later;
+    }
+
+    fn give(&mut self, rank: u32, event: Event) {
+        let is_task = matches!(event, Event::Task(Some(_)));
+        self.push(rank, event);
+        let Some(left) = self.retreats.get_mut(&rank).filter(|_| is_task) else { return };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.retreats.remove(&rank);
+            self.push(rank, Event::Retreat);
+        }
+    }
+
+    fn spawn(&mut self, parent: u32, n: u32) -> Result<Range<u32>, Error> {
+        let available = self.processors;
+        let first = u32::try_from(self.seats.len()).ok();
+        let ranks = first.and_then(|first| Some(first..first.checked_add(n)?));
+        let Some(ranks) = ranks.filter(|_| n <= available) else {
+            return Err(Error::NoProcessors { wanted: n, available });
+        };
+        self.processors -= n;
+        for rank in ranks.clone() {
+            let mut seat = Seat::new();
+            let before = (0_u32..).zip(&self.seats);
+            let gone = before.filter(|(_, seat)| seat.ended).map(|(rank, _)| rank);
+            let gone = gone.map(|rank| Event::Gone { rank, ending: Ending::Returned });
+            seat.inbox.extend(gone);
+            self.seats.push(seat);
+            self.awake += 1;
+            let state = self.saved.get(&rank).cloned();
+            let welcome = Welcome { rank, members: ranks.clone(), parent: Some(parent), state };
+            // The other end is there until all ranks have ended.
+            let _ = self.notices.send(Notice::Begin(welcome));
+        }
+        let size = ranks.end;
+        self.push(parent, Event::Grown { size });
+        self.push_to_others(parent, &Event::Grown { size });
+        Ok(ranks)
+    }
+
+    fn end(&mut self, rank: u32, ending: &Ending) {
+        let seat = self.seat(rank);
+        if seat.ended {
+            return;
+        }
+        seat.ended = true;
+        self.awake -= 1;
+        self.queue.retain(|(other, _)| *other != rank);
+        self.processors += 1;
+        self.bag.put_all_back(rank);
+        self.push_to_others(rank, &Event::Gone { rank, ending: ending.clone() });
+        self.serve();
+        if self.seats.iter().all(|seat| seat.ended) {
+            let _ = self.notices.send(Notice::AllEnded);
+        }
+    }
+
+    /// All who are left wait, and nothing is on its way to any of them.
+    fn find_deadlock(&mut self) {
+        if self.awake > 0 || self.deadlock.is_some() {
+            return;
+        }
+        let seats = (0_u32..).zip(&self.seats);
+        let waiting = seats.filter_map(|(rank, seat)| Some((rank, seat.waiting?))).collect();
+        self.deadlock = Some(Error::Deadlock { waiting });
+        self.seats.iter().for_each(|seat| seat.wake.notify_one());
+    }
+}
+
+/// A rank's own end of the hub.
+pub(super) struct Seated {
+    pub(super) rank: u32,
+    pub(super) hub: Arc<Hub>,
+    pub(super) orders: u64,
+}
+
+impl Transport for Seated {
+    fn order(&mut self, order: Order) -> Result<(), Error> {
+        self.orders += 1;
+        self.hub.state().carry_out(self.rank, order)
+    }
+
+    /// An inbox always has room.
+    fn accepted(&mut self, _at_least: u64, _wait: bool) -> Result<u64, Error> {
+        Ok(self.orders)
+    }
+
+    fn poll(&mut self) -> Result<Option<Event>, Error> {
+        Ok(self.hub.state().seat(self.rank).inbox.pop_front())
+    }
+
+    fn wait(&mut self, awaited: Awaited) -> Result<Event, Error> {
+        let mut state = self.hub.state();
+        loop {
+            // Before the inbox: the first to hear of it may have ended already.
+            if let Some(deadlock) = state.deadlock.clone() {
+                state.wake(self.rank);
+                return Err(deadlock);
+            }
+            let seat = state.seat(self.rank);
+            if let Some(event) = seat.inbox.pop_front() {
+                return Ok(event);
+            }
+            let wake = Arc::clone(&seat.wake);
+            if seat.waiting.replace(awaited).is_none() {
+                state.awake -= 1;
+            }
+            state.find_deadlock();
+            if state.deadlock.is_none() {
+                state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
