@@ -139,7 +139,7 @@ pub struct Facts {
     pub addresses: Vec<SocketAddr>,
     /// What an image needs of this machine to be restored here; `None` if
     /// none can be made or restored here.
-    pub fingerprint: Option<Fingerprint>,
+    pub fingerprint: Option<Box<Fingerprint>>,
 }
 
 /// The digital view of a workstation, and beside it the analogue one.

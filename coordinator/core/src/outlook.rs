@@ -131,14 +131,14 @@ struct Pieces {
 }
 
 impl Pieces {
-    #[expect(clippy::cast_sign_loss, reason = "a remainder below 168")]
+    #[expect(clippy::cast_possible_truncation, reason = "a remainder below 168")]
     fn new(since: i64, from: i64, to: i64) -> Self {
         let hours = from.div_euclid(HOUR);
         Self {
             since,
             at: from,
             to,
-            hour: hours.rem_euclid(WEEK / HOUR) as usize,
+            hour: hours.rem_euclid(WEEK / HOUR).cast_unsigned() as usize,
             hour_ends: (hours + 1).saturating_mul(HOUR),
             band: BAND_ENDS.partition_point(|end| *end <= from.saturating_sub(since)),
         }

@@ -8,7 +8,6 @@
 
 mod free;
 
-use std::cmp::Ordering;
 use std::time::Duration;
 
 use gleaner_common::time::Moment;
@@ -123,7 +122,7 @@ fn danger(candidate: &Candidate) -> u64 {
 }
 
 /// Where a workstation stands among the free ones; the lowest comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank(u64);
 
 impl Rank {
@@ -133,20 +132,6 @@ impl Rank {
     /// The two last ones are the same.
     pub fn new(order: u64) -> Self {
         Self(order.min(u64::MAX - 1))
-    }
-}
-
-impl Ord for Rank {
-    fn cmp(&self, other: &Self) -> Ordering {
-        #[cfg(test)]
-        compared::COUNT.with(|count| count.set(count.get() + 1));
-        self.0.cmp(&other.0)
-    }
-}
-
-impl PartialOrd for Rank {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
     }
 }
 

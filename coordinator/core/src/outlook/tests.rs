@@ -21,8 +21,8 @@ fn calm_new_and_restless() -> (Common, [Outlook; 3], WallTime) {
     let mut now = at(0);
     for day in 0..20 {
         let from = day * 86_400;
-        live(&mut calm, &mut common, from, 1, day as u64, |_| 7_200.0);
-        now = live(&mut restless, &mut common, from, 1, 99 + day as u64, |_| 900.0);
+        live(&mut calm, &mut common, from, 1, day.unsigned_abs(), |_| 7_200.0);
+        now = live(&mut restless, &mut common, from, 1, 99 + day.unsigned_abs(), |_| 900.0);
     }
     new.turned_idle(now);
     (common, [calm, new, restless], now)
@@ -140,7 +140,7 @@ fn a_period_whose_end_was_not_seen_counts_for_its_length_only() {
     watched.lost_sight(&mut common, at(86_400));
     watched.turned_idle(at(86_400));
     assert!(watched.chance(&common, at(86_400), NEED) > before);
-    assert!(watched.whole.seen == 0.0 && common.whole.returns == 1.0);
+    assert!(watched.whole.seen < 1e-6 && (common.whole.returns - 1.0).abs() < 1e-9);
 }
 
 #[test]
@@ -221,6 +221,6 @@ proptest! {
             [short, long].map(|s| outlook.chance(&common, at(now), Duration::from_secs(s)));
         prop_assert!((0.0..=1.0).contains(&short) && (0.0..=1.0).contains(&long));
         prop_assert!(long <= short, "{} > {}", long, short);
-        prop_assert_eq!(outlook.chance(&common, at(now), Duration::ZERO), 1.0);
+        prop_assert!(outlook.chance(&common, at(now), Duration::ZERO) > 1.0 - 1e-12);
     }
 }

