@@ -1,0 +1,522 @@
+//! The endpoint of one rank at its agent: everything between its program's
+//! two pipes and the endpoints of the other ranks.
+//!
+//! The promise: what one rank sends to another is delivered once and in
+//! order, through any number of moves of either and of repeats of a subtask,
+//! and neither end ever holds more than its windows and its log. Knows
+//! nothing of workstations, connections or files.
+//!
+//! ```text
+//!            Hello                    pack
+//!   absent ─────────► present  ── (either) ──► away ──► unpack, Arrived (there) or Stayed (here)
+//!     ▲  RolledBack      │
+//!     └──────────────────┤ a fault: broken; Ended: ended, and drained when all is acknowledged
+//! ```
+//!
+//! **Going back.** The program saves its state at a boundary; the endpoint
+//! keeps what is delivered after it ([`log`](crate::log)). When the rank goes
+//! back, that is delivered again, and what the repeated subtask sends is
+//! known by its number and goes no further.
+//!
+//! **Snapshots.** A coordinated checkpoint needs no halt: every frame carries
+//! the number of the last snapshot its sender took part in, and whoever hears
+//! of a newer one takes its own cut before it looks at the frame (Lai and
+//! Yang 1987). A cut is the endpoint's own state: the last boundary, the
+//! deliveries since, and what is sent and not acknowledged. The latter is
+//! what is in the channels, so no channel has to be recorded.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use gleaner_common::id::Fence;
+use gleaner_common::time::Moment;
+use serde::{Deserialize, Serialize};
+
+use crate::address::{Boundary, Rank, Request, Snapshot, window};
+use crate::complaint::Complaint;
+use crate::facts::{End, RankFacts, Stance};
+use crate::log::{Fill, Log, What};
+use crate::peer::Peer;
+use crate::wire::{AgentFrame, Answer, Ask, PeerFrame, ProgramFrame, Wait};
+
+mod back;
+mod from_peer;
+mod from_program;
+mod luggage;
+
+pub use luggage::{PipeRest, UnpackError};
+
+/// The most questions of one rank that the coordinator has not answered.
+pub const OPEN_ASKS_MAX: usize = 64;
+
+/// What an endpoint is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    pub rank: Rank,
+    /// How many ranks there are now.
+    pub ranks: u32,
+    /// The most there may ever be: every endpoint of the job computes its
+    /// windows from it.
+    pub ranks_max: u32,
+    /// How much is kept for a rollback; 0: none is possible.
+    pub log_bytes_max: u64,
+    /// The newest snapshot of the job when this rank begins.
+    pub snapshot: Snapshot,
+    /// Frames of older attempts are not heard: the first fence that was given
+    /// out since the program went back as a whole, if it did.
+    pub floor: Fence,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    FromProgram(ProgramFrame),
+    /// A frame for this rank, of that rank's attempt with this fence.
+    FromPeer {
+        from: Rank,
+        fence: Fence,
+        frame: PeerFrame,
+    },
+    /// It is now known where this rank is, or the way there is open again.
+    PeerAt(Rank),
+    /// This rank has ended, after this snapshot; its last piece to us had
+    /// this number.
+    PeerEnded {
+        rank: Rank,
+        snapshot: Snapshot,
+        end: End,
+        last: u64,
+    },
+    /// The program has so many ranks now.
+    Ranks(u32),
+    Answered {
+        request: Request,
+        answer: Answer,
+    },
+    /// The coordinator is there again and may have lost questions.
+    CoordinatorBack,
+    /// The state that the program saved is durable, or cannot be kept.
+    Kept(Boundary),
+    NotKept(Boundary),
+    /// An image of the process was taken while it was frozen; the pipes had
+    /// been emptied into the image's luggage, and the frames of the program
+    /// that were in them are handled. This is a boundary.
+    Imaged,
+    /// No image could be taken.
+    NotImaged {
+        because: String,
+    },
+    /// The process is gone, and another will take its place: with
+    /// [`Back::Image`] now (it is restored, its pipes are filled with the
+    /// image's luggage), otherwise when its program says `Hello`.
+    RolledBack(Back),
+    /// The process has ended and none will take its place.
+    Ended(End),
+    /// Ask the program to save at its next boundary.
+    PleaseSave,
+    /// Ask the program to return its work.
+    Retreat {
+        within: Duration,
+    },
+    /// Take part in this snapshot.
+    Cut(Snapshot),
+    /// Unpacked here, and the process with it.
+    Arrived,
+    /// It was packed, and stays after all.
+    Stayed,
+}
+
+/// What begins at a boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Back {
+    /// A new process, which is given the state it saved.
+    Process,
+    /// The image of the process.
+    Image,
+    /// A new process, which is given nothing: a retreat. Not at a boundary.
+    Nothing,
+}
+
+/// What to do about it, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    ToProgram(AgentFrame),
+    /// After the `Welcome` just given: write the kept state of this boundary.
+    Restore(Boundary),
+    ToPeer {
+        to: Rank,
+        frame: PeerFrame,
+    },
+    /// Ask the coordinator. Repeated questions have the same number.
+    Ask {
+        request: Request,
+        ask: Ask,
+    },
+    /// A part of the state of this boundary, to be kept; answer the last part
+    /// by `Kept` or `NotKept`.
+    Keep {
+        boundary: Boundary,
+        last: bool,
+        state: Bytes,
+    },
+    /// The state before this boundary is not needed any more (except by
+    /// snapshots).
+    Forget(Boundary),
+    Complain(Complaint),
+    /// The program has returned its work and ends.
+    Retreated,
+    /// The rank has ended; tell the others the number of the last piece to each.
+    Ended {
+        end: End,
+        snapshot: Snapshot,
+        sent: Vec<(Rank, u64)>,
+    },
+    /// The rank has ended and nobody lacks anything of it: forget it.
+    Drained,
+    /// The rank's part of the snapshot, to be kept with the state of this
+    /// boundary.
+    Cut {
+        snapshot: Snapshot,
+        boundary: Boundary,
+        state: Vec<u8>,
+    },
+    /// Take an image for a snapshot, at once: freeze the process, empty its
+    /// pipes, and answer by `Imaged` or `NotImaged`.
+    TakeImage,
+    /// The rank takes no part in this snapshot: it comes to nothing.
+    NoCut(Snapshot),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Life {
+    /// No process has said `Hello` yet.
+    Absent,
+    Present,
+    /// The program did what it must not; its process is being ended.
+    Broken,
+    Ended {
+        end: End,
+        drained: bool,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Endpoint {
+    config: Config,
+    window: u64,
+    fence: Fence,
+    life: Life,
+    away: bool,
+    peers: BTreeMap<Rank, Peer>,
+    log: Log,
+    snapshot: Snapshot,
+    /// Waits for an image to take part in this snapshot.
+    cutting: Option<Snapshot>,
+    /// What became known of ended ranks after their cut and before ours.
+    deferred: Vec<(Rank, Snapshot, (End, u64))>,
+    /// Where the rank can go back to; and the state that is being kept.
+    boundary: Option<back::Mark>,
+    pending: Option<back::Mark>,
+    boundaries: u64,
+    /// The newest question, of the rank and of its present process.
+    asked: Request,
+    program_asked: Request,
+    open: BTreeMap<Request, Ask>,
+    /// How many frames the process was given, and what it waits for since.
+    frames: u64,
+    wait: Option<Wait>,
+    /// How many repeats can be compared.
+    remembered: usize,
+    tick: Option<Moment>,
+}
+
+impl Endpoint {
+    pub fn new(config: Config, fence: Fence) -> Self {
+        let log = Log::new(config.log_bytes_max);
+        Self {
+            window: window(config.ranks_max),
+            fence,
+            life: Life::Absent,
+            away: false,
+            peers: BTreeMap::new(),
+            boundary: log.keeps().then(back::Mark::default),
+            log,
+            snapshot: config.snapshot,
+            cutting: None,
+            deferred: vec![],
+            pending: None,
+            boundaries: 0,
+            asked: Request(0),
+            program_asked: Request(0),
+            open: BTreeMap::new(),
+            frames: 0,
+            wait: None,
+            remembered: 0,
+            tick: None,
+            config,
+        }
+    }
+
+    pub fn rank(&self) -> Rank {
+        self.config.rank
+    }
+
+    /// The attempt that is here: for the parcels.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// Has the rank ended? It may still have something to send.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.life, Life::Ended { .. })
+    }
+
+    /// Appends to `out` what is to be done.
+    pub fn handle(&mut self, now: Moment, event: Event, out: &mut Vec<Effect>) {
+        // What it is told while it is away is lost: its bytes are written. The
+        // ranks whose frames are thrown away are told if it stays.
+        if self.away && !matches!(event, Event::FromPeer { .. } | Event::Stayed) {
+            return;
+        }
+        self.happened(now, event, out);
+        // Last: the endpoint may be gone then.
+        self.look_if_drained(out);
+    }
+
+    fn happened(&mut self, now: Moment, event: Event, out: &mut Vec<Effect>) {
+        match event {
+            Event::FromProgram(frame) => self.program_said(now, frame, out),
+            Event::FromPeer { from, fence, frame } => self.peer_said(now, from, fence, frame, out),
+            Event::PeerAt(rank) => self.peer_at(now, rank, out),
+            Event::PeerEnded { rank, snapshot, end, last } => {
+                self.peer_ended(rank, snapshot, (end, last), out);
+            }
+            Event::Ranks(count) => {
+                self.config.ranks = count;
+                self.tell(AgentFrame::Ranks { count }, out);
+            }
+            Event::Answered { request, answer } => self.answered(request, answer, out),
+            Event::CoordinatorBack => out.extend(self.open_asks()),
+            Event::Kept(boundary) => self.kept(boundary, out),
+            Event::NotKept(boundary) => {
+                self.pending.take_if(|mark| mark.boundary == boundary);
+            }
+            Event::Imaged => self.imaged(now, out),
+            Event::NotImaged { because } => self.not_imaged(now, because, out),
+            Event::RolledBack(back) => self.rolled_back(now, back, out),
+            Event::Ended(end) => self.ended(now, end, out),
+            Event::PleaseSave => self.tell(AgentFrame::PleaseSave, out),
+            Event::Retreat { within } => self.tell(AgentFrame::Retreat { within }, out),
+            Event::Cut(snapshot) => self.cut(snapshot, out),
+            Event::Arrived => self.arrived(now, out),
+            Event::Stayed => {
+                self.away = false;
+                self.say_where_we_are(now, |peer| peer.incoming.skipped, out);
+                self.ask_again(out);
+            }
+        }
+    }
+
+    /// When [`Endpoint::wake`] is due. Ask again after every `handle` and `wake`.
+    pub fn deadline(&self) -> Option<Moment> {
+        if self.away { None } else { self.tick }
+    }
+
+    /// Acknowledges what has waited, and asks who has been silent for long.
+    pub fn wake(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        if self.away || self.tick.is_none_or(|at| now < at) {
+            return;
+        }
+        self.tick = None;
+        for (&to, peer) in &mut self.peers {
+            let asks = peer.out.ask(now);
+            if asks || peer.incoming.ack_at().is_some_and(|at| at <= now) {
+                let (snapshot, ack) = (self.snapshot, peer.incoming.ack());
+                let frame = if asks {
+                    PeerFrame::Probe { snapshot, ack }
+                } else {
+                    PeerFrame::Ack { snapshot, ack }
+                };
+                out.push(Effect::ToPeer { to, frame });
+            }
+            earliest(&mut self.tick, peer.out.ask_at());
+            earliest(&mut self.tick, peer.incoming.ack_at());
+        }
+    }
+
+    /// What this rank does and has had, for [`facts`](crate::facts).
+    pub fn facts(&self) -> RankFacts {
+        let numbers = |number: fn(&Peer) -> u64| {
+            self.peers.iter().map(|(&rank, peer)| (rank, number(peer))).collect()
+        };
+        RankFacts {
+            rank: self.config.rank,
+            stance: match (self.life, self.wait) {
+                (Life::Ended { end, .. }, _) => Stance::Ended(end),
+                (Life::Present, Some(wait)) if !self.away => Stance::Waits(wait),
+                (Life::Present | Life::Absent | Life::Broken, _) => Stance::Active,
+            },
+            sent: numbers(|peer| peer.out.last()),
+            received: numbers(|peer| peer.incoming.received()),
+        }
+    }
+
+    /// The cost of what is kept for others, what waits for the program, and
+    /// what the program has been given and has not taken.
+    pub fn held(&self) -> u64 {
+        self.peers.values().map(|peer| peer.out.kept() + peer.incoming.untaken()).sum()
+    }
+
+    /// Asks again what may have been answered, or asked in vain, meanwhile.
+    fn ask_again(&self, out: &mut Vec<Effect>) {
+        out.extend(self.cutting.map(|_| Effect::TakeImage));
+        out.extend(self.open_asks());
+    }
+
+    fn open_asks(&self) -> impl Iterator<Item = Effect> {
+        self.open.iter().map(|(&request, ask)| Effect::Ask { request, ask: ask.clone() })
+    }
+
+    /// Gives the program a frame, if it is there.
+    fn tell(&mut self, frame: AgentFrame, out: &mut Vec<Effect>) {
+        if self.life == Life::Present {
+            self.frames += 1;
+            self.wait = None;
+            out.push(Effect::ToProgram(frame));
+        }
+    }
+
+    fn complain(&mut self, complaint: Complaint, out: &mut Vec<Effect>) {
+        if complaint.is_fatal() && !matches!(self.life, Life::Ended { .. }) {
+            self.life = Life::Broken;
+        }
+        out.push(Effect::Complain(complaint));
+    }
+
+    fn peer(&mut self, rank: Rank) -> &mut Peer {
+        let (window, floor) = (self.window, self.config.floor);
+        self.peers.entry(rank).or_insert_with(|| Peer::new(window, floor))
+    }
+
+    /// Sends what may be sent to this rank.
+    fn pump(&mut self, now: Moment, to: Rank, out: &mut Vec<Effect>) {
+        let snapshot = self.snapshot;
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        while let Some((number, piece)) = peer.out.next(now) {
+            let (ack, envelope, payload) = (peer.incoming.ack(), piece.envelope, piece.payload);
+            let frame = PeerFrame::Data { snapshot, ack, number, envelope, payload };
+            out.push(Effect::ToPeer { to, frame });
+        }
+        earliest(&mut self.tick, peer.out.ask_at());
+    }
+
+    /// Acknowledges at once if there is much to say, otherwise soon.
+    fn acknowledge(&mut self, to: Rank, out: &mut Vec<Effect>) {
+        let snapshot = self.snapshot;
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        if peer.incoming.is_ack_urgent() {
+            let ack = peer.incoming.ack();
+            out.push(Effect::ToPeer { to, frame: PeerFrame::Ack { snapshot, ack } });
+        }
+        earliest(&mut self.tick, peer.incoming.ack_at());
+    }
+
+    /// Tells the program what it may send to this rank, if that is much more
+    /// than it knows.
+    fn make_room(&mut self, to: Rank, out: &mut Vec<Effect>) {
+        if self.life != Life::Present {
+            return;
+        }
+        if let Some(total) = self.peers.get_mut(&to).and_then(Peer::room) {
+            self.tell(AgentFrame::Room { to, total }, out);
+        }
+    }
+
+    /// Puts what has arrived into the log, and gives it to the program if
+    /// that is there.
+    fn deliver(&mut self, message: u64, what: What, out: &mut Vec<Effect>) {
+        let present = self.life == Life::Present;
+        if present {
+            let frame = frame_of(self.log.next_number(), &what);
+            if let What::Piece { from, payload, .. } = &what {
+                let cost = crate::address::cost(payload.len());
+                let incoming = &mut self.peer(*from).incoming;
+                incoming.waiting -= cost;
+                incoming.given += cost;
+            }
+            self.tell(frame, out);
+        }
+        self.log.push(message, what, present);
+        self.look_at_log(out);
+    }
+
+    /// Keeps the log within its bound. What waits for a process is bounded by
+    /// the windows, and the process begins at the boundary.
+    fn look_at_log(&mut self, out: &mut Vec<Effect>) {
+        if self.life != Life::Present {
+            return;
+        }
+        match self.log.fill(self.program_asked) {
+            Fill::Enough => {}
+            Fill::Half => self.tell(AgentFrame::PleaseSave, out),
+            Fill::Full => self.no_way_back(out),
+        }
+    }
+
+    /// What must hold at any time; for tests and for what comes from outside.
+    ///
+    /// # Errors
+    /// Names what does not hold.
+    pub fn check(&self) -> Result<(), &'static str> {
+        self.log.check()?;
+        self.peers.values().try_for_each(Peer::check)?;
+        let mut waiting: BTreeMap<Rank, u64> = BTreeMap::new();
+        for entry in self.log.waiting() {
+            if let What::Piece { from, payload, .. } = &entry.what {
+                *waiting.entry(*from).or_default() += crate::address::cost(payload.len());
+            }
+        }
+        let counted = |(rank, cost): (&Rank, &u64)| {
+            self.peers.get(rank).is_some_and(|peer| peer.incoming.waiting == *cost)
+        };
+        let all: u64 = self.peers.values().map(|peer| peer.incoming.waiting).sum();
+        if !waiting.iter().all(counted) || all != waiting.values().sum() {
+            Err("what waits for the program does not add up")
+        } else if self.life == Life::Present && !waiting.is_empty() {
+            Err("something waits for a program that is there")
+        } else if self.asked < self.program_asked {
+            Err("the program has asked more than the rank")
+        } else if self.open.len() > OPEN_ASKS_MAX {
+            Err("too many questions are open")
+        } else if self.window != window(self.config.ranks_max) {
+            Err("the window is not the job's")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn earliest(tick: &mut Option<Moment>, at: Option<Moment>) {
+    *tick = match (*tick, at) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+}
+
+fn frame_of(number: u64, what: &What) -> AgentFrame {
+    match what {
+        What::Piece { from, envelope, payload } => AgentFrame::Deliver {
+            number,
+            from: *from,
+            envelope: *envelope,
+            payload: payload.clone(),
+        },
+        What::Answer { request, answer } => {
+            AgentFrame::Answer { request: *request, answer: answer.clone() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

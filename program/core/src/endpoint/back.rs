@@ -1,0 +1,293 @@
+//! Boundaries, going back to them, and the cuts of coordinated checkpoints.
+
+use std::collections::BTreeMap;
+
+use gleaner_common::time::Moment;
+use serde::{Deserialize, Serialize};
+
+use super::{Back, Effect, Endpoint, Life, frame_of};
+use crate::address::{Boundary, Rank, Request, Snapshot, cost};
+use crate::complaint::Complaint;
+use crate::log::What;
+use crate::peer;
+
+/// Where a program was at a boundary.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) boundary: Boundary,
+    kind: Kind,
+    /// Had the process said `Hello`?
+    present: bool,
+    /// The log's number of saves.
+    save: u64,
+    given: u64,
+    asked: Request,
+    frames: u64,
+    peers: BTreeMap<Rank, peer::Mark>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Kind {
+    /// A process's beginning, from nothing.
+    #[default]
+    Start,
+    /// A state that the program saved.
+    Saved,
+    /// An image of the process.
+    Image,
+}
+
+impl Mark {
+    /// The boundary of which a new process is given the state.
+    pub(super) fn saved(&self) -> Option<Boundary> {
+        (self.kind == Kind::Saved).then_some(self.boundary)
+    }
+}
+
+impl Endpoint {
+    /// Where the rank can go back to, and how: by an image or by its own state.
+    pub fn way_back(&self) -> Option<(Boundary, Back)> {
+        let mark = self.boundary.as_ref()?;
+        let back = if mark.kind == Kind::Image { Back::Image } else { Back::Process };
+        Some((mark.boundary, back))
+    }
+
+    /// The number of the boundary that the next image will be.
+    pub fn next_boundary(&self) -> Boundary {
+        Boundary(self.boundaries + 1)
+    }
+
+    fn mark(&mut self, kind: Kind) -> Mark {
+        self.boundaries += 1;
+        Mark {
+            boundary: Boundary(self.boundaries),
+            kind,
+            present: self.life == Life::Present,
+            save: self.log.save(),
+            given: self.log.given(),
+            asked: self.program_asked,
+            frames: self.frames,
+            peers: self.peers.iter().map(|(&rank, peer)| (rank, peer.mark())).collect(),
+        }
+    }
+
+    /// The program has given its whole state; it counts once it is kept.
+    pub(super) fn boundary_reached(&mut self, boundary: Boundary) {
+        if !self.log.keeps() {
+            self.boundaries = boundary.0;
+            return;
+        }
+        if self.boundary.is_none() && self.pending.is_none() {
+            self.peers.values_mut().for_each(peer::Peer::remember_from_here);
+        }
+        self.pending = Some(self.mark(Kind::Saved));
+    }
+
+    pub(super) fn kept(&mut self, boundary: Boundary, out: &mut Vec<Effect>) {
+        // Overtaken: by a newer save, or because too much was received since.
+        if let Some(mark) = self.pending.take_if(|mark| mark.boundary == boundary) {
+            self.commit(mark, out);
+        }
+    }
+
+    fn commit(&mut self, mark: Mark, out: &mut Vec<Effect>) {
+        self.log.forget_before(mark.save, mark.asked);
+        for (rank, peer) in &mut self.peers {
+            peer.forget(mark.peers.get(rank).map_or(0, |mark| mark.last));
+        }
+        self.remembered = self.peers.values().map(peer::Peer::remembers).sum();
+        out.push(Effect::Forget(mark.boundary));
+        self.boundary = Some(mark);
+    }
+
+    /// What a rollback needs could not be kept.
+    pub(super) fn no_way_back(&mut self, out: &mut Vec<Effect>) {
+        let (rank, bytes_max) = (self.config.rank, self.log.bytes_max());
+        self.pending = None;
+        self.remembered = 0;
+        if self.boundary.take().is_some() {
+            out.push(Effect::Complain(Complaint::LogFull { rank, bytes_max }));
+        }
+    }
+
+    pub(super) fn rolled_back(&mut self, now: Moment, back: Back, out: &mut Vec<Effect>) {
+        // An ended rank has no process to go back with.
+        if matches!(self.life, Life::Ended { .. }) {
+            return;
+        }
+        (self.pending, self.wait) = (None, None);
+        if back == Back::Nothing {
+            return self.begin_anew(now, out);
+        }
+        let Some(mark) = self.boundary.clone() else {
+            return self.complain(Complaint::NothingKept { rank: self.config.rank }, out);
+        };
+        let image = back == Back::Image;
+        self.program_asked = mark.asked;
+        self.log.go_back(image.then_some(mark.given));
+        for (rank, peer) in &mut self.peers {
+            let mark = mark.peers.get(rank).copied();
+            if image {
+                peer.go_back(mark);
+            } else {
+                peer.begin_anew(mark.map_or(0, |mark| mark.last));
+            }
+        }
+        self.count_what_waits();
+        self.life = Life::Absent;
+        if image && mark.present {
+            self.life = Life::Present;
+            self.frames = mark.frames;
+            self.give_what_waits(out);
+            let ranks: Vec<Rank> = self.peers.keys().copied().collect();
+            for rank in ranks {
+                self.make_room(rank, out);
+            }
+        }
+        self.forget_way_unless_kept();
+    }
+
+    /// What was a way back at this moment is none once something is delivered.
+    fn forget_way_unless_kept(&mut self) {
+        if !self.log.keeps() {
+            self.boundary = None;
+        }
+    }
+
+    /// A new process that knows nothing: what the old one received is lost,
+    /// what it sent and asked stays sent and asked.
+    fn begin_anew(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        self.log.forget_given();
+        self.program_asked = self.asked;
+        let rank = self.config.rank;
+        for (&to, peer) in &mut self.peers {
+            if peer.inside.is_open() {
+                out.push(Effect::Complain(Complaint::EndedInsideMessage { rank, to }));
+            }
+            peer.begin_anew(peer.out.last());
+        }
+        self.count_what_waits();
+        self.life = Life::Absent;
+        let mark = self.mark(Kind::Start);
+        self.peers.values_mut().for_each(peer::Peer::remember_from_here);
+        self.commit(mark, out);
+        self.finish_cut(now, out);
+        self.forget_way_unless_kept();
+    }
+
+    fn count_what_waits(&mut self) {
+        let Self { log, peers, .. } = self;
+        for entry in log.waiting() {
+            if let What::Piece { from, payload, .. } = &entry.what
+                && let Some(peer) = peers.get_mut(from)
+            {
+                peer.incoming.waiting += cost(payload.len());
+            }
+        }
+    }
+
+    /// Gives a process all that was delivered and not given to it.
+    pub(super) fn give_what_waits(&mut self, out: &mut Vec<Effect>) {
+        let Self { log, peers, frames, wait, .. } = self;
+        log.give(|entry| {
+            if let What::Piece { from, payload, .. } = &entry.what
+                && let Some(peer) = peers.get_mut(from)
+            {
+                let cost = cost(payload.len());
+                peer.incoming.waiting -= cost;
+                peer.incoming.given += cost;
+            }
+            *frames += 1;
+            *wait = None;
+            out.push(Effect::ToProgram(frame_of(entry.number, &entry.what)));
+        });
+        self.look_at_log(out);
+    }
+
+    // ── snapshots ──────────────────────────────────────────────────────────
+
+    /// Takes part in a snapshot, at once if the log allows it.
+    pub(super) fn cut(&mut self, snapshot: Snapshot, out: &mut Vec<Effect>) {
+        if snapshot <= self.snapshot || self.away {
+            return;
+        }
+        if let Some(waiting) = self.cutting {
+            if snapshot > waiting {
+                out.push(Effect::NoCut(waiting));
+                self.cutting = Some(snapshot);
+            }
+            return;
+        }
+        if self.boundary.is_some() || matches!(self.life, Life::Ended { .. }) {
+            self.snapshot = snapshot;
+            self.give_cut(out);
+        } else {
+            self.cutting = Some(snapshot);
+            out.push(Effect::TakeImage);
+        }
+    }
+
+    /// A frame of a newer snapshot has come: takes part before it is looked
+    /// at. `false`: the frame is thrown away, because that takes a while.
+    pub(super) fn cut_before(
+        &mut self,
+        snapshot: Snapshot,
+        from: Rank,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        self.cut(snapshot, out);
+        let done = self.snapshot >= snapshot;
+        if !done {
+            self.peer(from).incoming.skipped = true;
+        }
+        done
+    }
+
+    fn give_cut(&self, out: &mut Vec<Effect>) {
+        out.push(Effect::Cut {
+            snapshot: self.snapshot,
+            boundary: self.boundary.as_ref().map_or(Boundary(0), |mark| mark.boundary),
+            state: self.to_bytes(&super::PipeRest::default()),
+        });
+    }
+
+    /// The process's image is a boundary; and a cut, if one waits for it.
+    pub(super) fn imaged(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        // Of a process that has said nothing an image is no better than its
+        // beginning.
+        if self.life == Life::Present || self.boundary.is_none() {
+            let mark = self.mark(Kind::Image);
+            self.pending = None;
+            self.commit(mark, out);
+        }
+        self.finish_cut(now, out);
+        self.forget_way_unless_kept();
+    }
+
+    pub(super) fn not_imaged(&mut self, now: Moment, because: String, out: &mut Vec<Effect>) {
+        let Some(snapshot) = self.cutting.take() else { return };
+        self.snapshot = snapshot;
+        let rank = self.config.rank;
+        out.push(Effect::NoCut(snapshot));
+        out.push(Effect::Complain(Complaint::NoCut { rank, snapshot, because }));
+        self.after_cut(now, out);
+    }
+
+    /// Takes the cut that waited for an image: there is one, or no process any
+    /// more of which one could be taken.
+    pub(super) fn finish_cut(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        if let Some(snapshot) = self.cutting.take() {
+            self.snapshot = snapshot;
+            self.give_cut(out);
+            self.after_cut(now, out);
+        }
+    }
+
+    /// Hears what could not be heard while the image was taken.
+    fn after_cut(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        self.say_where_we_are(now, |peer| peer.incoming.skipped, out);
+        for (rank, snapshot, end) in std::mem::take(&mut self.deferred) {
+            self.peer_ended(rank, snapshot, end, out);
+        }
+    }
+}

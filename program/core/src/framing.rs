@@ -1,0 +1,380 @@
+//! How frames lie on a pipe or a stream, without copying big payloads.
+//!
+//! A length in four bytes, little end first, then that many bytes of
+//! postcard, of which a frame's payload is the last. Writing gives the head
+//! and the payload apart, for one vectored write; reading cuts the payload
+//! out of the buffer it arrived in.
+
+use bytes::Bytes;
+use postcard::ser_flavors::Flavor;
+use serde::{Deserialize, Serialize};
+
+use crate::address::PIECE_BYTES_MAX;
+use crate::wire::{ASK_BYTES_MAX, AgentFrame, Parcel, PeerFrame, ProgramFrame};
+
+/// The longest frame anybody accepts on a program's pipes and between agents.
+pub const FRAME_BYTES_MAX: usize = PIECE_BYTES_MAX + ASK_BYTES_MAX;
+
+/// Payloads from this size on are written and read without a copy; smaller
+/// ones are copied, so that none keeps a big buffer alive.
+pub const APART_BYTES_MIN: usize = 4 << 10;
+
+const LENGTH_BYTES: usize = 4;
+
+/// How much a reader takes from the pipe at once.
+const READ_BYTES: usize = 66 << 10;
+
+/// Why bytes are not a frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FramingError {
+    #[error("a frame of {0} bytes: expected at most {FRAME_BYTES_MAX}")]
+    TooLong(usize),
+    #[error("a frame that does not read as {expected}: {detail}")]
+    Malformed { expected: &'static str, detail: String },
+    #[error("the stream ended {missing} bytes before the end of a frame")]
+    Truncated { missing: usize },
+}
+
+/// What can be a frame: its payload, if it has one, is its last field.
+pub trait Frame: Serialize + Sized {
+    /// The frame as it is read: its payload still in the buffer.
+    type Borrowed<'a>: Deserialize<'a>;
+
+    const NAME: &'static str;
+
+    fn payload(&self) -> Option<&Bytes>;
+
+    /// Makes the payload the frame's own.
+    fn own(borrowed: Self::Borrowed<'_>, take: impl Fn(&[u8]) -> Bytes) -> Self;
+}
+
+macro_rules! frame {
+    ($frame:ident, $name:literal, $self:ident => $payload:expr) => {
+        impl Frame for $frame {
+            type Borrowed<'a> = $frame<&'a [u8]>;
+
+            const NAME: &'static str = $name;
+
+            fn payload(&self) -> Option<&Bytes> {
+                let $self = self;
+                $payload
+            }
+
+            fn own(borrowed: Self::Borrowed<'_>, take: impl Fn(&[u8]) -> Bytes) -> Self {
+                borrowed.map(take)
+            }
+        }
+    };
+}
+
+frame!(ProgramFrame, "a program's frame", frame => match frame {
+    ProgramFrame::Send { payload, .. } | ProgramFrame::Save { state: payload, .. } => Some(payload),
+    ProgramFrame::Hello { .. }
+    | ProgramFrame::Took { .. }
+    | ProgramFrame::Matched(_)
+    | ProgramFrame::Waiting { .. }
+    | ProgramFrame::Ask { .. }
+    | ProgramFrame::Retreated
+    | ProgramFrame::Bye { .. } => None,
+});
+
+frame!(AgentFrame, "an agent's frame", frame => match frame {
+    AgentFrame::Deliver { payload, .. } | AgentFrame::State { state: payload, .. } => Some(payload),
+    AgentFrame::Welcome(_)
+    | AgentFrame::Refused { .. }
+    | AgentFrame::Room { .. }
+    | AgentFrame::Answer { .. }
+    | AgentFrame::PleaseSave
+    | AgentFrame::Retreat { .. }
+    | AgentFrame::Ranks { .. }
+    | AgentFrame::Never { .. } => None,
+});
+
+frame!(PeerFrame, "a peer's frame", frame => match frame {
+    PeerFrame::Data { payload, .. } => Some(payload),
+    PeerFrame::Ack { .. } | PeerFrame::Probe { .. } | PeerFrame::Gone { .. } => None,
+});
+
+frame!(Parcel, "a parcel", parcel => parcel.frame.payload());
+
+/// Writes everything except a payload that the caller writes by itself.
+struct Head<'a> {
+    out: &'a mut Vec<u8>,
+    apart: &'a [u8],
+}
+
+impl Flavor for Head<'_> {
+    type Output = ();
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.out.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        if !std::ptr::eq(bytes, self.apart) {
+            self.out.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
+/// Appends a frame, and gives what has to be written right after `out`: the
+/// payload if it is a big one, otherwise nothing.
+///
+/// # Errors
+/// A frame longer than [`FRAME_BYTES_MAX`]; `out` is then as it was.
+pub fn encode<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<Bytes, FramingError> {
+    let start = out.len();
+    let apart = frame
+        .payload()
+        .filter(|payload| payload.len() >= APART_BYTES_MIN)
+        .cloned()
+        .unwrap_or_default();
+    out.extend_from_slice(&[0; LENGTH_BYTES]);
+    // An empty slice equals no payload's place: nothing is left out then.
+    let written = postcard::serialize_with_flavor(frame, Head { out, apart: &apart });
+    let length = out.len() - start - LENGTH_BYTES + apart.len();
+    let prefix = match (written, u32::try_from(length)) {
+        (Ok(()), Ok(prefix)) if length <= FRAME_BYTES_MAX => prefix,
+        (Err(error), _) => {
+            out.truncate(start);
+            return Err(FramingError::Malformed { expected: F::NAME, detail: error.to_string() });
+        }
+        _ => {
+            out.truncate(start);
+            return Err(FramingError::TooLong(length));
+        }
+    };
+    out[start..start + LENGTH_BYTES].copy_from_slice(&prefix.to_le_bytes());
+    Ok(apart)
+}
+
+/// Appends a frame, payload and all.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_whole<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<(), FramingError> {
+    let apart = encode(frame, out)?;
+    out.extend_from_slice(&apart);
+    Ok(())
+}
+
+/// Reads one frame of which the length was cut off. A big payload is a part
+/// of `bytes`, not a copy.
+///
+/// # Errors
+/// Bytes that are not an `F`, or more bytes than an `F`.
+pub fn decode<F: Frame>(bytes: &Bytes) -> Result<F, FramingError> {
+    decode_with(bytes, |payload| match payload.len() {
+        0..APART_BYTES_MIN => Bytes::copy_from_slice(payload),
+        _ => bytes.slice_ref(payload),
+    })
+}
+
+fn decode_with<F: Frame>(bytes: &[u8], take: impl Fn(&[u8]) -> Bytes) -> Result<F, FramingError> {
+    let malformed = |detail: String| FramingError::Malformed { expected: F::NAME, detail };
+    let (frame, rest) = postcard::take_from_bytes::<F::Borrowed<'_>>(bytes)
+        .map_err(|error| malformed(error.to_string()))?;
+    if rest.is_empty() {
+        Ok(F::own(frame, take))
+    } else {
+        Err(malformed(format!("{} bytes too many", rest.len())))
+    }
+}
+
+/// Collects bytes as they arrive and gives frames as they are whole.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    buffer: Vec<u8>,
+    read: usize,
+}
+
+impl FrameReader {
+    /// A reader that begins with these bytes: the rest of another one.
+    pub fn with_rest(rest: Vec<u8>) -> Self {
+        Self { buffer: rest, read: 0 }
+    }
+
+    /// Where to append what is read: its spare capacity is what is wanted
+    /// next, never nothing.
+    pub fn space(&mut self) -> &mut Vec<u8> {
+        if self.read == self.buffer.len() {
+            self.buffer.clear();
+            self.read = 0;
+        }
+        let have = self.buffer.len() - self.read;
+        let missing = match self.length() {
+            Some(length) if length <= FRAME_BYTES_MAX => {
+                (LENGTH_BYTES + length).saturating_sub(have)
+            }
+            Some(_) | None => READ_BYTES,
+        };
+        if self.buffer.capacity() - self.buffer.len() < missing.max(1) {
+            self.buffer.drain(..self.read);
+            self.read = 0;
+            self.buffer.reserve(missing.max(READ_BYTES - READ_BYTES.min(have)));
+        }
+        &mut self.buffer
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.space().extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, `None` if more bytes are needed.
+    ///
+    /// # Errors
+    /// A length over the limit or bytes that are not an `F`. The stream is
+    /// lost then: close it.
+    pub fn next_frame<F: Frame>(&mut self) -> Result<Option<F>, FramingError> {
+        let Some(length) = self.length() else { return Ok(None) };
+        if length > FRAME_BYTES_MAX {
+            return Err(FramingError::TooLong(length));
+        }
+        let (start, end) = (self.read + LENGTH_BYTES, self.read + LENGTH_BYTES + length);
+        if self.buffer.len() < end {
+            return Ok(None);
+        }
+        if length < APART_BYTES_MIN {
+            self.read = end;
+            return decode_with(&self.buffer[start..end], Bytes::copy_from_slice).map(Some);
+        }
+        // The frame takes the buffer with it; what came after it is little.
+        let rest = self.buffer.split_off(end);
+        let whole = Bytes::from(std::mem::replace(&mut self.buffer, rest));
+        self.read = 0;
+        decode(&whole.slice(start..end)).map(Some)
+    }
+
+    /// Takes the bytes after the last frame that was given.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        let mut rest = std::mem::take(&mut self.buffer);
+        rest.drain(..std::mem::take(&mut self.read));
+        rest
+    }
+
+    /// Call at the end of the stream.
+    ///
+    /// # Errors
+    /// A frame had begun and was not whole.
+    pub fn finish(&self) -> Result<(), FramingError> {
+        let have = self.buffer.len() - self.read;
+        let missing = match self.length() {
+            None if have == 0 => return Ok(()),
+            None => LENGTH_BYTES - have,
+            Some(length) => (LENGTH_BYTES + length).saturating_sub(have),
+        };
+        Err(FramingError::Truncated { missing })
+    }
+
+    fn length(&self) -> Option<usize> {
+        let prefix = self.buffer[self.read..].first_chunk::<LENGTH_BYTES>()?;
+        Some(u32::from_le_bytes(*prefix) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::{Communicator, Envelope, Rank, Tag};
+    use proptest::prelude::*;
+
+    fn send(payload: Vec<u8>) -> ProgramFrame {
+        let envelope = Envelope::whole(Communicator(1), Tag(2));
+        ProgramFrame::Send { to: Rank(3), envelope, payload: payload.into() }
+    }
+
+    proptest! {
+        #[test]
+        fn frames_arrive_whole_however_the_stream_is_cut(
+            sizes in proptest::collection::vec(
+                prop_oneof![0usize..200, APART_BYTES_MIN - 1..APART_BYTES_MIN + 2, Just(PIECE_BYTES_MAX)],
+                0..12,
+            ),
+            cut in prop_oneof![1usize..70, 1_000usize..100_000],
+        ) {
+            let frames: Vec<_> =
+                sizes.iter().zip(0u8..).map(|(size, byte)| send(vec![byte; *size])).collect();
+            let mut bytes = vec![];
+            for frame in &frames {
+                encode_whole(frame, &mut bytes).unwrap();
+            }
+            let (mut reader, mut got) = (FrameReader::default(), vec![]);
+            for piece in bytes.chunks(cut) {
+                prop_assert!(reader.space().capacity() > reader.buffer.len());
+                reader.push(piece);
+                while let Some(frame) = reader.next_frame::<ProgramFrame>().unwrap() {
+                    got.push(frame);
+                }
+            }
+            prop_assert_eq!(reader.finish(), Ok(()));
+            prop_assert_eq!(got, frames);
+        }
+
+        #[test]
+        fn no_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut reader = FrameReader::default();
+            reader.push(&bytes);
+            while let Ok(Some(_)) = reader.next_frame::<ProgramFrame>() {}
+            let _ = reader.finish();
+            let bytes = Bytes::from(bytes);
+            let _ = decode::<AgentFrame>(&bytes);
+            let _ = decode::<Parcel>(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_big_payload_is_written_apart_and_is_what_postcard_would_have_written() {
+        let frame = send(vec![7; APART_BYTES_MIN]);
+        let (mut head, mut whole) = (vec![], vec![]);
+        let apart = encode(&frame, &mut head).unwrap();
+        encode_whole(&frame, &mut whole).unwrap();
+        assert!(head.len() < 20, "{}", head.len());
+        assert_eq!([&head[..], &apart].concat(), whole);
+        assert_eq!(whole[LENGTH_BYTES..], postcard::to_stdvec(&frame).unwrap());
+    }
+
+    #[test]
+    fn a_big_payload_is_read_without_a_copy() {
+        let mut bytes = vec![];
+        encode_whole(&send(vec![7; PIECE_BYTES_MAX]), &mut bytes).unwrap();
+        let whole = Bytes::from(bytes);
+        let frame: ProgramFrame = decode(&whole.slice(LENGTH_BYTES..)).unwrap();
+        let payload = frame.payload().unwrap();
+        assert!(whole.as_ptr_range().contains(&payload.as_ptr()));
+    }
+
+    #[test]
+    fn an_oversized_length_is_refused_before_its_bytes_arrive() {
+        let mut reader = FrameReader::default();
+        reader.push(&u32::MAX.to_le_bytes());
+        let refused = reader.next_frame::<ProgramFrame>();
+        assert_eq!(refused, Err(FramingError::TooLong(u32::MAX as usize)));
+        assert!(reader.space().capacity() < 1 << 20);
+    }
+
+    #[test]
+    fn a_frame_too_long_leaves_the_buffer_as_it_was() {
+        let mut out = vec![1, 2, 3];
+        assert!(encode(&send(vec![0; FRAME_BYTES_MAX]), &mut out).is_err());
+        assert_eq!(out, [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_rest_of_one_reader_begins_the_next() {
+        let mut bytes = vec![];
+        encode_whole(&send(vec![1]), &mut bytes).unwrap();
+        encode_whole(&send(vec![2; 300]), &mut bytes).unwrap();
+        let mut reader = FrameReader::default();
+        reader.push(&bytes[..100]);
+        assert_eq!(reader.next_frame().unwrap(), Some(send(vec![1])));
+        let mut next = FrameReader::with_rest(reader.take_rest());
+        next.push(&bytes[100..]);
+        assert_eq!(next.next_frame().unwrap(), Some(send(vec![2; 300])));
+    }
+}

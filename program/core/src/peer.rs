@@ -1,0 +1,211 @@
+//! All that an endpoint keeps about one other rank: both halves of the pair,
+//! and how far the program itself has come.
+//!
+//! The program may be behind the pair: when it repeats a subtask it sends
+//! again what was sent before. Those pieces are known by their numbers, are
+//! compared with what is remembered of the first time, and go no further.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use gleaner_common::id::Fence;
+use serde::{Deserialize, Serialize};
+
+use crate::address::{Envelope, Inside, Part, cost};
+use crate::facts::End;
+use crate::incoming::Incoming;
+use crate::outgoing::{Outgoing, Piece};
+
+/// How much of a payload is compared when it is repeated.
+const COMPARED_BYTES: usize = 4 << 10;
+
+/// How far the program has come with one other rank: what a boundary keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    /// The number of the last piece it sent.
+    pub(crate) last: u64,
+    /// Costs since its process began: sent, and allowed to be sent.
+    pub(crate) sent: u64,
+    pub(crate) room: u64,
+    /// Costs since its process began: given to it, and taken by it.
+    pub(crate) given: u64,
+    pub(crate) took: u64,
+    pub(crate) inside: Inside,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Peer {
+    window: u64,
+    pub(crate) out: Outgoing,
+    pub(crate) incoming: Incoming,
+    /// The newest attempt that was heard of.
+    pub(crate) fence: Fence,
+    /// How it ended, and the number of its last piece to this rank if known.
+    pub(crate) end: Option<(End, u64)>,
+    /// Does it take nothing any more?
+    pub(crate) gone: bool,
+    pub(crate) program_last: u64,
+    pub(crate) program_sent: u64,
+    pub(crate) program_room: u64,
+    pub(crate) inside: Inside,
+    /// What is remembered of the pieces after number `remembered_from`.
+    remembered: VecDeque<u32>,
+    remembered_from: u64,
+}
+
+/// What a piece of the program's is to the pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sending {
+    New,
+    /// Sent before; stays here.
+    Repeated,
+    /// Sent before, and then it was another.
+    Different,
+}
+
+impl Peer {
+    pub(crate) fn new(window: u64, floor: Fence) -> Self {
+        Self {
+            window,
+            out: Outgoing::new(window),
+            incoming: Incoming::new(window),
+            fence: floor,
+            end: None,
+            gone: false,
+            program_last: 0,
+            program_sent: 0,
+            program_room: window,
+            inside: Inside::default(),
+            remembered: VecDeque::new(),
+            remembered_from: 0,
+        }
+    }
+
+    /// Takes a piece of the program's. The caller has counted its cost.
+    pub(crate) fn send(&mut self, envelope: Envelope, payload: Bytes, remember: bool) -> Sending {
+        self.program_last += 1;
+        let number = self.program_last;
+        let sending = if number > self.out.last() { Sending::New } else { Sending::Repeated };
+        if remember {
+            let trace = trace(envelope, &payload);
+            let index = usize::try_from(number - self.remembered_from - 1).unwrap_or(usize::MAX);
+            match self.remembered.get(index) {
+                Some(before) if *before != trace => return Sending::Different,
+                None if index == self.remembered.len() => self.remembered.push_back(trace),
+                Some(_) | None => {}
+            }
+        }
+        if sending == Sending::New {
+            self.out.append(Piece { envelope, payload });
+            if self.gone {
+                self.out.give_up();
+            }
+        }
+        sending
+    }
+
+    /// What the program may send in all, if it should be told.
+    pub(crate) fn room(&mut self) -> Option<u64> {
+        let total = self.room_total();
+        (total >= self.program_room + self.window / 4).then(|| {
+            self.program_room = total;
+            total
+        })
+    }
+
+    fn room_total(&self) -> u64 {
+        self.program_sent + self.window.saturating_sub(self.out.kept())
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            last: self.program_last,
+            sent: self.program_sent,
+            room: self.program_room,
+            given: self.incoming.given,
+            took: self.incoming.took,
+            inside: self.inside,
+        }
+    }
+
+    /// The program goes back to a boundary, with its process's memory as it
+    /// was then. What was not given to it then is counted anew by the caller.
+    pub(crate) fn go_back(&mut self, mark: Option<Mark>) {
+        let mark = mark.unwrap_or(Mark { room: self.window, ..Mark::default() });
+        self.program_last = mark.last;
+        self.program_sent = mark.sent;
+        self.program_room = mark.room;
+        self.inside = mark.inside;
+        (self.incoming.given, self.incoming.took) = (mark.given, mark.took);
+        self.incoming.waiting = 0;
+    }
+
+    /// The same with a new process, which has been given nothing and knows of
+    /// no room but what it will be told.
+    pub(crate) fn begin_anew(&mut self, last: u64) {
+        self.go_back(Some(Mark { last, ..Mark::default() }));
+        self.program_room = self.room_total().min(self.window);
+    }
+
+    /// Nothing before this number will be repeated.
+    pub(crate) fn forget(&mut self, last: u64) {
+        let gone = usize::try_from(last.saturating_sub(self.remembered_from)).unwrap_or(usize::MAX);
+        self.remembered.drain(..gone.min(self.remembered.len()));
+        self.remembered_from = self.remembered_from.max(last);
+    }
+
+    /// Remembers from the program's next piece on.
+    pub(crate) fn remember_from_here(&mut self) {
+        self.remembered.clear();
+        self.remembered_from = self.program_last;
+    }
+
+    pub(crate) fn remembers(&self) -> usize {
+        self.remembered.len()
+    }
+
+    /// Has everything arrived that it will ever send?
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.end.is_some_and(|(_, last)| self.incoming.received() >= last)
+    }
+
+    /// Was there ever anything between the two?
+    pub(crate) fn is_known(&self) -> bool {
+        self.incoming.received() > 0 || self.incoming.skipped || self.out.last() > 0
+    }
+
+    /// What must always hold; `Err` names what does not.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        self.out.check()?;
+        self.incoming.check()?;
+        if self.program_last > self.out.last() {
+            Err("the program has sent more than the pair")
+        } else if self.program_sent > self.program_room {
+            Err("the program has sent more than there was room for")
+        } else if self.out.kept() > self.window {
+            Err("more is kept than the window")
+        } else if self.remembered_from > self.program_last {
+            Err("what the program has not sent is forgotten")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// What is remembered of a piece: enough to notice a program that does not
+/// repeat itself, not a proof that it does.
+fn trace(envelope: Envelope, payload: &[u8]) -> u32 {
+    let part = match envelope.part {
+        Part::Whole => 0,
+        Part::First { bytes } => bytes,
+        Part::Middle => 1,
+        Part::Last => 2,
+    };
+    let mut head = [0; 32];
+    let numbers =
+        [u64::from(envelope.communicator.0), u64::from(envelope.tag.0), part, cost(payload.len())];
+    for (place, number) in head.chunks_exact_mut(8).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    crc32c::crc32c_append(crc32c::crc32c(&head), &payload[..payload.len().min(COMPARED_BYTES)])
+}

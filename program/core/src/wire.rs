@@ -1,0 +1,351 @@
+//! What travels between a program and its agent, and between agents.
+//!
+//! ```text
+//! program ── Hello ──────────────────────► agent     first, once per process
+//! program ◄── Welcome, State.. ─────────── agent
+//! program ── Send, Took, Matched, .. ────► agent
+//! program ◄── Deliver, Room, Answer, .. ── agent
+//! agent   ◄─ Parcel { PeerFrame } ───────► agent     directly, or through the coordinator
+//! ```
+//!
+//! Postcard writes by position: append, never reorder, otherwise raise
+//! [`VERSION`]. A frame's payload (`P`) is its last field, so that a big one
+//! lies on the wire behind the rest and need not be copied to get there
+//! ([`framing`](crate::framing)).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use gleaner_common::id::{Fence, JobId, WorkstationId};
+use serde::{Deserialize, Serialize};
+
+use crate::address::{Boundary, Communicator, Envelope, Rank, Request, Snapshot, Tag, Task};
+
+/// The version of the frames on a program's pipes and between agents.
+pub const VERSION: u16 = 1;
+
+/// The file descriptors of a program's two pipes, read and write end, as
+/// `IN,OUT` ("3,4").
+pub const PIPES_VARIABLE: &str = "GLEAN_PIPES";
+
+/// The longest task, result or list of a question or an answer.
+pub const ASK_BYTES_MAX: usize = 64 << 10;
+
+/// The most numbers in one `Matched`, and the most rows in one `Bye`.
+pub const LIST_MAX: usize = 1_000;
+
+// ── program → agent ────────────────────────────────────────────────────────
+
+/// What a program says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProgramFrame<P = Bytes> {
+    /// First, and only once in a process.
+    Hello { version: u16 },
+    /// A piece of a message. What may be under way to one rank is bounded by
+    /// the window and raised by [`AgentFrame::Room`]; to send more is a fault.
+    Send { to: Rank, envelope: Envelope, payload: P },
+    /// The pieces of this rank that the program has taken from the pipe and
+    /// has place for: their cost since the process began.
+    Took { from: Rank, total: u64 },
+    /// These messages (by the number of their first piece) have been
+    /// received. Only where [`Welcome::logged`].
+    Matched(Vec<u64>),
+    /// The program is blocked, and has been for a moment. `read` is how many
+    /// agent's frames (without `State`) it has read: a wait is out of date if
+    /// the agent has written more.
+    Waiting { on: Wait, read: u64 },
+    /// A question to the coordinator, answered by [`AgentFrame::Answer`].
+    Ask { request: Request, ask: Ask },
+    /// The agent asked for retreat: the work is returned, the process ends.
+    Retreated,
+    /// The program is done with messages. What it has not received.
+    Bye { unreceived: Vec<Unreceived> },
+    /// A part of the state that the program saves at a boundary. All it sent
+    /// before is before the boundary; `last` ends the state.
+    Save { last: bool, state: P },
+}
+
+/// What a blocked program waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Wait {
+    /// A message; `None` is any.
+    Message { from: Option<Rank>, communicator: Communicator, tag: Option<Tag> },
+    /// Room to send.
+    Room { to: Rank },
+    /// The coordinator.
+    Answer { request: Request },
+}
+
+/// Messages that a program leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreceived {
+    pub from: Rank,
+    pub communicator: Communicator,
+    pub tag: Tag,
+    pub messages: u32,
+}
+
+/// What only the coordinator knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Start more ranks.
+    Spawn {
+        count: u32,
+    },
+    /// This rank ends by its own wish; its processor is free.
+    Leave,
+    /// How many more could I have now?
+    Processors,
+    /// One more task; waits while others hold the last ones.
+    NextTask,
+    Done {
+        task: Task,
+        result: Vec<u8>,
+    },
+    ReturnTask {
+        task: Task,
+    },
+    /// Puts a task into the bag.
+    PutTask {
+        task: Vec<u8>,
+    },
+    /// No more tasks will be put.
+    CloseBag,
+    /// The next result that has not been given out.
+    NextResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// These ranks begin: so many from the first on. Fewer than asked for
+    /// (or none) if there is no place.
+    Spawned {
+        first: Rank,
+        count: u32,
+    },
+    Left,
+    Processors {
+        count: u32,
+    },
+    Task {
+        task: Task,
+        bytes: Vec<u8>,
+    },
+    /// Every task is done.
+    NoMoreTasks,
+    /// `false`: it was done before, and that result counts.
+    Done {
+        first: bool,
+    },
+    Returned,
+    Put {
+        task: Task,
+    },
+    Closed,
+    Result {
+        task: Task,
+        bytes: Vec<u8>,
+    },
+    NoMoreResults,
+    /// "No", and why.
+    Declined {
+        reason: String,
+    },
+}
+
+// ── agent → program ────────────────────────────────────────────────────────
+
+/// What an agent says to its program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AgentFrame<P = Bytes> {
+    /// Answers `Hello`.
+    Welcome(Welcome),
+    /// No further: what was wrong.
+    Refused {
+        reason: String,
+    },
+    /// A piece of a message, in order for each sender. The numbers grow.
+    Deliver {
+        number: u64,
+        from: Rank,
+        envelope: Envelope,
+        payload: P,
+    },
+    /// What may be sent to this rank: its cost since the process began.
+    Room {
+        to: Rank,
+        total: u64,
+    },
+    Answer {
+        request: Request,
+        answer: Answer,
+    },
+    /// Save at the next boundary, please.
+    PleaseSave,
+    /// The owner is back: return the work and end, within this time.
+    Retreat {
+        within: Duration,
+    },
+    /// How many ranks there are now.
+    Ranks {
+        count: u32,
+    },
+    /// What the program waits for will not come; why, for people.
+    Never {
+        on: Wait,
+        reason: String,
+    },
+    /// A part of the state that was saved at [`Welcome::restored`].
+    State {
+        last: bool,
+        state: P,
+    },
+}
+
+/// What a program needs to know to begin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    pub version: u16,
+    pub rank: Rank,
+    pub ranks: u32,
+    /// What may be under way to each rank, in cost, before any `Room`.
+    pub window: u64,
+    /// Ranks to which less may be sent at first.
+    pub rooms: Vec<(Rank, u64)>,
+    /// Say `Matched`: messages are kept for a rollback.
+    pub logged: bool,
+    /// The number of the first question.
+    pub request: Request,
+    /// The state of this boundary follows as `State`; `None` is a start from
+    /// nothing.
+    pub restored: Option<Boundary>,
+}
+
+// ── agent ⇄ agent ──────────────────────────────────────────────────────────
+
+/// A frame with its address, as it travels between agents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parcel<P = Bytes> {
+    pub job: JobId,
+    pub to: Rank,
+    pub from: Rank,
+    /// The attempt of the sender: the newest says where the sender is.
+    pub fence: Fence,
+    /// Where the sender is.
+    pub at: WorkstationId,
+    /// How often this was forwarded.
+    pub hops: u8,
+    pub frame: PeerFrame<P>,
+}
+
+/// What one rank's agent says to another's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerFrame<P = Bytes> {
+    /// Where the sender stands as a receiver.
+    Ack { snapshot: Snapshot, ack: Ack },
+    /// The same, and asks for an `Ack`: for a sender that has heard nothing
+    /// for long, or is at a new place.
+    Probe { snapshot: Snapshot, ack: Ack },
+    /// The rank has ended: nothing more will be received.
+    Gone { snapshot: Snapshot, ack: Ack },
+    /// A piece, numbered for the pair from 1.
+    Data { snapshot: Snapshot, ack: Ack, number: u64, envelope: Envelope, payload: P },
+}
+
+impl<P> PeerFrame<P> {
+    /// The last coordinated checkpoint that its sender took part in.
+    pub fn snapshot(&self) -> Snapshot {
+        match self {
+            Self::Ack { snapshot, .. }
+            | Self::Probe { snapshot, .. }
+            | Self::Gone { snapshot, .. }
+            | Self::Data { snapshot, .. } => *snapshot,
+        }
+    }
+}
+
+/// Where a receiver stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ack {
+    /// All pieces up to this number have arrived.
+    pub received: u64,
+    /// The cost of all pieces, from the first, that may be sent.
+    pub limit: u64,
+    /// Pieces after `received` were thrown away: send them again.
+    pub lost: bool,
+}
+
+/// What agents tell each other about places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// The rank's attempt of this fence is there.
+    Moved { job: JobId, rank: Rank, fence: Fence, at: WorkstationId },
+    /// Asked of the coordinator.
+    WhereIs { job: JobId, rank: Rank },
+}
+
+// ── payloads ───────────────────────────────────────────────────────────────
+
+impl<P> ProgramFrame<P> {
+    /// The same frame with another kind of payload.
+    pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> ProgramFrame<Q> {
+        match self {
+            Self::Hello { version } => ProgramFrame::Hello { version },
+            Self::Send { to, envelope, payload } => {
+                ProgramFrame::Send { to, envelope, payload: change(payload) }
+            }
+            Self::Took { from, total } => ProgramFrame::Took { from, total },
+            Self::Matched(numbers) => ProgramFrame::Matched(numbers),
+            Self::Waiting { on, read } => ProgramFrame::Waiting { on, read },
+            Self::Ask { request, ask } => ProgramFrame::Ask { request, ask },
+            Self::Retreated => ProgramFrame::Retreated,
+            Self::Bye { unreceived } => ProgramFrame::Bye { unreceived },
+            Self::Save { last, state } => ProgramFrame::Save { last, state: change(state) },
+        }
+    }
+}
+
+impl<P> AgentFrame<P> {
+    /// The same frame with another kind of payload.
+    pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> AgentFrame<Q> {
+        match self {
+            Self::Welcome(welcome) => AgentFrame::Welcome(welcome),
+            Self::Refused { reason } => AgentFrame::Refused { reason },
+            Self::Deliver { number, from, envelope, payload } => {
+                AgentFrame::Deliver { number, from, envelope, payload: change(payload) }
+            }
+            Self::Room { to, total } => AgentFrame::Room { to, total },
+            Self::Answer { request, answer } => AgentFrame::Answer { request, answer },
+            Self::PleaseSave => AgentFrame::PleaseSave,
+            Self::Retreat { within } => AgentFrame::Retreat { within },
+            Self::Ranks { count } => AgentFrame::Ranks { count },
+            Self::Never { on, reason } => AgentFrame::Never { on, reason },
+            Self::State { last, state } => AgentFrame::State { last, state: change(state) },
+        }
+    }
+}
+
+impl<P> PeerFrame<P> {
+    /// The same frame with another kind of payload.
+    pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> PeerFrame<Q> {
+        match self {
+            Self::Ack { snapshot, ack } => PeerFrame::Ack { snapshot, ack },
+            Self::Probe { snapshot, ack } => PeerFrame::Probe { snapshot, ack },
+            Self::Gone { snapshot, ack } => PeerFrame::Gone { snapshot, ack },
+            Self::Data { snapshot, ack, number, envelope, payload } => {
+                PeerFrame::Data { snapshot, ack, number, envelope, payload: change(payload) }
+            }
+        }
+    }
+}
+
+impl<P> Parcel<P> {
+    /// The same parcel with another kind of payload.
+    pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Parcel<Q> {
+        let Self { job, to, from, fence, at, hops, frame } = self;
+        Parcel { job, to, from, fence, at, hops, frame: frame.map(change) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

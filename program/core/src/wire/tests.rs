@@ -1,0 +1,143 @@
+//! The bytes of every frame: no change of format passes unseen. A line that
+//! has to change is a new [`VERSION`](super::VERSION).
+
+use super::*;
+use crate::address::Part;
+use crate::framing::{self, Frame};
+
+#[track_caller]
+fn check<F: Frame + PartialEq + std::fmt::Debug>(frame: &F, hex: &str) {
+    let mut bytes = vec![];
+    framing::encode_whole(frame, &mut bytes).unwrap();
+    let payload = Bytes::from(bytes.split_off(4));
+    let written = payload.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    assert_eq!(written, hex, "{frame:?}");
+    assert_eq!(&framing::decode::<F>(&payload).unwrap(), frame);
+}
+
+fn envelope(part: Part) -> Envelope {
+    Envelope { communicator: Communicator(2), tag: Tag(300), part }
+}
+
+const REQUEST: Request = Request(5);
+
+#[test]
+fn what_programs_say() {
+    check(&ProgramFrame::Hello { version: 1 }, "0001");
+    let payload = Bytes::from_static(b"hi");
+    for (part, hex) in [
+        (Part::Whole, "010302ac0200026869"),
+        (Part::First { bytes: 300 }, "010302ac0201ac02026869"),
+        (Part::Middle, "010302ac0202026869"),
+        (Part::Last, "010302ac0203026869"),
+    ] {
+        let payload = payload.clone();
+        check(&ProgramFrame::Send { to: Rank(3), envelope: envelope(part), payload }, hex);
+    }
+    check(&ProgramFrame::Took { from: Rank(3), total: 300 }, "0203ac02");
+    check(&ProgramFrame::Matched(vec![1, 300]), "030201ac02");
+    let tag = Some(Tag(7));
+    let on = Wait::Message { from: Some(Rank(3)), communicator: Communicator(2), tag };
+    check(&ProgramFrame::Waiting { on, read: 9 }, "0400010302010709");
+    let on = Wait::Message { from: None, communicator: Communicator(2), tag: None };
+    check(&ProgramFrame::Waiting { on, read: 9 }, "040000020009");
+    check(&ProgramFrame::Waiting { on: Wait::Room { to: Rank(3) }, read: 9 }, "04010309");
+    check(&ProgramFrame::Waiting { on: Wait::Answer { request: REQUEST }, read: 9 }, "04020509");
+    check(&ProgramFrame::Retreated, "06");
+    let left =
+        Unreceived { from: Rank(3), communicator: Communicator(2), tag: Tag(7), messages: 300 };
+    check(&ProgramFrame::Bye { unreceived: vec![left] }, "0701030207ac02");
+    check(&ProgramFrame::Save { last: true, state: payload }, "0801026869");
+}
+
+#[test]
+fn what_programs_ask() {
+    let task = Task(6);
+    for (ask, hex) in [
+        (Ask::Spawn { count: 300 }, "050500ac02"),
+        (Ask::Leave, "050501"),
+        (Ask::Processors, "050502"),
+        (Ask::NextTask, "050503"),
+        (Ask::Done { task, result: vec![0xab] }, "0505040601ab"),
+        (Ask::ReturnTask { task }, "05050506"),
+        (Ask::PutTask { task: vec![0xab] }, "05050601ab"),
+        (Ask::CloseBag, "050507"),
+        (Ask::NextResult, "050508"),
+    ] {
+        check(&ProgramFrame::Ask { request: REQUEST, ask }, hex);
+    }
+}
+
+#[test]
+fn what_agents_say() {
+    let welcome = Welcome {
+        version: 1,
+        rank: Rank(3),
+        ranks: 16,
+        window: 300,
+        rooms: vec![(Rank(2), 100)],
+        logged: true,
+        request: REQUEST,
+        restored: Some(Boundary(4)),
+    };
+    check(&AgentFrame::Welcome(welcome), "00010310ac0201026401050104");
+    check(&AgentFrame::Refused { reason: "r".into() }, "010172");
+    let payload = Bytes::from_static(b"hi");
+    let (from, envelope) = (Rank(3), envelope(Part::Whole));
+    let state = payload.clone();
+    check(&AgentFrame::Deliver { number: 300, from, envelope, payload }, "02ac020302ac0200026869");
+    check(&AgentFrame::Room { to: Rank(3), total: 300 }, "0303ac02");
+    check(&AgentFrame::PleaseSave, "05");
+    check(&AgentFrame::Retreat { within: Duration::from_millis(1_500) }, "060180cab5ee01");
+    check(&AgentFrame::Ranks { count: 300 }, "07ac02");
+    let on = Wait::Room { to: Rank(3) };
+    check(&AgentFrame::Never { on, reason: "r".into() }, "0801030172");
+    check(&AgentFrame::State { last: false, state }, "0900026869");
+}
+
+#[test]
+fn what_programs_are_answered() {
+    let (task, bytes) = (Task(6), vec![0xab]);
+    for (answer, hex) in [
+        (Answer::Spawned { first: Rank(3), count: 2 }, "0405000302"),
+        (Answer::Left, "040501"),
+        (Answer::Processors { count: 300 }, "040502ac02"),
+        (Answer::Task { task, bytes: bytes.clone() }, "0405030601ab"),
+        (Answer::NoMoreTasks, "040504"),
+        (Answer::Done { first: true }, "04050501"),
+        (Answer::Returned, "040506"),
+        (Answer::Put { task }, "04050706"),
+        (Answer::Closed, "040508"),
+        (Answer::Result { task, bytes }, "0405090601ab"),
+        (Answer::NoMoreResults, "04050a"),
+        (Answer::Declined { reason: "r".into() }, "04050b0172"),
+    ] {
+        check(&AgentFrame::Answer { request: REQUEST, answer }, hex);
+    }
+}
+
+#[test]
+fn what_agents_say_to_each_other() {
+    let (snapshot, ack) = (Snapshot(1), Ack { received: 300, limit: 1_000, lost: true });
+    let payload = Bytes::from_static(b"hi");
+    for (frame, hex) in [
+        (PeerFrame::Ack { snapshot, ack }, "0001ac02e80701"),
+        (PeerFrame::Probe { snapshot, ack }, "0101ac02e80701"),
+        (PeerFrame::Gone { snapshot, ack }, "0201ac02e80701"),
+        (
+            PeerFrame::Data { snapshot, ack, number: 301, envelope: envelope(Part::Last), payload },
+            "0301ac02e80701ad0202ac0203026869",
+        ),
+    ] {
+        check(&frame, hex);
+        let (job, to, from) = (JobId(8), Rank(2), Rank(3));
+        let (fence, at) = (Fence(300), WorkstationId(4));
+        let parcel = Parcel { job, to, from, fence, at, hops: 1, frame };
+        check(&parcel, &format!("080203ac020401{hex}"));
+    }
+    let moved =
+        Notice::Moved { job: JobId(8), rank: Rank(2), fence: Fence(300), at: WorkstationId(4) };
+    assert_eq!(postcard::to_stdvec(&moved).unwrap(), [0, 8, 2, 0xac, 2, 4]);
+    let asked = Notice::WhereIs { job: JobId(8), rank: Rank(2) };
+    assert_eq!(postcard::to_stdvec(&asked).unwrap(), [1, 8, 2]);
+}

@@ -1,0 +1,368 @@
+//! A program with its library, as the agent sees it: a script, and what a
+//! real library keeps in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use gleaner_program_core::address::{
+    Communicator, Envelope, Inside, Part, Rank, Request, Tag, cost, pieces,
+};
+use gleaner_program_core::wire::{
+    AgentFrame, Answer, Ask, ProgramFrame, Unreceived, VERSION, Wait,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::script::Op;
+
+/// What the program saves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) at: usize,
+    pub(crate) hash: u64,
+    sent: BTreeMap<(Rank, Tag), u64>,
+    received: BTreeMap<(Rank, Tag), u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    number: u64,
+    from: Rank,
+    tag: Tag,
+    bytes: Vec<u8>,
+    whole: bool,
+    /// Its cost that the agent was not told of yet.
+    untaken: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Born,
+    Greeting,
+    Restoring,
+    Running,
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Progress {
+    Moved,
+    Blocked,
+    Over,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) state: State,
+    pub(crate) rank: Rank,
+    script: Rc<Vec<Op>>,
+    phase: Phase,
+    saved: Vec<u8>,
+    inbox: Vec<Message>,
+    inside: BTreeMap<Rank, Inside>,
+    window: u64,
+    rooms: BTreeMap<Rank, u64>,
+    sent_cost: BTreeMap<Rank, u64>,
+    took: BTreeMap<Rank, u64>,
+    logged: bool,
+    request: Request,
+    asked: Option<Request>,
+    answers: BTreeMap<Request, Answer>,
+    /// The pieces of the message that is being sent.
+    sending: VecDeque<(Rank, Envelope, Bytes)>,
+    read: u64,
+    told_waiting: Option<u64>,
+    pub(crate) never: Vec<String>,
+    /// Costs that arrived from each rank, for the test of the windows.
+    pub(crate) held: u64,
+}
+
+fn mix(hash: u64, value: u64) -> u64 {
+    (hash ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+}
+
+impl Program {
+    pub(crate) fn new(rank: Rank, script: Rc<Vec<Op>>) -> Self {
+        Self {
+            state: State::default(),
+            rank,
+            script,
+            phase: Phase::Born,
+            saved: vec![],
+            inbox: vec![],
+            inside: BTreeMap::new(),
+            window: 0,
+            rooms: BTreeMap::new(),
+            sent_cost: BTreeMap::new(),
+            took: BTreeMap::new(),
+            logged: false,
+            request: Request(0),
+            asked: None,
+            answers: BTreeMap::new(),
+            sending: VecDeque::new(),
+            read: 0,
+            told_waiting: None,
+            never: vec![],
+            held: 0,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Runs to the end of one operation, or until it has to wait.
+    pub(crate) fn step(
+        &mut self,
+        from_agent: &mut VecDeque<AgentFrame>,
+        to_agent: &mut VecDeque<ProgramFrame>,
+    ) -> Progress {
+        match self.phase {
+            Phase::Born => {
+                to_agent.push_back(ProgramFrame::Hello { version: VERSION });
+                self.phase = Phase::Greeting;
+                return Progress::Moved;
+            }
+            Phase::Over => return Progress::Over,
+            Phase::Greeting | Phase::Restoring => {
+                self.read_all(from_agent);
+                let waits = matches!(self.phase, Phase::Greeting | Phase::Restoring);
+                return if waits { Progress::Blocked } else { Progress::Moved };
+            }
+            Phase::Running => {}
+        }
+        let Some(&op) = self.script.get(self.state.at) else {
+            self.read_all(from_agent);
+            self.bye(to_agent);
+            return Progress::Over;
+        };
+        let done = match op {
+            Op::Send { to, tag, bytes } => self.send(to, tag, bytes, from_agent, to_agent),
+            Op::Receive { from, tag } => self.receive(from, tag, from_agent, to_agent),
+            Op::Save => {
+                self.save(to_agent);
+                true
+            }
+            Op::Ask => self.ask(from_agent, to_agent),
+        };
+        if !done {
+            return Progress::Blocked;
+        }
+        // A save is of the state after it.
+        if op != Op::Save {
+            self.state.at += 1;
+        }
+        Progress::Moved
+    }
+
+    fn bye(&mut self, to_agent: &mut VecDeque<ProgramFrame>) {
+        let unreceived = self
+            .inbox
+            .iter()
+            .map(|m| Unreceived {
+                from: m.from,
+                communicator: Communicator(0),
+                tag: m.tag,
+                messages: 1,
+            })
+            .collect();
+        to_agent.push_back(ProgramFrame::Bye { unreceived });
+        self.phase = Phase::Over;
+    }
+
+    fn save(&mut self, to_agent: &mut VecDeque<ProgramFrame>) {
+        self.state.at += 1;
+        let bytes = postcard::to_stdvec(&self.state).unwrap();
+        let half = bytes.len() / 2;
+        for (last, part) in [(false, &bytes[..half]), (true, &bytes[half..])] {
+            let state = Bytes::copy_from_slice(part);
+            to_agent.push_back(ProgramFrame::Save { last, state });
+        }
+    }
+
+    fn ask(
+        &mut self,
+        from_agent: &mut VecDeque<AgentFrame>,
+        to_agent: &mut VecDeque<ProgramFrame>,
+    ) -> bool {
+        let request = *self.asked.get_or_insert_with(|| {
+            let request = self.request;
+            self.request = Request(request.0 + 1);
+            to_agent.push_back(ProgramFrame::Ask { request, ask: Ask::Processors });
+            request
+        });
+        self.read_all(from_agent);
+        let Some(answer) = self.answers.remove(&request) else {
+            self.tell_waiting(Wait::Answer { request }, to_agent);
+            return false;
+        };
+        let Answer::Processors { count } = answer else { panic!("{answer:?}") };
+        self.state.hash = mix(self.state.hash, u64::from(count));
+        self.asked = None;
+        true
+    }
+
+    fn send(
+        &mut self,
+        to: Rank,
+        tag: Tag,
+        bytes: usize,
+        from_agent: &mut VecDeque<AgentFrame>,
+        to_agent: &mut VecDeque<ProgramFrame>,
+    ) -> bool {
+        if self.sending.is_empty() {
+            let index = self.state.sent.entry((to, tag)).or_default();
+            let mut message = vec![];
+            message.extend_from_slice(&index.to_le_bytes());
+            message.extend_from_slice(&self.state.hash.to_le_bytes());
+            message.resize(bytes, self.rank.0 as u8);
+            *index += 1;
+            let message = Bytes::from(message);
+            self.sending = pieces(bytes)
+                .map(|(part, range)| {
+                    let envelope = Envelope { communicator: Communicator(0), tag, part };
+                    (to, envelope, message.slice(range))
+                })
+                .collect();
+        }
+        while let Some((to, envelope, payload)) = self.sending.pop_front() {
+            let cost = cost(payload.len());
+            let sent = self.sent_cost.entry(to).or_default();
+            if *sent + cost > *self.rooms.get(&to).unwrap_or(&self.window) {
+                self.sending.push_front((to, envelope, payload));
+                self.read_all(from_agent);
+                let sent = self.sent_cost[&to];
+                if sent + cost > *self.rooms.get(&to).unwrap_or(&self.window) {
+                    self.tell_waiting(Wait::Room { to }, to_agent);
+                    return false;
+                }
+                continue;
+            }
+            *sent += cost;
+            to_agent.push_back(ProgramFrame::Send { to, envelope, payload });
+        }
+        true
+    }
+
+    fn receive(
+        &mut self,
+        from: Option<Rank>,
+        tag: Option<Tag>,
+        from_agent: &mut VecDeque<AgentFrame>,
+        to_agent: &mut VecDeque<ProgramFrame>,
+    ) -> bool {
+        let fits = |m: &Message| {
+            from.is_none_or(|from| from == m.from) && tag.is_none_or(|tag| tag == m.tag)
+        };
+        self.read_all(from_agent);
+        let Some(index) = self.inbox.iter().position(fits).filter(|&i| self.inbox[i].whole) else {
+            // Whatever may stand before what is waited for is taken in.
+            let took: Vec<_> = self
+                .inbox
+                .iter_mut()
+                .filter(|m| from.is_none_or(|from| from == m.from) && m.untaken > 0)
+                .map(|m| (m.from, std::mem::take(&mut m.untaken)))
+                .collect();
+            for (from, cost) in took {
+                self.take(from, cost, to_agent);
+            }
+            let on = Wait::Message { from, communicator: Communicator(0), tag };
+            self.tell_waiting(on, to_agent);
+            return false;
+        };
+        let message = self.inbox.remove(index);
+        if message.untaken > 0 {
+            self.take(message.from, message.untaken, to_agent);
+        }
+        if self.logged {
+            to_agent.push_back(ProgramFrame::Matched(vec![message.number]));
+        }
+        self.look_at(&message);
+        true
+    }
+
+    /// Once, in order, and whole.
+    fn look_at(&mut self, message: &Message) {
+        let expected = self.state.received.entry((message.from, message.tag)).or_default();
+        let index = u64::from_le_bytes(message.bytes[..8].try_into().unwrap());
+        assert_eq!(index, *expected, "{} of {} {}", self.rank, message.from, message.tag);
+        *expected += 1;
+        assert!(message.bytes[16..].iter().all(|byte| *byte == message.from.0 as u8));
+        let theirs = u64::from_le_bytes(message.bytes[8..16].try_into().unwrap());
+        let length = message.bytes.len() as u64;
+        let hash = mix(mix(self.state.hash, theirs), length);
+        self.state.hash = mix(hash, u64::from(message.from.0) << 8 | u64::from(message.tag.0));
+    }
+
+    fn take(&mut self, from: Rank, cost: u64, to_agent: &mut VecDeque<ProgramFrame>) {
+        let total = self.took.entry(from).or_default();
+        *total += cost;
+        to_agent.push_back(ProgramFrame::Took { from, total: *total });
+    }
+
+    fn tell_waiting(&mut self, on: Wait, to_agent: &mut VecDeque<ProgramFrame>) {
+        if self.told_waiting != Some(self.read) {
+            self.told_waiting = Some(self.read);
+            to_agent.push_back(ProgramFrame::Waiting { on, read: self.read });
+        }
+    }
+
+    fn read_all(&mut self, from_agent: &mut VecDeque<AgentFrame>) {
+        while let Some(frame) = from_agent.pop_front() {
+            self.read += u64::from(!matches!(frame, AgentFrame::State { .. }));
+            self.read_one(frame);
+        }
+    }
+
+    fn read_one(&mut self, frame: AgentFrame) {
+        match frame {
+            AgentFrame::Welcome(welcome) => {
+                assert_eq!(self.phase, Phase::Greeting);
+                self.window = welcome.window;
+                self.rooms = welcome.rooms.into_iter().collect();
+                self.logged = welcome.logged;
+                self.request = welcome.request;
+                self.phase =
+                    if welcome.restored.is_some() { Phase::Restoring } else { Phase::Running };
+            }
+            AgentFrame::State { last, state } => {
+                assert_eq!(self.phase, Phase::Restoring);
+                self.saved.extend_from_slice(&state);
+                if last {
+                    self.state = postcard::from_bytes(&self.saved).unwrap();
+                    self.phase = Phase::Running;
+                }
+            }
+            AgentFrame::Deliver { number, from, envelope, payload } => {
+                self.delivered(number, from, envelope, &payload);
+            }
+            AgentFrame::Room { to, total } => {
+                let room = self.rooms.entry(to).or_insert(self.window);
+                assert!(total > *room, "room only grows");
+                *room = total;
+            }
+            AgentFrame::Answer { request, answer } => {
+                assert!(self.answers.insert(request, answer).is_none(), "answered twice");
+            }
+            AgentFrame::Never { reason, .. } => self.never.push(reason),
+            AgentFrame::PleaseSave | AgentFrame::Retreat { .. } | AgentFrame::Ranks { .. } => {}
+            AgentFrame::Refused { reason } => panic!("refused: {reason}"),
+        }
+    }
+
+    fn delivered(&mut self, number: u64, from: Rank, envelope: Envelope, payload: &[u8]) {
+        let cost = cost(payload.len());
+        self.held += cost;
+        assert!(self.inside.entry(from).or_default().accept(envelope.part, payload.len()));
+        let whole = matches!(envelope.part, Part::Whole | Part::Last);
+        if matches!(envelope.part, Part::Whole | Part::First { .. }) {
+            let (tag, bytes) = (envelope.tag, payload.to_vec());
+            self.inbox.push(Message { number, from, tag, bytes, whole, untaken: cost });
+            return;
+        }
+        let open = self.inbox.iter_mut().rev().find(|m| m.from == from && !m.whole).unwrap();
+        open.bytes.extend_from_slice(payload);
+        open.whole = whole;
+        open.untaken += cost;
+    }
+}
