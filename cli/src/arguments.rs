@@ -239,6 +239,7 @@ mod tests {
         glean usage stats
         glean usage export
         glean usage import
+        glean usage generate
         glean token create
         glean token ls
         glean agent status

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use gleaner_common::id::ParseIdError;
+use gleaner_common::usage::UsageRecord;
 use serde::Serialize;
 
 use crate::archive::{Archive, ReadArchiveError, Span};
@@ -177,5 +178,22 @@ impl<W: Write + Send> Writing<W> {
     fn row(&mut self, row: Vec<Value>) -> io::Result<()> {
         self.summary.rows += 1;
         self.table.add(row)
+    }
+}
+
+/// Records as a table of their own, for whoever has them in memory.
+pub(crate) struct RecordTable<W: Write + Send>(Table<W>);
+
+impl<W: Write + Send> RecordTable<W> {
+    pub(crate) fn begin(format: ExportFormat, to: W) -> io::Result<Self> {
+        Table::begin(format, table::RECORD_COLUMNS, to).map(Self)
+    }
+
+    pub(crate) fn add(&mut self, name: &WorkstationName, record: &UsageRecord) -> io::Result<()> {
+        self.0.add(record_row(name, record))
+    }
+
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.0.finish()
     }
 }

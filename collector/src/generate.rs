@@ -11,10 +11,11 @@
 //! and its own number only. More workstations do not change the first ones,
 //! and the two forms tell of the same life.
 //!
-//! Knows nothing of files.
+//! Only `keep` knows of files.
 
 mod exact;
 mod fit;
+mod keep;
 mod lengths;
 mod life;
 mod model;
@@ -36,6 +37,7 @@ use truth::truth;
 
 pub use crate::week::Week;
 pub use fit::FitError;
+pub use keep::{GenerateError, Generated, generate_into, generate_table};
 pub use model::{Arrivals, Loads, LogNormal, ModelError, OwnerModel, Pauses, Stops, mean_s};
 
 /// What the records look like.

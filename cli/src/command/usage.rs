@@ -1,5 +1,8 @@
 //! `glean usage`: the usage records that the collector keeps, on its host.
 
+mod generate;
+mod plot;
+
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -50,6 +53,17 @@ pub enum UsageCommand {
     /// Take in records from elsewhere; the collector must not be running.
     #[command(after_help = "Example:\n  glean usage import --format rwho snapshots.txt")]
     Import(ImportArgs),
+    /// Draw the week, how long periods last, or availability, as SVG or PNG.
+    #[command(after_help = "Examples:
+  glean usage plot --kind week --out week.png
+  glean usage plot --kind survival --from 2026-11-01T00:00:00Z > survival.svg")]
+    Plot(plot::PlotArgs),
+    /// Make up the logs of owners, for replay; the collector must not be running.
+    #[command(after_help = "Examples:
+  glean usage generate --workstations 170 --from 1993-09-01T00:00:00Z --months 6 --data owners
+  glean usage generate --print-model > model.toml
+  glean usage generate --fit-from /var/lib/gleaner/collector/usage --print-model")]
+    Generate(generate::GenerateArgs),
 }
 
 /// Where the records are.
@@ -186,6 +200,8 @@ pub fn run(command: UsageCommand) -> Result<Verdict> {
         UsageCommand::Stats(args) => stats(args),
         UsageCommand::Export(args) => export(args),
         UsageCommand::Import(args) => import(&args),
+        UsageCommand::Plot(args) => plot::run(args),
+        UsageCommand::Generate(args) => generate::run(&args),
     };
     result.map_err(elsewhere)
 }

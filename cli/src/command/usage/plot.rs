@@ -1,0 +1,74 @@
+//! `glean usage plot`: charts of the logs.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use gleaner_collector::plot::{PlotKind, PlotOptions, plot};
+use gleaner_collector::timeline::Readings;
+use gleaner_figure::{Format, Size};
+use jiff::tz::TimeZone;
+
+use super::{Bar, DataArgs, SpanArgs};
+use crate::failure::Verdict;
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub struct PlotArgs {
+    /// week, survival or availability.
+    #[arg(long, value_name = "KIND")]
+    pub kind: PlotKind,
+    /// The file to write, .svg or .png; without it, SVG goes to the standard output.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Its size in pixels of 1/96 inch, such as 900x500; a PNG has twice as many.
+    #[arg(long, value_name = "WxH", value_parser = size)]
+    pub size: Option<Size>,
+    /// Only these workstations.
+    #[arg(value_name = "WORKSTATION")]
+    pub workstations: Vec<String>,
+    /// Whose hours and days, such as Europe/Berlin [default: this machine's].
+    #[arg(long, value_name = "ZONE", value_parser = super::generate::zone)]
+    pub zone: Option<TimeZone>,
+    #[command(flatten)]
+    pub span: SpanArgs,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+fn size(text: &str) -> Result<Size, String> {
+    let parsed = text.split_once('x').and_then(|(width, height)| {
+        Some(Size { width: width.parse().ok()?, height: height.parse().ok()? })
+    });
+    parsed.ok_or_else(|| "expected a width and a height, such as 900x500".to_owned())
+}
+
+pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
+    // A wrong ending is said before hours of logs are read.
+    let format = args.out.as_deref().map(Format::of).transpose()?;
+    let options = PlotOptions {
+        names: args.workstations,
+        span: args.span.span(),
+        readings: Readings::default(),
+        zone: args.zone,
+    };
+    let mut bar = Bar::new("reading");
+    let drawn = plot(&args.data.directory()?, args.kind, &options, &mut |step| bar.show(step));
+    bar.end();
+    let drawn = drawn?;
+    for line in &drawn.notes {
+        eprintln!("{line}");
+    }
+    let size = args.size.unwrap_or_else(|| drawn.figure.natural_size());
+    match (&args.out, format) {
+        (Some(path), Some(_)) => {
+            drawn.figure.save(path, size)?;
+            eprintln!("{} is written", path.display());
+        }
+        _ => {
+            let mut svg = vec![];
+            drawn.figure.write(&mut svg, Format::Svg, size).context("cannot draw")?;
+            output::bytes(&svg)?;
+        }
+    }
+    Ok(Verdict::Yes)
+}
