@@ -15,6 +15,7 @@ pub mod execution;
 pub mod lab;
 pub mod model;
 pub mod observer;
+mod path;
 pub mod program;
 pub mod usage;
 

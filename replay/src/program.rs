@@ -114,6 +114,8 @@ pub struct Program {
     pub(crate) delays: Vec<u64>,
     /// For each message, who sends and who receives it.
     pub(crate) ends: Vec<(u32, u32)>,
+    /// Of each rank, summed.
+    pub(crate) works: Vec<u64>,
     operations: u64,
     critical_path: u64,
 }
@@ -140,6 +142,7 @@ impl Program {
             spawner: matching.spawner.clone(),
             delays: vec![],
             ends: vec![],
+            works: vec![],
             operations: operations as u64,
             critical_path: 0,
         };
@@ -153,6 +156,7 @@ impl Program {
         if program.delays.iter().all(|delay| *delay == 0) {
             program.delays.clear();
         }
+        program.works = program.sums();
         program.critical_path = program.run_alone().map_err(|stuck| stuck.blame(trace))?;
         Ok(program)
     }
@@ -221,13 +225,16 @@ impl Program {
 
     /// The work of all ranks.
     pub fn work(&self) -> Duration {
-        Duration::from_nanos(self.steps.iter().map(|step| step.work).sum())
+        Duration::from_nanos(self.works.iter().sum())
     }
 
-    #[cfg(test)]
-    pub(crate) fn steps_of(&self, rank: u32) -> &[Step] {
-        let rank = rank as usize;
-        &self.steps[self.first[rank] as usize..self.first[rank + 1] as usize]
+    /// The work of each rank. Saturates: what is too long is refused later.
+    fn sums(&self) -> Vec<u64> {
+        let sum = |rank: &[u32]| {
+            let steps = &self.steps[rank[0] as usize..rank[1] as usize];
+            steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.work))
+        };
+        self.first.windows(2).map(sum).collect()
     }
 
     #[inline]
@@ -254,7 +261,7 @@ impl Program {
             let Ok(critical_path) = self.run_alone() else {
                 unreachable!("whether messages match does not depend on how long work takes")
             };
-            self.critical_path = critical_path;
+            (self.critical_path, self.works) = (critical_path, self.sums());
             if critical_path == before {
                 break;
             }

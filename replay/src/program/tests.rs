@@ -50,7 +50,8 @@ fn tags_are_received_in_any_order_and_one_tag_in_its_own() {
         &trace(&[sender, &[receive(0, 8), receive(0, 7), receive(0, 7)]]),
         Network::default(),
     );
-    let sent: Vec<u32> = program.unwrap().steps_of(0).iter().map(|step| step.message).collect();
+    let program = program.unwrap();
+    let sent: Vec<u32> = program.steps[..4].iter().map(|step| step.message).collect();
     assert_eq!(sent, [1, 0, 2, NONE]);
 }
 

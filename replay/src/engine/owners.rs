@@ -1,0 +1,162 @@
+//! What owners do, and what guests do about it: the agent's own decision
+//! (`gleaner_common::reaction`), carried out.
+
+use gleaner_common::reaction::{Keep, Step};
+
+use crate::lab::{Transition, nanos};
+use crate::observer::{Observer, What};
+use crate::program::{Kind, NONE};
+
+use super::Engine;
+use super::scratch::{EPOCH, RecordKind, State, TimerKind};
+
+impl<O: Observer> Engine<'_, O> {
+    pub(super) fn turned_busy(&mut self, transition: Transition) {
+        let Transition { at, until, workstation, .. } = transition;
+        self.tally.turned_busy(at);
+        let place = &mut self.s.workstations[workstation as usize];
+        (place.idle, place.until) = (false, until);
+        let guest = place.guest;
+        if guest == NONE {
+            self.s.free.set(workstation, None);
+        } else if self.s.ranks[guest as usize].state == State::Here {
+            self.settle(guest, at);
+            self.owner_is_here(guest, at);
+        }
+        // One that is on its way finds out when it arrives.
+    }
+
+    pub(super) fn turned_idle(&mut self, transition: Transition) {
+        let Transition { at, until, workstation, .. } = transition;
+        self.tally.turned_idle(at, until);
+        let place = &mut self.s.workstations[workstation as usize];
+        (place.idle, place.until, place.idle_since) = (true, until, EPOCH + at);
+        let guest = place.guest;
+        if guest == NONE {
+            self.became_free(workstation, at);
+            return;
+        }
+        match self.s.ranks[guest as usize].state {
+            State::Here => self.settle(guest, at),
+            State::Frozen => self.thaw(guest, at),
+            State::Unborn | State::Waiting | State::Moving | State::Finishing | State::Gone => {
+                return;
+            }
+        }
+        self.no_longer_stays(guest);
+        self.tell(guest, at, What::Resumed);
+        self.go_on(guest, at);
+    }
+
+    /// The owner of a rank's workstation returned, or was there before it.
+    pub(super) fn owner_is_here(&mut self, rank: u32, now: u64) {
+        let workstation = self.s.ranks[rank as usize].workstation;
+        self.tally.encounters += 1;
+        self.note(rank, now, 0, RecordKind::Busy);
+        self.tell(rank, now, What::OwnerReturned { workstation });
+        match self.model.on_busy.when_busy() {
+            Step::Move(keep) => self.leave(rank, now, keep),
+            Step::Freeze => self.freeze(rank, now),
+            Step::Demote => {
+                self.stays(rank, now);
+                self.s.ranks[rank as usize].demoted = true;
+                self.tell(rank, now, What::WasDemoted);
+                self.go_on(rank, now);
+            }
+            Step::Stay => self.go_on(rank, now),
+        }
+    }
+
+    fn freeze(&mut self, rank: u32, now: u64) {
+        self.stays(rank, now);
+        let it = &mut self.s.ranks[rank as usize];
+        it.state = State::Frozen;
+        it.stamp += 1;
+        self.tell(rank, now, What::Froze);
+        if let Some((patience, _)) = self.model.on_busy.patience() {
+            self.set_timer(now.saturating_add(nanos(patience)), rank, TimerKind::Patience);
+        }
+    }
+
+    fn thaw(&mut self, rank: u32, now: u64) {
+        let it = &mut self.s.ranks[rank as usize];
+        let spent = now - it.since;
+        it.clock = now;
+        it.stamp += 1;
+        self.tally.shared_frozen += u128::from(spent);
+        self.note(rank, now, spent, RecordKind::Frozen);
+    }
+
+    pub(super) fn patience_ended(&mut self, rank: u32, now: u64, stamp: u32) {
+        let it = &self.s.ranks[rank as usize];
+        if it.state != State::Frozen || it.stamp != stamp {
+            return; // The owner left in time.
+        }
+        if let Some((_, Step::Move(keep))) = self.model.on_busy.patience() {
+            self.thaw(rank, now);
+            self.no_longer_stays(rank);
+            self.leave(rank, now, keep);
+        }
+    }
+
+    /// A rank under an owner leaves for a workstation that just became free.
+    pub(super) fn escape(&mut self, rank: u32, now: u64) {
+        if self.s.ranks[rank as usize].state == State::Frozen {
+            self.thaw(rank, now);
+        } else {
+            self.settle(rank, now);
+        }
+        self.no_longer_stays(rank);
+        self.leave(rank, now, Keep::State);
+    }
+
+    fn stays(&mut self, rank: u32, now: u64) {
+        self.s.ranks[rank as usize].since = now;
+        if self.model.grows {
+            self.s.stayers.insert((now, rank));
+        }
+    }
+
+    pub(super) fn no_longer_stays(&mut self, rank: u32) {
+        let it = &mut self.s.ranks[rank as usize];
+        it.demoted = false;
+        if self.model.grows {
+            self.s.stayers.remove(&(it.since, rank));
+        }
+    }
+
+    /// Gives up a busy workstation, and its work as far as it is not kept.
+    fn leave(&mut self, rank: u32, now: u64, keep: Keep) {
+        if keep != Keep::State {
+            self.lose_subtask(rank, now);
+        }
+        let it = &mut self.s.ranks[rank as usize];
+        let place = &mut self.s.workstations[it.workstation as usize];
+        place.guest = NONE;
+        (it.keep, it.since) = (keep, now);
+        it.held_until = if keep == Keep::State { place.until } else { 0 };
+        self.seek_place(rank, now);
+    }
+
+    /// Back to the start of its subtask: to its last receive. What it has
+    /// sent since is not sent twice, so only work has to be done again. One
+    /// that is at a receive has no subtask to lose.
+    fn lose_subtask(&mut self, rank: u32, now: u64) {
+        let first = self.program.first[rank as usize];
+        let it = &mut self.s.ranks[rank as usize];
+        if it.blocked {
+            return;
+        }
+        let done = &self.program.steps[first as usize..it.at as usize];
+        let since_receive = done.iter().rev().take_while(|step| step.kind() != Kind::Receive);
+        let before: u64 = since_receive.map(|step| step.work).sum();
+        let whole = before + self.program.steps[it.at as usize].work;
+        let lost = whole - it.left;
+        it.left = whole;
+        if lost > 0 {
+            self.tally.wasted += u128::from(lost);
+            self.note(rank, now, lost, RecordKind::Repeated);
+            self.tell(rank, now, What::Lost { work: lost });
+        }
+    }
+}

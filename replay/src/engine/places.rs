@@ -1,0 +1,155 @@
+//! Who gets which workstation: the coordinator's own policies
+//! (`gleaner_core::placement`), asked.
+
+use gleaner_common::time::Moment;
+use gleaner_core::placement::{Candidate, Rank};
+
+use crate::model::Placement;
+use crate::observer::{Observer, What};
+
+use super::Engine;
+use super::scratch::{EPOCH, RecordKind, State, TimerKind, Workstation};
+
+impl Placement {
+    /// Where a free workstation stands.
+    fn rank(self, place: &Workstation, now: u64) -> Rank {
+        match self {
+            Self::Oracle => Rank::new(u64::MAX - place.until),
+            Self::Core(policy) => {
+                let (now, since) = (Moment(EPOCH + now), Moment(place.idle_since));
+                policy.rank(&Candidate {
+                    idle_since: since,
+                    idle_for: now.since(since),
+                    load_1m: 0.0,
+                    speed: 0.0,
+                    risk: 0.0,
+                })
+            }
+        }
+    }
+
+    fn ages(self) -> bool {
+        match self {
+            Self::Oracle => false,
+            Self::Core(policy) => policy.ages(),
+        }
+    }
+}
+
+impl<O: Observer> Engine<'_, O> {
+    /// The workstations that are idle at the start are free.
+    pub(super) fn open_lab(&mut self) {
+        self.s.free.clear();
+        for (id, place) in (0..).zip(&self.s.workstations) {
+            if place.idle {
+                self.s.free.set(id, Some(self.model.placement.rank(place, 0)));
+            }
+        }
+    }
+
+    pub(super) fn rank_begins(&mut self, rank: u32, now: u64) {
+        self.s.ranks[rank as usize].since = now;
+        self.seek_place(rank, now);
+    }
+
+    /// Takes a free workstation, or waits for one.
+    pub(super) fn seek_place(&mut self, rank: u32, now: u64) {
+        if let Some(workstation) = self.choose(now) {
+            self.s.free.set(workstation, None);
+            self.take(rank, workstation, now);
+        } else {
+            self.s.ranks[rank as usize].state = State::Waiting;
+            self.s.waiting.push_back(rank);
+            self.tally.waits += 1;
+            self.tell(rank, now, What::Waits);
+        }
+    }
+
+    fn choose(&mut self, now: u64) -> Option<u32> {
+        let placement = self.model.placement;
+        if placement.ages() {
+            let places = &self.s.workstations;
+            self.s.free.refresh(|id| placement.rank(&places[id as usize], now));
+        }
+        self.s.free.choose(None)
+    }
+
+    /// An idle workstation has no guest any more: the next one takes it.
+    pub(super) fn became_free(&mut self, workstation: u32, now: u64) {
+        if let Some(rank) = self.s.waiting.pop_front() {
+            self.take(rank, workstation, now);
+            return;
+        }
+        let place = &self.s.workstations[workstation as usize];
+        self.s.free.set(workstation, Some(self.model.placement.rank(place, now)));
+        if let Some((_, rank)) = self.s.stayers.first().copied() {
+            self.escape(rank, now);
+        }
+    }
+
+    /// Moves there; or begins there, which costs nothing.
+    fn take(&mut self, rank: u32, workstation: u32, now: u64) {
+        let place = &mut self.s.workstations[workstation as usize];
+        (place.guest, place.used) = (rank, true);
+        let it = &mut self.s.ranks[rank as usize];
+        let begins = !std::mem::replace(&mut it.placed, true);
+        it.workstation = workstation;
+        let (waited, keep, held_until) = (now - it.since, it.keep, it.held_until);
+        if it.state == State::Waiting {
+            self.note(rank, now, waited, RecordKind::Waiting);
+        }
+        if begins {
+            self.tell(rank, now, What::Began { workstation });
+            self.go_on(rank, now);
+            return;
+        }
+        let cost = self.cost(keep);
+        let until = now.saturating_add(cost);
+        let it = &mut self.s.ranks[rank as usize];
+        it.state = State::Moving;
+        self.tally.moves += 1;
+        let held = until.min(held_until).min(self.lab.end).saturating_sub(it.since);
+        self.tally.shared_frozen += u128::from(held);
+        self.note(rank, until, cost, RecordKind::Moving);
+        self.tell(rank, now, What::Moves { to: workstation, until });
+        self.set_timer(until, rank, TimerKind::Arrive);
+    }
+
+    pub(super) fn arrived(&mut self, rank: u32, now: u64) {
+        let it = &mut self.s.ranks[rank as usize];
+        it.clock = now;
+        let workstation = it.workstation;
+        if self.s.workstations[workstation as usize].idle {
+            self.tell(rank, now, What::Arrived { workstation });
+            self.go_on(rank, now);
+        } else {
+            self.owner_is_here(rank, now);
+        }
+    }
+
+    /// Runs from now on, where it is, until something changes there.
+    pub(super) fn go_on(&mut self, rank: u32, now: u64) {
+        let it = &mut self.s.ranks[rank as usize];
+        it.state = State::Here;
+        it.clock = now;
+        it.horizon = self.s.workstations[it.workstation as usize].until.min(self.lab.end);
+        self.s.ready.push(rank);
+    }
+
+    /// The lab's period ended first: what was still going on counts up to
+    /// then.
+    pub(super) fn stop_at(&mut self, end: u64) {
+        for rank in 0..self.program.ranks() {
+            let it = self.s.ranks[rank as usize];
+            match it.state {
+                State::Here => self.settle(rank, end),
+                State::Frozen => self.tally.shared_frozen += u128::from(end - it.since),
+                State::Waiting => {
+                    let held = it.held_until.min(end).saturating_sub(it.since);
+                    self.tally.shared_frozen += u128::from(held);
+                }
+                State::Unborn | State::Moving | State::Finishing | State::Gone => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Room to work in.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+
+use gleaner_common::reaction::Keep;
+use gleaner_core::placement::Free;
+
+use crate::lab::Lab;
+use crate::program::{NONE, Program};
+
+/// What an execution works in, to be used again and again: once it is as
+/// large as the largest program and lab, an execution allocates nothing.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pub(super) ranks: Vec<Rank>,
+    /// For each rank, the message that it is blocked for.
+    pub(super) awaits: Vec<u32>,
+    pub(crate) messages: Vec<Message>,
+    pub(super) workstations: Vec<Workstation>,
+    pub(super) free: Free<u32>,
+    /// Ranks without a place, who waits longest first.
+    pub(super) waiting: VecDeque<u32>,
+    /// Ranks under an owner, by when that began; kept if the model grows.
+    pub(super) stayers: BTreeSet<(u64, u32)>,
+    /// Ranks that can run on.
+    pub(super) ready: Vec<u32>,
+    pub(super) timers: BinaryHeap<Reverse<Timer>>,
+    pub(crate) records: Vec<Record>,
+}
+
+/// Where a rank is, and how far it has run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rank {
+    /// Everything before this moment has happened to it.
+    pub(super) clock: u64,
+    /// What is left to compute of its step.
+    pub(super) left: u64,
+    /// It must not run up to here.
+    pub(super) horizon: u64,
+    /// Its step, among all of the program's.
+    pub(super) at: u32,
+    /// The last message that it had to wait for.
+    pub(super) binding: u32,
+    /// Its newest record.
+    pub(super) head: u32,
+    pub(super) workstation: u32,
+    /// Since when it has been frozen, demoted or waiting.
+    pub(super) since: u64,
+    /// Its process stays on the workstation that it left until it arrives,
+    /// and its owner is there until then; 0 if it does not stay.
+    pub(super) held_until: u64,
+    /// How it moves.
+    pub(super) keep: Keep,
+    pub(super) state: State,
+    pub(super) demoted: bool,
+    /// Its work is done and it is at its receive.
+    pub(super) blocked: bool,
+    /// It has had a workstation before.
+    pub(super) placed: bool,
+    /// Grows when it is no longer frozen: a timer of before is void.
+    pub(super) stamp: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Has not begun.
+    Unborn,
+    Waiting,
+    Moving,
+    /// Computing or blocked, demoted or not.
+    Here,
+    Frozen,
+    /// Has a timer for its end.
+    Finishing,
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Workstation {
+    /// When its owner comes or leaves next.
+    pub(super) until: u64,
+    /// When its owner left, on the core's clock.
+    pub(super) idle_since: u64,
+    /// Who is there or on the way.
+    pub(super) guest: u32,
+    pub(super) idle: bool,
+    pub(super) used: bool,
+}
+
+/// A message, sent or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    /// [`UNSENT`] until it is sent.
+    pub(crate) arrival: u64,
+    /// The last message for which its sender had had to wait.
+    pub(crate) cause: u32,
+    /// Its sender's newest record when it was sent.
+    pub(crate) head: u32,
+}
+
+pub(super) const UNSENT: u64 = u64::MAX;
+
+/// Some time of a rank that was not work, or not in vain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// When that ended.
+    pub(crate) at: u64,
+    pub(crate) amount: u64,
+    /// The record before, of the same rank.
+    pub(crate) previous: u32,
+    pub(crate) kind: RecordKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordKind {
+    /// The owner returned; takes no time.
+    Busy,
+    /// Was blocked when the owner returned or left.
+    Blocked,
+    Waiting,
+    Frozen,
+    Moving,
+    /// Work took longer by that.
+    Slowed,
+    /// Work was lost.
+    Repeated,
+}
+
+/// Something that will happen to a rank; in the order in which that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Timer {
+    pub(super) at: u64,
+    /// Not a step: everybody runs as far as possible first.
+    pub(super) late: bool,
+    pub(super) rank: u32,
+    pub(super) kind: TimerKind,
+    pub(super) stamp: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TimerKind {
+    /// For one that must not run ahead.
+    Step,
+    Begin,
+    Arrive,
+    Patience,
+    Finish,
+}
+
+/// Where the lab's period begins on the core's clock, which knows no time
+/// before its own beginning; 146 years are enough for any past.
+pub(super) const EPOCH: u64 = 1 << 62;
+
+impl Scratch {
+    pub(super) fn prepare(&mut self, program: &Program, lab: &Lab) {
+        let steps = program.first.iter().zip(&program.spawner);
+        self.ranks.clear();
+        self.ranks.extend(steps.map(|(&at, _)| Rank {
+            clock: 0,
+            left: program.steps[at as usize].work,
+            horizon: 0,
+            at,
+            binding: NONE,
+            head: NONE,
+            workstation: NONE,
+            since: 0,
+            held_until: 0,
+            keep: Keep::State,
+            state: State::Unborn,
+            demoted: false,
+            blocked: false,
+            placed: false,
+            stamp: 0,
+        }));
+        self.awaits.clear();
+        self.awaits.resize(self.ranks.len(), NONE);
+        self.messages.clear();
+        let unsent = Message { arrival: UNSENT, cause: NONE, head: NONE };
+        self.messages.resize(program.ends.len(), unsent);
+        self.workstations.clear();
+        self.workstations.extend(lab.starts.iter().map(|start| Workstation {
+            until: start.until,
+            idle_since: EPOCH.saturating_sub(start.since),
+            guest: NONE,
+            idle: start.idle,
+            used: false,
+        }));
+        self.waiting.clear();
+        self.stayers.clear();
+        self.ready.clear();
+        self.timers.clear();
+        self.records.clear();
+    }
+
+    /// How many workstations had a guest.
+    pub(super) fn used(&self) -> u32 {
+        let used = self.workstations.iter().filter(|one| one.used).count();
+        u32::try_from(used).unwrap_or(u32::MAX)
+    }
+}

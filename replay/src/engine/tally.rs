@@ -1,0 +1,121 @@
+//! What an execution adds up to, as it goes.
+
+use std::time::Duration;
+
+use crate::execution::Execution;
+use crate::lab::{Lab, NEVER};
+use crate::program::NONE;
+
+/// Sums of nanoseconds over thousands of workstations outgrow 64 bits.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) begins: u64,
+    /// When the last rank so far finished, and which.
+    pub(super) finish: u64,
+    pub(super) last: u32,
+    pub(super) encounters: u32,
+    pub(super) moves: u32,
+    pub(super) waits: u32,
+    pub(super) events: u64,
+    pub(super) wasted: u128,
+    pub(super) shared_computing: u128,
+    pub(super) shared_frozen: u128,
+    lab_end: u64,
+    /// How many workstations are idle, and since when that many.
+    idle: u64,
+    idle_from: u64,
+    idle_time: u128,
+    periods: u128,
+    periods_time: u128,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            begins: 0,
+            finish: 0,
+            last: NONE,
+            encounters: 0,
+            moves: 0,
+            waits: 0,
+            events: 0,
+            wasted: 0,
+            shared_computing: 0,
+            shared_frozen: 0,
+            lab_end: 0,
+            idle: 0,
+            idle_from: 0,
+            idle_time: 0,
+            periods: 0,
+            periods_time: 0,
+        }
+    }
+}
+
+impl Tally {
+    pub(super) fn open(&mut self, lab: &Lab, begins: u64) {
+        (self.begins, self.lab_end) = (begins, lab.end);
+        self.idle_from = begins;
+        for start in lab.starts.iter().filter(|start| start.idle) {
+            self.idle += 1;
+            self.add_period(start.until, u128::from(start.since));
+        }
+    }
+
+    /// An idle period until then, of which so much is over at time 0.
+    fn add_period(&mut self, until: u64, before: u128) {
+        let until = if until == NEVER { self.lab_end } else { until };
+        if until > self.begins {
+            self.periods += 1;
+            self.periods_time += u128::from(until) + before;
+        }
+    }
+
+    pub(super) fn turned_busy(&mut self, at: u64) {
+        self.count_idle_time(at);
+        self.idle -= 1;
+    }
+
+    pub(super) fn turned_idle(&mut self, at: u64, until: u64) {
+        self.count_idle_time(at);
+        self.idle += 1;
+        self.add_period(until, 0);
+        if until > self.begins {
+            self.periods_time -= u128::from(at);
+        }
+    }
+
+    fn count_idle_time(&mut self, at: u64) {
+        // Nothing counts before the program begins.
+        let at = at.max(self.begins);
+        self.idle_time += u128::from(self.idle) * u128::from(at - self.idle_from);
+        self.idle_from = at;
+    }
+
+    pub(super) fn close(&mut self, end: u64) {
+        self.count_idle_time(end);
+        self.finish = end;
+    }
+
+    pub(super) fn outcome(&self) -> Execution {
+        Execution {
+            execution: Duration::from_nanos(self.finish - self.begins),
+            busy_transitions: self.encounters,
+            moves: self.moves,
+            waits: self.waits,
+            average_idle: span(self.periods_time.checked_div(self.periods).unwrap_or(0)),
+            last: self.last,
+            wasted: span(self.wasted),
+            idle_time: span(self.idle_time),
+            shared_computing: span(self.shared_computing),
+            shared_frozen: span(self.shared_frozen),
+            events: self.events,
+            ..Execution::default()
+        }
+    }
+}
+
+pub(super) fn span(nanos: u128) -> Duration {
+    const S: u128 = 1_000_000_000;
+    Duration::new(u64::try_from(nanos / S).unwrap_or(u64::MAX), (nanos % S) as u32)
+}
