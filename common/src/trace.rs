@@ -5,12 +5,13 @@
 //! successive receives, and no blocking time is in it.
 //!
 //! ```text
-//! bytes ─► read ─► Lined { trace, lines } ─► check ─► problems, each with its line
-//!                            └─► flow: ends, critical path ─► scaled_to ─► write
+//! bytes ─┬─► read ──────┬─► Lined { trace, lines } ─► check ─► problems, each with its line
+//!        └─► import::* ─┘            └─► flow: ends, critical path ─► scaled_to ─► write
 //! ```
 
 pub mod check;
 mod flow;
+pub mod import;
 mod input;
 pub mod ring;
 mod scale;
@@ -29,6 +30,22 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// Tags from here on are a library's own: the messages that collective
 /// operations are made of.
 pub const COLLECTIVE_TAGS: u32 = 1 << 31;
+
+/// The tags of collectives' messages, in our programs and in what is imported.
+pub mod tags {
+    use super::COLLECTIVE_TAGS;
+
+    pub const BARRIER: u32 = COLLECTIVE_TAGS;
+    pub const BROADCAST: u32 = COLLECTIVE_TAGS + 1;
+    pub const REDUCE: u32 = COLLECTIVE_TAGS + 2;
+    pub const ALLREDUCE: u32 = COLLECTIVE_TAGS + 3;
+    pub const GATHER: u32 = COLLECTIVE_TAGS + 4;
+    pub const SCATTER: u32 = COLLECTIVE_TAGS + 5;
+    pub const ALL_TO_ALL: u32 = COLLECTIVE_TAGS + 6;
+    pub const ALL_GATHER: u32 = COLLECTIVE_TAGS + 7;
+    pub const REDUCE_SCATTER: u32 = COLLECTIVE_TAGS + 8;
+    pub const SCAN: u32 = COLLECTIVE_TAGS + 9;
+}
 
 /// A program's run: for each rank, what it did in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,19 +12,11 @@
 //! Every rank of the group calls the same operations in the same order. The
 //! importer expands other programs' collectives in the same way.
 
-use gleaner_common::trace::COLLECTIVE_TAGS;
+use gleaner_common::trace::tags;
 
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::value::Value;
-
-const BARRIER: u32 = COLLECTIVE_TAGS;
-const BROADCAST: u32 = COLLECTIVE_TAGS + 1;
-const REDUCE: u32 = COLLECTIVE_TAGS + 2;
-const ALLREDUCE: u32 = COLLECTIVE_TAGS + 3;
-const GATHER: u32 = COLLECTIVE_TAGS + 4;
-const SCATTER: u32 = COLLECTIVE_TAGS + 5;
-const ALL_TO_ALL: u32 = COLLECTIVE_TAGS + 6;
 
 /// Some ranks of a program, this one among them.
 pub struct Group<'a> {
@@ -151,8 +143,8 @@ impl Group<'_> {
         let mut distance = 1;
         while distance < self.size() {
             let (right, left) = (self.right(distance), self.left(distance));
-            self.comm.send_tagged::<u8>(right, BARRIER, &[])?;
-            self.comm.recv_tagged::<u8>(Some(left), BARRIER)?;
+            self.comm.send_tagged::<u8>(right, tags::BARRIER, &[])?;
+            self.comm.recv_tagged::<u8>(Some(left), tags::BARRIER)?;
             distance *= 2;
         }
         Ok(())
@@ -167,12 +159,12 @@ impl Group<'_> {
             distance *= 2;
         }
         if here != 0 {
-            values = self.comm.recv_tagged(Some(self.left(distance)), BROADCAST)?;
+            values = self.comm.recv_tagged(Some(self.left(distance)), tags::BROADCAST)?;
         }
         while distance > 1 {
             distance /= 2;
             if here + distance < size {
-                self.comm.send_tagged(self.right(distance), BROADCAST, &values)?;
+                self.comm.send_tagged(self.right(distance), tags::BROADCAST, &values)?;
             }
         }
         Ok(values)
@@ -189,12 +181,12 @@ impl Group<'_> {
         let mut distance = 1;
         while distance < size {
             if here & distance != 0 {
-                self.comm.send_tagged(self.left(distance), REDUCE, &values)?;
+                self.comm.send_tagged(self.left(distance), tags::REDUCE, &values)?;
                 return Ok(None);
             }
             if here + distance < size {
                 let from = self.right(distance);
-                let theirs = self.comm.recv_tagged(Some(from), REDUCE)?;
+                let theirs = self.comm.recv_tagged(Some(from), tags::REDUCE)?;
                 merge(&mut values, &theirs, from, &combine)?;
             }
             distance *= 2;
@@ -217,8 +209,8 @@ impl Group<'_> {
         let mut distance = 1;
         while distance < size {
             let partner = self.ranks[self.mine ^ distance];
-            self.comm.send_tagged(partner, ALLREDUCE, &values)?;
-            let mut theirs = self.comm.recv_tagged(Some(partner), ALLREDUCE)?;
+            self.comm.send_tagged(partner, tags::ALLREDUCE, &values)?;
+            let mut theirs = self.comm.recv_tagged(Some(partner), tags::ALLREDUCE)?;
             // In the same order on both sides, so that both get the same bits.
             if self.mine & distance != 0 {
                 std::mem::swap(&mut values, &mut theirs);
@@ -235,7 +227,7 @@ impl Group<'_> {
         values: &[T],
     ) -> Result<Option<Vec<Vec<T>>>, Error> {
         if self.place_after(root)? != 0 {
-            self.comm.send_tagged(root, GATHER, values)?;
+            self.comm.send_tagged(root, tags::GATHER, values)?;
             return Ok(None);
         }
         let mut all = vec![];
@@ -243,7 +235,7 @@ impl Group<'_> {
             all.push(if place == self.mine {
                 values.to_vec()
             } else {
-                self.comm.recv_tagged(Some(self.ranks[place]), GATHER)?
+                self.comm.recv_tagged(Some(self.ranks[place]), tags::GATHER)?
             });
         }
         Ok(Some(all))
@@ -251,12 +243,12 @@ impl Group<'_> {
 
     pub fn scatter<T: Value>(&mut self, root: u32, parts: &[Vec<T>]) -> Result<Vec<T>, Error> {
         if self.place_after(root)? != 0 {
-            return self.comm.recv_tagged(Some(root), SCATTER);
+            return self.comm.recv_tagged(Some(root), tags::SCATTER);
         }
         self.check_parts(parts.len())?;
         for (place, part) in parts.iter().enumerate() {
             if place != self.mine {
-                self.comm.send_tagged(self.ranks[place], SCATTER, part)?;
+                self.comm.send_tagged(self.ranks[place], tags::SCATTER, part)?;
             }
         }
         Ok(parts[self.mine].clone())
@@ -269,8 +261,8 @@ impl Group<'_> {
         received[self.mine] = std::mem::take(&mut parts[self.mine]);
         for distance in 1..size {
             let (to, from) = ((self.mine + distance) % size, (self.mine + size - distance) % size);
-            self.comm.send_tagged(self.ranks[to], ALL_TO_ALL, &parts[to])?;
-            received[from] = self.comm.recv_tagged(Some(self.ranks[from]), ALL_TO_ALL)?;
+            self.comm.send_tagged(self.ranks[to], tags::ALL_TO_ALL, &parts[to])?;
+            received[from] = self.comm.recv_tagged(Some(self.ranks[from]), tags::ALL_TO_ALL)?;
         }
         Ok(received)
     }
