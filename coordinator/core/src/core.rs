@@ -34,10 +34,10 @@ use crate::workstation::Workstation;
 /// stalled, and what agents have said meanwhile is still to be read.
 const DEAF_AFTER: Duration = Duration::from_secs(1);
 
-/// Subprograms of half an hour are worth a look ahead: of shorter ones little
-/// is lost, and who expects an hour prefers much the same workstations. A
-/// guess.
-pub const IDLE_NEEDED: Duration = Duration::from_secs(1_800);
+/// Of the same library computers as in [`crate::outlook`], those that were
+/// chosen to stay idle for two hours did so for half an hour as often as those
+/// chosen for half an hour, and more often for two and four.
+pub const IDLE_NEEDED: Duration = Duration::from_secs(7_200);
 
 /// What a site can choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
