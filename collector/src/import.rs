@@ -10,12 +10,18 @@
 //! its records are numbered from 1.
 
 mod csv;
+mod intervals;
+mod machine;
 mod rwho;
+mod source;
+mod states;
 pub(crate) mod transitions;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +29,7 @@ use std::time::Duration;
 use gleaner_common::id::BootId;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
+use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::log::AppendError;
@@ -31,10 +38,20 @@ use crate::origin::Origin;
 use crate::store::{Batch, OpenStoreError, Store};
 use crate::usage::Progress;
 
-pub use csv::COLUMNS;
+use source::Sources;
 
-/// Records that are appended and synced together.
-const GROUP_RECORDS: usize = 20_000;
+pub use csv::COLUMNS;
+use csv::bad_csv;
+
+/// Records that are appended and synced together: some 20 MB of memory, and
+/// few syncs for each log.
+const GROUP_RECORDS: usize = 100_000;
+
+/// Rows between two words of progress.
+const PROGRESS_EVERY: u64 = 10_000;
+
+/// A state in which nothing was heard for longer says nothing.
+pub const HOLD_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportFormat {
@@ -42,6 +59,12 @@ pub enum ImportFormat {
     Rwho,
     /// The columns of `glean usage export --format csv`.
     Csv,
+    /// `machine,state,timestamp`, as UNC Greensboro's libraries published.
+    Uncg,
+    /// Availability intervals, of the Repository of Availability Traces.
+    Avt,
+    /// Event traces of the Failure Trace Archive.
+    Fta,
 }
 
 impl FromStr for ImportFormat {
@@ -51,8 +74,38 @@ impl FromStr for ImportFormat {
         match text {
             "rwho" => Ok(Self::Rwho),
             "csv" => Ok(Self::Csv),
-            _ => Err(Self::Err { text: text.to_owned(), expected: "one of rwho, csv" }),
+            "uncg" => Ok(Self::Uncg),
+            "avt" => Ok(Self::Avt),
+            "fta" => Ok(Self::Fta),
+            _ => {
+                let expected = "one of rwho, csv, uncg, avt, fta";
+                Err(Self::Err { text: text.to_owned(), expected })
+            }
         }
+    }
+}
+
+/// What to import, and how to understand it.
+#[derive(Clone, Debug)]
+pub struct ImportOptions {
+    pub format: ImportFormat,
+    /// Files, plain or gzip, and directories of them; in order of time.
+    pub sources: Vec<PathBuf>,
+    /// `uncg`: whose local time the rows have; `None` is UTC.
+    pub zone: Option<TimeZone>,
+    /// `uncg`: a table with `computerName` and `isDesktop`; rows of what is no
+    /// desktop, or not in it, are left out.
+    pub only_desktops: Option<PathBuf>,
+    /// `uncg`: how long a state is believed in which nothing is heard.
+    pub hold_max: Duration,
+    /// `avt`: when the trace began; `None` is 1970.
+    pub starts: Option<WallTime>,
+}
+
+impl ImportOptions {
+    pub fn new(format: ImportFormat, sources: Vec<PathBuf>) -> Self {
+        let (zone, only_desktops, hold_max, starts) = (None, None, HOLD_MAX, None);
+        Self { format, sources, zone, only_desktops, hold_max, starts }
     }
 }
 
@@ -74,12 +127,12 @@ pub enum ImportError {
 }
 
 /// What an import came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ImportSummary {
     pub files: u64,
     /// Rows with the header for `csv`; for `rwho` all lines that say something.
     pub rows: u64,
-    /// Blank lines and comments, for `rwho`.
+    /// Blank lines and comments, but for `csv`.
     pub blank_lines: u64,
     /// For `rwho`.
     pub snapshots: u64,
@@ -89,39 +142,106 @@ pub struct ImportSummary {
     pub records: u64,
     pub new: u64,
     pub duplicates: u64,
+    /// For `uncg`: rows that repeat the state held already.
+    pub repeated_rows: u64,
+    /// States in which nothing was heard for longer than is believed, and for
+    /// how long in all: no data.
+    pub silences: u64,
+    pub silent_h: f64,
+    /// Rows of computers that are no desktops or not in the table, how many
+    /// computers those are, and the rows of those that are not in the table.
+    pub left_out_rows: u64,
+    pub left_out_workstations: u64,
+    pub unlisted_rows: u64,
+    #[serde(flatten)]
+    pub local_times: LocalTimes,
+    /// For `avt` and `fta`: intervals of no length, which say nothing.
+    pub empty_intervals: u64,
+}
+
+/// Local times that are not one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LocalTimes {
+    /// They came twice, because the clock was put back: taken for the first.
+    #[serde(rename = "times_twice")]
+    pub twice: u64,
+    /// They never came, because the clock was put forward over them: taken
+    /// for the moment it was.
+    #[serde(rename = "times_never")]
+    pub never: u64,
+}
+
+impl ImportSummary {
+    fn hear(&mut self, heard: machine::Heard) {
+        self.repeated_rows += u64::from(heard.repeated);
+        if let Some(silence) = heard.silence {
+            self.silences += 1;
+            self.silent_h += silence.as_secs_f64() / 3_600.0;
+        }
+    }
 }
 
 /// Where a walk through a source gives its records.
 type Sink<'a> = &'a mut dyn FnMut(WorkstationName, UsageRecord) -> Result<(), ImportError>;
 
-/// Reads a source twice, to check it and then to append it to the logs of a
-/// data directory, which no collector may be using.
+/// Reads the sources twice, to check them and then to append them to the logs
+/// of a data directory, which no collector may be using.
 ///
 /// # Errors
 /// A source that cannot be read or has a bad line: nothing is imported then.
 /// A data directory in use, or a disk that fails.
 pub fn import(
     data: &Path,
-    source: &Path,
-    format: ImportFormat,
+    options: &ImportOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
-    let walk = match format {
+    let walk = match options.format {
         ImportFormat::Rwho => rwho::walk,
         ImportFormat::Csv => csv::walk,
+        ImportFormat::Uncg => states::walk,
+        ImportFormat::Avt => intervals::walk_avt,
+        ImportFormat::Fta => intervals::walk_fta,
     };
-    let mut records = 0;
-    walk(source, &mut |_, _| {
-        records += 1;
+    let sources = Sources::find(&options.sources)?;
+    let mut meter =
+        Meter { read: sources.read.clone(), total: 2 * sources.bytes, rows: 0, progress };
+    walk(&sources, options, &mut |_, _| {
+        meter.step();
         Ok(())
     })?;
-    let mut appender = Appender::new(Store::open(data)?, records, progress);
-    let mut summary = walk(source, &mut |name, record| appender.take(name, record))?;
+    let records = meter.rows;
+    let mut appender = Appender::new(Store::open(data)?, meter);
+    let mut summary = walk(&sources, options, &mut |name, record| appender.take(name, record))?;
     appender.flush()?;
+    appender.meter.tell();
     summary.records = records;
     summary.workstations = appender.workstations.len() as u64;
     (summary.new, summary.duplicates) = (appender.new, appender.duplicates);
     Ok(summary)
+}
+
+/// Tells how much of the sources has been read, once to check and once to
+/// append.
+struct Meter<'a> {
+    read: Rc<Cell<u64>>,
+    total: u64,
+    rows: u64,
+    progress: &'a mut dyn FnMut(Progress),
+}
+
+impl Meter<'_> {
+    fn step(&mut self) {
+        self.rows += 1;
+        if self.rows.is_multiple_of(PROGRESS_EVERY) {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        // A file that grew in between is read to its new end.
+        let done = self.read.get().min(self.total);
+        (self.progress)(Progress { done, total: self.total });
+    }
 }
 
 /// Appends in groups.
@@ -132,12 +252,11 @@ struct Appender<'a> {
     workstations: BTreeSet<WorkstationName>,
     new: u64,
     duplicates: u64,
-    total: u64,
-    progress: &'a mut dyn FnMut(Progress),
+    meter: Meter<'a>,
 }
 
 impl<'a> Appender<'a> {
-    fn new(store: Store, total: u64, progress: &'a mut dyn FnMut(Progress)) -> Self {
+    fn new(store: Store, meter: Meter<'a>) -> Self {
         Self {
             store,
             pending: BTreeMap::new(),
@@ -145,12 +264,12 @@ impl<'a> Appender<'a> {
             workstations: BTreeSet::new(),
             new: 0,
             duplicates: 0,
-            total,
-            progress,
+            meter,
         }
     }
 
     fn take(&mut self, name: WorkstationName, record: UsageRecord) -> Result<(), ImportError> {
+        self.meter.step();
         self.pending.entry(name).or_default().push(record);
         self.pending_records += 1;
         if self.pending_records >= GROUP_RECORDS { self.flush() } else { Ok(()) }
@@ -172,7 +291,6 @@ impl<'a> Appender<'a> {
                 Err(source) => failure = Some(source),
             }
         }
-        (self.progress)(Progress { done: self.new + self.duplicates, total: self.total });
         failure.map_or(Ok(()), |source| Err(ImportError::Append { new: self.new, source }))
     }
 }

@@ -20,14 +20,16 @@ pub enum Origin {
     Csv,
     /// Made up by an owner model; the moments are exact.
     Generated,
+    /// Imported from a trace of states or availability that others published;
+    /// the moments are taken as exact.
+    Trace,
 }
 
 impl Origin {
     pub fn of(boot: BootId) -> Self {
         let is_ours = boot.0[6] >> 4 == 8 && boot.0[8] >> 6 == 0b10;
-        let imported = [Self::Rwho, Self::Csv, Self::Generated]
-            .into_iter()
-            .find(|o| boot.0.starts_with(&o.tag()));
+        let imported = [Self::Rwho, Self::Csv, Self::Trace, Self::Generated];
+        let imported = imported.into_iter().find(|o| boot.0.starts_with(&o.tag()));
         imported.filter(|_| is_ours).unwrap_or(Self::Agent)
     }
 
@@ -57,6 +59,7 @@ impl Origin {
             Self::Rwho => *b"rwho",
             Self::Csv => *b"csv.",
             Self::Generated => *b"gen.",
+            Self::Trace => *b"trac",
         }
     }
 }
@@ -69,7 +72,7 @@ mod tests {
     #[test]
     fn an_import_is_known_by_its_boot_id() {
         let at = WallTime::from_unix_s;
-        for origin in [Origin::Rwho, Origin::Csv, Origin::Generated] {
+        for origin in [Origin::Rwho, Origin::Csv, Origin::Trace, Origin::Generated] {
             let boot = origin.boot(&name("ada"), at(5));
             assert_eq!(Origin::of(boot), origin);
             assert_eq!(boot, origin.boot(&name("ada"), at(5)));

@@ -57,9 +57,8 @@ impl Interpretation {
         match (self, Origin::of(boot)) {
             (Self::Snapshots { every }, _) => Some(every),
             (Self::AsTaken, Origin::Rwho) => Some(RWHO_INTERVAL),
-            (Self::AsTaken, Origin::Agent | Origin::Csv | Origin::Generated) | (Self::Exact, _) => {
-                None
-            }
+            (Self::AsTaken, Origin::Agent | Origin::Csv | Origin::Trace | Origin::Generated)
+            | (Self::Exact, _) => None,
         }
     }
 }

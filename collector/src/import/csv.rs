@@ -6,8 +6,7 @@
 //! number like any import, and a workstation's rows must be in order of time.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::io::{self, BufRead, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,7 +16,8 @@ use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
 use jiff::Timestamp;
 
-use super::{ImportError, ImportSummary, Numbering, Observation, Sink};
+use super::source::{self, Sources, broken_compression};
+use super::{ImportError, ImportOptions, ImportSummary, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
 use crate::origin::Origin;
 use crate::segment::check_record;
@@ -39,39 +39,61 @@ pub const COLUMNS: [&str; 13] = [
     "since_boot_s",
 ];
 
-pub(super) fn walk(source: &Path, sink: Sink<'_>) -> Result<ImportSummary, ImportError> {
-    let failed = |source_error| ImportError::Read { path: source.into(), source: source_error };
-    let file = File::open(source).map_err(failed)?;
-    let mut reader = ReaderBuilder::new().has_headers(false).comment(Some(b'#')).from_reader(file);
-    let mut row = StringRecord::new();
-    let mut summary = ImportSummary { files: 1, ..ImportSummary::default() };
-    let mut columns: Option<Columns> = None;
+pub(super) fn walk(
+    sources: &Sources,
+    options: &ImportOptions,
+    sink: Sink<'_>,
+) -> Result<ImportSummary, ImportError> {
+    let mut summary = ImportSummary::default();
     let mut lab: BTreeMap<WorkstationName, Watched> = BTreeMap::new();
-    while reader.read_record(&mut row).map_err(|error| unreadable(source, error))? {
-        let bad = |what| bad_row(source, row.position(), what);
+    for path in &sources.files {
+        file(sources, path, &mut lab, &mut summary, sink)?;
+    }
+    if summary.records == 0 {
+        return Err(sources.empty(&options.sources, "a header and rows of transitions"));
+    }
+    Ok(summary)
+}
+
+fn file(
+    sources: &Sources,
+    path: &Path,
+    lab: &mut BTreeMap<WorkstationName, Watched>,
+    summary: &mut ImportSummary,
+    sink: Sink<'_>,
+) -> Result<(), ImportError> {
+    let failed = |source| ImportError::Read { path: path.into(), source };
+    let text = sources.open(path).map_err(failed)?;
+    let mut reader = ReaderBuilder::new().has_headers(false).comment(Some(b'#')).from_reader(text);
+    let mut row = StringRecord::new();
+    let mut columns: Option<Columns> = None;
+    summary.files += 1;
+    while reader.read_record(&mut row).map_err(|error| bad_csv(path, error))? {
+        let bad = |what| bad_row(path, row.position(), what);
         summary.rows += 1;
         let Some(columns) = &columns else {
             columns = Some(Columns::of(&row).map_err(bad)?);
             continue;
         };
-        let (name, record) = record_of(columns, &row, &mut lab).map_err(bad)?;
+        let (name, record) = record_of(columns, &row, lab).map_err(bad)?;
         check_record(&record).map_err(|error| bad(error.to_string()))?;
         sink(name, record)?;
         summary.records += 1;
     }
-    if summary.records == 0 {
-        let expected = "a header and rows of transitions";
-        return Err(ImportError::Empty { path: source.to_owned(), expected });
-    }
-    Ok(summary)
+    Ok(())
 }
 
-fn unreadable(path: &Path, error: csv::Error) -> ImportError {
+/// What the reader could not make a row of, with its line.
+pub(super) fn bad_csv(path: &Path, error: csv::Error) -> ImportError {
     let position = error.position().cloned();
     let detail = error.to_string();
     let kind = error.into_kind();
     let what = if let ErrorKind::Io(source) = kind {
-        return ImportError::Read { path: path.to_owned(), source };
+        let Some(what) = broken_compression(&source) else {
+            return ImportError::Read { path: path.to_owned(), source };
+        };
+        let line = source::lines_readable(path) + 1;
+        return ImportError::Bad { path: path.to_owned(), line, what: what.to_owned() };
     } else if let ErrorKind::UnequalLengths { expected_len, len, .. } = kind {
         format!("a row of {len} fields: expected {expected_len}, like the header")
     } else if let ErrorKind::Utf8 { .. } = kind {
@@ -86,14 +108,14 @@ fn unreadable(path: &Path, error: csv::Error) -> ImportError {
 /// comments: the row's own line is found by looking again.
 fn bad_row(path: &Path, position: Option<&Position>, what: String) -> ImportError {
     let (byte, mut line) = position.map_or((0, 1), |at| (at.byte(), at.line()));
-    if let Ok(mut file) = File::open(path)
-        && file.seek(SeekFrom::Start(byte)).is_ok()
+    if let Ok(mut text) = source::reopen(path)
+        && io::copy(&mut text.by_ref().take(byte), &mut io::sink()).is_ok()
     {
         let passed_over = |text: &io::Result<Vec<u8>>| {
             let text = text.as_ref().map_or(b"x".as_slice(), |text| text.trim_ascii());
             text.is_empty() || text.starts_with(b"#")
         };
-        let lines = BufReader::new(file).split(b'\n');
+        let lines = text.split(b'\n');
         line += lines.take_while(passed_over).count() as u64;
     }
     ImportError::Bad { path: path.to_owned(), line, what }

@@ -15,17 +15,16 @@
 //! of users are read over and kept nowhere.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::LoadAverages;
 use jiff::Timestamp;
 
+use super::source::Sources;
 use super::transitions::{Snapshot, Watcher};
-use super::{ImportError, ImportSummary, Numbering, Observation, Sink};
+use super::{ImportError, ImportOptions, ImportSummary, Numbering, Observation, Sink};
 use crate::name::WorkstationName;
 use crate::origin::Origin;
 
@@ -36,36 +35,21 @@ const HOLE: Duration = Duration::from_secs(11 * 60);
 /// Longer lines are none of these programs'.
 const LINE_BYTES_MAX: u64 = 4_096;
 
-pub(super) fn walk(source: &Path, sink: Sink<'_>) -> Result<ImportSummary, ImportError> {
+pub(super) fn walk(
+    sources: &Sources,
+    options: &ImportOptions,
+    sink: Sink<'_>,
+) -> Result<ImportSummary, ImportError> {
     let mut walk =
         Walk { sink, summary: ImportSummary::default(), lab: BTreeMap::new(), last: None };
-    for path in files_of(source)? {
-        walk.file(&path)?;
+    for path in &sources.files {
+        walk.file(sources, path)?;
     }
     if walk.summary.snapshots == 0 {
         let expected = "snapshots that begin with a line such as 2026-01-05T09:03:00Z";
-        return Err(ImportError::Empty { path: source.to_owned(), expected });
+        return Err(sources.empty(&options.sources, expected));
     }
     Ok(walk.summary)
-}
-
-/// The file, or the files of the directory, in order of name. Hidden files and
-/// what is no file are left alone.
-fn files_of(source: &Path) -> Result<Vec<PathBuf>, ImportError> {
-    let failed = |source_error| ImportError::Read { path: source.to_owned(), source: source_error };
-    if !fs::metadata(source).map_err(failed)?.is_dir() {
-        return Ok(vec![source.to_owned()]);
-    }
-    let mut files = vec![];
-    for entry in fs::read_dir(source).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if !hidden && entry.path().is_file() {
-            files.push(entry.path());
-        }
-    }
-    files.sort_unstable();
-    Ok(files)
 }
 
 struct Walk<'a> {
@@ -93,28 +77,19 @@ enum Line {
 }
 
 impl Walk<'_> {
-    fn file(&mut self, path: &Path) -> Result<(), ImportError> {
-        let failed = |source| ImportError::Read { path: path.to_owned(), source };
-        let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+    fn file(&mut self, sources: &Sources, path: &Path) -> Result<(), ImportError> {
+        let mut lines = sources.lines(path, LINE_BYTES_MAX)?;
         self.summary.files += 1;
-        let bad = |line, what| ImportError::Bad { path: path.to_owned(), line, what };
-        let (mut page, mut number, mut bytes) = (None, 0, vec![]);
-        loop {
-            bytes.clear();
-            let mut limited = reader.by_ref().take(LINE_BYTES_MAX + 1);
-            if limited.read_until(b'\n', &mut bytes).map_err(failed)? == 0 {
-                break;
-            }
-            number += 1;
-            let line = text_of(&bytes).map_err(|what| bad(number, what))?;
+        let mut page = None;
+        while let Some(line) = lines.next_line()? {
             if line.is_empty() || line.starts_with('#') {
                 self.summary.blank_lines += 1;
                 continue;
             }
             self.summary.rows += 1;
-            self.line(line, number, &mut page)
-                .map_err(|what| bad(number, what))
-                .and_then(|ended| self.end(path, ended))?;
+            let line = line.to_owned();
+            let ended = self.line(&line, lines.number(), &mut page);
+            self.end(path, ended.map_err(|what| lines.bad(what))?)?;
         }
         self.end(path, page)
     }
@@ -190,14 +165,6 @@ fn give(
     observed: impl IntoIterator<Item = Observation>,
 ) -> Result<(), ImportError> {
     observed.into_iter().try_for_each(|observed| sink(name.clone(), numbering.number(observed)))
-}
-
-fn text_of(bytes: &[u8]) -> Result<&str, String> {
-    if bytes.len() as u64 > LINE_BYTES_MAX {
-        return Err(format!("a line of more than {LINE_BYTES_MAX} bytes"));
-    }
-    let text = std::str::from_utf8(bytes).map_err(|_| "a line that is not UTF-8".to_owned())?;
-    Ok(text.trim())
 }
 
 fn parse(text: &str) -> Result<Line, String> {

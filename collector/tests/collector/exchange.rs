@@ -9,8 +9,8 @@ use gleaner_collector::rows::PeriodRow;
 use gleaner_collector::store::Store;
 use gleaner_collector::timeline::Interpretation;
 use gleaner_collector::usage::{
-    Content, ExportFormat, ImportError, ImportFormat, ImportSummary, Selection, export, import, ls,
-    show_periods,
+    Content, ExportFormat, ImportError, ImportFormat, ImportOptions, ImportSummary, Selection,
+    export, import, ls, show_periods,
 };
 use gleaner_common::time::WallTime;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -35,7 +35,7 @@ fn lab() -> TempDir {
 
 #[track_caller]
 fn import_csv(data: &Path, file: &Path) -> Result<ImportSummary, ImportError> {
-    import(data, file, ImportFormat::Csv, &mut |_| ())
+    import(data, &ImportOptions::new(ImportFormat::Csv, vec![file.to_owned()]), &mut |_| ())
 }
 
 #[test]
@@ -103,14 +103,14 @@ fn periods_are_the_same_in_both_formats_and_on_the_screen() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/usage.csv");
     let data = dir.path().join("data");
     import_csv(&data, &source).unwrap();
-    let content = Content::Periods(Interpretation::Exact);
+    let content = Content::Periods(Interpretation::Exact.into());
     let (csv, parquet) = (dir.path().join("periods.csv"), dir.path().join("periods.parquet"));
     let selection = Selection { names: vec!["ada".into()], span: Span::default() };
     for (format, file) in [(ExportFormat::Csv, &csv), (ExportFormat::Parquet, &parquet)] {
-        export(&data, &selection, content, format, file, &mut |_| ()).unwrap();
+        export(&data, &selection, content.clone(), format, file, &mut |_| ()).unwrap();
     }
     let mut shown: Vec<PeriodRow> = vec![];
-    show_periods(&data, "ada", Span::default(), Interpretation::Exact, &mut |row| {
+    show_periods(&data, "ada", Span::default(), &Interpretation::Exact.into(), &mut |row| {
         shown.push(row);
         std::ops::ControlFlow::Continue(())
     })

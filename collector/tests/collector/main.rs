@@ -10,3 +10,4 @@ mod exchange;
 mod receive;
 mod records;
 mod rwho;
+mod traces;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gleaner_collector::archive::Span;
 use gleaner_collector::timeline::Interpretation;
 use gleaner_collector::usage::{
-    ImportError, ImportFormat, ImportSummary, StatsOptions, import, stats,
+    ImportError, ImportFormat, ImportOptions, ImportSummary, StatsOptions, import, stats,
 };
 use gleaner_common::usage::Cause;
 use jiff::tz::TimeZone;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::records::kept;
 
 fn import_rwho(data: &Path, source: &Path) -> Result<ImportSummary, ImportError> {
-    import(data, source, ImportFormat::Rwho, &mut |_| ())
+    import(data, &ImportOptions::new(ImportFormat::Rwho, vec![source.to_owned()]), &mut |_| ())
 }
 
 fn sample() -> PathBuf {
@@ -63,7 +63,7 @@ fn the_sample_has_a_workstation_that_was_down_for_a_while() {
     let options = StatsOptions {
         names: vec![],
         span: Span::default(),
-        interpretation: Interpretation::AsTaken,
+        readings: Interpretation::AsTaken.into(),
         zone: Some(TimeZone::UTC),
     };
     let stats = stats(dir.path(), &options, &mut |_| ()).unwrap();

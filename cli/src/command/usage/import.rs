@@ -1,0 +1,118 @@
+//! `glean usage import`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use gleaner_collector::usage::{self, HOLD_MAX, ImportFormat, ImportOptions, ImportSummary};
+use gleaner_common::time::WallTime;
+use gleaner_common::units::parse_duration;
+use jiff::tz::TimeZone;
+
+use super::{Bar, DataArgs, time, zone};
+use crate::failure::{Verdict, hinted};
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub struct ImportArgs {
+    /// rwho (what ruptime -a and rwho -a printed), csv (what export writes), uncg (machine,state,timestamp), avt or fta
+    /// (availability traces).
+    #[arg(long)]
+    pub format: ImportFormat,
+    /// Files, gzip or not, or directories of them, in order of time.
+    #[arg(value_name = "SOURCE", required = true)]
+    pub sources: Vec<PathBuf>,
+    /// uncg: whose local time the rows have, such as `America/New_York` [default: UTC].
+    #[arg(long, value_name = "ZONE", value_parser = zone)]
+    pub zone: Option<TimeZone>,
+    /// uncg: leave out what this table of computers does not call a desktop.
+    #[arg(long, value_name = "TABLE")]
+    pub only_desktops: Option<PathBuf>,
+    /// uncg: a state in which nothing is heard for longer is no data [default: 7d].
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub hold_max: Option<Duration>,
+    /// avt: when the trace began, such as 2005-09-12T00:00:00Z [default: 1970].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub starts: Option<WallTime>,
+    /// One record of what came in.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+impl ImportArgs {
+    /// An option that another format has no use for is a mistake.
+    fn options(&self) -> Result<ImportOptions> {
+        let is = |format| self.format == format;
+        for (given, fits, option) in [
+            (self.zone.is_some(), is(ImportFormat::Uncg), "--zone"),
+            (self.only_desktops.is_some(), is(ImportFormat::Uncg), "--only-desktops"),
+            (self.hold_max.is_some(), is(ImportFormat::Uncg), "--hold-max"),
+            (self.starts.is_some(), is(ImportFormat::Avt), "--starts"),
+        ] {
+            if given && !fits {
+                let hint = "glean usage import --help says which options each format has";
+                return Err(hinted(format!("{option} means nothing for this format"), hint));
+            }
+        }
+        Ok(ImportOptions {
+            format: self.format,
+            sources: self.sources.clone(),
+            zone: self.zone.clone(),
+            only_desktops: self.only_desktops.clone(),
+            hold_max: self.hold_max.unwrap_or(HOLD_MAX),
+            starts: self.starts,
+        })
+    }
+}
+
+pub(super) fn import(args: &ImportArgs) -> Result<Verdict> {
+    let (data, options) = (args.data.directory()?, args.options()?);
+    let mut bar = Bar::new("importing");
+    let summary = usage::import(&data, &options, &mut |progress| bar.show(progress))?;
+    bar.end();
+    if args.json {
+        output::record(&summary)?;
+    } else {
+        for line in spoken(&summary) {
+            eprintln!("{line}");
+        }
+    }
+    Ok(Verdict::Yes)
+}
+
+/// What came in, and what did not.
+fn spoken(summary: &ImportSummary) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} new records of {} workstations; {} were there already",
+        summary.new, summary.workstations, summary.duplicates
+    )];
+    let local = summary.local_times;
+    let counted = [
+        (summary.repeated_rows, "rows repeat the state held already: merged".to_owned()),
+        (
+            summary.silences,
+            format!(
+                "states lasted too long to be believed, {:.0} h in all: no data",
+                summary.silent_h
+            ),
+        ),
+        (
+            summary.left_out_rows,
+            format!(
+                "rows of {} computers that are no desktops were left out, {} of them not in the table",
+                summary.left_out_workstations, summary.unlisted_rows
+            ),
+        ),
+        (local.twice, "local times came twice: taken for the first".to_owned()),
+        (
+            local.never,
+            "local times never came: taken for when the clock was put forward".to_owned(),
+        ),
+        (summary.empty_intervals, "intervals have no length: left out".to_owned()),
+    ];
+    let there = counted.iter().filter(|(many, _)| *many > 0);
+    lines.extend(there.map(|(many, what)| format!("{many} {what}")));
+    lines
+}

@@ -1,0 +1,223 @@
+//! From the states of a machine, as others traced them, to transitions.
+//!
+//! Traces say that a machine is in use, free or off. In use is busy, with the
+//! cause TTY: somebody logged on. Free is IDLE. Off is the time between FINISH
+//! and START. Knows nothing of files.
+
+use std::time::Duration;
+
+use gleaner_common::time::WallTime;
+use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
+
+use super::{Numbering, Observation};
+use crate::name::WorkstationName;
+use crate::origin::Origin;
+
+/// What a trace says a machine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    InUse,
+    Free,
+    /// It came up, and nobody uses it.
+    Restarted,
+    Off,
+}
+
+/// A row that says nothing new, or what lay before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// The state it was in already.
+    pub(super) repeated: bool,
+    /// How long nothing was heard before, if too long to believe the state.
+    pub(super) silence: Option<Duration>,
+}
+
+/// Why a row cannot follow what was heard before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OrderError {
+    Earlier,
+    TwoAtOnce,
+}
+
+/// One machine of a trace.
+#[derive(Debug)]
+pub(super) struct Machine {
+    name: WorkstationName,
+    numbering: Numbering,
+    /// The last row's, if there was one.
+    last: Option<(WallTime, Doing)>,
+    /// Is a run of records open?
+    up: bool,
+}
+
+impl Machine {
+    pub(super) fn new(name: &WorkstationName) -> Self {
+        let numbering = Numbering::new(Origin::Trace, name);
+        Self { name: name.clone(), numbering, last: None, up: false }
+    }
+
+    pub(super) fn name(&self) -> &WorkstationName {
+        &self.name
+    }
+
+    /// The machine began to do this; its records are added to `records`. A
+    /// state in which nothing was heard for longer than `hold_max` is not
+    /// believed: its run ends where it began.
+    pub(super) fn enter(
+        &mut self,
+        at: WallTime,
+        doing: Doing,
+        word: &str,
+        hold_max: Duration,
+        records: &mut Vec<UsageRecord>,
+    ) -> Result<Heard, OrderError> {
+        let mut heard = Heard::default();
+        if let Some((before, was)) = self.last {
+            if at < before {
+                return Err(OrderError::Earlier);
+            }
+            heard.repeated = was == doing;
+            // Down and up again at once is possible, by another trace's clock.
+            if at == before && !heard.repeated && was != Doing::Off {
+                return Err(OrderError::TwoAtOnce);
+            }
+            let silence = at.since(before);
+            if silence > hold_max {
+                heard = Heard { repeated: false, silence: Some(silence) };
+                self.finish(before, "nothing was heard for too long", records);
+            }
+        }
+        self.last = Some((at, doing));
+        if heard.repeated {
+            return Ok(heard);
+        }
+        match doing {
+            Doing::Off => self.finish(at, word, records),
+            Doing::Restarted => {
+                self.finish(at, "it came up again", records);
+                self.say(at, Cause::Idle, word, records);
+            }
+            Doing::Free => self.say(at, Cause::Idle, word, records),
+            Doing::InUse => self.say(at, Cause::Tty, word, records),
+        }
+        Ok(heard)
+    }
+
+    fn say(&mut self, at: WallTime, cause: Cause, word: &str, records: &mut Vec<UsageRecord>) {
+        if !self.up {
+            self.up = true;
+            records.push(self.numbering.number(observation(at, Cause::Start, word)));
+        }
+        records.push(self.numbering.number(observation(at, cause, word)));
+    }
+
+    fn finish(&mut self, at: WallTime, word: &str, records: &mut Vec<UsageRecord>) {
+        if std::mem::take(&mut self.up) {
+            records.push(self.numbering.number(observation(at, Cause::Finish, word)));
+        }
+    }
+}
+
+/// A trace tells neither load nor input.
+fn observation(at: WallTime, cause: Cause, word: &str) -> Observation {
+    Observation {
+        at,
+        cause,
+        load: LoadAverages::default(),
+        users: u32::from(cause == Cause::Tty),
+        input_idle: None,
+        // Nor the cores: an idle machine counts as one.
+        slots: u16::from(cause == Cause::Idle),
+        reason: word.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use Cause::{Finish, Idle, Start, Tty};
+    use Doing::{Free, InUse, Off, Restarted};
+
+    use super::*;
+    use crate::segment::tests::name;
+    use crate::timeline::{Interpretation, State, interpret};
+
+    const HOLD_MAX: Duration = Duration::from_secs(1_000);
+
+    fn records(rows: &[(i64, Doing)]) -> Vec<UsageRecord> {
+        let mut machine = Machine::new(&name("inc004"));
+        let mut records = vec![];
+        for (s, doing) in rows {
+            let at = WallTime::from_unix_s(*s);
+            machine.enter(at, *doing, "word", HOLD_MAX, &mut records).unwrap();
+        }
+        records
+    }
+
+    #[track_caller]
+    fn check(rows: &[(i64, Doing)], expected: &[(f64, Cause)]) {
+        let got: Vec<_> = records(rows).iter().map(|r| (r.at.unix_s(), r.cause)).collect();
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn in_use_is_tty_free_is_idle_and_off_lies_between_finish_and_start() {
+        check(
+            &[(0, Off), (10, Restarted), (20, InUse), (30, Free), (40, Off), (50, InUse)],
+            &[
+                (10.0, Start),
+                (10.0, Idle),
+                (20.0, Tty),
+                (30.0, Idle),
+                (40.0, Finish),
+                (50.0, Start),
+                (50.0, Tty),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_state_that_is_told_again_is_merged() {
+        check(
+            &[(0, Free), (10, Free), (20, Off), (30, Off)],
+            &[(0.0, Start), (0.0, Idle), (20.0, Finish)],
+        );
+        let mut machine = Machine::new(&name("inc004"));
+        let mut records = vec![];
+        let mut enter =
+            |s| machine.enter(WallTime::from_unix_s(s), Free, "", HOLD_MAX, &mut records);
+        assert_eq!(enter(0).map(|heard| heard.repeated), Ok(false));
+        assert_eq!(enter(9).map(|heard| heard.repeated), Ok(true));
+    }
+
+    #[test]
+    fn a_restart_that_nobody_saw_going_down_is_another_boot() {
+        let records = records(&[(0, InUse), (10, Restarted), (20, Off)]);
+        let boots: std::collections::BTreeSet<_> = records.iter().map(|r| r.boot).collect();
+        assert_eq!(boots.len(), 2);
+        assert_eq!(records.len(), 6);
+    }
+
+    #[test]
+    fn a_state_that_lasts_too_long_is_no_data() {
+        let timeline = interpret(
+            records(&[(0, Free), (100, InUse), (1_101, Free), (1_200, Off)]),
+            Interpretation::AsTaken,
+        );
+        let periods: Vec<_> =
+            timeline.periods.iter().map(|p| (p.state, p.duration.as_secs())).collect();
+        assert_eq!(periods, [(State::Idle, 100), (State::Unknown, 1_001), (State::Idle, 99)]);
+    }
+
+    #[test]
+    fn rows_go_forward_and_say_one_thing_at_a_time() {
+        let mut machine = Machine::new(&name("inc004"));
+        let mut records = vec![];
+        let mut enter = |s, doing| {
+            machine.enter(WallTime::from_unix_s(s), doing, "", HOLD_MAX, &mut records).err()
+        };
+        assert_eq!(enter(5, Free), None);
+        assert_eq!(enter(5, InUse), Some(OrderError::TwoAtOnce));
+        assert_eq!(enter(4, InUse), Some(OrderError::Earlier));
+        assert_eq!(enter(5, Free), None);
+    }
+}
