@@ -21,7 +21,8 @@ use serde::Serialize;
 use crate::archive::{Archive, ReadArchiveError, Span};
 use crate::name::WorkstationName;
 use crate::stats::clip;
-use crate::timeline::{Interpretation, interpret};
+use crate::summary::Damage;
+use crate::timeline::{Reading, Readings, Unsure, interpret};
 use crate::usage::Progress;
 use table::{Table, Value, period_row, record_row};
 
@@ -44,10 +45,10 @@ impl FromStr for ExportFormat {
 }
 
 /// What to export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Content {
     Records,
-    Periods(Interpretation),
+    Periods(Readings),
 }
 
 /// Why there is no export.
@@ -72,7 +73,8 @@ pub struct ExportSummary {
     pub workstations: u64,
     pub rows: u64,
     pub bytes: u64,
-    /// What was damaged in the logs, one line each; empty if nothing.
+    /// What was damaged in the logs or is not told by them, one line each;
+    /// empty if nothing.
     pub damage: Vec<String>,
 }
 
@@ -126,13 +128,14 @@ pub fn export_to(
     let failed = |source| ExportError::Write { path: "the output".into(), source };
     let archive = Archive::new(data);
     let names = archive.select(&selection.names)?;
-    let columns = match content {
+    let columns = match &content {
         Content::Records => table::RECORD_COLUMNS,
         Content::Periods(_) => table::PERIOD_COLUMNS,
     };
     let table = Table::begin(format, columns, BufWriter::new(to)).map_err(failed)?;
     let summary = ExportSummary::default();
-    let mut writing = Writing { span: selection.span, content, table, summary };
+    let (span, unsure) = (selection.span, Unsure::default());
+    let mut writing = Writing { span, content, table, summary, unsure };
     let total = names.len() as u64;
     for (done, name) in (0..).zip(&names) {
         progress(Progress { done, total });
@@ -140,6 +143,7 @@ pub fn export_to(
     }
     writing.table.finish().map_err(failed)?;
     progress(Progress { done: total, total });
+    writing.summary.damage.extend(writing.unsure.note());
     Ok(writing.summary)
 }
 
@@ -149,30 +153,52 @@ struct Writing<W: Write + Send> {
     content: Content,
     table: Table<W>,
     summary: ExportSummary,
+    unsure: Unsure,
 }
 
 impl<W: Write + Send> Writing<W> {
     fn add(&mut self, archive: &Archive, name: &WorkstationName) -> Result<(), ExportError> {
-        let mut written = Ok(());
-        let mut records = vec![];
-        let damage = archive.read(name, |record| {
-            match self.content {
-                Content::Periods(_) => records.push(record),
-                Content::Records if !self.span.contains(record.at) => {}
-                Content::Records => written = self.row(record_row(name, &record)),
+        let (written, damage) = match &self.content {
+            Content::Records => self.add_records(archive, name)?,
+            Content::Periods(readings) => {
+                let reading = readings.of(name.as_str());
+                self.add_periods(archive, name, reading)?
             }
-            if written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        if let Content::Periods(interpretation) = self.content {
-            let periods = interpret(records, interpretation).periods;
-            let span = self.span;
-            let mut inside = periods.iter().filter_map(|period| clip(period, span));
-            written = inside.try_for_each(|period| self.row(period_row(name, &period)));
-        }
+        };
         written.map_err(|source| ExportError::Write { path: "the output".into(), source })?;
         self.summary.damage.extend(damage.iter().map(ToString::to_string));
         self.summary.workstations += 1;
         Ok(())
+    }
+
+    fn add_records(
+        &mut self,
+        archive: &Archive,
+        name: &WorkstationName,
+    ) -> Result<(io::Result<()>, Vec<Damage>), ReadArchiveError> {
+        let mut written = Ok(());
+        let damage = archive.read(name, |record| {
+            if self.span.contains(record.at) {
+                written = self.row(record_row(name, &record));
+            }
+            if written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok((written, damage))
+    }
+
+    fn add_periods(
+        &mut self,
+        archive: &Archive,
+        name: &WorkstationName,
+        reading: Reading,
+    ) -> Result<(io::Result<()>, Vec<Damage>), ReadArchiveError> {
+        let (records, damage) = archive.observed(name)?;
+        let timeline = interpret(records, reading);
+        self.unsure.add(timeline.unsure);
+        let span = self.span;
+        let mut inside = timeline.periods.iter().filter_map(|period| clip(period, span));
+        let written = inside.try_for_each(|period| self.row(period_row(name, &period)));
+        Ok((written, damage))
     }
 
     fn row(&mut self, row: Vec<Value>) -> io::Result<()> {

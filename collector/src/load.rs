@@ -3,14 +3,17 @@
 //! Reads as many workstations side by side as the machine has cores. The
 //! answer is in order of name, whatever finished first.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use gleaner_common::usage::Cause;
+
 use crate::archive::{Archive, ReadArchiveError, Span};
 use crate::name::WorkstationName;
-use crate::timeline::{Note, Readings, Timeline, Unsure, interpret};
+use crate::timeline::{Note, Reading, Readings, Timeline, Unsure, interpret};
 use crate::usage::Progress;
 
 /// Which logs, and how they are to be understood.
@@ -43,9 +46,7 @@ impl Loaded {
     /// and how many notes of each kind the timelines have.
     pub fn notes(&self) -> Vec<String> {
         let mut lines = self.damage.clone();
-        if !self.unsure.is_nothing() {
-            lines.push(self.unsure.to_string());
-        }
+        lines.extend(self.unsure.note());
         let [mut broke_off, mut overlaps, mut missing, mut set] = [0_u64; 4];
         for note in self.timelines.iter().flat_map(|(_, timeline)| &timeline.notes) {
             *match note {
@@ -78,42 +79,73 @@ pub fn timelines(
 ) -> Result<Loaded, ReadArchiveError> {
     let archive = Archive::new(data);
     let names = archive.select(&options.names)?;
+    let Span { from, to } = options.span;
+    let mut loaded = Loaded::default();
+    let everything = Span::default();
+    each_log(&archive, &names, everything, &options.readings, progress, &mut |name, log| {
+        let mut timeline = log.timeline;
+        timeline.periods.retain(|period| {
+            from.is_none_or(|from| period.end() > from) && to.is_none_or(|to| period.start < to)
+        });
+        loaded.records += log.by_cause.values().sum::<u64>();
+        loaded.unsure.add(timeline.unsure);
+        loaded.damage.extend(log.damage);
+        loaded.timelines.push((name.to_string(), timeline));
+    })?;
+    Ok(loaded)
+}
+
+/// One workstation's log, interpreted.
+pub(crate) struct InterpretedLog {
+    pub(crate) timeline: Timeline,
+    /// Records in the span.
+    pub(crate) by_cause: BTreeMap<Cause, u64>,
+    pub(crate) damage: Vec<String>,
+}
+
+/// Gives each log in order of name, while the next ones are being read. The
+/// first that cannot be read ends it.
+pub(crate) fn each_log(
+    archive: &Archive,
+    names: &[WorkstationName],
+    span: Span,
+    readings: &Readings,
+    progress: &mut dyn FnMut(Progress),
+    each: &mut dyn FnMut(&WorkstationName, InterpretedLog),
+) -> Result<(), ReadArchiveError> {
     let total = names.len() as u64;
     progress(Progress { done: 0, total });
     let threads = thread::available_parallelism().map_or(1, usize::from).min(names.len());
     let next = AtomicUsize::new(0);
-    let (give, take) = mpsc::channel();
-    let mut answers: Vec<Option<One>> = Vec::new();
-    answers.resize_with(names.len(), || None);
-    thread::scope(|scope| -> Result<(), ReadArchiveError> {
-        // Moved in, so that it is gone, and the readers stop, when one fails.
+    // Bounded, so that a slow reader of the answers holds the threads back.
+    let (give, take) = mpsc::sync_channel(2 * threads);
+    thread::scope(|scope| {
+        // Moved in, so that it is gone, and the threads stop, when one fails.
         let take = take;
         for _ in 0..threads {
-            let (archive, names, next, give) = (&archive, &names, &next, give.clone());
+            let (next, give) = (&next, give.clone());
             scope.spawn(move || {
                 while let Some((place, name)) = claim(next, names) {
-                    if give.send((place, load_one(archive, name, options))).is_err() {
+                    let log = read(archive, name, span, readings.of(name.as_str()));
+                    if give.send((place, log)).is_err() {
                         break;
                     }
                 }
             });
         }
         drop(give);
-        for (done, (place, answer)) in (1..).zip(take) {
-            answers[place] = Some(answer?);
-            progress(Progress { done, total });
+        let mut early = BTreeMap::new();
+        let mut done = 0;
+        for (place, log) in take {
+            early.insert(place, log?);
+            while let Some(log) = early.remove(&done) {
+                each(&names[done], log);
+                done += 1;
+                progress(Progress { done: done as u64, total });
+            }
         }
         Ok(())
-    })?;
-    let mut loaded = Loaded::default();
-    for (name, answer) in names.iter().zip(answers) {
-        let one = answer.unwrap_or_else(|| unreachable!("every workstation was answered for"));
-        loaded.records += one.records;
-        loaded.unsure.add(one.timeline.unsure);
-        loaded.damage.extend(one.damage);
-        loaded.timelines.push((name.to_string(), one.timeline));
-    }
-    Ok(loaded)
+    })
 }
 
 fn claim<'a>(
@@ -124,25 +156,17 @@ fn claim<'a>(
     names.get(place).map(|name| (place, name))
 }
 
-/// One workstation's log.
-struct One {
-    timeline: Timeline,
-    records: u64,
-    damage: Vec<String>,
-}
-
-fn load_one(
+fn read(
     archive: &Archive,
     name: &WorkstationName,
-    options: &LoadOptions,
-) -> Result<One, ReadArchiveError> {
+    span: Span,
+    reading: Reading,
+) -> Result<InterpretedLog, ReadArchiveError> {
     let (records, damage) = archive.observed(name)?;
-    let count = records.len() as u64;
-    let mut timeline = interpret(records, options.readings.of(name.as_str()));
-    let Span { from, to } = options.span;
-    timeline.periods.retain(|period| {
-        from.is_none_or(|from| period.end() > from) && to.is_none_or(|to| period.start < to)
-    });
+    let mut by_cause = BTreeMap::new();
+    for record in records.iter().filter(|record| span.contains(record.at)) {
+        *by_cause.entry(record.cause).or_default() += 1;
+    }
     let damage = damage.iter().map(ToString::to_string).collect();
-    Ok(One { timeline, records: count, damage })
+    Ok(InterpretedLog { timeline: interpret(records, reading), by_cause, damage })
 }

@@ -2,21 +2,38 @@
 //! often their owners come and why, and at which hours.
 //!
 //! Knows nothing of files. Unknown time is counted as such and in nothing else.
+//!
+//! [`Lengths`] are of the periods as they lie in the log, those that unknown
+//! time cut off among them, so they tell what was to be had. How long a period
+//! lasts is another question: its answer is a survival curve, which takes a
+//! period that was cut off for one that lasted *at least* so long
+//! ([`crate::survival`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gleaner_common::time::WallTime;
-use gleaner_common::usage::{Cause, UsageRecord};
-use jiff::Timestamp;
+use gleaner_common::usage::Cause;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::archive::Span;
 use crate::rows::spoken_time;
+use crate::survival::{Lasted, Survival, lasted};
 use crate::timeline::{Period, State, Timeline};
+use crate::week::{Calendar, HOURS};
 
-const DAY_S: u64 = 86_400;
+const WEEK_S: u64 = 7 * 86_400;
+
+/// Lengths at which survival curves are printed, in seconds: from a pause to
+/// a vacation.
+const LENGTHS_S: [u64; 17] = [
+    10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 43_200, 86_400, 172_800,
+    345_600, 604_800,
+];
+
+const WEEKDAYS: [&str; 7] =
+    ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
 /// The name of the row over all workstations.
 pub const ALL: &str = "(all)";
@@ -78,17 +95,19 @@ pub struct StatsRow {
     /// Times an owner came (idle to busy), in all and per known day.
     pub returns: u64,
     pub returns_per_day: Option<f64>,
+    /// From idle to busy and from busy to idle.
+    pub transitions: u64,
+    pub transitions_per_day: Option<f64>,
     /// Records of each cause.
     pub by_cause: BTreeMap<Cause, u64>,
     /// What was strange about the log, one line each.
     pub notes: Vec<String>,
 }
 
-/// One hour of the day, over all days and workstations asked for.
+/// How workstations spend a stretch of the day or the week, over all that were
+/// asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct HourRow {
-    /// 0 to 23, local time.
-    pub hour: u8,
+pub struct Hours {
     pub idle_h: f64,
     pub busy_h: f64,
     pub unknown_h: f64,
@@ -96,7 +115,7 @@ pub struct HourRow {
     pub returns: u64,
 }
 
-impl HourRow {
+impl Hours {
     fn add(&mut self, state: State, hours: f64) {
         match state {
             State::Idle => self.idle_h += hours,
@@ -104,16 +123,101 @@ impl HourRow {
             State::Unknown => self.unknown_h += hours,
         }
     }
+
+    /// Some stretches in one.
+    fn sum<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut sum = Self::default();
+        for part in parts {
+            sum.idle_h += part.idle_h;
+            sum.busy_h += part.busy_h;
+            sum.unknown_h += part.unknown_h;
+            sum.returns += part.returns;
+        }
+        let known = sum.idle_h + sum.busy_h;
+        sum.idle_fraction = (known > 0.0).then(|| sum.idle_h / known);
+        sum
+    }
+}
+
+/// One hour of the day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct HourRow {
+    /// 0 to 23, local time.
+    pub hour: u8,
+    #[serde(flatten)]
+    pub hours: Hours,
+}
+
+/// One day of the week.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct DayRow {
+    pub day: &'static str,
+    #[serde(flatten)]
+    pub hours: Hours,
+}
+
+/// One hour of the week.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct WeekRow {
+    pub day: &'static str,
+    pub hour: u8,
+    #[serde(flatten)]
+    pub hours: Hours,
+}
+
+/// The periods that began for one cause.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CauseRow {
+    pub state: State,
+    pub cause: Cause,
+    pub hours: f64,
+    #[serde(flatten)]
+    pub lengths: Lengths,
+}
+
+/// A survival curve at one length (Kaplan and Meier 1958).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SurvivalRow {
+    pub state: State,
+    pub longer_than_s: f64,
+    /// The part of periods that lasts longer, and where the true part lies,
+    /// with 95 of 100.
+    pub part: f64,
+    pub low: f64,
+    pub high: f64,
+    /// Of the whole curve: its periods, those whose end was not seen, and the
+    /// length that half of them outlast.
+    pub periods: u64,
+    pub cut_off: u64,
+    pub median_s: Option<f64>,
+}
+
+/// What logs come to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// One for each workstation, then one over all if there are several.
+    pub workstations: Vec<StatsRow>,
+    /// 24 rows, 7 and 168.
+    pub hours: Vec<HourRow>,
+    pub days: Vec<DayRow>,
+    pub week: Vec<WeekRow>,
+    pub causes: Vec<CauseRow>,
+    pub survival: Vec<SurvivalRow>,
+    /// What is damaged in the logs or is not told by them, one line each.
+    pub notes: Vec<String>,
 }
 
 /// Adds up timelines, one workstation at a time.
 #[derive(Debug)]
 pub struct Tally {
     span: Span,
-    zone: TimeZone,
+    calendar: Calendar,
     rows: Vec<StatsRow>,
-    hours: [HourRow; 24],
+    week: [Hours; HOURS],
     all: Sums,
+    by_cause: BTreeMap<(State, Cause), Vec<Duration>>,
+    idle: Vec<Lasted>,
+    busy: Vec<Lasted>,
 }
 
 #[derive(Debug, Default)]
@@ -126,84 +230,132 @@ struct Sums {
     unknown: Duration,
     core_s: f64,
     returns: u64,
+    transitions: u64,
     by_cause: BTreeMap<Cause, u64>,
 }
 
 impl Tally {
     /// Only what lies in `span` is counted; hours are those of `zone`.
-    pub fn new(span: Span, zone: TimeZone) -> Self {
-        let mut hours = [HourRow::default(); 24];
-        for (hour, row) in (0..).zip(&mut hours) {
-            row.hour = hour;
+    pub fn new(span: Span, zone: &TimeZone) -> Self {
+        Self {
+            span,
+            calendar: Calendar::new(zone),
+            rows: vec![],
+            week: [Hours::default(); HOURS],
+            all: Sums::default(),
+            by_cause: BTreeMap::new(),
+            idle: vec![],
+            busy: vec![],
         }
-        Self { span, zone, rows: vec![], hours, all: Sums::default() }
     }
 
-    pub fn count(&self, record: &UsageRecord, counted: &mut BTreeMap<Cause, u64>) {
-        if self.span.contains(record.at) {
-            *counted.entry(record.cause).or_default() += 1;
-        }
-    }
-
-    /// Adds a workstation: the records counted for it, and its timeline.
+    /// Adds a workstation: the records of each cause, and its timeline.
     pub fn add(&mut self, workstation: &str, counted: BTreeMap<Cause, u64>, timeline: &Timeline) {
         let mut sums =
             Sums { records: counted.values().sum(), by_cause: counted, ..Sums::default() };
         let mut before = None;
         for period in &timeline.periods {
             if let Some(cut) = clip(period, self.span) {
-                let returned = before == Some(State::Idle)
-                    && cut.state == State::Busy
-                    && cut.start == period.start;
-                sums.add(&cut, returned);
+                let came = (cut.start == period.start).then_some(()).and(before);
+                let came = came.map(|before| (before, cut.state));
+                let returned = came == Some((State::Idle, State::Busy));
+                sums.add(&cut);
+                sums.returns += u64::from(returned);
+                let left = came == Some((State::Busy, State::Idle));
+                sums.transitions += u64::from(returned || left);
                 self.add_hours(&cut, returned);
+                if let Some(cause) = cut.cause {
+                    self.by_cause.entry((cut.state, cause)).or_default().push(cut.duration);
+                }
             }
             before = Some(period.state);
         }
-        let notes = timeline.notes.iter().map(ToString::to_string).collect();
+        self.idle.extend(lasted([timeline], State::Idle, self.span));
+        self.busy.extend(lasted([timeline], State::Busy, self.span));
+        let mut notes: Vec<String> = timeline.notes.iter().map(ToString::to_string).collect();
+        notes.extend(timeline.unsure.note());
         self.all.take_in(&sums);
         self.rows.push(sums.into_row(workstation, notes));
     }
 
     fn add_hours(&mut self, period: &Period, returned: bool) {
         let (mut at, end) = (period.start, period.end());
-        let (first_hour, _) = hour_of(at, &self.zone);
-        self.hours[usize::from(first_hour)].returns += u64::from(returned);
-        // Whole days give each hour the same, so a month is no more work than
+        let (first_hour, _) = self.calendar.hour(at);
+        self.week[first_hour].returns += u64::from(returned);
+        // Whole weeks give each hour the same, so a year is no more work than
         // a minute; only the hour by which a clock changes in summer is off.
-        let days = end.since(at).as_secs() / DAY_S;
-        for row in &mut self.hours {
-            row.add(period.state, days as f64);
+        let weeks = end.since(at).as_secs() / WEEK_S;
+        if weeks > 0 {
+            for hours in &mut self.week {
+                hours.add(period.state, weeks as f64);
+            }
         }
-        at = Period { duration: Duration::from_secs(days * DAY_S), ..*period }.end();
+        at = Period { duration: Duration::from_secs(weeks * WEEK_S), ..*period }.end();
         while at < end {
-            let (hour, next) = hour_of(at, &self.zone);
+            let (hour, next) = self.calendar.hour(at);
             let until = next.min(end);
             let hours = until.since(at).as_secs_f64() / 3_600.0;
-            self.hours[usize::from(hour)].add(period.state, hours);
+            self.week[hour].add(period.state, hours);
             at = until;
         }
     }
 
-    /// A row for each workstation in the order they were added, then one over
-    /// all if there are several; and a row for each hour of the day.
-    pub fn finish(mut self) -> (Vec<StatsRow>, Vec<HourRow>) {
+    pub fn finish(mut self) -> Stats {
         if self.rows.len() > 1 {
             self.rows.push(self.all.into_row(ALL, vec![]));
         }
-        for row in &mut self.hours {
-            let known = row.idle_h + row.busy_h;
-            row.idle_fraction = (known > 0.0).then(|| row.idle_h / known);
+        let week = &self.week;
+        let every_day = |hour: usize| Hours::sum((0..7).map(|day| &week[day * 24 + hour]));
+        let whole_day = |day: usize| Hours::sum(&week[day * 24..][..24]);
+        let hour_of_week = |(place, hour): (u8, usize)| WeekRow {
+            day: WEEKDAYS[hour / 24],
+            hour: place % 24,
+            hours: Hours::sum([&week[hour]]),
+        };
+        let mut causes: Vec<CauseRow> = vec![];
+        for ((state, cause), lengths) in self.by_cause {
+            let hours = lengths.iter().sum::<Duration>().as_secs_f64() / 3_600.0;
+            causes.push(CauseRow { state, cause, hours, lengths: Lengths::of(lengths) });
         }
-        (self.rows, self.hours.to_vec())
+        let curves = [(State::Idle, self.idle), (State::Busy, self.busy)];
+        Stats {
+            workstations: self.rows,
+            hours: (0..24)
+                .zip(0..)
+                .map(|(hour, place)| HourRow { hour, hours: every_day(place) })
+                .collect(),
+            days: WEEKDAYS
+                .into_iter()
+                .zip(0..)
+                .map(|(day, place)| DayRow { day, hours: whole_day(place) })
+                .collect(),
+            week: (0..168).zip(0..).map(hour_of_week).collect(),
+            causes,
+            survival: curves.into_iter().flat_map(|(state, ends)| survival(state, ends)).collect(),
+            notes: vec![],
+        }
     }
 }
 
+/// A curve at [`LENGTHS_S`], as far as there is one.
+fn survival(state: State, ends: Vec<Lasted>) -> Vec<SurvivalRow> {
+    let curve = Survival::of(ends);
+    let (periods, cut_off, median_s) = (curve.periods, curve.cut_off, curve.median_s);
+    let Some(last) = curve.points.last() else { return vec![] };
+    let row = |length: &u64| {
+        let longer_than_s = *length as f64;
+        let falls = curve.points.partition_point(|point| point.length_s <= longer_than_s);
+        let point = falls.checked_sub(1).map(|place| curve.points[place]);
+        let (part, low, high) = point.map_or((1.0, 1.0, 1.0), |p| (p.part, p.low, p.high));
+        SurvivalRow { state, longer_than_s, part, low, high, periods, cut_off, median_s }
+    };
+    LENGTHS_S.iter().filter(|length| **length as f64 <= last.length_s).map(row).collect()
+}
+
 impl Sums {
-    fn add(&mut self, period: &Period, returned: bool) {
+    fn add(&mut self, period: &Period) {
         self.from = self.from.into_iter().chain([period.start]).min();
         self.to = self.to.into_iter().chain([period.end()]).max();
-        self.returns += u64::from(returned);
         match period.state {
             State::Idle => {
                 self.idle.push(period.duration);
@@ -223,6 +375,7 @@ impl Sums {
         self.unknown += other.unknown;
         self.core_s += other.core_s;
         self.returns += other.returns;
+        self.transitions += other.transitions;
         for (cause, count) in &other.by_cause {
             *self.by_cause.entry(*cause).or_default() += count;
         }
@@ -233,6 +386,7 @@ impl Sums {
         let idle_h = hours(self.idle.iter().sum());
         let busy_h = hours(self.busy.iter().sum());
         let known_h = idle_h + busy_h;
+        let per_day = |many: u64| (known_h > 0.0).then(|| many as f64 / (known_h / 24.0));
         StatsRow {
             workstation: workstation.to_owned(),
             records: self.records,
@@ -247,7 +401,9 @@ impl Sums {
             idle: Lengths::of(self.idle),
             busy: Lengths::of(self.busy),
             returns: self.returns,
-            returns_per_day: (known_h > 0.0).then(|| self.returns as f64 / (known_h / 24.0)),
+            returns_per_day: per_day(self.returns),
+            transitions: self.transitions,
+            transitions_per_day: per_day(self.transitions),
             by_cause: self.by_cause,
             notes,
         }
@@ -261,37 +417,59 @@ pub fn clip(period: &Period, span: Span) -> Option<Period> {
     (start < end).then(|| Period { start, duration: end.since(start), ..*period })
 }
 
-/// The local hour of a moment, and when the next one begins.
-fn hour_of(at: WallTime, zone: &TimeZone) -> (u8, WallTime) {
-    const HOUR_NS: i64 = 3_600_000_000_000;
-    let moment = Timestamp::from_nanosecond(i128::from(at.0)).unwrap_or(Timestamp::UNIX_EPOCH);
-    let offset_ns = i64::from(zone.to_offset(moment).seconds()) * 1_000_000_000;
-    let local = at.0.saturating_add(offset_ns);
-    let hour = local.div_euclid(HOUR_NS).rem_euclid(24);
-    let next = at.0.saturating_add(HOUR_NS - local.rem_euclid(HOUR_NS));
-    (u8::try_from(hour).unwrap_or_else(|_| unreachable!("below 24")), WallTime(next))
-}
-
 #[cfg(test)]
 mod tests {
     use gleaner_common::id::BootId;
+    use gleaner_common::usage::UsageRecord;
     use proptest::prelude::*;
 
     use super::*;
     use crate::segment::tests::record;
     use crate::timeline::{Interpretation, interpret};
 
-    fn tally(records: &[(u64, Cause)], span: Span) -> (StatsRow, Vec<HourRow>) {
-        let mut tally = Tally::new(span, TimeZone::UTC);
+    fn stats(records: &[(u64, Cause)], span: Span) -> Stats {
+        let mut tally = Tally::new(span, &TimeZone::UTC);
         let records: Vec<_> =
             (1..).zip(records).map(|(sequence, (s, cause))| record(sequence, *s, *cause)).collect();
         let mut counted = BTreeMap::new();
-        for record in &records {
-            tally.count(record, &mut counted);
+        for record in records.iter().filter(|record| span.contains(record.at)) {
+            *counted.entry(record.cause).or_default() += 1;
         }
         tally.add("ada", counted, &interpret(records, Interpretation::Exact));
-        let (mut rows, hours) = tally.finish();
-        (rows.remove(0), hours)
+        tally.finish()
+    }
+
+    fn tally(records: &[(u64, Cause)], span: Span) -> (StatsRow, Vec<Hours>) {
+        let mut stats = stats(records, span);
+        (stats.workstations.remove(0), stats.hours.iter().map(|row| row.hours).collect())
+    }
+
+    #[test]
+    fn days_hours_and_the_week_are_the_same_time() {
+        let stats = stats(&DAY, Span::default());
+        let sum = |hours: Vec<Hours>| Hours::sum(&hours);
+        let days = sum(stats.days.iter().map(|row| row.hours).collect());
+        let hours = sum(stats.hours.iter().map(|row| row.hours).collect());
+        let week = sum(stats.week.iter().map(|row| row.hours).collect());
+        for all in [days, hours, week] {
+            assert!((all.idle_h - 2.0).abs() < 1e-9 && (all.busy_h - 0.5).abs() < 1e-9, "{all:?}");
+            assert_eq!(all.returns, 1);
+        }
+        // 14 November 2023 was a Tuesday.
+        assert!(stats.days[1].hours.returns == 1 && stats.days[1].day == "tuesday");
+        assert!(stats.week[47].hours.returns == 1 && stats.week[47].hour == 23);
+    }
+
+    #[test]
+    fn periods_are_told_by_what_began_them_and_by_how_long_they_last() {
+        let stats = stats(&DAY, Span::default());
+        let causes: Vec<_> =
+            stats.causes.iter().map(|row| (row.state, row.cause, row.lengths.count)).collect();
+        assert_eq!(causes, [(State::Idle, Cause::Idle, 2), (State::Busy, Cause::Tty, 1)]);
+        assert_eq!((stats.workstations[0].transitions, stats.workstations[0].returns), (2, 1));
+        // The first period has no beginning, the last no end: one busy one.
+        let busy: Vec<_> = stats.survival.iter().filter(|r| r.state == State::Busy).collect();
+        assert_eq!((busy[0].periods, busy[0].cut_off, busy[0].median_s), (1, 0, Some(1_800.0)));
     }
 
     /// An hour idle, half an hour busy, an hour idle.
@@ -330,7 +508,7 @@ mod tests {
     #[test]
     fn a_long_period_gives_every_hour_its_share() {
         let (row, hours) =
-            tally(&[(0, Cause::Idle), (10 * DAY_S + 3_600, Cause::Tty)], Span::default());
+            tally(&[(0, Cause::Idle), (10 * 86_400 + 3_600, Cause::Tty)], Span::default());
         assert!((row.idle_h - 241.0).abs() < 1e-9);
         assert!(hours.iter().all(|hour| hour.idle_h >= 10.0));
         let total: f64 = hours.iter().map(|hour| hour.idle_h).sum();
@@ -365,17 +543,10 @@ mod tests {
             for note in &timeline.notes {
                 prop_assert!(!note.to_string().is_empty());
             }
-            let mut tally = Tally::new(Span::default(), TimeZone::UTC);
+            let mut tally = Tally::new(Span::default(), &TimeZone::UTC);
             tally.add("ada", BTreeMap::new(), &timeline);
-            let (rows, _) = tally.finish();
+            let rows = tally.finish().workstations;
             prop_assert!(rows[0].idle_h >= 0.0 && rows[0].unknown_h >= 0.0);
         }
-    }
-
-    #[test]
-    fn a_zone_with_half_hours_has_its_own_hours() {
-        let zone = TimeZone::fixed(jiff::tz::Offset::from_seconds(19_800).unwrap());
-        let (hour, next) = hour_of(WallTime::from_unix_s(1_700_000_000), &zone);
-        assert_eq!((hour, next), (3, WallTime::from_unix_s(1_700_001_000)));
     }
 }

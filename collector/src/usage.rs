@@ -2,7 +2,6 @@
 //!
 //! `export` and `import` are in the modules of that name.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -10,14 +9,19 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::archive::{Archive, ReadArchiveError, Span};
+use crate::load::each_log;
 use crate::rows::{LogRow, PeriodRow, RecordRow, health, spoken_time};
-use crate::stats::{HourRow, StatsRow, Tally, clip};
-use crate::timeline::{Interpretation, interpret};
+use crate::stats::{Tally, clip};
+use crate::timeline::{Readings, Unsure, interpret};
+
+pub use crate::stats::Stats;
 
 pub use crate::export::{
     Content, ExportError, ExportFormat, ExportSummary, Selection, export, export_to,
 };
-pub use crate::import::{ImportError, ImportFormat, ImportSummary, import};
+pub use crate::import::{
+    HOLD_MAX, ImportError, ImportFormat, ImportOptions, ImportSummary, import,
+};
 pub use crate::load::{LoadOptions, Loaded, timelines};
 
 /// How far long work is, in whatever it counts.
@@ -91,20 +95,17 @@ pub fn show_periods(
     data: &Path,
     name: &str,
     span: Span,
-    interpretation: Interpretation,
+    readings: &Readings,
     each: &mut dyn FnMut(PeriodRow) -> ControlFlow<()>,
 ) -> Result<Shown, ReadArchiveError> {
     let archive = Archive::new(data);
     let mut shown = Shown::default();
     for name in archive.select(&[name.to_owned()])? {
-        let mut records = vec![];
-        let damage = archive.read(&name, |record| {
-            records.push(record);
-            ControlFlow::Continue(())
-        })?;
-        let timeline = interpret(records, interpretation);
+        let (records, damage) = archive.observed(&name)?;
+        let timeline = interpret(records, readings.of(name.as_str()));
         shown.notes.extend(damage.iter().map(ToString::to_string));
         shown.notes.extend(timeline.notes.iter().map(ToString::to_string));
+        shown.notes.extend(timeline.unsure.note());
         for period in timeline.periods.iter().filter_map(|period| clip(period, span)) {
             shown.rows += 1;
             if each(PeriodRow::new(&name, &period)).is_break() {
@@ -121,19 +122,9 @@ pub struct StatsOptions {
     /// Empty: all workstations.
     pub names: Vec<String>,
     pub span: Span,
-    pub interpretation: Interpretation,
+    pub readings: Readings,
     /// Whose hours of the day; `None` is the machine's own zone.
     pub zone: Option<TimeZone>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Stats {
-    /// One for each workstation, then one over all if there are several.
-    pub workstations: Vec<StatsRow>,
-    /// 24 rows.
-    pub hours: Vec<HourRow>,
-    /// What is damaged in the logs, one line each.
-    pub damage: Vec<String>,
 }
 
 /// Adds up the logs.
@@ -145,23 +136,16 @@ pub fn stats(
     options: &StatsOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Stats, ReadArchiveError> {
+    let zone = options.zone.clone().unwrap_or_else(TimeZone::system);
+    let mut tally = Tally::new(options.span, &zone);
+    let (mut notes, mut unsure) = (vec![], Unsure::default());
     let archive = Archive::new(data);
     let names = archive.select(&options.names)?;
-    let zone = options.zone.clone().unwrap_or_else(TimeZone::system);
-    let mut tally = Tally::new(options.span, zone);
-    let mut all_damage = vec![];
-    for (done, name) in (0..).zip(&names) {
-        progress(Progress { done, total: names.len() as u64 });
-        let (mut records, mut counted) = (vec![], BTreeMap::new());
-        let damage = archive.read(name, |record| {
-            tally.count(&record, &mut counted);
-            records.push(record);
-            ControlFlow::Continue(())
-        })?;
-        all_damage.extend(damage.iter().map(ToString::to_string));
-        tally.add(name.as_str(), counted, &interpret(records, options.interpretation));
-    }
-    progress(Progress { done: names.len() as u64, total: names.len() as u64 });
-    let (workstations, hours) = tally.finish();
-    Ok(Stats { workstations, hours, damage: all_damage })
+    each_log(&archive, &names, options.span, &options.readings, progress, &mut |name, log| {
+        notes.extend(log.damage);
+        unsure.add(log.timeline.unsure);
+        tally.add(name.as_str(), log.by_cause, &log.timeline);
+    })?;
+    notes.extend(unsure.note());
+    Ok(Stats { notes, ..tally.finish() })
 }

@@ -1,23 +1,22 @@
 //! `glean usage`: the usage records that the collector keeps, on its host.
 
 mod generate;
+mod import;
 mod plot;
+mod reading;
+mod stats;
 
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
 use gleaner_collector::CollectorConfig;
 use gleaner_collector::archive::Span;
 use gleaner_collector::rows::{LogRow, PeriodRow, RecordRow};
-use gleaner_collector::stats::{HourRow, StatsRow};
-use gleaner_collector::timeline::Interpretation;
-use gleaner_collector::usage::{
-    self, Content, ExportFormat, ImportFormat, Progress, Selection, Shown, StatsOptions,
-};
+use gleaner_collector::usage::{self, Content, ExportFormat, Progress, Selection, Shown};
 use gleaner_common::time::{Spoken, WallTime};
 use gleaner_common::units::spoken_size;
 use indicatif::ProgressBar;
@@ -27,6 +26,10 @@ use super::daemon::{self, COLLECTOR_CONFIG};
 use super::watch;
 use crate::failure::{Verdict, hinted, one_line};
 use crate::output;
+
+pub use import::ImportArgs;
+pub use reading::ReadingArgs;
+pub use stats::StatsArgs;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -45,14 +48,18 @@ pub enum UsageCommand {
   glean usage show ws-042 --periods")]
     Show(ShowArgs),
     /// Add up: how long and how often workstations are idle.
-    #[command(after_help = "Example:\n  glean usage stats ws-001 ws-002 --hours")]
-    Stats(StatsArgs),
+    #[command(after_help = "Examples:
+  glean usage stats ws-001 ws-002 --hours
+  glean usage stats --survival --idle-load 0.5")]
+    Stats(Box<StatsArgs>),
     /// Write records or periods to a file for other programs.
     #[command(after_help = "Example:\n  glean usage export --format parquet --to november.parquet")]
     Export(ExportArgs),
     /// Take in records from elsewhere; the collector must not be running.
-    #[command(after_help = "Example:\n  glean usage import --format rwho snapshots.txt")]
-    Import(ImportArgs),
+    #[command(after_help = "Examples:
+  glean usage import --format rwho snapshots.txt
+  glean usage import --format uncg --zone America/New_York state-2015.csv.gz state-2016.csv.gz")]
+    Import(Box<ImportArgs>),
     /// Draw the week, how long periods last, or availability, as SVG or PNG.
     #[command(after_help = "Examples:
   glean usage plot --kind week --out week.png
@@ -130,23 +137,8 @@ pub struct ShowArgs {
     pub span: SpanArgs,
     #[command(flatten)]
     pub data: DataArgs,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct StatsArgs {
-    /// Only these workstations.
-    #[arg(value_name = "WORKSTATION")]
-    pub workstations: Vec<String>,
-    /// By hour of the day instead of by workstation.
-    #[arg(long)]
-    pub hours: bool,
-    /// One record a line.
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
-    pub span: SpanArgs,
-    #[command(flatten)]
-    pub data: DataArgs,
+    pub reading: ReadingArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -174,21 +166,8 @@ pub struct ExportArgs {
     pub until: Option<WallTime>,
     #[command(flatten)]
     pub data: DataArgs,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct ImportArgs {
-    /// rwho (what ruptime -a and rwho -a printed) or csv (what export writes).
-    #[arg(long)]
-    pub format: ImportFormat,
-    /// The file or directory to read.
-    #[arg(value_name = "SOURCE")]
-    pub source: PathBuf,
-    /// One record of what came in.
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
-    pub data: DataArgs,
+    pub reading: ReadingArgs,
 }
 
 /// # Errors
@@ -197,9 +176,9 @@ pub fn run(command: UsageCommand) -> Result<Verdict> {
     let result = match command {
         UsageCommand::Ls(args) => list(&args),
         UsageCommand::Show(args) => show(&args),
-        UsageCommand::Stats(args) => stats(args),
+        UsageCommand::Stats(args) => stats::stats(*args),
         UsageCommand::Export(args) => export(args),
-        UsageCommand::Import(args) => import(&args),
+        UsageCommand::Import(args) => import::import(&args),
         UsageCommand::Plot(args) => plot::run(args),
         UsageCommand::Generate(args) => generate::run(&args),
     };
@@ -248,7 +227,7 @@ fn show(args: &ShowArgs) -> Result<Verdict> {
         let header = ["state", "start", "end", "lasted", "cause", "slots"];
         let mut listing = Gathered::new(args.json, period_line);
         let shown =
-            usage::show_periods(&data, name, span, Interpretation::default(), &mut |row| {
+            usage::show_periods(&data, name, span, &args.reading.readings()?, &mut |row| {
                 listing.take(&row)
             })?;
         listing.finish(&header)?;
@@ -334,81 +313,12 @@ fn seconds(seconds: f64) -> String {
         .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
 }
 
-fn stats(args: StatsArgs) -> Result<Verdict> {
-    let data = args.data.directory()?;
-    let options = StatsOptions {
-        names: args.workstations,
-        span: args.span.span(),
-        interpretation: Interpretation::default(),
-        zone: None,
-    };
-    let mut bar = Bar::new("reading");
-    let stats = usage::stats(&data, &options, &mut |progress| bar.show(progress))?;
-    bar.end();
-    for line in &stats.damage {
-        eprintln!("{line}");
-    }
-    let any = Verdict::from(!stats.workstations.is_empty());
-    match (args.json, args.hours) {
-        (true, true) => stats.hours.iter().try_for_each(output::record)?,
-        (true, false) => stats.workstations.iter().try_for_each(output::record)?,
-        (false, true) => {
-            let header = ["hour", "idle", "idle h", "busy h", "unknown h", "returns"];
-            output::table(&header, &stats.hours.iter().map(hour_line).collect::<Vec<_>>())?;
-        }
-        (false, false) => {
-            let header = [
-                "workstation",
-                "idle",
-                "idle h",
-                "busy h",
-                "harvestable core h",
-                "idle median",
-                "idle p90",
-                "returns",
-                "a day",
-            ];
-            output::table(&header, &stats.workstations.iter().map(stats_line).collect::<Vec<_>>())?;
-        }
-    }
-    Ok(any)
-}
-
-fn percent(fraction: Option<f64>) -> String {
-    fraction.map_or_else(String::new, |fraction| format!("{:.1} %", fraction * 100.0))
-}
-
-fn stats_line(row: &StatsRow) -> Vec<String> {
-    vec![
-        row.workstation.clone(),
-        percent(row.idle_fraction),
-        format!("{:.1}", row.idle_h),
-        format!("{:.1}", row.busy_h),
-        format!("{:.1}", row.harvestable_core_h),
-        seconds(row.idle.median_s),
-        seconds(row.idle.p90_s),
-        row.returns.to_string(),
-        row.returns_per_day.map_or_else(String::new, |many| format!("{many:.1}")),
-    ]
-}
-
-fn hour_line(row: &HourRow) -> Vec<String> {
-    vec![
-        format!("{:02}", row.hour),
-        percent(row.idle_fraction),
-        format!("{:.1}", row.idle_h),
-        format!("{:.1}", row.busy_h),
-        format!("{:.1}", row.unknown_h),
-        row.returns.to_string(),
-    ]
-}
-
 fn export(args: ExportArgs) -> Result<Verdict> {
     let data = args.data.directory()?;
     let span = Span { from: args.from, to: args.until };
     let selection = Selection { names: args.workstations, span };
     let content =
-        if args.periods { Content::Periods(Interpretation::default()) } else { Content::Records };
+        if args.periods { Content::Periods(args.reading.readings()?) } else { Content::Records };
     let mut bar = Bar::new("exporting");
     let summary =
         usage::export(&data, &selection, content, args.format, &args.to, &mut |progress| {
@@ -430,24 +340,6 @@ fn export(args: ExportArgs) -> Result<Verdict> {
         );
     }
     Ok(Verdict::from(summary.rows > 0))
-}
-
-fn import(args: &ImportArgs) -> Result<Verdict> {
-    let data = args.data.directory()?;
-    let mut bar = Bar::new("importing");
-    let summary =
-        usage::import(&data, &args.source, args.format, &mut |progress| bar.show(progress))
-            .with_context(|| format!("cannot import {}", args.source.display()))?;
-    bar.end();
-    if args.json {
-        output::record(&summary)?;
-    } else {
-        eprintln!(
-            "{} new records of {} workstations; {} were there already",
-            summary.new, summary.workstations, summary.duplicates
-        );
-    }
-    Ok(Verdict::Yes)
 }
 
 /// A bar whose length is known with its first step.

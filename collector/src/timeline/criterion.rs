@@ -72,6 +72,11 @@ impl Unsure {
         *self == Self::default()
     }
 
+    /// One line for people, if there is something.
+    pub fn note(&self) -> Option<String> {
+        (!self.is_nothing()).then(|| self.to_string())
+    }
+
     pub fn add(&mut self, other: Self) {
         self.low_load = self.low_load.saturating_add(other.low_load);
         self.input = self.input.saturating_add(other.input);

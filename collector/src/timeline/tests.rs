@@ -112,7 +112,7 @@ fn snapshots(records: &[(u64, Cause, u64)]) -> Timeline {
 
 /// Phalen 1994, Table 6, first row.
 #[test]
-fn a_visit_between_two_snapshots_is_found() {
+fn table_6_row_1_a_visit_between_two_snapshots_is_found() {
     let timeline = snapshots(&[(0, Idle, 9), (180, Idle, 1), (360, Finish, 4)]);
     check(&timeline, &[(State::Idle, 60), (State::Busy, 60), (State::Idle, 240)]);
     assert_eq!(timeline.periods[1].margin, MINUTE);
@@ -147,7 +147,7 @@ fn interpretations_are_read_by_name() {
 
 /// Second row.
 #[test]
-fn a_user_who_logged_off_left_within_one_snapshot() {
+fn table_6_row_2_a_user_who_logged_off_left_within_one_snapshot() {
     let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 50), (360, Finish, 53)]);
     check(&timeline, &[(State::Busy, 180), (State::Idle, 180)]);
     assert_eq!(timeline.periods[1].margin, 3 * MINUTE);
@@ -155,7 +155,7 @@ fn a_user_who_logged_off_left_within_one_snapshot() {
 
 /// Third row.
 #[test]
-fn the_last_input_ends_a_busy_period() {
+fn table_6_row_3_the_last_input_ends_a_busy_period() {
     let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 2), (360, Finish, 5)]);
     check(&timeline, &[(State::Busy, 60), (State::Idle, 300)]);
     assert_eq!(timeline.periods[1].margin, Duration::ZERO);
@@ -163,8 +163,33 @@ fn the_last_input_ends_a_busy_period() {
 
 /// Fourth row; the previous record is long past, the previous snapshot not.
 #[test]
-fn a_busy_period_begins_halfway_between_two_snapshots() {
+fn table_6_row_4_a_busy_period_begins_halfway_between_two_snapshots() {
     let timeline = snapshots(&[(0, Idle, 9), (3_600, Load, 69), (3_780, Finish, 72)]);
     check(&timeline, &[(State::Idle, 3_510), (State::Busy, 270)]);
     assert_eq!(timeline.periods[1].margin, Duration::from_secs(90));
+}
+
+/// Row 1 prints a margin of "at most 1 minute", for an idle duration of "at
+/// least 1 minute".
+#[test]
+fn table_6_row_1_has_its_largest_margin_at_the_shortest_idle_time() {
+    for (idle_min, margin_s) in [(1, 60), (2, 30)] {
+        let timeline = snapshots(&[(0, Idle, 9), (180, Idle, idle_min), (360, Finish, 9)]);
+        assert_eq!(timeline.periods[1].margin, Duration::from_secs(margin_s));
+    }
+}
+
+/// Rows 2 and 3 leave out idle = curr - prev: we take it for row 2.
+#[test]
+fn table_6_between_rows_2_and_3_the_later_end_is_taken() {
+    let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 3), (360, Finish, 6)]);
+    check(&timeline, &[(State::Busy, 180), (State::Idle, 180)]);
+    assert_eq!(timeline.periods[1].margin, 3 * MINUTE);
+}
+
+/// The fifth sequence that the text counts is no transition: busy goes on.
+#[test]
+fn table_6_has_no_row_for_busy_after_busy() {
+    let timeline = snapshots(&[(0, Tty, 0), (180, Change, 3), (360, Idle, 6), (540, Finish, 9)]);
+    check(&timeline, &[(State::Busy, 360), (State::Idle, 180)]);
 }

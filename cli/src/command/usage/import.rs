@@ -9,7 +9,7 @@ use gleaner_common::time::WallTime;
 use gleaner_common::units::parse_duration;
 use jiff::tz::TimeZone;
 
-use super::{Bar, DataArgs, time, zone};
+use super::{Bar, DataArgs, time};
 use crate::failure::{Verdict, hinted};
 use crate::output;
 
@@ -23,7 +23,7 @@ pub struct ImportArgs {
     #[arg(value_name = "SOURCE", required = true)]
     pub sources: Vec<PathBuf>,
     /// uncg: whose local time the rows have, such as `America/New_York` [default: UTC].
-    #[arg(long, value_name = "ZONE", value_parser = zone)]
+    #[arg(long, value_name = "ZONE", value_parser = super::generate::zone)]
     pub zone: Option<TimeZone>,
     /// uncg: leave out what this table of computers does not call a desktop.
     #[arg(long, value_name = "TABLE")]

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use gleaner_collector::plot::{PlotKind, PlotOptions, plot};
-use gleaner_collector::timeline::Readings;
 use gleaner_figure::{Format, Size};
 use jiff::tz::TimeZone;
 
-use super::{Bar, DataArgs, SpanArgs};
+use super::{Bar, DataArgs, ReadingArgs, SpanArgs};
 use crate::failure::Verdict;
 use crate::output;
 
@@ -33,6 +32,8 @@ pub struct PlotArgs {
     pub span: SpanArgs,
     #[command(flatten)]
     pub data: DataArgs,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
 }
 
 fn size(text: &str) -> Result<Size, String> {
@@ -48,7 +49,7 @@ pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
     let options = PlotOptions {
         names: args.workstations,
         span: args.span.span(),
-        readings: Readings::default(),
+        readings: args.reading.readings()?,
         zone: args.zone,
     };
     let mut bar = Bar::new("reading");
