@@ -10,13 +10,17 @@
 //! The engine is a pure core: no clock, no file, no random number; equal
 //! inputs give equal executions, whatever thread they run on.
 
+pub mod campaign;
 pub mod engine;
 pub mod execution;
+pub mod gantt;
 pub mod lab;
 pub mod model;
 pub mod observer;
 mod path;
 pub mod program;
+pub mod report;
+pub mod results;
 pub mod usage;
 
 pub use engine::{Scratch, run, run_observed};

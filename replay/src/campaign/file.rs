@@ -1,0 +1,347 @@
+//! The campaign file: TOML, every key known, every value typed.
+//!
+//! A misspelt key, a value without its unit, a policy that does not exist: each
+//! is one line that names file, line and column, and what was expected there.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gleaner_common::units;
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::periods::{PeriodChoice, PeriodError};
+use super::values::{Costs, Criteria, Placements, Reactions};
+
+/// More than any campaign needs, and few enough to count in memory.
+pub const WORKSTATIONS_MAX: u32 = 100_000;
+
+/// What to execute, and under which conditions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Campaign {
+    pub name: String,
+    /// What its report answers.
+    #[serde(default, skip_serializing)]
+    pub report: ReportKind,
+    /// Draws the periods, the workstations if `shuffled`, and the owners if
+    /// their model has no seed of its own.
+    pub seed: u64,
+    /// Where the owners come from; the command line may name another log.
+    #[serde(skip_serializing)]
+    pub usage: Option<UsageSource>,
+    pub programs: Vec<ProgramEntry>,
+    pub networks: Vec<NetworkEntry>,
+    pub periods: Spanned<PeriodChoice>,
+    /// What one reaction costs (Phalen 1994, Table 9).
+    pub costs: Costs,
+    #[serde(default)]
+    pub policies: Placements,
+    #[serde(default)]
+    pub on_busy: Reactions,
+    #[serde(default)]
+    pub criteria: Criteria,
+    /// Which of the eligible workstations take part.
+    #[serde(default)]
+    pub choose: Choose,
+    /// About how many executions are written at once: what an interruption
+    /// costs at most, for each thread.
+    #[serde(default = "chunk_rows")]
+    pub chunk_rows: u32,
+}
+
+/// Half a second's work for programs of some minutes.
+fn chunk_rows() -> u32 {
+    4_096
+}
+
+/// Which of the eligible workstations take part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Choose {
+    /// The first ones, in the order of their names: Phalen 1994, §5.1, takes
+    /// "the order that their data files were read".
+    #[default]
+    AsRead,
+    /// Others in every period, drawn with the seed.
+    Shuffled,
+}
+
+/// Which tables and figures a report holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReportKind {
+    /// Slowdown, moves and the critical path by whatever was varied, which
+    /// answers the open questions of Phalen 1994, §8, as far as it varies them.
+    #[default]
+    General,
+    /// Phalen 1994: her tables 10 to 12 and figures 5 to 50.
+    Phalen1994,
+    /// What a lab's keeper wants to know.
+    Library,
+}
+
+/// One program, as recorded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramEntry {
+    pub name: Spanned<String>,
+    /// Relative to the campaign file.
+    pub trace: Option<PathBuf>,
+    /// Instead of a trace: a program of equal subtasks, for asking what their
+    /// size does.
+    pub ring: Option<Ring>,
+    /// Stretches its computing so that it takes this long undisturbed.
+    #[serde(default, with = "optional_duration")]
+    pub scale_to: Option<Duration>,
+}
+
+/// Ranks in a ring, each computing equal subtasks and receiving from its left
+/// between them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ring {
+    pub ranks: u32,
+    pub subtasks: u32,
+    /// Of computing, for each rank.
+    #[serde(with = "units::duration")]
+    pub takes: Duration,
+}
+
+const RING_RANKS_MAX: u32 = 10_000;
+const RING_SUBTASKS_MAX: u32 = 1_000_000;
+
+/// A simulated network (Phalen 1994, Table 7).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkEntry {
+    pub workstations: Spanned<u32>,
+    /// How many periods the programs are run in.
+    pub periods: Spanned<u32>,
+}
+
+mod optional_duration {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::units;
+
+    #[expect(clippy::ref_option, reason = "the shape that serde asks for")]
+    pub(super) fn serialize<S: Serializer>(
+        span: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => units::duration::serialize(span, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let text = String::deserialize(from)?;
+        units::parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where the owners come from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UsageSource {
+    /// The collector's data directory, relative to the campaign file.
+    pub data: Option<PathBuf>,
+    pub generate: Option<Generate>,
+}
+
+/// A usage log that is made for the campaign.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Generate {
+    pub model: String,
+    pub workstations: u32,
+    pub from: jiff::civil::Date,
+    pub months: u32,
+    pub seed: Option<u64>,
+    /// Seen every three minutes, as rwho did, instead of exactly.
+    #[serde(default)]
+    pub snapshots: bool,
+}
+
+/// Why a file is not a campaign. Each is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadCampaignError {
+    #[error("cannot read the campaign {}: {why}", path.display())]
+    Unreadable { path: PathBuf, why: io::Error },
+    #[error("{}:{line}:{column}: {what}", path.display())]
+    Invalid { path: PathBuf, line: usize, column: usize, what: String },
+}
+
+/// Reads a campaign file.
+///
+/// # Errors
+/// A file that cannot be read, or does not say a campaign that can be run.
+pub fn load(path: &Path) -> Result<Campaign, LoadCampaignError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|why| LoadCampaignError::Unreadable { path: path.to_owned(), why })?;
+    parse(path, &text)
+}
+
+/// Reads a campaign; `path` is for the error only.
+///
+/// # Errors
+/// A text that does not say a campaign that can be run.
+pub fn parse(path: &Path, text: &str) -> Result<Campaign, LoadCampaignError> {
+    let invalid = |at: usize, what: &str| {
+        let (line, column) = position(text, at);
+        LoadCampaignError::Invalid { path: path.to_owned(), line, column, what: one_line(what) }
+    };
+    let campaign: Campaign = toml::from_str(text)
+        .map_err(|error| invalid(error.span().map_or(0, |span| span.start), error.message()))?;
+    campaign.check().map_err(|wrong| invalid(wrong.span.start, &wrong.what))?;
+    Ok(campaign)
+}
+
+/// What is wrong with a campaign that reads as one, and where.
+struct Wrong {
+    span: Range<usize>,
+    what: String,
+}
+
+impl Campaign {
+    fn check(&self) -> Result<(), Wrong> {
+        let whole = |what: &str| Wrong { span: 0..0, what: what.to_owned() };
+        if self.programs.is_empty() {
+            return Err(whole("no program: expected at least one [[programs]] table"));
+        }
+        if self.networks.is_empty() {
+            return Err(whole("no network: expected at least one [[networks]] table"));
+        }
+        self.check_programs()?;
+        self.check_networks()?;
+        self.check_usage()
+    }
+
+    fn check_programs(&self) -> Result<(), Wrong> {
+        let mut seen = BTreeSet::new();
+        for program in &self.programs {
+            let name = program.name.get_ref();
+            let wrong = |what: String| Err(Wrong { span: program.name.span(), what });
+            if name.is_empty() || name.contains(|c: char| c.is_control() || c == ',') {
+                return wrong(format!("`{name}` is not a program's name"));
+            }
+            match (&program.trace, &program.ring) {
+                (Some(_), None) => {}
+                (None, Some(ring)) => {
+                    let ranks = (2..=RING_RANKS_MAX).contains(&ring.ranks);
+                    if !ranks || !(1..=RING_SUBTASKS_MAX).contains(&ring.subtasks) {
+                        return wrong(format!(
+                            "the ring of `{name}`: expected 2 to {RING_RANKS_MAX} ranks and 1 to {RING_SUBTASKS_MAX} subtasks"
+                        ));
+                    }
+                }
+                _ => return wrong(format!("`{name}` needs either a `trace` or a `ring`")),
+            }
+            if !seen.insert(name) {
+                return wrong(format!("two programs are called `{name}`"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_networks(&self) -> Result<(), Wrong> {
+        let mut seen = BTreeSet::new();
+        let choice = self.periods.get_ref();
+        let candidates = choice.candidates(self.seed).map_err(|error: PeriodError| Wrong {
+            span: self.periods.span(),
+            what: error.to_string(),
+        })?;
+        for network in &self.networks {
+            let (count, periods) = (&network.workstations, &network.periods);
+            let wrong = |span, what| Err(Wrong { span, what });
+            if !(1..=WORKSTATIONS_MAX).contains(count.get_ref()) {
+                let what = format!("expected 1 to {WORKSTATIONS_MAX} workstations");
+                return wrong(count.span(), what);
+            }
+            if !seen.insert(*count.get_ref()) {
+                let what = format!("two networks have {} workstations", count.get_ref());
+                return wrong(count.span(), what);
+            }
+            if *periods.get_ref() == 0 || *periods.get_ref() as usize > candidates.len() {
+                let what = format!(
+                    "{} periods: expected 1 to {}, which is how many [periods] holds",
+                    periods.get_ref(),
+                    candidates.len()
+                );
+                return wrong(periods.span(), what);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_usage(&self) -> Result<(), Wrong> {
+        match &self.usage {
+            Some(UsageSource { data: None, generate: None }) => Err(Wrong {
+                span: 0..0,
+                what: "[usage] is empty: expected `data` or `generate`".to_owned(),
+            }),
+            Some(UsageSource { data: Some(_), generate: Some(_) }) => Err(Wrong {
+                span: 0..0,
+                what: "[usage] has both `data` and `generate`: expected one of them".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks what the traces tell: every program fits into every network.
+    ///
+    /// # Errors
+    /// The network that is too small, with its line.
+    pub fn check_ranks(
+        &self,
+        path: &Path,
+        text: &str,
+        ranks: u32,
+    ) -> Result<(), LoadCampaignError> {
+        let small = self.networks.iter().find(|network| *network.workstations.get_ref() < ranks);
+        let Some(small) = small else { return Ok(()) };
+        let (line, column) = position(text, small.workstations.span().start);
+        let what =
+            format!("expected at least {ranks} workstations, one for each rank of a program");
+        Err(LoadCampaignError::Invalid { path: path.to_owned(), line, column, what })
+    }
+
+    /// How many executions one period of one network comes to, not counting
+    /// those at cost zero that slowdowns are measured against.
+    pub fn executions_per_period(&self) -> u64 {
+        let axes = [
+            self.criteria.0.len(),
+            self.programs.len(),
+            self.policies.0.len(),
+            self.on_busy.0.len(),
+            self.costs.0.len(),
+        ];
+        axes.iter().map(|many| *many as u64).product()
+    }
+
+    /// How many executions the file asks for.
+    pub fn executions(&self) -> u64 {
+        let periods = self.networks.iter().map(|network| u64::from(*network.periods.get_ref()));
+        periods.sum::<u64>() * self.executions_per_period()
+    }
+}
+
+/// Line and column, both from 1, of a byte.
+fn position(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let line_at = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before[line_at..].chars().count() + 1)
+}
+
+fn one_line(message: &str) -> String {
+    message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(", ")
+}

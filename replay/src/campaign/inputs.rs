@@ -1,0 +1,236 @@
+//! What a campaign reads: its file, its traces, its usage log.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gleaner_collector::archive::{ReadArchiveError, Span};
+use gleaner_collector::load::{LoadOptions, timelines};
+use gleaner_collector::timeline::{Interpretation, Reading, Readings};
+use gleaner_common::time::WallTime;
+use gleaner_common::trace::{self, Op, Trace};
+
+use super::criterion::CriterionChoice;
+use super::file::{Campaign, LoadCampaignError, ProgramEntry, Ring};
+use super::generated::make_log;
+use super::owners;
+use super::plan::{NoPeriodError, Plan};
+use crate::results::manifest::{Digests, FORMAT, Manifest, ProgramFacts};
+use crate::{CompileError, Network, Program, Usage};
+
+/// Why a campaign cannot be run. Each is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    #[error(transparent)]
+    Campaign(#[from] LoadCampaignError),
+    /// Names the file, and the line if there is one.
+    #[error("{0}")]
+    Trace(String),
+    #[error("{}: {why}", path.display())]
+    Program { path: PathBuf, why: CompileError },
+    #[error("{}: no usage log is named: expected [usage] in the file, or --usage DIR", .0.display())]
+    NoUsage(PathBuf),
+    #[error("usage log {}: {why}", path.display())]
+    Usage { path: PathBuf, why: ReadArchiveError },
+    #[error("{}: [usage] generate: {what}", path.display())]
+    Generate { path: PathBuf, what: String },
+    #[error("{}: {why}", path.display())]
+    Period { path: PathBuf, why: NoPeriodError },
+}
+
+/// A campaign that can be run.
+#[derive(Debug)]
+pub struct Prepared {
+    pub plan: Plan,
+    pub manifest: Manifest,
+    /// What was strange about the usage log, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Reads everything.
+///
+/// # Errors
+/// The first thing that is wrong, in one line.
+pub fn prepare(path: &Path, usage: Option<&Path>) -> Result<Prepared, InputError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|why| LoadCampaignError::Unreadable { path: path.to_owned(), why })?;
+    let campaign = super::file::parse(path, &text)?;
+    let here = path.parent().unwrap_or(Path::new("."));
+    let (mut programs, mut facts, mut digests) = (vec![], vec![], vec![]);
+    for entry in &campaign.programs {
+        let (program, fact) = read_program(here, entry)?;
+        campaign.check_ranks(path, &text, fact.ranks)?;
+        digests.push(digest_of_program(here, entry)?);
+        programs.push(program);
+        facts.push(fact);
+    }
+    let mut notes = vec![];
+    let usages = read_usages(path, &campaign, usage, &mut notes)?;
+    let owners = owners::facts(&usages[0], campaign.periods.get_ref());
+    let digests = Digests {
+        campaign: digest_of_campaign(&campaign),
+        traces: digests,
+        usage: digest_of_usages(&usages),
+    };
+    let plan = Plan::new(campaign, programs, usages)
+        .map_err(|why| InputError::Period { path: path.to_owned(), why })?;
+    let manifest = Manifest {
+        format: FORMAT,
+        name: plan.campaign.name.clone(),
+        report: plan.campaign.report,
+        chunks: plan.chunks(),
+        executions: plan.executions(),
+        digests,
+        programs: facts,
+        networks: plan.networks.clone(),
+        owners,
+    };
+    Ok(Prepared { plan, manifest, notes })
+}
+
+/// Reads and compiles a trace file.
+///
+/// # Errors
+/// A trace that cannot be read or replayed, with file and line.
+pub fn read_trace(path: &Path) -> Result<Trace, InputError> {
+    let opened = File::open(path).map_err(|why: io::Error| {
+        InputError::Trace(format!("cannot read the trace {}: {why}", path.display()))
+    })?;
+    let lined = trace::read(opened).map_err(|why| InputError::Trace(why.in_file(path)))?;
+    match lined.check().first() {
+        Some(problem) => Err(InputError::Trace(problem.in_file(path, &lined.lines))),
+        None => Ok(lined.trace),
+    }
+}
+
+fn read_program(here: &Path, entry: &ProgramEntry) -> Result<(Program, ProgramFacts), InputError> {
+    let path = entry.trace.as_ref().map_or_else(PathBuf::new, |trace| here.join(trace));
+    let mut trace = match &entry.ring {
+        Some(ring) => ring_trace(ring),
+        None => read_trace(&path)?,
+    };
+    if let Some(to) = entry.scale_to {
+        trace = trace
+            .scaled_to(to)
+            .map_err(|why| InputError::Trace(format!("{}: {why}", path.display())))?;
+    }
+    let program = Program::compile(&trace, Network::default())
+        .map_err(|why| InputError::Program { path, why })?;
+    let name = entry.name.get_ref().clone();
+    let facts = program_facts(name, &trace, &program);
+    Ok((program, facts))
+}
+
+fn program_facts(name: String, trace: &Trace, program: &Program) -> ProgramFacts {
+    let receives = trace.ranks.iter().flatten().filter(|op| matches!(op, Op::Receive { .. }));
+    let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    ProgramFacts {
+        name,
+        ranks: u32::try_from(trace.ranks.len()).unwrap_or(u32::MAX),
+        operations: trace.operations() as u64,
+        undisturbed_ns: nanos(program.critical_path()),
+        // One before each receive, and one after the last.
+        subtasks: receives.count() as u64 + trace.ranks.len() as u64,
+        compute_ns: (0..trace.ranks.len()).map(|rank| trace.computed(rank)).sum(),
+    }
+}
+
+/// Ranks in a ring: each computes a subtask, sends to the right, and receives
+/// from the left; all subtasks are as long.
+fn ring_trace(ring: &Ring) -> Trace {
+    let nanos = u64::try_from(ring.takes.as_nanos()).unwrap_or(u64::MAX);
+    let nanos = nanos / u64::from(ring.subtasks.max(1));
+    let rank = |rank: u32| {
+        let (to, from) = ((rank + 1) % ring.ranks, (rank + ring.ranks - 1) % ring.ranks);
+        let mut ops = vec![];
+        for subtask in 0..ring.subtasks {
+            ops.push(Op::Compute { nanos });
+            if subtask + 1 < ring.subtasks {
+                ops.push(Op::Send { to, bytes: 0, tag: 0 });
+                ops.push(Op::Receive { from, tag: 0 });
+            }
+        }
+        ops
+    };
+    Trace { name: "ring".to_owned(), ranks: (0..ring.ranks).map(rank).collect() }
+}
+
+/// The usage log, once for each criterion.
+fn read_usages(
+    path: &Path,
+    campaign: &Campaign,
+    usage: Option<&Path>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Usage>, InputError> {
+    let source = campaign.usage.as_ref();
+    let here = path.parent().unwrap_or(Path::new("."));
+    let named = source.and_then(|source| source.data.as_ref()).map(|data| here.join(data));
+    let generate = source.and_then(|source| source.generate.as_ref());
+    match (usage.map(Path::to_owned).or(named), generate) {
+        (Some(data), _) => {
+            let criteria = campaign.criteria.0.iter();
+            criteria.map(|criterion| read_log(&data, campaign, *criterion, notes)).collect()
+        }
+        (None, Some(generate)) => make_log(path, campaign, generate)
+            .map_err(|what| InputError::Generate { path: path.to_owned(), what }),
+        (None, None) => Err(InputError::NoUsage(path.to_owned())),
+    }
+}
+
+/// Reads a log, as far as the campaign's days need it.
+fn read_log(
+    data: &Path,
+    campaign: &Campaign,
+    criterion: CriterionChoice,
+    notes: &mut Vec<String>,
+) -> Result<Usage, InputError> {
+    let reading =
+        Reading { interpretation: Interpretation::default(), criterion: criterion.criterion };
+    let choice = campaign.periods.get_ref();
+    let span = owners::span(choice).map_or_else(Span::default, |(from, to)| {
+        let length = i64::try_from(choice.length.as_nanos()).unwrap_or(i64::MAX);
+        let to = WallTime(to.0.saturating_add(length));
+        Span { from: Some(from), to: Some(to) }
+    });
+    let options = LoadOptions { names: vec![], span, readings: Readings::from(reading) };
+    let loaded = timelines(data, &options, &mut |_| ())
+        .map_err(|why| InputError::Usage { path: data.to_owned(), why })?;
+    for note in loaded.notes() {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    Ok(Usage::from_timelines(loaded.timelines))
+}
+
+fn digest_of_campaign(campaign: &Campaign) -> String {
+    let text = serde_json::to_string(campaign)
+        .unwrap_or_else(|error| unreachable!("a campaign was read from text: {error}"));
+    blake3::hash(text.as_bytes()).to_hex().to_string()
+}
+
+fn digest_of_program(here: &Path, entry: &ProgramEntry) -> Result<String, InputError> {
+    let Some(trace) = &entry.trace else { return Ok("ring".to_owned()) };
+    let path = here.join(trace);
+    let bytes = std::fs::read(&path).map_err(|why| {
+        InputError::Trace(format!("cannot read the trace {}: {why}", path.display()))
+    })?;
+    Ok(blake3::hash(&bytes).to_hex().to_string())
+}
+
+fn digest_of_usages(usages: &[Usage]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for usage in usages {
+        for (name, workstation) in usage.names().iter().zip(0..) {
+            let past = usage.past(workstation);
+            hasher.update(name.as_bytes());
+            hasher.update(&[0, u8::from(past.idle_at_first)]);
+            hasher.update(&past.known_until.to_le_bytes());
+            for change in past.changes {
+                hasher.update(&change.to_le_bytes());
+            }
+        }
+    }
+    hasher.finalize().to_hex().to_string()
+}

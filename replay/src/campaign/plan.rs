@@ -1,0 +1,294 @@
+//! The grid of a campaign: which execution is which row.
+//!
+//! Rows are ordered by network, period, criterion, program, policy, reaction and cost.
+//! The rows of one network and period are a *unit*: they share a lab. Units
+//! are done in *chunks*, each a file of results.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use gleaner_common::time::WallTime;
+
+use super::file::{Campaign, Choose};
+use super::periods::{Start, TimeOfDay};
+use super::values::{PlacementChoice, ReactionChoice};
+use crate::results::manifest::NetworkFacts;
+use crate::results::{Label, Legend, Measure, Row};
+use crate::{
+    Breakdown, Costs, Execution, Lab, Model, Order, Placement, Program, Scratch, SelectError,
+    Selection, Usage, run,
+};
+
+/// A campaign with everything that it needs to run.
+#[derive(Debug)]
+pub struct Plan {
+    pub campaign: Campaign,
+    pub programs: Vec<Program>,
+    /// One for each criterion.
+    pub usages: Vec<Usage>,
+    pub networks: Vec<NetworkFacts>,
+    units: Vec<Unit>,
+    legend: Legend,
+}
+
+/// One network in one period.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    workstations: u32,
+    start: Start,
+    seed: u64,
+}
+
+/// Why a campaign has no executions.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no period has {workstations} workstations with a transition before and one after it: \
+     {best} at most, on {starts} periods tried"
+)]
+pub struct NoPeriodError {
+    pub workstations: u32,
+    pub best: u32,
+    pub starts: usize,
+}
+
+impl Plan {
+    /// Draws the periods in which there are workstations enough.
+    ///
+    /// # Errors
+    /// A network for which there is no period at all.
+    pub fn new(
+        campaign: Campaign,
+        programs: Vec<Program>,
+        usages: Vec<Usage>,
+    ) -> Result<Self, NoPeriodError> {
+        let candidates = campaign.periods.get_ref().candidates(campaign.seed).unwrap_or_default();
+        let legend = legend(&campaign);
+        let mut plan = Self { campaign, programs, usages, networks: vec![], units: vec![], legend };
+        for network in 0..plan.campaign.networks.len() {
+            plan.draw(network, &candidates)?;
+        }
+        Ok(plan)
+    }
+
+    fn draw(&mut self, network: usize, candidates: &[Start]) -> Result<(), NoPeriodError> {
+        let network = &self.campaign.networks[network];
+        let (workstations, wanted) = (*network.workstations.get_ref(), *network.periods.get_ref());
+        let (mut eligible_min, mut eligible_max, mut best) = (u32::MAX, 0, 0);
+        let (mut taken, mut passed_over) = (0, 0);
+        for (seed, start) in (self.campaign.seed..).zip(candidates) {
+            if taken == wanted {
+                break;
+            }
+            let eligible = self.eligible(start.at);
+            best = best.max(eligible);
+            if eligible < workstations {
+                passed_over += 1;
+                continue;
+            }
+            eligible_min = eligible_min.min(eligible);
+            eligible_max = eligible_max.max(eligible);
+            self.units.push(Unit { workstations, start: *start, seed });
+            taken += 1;
+        }
+        if taken == 0 {
+            return Err(NoPeriodError { workstations, best, starts: candidates.len() });
+        }
+        let (periods_wanted, periods) = (wanted, taken);
+        self.networks.push(NetworkFacts {
+            workstations,
+            periods_wanted,
+            periods,
+            passed_over,
+            eligible_min,
+            eligible_max,
+        });
+        Ok(())
+    }
+
+    /// How many workstations could be chosen, under every criterion.
+    fn eligible(&self, at: WallTime) -> u32 {
+        let selection = Selection {
+            start: at,
+            span: self.campaign.periods.get_ref().length,
+            // More than there are: the refusal says how many there are.
+            count: u32::MAX,
+            order: Order::AsRead,
+        };
+        let each = self.usages.iter().map(|usage| match Lab::select(usage, &selection) {
+            Ok(lab) => u32::try_from(lab.workstations()).unwrap_or(u32::MAX),
+            Err(SelectError { eligible, .. }) => eligible,
+        });
+        each.min().unwrap_or(0)
+    }
+
+    pub fn legend(&self) -> &Legend {
+        &self.legend
+    }
+
+    /// Without those at cost zero that slowdowns are measured against.
+    pub fn executions(&self) -> u64 {
+        self.units.len() as u64 * self.campaign.executions_per_period()
+    }
+
+    fn units_per_chunk(&self) -> usize {
+        let rows = self.campaign.executions_per_period().max(1);
+        let wanted = u64::from(self.campaign.chunk_rows);
+        usize::try_from((wanted / rows).max(1)).unwrap_or(usize::MAX)
+    }
+
+    pub fn chunks(&self) -> u32 {
+        u32::try_from(self.units.len().div_ceil(self.units_per_chunk())).unwrap_or(u32::MAX)
+    }
+
+    fn units_of(&self, chunk: u32) -> Range<usize> {
+        let many = self.units_per_chunk();
+        let first = chunk as usize * many;
+        first..(first + many).min(self.units.len())
+    }
+
+    pub fn rows_of(&self, chunk: u32) -> u64 {
+        self.units_of(chunk).len() as u64 * self.campaign.executions_per_period()
+    }
+
+    /// Executes a chunk. `rows` is emptied first.
+    pub fn execute(
+        &self,
+        chunk: u32,
+        scratch: &mut Scratch,
+        rows: &mut Vec<Row>,
+        done: &mut dyn FnMut(u64),
+    ) {
+        rows.clear();
+        for unit in &self.units[self.units_of(chunk)] {
+            let before = rows.len();
+            self.execute_unit(*unit, scratch, rows);
+            done((rows.len() - before) as u64);
+        }
+    }
+
+    fn execute_unit(&self, unit: Unit, scratch: &mut Scratch, rows: &mut Vec<Row>) {
+        for (criterion, usage) in (0..).zip(&self.usages) {
+            let lab = self.lab(usage, unit).unwrap_or_else(|error| {
+                unreachable!("the period was drawn because it has workstations enough: {error}")
+            });
+            for (program, compiled) in (0..).zip(&self.programs) {
+                for (policy, placement) in (0..).zip(&self.campaign.policies.0) {
+                    for (reaction, on_busy) in (0..).zip(&self.campaign.on_busy.0) {
+                        let time_of_day = unit.start.time_of_day() as u16;
+                        let labels = [program, policy, reaction, criterion, time_of_day];
+                        let row = Row { labels, ..Self::row_of(unit, compiled) };
+                        let model = model(*placement, *on_busy);
+                        self.execute_costs(compiled, &lab, model, scratch, row, rows);
+                    }
+                }
+            }
+        }
+    }
+
+    fn lab(&self, usage: &Usage, unit: Unit) -> Result<Lab, SelectError> {
+        let order = match self.campaign.choose {
+            Choose::AsRead => Order::AsRead,
+            Choose::Shuffled => Order::Shuffled { seed: unit.seed },
+        };
+        let span = self.campaign.periods.get_ref().length;
+        let count = unit.workstations;
+        Lab::select(usage, &Selection { start: unit.start.at, span, count, order })
+    }
+
+    /// What is the same for all executions of a program in a unit.
+    fn row_of(unit: Unit, program: &Program) -> Row {
+        let mut row = Row::EMPTY;
+        row[Measure::Workstations] = i64::from(unit.workstations);
+        row[Measure::PeriodStart] = unit.start.at.0.div_euclid(1_000_000_000);
+        row[Measure::Weekday] = i64::from(unit.start.weekday);
+        row[Measure::Hour] = i64::from(unit.start.hour);
+        row[Measure::Undisturbed] = nanos(program.critical_path());
+        row
+    }
+
+    fn execute_costs(
+        &self,
+        program: &Program,
+        lab: &Lab,
+        mut model: Model,
+        scratch: &mut Scratch,
+        mut row: Row,
+        rows: &mut Vec<Row>,
+    ) {
+        model.costs = Costs::default();
+        let free = run(program, lab, &model, scratch);
+        row[Measure::ZeroCost] = if free.finished { nanos(free.execution) } else { 0 };
+        for cost in &self.campaign.costs.0 {
+            model.costs = Costs { migrate: *cost, rollback: *cost, retreat: *cost };
+            let execution = if cost.is_zero() { free } else { run(program, lab, &model, scratch) };
+            row[Measure::Cost] = nanos(*cost);
+            fill(&mut row, &execution);
+            rows.push(row);
+        }
+    }
+}
+
+fn legend(campaign: &Campaign) -> Legend {
+    Legend::new(Label::ALL.map(|label| match label {
+        Label::Program => {
+            campaign.programs.iter().map(|program| program.name.get_ref().clone()).collect()
+        }
+        Label::Policy => campaign.policies.0.iter().map(|policy| policy.name()).collect(),
+        Label::OnBusy => campaign.on_busy.0.iter().map(|reaction| reaction.name()).collect(),
+        Label::Criterion => campaign.criteria.0.iter().map(ToString::to_string).collect(),
+        Label::TimeOfDay => TimeOfDay::ALL.iter().map(|time| time.name().to_owned()).collect(),
+    }))
+}
+
+/// The model of a campaign's choices, at no cost.
+pub fn model(placement: PlacementChoice, reaction: ReactionChoice) -> Model {
+    let placement = match placement {
+        PlacementChoice::Core(policy) => Placement::Core(policy),
+        PlacementChoice::Oracle => Placement::Oracle,
+    };
+    Model {
+        placement,
+        on_busy: reaction.on_busy,
+        renice_share: reaction.share,
+        ..Model::phalen1994(Duration::ZERO)
+    }
+}
+
+fn fill(row: &mut Row, execution: &Execution) {
+    row[Measure::Finished] = i64::from(execution.finished);
+    row[Measure::Execution] = nanos(execution.execution);
+    row[Measure::Transitions] = i64::from(execution.busy_transitions);
+    row[Measure::OnCriticalPath] = i64::from(execution.on_critical_path);
+    row[Measure::Moves] = i64::from(execution.moves);
+    row[Measure::Waits] = i64::from(execution.waits);
+    row[Measure::NodesUsed] = i64::from(execution.nodes_used);
+    row[Measure::AverageIdle] = nanos(execution.average_idle);
+    fill_path(row, Measure::PathCompute, &execution.path);
+    fill_path(row, Measure::LastCompute, &execution.last_rank);
+    row[Measure::Useful] = nanos(execution.useful);
+    row[Measure::Wasted] = nanos(execution.wasted);
+    row[Measure::IdleTime] = nanos(execution.idle_time);
+    row[Measure::SharedComputing] = nanos(execution.shared_computing);
+    row[Measure::SharedFrozen] = nanos(execution.shared_frozen);
+}
+
+/// The parts are in the same order in both breakdowns.
+fn fill_path(row: &mut Row, first: Measure, path: &Breakdown) {
+    let parts = [
+        path.compute,
+        path.repeated,
+        path.slowed,
+        path.messages,
+        path.waiting,
+        path.frozen,
+        path.moving,
+    ];
+    let first = first as usize;
+    for (place, part) in row.measures[first..].iter_mut().zip(parts) {
+        *place = nanos(part);
+    }
+}
+
+fn nanos(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,390 @@
+//! The values of a campaign file that are more than a number or a text.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::criterion::CriterionChoice;
+use crate::model::RENICE_SHARE;
+use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_common::units::{ParseUnitError, parse_duration};
+use gleaner_core::Policy;
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// More steps than anybody draws.
+const COSTS_MAX: usize = 100_000;
+
+/// Costs of a move, ascending: `["1s", "10s"]`, or
+/// `{ from = "1s", to = "100s", step = "1s" }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Costs(pub Vec<Duration>);
+
+impl Serialize for Costs {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.iter().map(|cost| humantime_text(*cost)))
+    }
+}
+
+fn humantime_text(span: Duration) -> String {
+    format!("{}ns", span.as_nanos())
+}
+
+/// One duration with its unit.
+struct Cost(Duration);
+
+impl FromStr for Cost {
+    type Err = ParseUnitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_duration(text).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Costs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(CostsVisitor)
+    }
+}
+
+struct CostsVisitor;
+
+impl<'de> Visitor<'de> for CostsVisitor {
+    type Value = Costs;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(
+            "costs such as [\"1s\", \"10s\"] or { from = \"1s\", to = \"100s\", step = \"1s\" }",
+        )
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Costs, A::Error> {
+        let mut costs = BTreeSet::new();
+        while let Some(Spelled(Cost(cost))) = list.next_element()? {
+            if !costs.insert(cost) {
+                return Err(de::Error::custom("a cost is there twice"));
+            }
+        }
+        if costs.is_empty() {
+            return Err(de::Error::custom("no costs: expected at least one"));
+        }
+        Ok(Costs(costs.into_iter().collect()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Costs, A::Error> {
+        Range::deserialize(de::value::MapAccessDeserializer::new(map))?
+            .costs()
+            .map_err(de::Error::custom)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Range {
+    from: Spelled<Cost>,
+    to: Spelled<Cost>,
+    step: Spelled<Cost>,
+}
+
+impl Range {
+    fn costs(&self) -> Result<Costs, &'static str> {
+        let (from, to, step) = (self.from.0.0, self.to.0.0, self.step.0.0);
+        if step.is_zero() || to < from {
+            return Err("expected costs up from `from` to `to` with a `step` of more than nothing");
+        }
+        let mut costs = vec![];
+        let mut cost = from;
+        while cost <= to {
+            if costs.len() == COSTS_MAX {
+                return Err("too many costs: expected at most 100,000");
+            }
+            costs.push(cost);
+            cost += step;
+        }
+        Ok(Costs(costs))
+    }
+}
+
+/// Who gives a subprogram its workstation: a policy of the core's, or the
+/// oracle that knows the future and that no lab can have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PlacementChoice {
+    Core(Policy),
+    Oracle,
+}
+
+const ORACLE: &str = "oracle";
+
+impl PlacementChoice {
+    /// As in a campaign file: `last-idle-first`.
+    pub fn name(self) -> String {
+        match self {
+            Self::Core(policy) => policy_name(policy),
+            Self::Oracle => ORACLE.to_owned(),
+        }
+    }
+}
+
+/// The core's own spelling: a policy added there is known here at once.
+fn policy_name(policy: Policy) -> String {
+    match serde_json::to_value(policy) {
+        Ok(serde_json::Value::String(name)) => name,
+        other => unreachable!("a policy is written as {other:?}"),
+    }
+}
+
+impl FromStr for PlacementChoice {
+    type Err = ParseChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == ORACLE {
+            return Ok(Self::Oracle);
+        }
+        let known = Policy::ALL.into_iter().find(|policy| policy_name(*policy) == text);
+        known.map(Self::Core).ok_or_else(|| {
+            let mut expected: Vec<String> = Policy::ALL.into_iter().map(policy_name).collect();
+            expected.push(ORACLE.to_owned());
+            ParseChoiceError::Policy { text: text.to_owned(), expected: expected.join(", ") }
+        })
+    }
+}
+
+/// What a rank does when its workstation turns busy, in words: `migrate`,
+/// `rollback`, `retreat`, `suspend`, `suspend 10min then migrate`,
+/// `renice 20%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReactionChoice {
+    pub on_busy: OnBusy,
+    /// How much of a workstation its owner leaves to a demoted rank, for
+    /// `renice`.
+    pub share: f64,
+}
+
+impl Default for ReactionChoice {
+    fn default() -> Self {
+        Self { on_busy: OnBusy::at_once(Reaction::Migrate), share: RENICE_SHARE }
+    }
+}
+
+impl ReactionChoice {
+    /// As in a campaign file.
+    pub fn name(self) -> String {
+        let on_busy = self.on_busy;
+        match (on_busy.reaction, on_busy.patience) {
+            (Reaction::Renice, _) => format!("renice {}%", self.share * 100.0),
+            (Reaction::Suspend, Some(patience)) => {
+                let patience = humantime::format_duration(patience).to_string().replace(' ', "");
+                format!("suspend {patience} then {}", on_busy.then.name())
+            }
+            (reaction, _) => reaction.name().to_owned(),
+        }
+    }
+}
+
+impl FromStr for ReactionChoice {
+    type Err = ParseChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseChoiceError::Reaction(text.to_owned());
+        let at_once = |reaction| Self { on_busy: OnBusy::at_once(reaction), ..Self::default() };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words[..] {
+            ["renice"] => Ok(at_once(Reaction::Renice)),
+            ["renice", share] => {
+                let share = share.strip_suffix('%').and_then(|share| share.parse::<f64>().ok());
+                let share = share.filter(|share| *share > 0.0 && *share <= 100.0);
+                let share = share.ok_or_else(wrong)? / 100.0;
+                Ok(Self { share, ..at_once(Reaction::Renice) })
+            }
+            ["suspend"] => {
+                Ok(Self { on_busy: OnBusy::suspend(None, Reaction::Retreat), ..Self::default() })
+            }
+            ["suspend", patience, "then", reaction] => {
+                let patience = parse_duration(patience).map_err(|_| wrong())?;
+                let then = moving(reaction).ok_or_else(wrong)?;
+                Ok(Self { on_busy: OnBusy::suspend(Some(patience), then), ..Self::default() })
+            }
+            [reaction] => moving(reaction).map(at_once).ok_or_else(wrong),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+fn moving(name: &str) -> Option<Reaction> {
+    let moves = [Reaction::Migrate, Reaction::Rollback, Reaction::Retreat];
+    moves.into_iter().find(|reaction| reaction.name() == name)
+}
+
+/// Why a text is not one of the choices.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseChoiceError {
+    #[error("`{text}` is not a policy: expected one of {expected}")]
+    Policy { text: String, expected: String },
+    #[error(
+        "`{0}` is not a reaction: expected migrate, rollback, retreat, suspend, such as \
+         `suspend 10min then migrate`, or such as `renice 20%`"
+    )]
+    Reaction(String),
+}
+
+/// Policies, in the file's order; Phalen's alone if none are named.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placements(pub Vec<PlacementChoice>);
+
+impl Default for Placements {
+    /// Phalen 1994, §6.4: "strictly in a LIFO manner".
+    fn default() -> Self {
+        Self(vec![PlacementChoice::Core(Policy::LastIdleFirst)])
+    }
+}
+
+/// Reactions, in the file's order; Phalen's alone if none are named.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reactions(pub Vec<ReactionChoice>);
+
+impl Default for Reactions {
+    fn default() -> Self {
+        Self(vec![ReactionChoice::default()])
+    }
+}
+
+/// Idle criteria, in the file's order; that of the records alone if none are
+/// named.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Criteria(pub Vec<CriterionChoice>);
+
+impl Default for Criteria {
+    fn default() -> Self {
+        Self(vec![CriterionChoice::default()])
+    }
+}
+
+impl Serialize for Criteria {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.iter().map(ToString::to_string))
+    }
+}
+
+impl<'de> Deserialize<'de> for Criteria {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let named = Vec::<Spelled<CriterionChoice>>::deserialize(from)?;
+        different(named).map(Self)
+    }
+}
+
+impl Serialize for Placements {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.iter().map(|choice| choice.name()))
+    }
+}
+
+impl Serialize for Reactions {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.iter().map(|choice| choice.name()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Placements {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let named = Vec::<Spelled<PlacementChoice>>::deserialize(from)?;
+        different(named).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Reactions {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let named = Vec::<Spelled<ReactionChoice>>::deserialize(from)?;
+        different(named).map(Self)
+    }
+}
+
+/// A value that is written as a text.
+struct Spelled<T>(T);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Spelled<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_str(SpelledVisitor(PhantomData))
+    }
+}
+
+/// Parses while the deserializer still knows where the text stands: an error
+/// in a list is then placed at its element.
+struct SpelledVisitor<T>(PhantomData<T>);
+
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for SpelledVisitor<T> {
+    type Value = Spelled<T>;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Spelled<T>, E> {
+        text.parse().map(Spelled).map_err(E::custom)
+    }
+}
+
+fn different<T: PartialEq, E: de::Error>(named: Vec<Spelled<T>>) -> Result<Vec<T>, E> {
+    let mut found: Vec<T> = vec![];
+    for Spelled(value) in named {
+        if found.contains(&value) {
+            return Err(E::custom("the same is there twice"));
+        }
+        found.push(value);
+    }
+    if found.is_empty() {
+        return Err(E::custom("the list is empty: expected at least one"));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reaction_is_spoken_as_it_is_read() {
+        for text in [
+            "migrate",
+            "rollback",
+            "retreat",
+            "suspend",
+            "suspend 10m then migrate",
+            "suspend 30s then retreat",
+            "renice 20%",
+        ] {
+            assert_eq!(text.parse::<ReactionChoice>().unwrap().name(), text);
+        }
+        assert_eq!("renice".parse::<ReactionChoice>().unwrap().name(), "renice 10%");
+    }
+
+    #[test]
+    fn what_is_no_reaction_is_refused_with_examples() {
+        for text in [
+            "",
+            "flee",
+            "suspend 10",
+            "suspend 10min then renice",
+            "suspend 10min",
+            "renice 0%",
+            "renice 101%",
+            "renice 0.2",
+            "migrate now",
+        ] {
+            let error = text.parse::<ReactionChoice>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` is not a reaction")), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_policy_of_the_core_is_known_and_so_is_the_oracle() {
+        for policy in Policy::ALL {
+            let choice = PlacementChoice::Core(policy);
+            assert_eq!(choice.name().parse(), Ok(choice));
+        }
+        assert_eq!("oracle".parse(), Ok(PlacementChoice::Oracle));
+        let error = "lifo".parse::<PlacementChoice>().unwrap_err().to_string();
+        assert!(error.contains("expected one of last-idle-first, first-idle-first"), "{error}");
+    }
+}

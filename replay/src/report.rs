@@ -1,0 +1,106 @@
+//! Reports: a campaign's results as tables and figures for people.
+//!
+//! ```text
+//! DIR/results.parquet ─► cubes of means ─► report.md, tables/*.csv, figures/*.svg, figures/*.png
+//! DIR/campaign.json ──────────────────────┘
+//! ```
+
+mod charts;
+mod cube;
+mod document;
+mod general;
+mod library;
+mod phalen;
+
+use std::path::{Path, PathBuf};
+
+use charts::Named;
+use cube::Cube;
+pub use document::WriteReportError;
+use document::count;
+
+use crate::campaign::file::ReportKind;
+use crate::results::manifest::Manifest;
+use crate::results::store::{Store, StoreError};
+use crate::results::{Legend, Row, read_rows};
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error(transparent)]
+    Results(#[from] StoreError),
+    #[error(transparent)]
+    Write(#[from] WriteReportError),
+}
+
+/// What a report is made from, beside the rows.
+struct Source {
+    manifest: Manifest,
+    given_up: u64,
+    rows: u64,
+}
+
+impl Source {
+    /// What does not show in any table, one sentence each.
+    fn left_out(&self) -> Vec<String> {
+        let mut said = vec![format!(
+            "{} executions; {} of them were given up because they had not ended with their period, and are in no mean of a time.",
+            count(self.rows),
+            count(self.given_up)
+        )];
+        for network in &self.manifest.networks {
+            if network.passed_over > 0 || network.periods < network.periods_wanted {
+                said.push(format!(
+                    "{} workstations: {} periods were passed over because too few workstations had a transition before \
+                     and one after them; {} of {} wanted were found.",
+                    network.workstations, network.passed_over, network.periods, network.periods_wanted
+                ));
+            }
+            said.push(format!(
+                "{} workstations: chosen out of {} to {} that were eligible.",
+                network.workstations, network.eligible_min, network.eligible_max
+            ));
+        }
+        said
+    }
+}
+
+/// Writes the report of a campaign's results, and says which files it wrote.
+///
+/// # Errors
+/// Results that are not there, not complete or not readable, or a directory
+/// that cannot be written.
+pub fn write(dir: &Path, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
+    let (store, manifest) = Store::open_complete(dir)?;
+    let (mut source, mut legend) = (Source { manifest, given_up: 0, rows: 0 }, Legend::default());
+    let mut cubes = match source.manifest.report {
+        ReportKind::General => vec![general::cube()],
+        ReportKind::Phalen1994 => vec![phalen::cube()],
+        ReportKind::Library => library::cubes(),
+    };
+    read_rows(&store.results(), &mut legend, |_, rows| {
+        source.take(rows, &mut cubes);
+        Ok(())
+    })
+    .map_err(|why| StoreError::Read { path: store.results(), why })?;
+    let mut named = cubes.into_iter().map(|cube| Named { cube, legend: legend.clone() });
+    let mut next = || named.next().unwrap_or_else(|| unreachable!("as many as were made"));
+    let document = match source.manifest.report {
+        ReportKind::General => general::write(&source, &next(), out)?,
+        ReportKind::Phalen1994 => phalen::write(&source, &next(), out)?,
+        ReportKind::Library => library::write(&source, &[next(), next()], out)?,
+    };
+    Ok(document.finish()?)
+}
+
+impl Source {
+    fn take(&mut self, rows: &[Row], cubes: &mut [Cube]) {
+        for row in rows {
+            self.rows += 1;
+            self.given_up += u64::from(!row.finished());
+            for cube in cubes.iter_mut() {
+                cube.add(row);
+            }
+        }
+    }
+}

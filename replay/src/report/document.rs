@@ -1,0 +1,157 @@
+//! A report on disk: Markdown, each table also as CSV, each figure as SVG and
+//! PNG.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use gleaner_figure::{Figure, FigureError, Format};
+
+/// Why a report could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteReportError {
+    #[error("cannot write {}: {why}", path.display())]
+    Write { path: PathBuf, why: io::Error },
+    #[error("figure {name}: {why}")]
+    Figure { name: String, why: FigureError },
+}
+
+/// A report while it is written.
+pub(super) struct Document {
+    dir: PathBuf,
+    text: String,
+    files: Vec<PathBuf>,
+}
+
+impl Document {
+    pub(super) fn new(dir: &Path, title: &str) -> Result<Self, WriteReportError> {
+        for inner in ["tables", "figures"] {
+            let path = dir.join(inner);
+            fs::create_dir_all(&path).map_err(|why| WriteReportError::Write { path, why })?;
+        }
+        Ok(Self { dir: dir.to_owned(), text: format!("# {title}\n"), files: vec![] })
+    }
+
+    pub(super) fn section(&mut self, title: &str) {
+        // A string never fails.
+        let _ = write!(self.text, "\n## {title}\n");
+    }
+
+    pub(super) fn paragraph(&mut self, text: &str) {
+        let _ = write!(self.text, "\n{text}\n");
+    }
+
+    /// Statements one below the other.
+    pub(super) fn list(&mut self, items: &[String]) {
+        self.text.push('\n');
+        for item in items {
+            let _ = writeln!(self.text, "- {item}");
+        }
+    }
+
+    /// A table, also as `tables/NAME.csv`.
+    pub(super) fn table(
+        &mut self,
+        name: &str,
+        caption: &str,
+        header: &[&str],
+        rows: &[Vec<String>],
+    ) -> Result<(), WriteReportError> {
+        let line = |cells: &[String]| {
+            format!(
+                "| {} |\n",
+                cells.iter().map(|cell| cell.replace('|', "\\|")).collect::<Vec<_>>().join(" | ")
+            )
+        };
+        let header: Vec<String> = header.iter().map(|title| (*title).to_owned()).collect();
+        let _ = write!(self.text, "\n**{caption}**\n\n{}", line(&header));
+        let rules: Vec<String> = (0..header.len()).map(|column| rule(rows, column)).collect();
+        self.text.push_str(&line(&rules));
+        for row in rows {
+            self.text.push_str(&line(row));
+        }
+        let path = self.dir.join("tables").join(format!("{name}.csv"));
+        let failed = |why| WriteReportError::Write { path: path.clone(), why };
+        let mut writer = ::csv::Writer::from_writer(vec![]);
+        let mut written = writer.write_record(&header);
+        for row in rows {
+            written = written.and_then(|()| writer.write_record(row));
+        }
+        written.map_err(|error| failed(error.into()))?;
+        let bytes = writer.into_inner().map_err(|error| failed(error.into_error()))?;
+        fs::write(&path, bytes).map_err(failed)?;
+        self.files.push(path);
+        Ok(())
+    }
+
+    /// A figure, as `figures/NAME.svg` and `figures/NAME.png`; a figure with
+    /// nothing to draw is said to have nothing.
+    pub(super) fn figure(
+        &mut self,
+        name: &str,
+        caption: &str,
+        figure: &impl Figure,
+    ) -> Result<(), WriteReportError> {
+        let scene = match figure.scene(figure.natural_size()) {
+            Ok(scene) => scene,
+            Err(FigureError::Empty { .. }) => {
+                let _ = write!(self.text, "\n*{caption}: no execution falls in here.*\n");
+                return Ok(());
+            }
+            Err(why) => return Err(WriteReportError::Figure { name: name.to_owned(), why }),
+        };
+        for (ending, format) in [("svg", Format::Svg), ("png", Format::Png)] {
+            let path = self.dir.join("figures").join(format!("{name}.{ending}"));
+            fs::write(&path, scene.to_bytes(format))
+                .map_err(|why| WriteReportError::Write { path: path.clone(), why })?;
+            self.files.push(path);
+        }
+        let _ = write!(self.text, "\n![{caption}](figures/{name}.svg)\n\n*{caption}*\n");
+        Ok(())
+    }
+
+    /// Writes `report.md`, last, and gives all files.
+    pub(super) fn finish(mut self) -> Result<Vec<PathBuf>, WriteReportError> {
+        let path = self.dir.join("report.md");
+        fs::write(&path, &self.text)
+            .map_err(|why| WriteReportError::Write { path: path.clone(), why })?;
+        self.files.insert(0, path);
+        Ok(self.files)
+    }
+}
+
+/// Numbers to the right.
+fn rule(rows: &[Vec<String>], column: usize) -> String {
+    let is_number = |text: &String| {
+        let mut text = text.as_str();
+        for unit in [" %", " s", " h"] {
+            text = text.strip_suffix(unit).unwrap_or(text);
+        }
+        text.is_empty() || text == "-" || text.replace(',', "").parse::<f64>().is_ok()
+    };
+    let all = rows.iter().filter_map(|row| row.get(column)).all(is_number);
+    if all && !rows.is_empty() { "---:".to_owned() } else { "---".to_owned() }
+}
+
+/// A number with so many digits after the point; a dash for none.
+pub(super) fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+pub(super) fn percent(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$} %"))
+}
+
+/// A count with its thousands apart.
+pub(super) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

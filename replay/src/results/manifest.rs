@@ -1,0 +1,131 @@
+//! What a directory of results is of: asked for, found, and left out.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::campaign::file::ReportKind;
+
+/// Raised whenever results of the same campaign would come out otherwise.
+pub const FORMAT: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format: u32,
+    pub name: String,
+    pub report: ReportKind,
+    pub chunks: u32,
+    /// Those at cost zero that others are measured against not counted.
+    pub executions: u64,
+    pub digests: Digests,
+    pub programs: Vec<ProgramFacts>,
+    pub networks: Vec<NetworkFacts>,
+    pub owners: OwnerFacts,
+}
+
+/// What the results depend on, hashed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Digests {
+    pub campaign: String,
+    pub traces: Vec<String>,
+    pub usage: String,
+}
+
+/// A program as it was run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramFacts {
+    pub name: String,
+    pub ranks: u32,
+    pub operations: u64,
+    pub undisturbed_ns: u64,
+    /// Between two receives, over all ranks.
+    pub subtasks: u64,
+    pub compute_ns: u64,
+}
+
+/// A network as it was found in the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkFacts {
+    pub workstations: u32,
+    pub periods_wanted: u32,
+    pub periods: u32,
+    /// Periods that came first in the drawing and in which too few
+    /// workstations were eligible (Phalen 1994, §5.1).
+    pub passed_over: u32,
+    /// Over the periods taken: the fewest and most workstations eligible.
+    pub eligible_min: u32,
+    pub eligible_max: u32,
+}
+
+/// Lengths of idle periods that are told apart, in minutes: up to each of
+/// them, and over the last.
+pub const IDLE_LENGTHS_MIN: [u64; 8] = [1, 5, 20, 40, 60, 120, 240, 480];
+
+/// The whole log's owners, over the stretch of days that periods are from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerFacts {
+    pub workstations: u32,
+    pub days: u32,
+    /// By hour of the week from Monday's midnight: workstation time that was
+    /// idle, busy and unknown, in seconds.
+    pub idle_s: Vec<u64>,
+    pub busy_s: Vec<u64>,
+    pub unknown_s: Vec<u64>,
+    /// Idle time by the length of the period it is in ([`IDLE_LENGTHS_MIN`]).
+    pub idle_s_by_length: Vec<u64>,
+    pub idle_periods: u64,
+}
+
+/// Why there is no manifest.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadManifestError {
+    #[error("there is none")]
+    Missing,
+    #[error("cannot read {}: {why}", path.display())]
+    Unreadable { path: PathBuf, why: io::Error },
+    #[error("{} is not what a campaign left there: {why}", path.display())]
+    Damaged { path: PathBuf, why: serde_json::Error },
+}
+
+impl Manifest {
+    pub(super) fn read(path: &Path) -> Result<Self, ReadManifestError> {
+        match std::fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|why| ReadManifestError::Damaged { path: path.to_owned(), why }),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Err(ReadManifestError::Missing),
+            Err(why) => Err(ReadManifestError::Unreadable { path: path.to_owned(), why }),
+        }
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self)
+            .unwrap_or_else(|error| unreachable!("numbers and texts always serialise: {error}"));
+        text.push('\n');
+        text
+    }
+
+    /// Why results of `now` cannot go where those of `self` are.
+    pub(super) fn difference(&self, now: &Self) -> Option<String> {
+        if self.format != now.format {
+            return Some(format!(
+                "it was filled by another version (format {}, ours is {})",
+                self.format, now.format
+            ));
+        }
+        if self.name != now.name {
+            return Some(format!("it is of `{}`, this is `{}`", self.name, now.name));
+        }
+        if self.digests.campaign != now.digests.campaign {
+            return Some(format!("the campaign file of `{}` has changed since", now.name));
+        }
+        let pairs = self.digests.traces.iter().zip(&now.digests.traces).zip(&now.programs);
+        for ((then, trace), program) in pairs {
+            if then != trace {
+                return Some(format!("the trace of `{}` has changed since", program.name));
+            }
+        }
+        (self.digests.usage != now.digests.usage)
+            .then(|| "the usage log is another one, or has grown since".to_owned())
+    }
+}

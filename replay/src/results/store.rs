@@ -1,0 +1,263 @@
+//! A directory of results, filled chunk by chunk.
+//!
+//! The promise: a chunk is there whole or not at all, whatever killed the
+//! process that wrote it, and a directory holds the results of one campaign
+//! only. Any number of processes may fill the same directory, each its share.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use gleaner_shell::atomic::{self, PUBLIC};
+
+use super::columns::{Legend, Row};
+use super::csv::CsvResults;
+use super::manifest::{Manifest, ReadManifestError};
+use super::parquet::{ParquetResults, count_rows, read_rows};
+
+const MANIFEST: &str = "campaign.json";
+const CHUNKS: &str = "chunks";
+pub const PARQUET: &str = "results.parquet";
+pub const CSV: &str = "results.csv";
+
+/// Why a directory does not take a campaign's results.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("cannot write {}: {why}", path.display())]
+    Write { path: PathBuf, why: io::Error },
+    #[error("cannot read {}: {why}", path.display())]
+    Read { path: PathBuf, why: io::Error },
+    #[error(transparent)]
+    Manifest(#[from] ReadManifestError),
+    #[error("{} holds results of another campaign: {difference}", dir.display())]
+    AnotherCampaign { dir: PathBuf, difference: String },
+    #[error("{} holds no results of a campaign", dir.display())]
+    Nothing { dir: PathBuf },
+    #[error("{} is not complete: {there} of {chunks} chunks are there", dir.display())]
+    Incomplete { dir: PathBuf, there: u32, chunks: u32 },
+}
+
+/// Which chunks a process takes: `index` of `of`, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    pub index: u32,
+    pub of: u32,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { index: 1, of: 1 }
+    }
+}
+
+impl Shard {
+    pub fn takes(self, chunk: u32) -> bool {
+        chunk % self.of == self.index - 1
+    }
+}
+
+/// Why a text is not a shard.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a shard: expected i/n with i from 1 to n, such as 2/8")]
+pub struct ParseShardError(String);
+
+impl std::str::FromStr for Shard {
+    type Err = ParseShardError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let shard = text.split_once('/').and_then(|(index, of)| {
+            Some(Self { index: index.parse().ok()?, of: of.parse().ok()? })
+        });
+        shard
+            .filter(|shard| (1..=shard.of).contains(&shard.index))
+            .ok_or_else(|| ParseShardError(text.to_owned()))
+    }
+}
+
+/// A directory of results.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    chunks: u32,
+}
+
+impl Store {
+    /// Opens a directory for a campaign; makes it if it is not there.
+    ///
+    /// # Errors
+    /// A directory of another campaign, or one that cannot be written.
+    pub fn open(dir: &Path, manifest: &Manifest) -> Result<Self, StoreError> {
+        let path = dir.join(MANIFEST);
+        let chunks = dir.join(CHUNKS);
+        fs::create_dir_all(&chunks).map_err(|why| StoreError::Write { path: chunks, why })?;
+        match Manifest::read(&path) {
+            Ok(there) => {
+                if let Some(difference) = there.difference(manifest) {
+                    return Err(StoreError::AnotherCampaign { dir: dir.to_owned(), difference });
+                }
+            }
+            Err(ReadManifestError::Missing) => {
+                let text = manifest.to_json();
+                atomic::replace(&path, text.as_bytes(), PUBLIC).map_err(write_failed)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Self { dir: dir.to_owned(), chunks: manifest.chunks })
+    }
+
+    /// Opens a directory of which all chunks are merged.
+    ///
+    /// # Errors
+    /// A directory without results, or without all of them.
+    pub fn open_complete(dir: &Path) -> Result<(Self, Manifest), StoreError> {
+        let manifest = match Manifest::read(&dir.join(MANIFEST)) {
+            Ok(manifest) => manifest,
+            Err(ReadManifestError::Missing) => {
+                return Err(StoreError::Nothing { dir: dir.to_owned() });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let store = Self { dir: dir.to_owned(), chunks: manifest.chunks };
+        if store.dir.join(PARQUET).exists() {
+            return Ok((store, manifest));
+        }
+        let there = (0..store.chunks).filter(|chunk| store.path(*chunk).exists()).count();
+        let there = u32::try_from(there).unwrap_or(u32::MAX);
+        Err(StoreError::Incomplete { dir: dir.to_owned(), there, chunks: store.chunks })
+    }
+
+    /// Where the whole is.
+    pub fn results(&self) -> PathBuf {
+        self.dir.join(PARQUET)
+    }
+
+    fn path(&self, chunk: u32) -> PathBuf {
+        self.dir.join(CHUNKS).join(format!("{chunk:06}.parquet"))
+    }
+
+    /// The chunks that are not there, or not as long as they should be.
+    pub fn missing(&self, rows_of: impl Fn(u32) -> u64) -> Vec<u32> {
+        let is_whole =
+            |chunk| count_rows(&self.path(chunk)).is_ok_and(|rows| rows == rows_of(chunk));
+        (0..self.chunks).filter(|chunk| !is_whole(*chunk)).collect()
+    }
+
+    /// Keeps a chunk.
+    ///
+    /// # Errors
+    /// A disk that is full or gone; the chunk is then not there.
+    pub fn write(&self, chunk: u32, legend: &Legend, rows: &[Row]) -> Result<(), StoreError> {
+        let path = self.path(chunk);
+        let mut bytes = ParquetResults::begin(vec![])
+            .map_err(|why| StoreError::Write { path: path.clone(), why })?;
+        bytes.add(legend, rows).map_err(|why| StoreError::Write { path: path.clone(), why })?;
+        let bytes = bytes.finish().map_err(|why| StoreError::Write { path: path.clone(), why })?;
+        atomic::replace(&path, &bytes, PUBLIC).map_err(write_failed)
+    }
+
+    /// Joins all chunks, in order, and counts the executions that were given
+    /// up.
+    ///
+    /// # Errors
+    /// A chunk that cannot be read, or a disk that is full or gone.
+    pub fn merge(&self, progress: &mut dyn FnMut(u32)) -> Result<u64, StoreError> {
+        let mut given_up = 0;
+        let (parquet, csv) = (self.dir.join(PARQUET), self.dir.join(CSV));
+        let mut columns = Whole::create(&parquet)?;
+        let mut lines = Whole::create(&csv)?;
+        {
+            let failed = |path: &Path| {
+                let path = path.to_owned();
+                move |why| StoreError::Write { path, why }
+            };
+            let mut as_parquet =
+                ParquetResults::begin(&mut columns.to).map_err(failed(&parquet))?;
+            let mut as_csv = CsvResults::begin(&mut lines.to).map_err(failed(&csv))?;
+            let mut legend = Legend::default();
+            for chunk in 0..self.chunks {
+                progress(chunk);
+                let path = self.path(chunk);
+                let mut written = Ok(());
+                read_rows(&path, &mut legend, |legend, rows| {
+                    given_up += rows.iter().filter(|row| !row.finished()).count() as u64;
+                    written = as_parquet.add(legend, rows).map_err(failed(&parquet));
+                    if written.is_ok() {
+                        written = as_csv.add(legend, rows).map_err(failed(&csv));
+                    }
+                    Ok(())
+                })
+                .map_err(|why| StoreError::Read { path, why })?;
+                written?;
+            }
+            as_parquet.finish().map_err(failed(&parquet))?;
+            as_csv.finish().map_err(failed(&csv))?;
+        }
+        lines.place()?;
+        // Last, because it says that all is there.
+        columns.place()?;
+        self.sweep();
+        Ok(given_up)
+    }
+}
+
+/// What a process that was killed left of a file that it had not finished.
+const UNFINISHED: &str = ".new-";
+
+impl Store {
+    /// Removes what killed processes left. Nothing is missing when this is
+    /// called, so nobody is about to finish one.
+    fn sweep(&self) {
+        for dir in [self.dir.clone(), self.dir.join(CHUNKS)] {
+            let Ok(entries) = fs::read_dir(dir) else { continue };
+            for entry in entries.flatten() {
+                if entry.file_name().to_string_lossy().contains(UNFINISHED) {
+                    // Only tidiness: a file that stays does no harm.
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+        }
+    }
+}
+
+fn write_failed(error: atomic::ReplaceError) -> StoreError {
+    StoreError::Write { path: error.path, why: error.source }
+}
+
+/// A large file that appears under its name once it is whole.
+struct Whole {
+    path: PathBuf,
+    temporary: PathBuf,
+    to: BufWriter<File>,
+    placed: bool,
+}
+
+impl Whole {
+    fn create(path: &Path) -> Result<Self, StoreError> {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".new-{}", std::process::id()));
+        let temporary = PathBuf::from(temporary);
+        let file = File::create(&temporary)
+            .map_err(|why| StoreError::Write { path: path.to_owned(), why })?;
+        let to = BufWriter::with_capacity(1 << 20, file);
+        Ok(Self { path: path.to_owned(), temporary, to, placed: false })
+    }
+
+    fn place(mut self) -> Result<(), StoreError> {
+        self.to
+            .flush()
+            .and_then(|()| self.to.get_ref().sync_all())
+            .and_then(|()| fs::rename(&self.temporary, &self.path))
+            .map_err(|why| StoreError::Write { path: self.path.clone(), why })?;
+        self.placed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        if !self.placed {
+            // What went wrong first is what matters.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
