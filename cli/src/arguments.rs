@@ -6,8 +6,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    cancel, daemon, doctor, enrol, fetch, job, jobs, logs, owner, pages, submit, token, usage, why,
-    workstations,
+    cancel, daemon, doctor, enrol, fetch, job, jobs, logs, owner, pages, replay, submit, token,
+    usage, why, workstations,
 };
 use crate::install;
 use crate::{bench, demo};
@@ -71,6 +71,11 @@ Exit code: 0 all is well, 1 something needs repair.")]
     #[command(after_help = "Example:\n  glean usage stats --from 2026-11-01T00:00:00Z")]
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Usage(usage::Args),
+    /// Execute programs on logged workstations: what would they do, with their owners?
+    #[command(after_help = "Example:
+  glean replay campaign data/campaigns/phalen1994.toml --out results")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Replay(replay::Args),
     /// Enrol yourself, to submit jobs, with a token from an admin.
     #[command(after_help = "Example:
   glean enrol --coordinator coordinator.lab:4433 --token glean-...")]
@@ -240,6 +245,9 @@ mod tests {
         glean usage export
         glean usage import
         glean usage generate
+        glean replay run
+        glean replay campaign
+        glean replay report
         glean token create
         glean token ls
         glean agent status

@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod logs;
 pub mod owner;
 pub mod pages;
+pub mod replay;
 mod show;
 pub mod submit;
 pub mod token;
@@ -40,6 +41,7 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Why(args) => why::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Usage(args) => usage::run(args.command),
+        Command::Replay(args) => replay::run(&args.command),
         Command::Enrol(args) => enrol::run(&args),
         Command::Token(args) => token::run(args.command),
         Command::Agent(args) => match args.command {

@@ -107,7 +107,7 @@ impl SpanArgs {
     }
 }
 
-fn time(text: &str) -> Result<WallTime, String> {
+pub(super) fn time(text: &str) -> Result<WallTime, String> {
     let wrong = || "expected a time such as 2026-11-20T08:00:00Z".to_owned();
     let at: Timestamp = text.parse().map_err(|_| wrong())?;
     i64::try_from(at.as_nanosecond()).map(WallTime).map_err(|_| wrong())

@@ -1,0 +1,50 @@
+//! `glean replay`: what would programs do on these workstations, with these
+//! owners?
+
+mod campaign;
+mod execution;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::failure::Verdict;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: ReplayCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ReplayCommand {
+    /// Execute a program once, and say where its time went.
+    #[command(after_help = "Example:
+  glean replay run fft.trace --usage /var/lib/glean/collector --workstations 30 \\
+    --at 2026-11-20T10:00:00Z --on-busy migrate --cost 10s --gantt fft.svg
+
+Reactions: migrate, rollback, retreat, suspend, such as `suspend 10min then migrate`, and such as
+`renice 20%`. Exit code: 0 the program ended, 1 it was given up.")]
+    Run(execution::Args),
+    /// Execute programs under every combination of what a campaign file names.
+    #[command(after_help = "Examples:
+  glean replay campaign data/campaigns/phalen1994.toml --out results
+  glean replay campaign library.toml --usage uncg --out results --shard 2/8
+
+What was interrupted goes on where it was. Shards fill one directory, or directories whose `chunks`
+are put together; whoever finds all chunks there joins them to results.parquet and results.csv.
+Exit code: 0 all is there, 1 other shards have not done their share yet.")]
+    Campaign(campaign::CampaignArgs),
+    /// Write tables and figures of a campaign's results.
+    #[command(after_help = "Example:\n  glean replay report results --out report")]
+    Report(campaign::ReportArgs),
+}
+
+/// # Errors
+/// What cannot be read, executed or written.
+pub fn run(command: &ReplayCommand) -> Result<Verdict> {
+    match command {
+        ReplayCommand::Run(args) => execution::run(args),
+        ReplayCommand::Campaign(args) => campaign::run(args),
+        ReplayCommand::Report(args) => campaign::report(args),
+    }
+}

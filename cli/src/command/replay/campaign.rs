@@ -1,0 +1,159 @@
+//! `glean replay campaign` and `glean replay report`.
+
+use std::path::PathBuf;
+use std::thread;
+
+use anyhow::Result;
+use gleaner_replay::campaign::inputs::{InputError, prepare};
+use gleaner_replay::campaign::run::{Effort, Outcome, Progress, run_campaign};
+use gleaner_replay::report;
+use gleaner_replay::results::store::{CSV, PARQUET, Shard, StoreError};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::failure::{Verdict, hinted};
+use crate::{output, values};
+
+#[derive(Debug, clap::Args)]
+pub struct CampaignArgs {
+    /// The campaign file.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Where the results go; made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// The collector's data directory, instead of what the file names.
+    #[arg(long, value_name = "DIR")]
+    pub usage: Option<PathBuf>,
+    /// Only this share of the executions: 2/8 is the second of eight.
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<Shard>,
+    /// How many threads [default: one for each core].
+    #[arg(long, value_name = "N", value_parser = values::number)]
+    pub threads: Option<u32>,
+    /// One record of what was done.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ReportArgs {
+    /// The campaign's results.
+    #[arg(value_name = "DIR")]
+    pub results: PathBuf,
+    /// Where the report goes; made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// One record for each file written.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// # Errors
+/// A campaign that cannot be run, or results that cannot be written.
+pub(super) fn run(args: &CampaignArgs) -> Result<Verdict> {
+    let prepared = prepare(&args.file, args.usage.as_deref()).map_err(unprepared)?;
+    for note in &prepared.notes {
+        eprintln!("{note}");
+    }
+    for network in &prepared.manifest.networks {
+        if network.periods < network.periods_wanted {
+            eprintln!(
+                "{} workstations: only {} of {} periods have enough of them with a transition before and after",
+                network.workstations, network.periods, network.periods_wanted
+            );
+        }
+    }
+    let threads = args.threads.map_or_else(cores, |threads| threads.max(1) as usize);
+    let effort = Effort { shard: args.shard.unwrap_or_default(), threads };
+    let bar = bar();
+    let outcome =
+        run_campaign(&prepared.plan, &prepared.manifest, &args.out, effort, &|progress| {
+            show(&bar, progress);
+        });
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(unstored)?;
+    if args.json {
+        output::record(&outcome)?;
+    } else {
+        eprintln!("{}", spoken(args, &outcome));
+    }
+    Ok(Verdict::from(outcome.left == 0))
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Hidden by itself where standard error is no terminal.
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "{prefix} {bar:30} {human_pos}/{human_len}  {per_sec}  {eta} left",
+    );
+    let style = style.unwrap_or_else(|error| unreachable!("the template is ours: {error}"));
+    ProgressBar::no_length().with_style(style).with_prefix("executing")
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    match progress {
+        Progress::Begun { executions } => bar.set_length(executions),
+        Progress::Done { executions } => bar.inc(executions),
+        Progress::Merging { chunk, of } => {
+            bar.set_prefix("joining");
+            bar.set_length(of.into());
+            bar.set_position(chunk.into());
+        }
+    }
+}
+
+fn spoken(args: &CampaignArgs, outcome: &Outcome) -> String {
+    let out = args.out.display();
+    let kept = match outcome.kept {
+        0 => String::new(),
+        kept => format!(", {kept} were there already"),
+    };
+    let said = format!("{} executions done{kept}", outcome.executed);
+    match outcome.given_up {
+        Some(given_up) => format!(
+            "{said}; {given_up} of all were given up because they had not ended with their period\n\
+             {out}/{PARQUET} and {out}/{CSV} hold the results: glean replay report {out} --out REPORT"
+        ),
+        None => format!("{said}; {} are left to other shards", outcome.left),
+    }
+}
+
+fn unprepared(error: InputError) -> anyhow::Error {
+    if let InputError::NoUsage(_) = error {
+        let hint = "glean usage import takes in a log, glean usage generate makes one up";
+        return hinted(error.to_string(), hint);
+    }
+    error.into()
+}
+
+fn unstored(error: StoreError) -> anyhow::Error {
+    let hint = if let StoreError::AnotherCampaign { .. } = error {
+        "another --out keeps both; removing the directory starts anew"
+    } else if let StoreError::Incomplete { .. } = error {
+        "glean replay campaign goes on where it was"
+    } else {
+        return error.into();
+    };
+    hinted(error.to_string(), hint)
+}
+
+/// # Errors
+/// Results that are not there, or a report that cannot be written.
+pub(super) fn report(args: &ReportArgs) -> Result<Verdict> {
+    let files = report::write(&args.results, &args.out).map_err(|error| match error {
+        report::ReportError::Results(error) => unstored(error),
+        report::ReportError::Write(error) => error.into(),
+    })?;
+    if args.json {
+        for file in &files {
+            output::record(&serde_json::json!({ "file": file.display().to_string() }))?;
+        }
+    } else {
+        let report = args.out.join("report.md");
+        eprintln!("{} and {} tables and figures beside it", report.display(), files.len() - 1);
+    }
+    Ok(Verdict::Yes)
+}
