@@ -1,11 +1,48 @@
 //! Moving a guest: its process tree is written down while it stands still,
 //! carried elsewhere as it is written, and set going there.
 //!
-//! Knows nothing of owners, jobs, or how machines reach each other: it reads
-//! and writes bytes.
+//! ```text
+//! old machine                                  new machine
+//! Dump::start  (frozen, header)  ── stream ──► Arrival  (decide by its header)
+//! Dump::run    (CRIU ► frames)   ── stream ──► Arrival  (files in memory)
+//!                                              Image::adapt (this place's user and limits)
+//!                                              keeper: settle_in, shut in, restore
+//! destroy the frozen one  ◄── it stands there ──
+//!                         ── go ─────────────► Restored::resume
+//! ```
+//!
+//! Never two running, never none: the old one stands still until it is
+//! destroyed, the new one until it is told to go, and a failure at any step
+//! leaves the old one as it was. Knows nothing of owners, jobs, or how machines
+//! reach each other: it reads and writes bytes.
 
+mod capture;
+mod dump;
 mod engine;
 mod fingerprint;
+mod guest;
+mod image;
+mod inside;
+mod knowledge;
+pub mod landing;
+mod memory;
+mod obstacle;
+mod pack;
+mod sink;
+pub mod stage;
+mod stream;
+pub mod trial;
+pub mod ward;
+mod wire;
 
+pub use dump::{Dump, DumpError, Dumped};
 pub use engine::{Engine, FetchError, MissingEngine, TREE, Version, fetch};
 pub use fingerprint::{Fingerprint, Unsuitable};
+pub use guest::Guest;
+pub use image::{Terms, UNLIMITED};
+pub use knowledge::{KNOWLEDGE_FILE, LearnError};
+pub use memory::Memory;
+pub use obstacle::{Hold, Obstacle};
+pub use pack::Sent;
+pub use sink::{AdaptError, Arrival, ArrivalError, Image};
+pub use stream::{Header, Plug};

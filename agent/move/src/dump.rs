@@ -1,0 +1,269 @@
+//! Writing a guest down.
+//!
+//! ```text
+//! frozen ──start──► CRIU inside its namespaces ──pipes──► run ──► frames
+//!    ▲                                                     │
+//!    └────────────── still frozen, whatever happens ───────┘
+//! ```
+//!
+//! The promise: writing a guest down does not end it and does not set it
+//! going. It stands still before and after; who asked for the dump then
+//! destroys it (the new one is there) or thaws it (it is not).
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use gleaner_shell::clock::Clock;
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, SpliceFlags};
+use rustix::time::ClockId;
+
+use crate::capture::Capture;
+use crate::engine::Engine;
+use crate::fingerprint::Fingerprint;
+use crate::guest::{Guest, Process, Tree, freeze, is_frozen, thaw};
+use crate::inside;
+use crate::memory::Memory;
+use crate::obstacle::Obstacle;
+use crate::pack::{Packer, Sent};
+use crate::stream::{Header, Plug};
+
+const LOG: &str = "dump.log";
+
+/// The biggest deleted file that goes with its guest: what programs keep open
+/// and unnamed is scratch.
+const DELETED_BYTES_MAX: &str = "64M";
+
+/// Why a guest could not be written down. It is as it was, frozen, in every
+/// case but [`Self::Lost`].
+#[derive(Debug, thiserror::Error)]
+pub enum DumpError {
+    #[error("not root: guests cannot be moved from here")]
+    NotRoot,
+    #[error("it does not stand still")]
+    Restless,
+    #[error("{0}")]
+    Cannot(#[from] Obstacle),
+    #[error("cannot look at it")]
+    Look(#[source] io::Error),
+    #[error("cannot start criu")]
+    Start(#[source] io::Error),
+    #[error("cannot send it")]
+    Send(#[source] io::Error),
+    #[error("it ended while it was written down")]
+    Lost,
+}
+
+/// What a dump did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dumped {
+    pub sent: Sent,
+    /// From the start of the freeze to the stand.
+    pub freezing: Duration,
+    /// From the stand to the last byte sent.
+    pub dumping: Duration,
+}
+
+/// A guest that stands still and is about to be written down.
+#[derive(Debug)]
+pub struct Dump {
+    guest: Guest,
+    header: Header,
+    tree: Tree,
+    memory: Memory,
+    capture: Capture,
+    criu: Child,
+    freezing: Duration,
+}
+
+impl Dump {
+    /// Brings the guest to a stand, if it does not stand yet, and starts to
+    /// write it down. [`Self::header`] says what will come.
+    ///
+    /// # Errors
+    /// It cannot be moved. If it went before, it goes again.
+    pub fn start(
+        engine: &Engine,
+        fingerprint: &Fingerprint,
+        guest: &Guest,
+    ) -> Result<Self, DumpError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(DumpError::NotRoot);
+        }
+        let stood = is_frozen(&guest.group).map_err(DumpError::Look)?;
+        let begin = Clock.now();
+        let still = freeze(&guest.group).map_err(DumpError::Look)?;
+        let freezing = Clock.now().since(begin);
+        let started = if still {
+            begin_dump(engine, fingerprint, guest, freezing)
+        } else {
+            Err(DumpError::Restless)
+        };
+        if started.is_err() && !stood {
+            thaw(&guest.group).map_err(DumpError::Look)?;
+        }
+        started
+    }
+
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Writes the whole stream. Blocks as long as that takes; the guest stands
+    /// still all the time, and afterwards.
+    ///
+    /// # Errors
+    /// It cannot be moved, or `out` takes no more. The receiver is told.
+    pub fn run(self, out: impl Write) -> Result<Dumped, DumpError> {
+        let (root, group, freezing) = (self.guest.root, self.guest.group.clone(), self.freezing);
+        let begin = Clock.now();
+        let done = self.pass(out);
+        let dumping = Clock.now().since(begin);
+        match done {
+            Ok(sent) => Ok(Dumped { sent, freezing, dumping }),
+            Err(_) if Process::read(root).is_err() => Err(DumpError::Lost),
+            Err(error) => {
+                // CRIU freezes the group as it leaves; if it could not, we do.
+                let _ = freeze(&group);
+                Err(error)
+            }
+        }
+    }
+
+    fn pass(mut self, out: impl Write) -> Result<Sent, DumpError> {
+        let mut packer = Packer::new(out, &self.header).map_err(DumpError::Send)?;
+        let engine = inside::open_process(i32::try_from(self.criu.id()).unwrap_or(0))
+            .map_err(DumpError::Start)?;
+        // Returning drops the pipes: CRIU gives up when nobody reads them.
+        let passed = self.capture.run(engine.as_fd(), &mut packer);
+        let status = self.criu.wait().map_err(DumpError::Start)?;
+        let error = match passed {
+            Ok(()) if status.success() => return packer.end().map_err(DumpError::Send),
+            Err(error) => DumpError::Send(error),
+            Ok(()) => {
+                let log = self.memory.read(LOG).unwrap_or_default();
+                Obstacle::find(&String::from_utf8_lossy(&log), &self.tree).into()
+            }
+        };
+        packer.give_up(&error.to_string());
+        Err(error)
+    }
+}
+
+fn begin_dump(
+    engine: &Engine,
+    fingerprint: &Fingerprint,
+    guest: &Guest,
+    freezing: Duration,
+) -> Result<Dump, DumpError> {
+    let tree = Tree::read(guest).map_err(DumpError::Look)?;
+    let Some(root) = tree.processes.first() else { return Err(DumpError::Lost) };
+    if let Some(stray) = tree.strays.first() {
+        return Err(Obstacle::left_behind(stray).into());
+    }
+    let header = Header {
+        fingerprint: fingerprint.clone(),
+        root: root.inner,
+        last_pid: tree.last_pid,
+        joins_session: !leads_session(guest.root),
+        memory_bytes: tree.memory_bytes(),
+        clocks: clocks_of(guest.root),
+        plugs: guest
+            .plugs
+            .iter()
+            .map(|fd| plug(guest.root, *fd))
+            .collect::<io::Result<_>>()
+            .map_err(DumpError::Look)?,
+    };
+    let memory = Memory::new().map_err(DumpError::Start)?;
+    let capture = Capture::listen(&memory).map_err(DumpError::Start)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let group = rustix::fs::open(&guest.group, flags, Mode::empty())
+        .map_err(|error| DumpError::Look(error.into()))?;
+    let process = inside::open_process(guest.root).map_err(DumpError::Look)?;
+    let command = command(engine, &header, &memory, &group);
+    let keep = [memory.as_fd(), group.as_fd()];
+    let criu = inside::spawn(command, &process, root.user, &keep).map_err(DumpError::Start)?;
+    Ok(Dump { guest: guest.clone(), header, tree, memory, capture, criu, freezing })
+}
+
+fn command(engine: &Engine, header: &Header, memory: &Memory, group: &OwnedFd) -> Command {
+    let mut command = engine.command();
+    command
+        .args(["dump", "--no-default-config", "--stream", "--leave-running", "--file-locks"])
+        // Nothing of the network goes along, so nothing of it is held meanwhile.
+        .args(["--manage-cgroups=ignore", "--network-lock", "skip", "--ghost-limit"])
+        .args([DELETED_BYTES_MAX, "--log-file", LOG, "--images-dir", &memory.path()])
+        .args(["--tree", &header.root.to_string(), "--freeze-cgroup"])
+        .arg(format!("/proc/self/fd/{}", group.as_raw_fd()))
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if header.joins_session {
+        command.arg("--shell-job");
+    }
+    command
+}
+
+fn leads_session(pid: i32) -> bool {
+    let pid = rustix::process::Pid::from_raw(pid);
+    rustix::process::getsid(pid).is_ok_and(|session| Some(session) == pid)
+}
+
+/// What the guest reads from its clocks: ours, and what its time namespace
+/// adds.
+fn clocks_of(pid: i32) -> (Duration, Duration) {
+    let offsets = fs::read_to_string(format!("/proc/{pid}/timens_offsets")).unwrap_or_default();
+    let read = |id: ClockId, name: &str| {
+        let here = rustix::time::clock_gettime(id);
+        let mut words = offsets
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(|word| word.parse::<i64>().unwrap_or(0));
+        let nanos = i128::from(here.tv_sec + words.next().unwrap_or(0)) * 1_000_000_000
+            + i128::from(here.tv_nsec + words.next().unwrap_or(0));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+    };
+    (read(ClockId::Monotonic, "monotonic"), read(ClockId::Boottime, "boottime"))
+}
+
+/// Looks into a pipe of the guest's without taking anything out.
+fn plug(pid: i32, fd: i32) -> io::Result<Plug> {
+    let path = format!("/proc/{pid}/fd/{fd}");
+    let about = fs::metadata(&path)?;
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or("0");
+    let reads = u32::from_str_radix(flags.trim(), 8).unwrap_or(0) & 3 == 0;
+    if !is_pipe(Path::new(&path)) {
+        return Err(io::Error::other(format!("its descriptor {fd} is no pipe")));
+    }
+    let unread = if reads { peek(&path)? } else { vec![] };
+    Ok(Plug { fd, pipe: about.ino(), unread })
+}
+
+fn is_pipe(path: &Path) -> bool {
+    fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("pipe:["))
+}
+
+fn peek(path: &str) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let theirs = rustix::fs::open(path, flags, Mode::empty())?;
+    let room = rustix::pipe::fcntl_getpipe_size(&theirs)?;
+    let (ours, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    rustix::pipe::fcntl_setpipe_size(&into, room)?;
+    let length = match rustix::pipe::tee(&theirs, &into, room, SpliceFlags::NONBLOCK) {
+        Err(rustix::io::Errno::AGAIN) => 0,
+        done => done?,
+    };
+    let mut unread = vec![0; length];
+    io::Read::read_exact(&mut fs::File::from(ours), &mut unread)?;
+    Ok(unread)
+}

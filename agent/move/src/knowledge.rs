@@ -1,0 +1,129 @@
+//! What CRIU finds out about a kernel, found out once.
+//!
+//! CRIU tries some forty features of the kernel each time it starts, 20 to 30
+//! ms of a move's frozen time, unless it finds them written down in
+//! `/run/criu.kdat`. Not all of the tries work where we run it: inside of a
+//! keeper, which can neither mount nor write to `/proc`. So it is run once,
+//! outside, and keepers show guests' CRIU the file.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+use std::ptr;
+
+use crate::engine::Engine;
+use crate::inside::{born_again, check};
+use crate::memory::Memory;
+
+/// Where CRIU looks for it. Put it there, readable for root only.
+pub const KNOWLEDGE_FILE: &str = "/run/criu.kdat";
+
+const NAME: &str = "criu.kdat";
+
+/// Why CRIU cannot say what this kernel can.
+#[derive(Debug, thiserror::Error)]
+pub enum LearnError {
+    #[error("not root: guests cannot be moved here")]
+    NotRoot,
+    #[error("cannot run criu")]
+    Run(#[source] io::Error),
+    #[error("this kernel lacks what criu needs: {0}")]
+    Kernel(String),
+}
+
+impl Engine {
+    /// Lets CRIU look at this kernel: a tenth of a second, once for each start
+    /// of an agent.
+    ///
+    /// # Errors
+    /// Not root, or a kernel on which nothing can be moved.
+    pub fn learn(&self) -> Result<Vec<u8>, LearnError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(LearnError::NotRoot);
+        }
+        let memory = Memory::new().map_err(LearnError::Run)?;
+        let mount = memory.mount().map_or(-1, |mount| mount.as_raw_fd());
+        let mut command = self.command();
+        command
+            .args(["check", "--no-default-config"])
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        #[expect(unsafe_code, reason = "making namespaces between fork and exec")]
+        // SAFETY: the closure makes nothing but system calls on constants.
+        unsafe {
+            command.pre_exec(move || {
+                check(libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWPID))?;
+                born_again()?;
+                stage(mount)
+            });
+        }
+        let output = command.output().map_err(LearnError::Run)?;
+        match memory.read(NAME) {
+            Ok(knowledge) if output.status.success() => Ok(knowledge),
+            Ok(_) | Err(_) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                let words = said.lines().find(|line| line.contains("Error"));
+                let words = words.or(said.lines().last()).unwrap_or("it says no reason");
+                Err(LearnError::Kernel(words.to_owned()))
+            }
+        }
+    }
+}
+
+/// Our memory in the place of `/run`, and an audit user that cannot be
+/// written: then CRIU knows that it cannot restore it, and does not try.
+#[expect(unsafe_code, reason = "plain system calls between fork and exec")]
+fn stage(memory: RawFd) -> io::Result<()> {
+    const AUDIT_USER: &CStr = c"/proc/1/loginuid";
+    // SAFETY: constant strings and a descriptor; nothing is allocated.
+    unsafe {
+        let none = ptr::null();
+        let mount = |from: *const libc::c_char, to: &CStr, kind, flags| {
+            check(libc::mount(from, to.as_ptr(), kind, flags, ptr::null()))
+        };
+        mount(none, c"/", none, libc::MS_REC | libc::MS_PRIVATE)?;
+        check(
+            libc::c_int::from(
+                libc::syscall(
+                    libc::SYS_move_mount,
+                    memory,
+                    c"".as_ptr(),
+                    libc::AT_FDCWD,
+                    c"/run".as_ptr(),
+                    libc::MOVE_MOUNT_F_EMPTY_PATH,
+                ) == 0,
+            ) - 1,
+        )?;
+        mount(c"proc".as_ptr(), c"/proc", c"proc".as_ptr(), 0)?;
+        // Kernels without audit have no such file.
+        if mount(AUDIT_USER.as_ptr(), AUDIT_USER, none, libc::MS_BIND).is_ok() {
+            let read_only = libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY;
+            mount(none, AUDIT_USER, none, read_only)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_learned_without_a_trace() {
+        let Ok(engine) = Engine::find(None) else {
+            println!("left out: no criu");
+            return;
+        };
+        let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        match engine.learn() {
+            Ok(knowledge) => assert!(knowledge.len() > 100),
+            Err(LearnError::NotRoot) => println!("left out: needs root"),
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(std::fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
+    }
+}

@@ -1,0 +1,162 @@
+//! The keeper's part: a guest comes to life in the keeper's own namespaces.
+//!
+//! ```text
+//! keeper, root, in its namespaces and group
+//!   settle_in   numbers and clocks go on where they stood
+//!   .. shuts itself in (Landlock), as for any guest ..
+//!   restore     CRIU, inside of it all, makes the processes; they stand still
+//!   .. becomes the place's user, for good ..
+//!   resume      they go
+//! ```
+//!
+//! CRIU restores no Landlock domain, and one taken on afterwards, process by
+//! process, would cut the guest's processes off from each other. So CRIU itself
+//! runs inside the keeper's domain, and what it makes is born in it. For that
+//! the keeper needs a root directory of its own with nothing in it that guests
+//! may not see ([`crate::stage`]), and a few grants more than a guest does.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::time::ClockId;
+
+use crate::engine::Engine;
+use crate::inside::{CLONE_NEWTIME, check};
+use crate::memory::Memory;
+use crate::obstacle::first_error;
+use crate::stream::Header;
+
+const LOG: &str = "restore.log";
+
+/// Numbers that the guest has given out already are not given out again, and
+/// none of CRIU's own processes takes one of the guest's.
+const NUMBERS_APART: i32 = 1_000;
+
+/// Why a guest was not restored. Nothing of it runs.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("cannot let its process numbers and clocks go on")]
+    SettleIn(#[source] io::Error),
+    #[error("{given} pipes for a guest with {wanted}")]
+    Plugs { given: usize, wanted: usize },
+    #[error("cannot start criu")]
+    Start(#[source] io::Error),
+    #[error("criu cannot restore it: {0}")]
+    Refused(String),
+}
+
+/// The first step, before the keeper shuts itself in: what was counted there
+/// goes on counting here. Needs root, and to be the first process of its
+/// namespace.
+///
+/// # Errors
+/// The rights for it are gone already.
+pub fn settle_in(header: &Header) -> Result<(), RestoreError> {
+    let apart = header.last_pid.saturating_add(NUMBERS_APART);
+    fs::write("/proc/sys/kernel/ns_last_pid", apart.to_string()).map_err(RestoreError::SettleIn)?;
+    let (monotonic, boottime) = header.clocks;
+    // SAFETY: a plain system call. Only children are in the new namespace.
+    #[expect(unsafe_code, reason = "rustix does not know this namespace")]
+    check(unsafe { libc::unshare(CLONE_NEWTIME) }).map_err(RestoreError::SettleIn)?;
+    let offsets =
+        [("monotonic", ClockId::Monotonic, monotonic), ("boottime", ClockId::Boottime, boottime)]
+            .map(|(name, id, theirs)| offset(name, id, theirs))
+            .concat();
+    fs::write("/proc/self/timens_offsets", offsets).map_err(RestoreError::SettleIn)
+}
+
+/// `monotonic -5 250000000`: seconds round down, so that the rest is positive.
+fn offset(name: &str, id: ClockId, theirs: Duration) -> String {
+    let here = rustix::time::clock_gettime(id);
+    let nanos = i128::try_from(theirs.as_nanos()).unwrap_or(i128::MAX)
+        - i128::from(here.tv_sec) * 1_000_000_000
+        - i128::from(here.tv_nsec);
+    format!("{name} {} {}\n", nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000))
+}
+
+/// A guest that is there, whole, and stands still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// Its first process, now the keeper's child.
+    pub root: i32,
+    /// Who is to go.
+    pub processes: Vec<i32>,
+}
+
+impl Restored {
+    /// Sets it going.
+    pub fn resume(&self) {
+        for pid in &self.processes {
+            // Who was killed meanwhile needs nothing.
+            let pid = rustix::process::Pid::from_raw(*pid);
+            let _ =
+                pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::CONT));
+        }
+    }
+}
+
+/// Makes the guest's processes, as children of the calling keeper and standing
+/// still. `plugs` are the guest's ends of its new pipes, in the header's
+/// order; `stopped` is what [`crate::Image::adapt`] returned.
+///
+/// # Errors
+/// Something that the image needs is not here. Nothing of it is left running.
+pub fn restore(
+    engine: &Engine,
+    memory: &Memory,
+    header: &Header,
+    plugs: &[BorrowedFd<'_>],
+    stopped: &[i32],
+) -> Result<Restored, RestoreError> {
+    if plugs.len() != header.plugs.len() {
+        return Err(RestoreError::Plugs { given: plugs.len(), wanted: header.plugs.len() });
+    }
+    let mut keep: Vec<RawFd> = plugs.iter().map(BorrowedFd::as_raw_fd).collect();
+    keep.push(memory.as_fd().as_raw_fd());
+    let mut command = engine.command();
+    command
+        .args(["restore", "--no-default-config", "--restore-detached", "--leave-stopped"])
+        .args(["--file-locks", "--manage-cgroups=ignore", "--log-file", LOG])
+        .args(["--images-dir", &memory.path()])
+        .args(plug_words(header, plugs))
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if header.joins_session {
+        command.arg("--shell-job");
+    }
+    #[expect(unsafe_code, reason = "handing descriptors over between fork and exec")]
+    // SAFETY: the closure makes nothing but system calls.
+    unsafe {
+        command.pre_exec(move || {
+            keep.iter().try_for_each(|fd| check(libc::fcntl(*fd, libc::F_SETFD, 0)))
+        });
+    }
+    let status = command.status().map_err(RestoreError::Start)?;
+    if !status.success() {
+        let log = memory.read(LOG).unwrap_or_default();
+        return Err(RestoreError::Refused(first_error(&String::from_utf8_lossy(&log))));
+    }
+    let names = memory.names().map_err(RestoreError::Start)?;
+    let processes = names.iter().filter_map(|name| process_in(name));
+    let processes = processes.filter(|pid| !stopped.contains(pid)).collect();
+    Ok(Restored { root: header.root, processes })
+}
+
+fn plug_words(header: &Header, plugs: &[BorrowedFd<'_>]) -> Vec<OsString> {
+    let words = header.plugs.iter().zip(plugs).flat_map(|(plug, fd)| {
+        ["--inherit-fd".into(), format!("fd[{}]:pipe:[{}]", fd.as_raw_fd(), plug.pipe).into()]
+    });
+    words.collect()
+}
+
+/// 12 of `mm-12.img`: each process has one, and threads have none.
+fn process_in(name: &str) -> Option<i32> {
+    name.strip_prefix("mm-")?.strip_suffix(".img")?.parse().ok()
+}

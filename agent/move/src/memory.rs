@@ -1,0 +1,118 @@
+//! A directory in memory that is mounted nowhere: only who holds it sees it,
+//! and it is gone with the last holder.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Dir, Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+/// An unmounted tmpfs.
+#[derive(Debug)]
+pub struct Memory {
+    directory: OwnedFd,
+    /// The mount is dissolved when this is closed.
+    mount: Option<OwnedFd>,
+}
+
+impl Memory {
+    /// # Errors
+    /// Not root, or a kernel before 5.2.
+    pub fn new() -> io::Result<Self> {
+        let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_set_string(context.as_fd(), "mode", "0700")?;
+        // Fewer, larger pages where the kernel has them: an image is big and whole.
+        let _ = rustix::mount::fsconfig_set_string(context.as_fd(), "huge", "within_size");
+        rustix::mount::fsconfig_create(context.as_fd())?;
+        let mount = rustix::mount::fsmount(
+            context.as_fd(),
+            FsMountFlags::FSMOUNT_CLOEXEC,
+            MountAttrFlags::MOUNT_ATTR_NOSUID
+                | MountAttrFlags::MOUNT_ATTR_NODEV
+                | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+        )?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(&mount, ".", flags, Mode::empty())?;
+        Ok(Self { directory, mount: Some(mount) })
+    }
+
+    /// From a directory that another process has made and handed over.
+    pub fn inherited(directory: OwnedFd) -> Self {
+        Self { directory, mount: None }
+    }
+
+    /// The mount itself, if it is ours.
+    pub(crate) fn mount(&self) -> Option<BorrowedFd<'_>> {
+        self.mount.as_ref().map(AsFd::as_fd)
+    }
+
+    /// How a program finds it that has inherited the descriptor.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.directory.as_raw_fd())
+    }
+
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(File::from(file))
+    }
+
+    pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, name, flags, Mode::empty())?;
+        let mut bytes = vec![];
+        File::from(file).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Puts other content in the place of a file.
+    pub(crate) fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        self.remove(name)?;
+        io::Write::write_all(&mut self.create(name)?, content)
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty())?)
+    }
+
+    /// The names of its files, sorted.
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = vec![];
+        for entry in Dir::read_from(&self.directory)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+impl AsFd for Memory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_is_there_and_nowhere_else() {
+        let Ok(memory) = Memory::new() else {
+            println!("left out: needs root");
+            return;
+        };
+        let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        memory.create("a").unwrap();
+        memory.replace("a", b"content").unwrap();
+        assert_eq!(memory.read("a").unwrap(), b"content");
+        assert_eq!(memory.names().unwrap(), ["a"]);
+        drop(memory);
+        let after = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert_eq!(before.lines().count(), after.lines().count());
+    }
+}
