@@ -19,7 +19,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::memory::Memory;
 use crate::pack::Packer;
-use crate::stream::{CHUNK, FILES_MAX, is_image_name};
+use crate::stream::{CHUNK, is_image_name};
 use crate::wire::{Value, fields};
 
 const SOCKET: &str = "streamer-capture.sock";
@@ -137,11 +137,8 @@ impl Run {
         let pipe = File::from(receive_pipe(control)?);
         // Fewer turns for the big ones; what the kernel refuses is no loss.
         let _ = rustix::pipe::fcntl_setpipe_size(&pipe, CHUNK);
-        let number = u16::try_from(self.files.len()).map_err(|_| confused())?;
-        if self.files.len() >= FILES_MAX {
-            return Err(confused());
-        }
-        packer.open(number, name)?;
+        // Files are numbered as they come, here as in the stream.
+        packer.open(name)?;
         self.files.push(Some(pipe));
         Ok(())
     }
@@ -175,9 +172,9 @@ fn receive_pipe(control: &UnixStream) -> io::Result<OwnedFd> {
     )?;
     ancillary
         .drain()
-        .find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
+        .find_map(|message| {
+            let RecvAncillaryMessage::ScmRights(mut fds) = message else { return None };
+            fds.next()
         })
         .ok_or_else(|| io::Error::other("criu sends no pipe with its request"))
 }

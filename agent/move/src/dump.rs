@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -31,7 +31,10 @@ use crate::inside;
 use crate::memory::Memory;
 use crate::obstacle::Obstacle;
 use crate::pack::{Packer, Sent};
+use crate::sink::Image;
+use crate::stage::{GROUND, TREES};
 use crate::stream::{Header, Plug};
+use crate::tree;
 
 const LOG: &str = "dump.log";
 
@@ -69,6 +72,23 @@ pub struct Dumped {
     pub dumping: Duration,
 }
 
+/// Where CRIU puts the images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Stream,
+    Memory,
+}
+
+/// A CRIU at work. It is never killed: it has a hand in the guest.
+#[derive(Debug)]
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.wait();
+    }
+}
+
 /// A guest that stands still and is about to be written down.
 #[derive(Debug)]
 pub struct Dump {
@@ -76,8 +96,9 @@ pub struct Dump {
     header: Header,
     tree: Tree,
     memory: Memory,
-    capture: Capture,
-    criu: Child,
+    /// Dropped before CRIU is waited for: nobody listens to it then.
+    capture: Option<Capture>,
+    criu: Running,
     freezing: Duration,
 }
 
@@ -95,19 +116,52 @@ impl Dump {
         if !rustix::process::geteuid().is_root() {
             return Err(DumpError::NotRoot);
         }
+        Self::start_as(engine, fingerprint, guest, Way::Stream)
+    }
+
+    fn start_as(
+        engine: &Engine,
+        fingerprint: &Fingerprint,
+        guest: &Guest,
+        way: Way,
+    ) -> Result<Self, DumpError> {
         let stood = is_frozen(&guest.group).map_err(DumpError::Look)?;
         let begin = Clock.now();
         let still = freeze(&guest.group).map_err(DumpError::Look)?;
         let freezing = Clock.now().since(begin);
         let started = if still {
-            begin_dump(engine, fingerprint, guest, freezing)
+            begin_dump(engine, fingerprint, guest, way)
         } else {
             Err(DumpError::Restless)
         };
         if started.is_err() && !stood {
             thaw(&guest.group).map_err(DumpError::Look)?;
         }
-        started
+        started.map(|dump| Self { freezing, ..dump })
+    }
+
+    /// Writes a guest down into this machine's memory, with no stream at all:
+    /// the floor that moves are measured against.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) fn into_memory(
+        engine: &Engine,
+        fingerprint: &Fingerprint,
+        guest: &Guest,
+    ) -> Result<Image, DumpError> {
+        let mut dump = Self::start_as(engine, fingerprint, guest, Way::Memory)?;
+        let status = dump.criu.0.wait().map_err(DumpError::Start)?;
+        if status.success() {
+            Ok(Image::there(dump.header, dump.memory))
+        } else {
+            Err(dump.obstacle().into())
+        }
+    }
+
+    fn obstacle(&self) -> Obstacle {
+        let log = self.memory.read(LOG).unwrap_or_default();
+        Obstacle::find(&String::from_utf8_lossy(&log), &self.tree)
     }
 
     pub fn header(&self) -> &Header {
@@ -135,31 +189,71 @@ impl Dump {
         }
     }
 
+    /// What the guest has on its ground and in its scratch directories: its open
+    /// files are there.
+    fn files(&self, packer: &mut Packer<impl Write>) -> io::Result<()> {
+        let root = PathBuf::from(format!("/proc/{}/root", self.guest.root));
+        let inside = |path: &str| root.join(path.trim_start_matches('/'));
+        // Only a guest on a stage of its own has these for itself.
+        if !inside(GROUND).is_dir() {
+            return Ok(());
+        }
+        for (name, path) in TREES {
+            let file = packer.open(name)?;
+            tree::pack(&inside(path), packer.file(file))?;
+            packer.close(file)?;
+        }
+        Ok(())
+    }
+
     fn pass(mut self, out: impl Write) -> Result<Sent, DumpError> {
         let mut packer = Packer::new(out, &self.header).map_err(DumpError::Send)?;
-        let engine = inside::open_process(i32::try_from(self.criu.id()).unwrap_or(0))
+        let engine = inside::open_process(i32::try_from(self.criu.0.id()).unwrap_or(0))
             .map_err(DumpError::Start)?;
         // Returning drops the pipes: CRIU gives up when nobody reads them.
-        let passed = self.capture.run(engine.as_fd(), &mut packer);
-        let status = self.criu.wait().map_err(DumpError::Start)?;
+        let passed = match self.capture.take() {
+            Some(capture) => capture.run(engine.as_fd(), &mut packer),
+            None => Ok(()),
+        };
+        let status = self.criu.0.wait().map_err(DumpError::Start)?;
         let error = match passed {
-            Ok(()) if status.success() => return packer.end().map_err(DumpError::Send),
-            Err(error) => DumpError::Send(error),
-            Ok(()) => {
-                let log = self.memory.read(LOG).unwrap_or_default();
-                Obstacle::find(&String::from_utf8_lossy(&log), &self.tree).into()
+            Ok(()) if status.success() => {
+                let files = self.files(&mut packer);
+                return files.and_then(|()| packer.end()).map_err(DumpError::Send);
             }
+            Err(error) => DumpError::Send(error),
+            Ok(()) => self.obstacle().into(),
         };
         packer.give_up(&error.to_string());
         Err(error)
     }
 }
 
+/// Writes a guest down as it is now, to go back to: it stands still meanwhile
+/// and goes on afterwards, if it went before. What is in `out` is a stream like
+/// any other, files of its ground included.
+///
+/// # Errors
+/// As [`Dump::start`] and [`Dump::run`].
+pub fn keep(
+    engine: &Engine,
+    fingerprint: &Fingerprint,
+    guest: &Guest,
+    out: impl Write,
+) -> Result<Dumped, DumpError> {
+    let stood = is_frozen(&guest.group).map_err(DumpError::Look)?;
+    let done = Dump::start(engine, fingerprint, guest).and_then(|dump| dump.run(out));
+    if !stood {
+        thaw(&guest.group).map_err(DumpError::Look)?;
+    }
+    done
+}
+
 fn begin_dump(
     engine: &Engine,
     fingerprint: &Fingerprint,
     guest: &Guest,
-    freezing: Duration,
+    way: Way,
 ) -> Result<Dump, DumpError> {
     let tree = Tree::read(guest).map_err(DumpError::Look)?;
     let Some(root) = tree.processes.first() else { return Err(DumpError::Lost) };
@@ -181,21 +275,35 @@ fn begin_dump(
             .map_err(DumpError::Look)?,
     };
     let memory = Memory::new().map_err(DumpError::Start)?;
-    let capture = Capture::listen(&memory).map_err(DumpError::Start)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let group = rustix::fs::open(&guest.group, flags, Mode::empty())
         .map_err(|error| DumpError::Look(error.into()))?;
     let process = inside::open_process(guest.root).map_err(DumpError::Look)?;
-    let command = command(engine, &header, &memory, &group);
+    let mut command = command(engine, &header, &memory, &group);
+    let capture = match way {
+        Way::Stream => {
+            command.arg("--stream");
+            Some(Capture::listen(&memory).map_err(DumpError::Start)?)
+        }
+        Way::Memory => None,
+    };
     let keep = [memory.as_fd(), group.as_fd()];
     let criu = inside::spawn(command, &process, root.user, &keep).map_err(DumpError::Start)?;
-    Ok(Dump { guest: guest.clone(), header, tree, memory, capture, criu, freezing })
+    Ok(Dump {
+        guest: guest.clone(),
+        header,
+        tree,
+        memory,
+        capture,
+        criu: Running(criu),
+        freezing: Duration::ZERO,
+    })
 }
 
 fn command(engine: &Engine, header: &Header, memory: &Memory, group: &OwnedFd) -> Command {
     let mut command = engine.command();
     command
-        .args(["dump", "--no-default-config", "--stream", "--leave-running", "--file-locks"])
+        .args(["dump", "--no-default-config", "--leave-running", "--file-locks"])
         // Nothing of the network goes along, so nothing of it is held meanwhile.
         .args(["--manage-cgroups=ignore", "--network-lock", "skip", "--ghost-limit"])
         .args([DELETED_BYTES_MAX, "--log-file", LOG, "--images-dir", &memory.path()])
@@ -241,7 +349,8 @@ fn plug(pid: i32, fd: i32) -> io::Result<Plug> {
     let about = fs::metadata(&path)?;
     let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or("0");
-    let reads = u32::from_str_radix(flags.trim(), 8).unwrap_or(0) & 3 == 0;
+    let flags = OFlags::from_bits_retain(u32::from_str_radix(flags.trim(), 8).unwrap_or(0));
+    let reads = (flags & OFlags::RWMODE) == OFlags::RDONLY;
     if !is_pipe(Path::new(&path)) {
         return Err(io::Error::other(format!("its descriptor {fd} is no pipe")));
     }

@@ -114,7 +114,7 @@ impl Terms {
             Ok(match value {
                 Value::Varint(_) if number == first => Edit::Varint(self.uid.into()),
                 Value::Varint(_) if number == first + 1 => Edit::Varint(self.gid.into()),
-                _ => Edit::Keep,
+                Value::Varint(_) | Value::Bytes(_) | Value::Fixed(_) => Edit::Keep,
             })
         })
     }

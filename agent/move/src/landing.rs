@@ -20,6 +20,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -29,7 +30,9 @@ use crate::engine::Engine;
 use crate::inside::{CLONE_NEWTIME, check};
 use crate::memory::Memory;
 use crate::obstacle::first_error;
+use crate::stage::TREES;
 use crate::stream::Header;
+use crate::tree;
 
 const LOG: &str = "restore.log";
 
@@ -42,6 +45,8 @@ const NUMBERS_APART: i32 = 1_000;
 pub enum RestoreError {
     #[error("cannot let its process numbers and clocks go on")]
     SettleIn(#[source] io::Error),
+    #[error("cannot lay its files")]
+    Ground(#[source] io::Error),
     #[error("{given} pipes for a guest with {wanted}")]
     Plugs { given: usize, wanted: usize },
     #[error("cannot start criu")]
@@ -77,6 +82,21 @@ fn offset(name: &str, id: ClockId, theirs: Duration) -> String {
         - i128::from(here.tv_sec) * 1_000_000_000
         - i128::from(here.tv_nsec);
     format!("{name} {} {}\n", nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000))
+}
+
+/// The files that came along, laid where the guest had them and given to the
+/// place's user. The keeper calls it once it has shut itself in and is still
+/// root: a path that leads elsewhere leads to nothing that guests cannot write.
+///
+/// # Errors
+/// They do not fit, or are no files.
+pub fn lay_ground(memory: &Memory, uid: u32, gid: u32) -> Result<(), RestoreError> {
+    for (name, path) in TREES {
+        // A guest without a stage of its own brings none.
+        let Ok(packed) = memory.open(name) else { continue };
+        tree::unpack(packed, Path::new(path), (uid, gid)).map_err(RestoreError::Ground)?;
+    }
+    Ok(())
 }
 
 /// A guest that is there, whole, and stands still.

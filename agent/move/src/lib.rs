@@ -16,6 +16,7 @@
 //! leaves the old one as it was. Knows nothing of owners, jobs, or how machines
 //! reach each other: it reads and writes bytes.
 
+pub mod bench;
 mod capture;
 mod dump;
 mod engine;
@@ -31,11 +32,12 @@ mod pack;
 mod sink;
 pub mod stage;
 mod stream;
+mod tree;
 pub mod trial;
 pub mod ward;
 mod wire;
 
-pub use dump::{Dump, DumpError, Dumped};
+pub use dump::{Dump, DumpError, Dumped, keep};
 pub use engine::{Engine, FetchError, MissingEngine, TREE, Version, fetch};
 pub use fingerprint::{Fingerprint, Unsuitable};
 pub use guest::Guest;

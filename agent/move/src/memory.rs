@@ -58,11 +58,14 @@ impl Memory {
         Ok(File::from(file))
     }
 
-    pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+    pub(crate) fn open(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.directory, name, flags, Mode::empty())?;
+        Ok(rustix::fs::openat(&self.directory, name, flags, Mode::empty())?.into())
+    }
+
+    pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut bytes = vec![];
-        File::from(file).read_to_end(&mut bytes)?;
+        self.open(name)?.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 

@@ -63,14 +63,13 @@ impl fmt::Display for Obstacle {
         }
         match &self.hold {
             Hold::Connection { protocol, to } => write!(f, "holds a {protocol} socket to {to}"),
-            Hold::Socket(what) => write!(f, "holds {what}"),
+            Hold::Socket(what) | Hold::Kernel(what) => write!(f, "holds {what}"),
             Hold::Device(path) => write!(f, "holds the device {path}"),
             Hold::Deleted { path, bytes } => {
                 let size = gleaner_common::units::spoken_size(*bytes);
                 write!(f, "holds the deleted file {path} of {size}")
             }
             Hold::Outside(what) => write!(f, "shares {what} with a process that stays"),
-            Hold::Kernel(what) => write!(f, "holds {what}"),
             Hold::LeftBehind => write!(f, "was left behind by its parent"),
             Hold::Traced => write!(f, "is being debugged"),
             Hold::Other(words) => write!(f, "cannot be written down: {words}"),
@@ -91,11 +90,10 @@ impl Obstacle {
     pub(crate) fn find(log: &str, tree: &Tree) -> Self {
         let complaint = Complaint::read(log);
         let found = tree.processes.iter().find_map(|process| {
-            let held = holds_of(process);
-            let hold = held.into_iter().find(|hold| complaint.is_about(hold))?;
+            let hold = holds_of(process).into_iter().find(|one| complaint.is_about(one))?;
             Some(Self::of(process, hold))
         });
-        found.unwrap_or_else(|| Self { process: None, hold: Hold::Other(complaint.words) })
+        found.unwrap_or(Self { process: None, hold: Hold::Other(complaint.words) })
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gleaner_shell::clock::Clock;
 
-use crate::stream::{CHUNK, Encoding, Frame, Header, Kind, MAGIC, Stretch, stretches};
+use crate::stream::{CHUNK, Encoding, FILES_MAX, Frame, Header, Kind, MAGIC, Stretch, stretches};
 
 /// One chunk in so many is packed to see what it would bring: 3 % of the
 /// packing's cost where it does not pay.
@@ -71,7 +71,27 @@ pub(crate) struct Packer<W> {
     out: W,
     balance: Balance,
     packed: Vec<u8>,
+    /// How many were opened.
+    files: u16,
     sent: Sent,
+}
+
+/// One file of a stream.
+#[derive(Debug)]
+pub(crate) struct PackedFile<'a, W> {
+    packer: &'a mut Packer<W>,
+    number: u16,
+}
+
+impl<W: Write> Write for PackedFile<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.packer.data(self.number, bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl<W: Write> Packer<W> {
@@ -83,11 +103,23 @@ impl<W: Write> Packer<W> {
         out.write_all(&header)?;
         let packed = vec![0; lz4_flex::block::get_maximum_output_size(CHUNK)];
         let sent = Sent { raw_bytes: 0, bytes: 12 + u64::from(length) };
-        Ok(Self { out, balance: Balance::default(), packed, sent })
+        Ok(Self { out, balance: Balance::default(), packed, files: 0, sent })
     }
 
-    pub(crate) fn open(&mut self, file: u16, name: &str) -> io::Result<()> {
-        self.put(Frame::plain(Kind::Open, file, name.as_bytes()), name.as_bytes())
+    /// The new file's number.
+    pub(crate) fn open(&mut self, name: &str) -> io::Result<u16> {
+        let file = self.files;
+        if usize::from(file) >= FILES_MAX {
+            return Err(io::Error::other("an image of too many files"));
+        }
+        self.files += 1;
+        self.put(Frame::plain(Kind::Open, file, name.as_bytes()), name.as_bytes())?;
+        Ok(file)
+    }
+
+    /// To write to an open file.
+    pub(crate) fn file(&mut self, number: u16) -> PackedFile<'_, W> {
+        PackedFile { packer: self, number }
     }
 
     pub(crate) fn close(&mut self, file: u16) -> io::Result<()> {

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use crate::image::{Terms, is_stopped};
 use crate::memory::Memory;
@@ -48,7 +49,7 @@ struct Arriving {
 /// size; [`Self::finish`] when there are no more.
 #[derive(Debug)]
 pub struct Arrival {
-    memory: Memory,
+    memory: Arc<Memory>,
     bytes_max: u64,
     header: Option<Header>,
     files: Vec<Option<Arriving>>,
@@ -63,7 +64,7 @@ pub struct Arrival {
 #[derive(Debug)]
 pub struct Image {
     pub header: Header,
-    memory: Memory,
+    memory: Arc<Memory>,
     bytes: u64,
 }
 
@@ -72,7 +73,7 @@ impl Arrival {
     /// Not root, or no memory.
     pub fn new(bytes_max: u64) -> Result<Self, ArrivalError> {
         Ok(Self {
-            memory: Memory::new().map_err(ArrivalError::Keep)?,
+            memory: Arc::new(Memory::new().map_err(ArrivalError::Keep)?),
             bytes_max,
             header: None,
             files: vec![],
@@ -91,7 +92,7 @@ impl Arrival {
 
     /// The directory that is being filled: a keeper can be made ready with it
     /// meanwhile.
-    pub fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
@@ -285,6 +286,11 @@ pub enum AdaptError {
 }
 
 impl Image {
+    /// One that lies in memory already.
+    pub(crate) fn there(header: Header, memory: Memory) -> Self {
+        Self { header, memory: Arc::new(memory), bytes: 0 }
+    }
+
     /// The directory with its files: for the keeper, which restores it.
     pub fn memory(&self) -> &Memory {
         &self.memory
@@ -332,3 +338,6 @@ impl Image {
 fn pid_in(name: &str) -> Option<i32> {
     name.strip_prefix("core-")?.strip_suffix(".img")?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,10 @@ use crate::knowledge::KNOWLEDGE_FILE;
 /// Where a guest that can move finds its ground.
 pub const GROUND: &str = "/place";
 
+/// What goes along with a guest, and what it is called on the way.
+pub(crate) const TREES: [(&str, &str); 3] =
+    [("files-place.tar", GROUND), ("files-tmp.tar", "/tmp"), ("files-shm.tar", "/dev/shm")];
+
 /// Needed by nearly every program, and harmless.
 pub const DEVICES: [&str; 5] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];

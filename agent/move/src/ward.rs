@@ -141,10 +141,17 @@ impl Ward {
     }
 }
 
+impl Ward {
+    /// Kills the guest and the keeper, frozen or not, without waiting.
+    pub fn kill(&self) {
+        let _ = fs::write(self.group.join("cgroup.kill"), "1");
+    }
+}
+
 impl Drop for Ward {
     fn drop(&mut self) {
-        // Frozen or not; the first process of a namespace takes all with it.
-        let _ = fs::write(self.group.join("cgroup.kill"), "1");
+        self.kill();
+        // The first process of a namespace takes all with it.
         let _ = rustix::process::kill_process(self.keeper, rustix::process::Signal::KILL);
         while let Err(rustix::io::Errno::INTR) =
             rustix::process::waitpid(Some(self.parent), WaitOptions::empty())
@@ -227,7 +234,7 @@ fn keep(plot: &Plot, errand: &Errand<'_>, control: &UnixStream) -> Result<(), St
         Errand::Start { command, stage } => {
             restrict(plot, None).map_err(step("Landlock"))?;
             give_up_rights(plot.uid).map_err(step("rights"))?;
-            start(command, stage).map_err(step("start"))?;
+            start(command, *stage).map_err(step("start"))?;
         }
         Errand::Land { engine, memory, header, plugs } => {
             landing::settle_in(header).map_err(|error| full(&error))?;
@@ -235,6 +242,7 @@ fn keep(plot: &Plot, errand: &Errand<'_>, control: &UnixStream) -> Result<(), St
             let _ = answer(control, "");
             let stopped = receive(control).map_err(step("orders"))?;
             let stopped: Vec<i32> = postcard::from_bytes(&stopped).unwrap_or_default();
+            landing::lay_ground(memory, plot.uid, plot.uid).map_err(|error| full(&error))?;
             let landed = landing::restore(engine, memory, header, plugs, &stopped)
                 .map_err(|error| full(&error))?;
             give_up_rights(plot.uid).map_err(step("rights"))?;
@@ -278,12 +286,12 @@ fn close_others(errand: &Errand<'_>, control: &UnixStream) -> io::Result<()> {
 }
 
 /// A session of its own, so that it can be restored as one.
-fn start(command: &[&str], stage: &[BorrowedFd<'_>; 2]) -> io::Result<()> {
+fn start(command: &[&str], stage: [BorrowedFd<'_>; 2]) -> io::Result<()> {
     let [program, arguments @ ..] = command else { return Err(io::ErrorKind::NotFound.into()) };
     let [stdin, stdout] = stage;
     // Opened in here: a file that another namespace's mount leads to cannot move.
     let stderr = fs::OpenOptions::new().append(true).open(format!("{GROUND}/stderr"))?;
-    let own = |fd: &BorrowedFd<'_>| fd.try_clone_to_owned().map(Stdio::from);
+    let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(Stdio::from);
     let mut command = Command::new(program);
     command.args(arguments).current_dir(format!("{GROUND}/work"));
     command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8");
@@ -370,13 +378,10 @@ fn restrict(plot: &Plot, memory: Option<&Memory>) -> io::Result<()> {
 
 /// Buries the dead until the ward is dropped.
 fn reap(control: &UnixStream) {
-    loop {
-        match rustix::process::waitpid(None, WaitOptions::empty()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            // Nobody left: stays for whoever looks at the place.
-            Err(_) => break,
-        }
-    }
+    while let Ok(_) | Err(rustix::io::Errno::INTR) =
+        rustix::process::waitpid(None, WaitOptions::empty())
+    {}
+    // Nobody left: stays for whoever looks at the place.
     let _ = receive(control);
 }
 

@@ -7,24 +7,33 @@
     reason = "all of this is tests, without the attribute that tells clippy so"
 )]
 
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use gleaner_move::Engine;
-use gleaner_move::trial::{Site, trial};
+use gleaner_move::bench::sample;
+use gleaner_move::trial::{Site, Subject, trial};
+use gleaner_move::{Arrival, Dump, DumpError, Engine, Header, Image, keep};
 
 /// Places have names: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
+/// A shell that does what it is told, and says `;` when it has.
+const SHELL: [&str; 3] =
+    ["/bin/sh", "-c", "while read -r line; do eval \"$line\" 2>&1; echo ';'; done"];
+
 struct Lab {
     site: Site,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
     _one: MutexGuard<'static, ()>,
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.site.groups);
+        let _ = fs::remove_dir(&self.site.groups);
     }
 }
 
@@ -41,21 +50,94 @@ fn lab() -> Option<Lab> {
             return None;
         }
     };
-    let mount = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
-        .map(PathBuf::from)
-        .into_iter()
-        .find(|path| path.join("cgroup.procs").exists());
+    let mount =
+        ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from).into_iter().find(|path| {
+            path.join("cgroup.procs").exists() && path.join("cgroup.controllers").exists()
+        });
     let Some(mount) = mount else {
         println!("left out: no version 2 control groups");
         return None;
     };
     let home = tempfile::tempdir().unwrap();
-    std::os::unix::fs::chown(home.path(), Some(0), Some(0)).unwrap();
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let groups = mount.join(format!("gleaner-move-{}", std::process::id()));
-    let site = Site::new(engine, &groups, home.path()).unwrap();
-    Some(Lab { site, _home: home, _one: one })
+    let mut site = Site::new(engine, &groups, home.path()).unwrap();
+    // Everybody may write there: only Landlock keeps a guest from it.
+    let open = home.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    site.readable.push(open);
+    Some(Lab { site, home, _one: one })
+}
+
+/// Lets the shell do something; what it prints.
+#[track_caller]
+fn told(guest: &Subject, what: &str) -> Vec<String> {
+    guest.say(what).unwrap();
+    let mut lines = vec![];
+    loop {
+        let line = guest.hear().unwrap();
+        if line == ";" {
+            return lines;
+        }
+        lines.push(line);
+    }
+}
+
+impl Lab {
+    fn shell(&self, place: u32) -> Subject {
+        self.site.start(place, &SHELL).unwrap()
+    }
+
+    fn dump(&self, guest: &Subject, out: impl Write) -> Result<(), DumpError> {
+        Dump::start(&self.site.engine, &self.site.fingerprint, &guest.guest())?.run(out)?;
+        Ok(())
+    }
+
+    fn image(&self, guest: &Subject) -> Image {
+        let mut arrival = Arrival::new(1 << 30).unwrap();
+        self.dump(guest, &mut arrival).unwrap();
+        arrival.finish().unwrap()
+    }
+
+    /// Standing still.
+    fn land(&self, image: &Image, header: &Header, place: u32) -> Subject {
+        let berth = self.site.berth_for(place, header, image.memory()).unwrap();
+        self.site.land(image, berth).unwrap()
+    }
+
+    fn moved(&self, guest: Subject, place: u32) -> Subject {
+        let image = self.image(&guest);
+        let new = self.land(&image, &image.header, place);
+        drop(guest);
+        new.ward.resume().unwrap();
+        new
+    }
+
+    /// Why it cannot be written down, and that it is none the worse for it.
+    #[track_caller]
+    fn refused(&self, guest: &Subject) -> String {
+        let error = self.dump(guest, io::sink()).unwrap_err();
+        thaw(guest);
+        assert_eq!(told(guest, "echo still here"), ["still here"], "after: {error}");
+        error.to_string()
+    }
+}
+
+fn thaw(guest: &Subject) {
+    fs::write(guest.ward.group().join("cgroup.freeze"), "0").unwrap();
+}
+
+fn freeze(guest: &Subject) {
+    fs::write(guest.ward.group().join("cgroup.freeze"), "1").unwrap();
+    while !is_frozen(guest) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn is_frozen(guest: &Subject) -> bool {
+    let events = fs::read_to_string(guest.ward.group().join("cgroup.events")).unwrap();
+    events.lines().any(|line| line == "frozen 1")
 }
 
 #[test]
@@ -63,4 +145,240 @@ fn a_guest_goes_on_elsewhere() {
     let Some(lab) = lab() else { return };
     let tried = trial(&lab.site).unwrap();
     println!("moved {} bytes in {:?}", tried.image_bytes, tried.moving);
+}
+
+/// What guests try, and should not get further with after a move than before.
+const ATTEMPTS: [&str; 19] = [
+    "grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)' /proc/self/status",
+    "ulimit -H -f; ulimit -H -c; ulimit -H -n",
+    "grep policy /proc/self/sched",
+    "ls / /dev /run /place",
+    "ls /proc | grep -c '^[0-9]'",
+    "cat /proc/self/cgroup",
+    "grep -c : /proc/net/dev",
+    "(echo x > /usr/x) 2>&1; (echo x > /x) 2>&1; (echo x > /etc/x) 2>&1",
+    "(echo x > OPEN/x) 2>&1; ls -l OPEN",
+    "(cat /etc/shadow) 2>&1",
+    "(cat /run/criu.kdat) 2>&1",
+    "(kill -9 1) 2>&1; (kill -STOP 1) 2>&1",
+    "(cat /proc/1/environ) 2>&1; (ls /proc/1/fd) 2>&1; (readlink /proc/1/root) 2>&1",
+    "(echo x > /proc/sys/kernel/hostname) 2>&1",
+    "(echo 0 > /proc/self/oom_score_adj) 2>&1; cat /proc/self/oom_score_adj",
+    "(echo 2 > /proc/self/coredump_filter) 2>&1",
+    "ls /proc/self/fd",
+    "(ulimit -H -f unlimited) 2>&1",
+    "perl -e 'print syscall(165, 0, 0, 0, 0, 0), \" \", syscall(272, 0x20000), \"\\n\"' 2>&1",
+];
+
+#[test]
+fn a_moved_guest_is_shut_in_as_before() {
+    let Some(lab) = lab() else { return };
+    let open = lab.home.path().join("open");
+    let attempts = |guest: &Subject, uid: &str, place: &str| -> Vec<String> {
+        ATTEMPTS
+            .iter()
+            .map(|attempt| attempt.replace("OPEN", open.to_str().unwrap()))
+            .flat_map(|attempt| {
+                let said = told(guest, &attempt);
+                [vec![format!("> {attempt}")], said].concat()
+            })
+            .map(|line| line.replace(uid, "USER").replace(place, "PLACE"))
+            .collect()
+    };
+    let guest = lab.shell(0);
+    let before = attempts(&guest, "71000", "/p0");
+    let guest = lab.moved(guest, 1);
+    let after = attempts(&guest, "71001", "/p1");
+    for (was, is) in before.iter().zip(&after) {
+        assert_eq!(was, is);
+    }
+    assert_eq!(before.len(), after.len());
+    let text = after.join("\n");
+    assert!(text.contains("Uid:\tUSER\tUSER\tUSER\tUSER"), "{text}");
+    assert!(text.contains("CapEff:\t0000000000000000"), "{text}");
+    assert!(text.contains("NoNewPrivs:\t1"), "{text}");
+    assert!(!open.join("x").exists(), "Landlock is still there");
+    // And once more: what came by a move can move.
+    let guest = lab.moved(guest, 2);
+    let again = attempts(&guest, "71002", "/p2");
+    assert_eq!(after, again);
+}
+
+#[test]
+fn what_lay_in_its_pipe_is_read_once() {
+    let Some(lab) = lab() else { return };
+    let guest = lab.shell(0);
+    assert_eq!(told(&guest, "echo first"), ["first"]);
+    freeze(&guest);
+    guest.say("echo second").unwrap();
+    let image = lab.image(&guest);
+    assert_eq!(image.header.plugs[0].unread, b"echo second\n");
+    let new = lab.land(&image, &image.header, 1);
+    drop(guest);
+    new.ward.resume().unwrap();
+    assert_eq!(new.hear().unwrap(), "second");
+    assert_eq!(new.hear().unwrap(), ";");
+    assert_eq!(told(&new, "echo third"), ["third"]);
+}
+
+#[test]
+fn its_tree_its_files_and_its_state_come_along() {
+    let Some(lab) = lab() else { return };
+    let guest = lab.shell(0);
+    told(&guest, "x=41; sleep 1000 & child=$!");
+    told(&guest, "mkdir -p d; echo kept > d/file; echo scratch > /tmp/t; umask 077");
+    told(&guest, "exec 3<>gone; echo deleted >&3; rm gone; exec 4>>d/log; echo one >&4");
+    let guest = lab.moved(guest, 1);
+    assert_eq!(told(&guest, "echo $((x + 1)); umask"), ["42", "0077"]);
+    assert_eq!(told(&guest, "kill -0 $child && echo lives"), ["lives"]);
+    assert_eq!(told(&guest, "cat d/file /tmp/t"), ["kept", "scratch"]);
+    assert_eq!(told(&guest, "cat /proc/$$/fd/3"), ["deleted"]);
+    assert_eq!(told(&guest, "echo two >&4; cat d/log"), ["one", "two"]);
+    assert_eq!(told(&guest, "stat -c %U:%u d/file"), ["UNKNOWN:71001"]);
+    assert_eq!(told(&guest, "sleep 0.01 & echo $(($! > child + 500))"), ["1"], "no number twice");
+}
+
+#[test]
+fn its_clocks_go_on_from_where_they_stood() {
+    let Some(lab) = lab() else { return };
+    let uptime =
+        |guest: &Subject| -> f64 { told(guest, "cut -d' ' -f1 /proc/uptime")[0].parse().unwrap() };
+    let guest = lab.shell(0);
+    let before = uptime(&guest);
+    let image = lab.image(&guest);
+    // As of a machine that has been up for longer.
+    let (monotonic, boottime) = image.header.clocks;
+    let longer = Duration::from_secs(100_000);
+    let header = Header { clocks: (monotonic + longer, boottime + longer), ..image.header.clone() };
+    let new = lab.land(&image, &header, 1);
+    drop(guest);
+    new.ward.resume().unwrap();
+    let after = uptime(&new);
+    assert!((100_000.0..100_060.0).contains(&(after - before)), "{before} {after}");
+    // The next machine hears of its clocks, not of this one's.
+    let image = lab.image(&new);
+    assert!(image.header.clocks.1 > boottime + longer);
+}
+
+#[test]
+fn never_two_run_and_the_old_one_can_go_on() {
+    let Some(lab) = lab() else { return };
+    let guest = lab.shell(0);
+    assert_eq!(told(&guest, "x=1; echo $x"), ["1"]);
+    let image = lab.image(&guest);
+    assert!(is_frozen(&guest), "the old one stands still");
+    let new = lab.land(&image, &image.header, 1);
+    let status = fs::read_to_string(format!("/proc/{}/status", new.ward.root().unwrap())).unwrap();
+    assert!(status.contains("State:\tT (stopped)"), "the new one waits: {status}");
+    drop(new);
+    thaw(&guest);
+    assert_eq!(told(&guest, "echo $((x + 1))"), ["2"]);
+}
+
+#[test]
+fn a_receiver_that_goes_away_costs_nothing() {
+    /// Takes so many bytes.
+    struct Short(usize);
+    impl Write for Short {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::BrokenPipe)?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let Some(lab) = lab() else { return };
+    let guest = lab.shell(0);
+    told(&guest, "x=1");
+    for taken in [0, 2_000, 40_000] {
+        let error = lab.dump(&guest, Short(taken)).unwrap_err();
+        assert!(matches!(error, DumpError::Send(_)), "{taken}: {error}");
+        assert!(is_frozen(&guest));
+    }
+    // Never run: CRIU gives up by itself.
+    drop(Dump::start(&lab.site.engine, &lab.site.fingerprint, &guest.guest()).unwrap());
+    freeze(&guest);
+    thaw(&guest);
+    assert_eq!(told(&guest, "echo $((x + 1))"), ["2"]);
+    let guest = lab.moved(guest, 1);
+    assert_eq!(told(&guest, "echo $((x + 2))"), ["3"]);
+}
+
+#[test]
+fn a_connection_is_named() {
+    let Some(lab) = lab() else { return };
+    let script = "use Socket; $| = 1; socket(L, PF_INET, SOCK_STREAM, 0);
+        bind(L, sockaddr_in(8123, INADDR_LOOPBACK)); listen(L, 1);
+        socket(C, PF_INET, SOCK_STREAM, 0); connect(C, sockaddr_in(8123, INADDR_LOOPBACK));
+        print \"connected\\n\"; while (<STDIN>) { s/^echo //; print; print \";\\n\"; }";
+    let guest = lab.site.start(0, &["/usr/bin/perl", "-e", script]).unwrap();
+    assert_eq!(guest.hear().unwrap(), "connected");
+    let error = lab.refused(&guest);
+    assert!(error.contains("(perl) holds a TCP socket to 127.0.0.1:"), "{error}");
+}
+
+#[test]
+fn a_device_is_named() {
+    let Some(mut lab) = lab() else { return };
+    let device = PathBuf::from("/dev/fuse");
+    if !device.exists() {
+        println!("left out: no /dev/fuse");
+        return;
+    }
+    lab.site.readable.push(device);
+    let guest = lab.shell(0);
+    assert_eq!(told(&guest, "exec 3</dev/fuse; echo open"), ["open"]);
+    let error = lab.refused(&guest);
+    assert!(error.ends_with("(sh) holds the device /dev/fuse"), "{error}");
+}
+
+#[test]
+fn who_was_left_behind_is_named() {
+    let Some(lab) = lab() else { return };
+    let guest = lab.shell(0);
+    told(&guest, "(sleep 1000 &)");
+    let error = lab.refused(&guest);
+    assert!(error.ends_with("(sleep) was left behind by its parent"), "{error}");
+}
+
+#[test]
+fn a_guest_goes_back_to_what_was_kept() {
+    let Some(lab) = lab() else { return };
+    let guest = lab.shell(0);
+    told(&guest, "x=1; echo one > file");
+    let mut kept = tempfile::tempfile().unwrap();
+    keep(&lab.site.engine, &lab.site.fingerprint, &guest.guest(), &mut kept).unwrap();
+    assert_eq!(told(&guest, "x=2; echo two > file; echo $x"), ["2"], "it goes on meanwhile");
+    drop(guest);
+    io::Seek::rewind(&mut kept).unwrap();
+    let mut arrival = Arrival::new(1 << 30).unwrap();
+    io::copy(&mut kept, &mut arrival).unwrap();
+    let image = arrival.finish().unwrap();
+    let back = lab.land(&image, &image.header, 1);
+    back.ward.resume().unwrap();
+    assert_eq!(told(&back, "echo $x; cat file"), ["1", "one"]);
+}
+
+#[test]
+fn an_image_that_was_changed_is_not_restored() {
+    let Some(lab) = lab() else { return };
+    let guest = lab.shell(0);
+    told(&guest, "x=1");
+    let mut image = lab.image(&guest);
+    // A pipe that the image does not know.
+    image.header.plugs[0].pipe = 1;
+    let berth = lab.site.berth_for(1, &image.header, image.memory()).unwrap();
+    let new = lab.site.land(&image, berth);
+    assert!(new.is_err() || new.unwrap().ward.root().is_some());
+    thaw(&guest);
+    assert_eq!(told(&guest, "echo $x"), ["1"]);
+}
+
+#[test]
+fn a_measured_move_loses_no_byte() {
+    let Some(lab) = lab() else { return };
+    let sample = sample(&lab.site, 8).unwrap();
+    assert!(sample.image_bytes > 8 << 20, "{sample:?}");
+    println!("{sample:?}");
 }

@@ -1,0 +1,196 @@
+//! How long a guest is away while it moves.
+//!
+//! The guest is `dd` with a block of random bytes, as big as wanted, which it
+//! is busy writing to its pipe: nothing in it can be packed, and the first byte
+//! that comes from the new place shows that it is back at work. That nothing
+//! was lost is checked by counting them all.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use gleaner_shell::clock::Clock;
+
+use crate::dump::{Dump, DumpError, Dumped};
+use crate::image::Terms;
+use crate::memory::Memory;
+use crate::sink::{Arrival, ArrivalError, Image};
+use crate::stream::Header;
+use crate::trial::{Berth, Site, Subject, TrialError};
+
+const MIB: u64 = 1 << 20;
+
+/// One move, and the floor under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    pub mib: u64,
+    pub image_bytes: u64,
+    pub sent_bytes: u64,
+    /// From the order to freeze to the stand.
+    pub freezing: Duration,
+    /// From the stand to the last byte sent.
+    pub dumping: Duration,
+    /// From the last byte received to the processes standing there.
+    pub landing: Duration,
+    /// From the order to freeze to the first byte from the new place.
+    pub frozen: Duration,
+    /// The same with no stream: written to memory, restored from there.
+    pub floor: Duration,
+}
+
+/// Why there is no sample.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    #[error("the loopback device")]
+    Link(#[from] io::Error),
+    #[error("of {wanted} bytes that the guest writes, {came} came")]
+    Lost { wanted: u64, came: u64 },
+    #[error("a thread ended badly")]
+    Thread,
+}
+
+impl From<ArrivalError> for BenchError {
+    fn from(error: ArrivalError) -> Self {
+        Self::Trial(error.into())
+    }
+}
+
+impl From<DumpError> for BenchError {
+    fn from(error: DumpError) -> Self {
+        Self::Trial(error.into())
+    }
+}
+
+/// Moves a guest of so many MiB over the loopback device, and another one
+/// through memory only. Call it from the main thread, as
+/// [`crate::trial::trial`].
+///
+/// # Errors
+/// A step fails, or a byte is lost.
+pub fn sample(site: &Site, mib: u64) -> Result<Sample, BenchError> {
+    let (image, dumped, landing, frozen) = moved(site, mib)?;
+    Ok(Sample {
+        mib,
+        image_bytes: image,
+        sent_bytes: dumped.sent.bytes,
+        freezing: dumped.freezing,
+        dumping: dumped.dumping,
+        landing,
+        frozen,
+        floor: floor(site, mib)?,
+    })
+}
+
+/// A guest that holds so much, and what it has written so far.
+fn start(site: &Site, mib: u64) -> Result<(Subject, u64), BenchError> {
+    let block = format!("bs={mib}M");
+    let command =
+        ["/bin/dd", "if=/dev/urandom", &block, "count=1", "iflag=fullblock", "status=none"];
+    let subject = site.start(0, &command)?;
+    // It writes once its block is full.
+    let first = subject.read(&mut [0])?;
+    Ok((subject, first as u64))
+}
+
+type Coming = (Header, Arc<Memory>);
+
+fn moved(site: &Site, mib: u64) -> Result<(u64, Dumped, Duration, Duration), BenchError> {
+    let (subject, before) = start(site, mib)?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let outgoing = TcpStream::connect(listener.local_addr()?)?;
+    let (incoming, _) = listener.accept()?;
+    let (tell, coming) = mpsc::channel();
+    let receiver = thread::spawn(move || receive(incoming, &tell));
+
+    let begin = Clock.now();
+    let dump = Dump::start(&site.engine, &site.fingerprint, &subject.guest())?;
+    let sender = thread::spawn(move || dump.run(&outgoing));
+    // The place is made ready while the image is on its way.
+    let berth = match coming.recv() {
+        Ok((header, memory)) => Some(site.berth_for(1, &header, &memory)?),
+        Err(mpsc::RecvError) => None,
+    };
+    let image = receiver.join().map_err(|_| BenchError::Thread)??;
+    let dumped = sender.join().map_err(|_| BenchError::Thread)??;
+    let came = before + drain(&subject)?;
+    let berth: Berth = berth.ok_or(BenchError::Thread)?;
+    let landing = Clock.now();
+    let new = site.land(&image, berth)?;
+    let landing = Clock.now().since(landing);
+    subject.ward.kill();
+    new.ward.resume().map_err(TrialError::from)?;
+    let first = new.read(&mut [0])? as u64;
+    let frozen = Clock.now().since(begin);
+    drop(subject);
+    count(&new, mib, came + first)?;
+    Ok((image.bytes(), dumped, landing, frozen))
+}
+
+fn receive(mut link: TcpStream, tell: &mpsc::Sender<Coming>) -> Result<Image, BenchError> {
+    let mut arrival = Arrival::new(u64::MAX)?;
+    let (mut bytes, mut told) = (vec![0; 1 << 20], false);
+    while !arrival.has_ended() {
+        let length = link.read(&mut bytes)?;
+        if length == 0 {
+            break;
+        }
+        arrival.write_all(&bytes[..length])?;
+        if let Some(header) = arrival.header().filter(|_| !told) {
+            told = true;
+            let _ = tell.send((header.clone(), Arc::clone(arrival.memory())));
+        }
+    }
+    Ok(arrival.finish()?)
+}
+
+fn floor(site: &Site, mib: u64) -> Result<Duration, BenchError> {
+    let (subject, before) = start(site, mib)?;
+    let begin = Clock.now();
+    let image = Dump::into_memory(&site.engine, &site.fingerprint, &subject.guest())?;
+    let dumped = Clock.now().since(begin);
+    let came = before + drain(&subject)?;
+    let berth = site.berth_for(1, &image.header, image.memory())?;
+    let begin = Clock.now();
+    let terms =
+        Terms { uid: site.uid_base + 1, gid: site.uid_base + 1, limits: Terms::own_limits() };
+    image.adapt(&terms).map_err(TrialError::from)?;
+    let new = site.land(&image, berth)?;
+    subject.ward.kill();
+    new.ward.resume().map_err(TrialError::from)?;
+    let first = new.read(&mut [0])? as u64;
+    let restored = Clock.now().since(begin);
+    drop(subject);
+    count(&new, mib, came + first)?;
+    Ok(dumped + restored)
+}
+
+/// What a frozen guest had written and nobody had read.
+fn drain(subject: &Subject) -> io::Result<u64> {
+    let pipe = &subject.pipes.from_guest;
+    rustix::io::ioctl_fionbio(pipe, true)?;
+    let mut bytes = vec![0; 1 << 20];
+    let mut total = 0;
+    loop {
+        match (&*pipe).read(&mut bytes) {
+            Ok(0) => return Ok(total),
+            Ok(length) => total += length as u64,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(total),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Everything comes, once.
+fn count(new: &Subject, mib: u64, mut came: u64) -> Result<(), BenchError> {
+    let wanted = mib * MIB;
+    let mut bytes = vec![0; 1 << 20];
+    while let Ok(length) = new.read(&mut bytes) {
+        came += length as u64;
+    }
+    if came == wanted { Ok(()) } else { Err(BenchError::Lost { wanted, came }) }
+}

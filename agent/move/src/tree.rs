@@ -1,0 +1,92 @@
+//! A guest's files on their way: what lies on its ground, as a tar archive.
+//!
+//! Sockets and devices do not go along: a guest can make no device, and a
+//! socket is worth nothing without who listens.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::os::unix::fs::{FileTypeExt as _, lchown};
+use std::path::Path;
+
+use tar::{Archive, Builder, EntryType};
+
+use crate::stream::CHUNK;
+
+/// Writes everything below a directory.
+pub(crate) fn pack(directory: &Path, out: impl Write) -> io::Result<()> {
+    let mut builder = Builder::new(BufWriter::with_capacity(CHUNK, out));
+    builder.follow_symlinks(false);
+    below(&mut builder, directory, Path::new("."))?;
+    builder.into_inner()?.flush()
+}
+
+fn below(builder: &mut Builder<impl Write>, from: &Path, name: &Path) -> io::Result<()> {
+    let mut entries = std::fs::read_dir(from)?.collect::<io::Result<Vec<_>>>()?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, name) = (entry.path(), name.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
+            continue;
+        }
+        builder.append_path_with_name(&path, &name)?;
+        if kind.is_dir() {
+            below(builder, &path, &name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lays it all below a directory, as `owner`'s. What lies there under the same
+/// name is replaced.
+pub(crate) fn unpack(packed: File, into: &Path, owner: (u32, u32)) -> io::Result<()> {
+    let mut archive = Archive::new(BufReader::with_capacity(CHUNK, packed));
+    archive.set_preserve_permissions(true);
+    archive.set_preserve_mtime(true);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let kind = entry.header().entry_type();
+        let known = [EntryType::Regular, EntryType::Directory, EntryType::Symlink, EntryType::Link];
+        if !known.contains(&kind) && !matches!(kind, EntryType::Fifo | EntryType::GNUSparse) {
+            continue;
+        }
+        let name = entry.path()?.into_owned();
+        // Refuses what leads out of the directory.
+        if entry.unpack_in(into)? {
+            lchown(into.join(name), Some(owner.0), Some(owner.1))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn files_arrive_as_they_were() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(from.path().join("work")).unwrap();
+        let file = from.path().join("work/a");
+        std::fs::write(&file, "content").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", from.path().join("link")).unwrap();
+        std::os::unix::net::UnixListener::bind(from.path().join("socket")).unwrap();
+        std::fs::create_dir(to.path().join("work")).unwrap();
+        std::fs::write(to.path().join("work/a"), "older").unwrap();
+        let mut packed = tempfile::tempfile().unwrap();
+        pack(from.path(), &mut packed).unwrap();
+        io::Seek::rewind(&mut packed).unwrap();
+        let own = std::fs::metadata(to.path()).unwrap();
+        let owner = std::os::unix::fs::MetadataExt::uid(&own);
+        let group = std::os::unix::fs::MetadataExt::gid(&own);
+        unpack(packed, to.path(), (owner, group)).unwrap();
+        let arrived = to.path().join("work/a");
+        assert_eq!(std::fs::read_to_string(&arrived).unwrap(), "content");
+        assert_eq!(arrived.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        let link = std::fs::read_link(to.path().join("link")).unwrap();
+        assert_eq!(link, Path::new("/etc/passwd"));
+        assert!(!to.path().join("socket").exists());
+    }
+}
