@@ -75,6 +75,7 @@ impl Stage {
             .filter_map(|(from, to)| Some((open_path(from).ok()?, from, inside(to))))
             .collect();
         mount_memory(Path::new(BUILD), "mode=0755,size=1m")?;
+        self.scratch()?;
         for (opened, from, to) in shown {
             let link = fs::read_link(from);
             match link {
@@ -85,7 +86,6 @@ impl Stage {
                 Err(_) => bind(&format!("/proc/self/fd/{}", opened.as_raw_fd()), &to)?,
             }
         }
-        self.scratch()?;
         devices()?;
         let proc = inside(Path::new("/proc"));
         fs::create_dir_all(&proc)?;

@@ -150,11 +150,12 @@ impl Site {
     ) -> Result<Berth, TrialError> {
         let plot = self.plot(place).map_err(TrialError::Room)?;
         let (ends, pipes) = Ends::new().map_err(TrialError::Room)?;
-        for (plug, pipe) in header.plugs.iter().zip([&pipes.to_guest]) {
+        let mut plugs = vec![];
+        for plug in &header.plugs {
             // An empty pipe of the usual size takes what one has held.
-            (&*pipe).write_all(&plug.unread).map_err(TrialError::Room)?;
+            (&pipes.to_guest).write_all(&plug.unread).map_err(TrialError::Room)?;
+            plugs.push(ends[usize::from(plug.fd != 0)].as_fd());
         }
-        let plugs: Vec<_> = ends.iter().map(OwnedFd::as_fd).collect();
         let errand = Errand::Land { engine: &self.engine, memory, header, plugs: &plugs };
         let ward = Ward::open(&plot, &errand)?;
         Ok(Berth { subject: Subject { ward, pipes }, uid: plot.uid })
@@ -200,8 +201,18 @@ impl Subject {
             group: self.ward.group().to_path_buf(),
             keeper: self.ward.keeper(),
             root: self.ward.root().unwrap_or(0),
-            plugs: vec![0, 1],
+            plugs: self.plugs(),
         }
+    }
+
+    /// A program may have put other things in the pipes' places.
+    fn plugs(&self) -> Vec<i32> {
+        let root = self.ward.root().unwrap_or(0);
+        let is_pipe = |fd: &i32| {
+            std::fs::read_link(format!("/proc/{root}/fd/{fd}"))
+                .is_ok_and(|to| to.to_string_lossy().starts_with("pipe:"))
+        };
+        [0, 1].into_iter().filter(is_pipe).collect()
     }
 
     /// Writes a line to the guest.

@@ -225,7 +225,7 @@ fn fork_keeper(
 fn keep(plot: &Plot, errand: &Errand<'_>, control: &UnixStream) -> Result<(), String> {
     let step = |name: &'static str| move |error: io::Error| format!("{name}: {error}");
     fs::write(plot.group.join("cgroup.procs"), "0").map_err(step("control group"))?;
-    close_others(errand, control).map_err(step("descriptors"))?;
+    close_but(&needed(errand), control).map_err(step("descriptors"))?;
     rustix::process::setsid().map_err(|error| format!("session: {error}"))?;
     raise_loopback().map_err(step("loopback device"))?;
     plot.stage.enter().map_err(step("root directory"))?;
@@ -251,6 +251,8 @@ fn keep(plot: &Plot, errand: &Errand<'_>, control: &UnixStream) -> Result<(), St
             landed.resume();
         }
     }
+    // A guest's pipes end with the guest, not with us.
+    close_but(&[], control).map_err(step("descriptors"))?;
     let _ = answer(control, "");
     reap(control);
     Ok(())
@@ -261,19 +263,22 @@ fn full(error: &RestoreError) -> String {
     source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
-/// A copied process has everything that its maker had open.
-fn close_others(errand: &Errand<'_>, control: &UnixStream) -> io::Result<()> {
-    let mut keep: Vec<RawFd> = match errand {
+/// What an errand is done with.
+fn needed(errand: &Errand<'_>) -> Vec<RawFd> {
+    match errand {
         Errand::Start { stage, .. } => stage.iter().map(BorrowedFd::as_raw_fd).collect(),
         Errand::Land { memory, plugs, .. } => {
             plugs.iter().map(BorrowedFd::as_raw_fd).chain([memory.as_fd().as_raw_fd()]).collect()
         }
-    };
-    keep.push(control.as_raw_fd());
+    }
+}
+
+/// A copied process has everything that its maker had open.
+fn close_but(keep: &[RawFd], control: &UnixStream) -> io::Result<()> {
     let open: Vec<RawFd> = fs::read_dir("/proc/self/fd")?
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|fd| *fd > 2 && !keep.contains(fd))
+        .filter(|fd| *fd > 2 && !keep.contains(fd) && *fd != control.as_raw_fd())
         .collect();
     for fd in open {
         // SAFETY: nobody in this process uses them any more.
