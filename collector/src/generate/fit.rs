@@ -25,10 +25,10 @@ use crate::week::{Calendar, HOUR_NS, HOURS, Week};
 
 const STEPS: usize = 60;
 
-/// Every hour of the week counts as if it had been watched for so many hours
-/// more with the mean rate: an hour in which nobody was seen is not one in
-/// which nobody ever comes.
-const PRIOR_H: f64 = 2.0;
+/// Every hour of the week counts as if so many more had come in it at the mean
+/// rate: an hour in which nobody was seen is not one in which nobody ever
+/// comes, and what is rare does not get a rhythm out of chance.
+const PRIOR: f64 = 2.0;
 
 /// Fewer idle periods than this are no log to learn from.
 const PERIODS_MIN: usize = 10;
@@ -116,8 +116,11 @@ fn significant(value: f64) -> f64 {
 /// Events per hour, hour by hour of the week.
 fn smoothed(events: &[f64; HOURS], exposure_h: &[f64; HOURS]) -> [f64; HOURS] {
     let (all, time): (f64, f64) = (events.iter().sum(), exposure_h.iter().sum());
-    let mean = if time > 0.0 { all / time } else { 0.0 };
-    std::array::from_fn(|hour| (events[hour] + PRIOR_H * mean) / (exposure_h[hour] + PRIOR_H))
+    if all <= 0.0 || time <= 0.0 {
+        return [0.0; HOURS];
+    }
+    let prior_h = PRIOR * time / all;
+    std::array::from_fn(|hour| (events[hour] + PRIOR) / (exposure_h[hour] + prior_h))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

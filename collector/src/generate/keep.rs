@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -121,7 +122,10 @@ fn write_table(
 
 type Log = (WorkstationName, Vec<UsageRecord>);
 
-/// Gives the logs in order, a few at a time: as many as the machine has cores.
+/// Logs that are in memory at a time: enough for their syncs to go side by side.
+const GROUP: u32 = 16;
+
+/// Gives the logs in order, a group at a time.
 fn each_group(
     model: &OwnerModel,
     plan: &Plan,
@@ -129,23 +133,13 @@ fn each_group(
     mut keep: impl FnMut(&Generated, Vec<Log>) -> Result<(), GenerateError>,
 ) -> Result<Generated, GenerateError> {
     let total = u64::from(plan.workstations);
-    let many =
-        thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
     let mut generated = Generated::default();
     let mut next = 0;
     while next < plan.workstations {
         progress(Progress { done: u64::from(next), total });
-        let group = next..plan.workstations.min(next.saturating_add(many));
+        let group = next..plan.workstations.min(next.saturating_add(GROUP));
         next = group.end;
-        let logs: Vec<Log> = thread::scope(|scope| {
-            let one =
-                |number| scope.spawn(move || (Plan::name(number), records(model, plan, number)));
-            let working: Vec<_> = group.map(one).collect();
-            let joined = working
-                .into_iter()
-                .map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            joined.collect()
-        });
+        let logs = side_by_side(model, plan, group);
         let (workstations, records) =
             (logs.len() as u64, logs.iter().map(|(_, records)| records.len() as u64).sum::<u64>());
         keep(&generated, logs)?;
@@ -154,4 +148,65 @@ fn each_group(
     }
     progress(Progress { done: total, total });
     Ok(generated)
+}
+
+/// Generates a group of logs on all cores, in order.
+fn side_by_side(model: &OwnerModel, plan: &Plan, group: Range<u32>) -> Vec<Log> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let numbers: Vec<u32> = group.collect();
+    let part = numbers.len().div_ceil(cores).max(1);
+    thread::scope(|scope| {
+        let one = |&number: &u32| (Plan::name(number), records(model, plan, number));
+        let working: Vec<_> = numbers
+            .chunks(part)
+            .map(|part| scope.spawn(move || part.iter().map(one).collect::<Vec<_>>()))
+            .collect();
+        let join = |working: thread::ScopedJoinHandle<'_, Vec<Log>>| {
+            working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        working.into_iter().flat_map(join).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use gleaner_common::time::WallTime;
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::generate::{Form, generate};
+
+    fn plan() -> Plan {
+        let from = WallTime::from_unix_s(749_692_800);
+        let to = WallTime::from_unix_s(749_692_800 + 3 * 86_400);
+        Plan { workstations: 20, from, to, seed: 1, form: Form::Exact, zone: TimeZone::UTC }
+    }
+
+    fn read(data: &Path) -> Vec<Log> {
+        let archive = Archive::new(data);
+        let of = |name: WorkstationName| {
+            let mut records = vec![];
+            let damage = archive.read(&name, |record| {
+                records.push(record);
+                ControlFlow::Continue(())
+            });
+            assert!(damage.unwrap().is_empty());
+            (name, records)
+        };
+        archive.names().unwrap().into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn what_is_kept_is_what_was_generated_and_is_not_mixed_with_other_logs() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = OwnerModel::phalen1994();
+        let generated = generate_into(folder.path(), &model, &plan(), &mut |_| {}).unwrap();
+        let expected: Vec<Log> = generate(&model, &plan()).collect();
+        assert_eq!(read(folder.path()), expected);
+        assert_eq!(generated.workstations, 20);
+        let said = generate_into(folder.path(), &model, &plan(), &mut |_| {}).unwrap_err();
+        assert!(said.to_string().contains("has a log of ws-00001 already"), "{said}");
+    }
 }

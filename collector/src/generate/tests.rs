@@ -60,7 +60,7 @@ fn the_log_of_a_seed_stays_as_it_is() {
             hash.update(format!("{name} {records:?}").as_bytes());
         }
     }
-    insta::assert_snapshot!(&hash.finalize().to_hex()[..16], @"5ad311c8e6f6d0fe");
+    insta::assert_snapshot!(&hash.finalize().to_hex()[..16], @"23c65f5481332162");
 }
 
 proptest! {
@@ -161,9 +161,10 @@ fn snapshots_tell_of_the_same_life() {
     let model = OwnerModel::phalen1994();
     let exact = hours(&timelines(&model, &plan(20, 30, 9, Form::Exact)));
     let snapshots = hours(&timelines(&model, &plan(20, 30, 9, Form::Snapshots)));
-    // Phalen 1994, §5.1: short busy periods between two looks go unseen.
-    assert!((snapshots[0] / exact[0] - 1.0).abs() < 0.03, "{exact:?} {snapshots:?}");
-    assert!((snapshots[1] / exact[1] - 1.0).abs() < 0.10, "{exact:?} {snapshots:?}");
+    // Some short busy periods go unseen (Phalen 1994, §5.1); more is added,
+    // because Table 6, second row, ends a load's period at the look after it.
+    assert!((snapshots[0] / exact[0] - 1.0).abs() < 0.05, "{exact:?} {snapshots:?}");
+    assert!((1.0..1.15).contains(&(snapshots[1] / exact[1])), "{exact:?} {snapshots:?}");
 }
 
 #[test]
@@ -188,9 +189,11 @@ fn snapshots_exercise_every_row_of_table_6() {
 
 #[test]
 fn a_fit_finds_the_model_again() {
-    let model = OwnerModel::phalen1994();
-    let found = OwnerModel::fit(&timelines(&model, &plan(80, 120, 4, Form::Exact)), &TimeZone::UTC)
-        .unwrap();
+    let mut model = OwnerModel::phalen1994();
+    // Often enough to tell how long they last.
+    model.stops.per_hour = Week::even(1.0 / 48.0);
+    let found =
+        OwnerModel::fit(&timelines(&model, &plan(50, 90, 4, Form::Exact)), &TimeZone::UTC).unwrap();
     let near = |what: &str, found: f64, truth: f64, part: f64| {
         assert!((found / truth - 1.0).abs() < part, "{what}: {found} for {truth}");
     };

@@ -23,7 +23,9 @@ pub(super) fn chart(timelines: &[&Timeline], scope: &Scope) -> LineChart {
     LineChart {
         title: "Workstations idle and busy over time".into(),
         subtitle: format!("{}; mean of each {mean_of}{bands}", scope.spoken()),
-        x_axis: Axis::linear("").with_ticks(ticks(scope)),
+        x_axis: Axis::linear("")
+            .from_to(scope.from.unix_s(), scope.to.unix_s())
+            .with_ticks(ticks(scope)),
         y_axis: Axis::linear("workstations"),
         series,
         ..LineChart::default()
@@ -67,7 +69,8 @@ impl Counts {
 
     fn hourly(&self) -> Vec<Series> {
         let of = |pick: fn(&[f64; 2]) -> f64| {
-            let place = |(hour, count)| (self.moment(hour).unix_s(), pick(count));
+            // In the middle of its hour.
+            let place = |(hour, count)| (self.moment(hour).unix_s() + 1_800.0, pick(count));
             self.hours.iter().enumerate().map(place).collect()
         };
         drawn(of(|c| c[0]), vec![], of(|c| c[1]), of(|c| c[0] + c[1]))
@@ -114,12 +117,13 @@ fn ticks(scope: &Scope) -> Vec<(f64, String)> {
     let month = first.first_of_month();
     let (start, step, format) = match days {
         0..=10 => (first, 1.day(), "%a %-d %b"),
-        11..=80 => (first, 7.days(), "%-d %b"),
-        81..=270 => (month, 1.month(), "%b %Y"),
+        11..=60 => (first, 7.days(), "%-d %b"),
+        61..=120 => (first, 14.days(), "%-d %b"),
+        121..=270 => (month, 1.month(), "%b %Y"),
         271..=1_000 => (month, 3.months(), "%b %Y"),
         _ => (first.first_of_year(), 1.year(), "%Y"),
     };
-    let start = if days > 10 && days <= 80 { monday_before(start) } else { start };
+    let start = if days > 10 && days <= 120 { monday_before(start) } else { start };
     let mut ticks = vec![];
     let mut day = Some(start);
     while let Some(date) = day {

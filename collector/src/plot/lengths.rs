@@ -24,16 +24,22 @@ const TICKS: [(f64, &str); 12] = [
 ];
 
 pub(super) fn chart(timelines: &[&Timeline], scope: &Scope) -> Option<LineChart> {
-    let mut series = vec![];
+    let (mut series, mut ends) = (vec![], (f64::INFINITY, 0.0_f64));
     for state in [State::Idle, State::Busy] {
         let curve = Survival::of(lasted(timelines.iter().copied(), state, scope.span));
         series.extend(of_curve(state, &curve));
+        // Where hardly any has ended there is nothing to see.
+        let first = curve.points.iter().find(|point| point.part < 0.995);
+        ends.0 = first.map_or(ends.0, |point| ends.0.min(point.length_s));
+        ends.1 = curve.points.last().map_or(ends.1, |point| ends.1.max(point.length_s));
     }
     let ticks = TICKS.map(|(at, label)| (at, label.to_owned())).to_vec();
     (!series.is_empty()).then(|| LineChart {
         title: "How long idle and busy periods last".into(),
         subtitle: format!("{}; Kaplan-Meier, bands: 95 %", scope.spoken()),
-        x_axis: Axis::log("length of a period").with_ticks(ticks),
+        x_axis: Axis::log("length of a period")
+            .from_to(ends.0.clamp(1.0, 60.0), ends.1.max(600.0))
+            .with_ticks(ticks),
         y_axis: Axis::linear("periods that last longer (%)").from_to(0.0, 100.0),
         series,
         ..LineChart::default()

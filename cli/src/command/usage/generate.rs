@@ -44,7 +44,7 @@ pub struct GenerateArgs {
     /// Fit the model to the logs of this data directory.
     #[arg(long, value_name = "DIR", conflicts_with = "model")]
     pub fit_from: Option<PathBuf>,
-    /// Whose hours and days the owners keep, such as Europe/Berlin [default: this machine's].
+    /// Whose hours and days the owners keep, such as `America/New_York` [default: this machine's].
     #[arg(long, value_name = "ZONE", value_parser = zone)]
     pub zone: Option<TimeZone>,
     /// As rwho would have shown them every three minutes, instead of every transition.
@@ -65,7 +65,10 @@ pub struct GenerateArgs {
 
 /// A time zone of the system's database.
 pub(super) fn zone(text: &str) -> Result<TimeZone, String> {
-    TimeZone::get(text).map_err(|_| "expected a time zone such as Europe/Berlin or UTC".to_owned())
+    TimeZone::get(text).map_err(|_| {
+        "not a time zone of this machine's tz database: expected one such as America/New_York"
+            .into()
+    })
 }
 
 pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {

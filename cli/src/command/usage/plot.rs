@@ -7,6 +7,7 @@ use gleaner_collector::plot::{PlotKind, PlotOptions, plot};
 use gleaner_figure::{Format, Size};
 use jiff::tz::TimeZone;
 
+use super::generate::zone;
 use super::{Bar, DataArgs, ReadingArgs, SpanArgs};
 use crate::failure::Verdict;
 use crate::output;
@@ -25,8 +26,8 @@ pub struct PlotArgs {
     /// Only these workstations.
     #[arg(value_name = "WORKSTATION")]
     pub workstations: Vec<String>,
-    /// Whose hours and days, such as Europe/Berlin [default: this machine's].
-    #[arg(long, value_name = "ZONE", value_parser = super::generate::zone)]
+    /// Whose hours and days, such as `America/New_York` [default: this machine's].
+    #[arg(long, value_name = "ZONE", value_parser = zone)]
     pub zone: Option<TimeZone>,
     #[command(flatten)]
     pub span: SpanArgs,
@@ -45,7 +46,7 @@ fn size(text: &str) -> Result<Size, String> {
 
 pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
     // A wrong ending is said before hours of logs are read.
-    let format = args.out.as_deref().map(Format::of).transpose()?;
+    args.out.as_deref().map(Format::of).transpose()?;
     let options = PlotOptions {
         names: args.workstations,
         span: args.span.span(),
@@ -60,16 +61,13 @@ pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
         eprintln!("{line}");
     }
     let size = args.size.unwrap_or_else(|| drawn.figure.natural_size());
-    match (&args.out, format) {
-        (Some(path), Some(_)) => {
-            drawn.figure.save(path, size)?;
-            eprintln!("{} is written", path.display());
-        }
-        _ => {
-            let mut svg = vec![];
-            drawn.figure.write(&mut svg, Format::Svg, size).context("cannot draw")?;
-            output::bytes(&svg)?;
-        }
+    if let Some(path) = &args.out {
+        drawn.figure.save(path, size)?;
+        eprintln!("{} is written", path.display());
+    } else {
+        let mut svg = vec![];
+        drawn.figure.write(&mut svg, Format::Svg, size).context("cannot draw")?;
+        output::bytes(&svg)?;
     }
     Ok(Verdict::Yes)
 }

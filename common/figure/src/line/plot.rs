@@ -159,7 +159,17 @@ fn stepped(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 impl Axes {
     fn part(&self, (x, y): (f64, f64)) -> Point {
-        (self.x.place(x), self.y.place(y))
+        // A sum that is off in its last digit is still on the edge.
+        let snapped = |part: f64| {
+            if part.abs() < 1e-9 {
+                0.0
+            } else if (part - 1.0).abs() < 1e-9 {
+                1.0
+            } else {
+                part
+            }
+        };
+        (snapped(self.x.place(x)), snapped(self.y.place(y)))
     }
 
     fn covers(&self, x: f64) -> bool {
@@ -230,6 +240,16 @@ mod tests {
         assert_eq!(inside_unit((-1.0, 0.5), (2.0, 0.5)), Some(((0.0, 0.5), (1.0, 0.5))));
         assert_eq!(inside_unit((-1.0, 2.0), (2.0, 2.0)), None);
         assert_eq!(inside_unit((0.2, 0.2), (0.4, 0.4)), Some(((0.2, 0.2), (0.4, 0.4))));
+    }
+
+    #[test]
+    fn a_value_a_hair_above_the_axis_is_drawn() {
+        let shown = crate::Axis::linear("").from_to(0.0, 60.0);
+        let ruler = || shown.over(None, 6, false);
+        let plot = Frame { left: 0.0, top: 0.0, right: 100.0, bottom: 100.0 };
+        let axes = Axes { x: ruler(), y: ruler(), plot };
+        let nearly = 60.0 + 1e-12;
+        assert_eq!(axes.cut(&[(0.0, nearly), (30.0, nearly), (60.0, 60.0)]).len(), 1);
     }
 
     #[test]
