@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     cancel, daemon, doctor, enrol, fetch, job, jobs, logs, owner, pages, replay, submit, token,
-    usage, why, workstations,
+    trace, usage, why, workstations,
 };
 use crate::install;
 use crate::{bench, demo};
@@ -76,6 +76,10 @@ Exit code: 0 all is well, 1 something needs repair.")]
   glean replay campaign data/campaigns/phalen1994.toml --out results")]
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Replay(replay::Args),
+    /// Look at traces of message-passing programs, and make them.
+    #[command(after_help = "Example:\n  glean trace check data/traces/fft.trace")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Trace(trace::Args),
     /// Enrol yourself, to submit jobs, with a token from an admin.
     #[command(after_help = "Example:
   glean enrol --coordinator coordinator.lab:4433 --token glean-...")]
@@ -248,6 +252,9 @@ mod tests {
         glean replay run
         glean replay campaign
         glean replay report
+        glean trace check
+        glean trace show
+        glean trace import
         glean token create
         glean token ls
         glean agent status

@@ -30,3 +30,7 @@ pub use in_process::{Outcome, Retreat, Run, RunError, run_in_process};
 pub use mailbox::{Message, Wanted};
 pub use transport::{Event, Order, Transport, Welcome};
 pub use value::Value;
+
+/// The environment variable that names the file in which a program that is run
+/// by itself is to keep its recording.
+pub const RECORD_TO: &str = "GLEAN_RECORD";

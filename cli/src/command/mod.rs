@@ -14,6 +14,7 @@ pub mod replay;
 mod show;
 pub mod submit;
 pub mod token;
+pub mod trace;
 pub mod usage;
 mod watch;
 pub mod why;
@@ -42,6 +43,7 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Usage(args) => usage::run(args.command),
         Command::Replay(args) => replay::run(&args.command),
+        Command::Trace(args) => trace::run(args.command),
         Command::Enrol(args) => enrol::run(&args),
         Command::Token(args) => token::run(args.command),
         Command::Agent(args) => match args.command {

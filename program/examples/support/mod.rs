@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use gleaner_common::trace::{self, Trace};
-use gleaner_program::{Failure, Run};
+use gleaner_program::{Failure, RECORD_TO, Run};
 
 /// Ranks 0 to 15.
 pub(crate) const NODES: u32 = 16;
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     pub(crate) size: Option<usize>,
     /// Record the run's compute times and messages as a trace.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = RECORD_TO)]
     pub(crate) record: Option<PathBuf>,
     /// Stretch the recorded compute times so that the critical path takes so long.
     #[arg(long, value_name = "SECONDS", requires = "record", value_parser = seconds)]
