@@ -200,7 +200,7 @@ impl Bag {
     fn put(&mut self, bytes: Vec<u8>) -> Answer {
         let declined = |reason: &str| Answer::Declined { reason: reason.to_owned() };
         if self.closed {
-            return declined("the bag is closed");
+            return Answer::BagClosed;
         }
         if self.next.0 >= self.limits.tasks_max
             || self.bytes + bytes.len() as u64 > self.limits.bytes_max

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::program::Life;
 
 use crate::address::Rank;
 use crate::wire::{Notice, Parcel};
@@ -36,21 +37,22 @@ pub enum Route {
     Unknown {
         ask: bool,
     },
-    /// Forwarded too often; drop it.
+    /// Forwarded too often, or of another life of the program; drop it.
     Lost,
 }
 
 #[derive(Clone, Debug)]
 pub struct Directory {
     job: JobId,
+    life: Life,
     own: WorkstationId,
     known: BTreeMap<Rank, Known>,
     asked: BTreeSet<Rank>,
 }
 
 impl Directory {
-    pub fn new(job: JobId, own: WorkstationId) -> Self {
-        Self { job, own, known: BTreeMap::new(), asked: BTreeSet::new() }
+    pub fn new(job: JobId, life: Life, own: WorkstationId) -> Self {
+        Self { job, life, own, known: BTreeMap::new(), asked: BTreeSet::new() }
     }
 
     /// Learns a place; our own, too, when a rank begins or arrives here.
@@ -97,6 +99,9 @@ impl Directory {
     /// Where a parcel goes that came from another workstation, and what its
     /// sender should know. Learns from it where the sender is.
     pub fn forward<P>(&mut self, parcel: &mut Parcel<P>) -> (Route, Option<Notice>) {
+        if parcel.life != self.life {
+            return (Route::Lost, None);
+        }
         self.learn(parcel.from, parcel.fence, parcel.at);
         let route = self.route(parcel.to);
         let Route::To(at) = route else { return (route, None) };
@@ -115,17 +120,27 @@ mod tests {
     use crate::address::Snapshot;
     use crate::wire::{Ack, PeerFrame};
 
+    const LIFE: Life = Life(1);
     const OWN: WorkstationId = WorkstationId(1);
     const OTHER: WorkstationId = WorkstationId(2);
     const THIRD: WorkstationId = WorkstationId(3);
 
     fn directory() -> Directory {
-        Directory::new(JobId(9), OWN)
+        Directory::new(JobId(9), LIFE, OWN)
     }
 
     fn parcel(to: Rank, hops: u8) -> Parcel {
         let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
-        Parcel { job: JobId(9), to, from: Rank(7), fence: Fence(70), at: OTHER, hops, frame }
+        Parcel {
+            job: JobId(9),
+            life: LIFE,
+            to,
+            from: Rank(7),
+            fence: Fence(70),
+            at: OTHER,
+            hops,
+            frame,
+        }
     }
 
     #[test]
@@ -171,6 +186,15 @@ mod tests {
         assert_eq!(directory.forward(&mut late), (Route::To(THIRD), Some(moved)));
         assert_eq!(late.hops, 1);
         assert_eq!(directory.route(Rank(7)), Route::To(OTHER), "the sender's place is learned");
+    }
+
+    #[test]
+    fn a_parcel_of_another_life_goes_nowhere() {
+        let mut directory = directory();
+        directory.learn(Rank(1), Fence(5), OWN);
+        let mut old = Parcel { life: Life(0), ..parcel(Rank(1), 0) };
+        assert_eq!(directory.forward(&mut old), (Route::Lost, None));
+        assert_eq!(directory.route(Rank(7)), Route::Unknown { ask: true }, "nothing is learned");
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub struct Config {
     pub rank: Rank,
     /// How many ranks there are now.
     pub ranks: u32,
+    /// The ranks that begin together with this one: so many from the first on.
+    pub first: Rank,
+    pub members: u32,
+    /// Who spawned them.
+    pub parent: Option<Rank>,
     /// The most there may ever be: every endpoint of the job computes its
     /// windows from it.
     pub ranks_max: u32,
@@ -96,6 +101,9 @@ pub enum Event {
     },
     /// The coordinator is there again and may have lost questions.
     CoordinatorBack,
+    /// The coordinator has found that these ranks wait for each other
+    /// ([`facts::diagnose`](crate::facts::diagnose)).
+    Deadlock(Vec<(Rank, Wait)>),
     /// The state that the program saved is durable, or cannot be kept.
     Kept(Boundary),
     NotKept(Boundary),
@@ -298,6 +306,11 @@ impl Endpoint {
             }
             Event::Answered { request, answer } => self.answered(request, answer, out),
             Event::CoordinatorBack => out.extend(self.open_asks()),
+            Event::Deadlock(waits) => {
+                if self.wait.is_some() {
+                    self.tell(AgentFrame::Deadlock { waits }, out);
+                }
+            }
             Event::Kept(boundary) => self.kept(boundary, out),
             Event::NotKept(boundary) => {
                 self.pending.take_if(|mark| mark.boundary == boundary);
@@ -409,6 +422,25 @@ impl Endpoint {
             out.push(Effect::ToPeer { to, frame });
         }
         earliest(&mut self.tick, peer.out.ask_at());
+    }
+
+    /// Tells the program of a rank that has ended, after all it sent.
+    fn tell_gone(&mut self, rank: Rank, out: &mut Vec<Effect>) {
+        let present = self.life == Life::Present;
+        let Some(peer) = self.peers.get_mut(&rank) else { return };
+        let Some((end, _)) = peer.end else { return };
+        if present && !peer.told_gone && peer.is_exhausted() {
+            peer.told_gone = true;
+            self.look_at_wait(out);
+            self.tell(AgentFrame::Gone { rank, end }, out);
+        }
+    }
+
+    fn tell_all_gone(&mut self, out: &mut Vec<Effect>) {
+        let ended = self.peers.iter().filter(|(_, peer)| peer.is_exhausted());
+        for rank in ended.map(|(&rank, _)| rank).collect::<Vec<_>>() {
+            self.tell_gone(rank, out);
+        }
     }
 
     /// Acknowledges at once if there is much to say, otherwise soon.

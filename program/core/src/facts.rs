@@ -15,7 +15,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::address::Rank;
-use crate::complaint::{Complaint, Waited};
+use crate::complaint::Complaint;
 use crate::wire::Wait;
 
 /// How a rank ended.
@@ -25,6 +25,8 @@ pub enum End {
     Signal(i32),
     /// By its own wish, early.
     Left,
+    /// Its workstation was wanted back, and it returned its work.
+    Retreated,
     /// It was ended: cancelled, or over a limit.
     Stopped,
 }
@@ -35,6 +37,7 @@ impl fmt::Display for End {
             Self::ExitCode(code) => write!(f, "exit code {code}"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
             Self::Left => f.write_str("it left"),
+            Self::Retreated => f.write_str("it retreated"),
             Self::Stopped => f.write_str("it was stopped"),
         }
     }
@@ -156,14 +159,6 @@ fn because(
             lost.iter().all(|other| *other == rank).then(|| "every other rank has ended".to_owned())
         }
         Wait::Room { .. } | Wait::Answer { .. } => None,
-    }
-}
-
-/// What a rank is told that waits for somebody who has ended.
-pub(crate) fn never(on: &Wait, ended: Option<(Rank, End)>) -> String {
-    match ended {
-        Some((rank, end)) => format!("{} will not come: {rank} has ended ({end})", Waited(on)),
-        None => format!("{} will not come: every other rank has ended", Waited(on)),
     }
 }
 

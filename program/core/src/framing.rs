@@ -87,7 +87,8 @@ frame!(AgentFrame, "an agent's frame", frame => match frame {
     | AgentFrame::PleaseSave
     | AgentFrame::Retreat { .. }
     | AgentFrame::Ranks { .. }
-    | AgentFrame::Never { .. } => None,
+    | AgentFrame::Gone { .. }
+    | AgentFrame::Deadlock { .. } => None,
 });
 
 frame!(PeerFrame, "a peer's frame", frame => match frame {

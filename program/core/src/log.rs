@@ -41,6 +41,8 @@ impl What {
                 | Answer::Put { .. }
                 | Answer::Closed
                 | Answer::NoMoreResults
+                | Answer::BagClosed
+                | Answer::TooMany { .. }
                 | Answer::Declined { .. } => cost(0),
             },
         }

@@ -44,6 +44,8 @@ pub(crate) struct Peer {
     pub(crate) end: Option<(End, u64)>,
     /// Does it take nothing any more?
     pub(crate) gone: bool,
+    /// Does the program's process know of its end?
+    pub(crate) told_gone: bool,
     pub(crate) program_last: u64,
     pub(crate) program_sent: u64,
     pub(crate) program_room: u64,
@@ -72,6 +74,7 @@ impl Peer {
             fence: floor,
             end: None,
             gone: false,
+            told_gone: false,
             program_last: 0,
             program_sent: 0,
             program_room: window,
@@ -132,6 +135,7 @@ impl Peer {
     /// was then. What was not given to it then is counted anew by the caller.
     pub(crate) fn go_back(&mut self, mark: Option<Mark>) {
         let mark = mark.unwrap_or(Mark { room: self.window, ..Mark::default() });
+        self.told_gone = false;
         self.program_last = mark.last;
         self.program_sent = mark.sent;
         self.program_room = mark.room;

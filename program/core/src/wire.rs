@@ -13,13 +13,16 @@
 //! lies on the wire behind the rest and need not be copied to get there
 //! ([`framing`](crate::framing)).
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
 use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::program::Life;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Boundary, Communicator, Envelope, Rank, Request, Snapshot, Tag, Task};
+use crate::facts::End;
 
 /// The version of the frames on a program's pipes and between agents.
 pub const VERSION: u16 = 1;
@@ -117,8 +120,7 @@ pub enum Ask {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// These ranks begin: so many from the first on. Fewer than asked for
-    /// (or none) if there is no place.
+    /// These ranks begin: so many from the first on.
     Spawned {
         first: Rank,
         count: u32,
@@ -147,6 +149,12 @@ pub enum Answer {
         bytes: Vec<u8>,
     },
     NoMoreResults,
+    /// The bag takes no more tasks.
+    BagClosed,
+    /// So many ranks cannot begin now; none does.
+    TooMany {
+        available: u32,
+    },
     /// "No", and why.
     Declined {
         reason: String,
@@ -190,10 +198,15 @@ pub enum AgentFrame<P = Bytes> {
     Ranks {
         count: u32,
     },
-    /// What the program waits for will not come; why, for people.
-    Never {
-        on: Wait,
-        reason: String,
+    /// This rank has ended; all it sent was delivered before. A process that
+    /// is restored from its image may hear of it twice.
+    Gone {
+        rank: Rank,
+        end: End,
+    },
+    /// These ranks, this one among them, wait for each other.
+    Deadlock {
+        waits: Vec<(Rank, Wait)>,
     },
     /// A part of the state that was saved at [`Welcome::restored`].
     State {
@@ -208,6 +221,10 @@ pub struct Welcome {
     pub version: u16,
     pub rank: Rank,
     pub ranks: u32,
+    /// The ranks that began together with this one.
+    pub members: Range<u32>,
+    /// Who spawned them.
+    pub parent: Option<Rank>,
     /// What may be under way to each rank, in cost, before any `Room`.
     pub window: u64,
     /// Ranks to which less may be sent at first.
@@ -227,6 +244,7 @@ pub struct Welcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parcel<P = Bytes> {
     pub job: JobId,
+    pub life: Life,
     pub to: Rank,
     pub from: Rank,
     /// The attempt of the sender: the newest says where the sender is.
@@ -319,7 +337,8 @@ impl<P> AgentFrame<P> {
             Self::PleaseSave => AgentFrame::PleaseSave,
             Self::Retreat { within } => AgentFrame::Retreat { within },
             Self::Ranks { count } => AgentFrame::Ranks { count },
-            Self::Never { on, reason } => AgentFrame::Never { on, reason },
+            Self::Gone { rank, end } => AgentFrame::Gone { rank, end },
+            Self::Deadlock { waits } => AgentFrame::Deadlock { waits },
             Self::State { last, state } => AgentFrame::State { last, state: change(state) },
         }
     }
@@ -342,8 +361,8 @@ impl<P> PeerFrame<P> {
 impl<P> Parcel<P> {
     /// The same parcel with another kind of payload.
     pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Parcel<Q> {
-        let Self { job, to, from, fence, at, hops, frame } = self;
-        Parcel { job, to, from, fence, at, hops, frame: frame.map(change) }
+        let Self { job, life, to, from, fence, at, hops, frame } = self;
+        Parcel { job, life, to, from, fence, at, hops, frame: frame.map(change) }
     }
 }
 

@@ -202,6 +202,7 @@ impl Endpoint {
             out.push(Effect::ToProgram(frame_of(entry.number, &entry.what)));
         });
         self.look_at_log(out);
+        self.tell_all_gone(out);
     }
 
     // ── snapshots ──────────────────────────────────────────────────────────

@@ -92,6 +92,7 @@ impl Endpoint {
             Arrival::Next => {
                 let message = incoming.message(envelope.part, next_number);
                 self.deliver(message, What::Piece { from, envelope, payload }, out);
+                self.tell_gone(from, out);
                 self.acknowledge(from, out);
             }
             Arrival::Repeated => self.acknowledge(from, out),
@@ -154,7 +155,7 @@ impl Endpoint {
         peer.gone = true;
         peer.out.give_up();
         self.make_room(rank, out);
-        self.look_at_wait(out);
+        self.tell_gone(rank, out);
     }
 
     /// Tells those ranks where this one stands, and asks the same of them.

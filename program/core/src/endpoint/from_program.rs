@@ -7,7 +7,7 @@ use gleaner_common::time::Moment;
 use super::{Effect, Endpoint, Life, OPEN_ASKS_MAX};
 use crate::address::{Envelope, PIECE_BYTES_MAX, Rank, Request, cost};
 use crate::complaint::Complaint;
-use crate::facts::{End, never};
+use crate::facts::End;
 use crate::log::What;
 use crate::peer::{Peer, Sending};
 use crate::wire::{
@@ -76,6 +76,8 @@ impl Endpoint {
             window: self.window,
             rooms,
             logged: self.log.keeps(),
+            members: self.config.first.0..self.config.first.0 + self.config.members,
+            parent: self.config.parent,
             request: Request(self.program_asked.0 + 1),
             restored,
         };
@@ -157,7 +159,7 @@ impl Endpoint {
         self.look_at_wait(out);
     }
 
-    /// Tells the program that it waits for what cannot come any more.
+    /// Complains of a program that waits for what cannot come any more.
     pub(super) fn look_at_wait(&mut self, out: &mut Vec<Effect>) {
         let Some(on) = self.wait else { return };
         let ended: Option<(Rank, End)> = match on {
@@ -185,7 +187,6 @@ impl Endpoint {
             Some((rank, end)) => format!("{rank} has ended ({end})"),
             None => "every other rank has ended".to_owned(),
         };
-        self.tell(AgentFrame::Never { on, reason: never(&on, ended) }, out);
         let rank = self.config.rank;
         out.push(Effect::Complain(Complaint::NeverComes { rank, on, because }));
     }

@@ -16,6 +16,9 @@ fn config(rank: u32) -> Config {
     Config {
         rank: Rank(rank),
         ranks: 3,
+        first: Rank(0),
+        members: 3,
+        parent: None,
         ranks_max: 4_096,
         log_bytes_max: 1 << 20,
         snapshot: Snapshot(0),
@@ -368,7 +371,7 @@ fn who_waits_for_an_ended_rank_is_told_and_named() {
     let end = End::ExitCode(3);
     let ended = Event::PeerEnded { rank: Rank(2), snapshot: Snapshot(0), end, last: 0 };
     let effects = handle(&mut one, ended);
-    let [Effect::ToProgram(AgentFrame::Never { .. }), Effect::Complain(complaint)] = &effects[..]
+    let [Effect::Complain(complaint), Effect::ToProgram(AgentFrame::Gone { .. })] = &effects[..]
     else {
         panic!("{effects:?}")
     };

@@ -74,13 +74,15 @@ fn what_agents_say() {
         version: 1,
         rank: Rank(3),
         ranks: 16,
+        members: 2..9,
+        parent: Some(Rank(1)),
         window: 300,
         rooms: vec![(Rank(2), 100)],
         logged: true,
         request: REQUEST,
         restored: Some(Boundary(4)),
     };
-    check(&AgentFrame::Welcome(welcome), "00010310ac0201026401050104");
+    check(&AgentFrame::Welcome(welcome), "0001031002090101ac0201026401050104");
     check(&AgentFrame::Refused { reason: "r".into() }, "010172");
     let payload = Bytes::from_static(b"hi");
     let (from, envelope) = (Rank(3), envelope(Part::Whole));
@@ -90,9 +92,14 @@ fn what_agents_say() {
     check(&AgentFrame::PleaseSave, "05");
     check(&AgentFrame::Retreat { within: Duration::from_millis(1_500) }, "060180cab5ee01");
     check(&AgentFrame::Ranks { count: 300 }, "07ac02");
-    let on = Wait::Room { to: Rank(3) };
-    check(&AgentFrame::Never { on, reason: "r".into() }, "0801030172");
-    check(&AgentFrame::State { last: false, state }, "0900026869");
+    check(&AgentFrame::Gone { rank: Rank(3), end: End::ExitCode(1) }, "08030002");
+    check(&AgentFrame::Gone { rank: Rank(3), end: End::Signal(9) }, "08030112");
+    check(&AgentFrame::Gone { rank: Rank(3), end: End::Left }, "080302");
+    check(&AgentFrame::Gone { rank: Rank(3), end: End::Retreated }, "080303");
+    check(&AgentFrame::Gone { rank: Rank(3), end: End::Stopped }, "080304");
+    let waits = vec![(Rank(1), Wait::Room { to: Rank(3) })];
+    check(&AgentFrame::Deadlock { waits }, "0901010103");
+    check(&AgentFrame::State { last: false, state }, "0a00026869");
 }
 
 #[test]
@@ -110,7 +117,9 @@ fn what_programs_are_answered() {
         (Answer::Closed, "040508"),
         (Answer::Result { task, bytes }, "0405090601ab"),
         (Answer::NoMoreResults, "04050a"),
-        (Answer::Declined { reason: "r".into() }, "04050b0172"),
+        (Answer::BagClosed, "04050b"),
+        (Answer::TooMany { available: 300 }, "04050cac02"),
+        (Answer::Declined { reason: "r".into() }, "04050d0172"),
     ] {
         check(&AgentFrame::Answer { request: REQUEST, answer }, hex);
     }
@@ -132,8 +141,8 @@ fn what_agents_say_to_each_other() {
         check(&frame, hex);
         let (job, to, from) = (JobId(8), Rank(2), Rank(3));
         let (fence, at) = (Fence(300), WorkstationId(4));
-        let parcel = Parcel { job, to, from, fence, at, hops: 1, frame };
-        check(&parcel, &format!("080203ac020401{hex}"));
+        let parcel = Parcel { job, life: Life(5), to, from, fence, at, hops: 1, frame };
+        check(&parcel, &format!("08050203ac020401{hex}"));
     }
     let moved =
         Notice::Moved { job: JobId(8), rank: Rank(2), fence: Fence(300), at: WorkstationId(4) };

@@ -1,7 +1,7 @@
 //! A program with its library, as the agent sees it: a script, and what a
 //! real library keeps in memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -72,7 +72,7 @@ pub(crate) struct Program {
     sending: VecDeque<(Rank, Envelope, Bytes)>,
     read: u64,
     told_waiting: Option<u64>,
-    pub(crate) never: Vec<String>,
+    gone: BTreeSet<Rank>,
     /// Costs that arrived from each rank, for the test of the windows.
     pub(crate) held: u64,
 }
@@ -102,7 +102,7 @@ impl Program {
             sending: VecDeque::new(),
             read: 0,
             told_waiting: None,
-            never: vec![],
+            gone: BTreeSet::new(),
             held: 0,
         }
     }
@@ -344,7 +344,10 @@ impl Program {
             AgentFrame::Answer { request, answer } => {
                 assert!(self.answers.insert(request, answer).is_none(), "answered twice");
             }
-            AgentFrame::Never { reason, .. } => self.never.push(reason),
+            AgentFrame::Gone { rank, .. } => {
+                self.gone.insert(rank);
+            }
+            AgentFrame::Deadlock { waits } => panic!("no deadlock: {waits:?}"),
             AgentFrame::PleaseSave | AgentFrame::Retreat { .. } | AgentFrame::Ranks { .. } => {}
             AgentFrame::Refused { reason } => panic!("refused: {reason}"),
         }
@@ -353,6 +356,7 @@ impl Program {
     fn delivered(&mut self, number: u64, from: Rank, envelope: Envelope, payload: &[u8]) {
         let cost = cost(payload.len());
         self.held += cost;
+        assert!(!self.gone.contains(&from), "{from} was gone");
         assert!(self.inside.entry(from).or_default().accept(envelope.part, payload.len()));
         let whole = matches!(envelope.part, Part::Whole | Part::Last);
         if matches!(envelope.part, Part::Whole | Part::First { .. }) {

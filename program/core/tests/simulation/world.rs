@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
 use gleaner_program_core::address::{Boundary, Rank, Request, Snapshot, window};
 use gleaner_program_core::complaint::Complaint;
@@ -173,7 +174,9 @@ impl World {
             due: BTreeMap::new(),
             next: 0,
             scripts: scripts.into_iter().map(Rc::new).collect(),
-            hosts: (0..chaos.hosts).map(|h| Directory::new(JOB, WorkstationId(h as u32))).collect(),
+            hosts: (0..chaos.hosts)
+                .map(|h| Directory::new(JOB, Life(1), WorkstationId(h as u32)))
+                .collect(),
             seats: BTreeMap::new(),
             place: BTreeMap::new(),
             fence: 0,
@@ -233,6 +236,9 @@ impl World {
         let config = Config {
             rank,
             ranks: self.chaos.ranks as u32,
+            first: Rank(0),
+            members: self.chaos.ranks as u32,
+            parent: None,
             ranks_max: RANKS_MAX,
             log_bytes_max: self.chaos.log_bytes_max,
             snapshot: self.snapshots.newest(),
@@ -317,7 +323,6 @@ impl World {
         }
         let Some(program) = &mut seat.program else { return };
         let progress = program.step(&mut seat.to_program, &mut seat.to_agent);
-        assert_eq!(program.never, Vec::<String>::new(), "{rank}");
         // The agent reads the pipe now and then.
         if progress != Progress::Moved || self.random.random_bool(0.5) {
             self.drain(rank);

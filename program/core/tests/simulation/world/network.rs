@@ -8,7 +8,7 @@ impl World {
         let seat = &self.seats[&from];
         let (host, fence) = (seat.host, seat.endpoint.fence());
         let at = WorkstationId(host as u32);
-        let parcel = Parcel { job: JOB, to, from, fence, at, hops: 0, frame };
+        let parcel = Parcel { job: JOB, life: Life(1), to, from, fence, at, hops: 0, frame };
         match self.hosts[host].route(to) {
             Route::Here => self.after(0, Due::Local { host, parcel }),
             Route::To(other) => self.put_on_way(host, other.0 as usize, &parcel),
