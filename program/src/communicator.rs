@@ -177,7 +177,10 @@ impl Communicator {
     /// Gives up a receive, and its message with it if that has come.
     #[expect(clippy::needless_pass_by_value, reason = "a receive ends once")]
     pub fn withdraw(&mut self, receiving: Receiving) {
-        self.mailbox.withdraw(receiving.ticket);
+        if let Some(message) = self.mailbox.withdraw(receiving.ticket) {
+            // If the other end is gone, the next call says so.
+            let _ = self.transport.received(&message);
+        }
     }
 
     /// Is the message on its way, and its buffer free?
@@ -251,6 +254,12 @@ impl Communicator {
         })
     }
 
+    /// The rank's function has ended: lets what is on its way leave.
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
+        let unreceived: Vec<&Message> = self.mailbox.unreceived().collect();
+        self.transport.finish(&unreceived, self.standing == Standing::Retreated)
+    }
+
     /// Ends the rank's recording, if there is one.
     pub(crate) fn into_recorded(self) -> Option<Vec<Op>> {
         self.recorder.map(Recorder::finish)
@@ -312,6 +321,7 @@ impl Communicator {
         loop {
             if let Some(message) = self.mailbox.take(ticket) {
                 self.note(Op::Receive { from: message.from, tag: message.tag });
+                self.transport.received(&message)?;
                 return Ok(message);
             }
             if let Some(error) = self.hopeless(wanted) {

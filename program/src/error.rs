@@ -42,6 +42,11 @@ pub enum Error {
     Retreated,
     #[error("this rank has left the program")]
     Left,
+    #[error("{bytes} bytes: expected at most {max}")]
+    TooLong { bytes: usize, max: usize },
+    /// "No" of the coordinator's, and why.
+    #[error("declined: {0}")]
+    Declined(String),
     /// The other end answered what nobody asked, or is gone.
     #[error("lost touch with the other ranks: {0}")]
     Lost(String),
@@ -62,6 +67,10 @@ pub enum Awaited {
     Task,
     /// A task's result.
     TaskResult,
+    /// Room to send to this rank.
+    Room {
+        to: u32,
+    },
     /// An answer about processors or tasks, which is always given.
     Answer,
 }
@@ -72,6 +81,7 @@ impl fmt::Display for Awaited {
             Self::Message(wanted) => wanted.fmt(f),
             Self::Task => f.write_str("a task"),
             Self::TaskResult => f.write_str("a task's result"),
+            Self::Room { to } => write!(f, "room to send to rank {to}"),
             Self::Answer => f.write_str("an answer"),
         }
     }

@@ -67,6 +67,9 @@ pub enum RunError {
     Panicked { rank: u32, message: String },
     #[error("the recorded trace cannot be replayed: {0}")]
     Trace(Problem),
+    /// On a workstation: no way to the rank's agent.
+    #[error("cannot reach this rank's agent: {0}")]
+    Agent(#[source] crate::live::ConnectError),
 }
 
 /// How a rank came to its end.

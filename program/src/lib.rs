@@ -16,6 +16,7 @@ mod collective;
 mod communicator;
 mod error;
 pub mod in_process;
+pub mod live;
 mod mailbox;
 mod record;
 mod tasks;

@@ -16,6 +16,8 @@ pub struct Message {
     pub from: u32,
     pub tag: u32,
     pub bytes: Vec<u8>,
+    /// By which the transport knows it.
+    pub(crate) number: u64,
 }
 
 /// What a receive takes; `None` takes any.
@@ -99,10 +101,15 @@ impl Mailbox {
         self.matched.remove(&ticket)
     }
 
-    /// The receive is given up; a message that came for it is dropped with it.
-    pub(crate) fn withdraw(&mut self, ticket: Ticket) {
+    /// The receive is given up; a message that came for it is given up with it.
+    pub(crate) fn withdraw(&mut self, ticket: Ticket) -> Option<Message> {
         self.posted.retain(|(posted, _)| *posted != ticket);
-        self.matched.remove(&ticket);
+        self.matched.remove(&ticket)
+    }
+
+    /// Messages that nobody has received.
+    pub(crate) fn unreceived(&self) -> impl Iterator<Item = &Message> {
+        self.unexpected.iter().chain(self.matched.values())
     }
 }
 
@@ -113,7 +120,7 @@ mod tests {
     use super::*;
 
     fn message(from: u32, tag: u32, number: u8) -> Message {
-        Message { from, tag, bytes: vec![number] }
+        Message { from, tag, bytes: vec![number], number: 0 }
     }
 
     fn any() -> Wanted {

@@ -93,6 +93,24 @@ pub trait Transport: Send {
     /// The other end is gone.
     fn poll(&mut self) -> Result<Option<Event>, Error>;
 
+    /// The program has received (or given up) this message.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    fn received(&mut self, message: &Message) -> Result<(), Error> {
+        let _ = message;
+        Ok(())
+    }
+
+    /// The rank's function has ended. What it leaves, and whether it retreats.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    fn finish(&mut self, unreceived: &[&Message], retreated: bool) -> Result<(), Error> {
+        let _ = (unreceived, retreated);
+        Ok(())
+    }
+
     /// Waits for the next event; `awaited` is why, for whoever asks.
     ///
     /// # Errors

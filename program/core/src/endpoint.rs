@@ -38,7 +38,7 @@ use crate::complaint::Complaint;
 use crate::facts::{End, RankFacts, Stance};
 use crate::log::{Fill, Log, What};
 use crate::peer::Peer;
-use crate::wire::{AgentFrame, Answer, Ask, PeerFrame, ProgramFrame, Wait};
+use crate::wire::{AgentFrame, Answer, Ask, PeerFrame, ProgramFrame, Unreceived, Wait};
 
 mod back;
 mod from_peer;
@@ -234,6 +234,8 @@ pub struct Endpoint {
     /// How many frames the process was given, and what it waits for since.
     frames: u64,
     wait: Option<Wait>,
+    /// What the program leaves behind, if that was its end.
+    unreceived: Vec<Unreceived>,
     /// How many repeats can be compared.
     remembered: usize,
     tick: Option<Moment>,
@@ -260,6 +262,7 @@ impl Endpoint {
             open: BTreeMap::new(),
             frames: 0,
             wait: None,
+            unreceived: vec![],
             remembered: 0,
             tick: None,
             config,

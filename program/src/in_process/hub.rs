@@ -116,7 +116,7 @@ impl State {
     fn carry_out(&mut self, rank: u32, order: Order) -> Result<(), Error> {
         match order {
             Order::Send { to, tag, bytes } => {
-                self.push(to, Event::Message(Message { from: rank, tag, bytes }));
+                self.push(to, Event::Message(Message { from: rank, tag, bytes, number: 0 }));
             }
             Order::AddTask(work) => {
                 let added = self.bag.add(work).ok_or(Error::BagClosed);

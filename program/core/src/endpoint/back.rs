@@ -116,6 +116,7 @@ impl Endpoint {
             return;
         }
         (self.pending, self.wait) = (None, None);
+        self.unreceived.clear();
         if back == Back::Nothing {
             return self.begin_anew(now, out);
         }

@@ -47,7 +47,12 @@ impl Endpoint {
             ProgramFrame::Waiting { on, read } => self.waits(on, read, out),
             ProgramFrame::Ask { request, ask } => self.ask(request, ask, out),
             ProgramFrame::Retreated => out.push(Effect::Retreated),
-            ProgramFrame::Bye { unreceived } => self.bye(&unreceived, out),
+            ProgramFrame::Bye { unreceived } => {
+                if unreceived.len() > LIST_MAX {
+                    return self.fault("too long a list", out);
+                }
+                self.unreceived = unreceived;
+            }
             ProgramFrame::Save { last, state } => self.save(last, state, out),
             ProgramFrame::Hello { .. } => self.fault("it says Hello twice", out),
         }
@@ -228,16 +233,6 @@ impl Endpoint {
         self.deliver(number, What::Answer { request, answer }, out);
     }
 
-    fn bye(&mut self, unreceived: &[Unreceived], out: &mut Vec<Effect>) {
-        let rank = self.config.rank;
-        if unreceived.len() > LIST_MAX {
-            return self.fault("too long a list", out);
-        }
-        out.extend(unreceived.iter().map(|&Unreceived { from, tag, messages, .. }| {
-            Effect::Complain(Complaint::NeverReceived { rank, from, tag, messages })
-        }));
-    }
-
     fn save(&mut self, last: bool, state: Bytes, out: &mut Vec<Effect>) {
         if state.len() > PIECE_BYTES_MAX {
             return self.fault("too long a part of a state", out);
@@ -263,6 +258,10 @@ impl Endpoint {
         out.extend(
             open.map(|(&to, _)| Effect::Complain(Complaint::EndedInsideMessage { rank, to })),
         );
+        let left = std::mem::take(&mut self.unreceived).into_iter();
+        out.extend(left.map(|Unreceived { from, tag, messages, .. }| {
+            Effect::Complain(Complaint::NeverReceived { rank, from, tag, messages })
+        }));
         let sent = self.peers.iter().map(|(&rank, peer)| (rank, peer.out.last())).collect();
         out.push(Effect::Ended { end, snapshot: self.snapshot, sent });
         self.finish_cut(now, out);

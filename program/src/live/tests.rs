@@ -1,0 +1,340 @@
+//! The program's half against the agent's, over real pipes.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use gleaner_program_core::complaint::Complaint;
+
+use super::run::perform;
+use super::*;
+use crate::in_process::RunError;
+use crate::{ANY, Communicator, Failure};
+
+mod agent;
+
+use agent::Agent;
+
+/// What came of all ranks, and of the agent.
+struct Ran<T> {
+    values: BTreeMap<u32, Result<T, String>>,
+    complaints: Vec<String>,
+    held_max: u64,
+}
+
+impl<T> Ran<T> {
+    #[track_caller]
+    fn values(self) -> Vec<T> {
+        let result: Result<Vec<T>, String> = self.values.into_values().collect();
+        result.unwrap()
+    }
+}
+
+/// How an agent is set up.
+#[derive(Clone, Default)]
+struct Setup {
+    ranks: u32,
+    log_bytes_max: u64,
+    restarts: Vec<u32>,
+}
+
+fn run<T: Send>(
+    ranks: u32,
+    program: impl Fn(&mut Communicator) -> Result<T, Failure> + Sync,
+) -> Ran<T> {
+    run_with(Setup { ranks, ..Setup::default() }, program)
+}
+
+fn run_with<T: Send>(
+    setup: Setup,
+    program: impl Fn(&mut Communicator) -> Result<T, Failure> + Sync,
+) -> Ran<T> {
+    let (mut agent, pipes) = Agent::new(setup.ranks, setup.log_bytes_max, setup.restarts);
+    let values = Mutex::new(BTreeMap::new());
+    let (program, values_of) = (&program, &values);
+    std::thread::scope(|scope| {
+        let begin = |rank: u32, pipes: Pipes| {
+            scope.spawn(move || {
+                let value = match perform(pipes, false, program) {
+                    Ok((outcome, _)) => {
+                        outcome.values.into_values().next().ok_or("retreated".into())
+                    }
+                    Err(RunError::Failed { source, .. }) => Err(source.to_string()),
+                    Err(error) => Err(error.to_string()),
+                };
+                values_of.lock().unwrap().insert(rank, value);
+            });
+        };
+        for (rank, pipes) in (0..).zip(pipes) {
+            begin(rank, pipes);
+        }
+        agent.run(begin);
+    });
+    let complaints = agent.complaints.iter().map(Complaint::to_string).collect();
+    Ran { values: values.into_inner().unwrap(), complaints, held_max: agent.held_max }
+}
+
+#[test]
+fn a_message_goes_round_a_ring() {
+    let ran = run(5, |comm| {
+        let (rank, size) = (comm.rank(), comm.size());
+        comm.send((rank + 1) % size, 7, &[u8::try_from(rank)?])?;
+        Ok(comm.recv((rank + size - 1) % size, 7)?.bytes[0])
+    });
+    assert_eq!(ran.complaints, [""; 0]);
+    assert_eq!(ran.values(), [4, 0, 1, 2, 3]);
+}
+
+#[test]
+fn collectives_work_as_in_process() {
+    let ran = run(6, |comm| {
+        let rank = u64::from(comm.rank());
+        comm.barrier()?;
+        let sum = comm.allreduce(&[rank, 1], |a, b| a + b)?;
+        let parts = (0..6).map(|to| vec![rank * 10 + to]).collect();
+        let all = comm.all_to_all(parts)?;
+        let root = comm.broadcast(2, vec![rank])?;
+        Ok((sum, all.concat(), root))
+    });
+    for (rank, (sum, all, root)) in (0..).zip(ran.values()) {
+        assert_eq!(sum, [15, 6]);
+        assert_eq!(all, (0..6).map(|from| from * 10 + rank).collect::<Vec<u64>>());
+        assert_eq!(root, [2]);
+    }
+}
+
+fn long(seed: u32, bytes: u32) -> Vec<u8> {
+    (0..bytes).map(|index| ((index ^ seed).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+#[test]
+fn long_messages_cross_each_other_whole_and_little_is_held() {
+    const BYTES: u32 = 16 << 20;
+    let ran = run(2, |comm| {
+        let (rank, other) = (comm.rank(), 1 - comm.rank());
+        let sending = comm.isend(other, 1, &long(rank, BYTES))?;
+        let message = comm.recv(other, 1)?;
+        comm.wait_sent(&sending)?;
+        Ok(message.bytes == long(other, BYTES))
+    });
+    assert_eq!(ran.complaints, [""; 0]);
+    assert!(ran.held_max <= 4 * (4 << 20), "{}", ran.held_max);
+    assert_eq!(ran.values(), [true, true]);
+}
+
+#[test]
+fn what_is_not_waited_for_does_not_stand_in_the_way() {
+    let ran = run(2, |comm| {
+        if comm.rank() == 0 {
+            // More than any window, and received last.
+            let early = comm.isend(1, 1, &long(0, 12 << 20))?;
+            comm.send(1, 2, b"small")?;
+            comm.wait_sent(&early)?;
+            return Ok(0);
+        }
+        assert_eq!(comm.recv(0, 2)?.bytes, b"small");
+        Ok(comm.recv(0, 1)?.bytes.len())
+    });
+    assert_eq!(ran.values(), [0, 12 << 20]);
+}
+
+#[test]
+fn a_receive_begun_and_left_alone_does_not_hold_its_sender_for_ever() {
+    let ran = run(3, |comm| {
+        let bytes = 9 << 20;
+        match comm.rank() {
+            0 => {
+                comm.send(1, 1, &long(0, bytes))?;
+                comm.send(2, 1, b"now")?;
+            }
+            1 => {
+                let receiving = comm.irecv(0, 1)?;
+                comm.recv(2, 1)?;
+                assert_eq!(comm.wait(receiving)?.bytes, long(0, bytes));
+            }
+            _ => {
+                comm.recv(0, 1)?;
+                comm.send(1, 1, b"after it")?;
+            }
+        }
+        Ok(())
+    });
+    assert_eq!(ran.values(), [(), (), ()]);
+}
+
+#[test]
+fn a_slow_receiver_slows_its_sender() {
+    let ran = run(2, |comm| {
+        let payload = vec![7; 50_000];
+        if comm.rank() == 0 {
+            for _ in 0..600 {
+                comm.send(1, 1, &payload)?;
+            }
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        for number in 0..600 {
+            if number % 100 == 0 {
+                std::thread::sleep(Duration::from_millis(30));
+            }
+            bytes += comm.recv(0, 1)?.bytes.len();
+        }
+        Ok(bytes)
+    });
+    assert!(ran.held_max <= 2 * (4 << 20), "{}", ran.held_max);
+    assert_eq!(ran.values(), [0, 30_000_000]);
+}
+
+#[test]
+fn messages_of_a_pair_and_tag_come_in_order_from_anybody() {
+    let ran = run(4, |comm| {
+        if comm.rank() > 0 {
+            for number in 0..500u32 {
+                comm.send_values(0, number % 3, &[number])?;
+            }
+            return Ok(true);
+        }
+        let mut last: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+        for _ in 0..1_500 {
+            let message = comm.recv(ANY, ANY)?;
+            let number = u32::from_le_bytes(message.bytes[..4].try_into()?);
+            let before = last.insert((message.from, message.tag), number);
+            assert!(before.is_none_or(|before| before < number));
+        }
+        Ok(last.len() == 9)
+    });
+    assert_eq!(ran.values(), [true; 4]);
+}
+
+#[test]
+fn a_bag_of_tasks_is_worked_off() {
+    let ran = run(4, |comm| {
+        if comm.rank() == 0 {
+            for task in 0..100u8 {
+                comm.add_task(&[task])?;
+            }
+            comm.close_bag()?;
+            let mut sum = 0u32;
+            while let Some((_, result)) = comm.next_result()? {
+                sum += u32::from(result[0]);
+            }
+            return Ok(sum);
+        }
+        let mut mine = 0;
+        while let Some(task) = comm.next_task()? {
+            comm.done(task.id, &[task.work[0] / 2])?;
+            mine += 1;
+        }
+        Ok(mine)
+    });
+    let values = ran.values();
+    assert_eq!(values[0], (0..100u32).map(|task| task / 2).sum::<u32>());
+    assert_eq!(values[1..].iter().sum::<u32>(), 100);
+}
+
+#[test]
+fn processors_and_spawning_are_asked_of_the_coordinator() {
+    let ran = run(1, |comm| Ok((comm.processors()?, comm.spawn(9).unwrap_err().to_string())));
+    let (processors, declined) = ran.values().remove(0);
+    assert_eq!(processors, 3);
+    assert_eq!(declined, "9 ranks more: expected at most 3, the processors to be had now");
+}
+
+#[test]
+fn a_rank_that_breaks_begins_again_where_it_saved_and_nobody_notices() {
+    let broken = Mutex::new(false);
+    let setup = Setup { ranks: 3, log_bytes_max: 64 << 20, restarts: vec![1] };
+    let ran = run_with(setup, |comm| {
+        let (rank, size) = (comm.rank(), comm.size());
+        let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
+        let restored = comm.restore();
+        let began = restored.as_ref().map_or(0, |state| state[0]);
+        let mut sum =
+            restored.map_or(0, |state| u64::from_le_bytes(state[1..9].try_into().unwrap()));
+        for round in began..40 {
+            let mut state = vec![round];
+            state.extend_from_slice(&sum.to_le_bytes());
+            if round % 5 == 0 {
+                comm.save(&state)?;
+            }
+            comm.send_values(right, 1, &[u64::from(round) * 10 + u64::from(rank)])?;
+            sum += comm.recv_values::<u64>(left, 1)?[0];
+            let again = std::mem::replace(&mut *broken.lock().unwrap(), round == 23 && rank == 1);
+            if rank == 1 && round == 23 && !again && began == 0 {
+                return Err("it breaks".into());
+            }
+        }
+        Ok((began, sum))
+    });
+    assert_eq!(ran.complaints, [""; 0]);
+    let values = ran.values();
+    let rounds: u64 = (0..40).map(|round| round * 10).sum();
+    assert_eq!(values[1], (20, rounds), "rank 1 hears rank 0");
+    assert_eq!(values[0], (0, rounds + 80));
+    assert_eq!(values[2], (0, rounds + 40));
+}
+
+#[test]
+fn whoever_waits_for_a_rank_that_has_ended_is_told() {
+    let ran = run(2, |comm| {
+        if comm.rank() == 0 {
+            return Ok(String::new());
+        }
+        Ok(comm.recv(0, 7).unwrap_err().to_string())
+    });
+    assert_eq!(
+        ran.values()[1],
+        "waited for a message of tag 7 from rank 0, but rank 0 has returned"
+    );
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_are_told_so() {
+    let ran = run(2, |comm| Ok(comm.recv(1 - comm.rank(), 7).unwrap_err().to_string()));
+    let told = "deadlock: every rank waits: rank 0 for a message of tag 7 from rank 1, rank 1 for \
+                a message of tag 7 from rank 0";
+    assert!(ran.complaints[0].starts_with("deadlock: rank 0 waits"), "{:?}", ran.complaints);
+    assert_eq!(ran.values(), [told, told]);
+}
+
+#[test]
+fn what_a_rank_never_receives_is_named() {
+    let ran = run(2, |comm| {
+        if comm.rank() == 0 {
+            comm.send(1, 7, b"unwanted")?;
+            comm.send(1, 8, b"wanted")?;
+        } else {
+            comm.recv(0, 8)?;
+        }
+        Ok(())
+    });
+    assert_eq!(ran.complaints, ["rank 1 ended without receiving 1 messages of rank 0, tag 7"]);
+    assert_eq!(ran.values(), [(), ()]);
+}
+
+#[test]
+fn a_program_that_corrupts_its_pipe_is_named_and_harms_nobody() {
+    let (mut agent, mut pipes) = Agent::new(2, 0, vec![]);
+    let (sick, well) = (pipes.remove(0), pipes.remove(0));
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| agent::corrupt(sick));
+        let well = scope.spawn(|| {
+            perform(well, false, |comm| Ok(comm.recv(0, 7).unwrap_err().to_string())).unwrap()
+        });
+        agent.run(|_, _| {});
+        well.join().unwrap().0.values.into_values().next()
+    });
+    let complaint = agent.complaints[0].to_string();
+    assert!(
+        complaint.starts_with("rank 0 broke the protocol of its pipes: a frame of"),
+        "{complaint}"
+    );
+    assert!(said.unwrap().contains("rank 0"));
+}
+
+#[test]
+fn a_rank_without_its_agent_says_so() {
+    let (agent, mut pipes) = Agent::new(1, 0, vec![]);
+    drop(agent);
+    let error = perform::<()>(pipes.remove(0), false, |_| Ok(())).unwrap_err();
+    assert!(error.to_string().starts_with("cannot reach this rank's agent: lost touch"), "{error}");
+}
