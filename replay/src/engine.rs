@@ -25,7 +25,7 @@
 
 mod advance;
 mod owners;
-mod places;
+mod residence;
 mod scratch;
 mod tally;
 
@@ -39,15 +39,17 @@ use crate::lab::{Lab, nanos};
 use crate::model::Model;
 use crate::observer::{Observed, Observer, What};
 use crate::path::{self, Route};
+use crate::places::Chooser;
 use crate::program::{NONE, Program};
 
+pub(crate) use advance::at_share;
 pub(crate) use scratch::RecordKind;
 pub use scratch::Scratch;
 use scratch::{Rank, Record, State, Timer, TimerKind};
-use tally::Tally;
+pub(crate) use tally::{Tally, span};
 
 /// A share of 1, in the millionths that the engine counts in.
-const WHOLE: u64 = 1_000_000;
+pub(crate) const WHOLE: u64 = 1_000_000;
 
 /// Runs a program once.
 pub fn run(program: &Program, lab: &Lab, model: &Model, scratch: &mut Scratch) -> Execution {
@@ -62,11 +64,12 @@ pub fn run_observed(
     scratch: &mut Scratch,
     observer: &mut impl Observer,
 ) -> Execution {
-    scratch.prepare(program, lab);
+    scratch.prepare(program);
     let mut engine = Engine {
         program,
         lab,
         model,
+        chooser: Chooser::new(model.placement, model.idle_needed, lab),
         share: share_of(model.renice_share),
         s: scratch,
         observer,
@@ -81,7 +84,7 @@ pub fn run_observed(
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
-fn share_of(share: f64) -> u64 {
+pub(crate) fn share_of(share: f64) -> u64 {
     (share * WHOLE as f64).clamp(1.0, WHOLE as f64) as u64
 }
 
@@ -89,6 +92,7 @@ struct Engine<'a, O> {
     program: &'a Program,
     lab: &'a Lab,
     model: &'a Model,
+    chooser: Chooser<'a>,
     /// What a demoted guest gets, in millionths.
     share: u64,
     s: &'a mut Scratch,
@@ -105,7 +109,7 @@ impl<O: Observer> Engine<'_, O> {
     fn begin(&mut self) {
         let at = nanos(self.model.begins);
         self.tally.open(self.lab, at);
-        self.open_lab();
+        self.s.places.open(self.lab, &self.chooser);
         for rank in 0..self.program.ranks() {
             if self.program.spawner[rank as usize] == NONE || !self.model.spawns {
                 self.set_timer(at, rank, TimerKind::Begin);
@@ -172,8 +176,7 @@ impl<O: Observer> Engine<'_, O> {
         if self.tally.finish < at || self.tally.last == NONE {
             (self.tally.finish, self.tally.last) = (at, rank);
         }
-        self.s.workstations[place as usize].guest = NONE;
-        if self.s.workstations[place as usize].idle {
+        if self.s.places.leave(place) {
             self.became_free(place, at);
         }
     }
@@ -212,7 +215,7 @@ impl<O: Observer> Engine<'_, O> {
         }
         self.tally.close(end);
         let mut execution = self.tally.outcome();
-        (execution.finished, execution.nodes_used) = (finished, self.s.used());
+        (execution.finished, execution.nodes_used) = (finished, self.s.places.used());
         execution.useful = self.useful(finished);
         if finished {
             let route = Route { begins: self.tally.begins, end, last: self.tally.last };
@@ -236,6 +239,6 @@ impl<O: Observer> Engine<'_, O> {
             // After it lost its subtask, more is left than its step's work.
             before - u128::from(rank.left)
         };
-        tally::span(self.s.ranks.iter().zip(&self.program.first).map(done).sum())
+        span(self.s.ranks.iter().zip(&self.program.first).map(done).sum())
     }
 }

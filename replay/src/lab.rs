@@ -12,6 +12,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
+use crate::past::Past as Learned;
 use crate::usage::{Past, Usage};
 
 /// No change is known to come.
@@ -57,8 +58,12 @@ pub struct Owner {
 }
 
 /// Workstations and their transitions, in nanoseconds from the start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Lab {
+    /// When the period begins; the epoch of a made-up lab.
+    pub(crate) start: WallTime,
+    /// What was known of them by then, if anybody may ask.
+    pub(crate) past: Option<Box<Learned>>,
     /// Their numbers in the [`Usage`].
     pub(crate) chosen: Vec<u32>,
     /// When the period ends.
@@ -116,7 +121,7 @@ impl Lab {
         for &id in &chosen {
             lab.cut(usage.past(id as usize), from);
         }
-        lab.chosen = chosen;
+        (lab.start, lab.chosen) = (selection.start, chosen);
         lab.sort();
         Ok(lab)
     }
@@ -141,7 +146,8 @@ impl Lab {
 
     fn empty(end: u64, workstations: usize) -> Self {
         let starts = Vec::with_capacity(workstations);
-        Self { chosen: vec![], end, starts, transitions: vec![] }
+        let start = WallTime::default();
+        Self { start, past: None, chosen: vec![], end, starts, transitions: vec![] }
     }
 
     /// Adds what a usage log knows of a workstation from a moment on.

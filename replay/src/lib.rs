@@ -4,12 +4,13 @@
 //! ```text
 //! Trace ─────► Program ─┐
 //! Timelines ─► Usage ─► Lab ─┼─► run ─► Execution (Phalen 1994, Table 9, and more)
-//!              Model ───┘
+//!              Model ───┘     (or Bag ─► run_bag ─► BagExecution)
 //! ```
 //!
 //! The engine is a pure core: no clock, no file, no random number; equal
 //! inputs give equal executions, whatever thread they run on.
 
+pub mod bag;
 pub mod campaign;
 pub mod engine;
 pub mod execution;
@@ -17,16 +18,20 @@ pub mod gantt;
 pub mod lab;
 pub mod model;
 pub mod observer;
+pub mod past;
 mod path;
+mod places;
 pub mod program;
 pub mod report;
 pub mod results;
 pub mod usage;
 
+pub use bag::{Bag, BagError, BagExecution, BagModel, Subtask, run_bag};
 pub use engine::{Scratch, run, run_observed};
 pub use execution::{Breakdown, Execution};
 pub use lab::{Lab, Order, Owner, SelectError, Selection};
 pub use model::{Costs, Model, Placement};
 pub use observer::{Observed, Observer, What};
+pub use past::Learner;
 pub use program::{CompileError, Network, Program};
 pub use usage::Usage;

@@ -18,7 +18,7 @@
 use std::time::Duration;
 
 use gleaner_common::job::{OnBusy, Reaction};
-use gleaner_core::Policy;
+use gleaner_core::{Config, Policy};
 
 /// Who gets which workstation, and what happens when its owner returns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,6 +35,9 @@ pub struct Model {
     /// A spawned rank takes its place when it is spawned, not from the start
     /// (models 7 and 8).
     pub spawns: bool,
+    /// How long a rank is likely to need a workstation, for the policies that
+    /// ask: the program's own length is a good answer.
+    pub idle_needed: Duration,
     /// When the program begins, after the start of the lab's period.
     pub begins: Duration,
 }
@@ -50,6 +53,7 @@ impl Model {
             renice_share: RENICE_SHARE,
             grows: false,
             spawns: false,
+            idle_needed: Config::default().idle_needed,
             begins: Duration::ZERO,
         }
     }

@@ -7,7 +7,7 @@ use super::scratch::{RecordKind, State, TimerKind, UNSENT};
 use super::{Engine, WHOLE};
 
 /// How long work takes with a share of the processor.
-fn at_share(work: u64, share: u64) -> u64 {
+pub(crate) fn at_share(work: u64, share: u64) -> u64 {
     let took = (u128::from(work) * u128::from(WHOLE)).div_ceil(u128::from(share));
     u64::try_from(took).unwrap_or(u64::MAX)
 }

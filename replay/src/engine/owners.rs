@@ -8,18 +8,14 @@ use crate::observer::{Observer, What};
 use crate::program::{Kind, NONE};
 
 use super::Engine;
-use super::scratch::{EPOCH, RecordKind, State, TimerKind};
+use super::scratch::{RecordKind, State, TimerKind};
 
 impl<O: Observer> Engine<'_, O> {
     pub(super) fn turned_busy(&mut self, transition: Transition) {
-        let Transition { at, until, workstation, .. } = transition;
+        let at = transition.at;
         self.tally.turned_busy(at);
-        let place = &mut self.s.workstations[workstation as usize];
-        (place.idle, place.until) = (false, until);
-        let guest = place.guest;
-        if guest == NONE {
-            self.s.free.set(workstation, None);
-        } else if self.s.ranks[guest as usize].state == State::Here {
+        let guest = self.s.places.turned_busy(transition);
+        if guest != NONE && self.s.ranks[guest as usize].state == State::Here {
             self.settle(guest, at);
             self.owner_is_here(guest, at);
         }
@@ -29,9 +25,7 @@ impl<O: Observer> Engine<'_, O> {
     pub(super) fn turned_idle(&mut self, transition: Transition) {
         let Transition { at, until, workstation, .. } = transition;
         self.tally.turned_idle(at, until);
-        let place = &mut self.s.workstations[workstation as usize];
-        (place.idle, place.until, place.idle_since) = (true, until, EPOCH + at);
-        let guest = place.guest;
+        let guest = self.s.places.turned_idle(transition, &self.chooser);
         if guest == NONE {
             self.became_free(workstation, at);
             return;
@@ -131,10 +125,10 @@ impl<O: Observer> Engine<'_, O> {
             self.lose_subtask(rank, now);
         }
         let it = &mut self.s.ranks[rank as usize];
-        let place = &mut self.s.workstations[it.workstation as usize];
-        place.guest = NONE;
+        self.s.places.leave(it.workstation);
         (it.keep, it.since) = (keep, now);
-        it.held_until = if keep == Keep::State { place.until } else { 0 };
+        let owner_leaves = self.s.places.until(it.workstation);
+        it.held_until = if keep == Keep::State { owner_leaves } else { 0 };
         self.seek_place(rank, now);
     }
 

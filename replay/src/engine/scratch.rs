@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
 use gleaner_common::reaction::Keep;
-use gleaner_core::placement::Free;
 
-use crate::lab::Lab;
+use crate::bag::Room;
+use crate::places::Places;
 use crate::program::{NONE, Program};
 
 /// What an execution works in, to be used again and again: once it is as
@@ -17,8 +17,7 @@ pub struct Scratch {
     /// For each rank, the message that it is blocked for.
     pub(super) awaits: Vec<u32>,
     pub(crate) messages: Vec<Message>,
-    pub(super) workstations: Vec<Workstation>,
-    pub(super) free: Free<u32>,
+    pub(crate) places: Places,
     /// Ranks without a place, who waits longest first.
     pub(super) waiting: VecDeque<u32>,
     /// Ranks under an owner, by when that began; kept if the model grows.
@@ -27,6 +26,8 @@ pub struct Scratch {
     pub(super) ready: Vec<u32>,
     pub(super) timers: BinaryHeap<Reverse<Timer>>,
     pub(crate) records: Vec<Record>,
+    /// What a bag needs instead.
+    pub(crate) bag: Room,
 }
 
 /// Where a rank is, and how far it has run.
@@ -74,18 +75,6 @@ pub(super) enum State {
     /// Has a timer for its end.
     Finishing,
     Gone,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Workstation {
-    /// When its owner comes or leaves next.
-    pub(super) until: u64,
-    /// When its owner left, on the core's clock.
-    pub(super) idle_since: u64,
-    /// Who is there or on the way.
-    pub(super) guest: u32,
-    pub(super) idle: bool,
-    pub(super) used: bool,
 }
 
 /// A message, sent or not.
@@ -148,12 +137,8 @@ pub(super) enum TimerKind {
     Finish,
 }
 
-/// Where the lab's period begins on the core's clock, which knows no time
-/// before its own beginning; 146 years are enough for any past.
-pub(super) const EPOCH: u64 = 1 << 62;
-
 impl Scratch {
-    pub(super) fn prepare(&mut self, program: &Program, lab: &Lab) {
+    pub(super) fn prepare(&mut self, program: &Program) {
         let steps = program.first.iter().zip(&program.spawner);
         self.ranks.clear();
         self.ranks.extend(steps.map(|(&at, _)| Rank {
@@ -178,24 +163,10 @@ impl Scratch {
         self.messages.clear();
         let unsent = Message { arrival: UNSENT, cause: NONE, head: NONE };
         self.messages.resize(program.ends.len(), unsent);
-        self.workstations.clear();
-        self.workstations.extend(lab.starts.iter().map(|start| Workstation {
-            until: start.until,
-            idle_since: EPOCH.saturating_sub(start.since),
-            guest: NONE,
-            idle: start.idle,
-            used: false,
-        }));
         self.waiting.clear();
         self.stayers.clear();
         self.ready.clear();
         self.timers.clear();
         self.records.clear();
-    }
-
-    /// How many workstations had a guest.
-    pub(super) fn used(&self) -> u32 {
-        let used = self.workstations.iter().filter(|one| one.used).count();
-        u32::try_from(used).unwrap_or(u32::MAX)
     }
 }

@@ -8,18 +8,18 @@ use crate::program::NONE;
 
 /// Sums of nanoseconds over thousands of workstations outgrow 64 bits.
 #[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) begins: u64,
+pub(crate) struct Tally {
+    pub(crate) begins: u64,
     /// When the last rank so far finished, and which.
-    pub(super) finish: u64,
-    pub(super) last: u32,
-    pub(super) encounters: u32,
-    pub(super) moves: u32,
-    pub(super) waits: u32,
-    pub(super) events: u64,
-    pub(super) wasted: u128,
-    pub(super) shared_computing: u128,
-    pub(super) shared_frozen: u128,
+    pub(crate) finish: u64,
+    pub(crate) last: u32,
+    pub(crate) encounters: u32,
+    pub(crate) moves: u32,
+    pub(crate) waits: u32,
+    pub(crate) events: u64,
+    pub(crate) wasted: u128,
+    pub(crate) shared_computing: u128,
+    pub(crate) shared_frozen: u128,
     lab_end: u64,
     /// How many workstations are idle, and since when that many.
     idle: u64,
@@ -53,7 +53,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    pub(super) fn open(&mut self, lab: &Lab, begins: u64) {
+    pub(crate) fn open(&mut self, lab: &Lab, begins: u64) {
         (self.begins, self.lab_end) = (begins, lab.end);
         self.idle_from = begins;
         for start in lab.starts.iter().filter(|start| start.idle) {
@@ -71,12 +71,12 @@ impl Tally {
         }
     }
 
-    pub(super) fn turned_busy(&mut self, at: u64) {
+    pub(crate) fn turned_busy(&mut self, at: u64) {
         self.count_idle_time(at);
         self.idle -= 1;
     }
 
-    pub(super) fn turned_idle(&mut self, at: u64, until: u64) {
+    pub(crate) fn turned_idle(&mut self, at: u64, until: u64) {
         self.count_idle_time(at);
         self.idle += 1;
         self.add_period(until, 0);
@@ -92,12 +92,12 @@ impl Tally {
         self.idle_from = at;
     }
 
-    pub(super) fn close(&mut self, end: u64) {
+    pub(crate) fn close(&mut self, end: u64) {
         self.count_idle_time(end);
         self.finish = end;
     }
 
-    pub(super) fn outcome(&self) -> Execution {
+    pub(crate) fn outcome(&self) -> Execution {
         Execution {
             execution: Duration::from_nanos(self.finish - self.begins),
             busy_transitions: self.encounters,
@@ -115,7 +115,7 @@ impl Tally {
     }
 }
 
-pub(super) fn span(nanos: u128) -> Duration {
+pub(crate) fn span(nanos: u128) -> Duration {
     const S: u128 = 1_000_000_000;
     Duration::new(u64::try_from(nanos / S).unwrap_or(u64::MAX), (nanos % S) as u32)
 }

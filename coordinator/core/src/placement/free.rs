@@ -142,6 +142,21 @@ impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
         self.play_all();
     }
 
+    /// These are free, and nobody else: all at once, in linear time.
+    pub fn fill(&mut self, these: impl IntoIterator<Item = (Id, Rank)>) {
+        self.clear();
+        for (id, rank) in these {
+            let number = id.into();
+            if number as usize >= self.leaves() {
+                self.grow(number as usize + 1);
+            }
+            let leaf = self.leaves() + number as usize;
+            self.len += usize::from(self.nodes[leaf] == NOBODY);
+            self.nodes[leaf] = Player { rank, number };
+        }
+        self.play_all();
+    }
+
     /// Nobody is free any more; the room stays.
     pub fn clear(&mut self) {
         self.nodes.fill(NOBODY);
@@ -229,6 +244,8 @@ mod tests {
             for (id, rank) in &mut obvious {
                 *rank = u64::from(id * 7 % 5);
             }
+            check_agrees(&free, &obvious);
+            free.fill(obvious.iter().map(|(id, rank)| (*id, Rank::new(*rank))));
             check_agrees(&free, &obvious);
             free.clear();
             check_agrees(&free, &BTreeMap::new());

@@ -151,5 +151,6 @@ fn model(rng: &mut StdRng) -> Model {
         grows: rng.random_bool(0.4),
         spawns: rng.random_bool(0.5),
         begins: ns(if rng.random_bool(0.7) { 0 } else { rng.random_range(0..30) }),
+        ..Model::phalen1994(Duration::ZERO)
     }
 }

@@ -61,6 +61,15 @@ enum State {
     Gone,
 }
 
+/// What a rank is at.
+#[derive(Debug)]
+enum At {
+    /// Waiting to be spawned.
+    Begin,
+    Op(Op),
+    End,
+}
+
 #[derive(Clone, Debug)]
 struct Rank {
     state: State,
@@ -278,26 +287,26 @@ impl Slow<'_> {
     /// Its work is done; on to what comes next.
     fn end_operation(&mut self, rank: usize) {
         let me = u32::try_from(rank).unwrap();
-        let Some(op) = self.operation(rank) else {
-            self.ranks[rank].state = State::Done;
-            return;
-        };
         let twice = self.ranks[rank].op < self.ranks[rank].sent_before;
-        match op {
-            Some(Op::Compute { nanos }) if !self.ranks[rank].begun => {
+        match self.operation(rank) {
+            At::End => {
+                self.ranks[rank].state = State::Done;
+                return;
+            }
+            At::Op(Op::Compute { nanos }) if !self.ranks[rank].begun => {
                 (self.ranks[rank].left, self.ranks[rank].begun) = (nanos, true);
                 return;
             }
-            None | Some(Op::Receive { .. }) => {
+            At::Begin | At::Op(Op::Receive { .. }) => {
                 self.ranks[rank].state = State::Blocked;
                 return;
             }
-            Some(Op::Compute { .. }) => {}
-            Some(_) if twice => {}
-            Some(Op::Send { to, bytes, tag }) => {
+            At::Op(Op::Compute { .. }) => {}
+            At::Op(_) if twice => {}
+            At::Op(Op::Send { to, bytes, tag }) => {
                 self.send(rank, (me, to, Some(tag)), self.case.delay(bytes));
             }
-            Some(Op::Spawn { rank: to }) => {
+            At::Op(Op::Spawn { rank: to }) => {
                 let delay = self.case.delay(0);
                 self.send(rank, (me, to, None), delay);
                 self.tell(rank, Happened::To(What::Spawned { rank: to }));
@@ -312,17 +321,12 @@ impl Slow<'_> {
     }
 
     /// What it is at: before its own operations a spawned rank waits for its
-    /// spawner. Nothing after the last.
-    fn operation(&self, rank: usize) -> Option<Option<Op>> {
+    /// spawner.
+    fn operation(&self, rank: usize) -> At {
         let it = &self.ranks[rank];
-        let ops = &self.case.trace.ranks[rank];
-        if !self.spawned_by.contains_key(&rank) {
-            return ops.get(it.op).copied().map(Some);
-        }
-        match it.op.checked_sub(1) {
-            None => Some(None),
-            Some(own) => ops.get(own).copied().map(Some),
-        }
+        let before = usize::from(self.spawned_by.contains_key(&rank));
+        let Some(own) = it.op.checked_sub(before) else { return At::Begin };
+        self.case.trace.ranks[rank].get(own).map_or(At::End, |op| At::Op(*op))
     }
 
     fn send(&mut self, rank: usize, channel: Channel, delay: u64) {
@@ -337,8 +341,8 @@ impl Slow<'_> {
     fn channel(&self, rank: usize) -> Channel {
         let to = u32::try_from(rank).unwrap();
         match self.operation(rank) {
-            Some(None) => (self.spawned_by[&rank], to, None),
-            Some(Some(Op::Receive { from, tag })) => (from, to, Some(tag)),
+            At::Begin => (self.spawned_by[&rank], to, None),
+            At::Op(Op::Receive { from, tag }) => (from, to, Some(tag)),
             other => panic!("blocked at {other:?}"),
         }
     }

@@ -1,52 +1,11 @@
-//! Who gets which workstation: the coordinator's own policies
-//! (`gleaner_core::placement`), asked.
+//! How ranks come by workstations, leave for others and go on there.
 
-use gleaner_common::time::Moment;
-use gleaner_core::placement::{Candidate, Rank};
-
-use crate::model::Placement;
 use crate::observer::{Observer, What};
 
 use super::Engine;
-use super::scratch::{EPOCH, RecordKind, State, TimerKind, Workstation};
-
-impl Placement {
-    /// Where a free workstation stands.
-    fn rank(self, place: &Workstation, now: u64) -> Rank {
-        match self {
-            Self::Oracle => Rank::new(u64::MAX - place.until),
-            Self::Core(policy) => {
-                let (now, since) = (Moment(EPOCH + now), Moment(place.idle_since));
-                policy.rank(&Candidate {
-                    idle_since: since,
-                    idle_for: now.since(since),
-                    load_1m: 0.0,
-                    speed: 0.0,
-                    risk: 0.0,
-                })
-            }
-        }
-    }
-
-    fn ages(self) -> bool {
-        match self {
-            Self::Oracle => false,
-            Self::Core(policy) => policy.ages(),
-        }
-    }
-}
+use super::scratch::{RecordKind, State, TimerKind};
 
 impl<O: Observer> Engine<'_, O> {
-    /// The workstations that are idle at the start are free.
-    pub(super) fn open_lab(&mut self) {
-        self.s.free.clear();
-        for (id, place) in (0..).zip(&self.s.workstations) {
-            if place.idle {
-                self.s.free.set(id, Some(self.model.placement.rank(place, 0)));
-            }
-        }
-    }
-
     pub(super) fn rank_begins(&mut self, rank: u32, now: u64) {
         self.s.ranks[rank as usize].since = now;
         self.seek_place(rank, now);
@@ -54,8 +13,7 @@ impl<O: Observer> Engine<'_, O> {
 
     /// Takes a free workstation, or waits for one.
     pub(super) fn seek_place(&mut self, rank: u32, now: u64) {
-        if let Some(workstation) = self.choose(now) {
-            self.s.free.set(workstation, None);
+        if let Some(workstation) = self.s.places.choose(&self.chooser, now) {
             self.take(rank, workstation, now);
         } else {
             self.s.ranks[rank as usize].state = State::Waiting;
@@ -65,23 +23,13 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
-    fn choose(&mut self, now: u64) -> Option<u32> {
-        let placement = self.model.placement;
-        if placement.ages() {
-            let places = &self.s.workstations;
-            self.s.free.refresh(|id| placement.rank(&places[id as usize], now));
-        }
-        self.s.free.choose(None)
-    }
-
     /// An idle workstation has no guest any more: the next one takes it.
     pub(super) fn became_free(&mut self, workstation: u32, now: u64) {
         if let Some(rank) = self.s.waiting.pop_front() {
             self.take(rank, workstation, now);
             return;
         }
-        let place = &self.s.workstations[workstation as usize];
-        self.s.free.set(workstation, Some(self.model.placement.rank(place, now)));
+        self.s.places.set_free(workstation, &self.chooser, now);
         if let Some((_, rank)) = self.s.stayers.first().copied() {
             self.escape(rank, now);
         }
@@ -89,8 +37,7 @@ impl<O: Observer> Engine<'_, O> {
 
     /// Moves there; or begins there, which costs nothing.
     fn take(&mut self, rank: u32, workstation: u32, now: u64) {
-        let place = &mut self.s.workstations[workstation as usize];
-        (place.guest, place.used) = (rank, true);
+        self.s.places.take(workstation, rank);
         let it = &mut self.s.ranks[rank as usize];
         let begins = !std::mem::replace(&mut it.placed, true);
         it.workstation = workstation;
@@ -119,7 +66,7 @@ impl<O: Observer> Engine<'_, O> {
         let it = &mut self.s.ranks[rank as usize];
         it.clock = now;
         let workstation = it.workstation;
-        if self.s.workstations[workstation as usize].idle {
+        if self.s.places.is_idle(workstation) {
             self.tell(rank, now, What::Arrived { workstation });
             self.go_on(rank, now);
         } else {
@@ -132,7 +79,7 @@ impl<O: Observer> Engine<'_, O> {
         let it = &mut self.s.ranks[rank as usize];
         it.state = State::Here;
         it.clock = now;
-        it.horizon = self.s.workstations[it.workstation as usize].until.min(self.lab.end);
+        it.horizon = self.s.places.until(it.workstation).min(self.lab.end);
         self.s.ready.push(rank);
     }
 

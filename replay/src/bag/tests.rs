@@ -1,0 +1,165 @@
+use super::*;
+use crate::{Lab, Owner, Scratch};
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn owner(since: u64, idle: bool, changes: &[u64]) -> Owner {
+    Owner { idle, since: s(since), changes: changes.iter().map(|at| s(*at)).collect() }
+}
+
+fn model(number: u8, workers: u32, cost: u64) -> BagModel {
+    BagModel::of_table1(number, workers, s(cost)).unwrap()
+}
+
+fn execute(bag: &Bag, owners: &[Owner], model: &BagModel) -> BagExecution {
+    run_bag(bag, &Lab::of_owners(owners, s(100_000)), model, &mut Scratch::default())
+}
+
+fn subtasks(count: u64, each: u64) -> Bag {
+    Bag::divided("even", s(count * each), s(each)).unwrap()
+}
+
+#[test]
+fn workers_share_the_bag_evenly_where_nobody_comes() {
+    let owners = vec![owner(1, true, &[]); 4];
+    for number in 1..=4 {
+        let even = execute(&subtasks(12, 10), &owners, &model(number, 4, 5));
+        assert_eq!((even.execution, even.done, even.wasted), (s(30), 12, s(0)), "model {number}");
+        assert_eq!((even.workers_most, even.nodes_used), (4, 4));
+    }
+}
+
+#[test]
+fn an_abandoned_subtask_is_done_again_elsewhere() {
+    // One worker, interrupted 5 s into its third subtask.
+    let owners = [owner(1, true, &[25]), owner(2, true, &[])];
+    let moved = execute(&subtasks(4, 10), &owners, &model(1, 1, 3));
+    assert_eq!((moved.execution, moved.wasted, moved.abandoned), (s(25 + 3 + 20), s(5), 1));
+    assert_eq!((moved.busy_transitions, moved.moves, moved.useful), (1, 1, s(40)));
+    let kept = BagModel { on_busy: OnBusy::at_once(Reaction::Migrate), ..model(1, 1, 3) };
+    let kept = execute(&subtasks(4, 10), &owners, &kept);
+    assert_eq!((kept.execution, kept.wasted, kept.abandoned), (s(43), s(0), 0));
+}
+
+#[test]
+fn somebody_else_does_what_was_returned() {
+    // The other worker has nothing left when the first loses its workstation.
+    let owners = [owner(1, true, &[15]), owner(2, true, &[])];
+    let returned = execute(&subtasks(3, 10), &owners, &model(1, 2, 3));
+    assert_eq!((returned.execution, returned.waits, returned.abandoned), (s(25), 1, 1));
+}
+
+#[test]
+fn only_a_model_that_grows_uses_what_turns_idle() {
+    let owners = [owner(1, true, &[]), owner(2, false, &[20])];
+    assert_eq!(execute(&subtasks(6, 10), &owners, &model(1, 1, 5)).execution, s(60));
+    let grown = execute(&subtasks(6, 10), &owners, &model(2, 1, 5));
+    // The second begins at 25 and does two of the last four.
+    assert_eq!((grown.execution, grown.workers_most), (s(45), 2));
+}
+
+#[test]
+fn only_a_model_that_spawns_begins_workers_for_what_is_spawned() {
+    let root = Subtask { work: s(10), parent: None };
+    let child = Subtask { work: s(10), parent: Some(0) };
+    let bag = Bag::new("tree", &[root, child, child, child]).unwrap();
+    let owners = vec![owner(1, true, &[]); 8];
+    assert_eq!(execute(&bag, &owners, &model(1, 1, 0)).execution, s(40));
+    let spawned = execute(&bag, &owners, &model(3, 1, 0));
+    assert_eq!((spawned.execution, spawned.workers_most), (s(20), 3));
+}
+
+#[test]
+fn a_frozen_worker_goes_on_or_loses_patience() {
+    let owners = [owner(1, true, &[5, 12]), owner(2, true, &[])];
+    let patience = |patience| {
+        let on_busy = OnBusy::suspend(patience, Reaction::Retreat);
+        execute(&subtasks(1, 10), &owners, &BagModel { on_busy, ..model(1, 1, 3) })
+    };
+    assert_eq!((patience(None).execution, patience(None).shared_frozen), (s(17), s(7)));
+    let lost = patience(Some(s(2)));
+    assert_eq!((lost.execution, lost.wasted), (s(5 + 2 + 3 + 10), s(5)));
+}
+
+#[test]
+fn a_demoted_worker_does_its_share() {
+    let on_busy = OnBusy::at_once(Reaction::Renice);
+    let model = BagModel { on_busy, renice_share: 0.25, ..model(1, 1, 3) };
+    let demoted = execute(&subtasks(1, 10), &[owner(1, true, &[5, 9])], &model);
+    assert_eq!((demoted.execution, demoted.shared_computing), (s(13), s(4)));
+}
+
+#[test]
+fn what_is_no_bag_is_refused() {
+    let named = |parent| Subtask { work: s(1), parent: Some(parent) };
+    assert_eq!(Bag::new("none", &[]), Err(BagError::Empty));
+    assert_eq!(Bag::new("self", &[named(0)]), Err(BagError::BadParent { subtask: 0, parent: 0 }));
+    assert_eq!(Bag::divided("nothing", s(9), s(0)), Err(BagError::Empty));
+    let endless = Subtask { work: Duration::MAX, parent: None };
+    assert_eq!(Bag::new("endless", &[endless]), Err(BagError::TooLong));
+}
+
+/// Owners and bags from a seed; every model; what must hold of each.
+#[test]
+fn every_subtask_is_done_once_and_no_work_is_lost_nor_gained() {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+    let mut scratch = Scratch::default();
+    let mut finished = 0;
+    for seed in 0..3_000 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let parent = |index: u32, rng: &mut StdRng| {
+            (index > 0 && rng.random_bool(0.4)).then(|| rng.random_range(0..index))
+        };
+        let count = rng.random_range(1..40);
+        let subtasks: Vec<Subtask> = (0..count)
+            .map(|index| {
+                let parent = parent(index, &mut rng);
+                Subtask { work: s(rng.random_range(0..30)), parent }
+            })
+            .collect();
+        let owners: Vec<Owner> = (0..rng.random_range(1..8))
+            .map(|_| {
+                let mut at = 0;
+                let changes = (0..60).map(|_| {
+                    at += rng.random_range(1..60);
+                    s(at)
+                });
+                let changes = changes.collect();
+                Owner { idle: rng.random_bool(0.7), since: s(rng.random_range(0..9)), changes }
+            })
+            .collect();
+        let reactions = [
+            OnBusy::at_once(Reaction::Retreat),
+            OnBusy::at_once(Reaction::Rollback),
+            OnBusy::at_once(Reaction::Migrate),
+            OnBusy::at_once(Reaction::Renice),
+            OnBusy::suspend(None, Reaction::Retreat),
+            OnBusy::suspend(Some(s(9)), Reaction::Retreat),
+        ];
+        let on_busy = reactions[rng.random_range(0..reactions.len())];
+        let number = rng.random_range(1..=4);
+        let workers = rng.random_range(1..10);
+        let model = BagModel { on_busy, ..model(number, workers, rng.random_range(0..20)) };
+        let bag = Bag::new("random", &subtasks).unwrap();
+        let lab = Lab::of_owners(&owners, s(rng.random_range(200..3_000)));
+        let outcome = run_bag(&bag, &lab, &model, &mut scratch);
+        let context = format!("seed {seed}: {outcome:?} of {bag:?}, {model:?}");
+        assert!(outcome.done <= count && outcome.useful <= bag.work(), "{context}");
+        if outcome.finished {
+            finished += 1;
+            assert_eq!((outcome.done, outcome.useful), (count, bag.work()), "{context}");
+        }
+        if !model.grows && !model.spawns {
+            assert_eq!(outcome.workers, workers, "{context}");
+        }
+        let time_of_all = outcome.idle_time + outcome.shared_computing;
+        let spent = outcome.useful + outcome.wasted;
+        assert!(spent <= time_of_all, "{context}");
+        let keeps = matches!(on_busy.reaction, Reaction::Migrate | Reaction::Renice);
+        assert!(!keeps || outcome.wasted.is_zero(), "{context}");
+    }
+    assert!(finished > 1_500, "only {finished} finished");
+}

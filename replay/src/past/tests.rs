@@ -1,0 +1,82 @@
+use std::time::Duration;
+
+use gleaner_collector::timeline::{Period, State, Timeline};
+use gleaner_core::Policy;
+
+use super::*;
+use crate::lab::{Order, Selection};
+use crate::model::{Model, Placement};
+use crate::observer::What;
+use crate::program::{Network, Program};
+use crate::{Scratch, run_observed};
+use gleaner_common::trace::{Op, Trace};
+
+const DAY: i64 = 86_400;
+
+/// Idle and busy in turn, for so many seconds each.
+fn log(idle_s: i64, busy_s: i64, from: i64) -> Timeline {
+    let (mut at, mut idle, mut periods) = (from, true, vec![]);
+    while at < 40 * DAY {
+        let length = if idle { idle_s } else { busy_s };
+        periods.push(Period {
+            state: if idle { State::Idle } else { State::Busy },
+            start: WallTime::from_unix_s(at),
+            duration: Duration::from_secs(length.unsigned_abs()),
+            cause: None,
+            slots: 0,
+            margin: Duration::ZERO,
+        });
+        (at, idle) = (at + length, !idle);
+    }
+    Timeline { periods, ..Timeline::default() }
+}
+
+fn usage() -> Usage {
+    Usage::from_timelines([
+        ("restless".to_owned(), log(600, 300, 0)),
+        ("calm".to_owned(), log(20_000, 300, -77)),
+    ])
+}
+
+fn lab(usage: &Usage, start_s: i64) -> Lab {
+    let (start, span) = (WallTime::from_unix_s(start_s), Duration::from_secs(3_600));
+    Lab::select(usage, &Selection { start, span, count: 2, order: Order::AsRead }).unwrap()
+}
+
+fn chosen(lab: &Lab) -> u32 {
+    let ranks = vec![vec![Op::Compute { nanos: 1 }]];
+    let program = Program::compile(&Trace { name: String::new(), ranks }, Network::default());
+    let placement = Placement::Core(Policy::LikelyLongest);
+    let model = Model { placement, ..Model::phalen1994(Duration::ZERO) };
+    let mut observed = vec![];
+    run_observed(&program.unwrap(), lab, &model, &mut Scratch::default(), &mut observed);
+    let What::Began { workstation } = observed[0].what else { panic!("{:?}", observed[0]) };
+    workstation
+}
+
+#[test]
+fn a_calm_past_is_preferred_once_it_is_known() {
+    let usage = usage();
+    // Both idle; the restless one for a minute, so the last idle first.
+    let start = 20 * DAY + 60;
+    let mut taught = lab(&usage, start);
+    assert_eq!(chosen(&taught), 0, "without a past the last idle is as good as any");
+    Learner::new(&usage).teach(&mut taught);
+    assert_eq!(chosen(&taught), 1);
+}
+
+#[test]
+fn what_is_learned_does_not_depend_on_what_was_asked_before() {
+    let usage = usage();
+    let mut learner = Learner::new(&usage);
+    let past_of = |learner: &mut Learner<'_>, day: i64| {
+        let mut lab = lab(&usage, day * DAY);
+        learner.teach(&mut lab);
+        lab.past
+    };
+    let straight = past_of(&mut Learner::new(&usage), 9);
+    for before in [3, 20, 9] {
+        past_of(&mut learner, before);
+        assert_eq!(past_of(&mut learner, 9), straight);
+    }
+}

@@ -1,0 +1,176 @@
+//! The workstations during an execution, and who gets which: the
+//! coordinator's own policies (`gleaner_core::placement`), asked.
+
+use std::time::Duration;
+
+use gleaner_common::time::{Moment, WallTime};
+use gleaner_core::outlook::{Common, Outlook};
+use gleaner_core::placement::{Candidate, Free, Rank};
+
+use crate::lab::{Lab, Transition};
+use crate::model::Placement;
+use crate::program::NONE;
+
+/// Where the lab's period begins on the core's clock, which knows no time
+/// before its own beginning; 146 years are enough for any past.
+const EPOCH: u64 = 1 << 62;
+
+/// How a workstation is chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chooser<'a> {
+    placement: Placement,
+    idle_needed: Duration,
+    start: WallTime,
+    /// What the lab had in common before the start, if anybody asks.
+    common: Option<&'a Common>,
+}
+
+impl<'a> Chooser<'a> {
+    pub(crate) fn new(placement: Placement, idle_needed: Duration, lab: &'a Lab) -> Self {
+        let asks = matches!(placement, Placement::Core(policy) if policy.asks_outlook());
+        let common = lab.past.as_ref().filter(|_| asks).map(|past| &past.common);
+        Self { placement, idle_needed, start: lab.start, common }
+    }
+
+    fn ages(&self) -> bool {
+        match self.placement {
+            Placement::Oracle => false,
+            Placement::Core(policy) => policy.ages(),
+        }
+    }
+
+    /// Where a free workstation stands.
+    fn rank(&self, place: &Workstation, outlook: Option<&Outlook>, now: u64) -> Rank {
+        let Placement::Core(policy) = self.placement else {
+            return Rank::new(u64::MAX - place.until);
+        };
+        let (wall, since) = (self.wall(now), Moment(place.idle_since));
+        let risk = self
+            .common
+            .zip(outlook)
+            .map_or(0.0, |(common, outlook)| outlook.risk(common, wall, self.idle_needed));
+        policy.rank(&Candidate {
+            idle_since: since,
+            idle_for: Moment(EPOCH + now).since(since),
+            // Timelines tell neither; all workstations are alike (§1.2).
+            load_1m: 0.0,
+            speed: 0.0,
+            risk,
+        })
+    }
+
+    fn wall(&self, now: u64) -> WallTime {
+        WallTime(self.start.0.saturating_add_unsigned(now))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Workstation {
+    /// When its owner comes or leaves next.
+    until: u64,
+    /// When its owner left, on the core's clock.
+    idle_since: u64,
+    /// Who is there or on the way.
+    guest: u32,
+    idle: bool,
+    used: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    workstations: Vec<Workstation>,
+    free: Free<u32>,
+    /// Of each workstation, if the policy asks; with what the past taught up
+    /// to the start of the period. What is learned since is its age.
+    outlooks: Vec<Outlook>,
+}
+
+impl Places {
+    /// As the lab is at its start: whoever is idle is free.
+    pub(crate) fn open(&mut self, lab: &Lab, by: &Chooser<'_>) {
+        self.workstations.clear();
+        self.workstations.extend(lab.starts.iter().map(|start| Workstation {
+            until: start.until,
+            idle_since: EPOCH.saturating_sub(start.since),
+            guest: NONE,
+            idle: start.idle,
+            used: false,
+        }));
+        match lab.past.as_ref().filter(|_| by.common.is_some()) {
+            Some(past) => self.outlooks.clone_from(&past.outlooks),
+            None => self.outlooks.clear(),
+        }
+        let idle = (0..).zip(&self.workstations).filter(|(_, place)| place.idle);
+        let outlooks = &self.outlooks;
+        self.free.fill(idle.map(|(id, place)| (id, by.rank(place, outlooks.get(id as usize), 0))));
+    }
+
+    /// Its guest, if it has one; else it is no longer free.
+    pub(crate) fn turned_busy(&mut self, transition: Transition) -> u32 {
+        let place = &mut self.workstations[transition.workstation as usize];
+        (place.idle, place.until) = (false, transition.until);
+        if place.guest == NONE {
+            self.free.set(transition.workstation, None);
+        }
+        place.guest
+    }
+
+    /// Its guest, if it has one; else it is to be given away or set free.
+    pub(crate) fn turned_idle(&mut self, transition: Transition, by: &Chooser<'_>) -> u32 {
+        let place = &mut self.workstations[transition.workstation as usize];
+        (place.idle, place.until) = (true, transition.until);
+        place.idle_since = EPOCH + transition.at;
+        if let Some(outlook) = self.outlooks.get_mut(transition.workstation as usize) {
+            outlook.turned_idle(by.wall(transition.at));
+        }
+        place.guest
+    }
+
+    pub(crate) fn set_free(&mut self, id: u32, by: &Chooser<'_>, now: u64) {
+        let outlook = self.outlooks.get(id as usize);
+        let rank = by.rank(&self.workstations[id as usize], outlook, now);
+        self.free.set(id, Some(rank));
+    }
+
+    /// The best of the free ones, which is free no longer.
+    pub(crate) fn choose(&mut self, by: &Chooser<'_>, now: u64) -> Option<u32> {
+        if by.ages() {
+            let (places, outlooks) = (&self.workstations, &self.outlooks);
+            self.free.refresh(|id| by.rank(&places[id as usize], outlooks.get(id as usize), now));
+        }
+        let chosen = self.free.choose(None)?;
+        self.free.set(chosen, None);
+        Some(chosen)
+    }
+
+    pub(crate) fn none_is_free(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    pub(crate) fn take(&mut self, id: u32, guest: u32) {
+        let place = &mut self.workstations[id as usize];
+        (place.guest, place.used) = (guest, true);
+    }
+
+    /// Its guest is gone. Is it idle?
+    pub(crate) fn leave(&mut self, id: u32) -> bool {
+        let place = &mut self.workstations[id as usize];
+        place.guest = NONE;
+        place.idle
+    }
+
+    pub(crate) fn is_idle(&self, id: u32) -> bool {
+        self.workstations[id as usize].idle
+    }
+
+    /// When its owner comes or leaves next.
+    pub(crate) fn until(&self, id: u32) -> u64 {
+        self.workstations[id as usize].until
+    }
+
+    /// How many had a guest.
+    pub(crate) fn used(&self) -> u32 {
+        let used = self.workstations.iter().filter(|place| place.used).count();
+        u32::try_from(used).unwrap_or(u32::MAX)
+    }
+}
