@@ -84,7 +84,7 @@ fn a_recording_of_others_becomes_a_trace() {
     fs::write(at.join("two.ti"), "0 compute 5e9\n0 barrier\n1 init\n1 barrier\n").unwrap();
     let import = ["trace", "import", "two.ti", "--to", "two.trace", "--flops-per-s", "1e10"];
     let said = succeeds(&run(at, &import));
-    assert!(said.starts_with("two.trace: 2 ranks, 5 operations, critical path 0.5 s"), "{said}");
+    assert!(said.starts_with("two.trace: 2 ranks, 5 operations, critical path 0.500 s"), "{said}");
     fs::write(at.join("two.ti"), "0 init\n0 sleep 5\n").unwrap();
     refused(&run(at, &import), 2, "glean: two.ti:2: `sleep` is not an operation");
 }
