@@ -50,7 +50,7 @@ const GROUP_RECORDS: usize = 100_000;
 /// Rows between two words of progress.
 const PROGRESS_EVERY: u64 = 10_000;
 
-/// A state in which nothing was heard for longer says nothing.
+/// A state that is held for longer says nothing: a computer fell silent.
 pub const HOLD_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub struct ImportOptions {
     /// `uncg`: a table with `computerName` and `isDesktop`; rows of what is no
     /// desktop, or not in it, are left out.
     pub only_desktops: Option<PathBuf>,
-    /// `uncg`: how long a state is believed in which nothing is heard.
+    /// `uncg`: how long a state may be held to be believed.
     pub hold_max: Duration,
     /// `avt`: when the trace began; `None` is 1970.
     pub starts: Option<WallTime>,
@@ -144,12 +144,12 @@ pub struct ImportSummary {
     pub duplicates: u64,
     /// For `uncg`: rows that repeat the state held already.
     pub repeated_rows: u64,
-    /// States in which nothing was heard for longer than is believed, and for
-    /// how long in all: no data.
-    pub silences: u64,
-    pub silent_h: f64,
-    /// Rows of computers that are no desktops or not in the table, how many
-    /// computers those are, and the rows of those that are not in the table.
+    /// States that were held for longer than is believed, and for how long in
+    /// all: no data.
+    pub overlong: u64,
+    pub overlong_h: f64,
+    /// Rows of computers that the table does not call desktops, how many
+    /// computers those are, and the rows of those that it says nothing of.
     pub left_out_rows: u64,
     pub left_out_workstations: u64,
     pub unlisted_rows: u64,
@@ -174,9 +174,9 @@ pub struct LocalTimes {
 impl ImportSummary {
     fn hear(&mut self, heard: machine::Heard) {
         self.repeated_rows += u64::from(heard.repeated);
-        if let Some(silence) = heard.silence {
-            self.silences += 1;
-            self.silent_h += silence.as_secs_f64() / 3_600.0;
+        if let Some(held) = heard.overlong {
+            self.overlong += 1;
+            self.overlong_h += held.as_secs_f64() / 3_600.0;
         }
     }
 }

@@ -4,6 +4,7 @@
 mod dispatch;
 mod footprint;
 mod latency;
+mod load;
 mod owner_latency;
 mod owner_return;
 mod pool;
@@ -34,6 +35,8 @@ pub enum Bench {
     Latency,
     /// Thousands of agents on one coordinator.
     Pool,
+    /// Years of usage logs, loaded for replay.
+    Load,
     /// All of them, one after the other.
     All,
 }
@@ -56,6 +59,9 @@ pub struct Args {
     /// How many agents `pool` simulates.
     #[arg(long)]
     pub agents: Option<u32>,
+    /// The logs that `load` loads [default: made up for it].
+    #[arg(long, value_name = "DIR")]
+    pub usage: Option<std::path::PathBuf>,
 }
 
 /// Runs a bench and prints its records.
@@ -71,6 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Dispatch,
             Bench::Latency,
             Bench::Pool,
+            Bench::Load,
         ]
     } else {
         std::slice::from_ref(&args.name)
@@ -83,6 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Dispatch => dispatch::run(args)?,
             Bench::Latency => latency::run(args)?,
             Bench::Pool => pool::run(args)?,
+            Bench::Load => load::run(args)?,
             Bench::All => unreachable!("`all` was taken apart above"),
         };
         print(args, &records)?;

@@ -28,8 +28,8 @@ pub(super) enum Doing {
 pub(super) struct Heard {
     /// The state it was in already.
     pub(super) repeated: bool,
-    /// How long nothing was heard before, if too long to believe the state.
-    pub(super) silence: Option<Duration>,
+    /// How long the state before it was held, if too long to believe it.
+    pub(super) overlong: Option<Duration>,
 }
 
 /// Why a row cannot follow what was heard before.
@@ -44,8 +44,10 @@ pub(super) enum OrderError {
 pub(super) struct Machine {
     name: WorkstationName,
     numbering: Numbering,
-    /// The last row's, if there was one.
-    last: Option<(WallTime, Doing)>,
+    /// What it does, and since when.
+    held: Option<(WallTime, Doing)>,
+    /// When the last row was, which may have repeated it.
+    last: WallTime,
     /// Is a run of records open?
     up: bool,
 }
@@ -53,7 +55,7 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn new(name: &WorkstationName) -> Self {
         let numbering = Numbering::new(Origin::Trace, name);
-        Self { name: name.clone(), numbering, last: None, up: false }
+        Self { name: name.clone(), numbering, held: None, last: WallTime(i64::MIN), up: false }
     }
 
     pub(super) fn name(&self) -> &WorkstationName {
@@ -61,8 +63,8 @@ impl Machine {
     }
 
     /// The machine began to do this; its records are added to `records`. A
-    /// state in which nothing was heard for longer than `hold_max` is not
-    /// believed: its run ends where it began.
+    /// state that was held for longer than `hold_max`, however often it was
+    /// told again, is not believed: its run ends where the state began.
     pub(super) fn enter(
         &mut self,
         at: WallTime,
@@ -72,25 +74,25 @@ impl Machine {
         records: &mut Vec<UsageRecord>,
     ) -> Result<Heard, OrderError> {
         let mut heard = Heard::default();
-        if let Some((before, was)) = self.last {
-            if at < before {
-                return Err(OrderError::Earlier);
+        if at < self.last {
+            return Err(OrderError::Earlier);
+        }
+        self.last = at;
+        if let Some((since, was)) = self.held {
+            if was == doing {
+                return Ok(Heard { repeated: true, ..heard });
             }
-            heard.repeated = was == doing;
             // Down and up again at once is possible, by another trace's clock.
-            if at == before && !heard.repeated && was != Doing::Off {
+            if at == since && was != Doing::Off {
                 return Err(OrderError::TwoAtOnce);
             }
-            let silence = at.since(before);
-            if silence > hold_max {
-                heard = Heard { repeated: false, silence: Some(silence) };
-                self.finish(before, "nothing was heard for too long", records);
+            let held = at.since(since);
+            if held > hold_max {
+                heard.overlong = Some(held);
+                self.finish(since, "held for too long to be believed", records);
             }
         }
-        self.last = Some((at, doing));
-        if heard.repeated {
-            return Ok(heard);
-        }
+        self.held = Some((at, doing));
         match doing {
             Doing::Off => self.finish(at, word, records),
             Doing::Restarted => {
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn a_state_that_lasts_too_long_is_no_data() {
         let timeline = interpret(
-            records(&[(0, Free), (100, InUse), (1_101, Free), (1_200, Off)]),
+            records(&[(0, Free), (100, InUse), (600, InUse), (1_101, Free), (1_200, Off)]),
             Interpretation::AsTaken,
         );
         let periods: Vec<_> =

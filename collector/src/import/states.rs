@@ -52,7 +52,7 @@ pub(super) fn walk(
 
 struct Walk<'a> {
     options: &'a ImportOptions,
-    desktops: Option<BTreeMap<String, bool>>,
+    desktops: Option<BTreeMap<String, Option<bool>>>,
     clock: LocalClock,
     machines: BTreeMap<String, Machine>,
     left_out: BTreeSet<String>,
@@ -132,7 +132,7 @@ impl Walk<'_> {
 
     fn is_wanted(&mut self, name: &str) -> bool {
         let Some(desktops) = &self.desktops else { return true };
-        let listed = desktops.get(name).copied();
+        let listed = desktops.get(name).copied().flatten();
         self.summary.unlisted_rows += u64::from(listed.is_none());
         if listed == Some(true) {
             return true;
@@ -144,8 +144,8 @@ impl Walk<'_> {
     }
 }
 
-/// Which computers an attributes file calls desktops.
-fn read_desktops(path: &Path) -> Result<BTreeMap<String, bool>, ImportError> {
+/// Which computers a table calls desktops; `None` where it leaves that empty.
+fn read_desktops(path: &Path) -> Result<BTreeMap<String, Option<bool>>, ImportError> {
     let failed = |source| ImportError::Read { path: path.to_owned(), source };
     let reader = super::source::reopen(path).map_err(failed)?;
     let mut reader = ReaderBuilder::new().from_reader(reader);
@@ -166,8 +166,9 @@ fn read_desktops(path: &Path) -> Result<BTreeMap<String, bool>, ImportError> {
         let line = row.position().map_or(0, csv::Position::line);
         let field = |column: usize| row.get(column).unwrap_or_default().trim();
         let is_desktop = match field(desktop) {
-            "1" => true,
-            "0" => false,
+            "1" => Some(true),
+            "0" => Some(false),
+            "" => None,
             other => {
                 return Err(bad(line, format!("isDesktop `{}`: expected 0 or 1", shown(other))));
             }

@@ -28,7 +28,7 @@ pub struct ImportArgs {
     /// uncg: leave out what this table of computers does not call a desktop.
     #[arg(long, value_name = "TABLE")]
     pub only_desktops: Option<PathBuf>,
-    /// uncg: a state in which nothing is heard for longer is no data [default: 7d].
+    /// uncg: a state that is held for longer is no data [default: 7d].
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub hold_max: Option<Duration>,
     /// avt: when the trace began, such as 2005-09-12T00:00:00Z [default: 1970].
@@ -92,16 +92,16 @@ fn spoken(summary: &ImportSummary) -> Vec<String> {
     let counted = [
         (summary.repeated_rows, "rows repeat the state held already: merged".to_owned()),
         (
-            summary.silences,
+            summary.overlong,
             format!(
-                "states lasted too long to be believed, {:.0} h in all: no data",
-                summary.silent_h
+                "states were held too long to be believed, {:.0} h in all: no data",
+                summary.overlong_h
             ),
         ),
         (
             summary.left_out_rows,
             format!(
-                "rows of {} computers that are no desktops were left out, {} of them not in the table",
+                "rows of {} computers that are no desktops were left out, {} of them of computers that the table says nothing of",
                 summary.left_out_workstations, summary.unlisted_rows
             ),
         ),
