@@ -45,12 +45,11 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let made_up = tempfile::tempdir().context("no place for the logs")?;
     let times = args.times.unwrap_or(TIMES).max(1);
     let progress = Progress::new(args, "load", u64::from(times) + WORKSTATIONS as u64);
-    let (data, case) = match &args.usage {
-        Some(data) => (data.as_path(), "the given logs"),
-        None => {
-            write_logs(made_up.path(), &progress)?;
-            (made_up.path(), "seven years of 240 desktops, made up")
-        }
+    let (data, case) = if let Some(data) = &args.usage {
+        (data.as_path(), "the given logs")
+    } else {
+        write_logs(made_up.path(), &progress)?;
+        (made_up.path(), "seven years of 240 desktops, made up")
     };
     let (mut loads, mut floors) = (vec![], vec![]);
     let mut loaded = Loaded::default();

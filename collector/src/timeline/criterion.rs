@@ -125,13 +125,17 @@ impl Criterion {
     ) -> Vec<Fact> {
         let mut judged = Vec::with_capacity(facts.len());
         for (place, fact) in facts.iter().enumerate() {
-            let next = facts.get(place + 1);
+            // What lies before a hole or a START is unknown, whatever was there.
+            let next = facts
+                .get(place + 1)
+                .filter(|next| !next.after_a_hole && next.cause != Cause::Start);
+            let lasted = next.map_or(Duration::ZERO, |_| fact.lasted);
             let Some(was_busy) = fact.cause.says_busy() else {
                 judged.push(*fact);
                 continue;
             };
             if !was_busy && self.load_max.is_some_and(|max| max < RECORDED_LOAD) {
-                unsure.low_load = unsure.low_load.saturating_add(fact.lasted);
+                unsure.low_load = unsure.low_load.saturating_add(lasted);
             }
             let presence = match self.tty {
                 Some(quiet) if was_busy => present(fact, next, quiet, are_snapshots),
@@ -143,7 +147,7 @@ impl Criterion {
                 let cause = if typed { Cause::Both } else { Cause::Load };
                 judged.push(Fact { cause, ..*fact });
                 if was_busy && presence != Presence::Throughout && is_touched(fact, next) {
-                    unsure.fallen_load = unsure.fallen_load.saturating_add(fact.lasted);
+                    unsure.fallen_load = unsure.fallen_load.saturating_add(lasted);
                 }
                 continue;
             }

@@ -196,3 +196,46 @@ fn snapshots_are_judged_before_their_times_are_estimated() {
     check(&timeline, &[(State::Idle, 630), (State::Busy, 450)]);
     assert_eq!(timeline.periods[1].margin, Duration::from_secs(90));
 }
+
+fn lengths(timeline: &Timeline, state: State) -> Duration {
+    let of_state = timeline.periods.iter().filter(|period| period.state == state);
+    of_state.map(|period| period.duration).sum()
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_criterion_moves_time_between_idle_and_busy_and_a_higher_load_never_to_busy(
+        steps in proptest::collection::vec((1_u64..900, 0_usize..7, 0_u8..20, 0_u64..1_500), 1..40),
+        quiet in 1_u32..600,
+        loads in (25_u8..100, 0_u8..100),
+        snapshots in proptest::prelude::any::<bool>(),
+    ) {
+        let (mut second, mut rows) = (0, vec![]);
+        for (after, cause, tenths, idle) in steps {
+            second += after;
+            rows.push((second, Cause::ALL[cause], f32::from(tenths) / 10.0, idle));
+        }
+        let every = Duration::from_secs(180);
+        let interpretation =
+            if snapshots { Interpretation::Snapshots { every } } else { Interpretation::Exact };
+        let of = |hundredths: u8| {
+            let load_max = Some(f32::from(hundredths) / 100.0);
+            read(&rows, interpretation, Criterion { load_max, tty: Some(S * quiet) })
+        };
+        let (lower, higher) = (of(loads.0), of(loads.0 + loads.1));
+        let known = |timeline: &Timeline| {
+            lengths(timeline, State::Idle) + lengths(timeline, State::Busy)
+        };
+        // Table 6 moves a transition beside unknown time, too.
+        if !snapshots {
+            proptest::prop_assert_eq!(known(&lower), known(&higher));
+            let recorded = exact(&rows, Criterion::default());
+            proptest::prop_assert_eq!(known(&lower), known(&recorded));
+            proptest::prop_assert!(lengths(&higher, State::Idle) >= lengths(&lower, State::Idle));
+        }
+        for timeline in [lower, higher] {
+            let gapless = timeline.periods.windows(2).all(|pair| pair[0].end() == pair[1].start);
+            proptest::prop_assert!(gapless, "{:?}", timeline.periods);
+        }
+    }
+}
