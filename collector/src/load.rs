@@ -87,6 +87,8 @@ pub fn timelines(
         timeline.periods.retain(|period| {
             from.is_none_or(|from| period.end() > from) && to.is_none_or(|to| period.start < to)
         });
+        // Years of hundreds of workstations stay in memory: without the slack.
+        timeline.periods.shrink_to_fit();
         loaded.records += log.by_cause.values().sum::<u64>();
         loaded.unsure.add(timeline.unsure);
         loaded.damage.extend(log.damage);

@@ -54,6 +54,8 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let (mut loads, mut floors) = (vec![], vec![]);
     let mut loaded = Loaded::default();
     for _ in 0..times {
+        // One at a time in memory, as in replay.
+        drop(std::mem::take(&mut loaded));
         floors.push(timed(|| read_all(data))?.0);
         let (took, answer) = timed(|| {
             timelines(data, &LoadOptions::default(), &mut |_| ()).context("cannot load the logs")
