@@ -191,7 +191,7 @@ pub enum InvalidJob {
     TooManyFiles(usize),
     #[error("input path `{0}` must be relative and stay inside the working directory")]
     BadPath(String),
-    #[error("shared directory `{0}` must be an absolute path")]
+    #[error("shared directory `{0}` must be an absolute path without `..`")]
     SharedNotAbsolute(String),
     #[error("reaction `{0}` is not available yet: expected renice, suspend or retreat")]
     ReactionUnavailable(&'static str),
@@ -205,6 +205,10 @@ pub fn is_inside(path: &str) -> bool {
         && path.len() <= PATH_BYTES_MAX
         && !path.contains('\0')
         && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
+fn leads_up(path: &str) -> bool {
+    path.split('/').any(|part| part == "..")
 }
 
 impl JobSpec {
@@ -265,7 +269,7 @@ impl JobSpec {
         if let Some(path) = self
             .shared_directory
             .as_ref()
-            .filter(|path| !path.starts_with('/') || path.contains('\0') || path.contains("/../"))
+            .filter(|path| !path.starts_with('/') || path.contains('\0') || leads_up(path))
         {
             return Err(InvalidJob::SharedNotAbsolute(path.clone()));
         }
@@ -330,6 +334,18 @@ mod tests {
             assert!(!is_inside(path), "{path:?}");
         }
         assert!(is_inside("a/b.txt"));
+    }
+
+    #[test]
+    fn a_shared_directory_that_leads_up_and_out_is_refused() {
+        for path in ["srv", "/srv/..", "/srv/../etc", "/..", "/srv\0"] {
+            let mut job = job();
+            job.shared_directory = Some(path.into());
+            assert_eq!(job.check(), Err(InvalidJob::SharedNotAbsolute(path.into())));
+        }
+        let mut job = job();
+        job.shared_directory = Some("/srv/results..old".into());
+        assert_eq!(job.check(), Ok(()));
     }
 
     #[test]

@@ -124,6 +124,19 @@ mod tests {
     }
 
     #[test]
+    fn every_policy_has_a_name() {
+        for (name, policy) in ["last-idle-first", "first-idle-first", "ranked", "likely-longest"]
+            .iter()
+            .zip(Policy::ALL)
+        {
+            let text = format!("policy = \"{name}\"\nidle_needed = \"90min\"");
+            let config: CoordinatorConfig =
+                gleaner_shell::config::parse(Path::new("c.toml"), &text).unwrap();
+            assert_eq!((config.policy, config.idle_needed.as_secs()), (policy, 5_400));
+        }
+    }
+
+    #[test]
     fn a_misspelt_key_a_bad_unit_and_an_unknown_policy_are_named() {
         for (text, named) in [
             ("leese = \"10s\"", "unknown field `leese`"),

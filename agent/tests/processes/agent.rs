@@ -24,6 +24,7 @@ use crate::sessions::Desktop;
 pub(crate) const TESTS: &[Test] = &[
     ("an_offer_becomes_a_guest_and_its_end_is_told", offer_to_finished),
     ("inputs_are_staged_and_outputs_brought_back", staging),
+    ("a_shared_directory_is_used_where_it_is_offered_and_refused_elsewhere", shared),
     ("a_guest_over_a_limit_is_told_as_such", over_limit),
     ("a_job_cancelled_or_timed_out_is_killed", cancelled),
     ("a_paused_workstation_freezes_its_guest_and_a_resume_thaws_it", paused),
@@ -323,6 +324,30 @@ fn staging() {
     lab.offer(5, spec);
     let outcome = lab.finished().outcome;
     assert!(matches!(&outcome, Outcome::CannotStart(why) if why.contains("in.txt")), "{outcome}");
+}
+
+fn shared() {
+    let mut lab = Lab::without_agent();
+    let offered = lab.home.path().join("offered");
+    fs::create_dir(&offered).unwrap();
+    fs::set_permissions(&offered, fs::Permissions::from_mode(0o777)).unwrap();
+    lab.config.guests.shared_directories = vec![offered.clone()];
+    lab.start();
+    let mut spec = script("pwd; echo result > left");
+    spec.shared_directory = Some(offered.to_string_lossy().into_owned());
+    lab.offer(1, spec.clone());
+    let finished = lab.finished();
+    assert_eq!(finished.outcome, Outcome::Succeeded);
+    assert_eq!(text(&finished.stdout).trim(), offered.to_string_lossy());
+    assert_eq!(fs::read_to_string(offered.join("left")).unwrap(), "result\n");
+
+    spec.shared_directory = Some("/var".into());
+    lab.offer(2, spec);
+    let reason = lab.event("a refusal", |event| match event {
+        AttemptEvent::Refused { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert!(reason.contains("/var is not offered here"), "{reason}");
 }
 
 fn over_limit() {
