@@ -10,6 +10,7 @@ mod owner_return;
 mod pool;
 mod process;
 mod record;
+mod replay;
 
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub enum Bench {
     Pool,
     /// Years of usage logs, loaded for replay.
     Load,
+    /// Replayed executions a second.
+    Replay,
     /// All of them, one after the other.
     All,
 }
@@ -78,6 +81,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Latency,
             Bench::Pool,
             Bench::Load,
+            Bench::Replay,
         ]
     } else {
         std::slice::from_ref(&args.name)
@@ -91,6 +95,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Latency => latency::run(args)?,
             Bench::Pool => pool::run(args)?,
             Bench::Load => load::run(args)?,
+            Bench::Replay => replay::run_all(args)?,
             Bench::All => unreachable!("`all` was taken apart above"),
         };
         print(args, &records)?;

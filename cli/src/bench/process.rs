@@ -10,3 +10,12 @@ pub(crate) fn pss_bytes(pid: u32) -> u64 {
     let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     kib.unwrap_or(0) * 1024
 }
+
+/// The most memory that this process ever had resident, in bytes; 0 if the
+/// kernel does not say.
+pub(crate) fn peak_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0) * 1024
+}
