@@ -7,6 +7,9 @@
 //! fits both with these weights. A workstation's factor is fitted likewise,
 //! drawn towards the mean as far as its own log is short.
 //!
+//! What the model does not have: terms and holidays (a rate is the mean over
+//! the log), owners who come in crowds, and visits that last longer at some hours.
+//!
 //! What is cut off by a stop or by the end of the log counts for as long as it
 //! lasted. A crash is seen only as a log that breaks off, somewhere after its
 //! last record: it is counted there, and its length is not learned from. Loads, cores and what a CHANGE says are not in timelines: those
@@ -29,6 +32,10 @@ const STEPS: usize = 60;
 /// rate: an hour in which nobody was seen is not one in which nobody ever
 /// comes, and what is rare does not get a rhythm out of chance.
 const PRIOR: f64 = 2.0;
+
+/// A stop so soon after a visit belongs to it: a guess, between the seconds
+/// in which a lab's computers start anew for the next visitor and a night's stop.
+const RESTART_H: f64 = 3.0 / 60.0;
 
 /// Fewer idle periods than this are no log to learn from.
 const PERIODS_MIN: usize = 10;
@@ -85,6 +92,7 @@ impl OwnerModel {
             },
             stops: Stops {
                 unannounced: significant(unannounced),
+                after_visit: significant(seen.restarts as f64 / seen.visits.max(1) as f64),
                 per_hour: rates(&smoothed(&seen.stopped, &seen.up_h)),
                 lengths: kind(stops_s, &usual.stops.lengths),
             },
@@ -146,6 +154,8 @@ struct Idle {
 /// A log, as far as a model learns from it.
 struct Seen {
     workstations: usize,
+    /// Hours idle, of each workstation.
+    idle_h: Vec<f64>,
     idle: Vec<Idle>,
     visits_s: Vec<f64>,
     loads_s: Vec<f64>,
@@ -153,9 +163,23 @@ struct Seen {
     /// From the last record before a crash on.
     crashes_s: Vec<f64>,
     stops: u64,
+    /// Visits, and those that ended with a stop.
+    visits: u64,
+    restarts: u64,
     /// Stops, and hours up, by the hour of the week.
     stopped: [f64; HOURS],
     up_h: [f64; HOURS],
+}
+
+/// Is what comes after these the end of a visit?
+fn is_restart(before: &[Period]) -> bool {
+    match before {
+        [.., visit, idle] if idle.state == State::Idle => {
+            idle.duration.as_secs_f64() < RESTART_H * 3_600.0 && kind_of(Some(visit)) == Kind::Visit
+        }
+        [.., last] => kind_of(Some(last)) == Kind::Visit,
+        [] => false,
+    }
 }
 
 fn kind_of(period: Option<&Period>) -> Kind {
@@ -171,12 +195,15 @@ impl Seen {
         let calendar = Calendar::new(zone);
         let mut seen = Self {
             workstations: 0,
+            idle_h: vec![],
             idle: vec![],
             visits_s: vec![],
             loads_s: vec![],
             stops_s: vec![],
             crashes_s: vec![],
             stops: 0,
+            visits: 0,
+            restarts: 0,
             stopped: [0.0; HOURS],
             up_h: [0.0; HOURS],
         };
@@ -188,6 +215,8 @@ impl Seen {
     }
 
     fn add(&mut self, timeline: &Timeline, calendar: &Calendar) {
+        let idle = timeline.periods.iter().filter(|period| period.state == State::Idle);
+        self.idle_h.push(idle.map(|period| period.duration.as_secs_f64() / 3_600.0).sum());
         let moment = |note: &Note| if let Note::BrokeOff { at } = note { Some(*at) } else { None };
         let broke_off: BTreeSet<_> = timeline.notes.iter().filter_map(moment).collect();
         for (place, period) in timeline.periods.iter().enumerate() {
@@ -199,20 +228,27 @@ impl Seen {
                 spread_out(week_h, length_h, 1.0, &mut self.up_h);
             }
             match period.state {
-                State::Idle => self.idle.push(Idle {
-                    workstation: self.workstations,
-                    week_h,
-                    length_h,
-                    after: kind_of(before),
-                    then: kind_of(next),
-                }),
+                State::Idle => {
+                    let is_stopped = next.is_some_and(|next| next.state == State::Unknown);
+                    if is_stopped && is_restart(&timeline.periods[..=place]) {
+                        continue;
+                    }
+                    self.idle.push(Idle {
+                        workstation: self.workstations,
+                        week_h,
+                        length_h,
+                        after: kind_of(before),
+                        then: kind_of(next),
+                    });
+                }
                 State::Busy => {
+                    let is_load = kind_of(Some(period)) == Kind::Load;
+                    self.visits += u64::from(!is_load);
                     // One whose start or end nobody saw has no length.
                     let is_whole = |period: Option<&Period>| {
                         period.is_some_and(|period| period.state == State::Idle)
                     };
                     if is_whole(before) && is_whole(next) {
-                        let is_load = kind_of(Some(period)) == Kind::Load;
                         let lengths = if is_load { &mut self.loads_s } else { &mut self.visits_s };
                         lengths.push(length_h * 3_600.0);
                     }
@@ -221,7 +257,11 @@ impl Seen {
                     // What was before the first record is no stop.
                     if before.is_some() {
                         self.stops += 1;
-                        self.stopped[hour_at(week_h)] += 1.0;
+                        if is_restart(&timeline.periods[..place]) {
+                            self.restarts += 1;
+                        } else {
+                            self.stopped[hour_at(week_h)] += 1.0;
+                        }
                         if broke_off.contains(&period.start) {
                             self.crashes_s.push(length_h * 3_600.0);
                         } else {
@@ -262,7 +302,7 @@ struct Away {
     loads: [f64; HOURS],
     pause_chance: f64,
     pause: LogNormal,
-    /// Of each workstation; their mean is 1.
+    /// Of each workstation; their mean over their idle time is 1.
     factors: Vec<f64>,
     /// Of the factors' logarithms.
     variance: f64,
@@ -345,7 +385,9 @@ impl Away {
     /// The logarithms of what came against what was expected, drawn towards
     /// their mean as far as the counts are small.
     ///
-    /// Source: `DerSimonian` and Laird 1986, for the variance between workstations.
+    /// A workstation counts as long as it was idle: one that somebody has kept
+    /// busy for months tells nothing of how often owners come. The variance between them is
+    /// what is left of the scatter without that of the counts, one by each.
     fn learn_factors(&mut self, seen: &Seen, weights: &[f64]) {
         let sums = Sums::of(&std::array::from_fn(|hour| self.visits[hour] + self.loads[hour]));
         let mut counts = vec![(0.5, 0.5); seen.workstations];
@@ -354,22 +396,22 @@ impl Away {
             *came += if idle.then == Kind::Else { 0.0 } else { *away };
             *expected += away * sums.over(idle.week_h, idle.length_h);
         }
-        // The variance of the logarithm of a count is about one by the count.
         let logs: Vec<(f64, f64)> =
             counts.iter().map(|(came, expected)| ((came / expected).ln(), *came)).collect();
-        let total: f64 = logs.iter().map(|(_, weight)| weight).sum();
-        let mean = logs.iter().map(|(log, weight)| weight * log).sum::<f64>() / total;
-        let scatter: f64 = logs.iter().map(|(log, weight)| weight * (log - mean).powi(2)).sum();
-        let squares: f64 = logs.iter().map(|(_, weight)| weight * weight).sum();
-        let free = logs.len().saturating_sub(1) as f64;
-        let room = total - squares / total;
-        self.variance = if room > 0.0 { ((scatter - free) / room).max(0.0) } else { 0.0 };
-        let drawn = |(log, weight): &(f64, f64)| {
-            let own = self.variance / (self.variance + 1.0 / weight);
+        let idle_h: f64 = seen.idle_h.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let mean_of = |values: &mut dyn Iterator<Item = f64>| {
+            seen.idle_h.iter().zip(values).map(|(hours, value)| hours * value).sum::<f64>() / idle_h
+        };
+        let mean = mean_of(&mut logs.iter().map(|(log, _)| *log));
+        let scatter = mean_of(&mut logs.iter().map(|(log, _)| (log - mean).powi(2)));
+        let chance = mean_of(&mut logs.iter().map(|(_, came)| 1.0 / came));
+        self.variance = (scatter - chance).max(0.0);
+        let drawn = |(log, came): &(f64, f64)| {
+            let own = self.variance / (self.variance + 1.0 / came);
             (mean + own * (log - mean)).exp()
         };
         self.factors = logs.iter().map(drawn).collect();
-        let mean = self.factors.iter().sum::<f64>() / self.factors.len().max(1) as f64;
+        let mean = mean_of(&mut self.factors.iter().copied());
         for factor in &mut self.factors {
             *factor /= mean;
         }

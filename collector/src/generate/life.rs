@@ -102,8 +102,14 @@ impl<'a> Life<'a> {
             Doing::Pausing => (self.after(at, &model.pauses.lengths), Doing::Visited),
             Doing::Visited => {
                 let end = self.after(at, &model.visits.lengths);
+                let stops = self.chance.random_bool(model.stops.after_visit);
                 let pauses = self.chance.random_bool(model.pauses.chance);
-                (end, if pauses { Doing::Pausing } else { Doing::Away })
+                let next = match (stops, pauses) {
+                    (true, _) => Doing::Stopped,
+                    (false, true) => Doing::Pausing,
+                    (false, false) => Doing::Away,
+                };
+                (end, next)
             }
             Doing::Loaded => (self.after(at, &model.loads.lengths), Doing::Away),
             Doing::Stopped => (self.after(at, &model.stops.lengths), Doing::Away),

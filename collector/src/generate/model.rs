@@ -46,7 +46,8 @@ pub struct Arrivals {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pauses {
-    /// That a visit is followed by a pause and not by leaving.
+    /// That a visit is followed by a pause and not by leaving, unless it ends
+    /// with a stop.
     pub chance: f64,
     pub lengths: Vec<LogNormal>,
 }
@@ -57,6 +58,8 @@ pub struct Pauses {
 pub struct Stops {
     /// The part of them that no FINISH announces: crashes.
     pub unannounced: f64,
+    /// That a visit ends with a stop: labs that start anew for every visitor.
+    pub after_visit: f64,
     pub lengths: Vec<LogNormal>,
     /// Per hour that a workstation is up.
     pub per_hour: Week,
@@ -147,6 +150,8 @@ impl OwnerModel {
         check((0.0..=0.999).contains(&chance), "pauses.chance", chance, "0 to 0.999")?;
         let unannounced = self.stops.unannounced;
         check((0.0..=1.0).contains(&unannounced), "stops.unannounced", unannounced, "0 to 1")?;
+        let after = self.stops.after_visit;
+        check((0.0..=1.0).contains(&after), "stops.after_visit", after, "0 to 1")?;
         check_lengths("visits.lengths", &self.visits.lengths)?;
         check_lengths("pauses.lengths", &self.pauses.lengths)?;
         check_lengths("loads.lengths", &self.loads.lengths)?;
@@ -214,7 +219,8 @@ visits, loads     busy periods by somebody's presence, and by load alone; both t
   per_hour        begun per hour that a workstation is idle and its owner away; 24 hours of local time for each day
   lengths         a mixture of log-normal lengths: share of all, median in seconds, sigma of the natural logarithm
 pauses            an owner who comes back: chance that a visit is followed by a pause, and how long it lasts
-stops             off, crashed or not heard of; per_hour that a workstation is up; `unannounced`: part without FINISH
+stops             off, crashed or not heard of; per_hour that a workstation is up; `unannounced`: part without FINISH;
+  after_visit     chance that a visit ends with a stop, apart from those
 load              one-minute averages in runnable tasks: while visited; above 0.25 while loaded; while idle";
 
 #[cfg(test)]

@@ -68,6 +68,7 @@ impl OwnerModel {
             // Every two weeks, mostly a restart, sometimes a night or more: a guess.
             stops: Stops {
                 unannounced: 0.5,
+                after_visit: 0.0,
                 lengths: vec![one(0.8, 600.0, 0.8), one(0.2, 28_800.0, 1.0)],
                 per_hour: Week::even(1.0 / (14.0 * 24.0)),
             },
