@@ -129,6 +129,10 @@ impl Desk {
     #[must_use]
     pub fn handle(&mut self, now: Moment, event: Event) -> Vec<Effect> {
         let mut out = Out::default();
+        if matches!(event, Event::LinkDown) {
+            // First: what expires now is told on the next connection.
+            self.link_down();
+        }
         self.expire(now, &mut out);
         self.take_in(now, event, &mut out);
         self.settle(now, &mut out);
@@ -176,14 +180,10 @@ impl Desk {
         match event {
             Event::Observed(observation) => self.observe(now, observation, out),
             Event::LinkUp => self.greet(now, out),
-            Event::LinkDown => {
-                self.linked = false;
-                self.shown = None;
-                self.lease.disconnect();
-            }
             Event::Frame(frame) if self.linked => self.hear(now, frame, out),
-            // Of a connection that is gone: its successor says it again.
-            Event::Frame(_) => {}
+            // Taken in already; and of a connection that is gone, whose
+            // successor says it again.
+            Event::LinkDown | Event::Frame(_) => {}
             Event::Staged(job) => self.staged(job),
             Event::StagingFailed { job, reason, hopeless } => {
                 self.staging_failed(job, &reason, hopeless, out);
@@ -210,6 +210,12 @@ impl Desk {
             Event::Woke => self.woke(now, out),
             Event::ShutDown { reason } => self.shut_down(now, reason, out),
         }
+    }
+
+    fn link_down(&mut self) {
+        self.linked = false;
+        self.shown = None;
+        self.lease.disconnect();
     }
 
     fn observe(&mut self, now: Moment, observation: Observation, out: &mut Out) {

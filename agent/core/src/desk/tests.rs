@@ -771,6 +771,16 @@ proptest! {
     }
 }
 
+/// The welcome came so late that its lease was over.
+#[test]
+fn what_expires_as_the_connection_breaks_is_not_said_to_nobody() {
+    let mut world = World::new();
+    let quiet = [Step::LinkUp, Step::Quiet, Step::LinkUp, Step::Offer(1), Step::Quiet];
+    for step in quiet.iter().chain(&[Step::Welcome, Step::LinkDown]) {
+        world.do_step(step);
+    }
+}
+
 #[test]
 fn a_record_of_every_cause_but_both_comes_from_a_desk() {
     let mut desk = desk(1);
