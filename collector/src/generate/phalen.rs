@@ -32,14 +32,14 @@ impl OwnerModel {
     /// and a program of 17 ranks and some 255 s suffers from its owners as much
     /// as Table 12 prints. The last fixes the three numbers that matter, how
     /// often visits and loads begin and how long they last. They were found by
-    /// trial: her model of execution (§6.4), programs scaled to Table 8, on 72
+    /// trial: her model of execution (§6.4), programs scaled to Table 8, on 144
     /// periods of 9 weeks. It gave, printed values in brackets:
     ///
     /// | workstations | idle | 10 s | 50 s | 99 s | transitions at 0 s and 99 s |
     /// |---|---|---|---|---|---|
-    /// | 30 | 23.5 | 4.5 % (4.8) | 39 % (69) | 110 % (344) | 2.5, 5.4 |
-    /// | 50 | 39.0 | 4.6 % (5.6) | 45 % (51) | 122 % (146) | 2.7, 6.1 |
-    /// | 100 | 76.9 | 4.3 % (4.6) | 43 % (41) | 124 % (119) | 2.7, 6.4 |
+    /// | 30 | 23.3 | 4.6 % (4.8) | 43 % (69) | 121 % (344) | 2.7, 6.3 |
+    /// | 50 | 38.9 | 4.2 % (5.6) | 39 % (51) | 115 % (146) | 2.4, 5.9 |
+    /// | 100 | 77.5 | 5.0 % (4.6) | 47 % (41) | 133 % (119) | 2.9, 6.7 |
     ///
     /// With 30 workstations and long moves hers suffered far more: no model in
     /// which all workstations are of one kind gave that. The 30 that her
