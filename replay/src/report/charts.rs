@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gleaner_figure::{Axis, LineChart, Series};
+use gleaner_figure::{Axis, LineChart, Series, series_colour};
 
 use super::cube::{Cube, Dim, Filter, IDLE_CLASSES, Quantity, Sample};
 use crate::results::{Label, Legend};
@@ -55,17 +55,19 @@ impl Named {
         filter: Filter<'_>,
         quantity: Quantity,
     ) -> LineChart {
-        let lines = self.cube.values(by).into_iter().map(|value| {
+        // A value keeps its colour also where another has no line.
+        let lines = self.cube.values(by).into_iter().enumerate().map(|(place, value)| {
             let filter = [filter, &[(by, value)]].concat();
             let along = self.cube.along(Dim::Cost, &filter, quantity);
-            (self.name(by, value), points(&along, seconds))
+            Series::new(self.name(by, value), points(&along, seconds))
+                .coloured(series_colour(place))
         });
-        let series = lines.filter(|(_, points)| !points.is_empty());
+        let series = lines.filter(|line| !line.points.is_empty());
         LineChart {
             title: title.to_owned(),
             x_axis: Axis::linear(COST_LABEL),
             y_axis: Axis::linear(y_label),
-            series: series.map(|(name, points)| Series::new(name, points)).collect(),
+            series: series.collect(),
             ..LineChart::default()
         }
     }
