@@ -44,7 +44,8 @@ impl Source {
     /// What does not show in any table, one sentence each.
     fn left_out(&self) -> Vec<String> {
         let mut said = vec![format!(
-            "{} executions; {} of them were given up because they had not ended with their period, and are in no mean of a time.",
+            "{} executions; {} of them were given up because they had not ended with their period: they count in \
+             `times undisturbed` with the time that they were given, and in no other mean.",
             count(self.rows),
             count(self.given_up)
         )];

@@ -120,7 +120,7 @@ fn a_keepers_report_answers_how_many_when_and_how() {
     let text = made.text();
     for said in [
         "machine-hours in 14 days",
-        "The best policy that needs no prophecy is last-idle-first",
+        "With 30 workstations, last-idle-first and migrate are best",
         "30 workstations: chosen out of",
     ] {
         assert!(text.contains(said), "`{said}` is not in {text}");

@@ -188,10 +188,11 @@ fn read_log(
     let reading =
         Reading { interpretation: Interpretation::default(), criterion: criterion.criterion };
     let choice = campaign.periods.get_ref();
-    let span = owners::span(choice).map_or_else(Span::default, |(from, to)| {
+    let span = owners::span(choice).map_or_else(Span::default, |(_, to)| {
         let length = i64::try_from(choice.length.as_nanos()).unwrap_or(i64::MAX);
         let to = WallTime(to.0.saturating_add(length));
-        Span { from: Some(from), to: Some(to) }
+        // All of the past, for the policies that learn from it.
+        Span { from: None, to: Some(to) }
     });
     let options = LoadOptions { names: vec![], span, readings: Readings::from(reading) };
     let loaded = timelines(data, &options, &mut |_| ())

@@ -15,9 +15,18 @@ use super::values::{PlacementChoice, ReactionChoice};
 use crate::results::manifest::NetworkFacts;
 use crate::results::{Label, Legend, Measure, Row};
 use crate::{
-    Breakdown, Costs, Execution, Lab, Model, Order, Placement, Program, Scratch, SelectError,
-    Selection, Usage, run,
+    Breakdown, Costs, Execution, Lab, Learner, Model, Order, Placement, Program, Scratch,
+    SelectError, Selection, Usage, run,
 };
+
+/// What a thread works with, from chunk to chunk.
+#[derive(Debug)]
+pub struct Worker<'a> {
+    scratch: Scratch,
+    /// One for each criterion; none if no policy asks for the past.
+    learners: Vec<Learner<'a>>,
+    pub rows: Vec<Row>,
+}
 
 /// A campaign with everything that it needs to run.
 #[derive(Debug)]
@@ -75,6 +84,7 @@ impl Plan {
         let (workstations, wanted) = (*network.workstations.get_ref(), *network.periods.get_ref());
         let (mut eligible_min, mut eligible_max, mut best) = (u32::MAX, 0, 0);
         let (mut taken, mut passed_over) = (0, 0);
+        let mut units = vec![];
         for (seed, start) in (self.campaign.seed..).zip(candidates) {
             if taken == wanted {
                 break;
@@ -87,9 +97,12 @@ impl Plan {
             }
             eligible_min = eligible_min.min(eligible);
             eligible_max = eligible_max.max(eligible);
-            self.units.push(Unit { workstations, start: *start, seed });
+            units.push(Unit { workstations, start: *start, seed });
             taken += 1;
         }
+        // In order of time, because what the past teaches is learned once.
+        units.sort_by_key(|unit| unit.start.at);
+        self.units.extend(units);
         if taken == 0 {
             return Err(NoPeriodError { workstations, best, starts: candidates.len() });
         }
@@ -150,35 +163,46 @@ impl Plan {
         self.units_of(chunk).len() as u64 * self.campaign.executions_per_period()
     }
 
-    /// Executes a chunk. `rows` is emptied first.
-    pub fn execute(
-        &self,
-        chunk: u32,
-        scratch: &mut Scratch,
-        rows: &mut Vec<Row>,
-        done: &mut dyn FnMut(u64),
-    ) {
-        rows.clear();
+    /// For one thread.
+    pub fn worker(&self) -> Worker<'_> {
+        let asks = |choice: &PlacementChoice| match choice {
+            PlacementChoice::Core(policy) => policy.asks_outlook(),
+            PlacementChoice::Oracle => false,
+        };
+        let learners = if self.campaign.policies.0.iter().any(asks) {
+            self.usages.iter().map(Learner::new).collect()
+        } else {
+            vec![]
+        };
+        Worker { scratch: Scratch::default(), learners, rows: vec![] }
+    }
+
+    /// Executes a chunk, into the worker's emptied rows.
+    pub fn execute(&self, chunk: u32, worker: &mut Worker<'_>, done: &mut dyn FnMut(u64)) {
+        worker.rows.clear();
         for unit in &self.units[self.units_of(chunk)] {
-            let before = rows.len();
-            self.execute_unit(*unit, scratch, rows);
-            done((rows.len() - before) as u64);
+            let before = worker.rows.len();
+            self.execute_unit(*unit, worker);
+            done((worker.rows.len() - before) as u64);
         }
     }
 
-    fn execute_unit(&self, unit: Unit, scratch: &mut Scratch, rows: &mut Vec<Row>) {
+    fn execute_unit(&self, unit: Unit, worker: &mut Worker<'_>) {
         for (criterion, usage) in (0..).zip(&self.usages) {
-            let lab = self.lab(usage, unit).unwrap_or_else(|error| {
+            let mut lab = self.lab(usage, unit).unwrap_or_else(|error| {
                 unreachable!("the period was drawn because it has workstations enough: {error}")
             });
+            if let Some(learner) = worker.learners.get_mut(usize::from(criterion)) {
+                learner.teach(&mut lab);
+            }
             for (program, compiled) in (0..).zip(&self.programs) {
                 for (policy, placement) in (0..).zip(&self.campaign.policies.0) {
                     for (reaction, on_busy) in (0..).zip(&self.campaign.on_busy.0) {
                         let time_of_day = unit.start.time_of_day() as u16;
-                        let labels = [program, policy, reaction, criterion, time_of_day];
+                        let labels: [u16; 5] = [program, policy, reaction, criterion, time_of_day];
                         let row = Row { labels, ..Self::row_of(unit, compiled) };
                         let model = model(*placement, *on_busy);
-                        self.execute_costs(compiled, &lab, model, scratch, row, rows);
+                        self.execute_costs(compiled, &lab, model, row, worker);
                     }
                 }
             }
@@ -211,10 +235,10 @@ impl Plan {
         program: &Program,
         lab: &Lab,
         mut model: Model,
-        scratch: &mut Scratch,
         mut row: Row,
-        rows: &mut Vec<Row>,
+        worker: &mut Worker<'_>,
     ) {
+        let scratch = &mut worker.scratch;
         model.costs = Costs::default();
         let free = run(program, lab, &model, scratch);
         row[Measure::ZeroCost] = if free.finished { nanos(free.execution) } else { 0 };
@@ -223,7 +247,7 @@ impl Plan {
             let execution = if cost.is_zero() { free } else { run(program, lab, &model, scratch) };
             row[Measure::Cost] = nanos(*cost);
             fill(&mut row, &execution);
-            rows.push(row);
+            worker.rows.push(row);
         }
     }
 }

@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::plan::Plan;
-use crate::Scratch;
 use crate::results::manifest::Manifest;
 use crate::results::store::{Shard, Store, StoreError};
 
@@ -89,13 +88,13 @@ fn execute_chunks(
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failure = Mutex::new(None);
     let work = || {
-        let (mut scratch, mut rows) = (Scratch::default(), vec![]);
+        let mut worker = plan.worker();
         while !failed.load(Ordering::Relaxed)
             && let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed))
         {
             let mut done = |executions| progress(Progress::Done { executions });
-            plan.execute(*chunk, &mut scratch, &mut rows, &mut done);
-            if let Err(error) = store.write(*chunk, plan.legend(), &rows) {
+            plan.execute(*chunk, &mut worker, &mut done);
+            if let Err(error) = store.write(*chunk, plan.legend(), &worker.rows) {
                 failed.store(true, Ordering::Relaxed);
                 failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }

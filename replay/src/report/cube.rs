@@ -57,7 +57,9 @@ pub(super) enum Quantity {
     Slowdown,
     /// 1 for an execution that ended, 0 for one that was given up.
     Finished,
-    /// How many times as long as on workstations that are always idle.
+    /// How many times as long as on workstations that are always idle. An
+    /// execution that was given up counts with the time that it was given:
+    /// what is hardly ever finished must not look fast.
     Stretch,
     /// Of the busy transitions, in percent.
     ShareOnPath,
@@ -79,7 +81,6 @@ impl Quantity {
             Self::Slowdown => row.slowdown().map(|slowdown| 100.0 * slowdown),
             Self::Finished => Some(if row.finished() { 1.0 } else { 0.0 }),
             Self::Stretch => part(row[Measure::Execution], row[Measure::Undisturbed])
-                .filter(|_| row.finished())
                 .map(|percent| percent / 100.0),
             Self::ShareOnPath => part(row[Measure::OnCriticalPath], row[Measure::Transitions])
                 .filter(|_| row.finished()),

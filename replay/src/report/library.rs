@@ -9,9 +9,10 @@ use super::charts::{Named, points, weekday};
 use super::cube::{Cube, Dim, Quantity};
 use super::document::{Document, count, number, percent};
 use super::{Source, WriteReportError};
-use crate::results::Measure;
 use crate::results::manifest::{IDLE_LENGTHS_MIN, OwnerFacts};
+use crate::results::{Label, Measure};
 
+const ORACLE: &str = "oracle";
 const MOVES: Quantity = Quantity::Count(Measure::Moves);
 const TRANSITIONS: Quantity = Quantity::Count(Measure::Transitions);
 
@@ -63,35 +64,48 @@ impl Report<'_> {
         &self.source.manifest.owners
     }
 
-    /// Policies that a lab can have, the best first: over everything else,
-    /// those with which programs take the least time.
-    fn ranking(&self) -> Vec<(i64, f64)> {
-        let cube = &self.choices.cube;
-        let mut ranking: Vec<(i64, f64)> = cube
-            .values(Dim::Policy)
-            .into_iter()
-            .filter(|policy| self.choices.name(Dim::Policy, *policy) != "oracle")
-            .filter_map(|policy| {
-                Some((policy, cube.mean(&[(Dim::Policy, policy)], Quantity::Stretch)?))
-            })
-            .collect();
-        ranking.sort_by(|a, b| a.1.total_cmp(&b.1));
-        ranking
+    fn networks(&self) -> Vec<i64> {
+        self.choices.cube.values(Dim::Workstations)
     }
 
-    /// Likewise the reactions.
-    fn reaction_ranking(&self, policy: i64) -> Vec<(i64, f64)> {
-        let cube = &self.choices.cube;
-        let mut ranking: Vec<(i64, f64)> = cube
-            .values(Dim::OnBusy)
+    /// What policies are compared with: to migrate, if that was tried.
+    fn usual_reaction(&self) -> i64 {
+        self.choices.value(Label::OnBusy, "migrate").unwrap_or(0)
+    }
+
+    /// Policies that a lab can have; no lab has a prophet.
+    fn policies_to_have(&self) -> Vec<i64> {
+        let all = self.choices.cube.values(Dim::Policy).into_iter();
+        all.filter(|policy| self.choices.name(Dim::Policy, *policy) != ORACLE).collect()
+    }
+
+    fn stretch(&self, workstations: i64, policy: i64, reaction: i64) -> Option<f64> {
+        let filter =
+            [(Dim::Workstations, workstations), (Dim::Policy, policy), (Dim::OnBusy, reaction)];
+        self.choices.cube.mean(&filter, Quantity::Stretch)
+    }
+
+    /// With the usual reaction.
+    fn best_policy(&self, workstations: i64) -> Option<i64> {
+        let reaction = self.usual_reaction();
+        let policies = self.policies_to_have().into_iter();
+        let known = policies
+            .filter_map(|policy| Some((policy, self.stretch(workstations, policy, reaction)?)));
+        known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(policy, _)| policy)
+    }
+
+    /// The policy and reaction with which programs take the least time.
+    fn best_pair(&self, workstations: i64) -> Option<(i64, i64, f64)> {
+        let reactions = self.choices.cube.values(Dim::OnBusy);
+        let pairs = self
+            .policies_to_have()
             .into_iter()
-            .filter_map(|reaction| {
-                let filter = [(Dim::Policy, policy), (Dim::OnBusy, reaction)];
-                Some((reaction, cube.mean(&filter, Quantity::Stretch)?))
+            .flat_map(|policy| reactions.iter().map(move |reaction| (policy, *reaction)));
+        pairs
+            .filter_map(|(policy, reaction)| {
+                Some((policy, reaction, self.stretch(workstations, policy, reaction)?))
             })
-            .collect();
-        ranking.sort_by(|a, b| a.1.total_cmp(&b.1));
-        ranking
+            .min_by(|a, b| a.2.total_cmp(&b.2))
     }
 
     fn answer(&self, document: &mut Document) {
@@ -112,17 +126,31 @@ impl Report<'_> {
             ));
             said.extend(self.best_hours());
         }
-        let ranking = self.ranking();
-        if let (Some((best, stretch)), Some((worst, most))) = (ranking.first(), ranking.last()) {
-            said.push(format!(
-                "The best policy that needs no prophecy is {}: programs take {stretch:.2} times as long as on workstations \
-                 that are always idle; with {}, the worst, {most:.2} times.",
-                self.choices.name(Dim::Policy, *best),
-                self.choices.name(Dim::Policy, *worst)
-            ));
-            said.extend(self.best_reaction(*best));
-        }
+        said.extend(self.networks().into_iter().filter_map(|network| self.best_of(network)));
         document.list(&said);
+    }
+
+    /// What is best for one network, and what the oracle would add.
+    fn best_of(&self, workstations: i64) -> Option<String> {
+        let (policy, reaction, stretch) = self.best_pair(workstations)?;
+        let filter =
+            [(Dim::Workstations, workstations), (Dim::Policy, policy), (Dim::OnBusy, reaction)];
+        let mean = |quantity| self.choices.cube.mean(&filter, quantity);
+        let oracle = self.choices.value(Label::Policy, ORACLE);
+        let oracle = oracle.and_then(|oracle| self.stretch(workstations, oracle, reaction));
+        let prophet = oracle.map_or_else(String::new, |stretch| {
+            format!("; a prophet's choice of workstations would give {stretch:.2}")
+        });
+        Some(format!(
+            "With {workstations} workstations, {} and {} are best: programs take {stretch:.2} times as long as on workstations \
+             that are always idle{prophet}. {:.1} owners return and {:.1} moves are made in an execution; {:.1} % of the \
+             executions end with their period.",
+            self.choices.name(Dim::Policy, policy),
+            self.choices.name(Dim::OnBusy, reaction),
+            mean(TRANSITIONS)?,
+            mean(MOVES)?,
+            100.0 * mean(Quantity::Finished)?
+        ))
     }
 
     fn best_hours(&self) -> Option<String> {
@@ -147,19 +175,6 @@ impl Report<'_> {
             owners.workstations,
             spoken(least.0),
             least.1 * machines
-        ))
-    }
-
-    fn best_reaction(&self, policy: i64) -> Option<String> {
-        let ranking = self.reaction_ranking(policy);
-        let (reaction, stretch) = ranking.first()?;
-        let filter = [(Dim::Policy, policy), (Dim::OnBusy, *reaction)];
-        let cube = &self.choices.cube;
-        Some(format!(
-            "With it, the best reaction is {}: {stretch:.2} times as long, {:.1} moves an execution, {:.1} owners' returns.",
-            self.choices.name(Dim::OnBusy, *reaction),
-            cube.mean(&filter, MOVES)?,
-            cube.mean(&filter, TRANSITIONS)?
         ))
     }
 
@@ -208,63 +223,69 @@ impl Report<'_> {
     }
 
     fn policies(&self, document: &mut Document) -> Result<(), WriteReportError> {
+        let reaction = self.usual_reaction();
+        let name = self.choices.name(Dim::OnBusy, reaction);
         document.section("With which policy, at what slowdown, with how many moves");
-        self.table(
-            document,
-            "policies",
-            "Means by policy, over all programs, reactions and costs",
-            Dim::Policy,
-        )?;
-        let charts: Vec<LineChart> = self
-            .choices
-            .cube
-            .values(Dim::Workstations)
-            .into_iter()
-            .map(|workstations| {
-                let filter = [(Dim::Workstations, workstations)];
-                let title = self.choices.name(Dim::Workstations, workstations);
-                let mut chart = self.choices.against_cost(
-                    &title,
-                    "times as long as undisturbed",
-                    Dim::Policy,
-                    &filter,
-                    Quantity::Stretch,
-                );
-                for series in &mut chart.series {
-                    series.look = if series.name == "oracle" { Look::Dashed } else { Look::Dotted };
-                }
-                chart
-            })
-            .collect();
-        let panels = Panels {
-            title: "How much longer programs take, by policy".into(),
-            columns: 2,
-            charts,
-            ..Panels::default()
-        };
-        document.figure(
-            "policies",
-            "By policy and number of workstations; the oracle knows the future and cannot be had",
-            &panels,
-        )
+        let caption = format!("Means by policy, with {name}, over all programs and costs");
+        let filter = |_| vec![(Dim::OnBusy, reaction)];
+        self.table(document, "policies", &caption, Dim::Policy, &filter)?;
+        let panels =
+            self.panels("How much longer programs take, by policy", &name, Dim::Policy, &filter);
+        let caption =
+            "By policy and number of workstations; the oracle knows the future and cannot be had";
+        document.figure("policies", caption, &panels)
     }
 
     fn reactions(&self, document: &mut Document) -> Result<(), WriteReportError> {
         document.section("With which reaction");
-        self.table(
-            document,
-            "reactions",
-            "Means by reaction, over all programs, policies and costs",
-            Dim::OnBusy,
-        )?;
-        let chart = self.choices.against_cost(
-            "How much longer programs take, by reaction",
-            "times as long as undisturbed",
-            Dim::OnBusy,
-            &[],
-            Quantity::Stretch,
-        );
-        document.figure("reactions", "By reaction", &chart)
+        let caption =
+            "Means by reaction, with the best policy of each network, over all programs and costs";
+        let filter = |workstations| {
+            self.best_policy(workstations).map(|policy| (Dim::Policy, policy)).into_iter().collect()
+        };
+        self.table(document, "reactions", caption, Dim::OnBusy, &filter)?;
+        let title = "How much longer programs take, by reaction";
+        let panels = self.panels(title, "with the best policy of each", Dim::OnBusy, &filter);
+        document.figure("reactions", "By reaction and number of workstations", &panels)?;
+        self.programs(document)
+    }
+
+    /// Short and long programs, with what is best for each network.
+    fn programs(&self, document: &mut Document) -> Result<(), WriteReportError> {
+        let caption = "Means by program, with the best policy and reaction of each network";
+        let filter = |workstations| match self.best_pair(workstations) {
+            Some((policy, reaction, _)) => vec![(Dim::Policy, policy), (Dim::OnBusy, reaction)],
+            None => vec![],
+        };
+        self.table(document, "programs", caption, Dim::Program, &filter)
+    }
+
+    /// One chart against cost for each network.
+    fn panels(
+        &self,
+        title: &str,
+        subtitle: &str,
+        by: Dim,
+        filter: &dyn Fn(i64) -> Vec<(Dim, i64)>,
+    ) -> Panels {
+        let chart = |workstations| {
+            let filter = [filter(workstations), vec![(Dim::Workstations, workstations)]].concat();
+            let title = self.choices.name(Dim::Workstations, workstations);
+            let y_label = "times as long as undisturbed";
+            let mut chart =
+                self.choices.against_cost(&title, y_label, by, &filter, Quantity::Stretch);
+            for series in &mut chart.series {
+                series.look = if series.name == ORACLE { Look::Dashed } else { Look::Dotted };
+            }
+            chart
+        };
+        Panels {
+            title: title.to_owned(),
+            subtitle: subtitle.to_owned(),
+            columns: 2,
+            charts: self.networks().into_iter().map(chart).collect(),
+            ..Panels::default()
+        }
     }
 
     fn table(
@@ -273,12 +294,14 @@ impl Report<'_> {
         name: &str,
         caption: &str,
         by: Dim,
+        filter: &dyn Fn(i64) -> Vec<(Dim, i64)>,
     ) -> Result<(), WriteReportError> {
         let cube = &self.choices.cube;
         let mut rows = vec![];
-        for workstations in cube.values(Dim::Workstations) {
+        for workstations in self.networks() {
             for value in cube.values(by) {
-                let filter = [(Dim::Workstations, workstations), (by, value)];
+                let own = vec![(Dim::Workstations, workstations), (by, value)];
+                let filter = [filter(workstations), own].concat();
                 let mean = |quantity| cube.mean(&filter, quantity);
                 rows.push(vec![
                     workstations.to_string(),
@@ -295,7 +318,13 @@ impl Report<'_> {
                 ]);
             }
         }
-        let what = if by == Dim::Policy { "policy" } else { "on busy" };
+        let what = if by == Dim::Policy {
+            "policy"
+        } else if by == Dim::OnBusy {
+            "on busy"
+        } else {
+            "program"
+        };
         let header = [
             "workstations",
             what,
@@ -314,7 +343,6 @@ impl Report<'_> {
 
     fn when(&self, document: &mut Document) -> Result<(), WriteReportError> {
         document.section("At which hour");
-        let Some((best, _)) = self.ranking().first().copied() else { return Ok(()) };
         let cube = &self.hours.cube;
         for (quantity, name, y, title) in [
             (
@@ -325,31 +353,26 @@ impl Report<'_> {
             ),
             (TRANSITIONS, "hour-returns", "owners' returns", "Owners' returns an execution"),
         ] {
-            let series = cube.values(Dim::Workstations).into_iter().map(|workstations| {
-                let filter = [(Dim::Workstations, workstations), (Dim::Policy, best)];
+            let line = |workstations| {
+                let (policy, reaction, _) = self.best_pair(workstations)?;
+                let filter = [
+                    (Dim::Workstations, workstations),
+                    (Dim::Policy, policy),
+                    (Dim::OnBusy, reaction),
+                ];
                 let along = cube.along(Dim::Hour, &filter, quantity);
-                Series::new(
-                    self.hours.name(Dim::Workstations, workstations),
-                    points(&along, |hour| hour as f64),
-                )
-                .looking(Look::Dotted)
-            });
+                let name = self.hours.name(Dim::Workstations, workstations);
+                Some(Series::new(name, points(&along, |hour| hour as f64)).looking(Look::Dotted))
+            };
             let chart = LineChart {
                 title: format!("{title}, by hour of the day"),
-                subtitle: self.hours.name(Dim::Policy, best),
+                subtitle: "with the best policy and reaction of each".to_owned(),
                 x_axis: Axis::linear("hour at which the program begins"),
                 y_axis: Axis::linear(y),
-                series: series.collect(),
+                series: self.networks().into_iter().filter_map(line).collect(),
                 ..LineChart::default()
             };
-            document.figure(
-                name,
-                &format!(
-                    "{title}, by hour of the day, with {}",
-                    self.hours.name(Dim::Policy, best)
-                ),
-                &chart,
-            )?;
+            document.figure(name, &format!("{title}, by hour of the day"), &chart)?;
         }
         Ok(())
     }

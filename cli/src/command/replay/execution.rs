@@ -15,8 +15,8 @@ use gleaner_replay::campaign::plan::model;
 use gleaner_replay::campaign::values::{PlacementChoice, ReactionChoice};
 use gleaner_replay::gantt::gantt;
 use gleaner_replay::{
-    Breakdown, Costs, Execution, Lab, Network, Observed, Order, Program, Scratch, Selection, Usage,
-    run_observed,
+    Breakdown, Costs, Execution, Lab, Learner, Network, Observed, Order, Program, Scratch,
+    Selection, Usage, run_observed,
 };
 use serde::Serialize;
 
@@ -85,7 +85,8 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
         );
     }
     let usage = read_usage(args)?;
-    let lab = select(args, &usage)?;
+    let mut lab = select(args, &usage)?;
+    Learner::new(&usage).teach(&mut lab);
     let model = model(args.policy, args.on_busy);
     let cost = args.cost;
     let dear = gleaner_replay::Model {

@@ -146,29 +146,30 @@ impl Report<'_> {
         let beyond = ratio(Quantity::Slowdown)? / 10.0;
         let (transitions, on_path) = (ratio(TRANSITIONS)?, ratio(ON_PATH)?);
         let (share, rest) = (on_path / transitions, beyond / on_path);
+        let factors = [
+            (
+                transitions,
+                "that there are more transitions, because a longer execution gives owners more time to come back",
+            ),
+            (
+                share,
+                "that more of them are on the critical path, because a longer move hides less behind blocking",
+            ),
+            (
+                rest,
+                "that each of them delays by more than its cost, by waiting and by moves to workstations that turn busy too",
+            ),
+        ];
         let verdict = if beyond <= 1.05 {
-            "so slowdown is not superlinear here"
+            "So slowdown is not superlinear here.".to_owned()
         } else {
-            let factors = [
-                (
-                    transitions,
-                    "more transitions, because a longer execution gives owners more time to come back",
-                ),
-                (
-                    share,
-                    "a larger part of them on the critical path, because a longer move hides less behind blocking",
-                ),
-                (
-                    rest,
-                    "more delay for each of them than its cost: waiting, and moves to workstations that turn busy too",
-                ),
-            ];
-            factors.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, what)| what)?
+            let most = factors.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+            format!("What counts most is {}.", most.1)
         };
         Some(format!(
             "From 10 s to 100 s slowdown grows {beyond:.2} times as much as cost: transitions grow by a factor of \
              {transitions:.2}, the part of them on the critical path by {share:.2}, the delay for each beyond its cost by \
-             {rest:.2}. The most is {verdict}."
+             {rest:.2}. {verdict}"
         ))
     }
 }
