@@ -17,4 +17,5 @@ pub mod owners;
 pub mod periods;
 pub mod plan;
 pub mod run;
+pub mod runnable;
 pub mod values;

@@ -11,12 +11,12 @@ use gleaner_replay::campaign::inputs::prepare;
 use gleaner_replay::campaign::run::{Effort, Outcome, run_campaign};
 use gleaner_replay::results::store::{CSV, PARQUET, Shard};
 
-/// Eight workstations for six weeks, two programs, 2 x 12 periods.
+/// Eight workstations for six weeks, three programs, 2 x 12 periods.
 const SMALL: &str = r#"
 name = "small"
 seed = 7
 chunk_rows = 40
-policies = ["last-idle-first", "oracle"]
+policies = ["last-idle-first", "oracle", "likely-longest"]
 on_busy = ["migrate", "suspend 1min then retreat"]
 costs = ["1s", "30s"]
 
@@ -35,6 +35,10 @@ name = "long"
 ring = { ranks = 4, subtasks = 10, takes = "1min" }
 scale_to = "20min"
 
+[[programs]]
+name = "bag"
+bag = { work = "5h", subtask = "10min", workers = 4 }
+
 [[networks]]
 workstations = 5
 periods = 12
@@ -48,7 +52,7 @@ from = "2026-01-12"
 to = "2026-02-15"
 "#;
 
-const ROWS: usize = 24 * 2 * 2 * 2 * 2;
+const ROWS: usize = 24 * 3 * 3 * 2 * 2;
 
 struct Place {
     dir: tempfile::TempDir,
@@ -181,7 +185,7 @@ fn refused(from: &str, to: &str, expected: &str) {
 fn a_misspelt_key_is_named_with_its_place_and_those_that_exist() {
     refused("seed = 7", "sede = 7", "c.toml:3:1: unknown field `sede`, expected one of `name`");
     refused("[[networks]]", "[[network]]", "unknown field `network`, expected one of `name`");
-    refused("periods = 12", "period = 12", "c.toml:26:1: unknown field `period`, expected");
+    refused("periods = 12", "period = 12", "c.toml:30:1: unknown field `period`, expected");
     refused("months = 2", "years = 2", "unknown field `years`, expected one of `model`");
     refused("subtasks = 10", "tasks = 10", "unknown field `tasks`, expected one of `ranks`");
 }
@@ -210,8 +214,15 @@ fn a_value_without_its_unit_or_sense_is_named_with_its_place() {
         "[periods] ends on 2026-01-01, before it begins",
     );
     refused("to = \"2026-02-15\"", "to = \"15.2.2026\"", "c.toml:");
-    refused("periods = 12", "periods = 12000", "c.toml:26:11: 12000 periods: expected 1 to 840");
+    refused("periods = 12", "periods = 12000", "c.toml:30:11: 12000 periods: expected 1 to 840");
     refused("workstations = 7", "workstations = 5", "two networks have 5 workstations");
+    refused("workers = 4", "workers = 0", "the bag of `bag`: expected one worker at least");
+    refused(
+        "workers = 4 }",
+        "workers = 4 }\ntable1 = 5",
+        "`table1` of `bag`: expected a model from 1 to 4",
+    );
+    refused("bag = {", "ring = {", "unknown field `subtask`, expected one of `ranks`");
     refused("name = \"long\"", "name = \"short\"", "two programs are called `short`");
 }
 
@@ -221,7 +232,7 @@ fn a_network_smaller_than_a_program_is_refused_with_its_line() {
     fs::write(place.file(), SMALL.replace("workstations = 5", "workstations = 3")).unwrap();
     let error = prepare(&place.file(), None).unwrap_err().to_string();
     let expected =
-        "small.toml:25:16: expected at least 4 workstations, one for each rank of a program";
+        "small.toml:29:16: expected at least 4 workstations, one for each rank of a program";
     assert!(error.ends_with(expected), "{error}");
 }
 

@@ -94,9 +94,52 @@ pub struct ProgramEntry {
     /// Instead of a trace: a program of equal subtasks, for asking what their
     /// size does.
     pub ring: Option<Ring>,
+    /// Instead of both: a bag of independent subtasks.
+    pub bag: Option<BagEntry>,
+    /// Which of the models of Phalen 1994, Table 1: 1 to 4 for a bag (2), 5 to
+    /// 8 for ranks (5). With an even number the program grows when
+    /// workstations turn idle.
+    pub table1: Option<u8>,
     /// Stretches its computing so that it takes this long undisturbed.
     #[serde(default, with = "optional_duration")]
     pub scale_to: Option<Duration>,
+}
+
+impl ProgramEntry {
+    /// The model of Table 1 that it is executed under.
+    pub fn model(&self) -> u8 {
+        self.table1.unwrap_or(if self.bag.is_some() { 2 } else { 5 })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let name = self.name.get_ref();
+        let named = [self.trace.is_some(), self.ring.is_some(), self.bag.is_some()];
+        if named.into_iter().filter(|named| *named).count() != 1 {
+            return Err(format!("`{name}` needs one of `trace`, `ring` and `bag`"));
+        }
+        if let Some(ring) = &self.ring
+            && !((2..=RING_RANKS_MAX).contains(&ring.ranks)
+                && (1..=RING_SUBTASKS_MAX).contains(&ring.subtasks))
+        {
+            return Err(format!(
+                "the ring of `{name}`: expected 2 to {RING_RANKS_MAX} ranks and 1 to {RING_SUBTASKS_MAX} subtasks"
+            ));
+        }
+        if let Some(bag) = &self.bag
+            && (bag.workers == 0 || self.scale_to.is_some())
+        {
+            return Err(format!(
+                "the bag of `{name}`: expected one worker at least, and no `scale_to`"
+            ));
+        }
+        let models = if self.bag.is_some() { 1..=4 } else { 5..=8 };
+        if models.contains(&self.model()) {
+            Ok(())
+        } else {
+            let (first, last) = (models.start(), models.end());
+            Err(format!("`table1` of `{name}`: expected a model from {first} to {last}"))
+        }
+    }
 }
 
 /// Ranks in a ring, each computing equal subtasks and receiving from its left
@@ -109,6 +152,18 @@ pub struct Ring {
     /// Of computing, for each rank.
     #[serde(with = "units::duration")]
     pub takes: Duration,
+}
+
+/// Work in equal subtasks, which are abandoned and done again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BagEntry {
+    #[serde(with = "units::duration")]
+    pub work: Duration,
+    #[serde(with = "units::duration")]
+    pub subtask: Duration,
+    /// That it begins with.
+    pub workers: u32,
 }
 
 const RING_RANKS_MAX: u32 = 10_000;
@@ -234,17 +289,8 @@ impl Campaign {
             if name.is_empty() || name.contains(|c: char| c.is_control() || c == ',') {
                 return wrong(format!("`{name}` is not a program's name"));
             }
-            match (&program.trace, &program.ring) {
-                (Some(_), None) => {}
-                (None, Some(ring)) => {
-                    let ranks = (2..=RING_RANKS_MAX).contains(&ring.ranks);
-                    if !ranks || !(1..=RING_SUBTASKS_MAX).contains(&ring.subtasks) {
-                        return wrong(format!(
-                            "the ring of `{name}`: expected 2 to {RING_RANKS_MAX} ranks and 1 to {RING_SUBTASKS_MAX} subtasks"
-                        ));
-                    }
-                }
-                _ => return wrong(format!("`{name}` needs either a `trace` or a `ring`")),
+            if let Err(what) = program.check() {
+                return wrong(what);
             }
             if !seen.insert(name) {
                 return wrong(format!("two programs are called `{name}`"));

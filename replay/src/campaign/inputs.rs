@@ -12,12 +12,13 @@ use gleaner_common::time::WallTime;
 use gleaner_common::trace::{self, Op, Trace};
 
 use super::criterion::CriterionChoice;
-use super::file::{Campaign, LoadCampaignError, ProgramEntry, Ring};
+use super::file::{BagEntry, Campaign, LoadCampaignError, ProgramEntry, Ring};
 use super::generated::make_log;
 use super::owners;
 use super::plan::{NoPeriodError, Plan};
+use super::runnable::Runnable;
 use crate::results::manifest::{Digests, FORMAT, Manifest, ProgramFacts};
-use crate::{CompileError, Network, Program, Usage};
+use crate::{Bag, CompileError, Network, Program, Usage};
 
 /// Why a campaign cannot be run. Each is one line.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +105,10 @@ pub fn read_trace(path: &Path) -> Result<Trace, InputError> {
     }
 }
 
-fn read_program(here: &Path, entry: &ProgramEntry) -> Result<(Program, ProgramFacts), InputError> {
+fn read_program(here: &Path, entry: &ProgramEntry) -> Result<(Runnable, ProgramFacts), InputError> {
+    if let Some(bag) = &entry.bag {
+        return make_bag(entry, bag);
+    }
     let path = entry.trace.as_ref().map_or_else(PathBuf::new, |trace| here.join(trace));
     let mut trace = match &entry.ring {
         Some(ring) => ring_trace(ring),
@@ -119,12 +123,31 @@ fn read_program(here: &Path, entry: &ProgramEntry) -> Result<(Program, ProgramFa
         .map_err(|why| InputError::Program { path, why })?;
     let name = entry.name.get_ref().clone();
     let facts = program_facts(name, &trace, &program);
-    Ok((program, facts))
+    Ok((Runnable::Ranks { program, table1: entry.model() }, facts))
+}
+
+fn make_bag(entry: &ProgramEntry, made: &BagEntry) -> Result<(Runnable, ProgramFacts), InputError> {
+    let name = entry.name.get_ref();
+    let bag = Bag::divided(name, made.work, made.subtask)
+        .map_err(|why| InputError::Trace(format!("the bag `{name}`: {why}")))?;
+    let workers = made.workers;
+    let facts = ProgramFacts {
+        name: name.clone(),
+        ranks: workers,
+        operations: bag.subtasks() as u64,
+        undisturbed_ns: nanos(bag.work() / workers),
+        subtasks: bag.subtasks() as u64,
+        compute_ns: nanos(bag.work()),
+    };
+    Ok((Runnable::Bag { bag, table1: entry.model(), workers }, facts))
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn program_facts(name: String, trace: &Trace, program: &Program) -> ProgramFacts {
     let receives = trace.ranks.iter().flatten().filter(|op| matches!(op, Op::Receive { .. }));
-    let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
     ProgramFacts {
         name,
         ranks: u32::try_from(trace.ranks.len()).unwrap_or(u32::MAX),
@@ -139,8 +162,7 @@ fn program_facts(name: String, trace: &Trace, program: &Program) -> ProgramFacts
 /// Ranks in a ring: each computes a subtask, sends to the right, and receives
 /// from the left; all subtasks are as long.
 fn ring_trace(ring: &Ring) -> Trace {
-    let nanos = u64::try_from(ring.takes.as_nanos()).unwrap_or(u64::MAX);
-    let nanos = nanos / u64::from(ring.subtasks.max(1));
+    let nanos = nanos(ring.takes) / u64::from(ring.subtasks.max(1));
     let rank = |rank: u32| {
         let (to, from) = ((rank + 1) % ring.ranks, (rank + ring.ranks - 1) % ring.ranks);
         let mut ops = vec![];
@@ -212,7 +234,8 @@ fn digest_of_campaign(campaign: &Campaign) -> String {
 }
 
 fn digest_of_program(here: &Path, entry: &ProgramEntry) -> Result<String, InputError> {
-    let Some(trace) = &entry.trace else { return Ok("ring".to_owned()) };
+    // Rings and bags are in the campaign file itself.
+    let Some(trace) = &entry.trace else { return Ok("made".to_owned()) };
     let path = here.join(trace);
     let bytes = std::fs::read(&path).map_err(|why| {
         InputError::Trace(format!("cannot read the trace {}: {why}", path.display()))

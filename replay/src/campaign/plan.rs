@@ -11,13 +11,11 @@ use gleaner_common::time::WallTime;
 
 use super::file::{Campaign, Choose};
 use super::periods::{Start, TimeOfDay};
+use super::runnable::{Runnable, nanos};
 use super::values::{PlacementChoice, ReactionChoice};
 use crate::results::manifest::NetworkFacts;
 use crate::results::{Label, Legend, Measure, Row};
-use crate::{
-    Breakdown, Costs, Execution, Lab, Learner, Model, Order, Placement, Program, Scratch,
-    SelectError, Selection, Usage, run,
-};
+use crate::{Costs, Lab, Learner, Model, Order, Placement, Scratch, SelectError, Selection, Usage};
 
 /// What a thread works with, from chunk to chunk.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ pub struct Worker<'a> {
 #[derive(Debug)]
 pub struct Plan {
     pub campaign: Campaign,
-    pub programs: Vec<Program>,
+    pub programs: Vec<Runnable>,
     /// One for each criterion.
     pub usages: Vec<Usage>,
     pub networks: Vec<NetworkFacts>,
@@ -67,7 +65,7 @@ impl Plan {
     /// A network for which there is no period at all.
     pub fn new(
         campaign: Campaign,
-        programs: Vec<Program>,
+        programs: Vec<Runnable>,
         usages: Vec<Usage>,
     ) -> Result<Self, NoPeriodError> {
         let candidates = campaign.periods.get_ref().candidates(campaign.seed).unwrap_or_default();
@@ -220,33 +218,32 @@ impl Plan {
     }
 
     /// What is the same for all executions of a program in a unit.
-    fn row_of(unit: Unit, program: &Program) -> Row {
+    fn row_of(unit: Unit, program: &Runnable) -> Row {
         let mut row = Row::EMPTY;
         row[Measure::Workstations] = i64::from(unit.workstations);
         row[Measure::PeriodStart] = unit.start.at.0.div_euclid(1_000_000_000);
         row[Measure::Weekday] = i64::from(unit.start.weekday);
         row[Measure::Hour] = i64::from(unit.start.hour);
-        row[Measure::Undisturbed] = nanos(program.critical_path());
+        row[Measure::Undisturbed] = nanos(program.undisturbed(unit.workstations));
         row
     }
 
     fn execute_costs(
         &self,
-        program: &Program,
+        program: &Runnable,
         lab: &Lab,
         mut model: Model,
         mut row: Row,
         worker: &mut Worker<'_>,
     ) {
-        let scratch = &mut worker.scratch;
         model.costs = Costs::default();
-        let free = run(program, lab, &model, scratch);
-        row[Measure::ZeroCost] = if free.finished { nanos(free.execution) } else { 0 };
+        let mut free = row;
+        program.execute(lab, &model, &mut worker.scratch, &mut free);
+        row[Measure::ZeroCost] = if free.finished() { free[Measure::Execution] } else { 0 };
         for cost in &self.campaign.costs.0 {
             model.costs = Costs { migrate: *cost, rollback: *cost, retreat: *cost };
-            let execution = if cost.is_zero() { free } else { run(program, lab, &model, scratch) };
             row[Measure::Cost] = nanos(*cost);
-            fill(&mut row, &execution);
+            program.execute(lab, &model, &mut worker.scratch, &mut row);
             worker.rows.push(row);
         }
     }
@@ -276,43 +273,4 @@ pub fn model(placement: PlacementChoice, reaction: ReactionChoice) -> Model {
         renice_share: reaction.share,
         ..Model::phalen1994(Duration::ZERO)
     }
-}
-
-fn fill(row: &mut Row, execution: &Execution) {
-    row[Measure::Finished] = i64::from(execution.finished);
-    row[Measure::Execution] = nanos(execution.execution);
-    row[Measure::Transitions] = i64::from(execution.busy_transitions);
-    row[Measure::OnCriticalPath] = i64::from(execution.on_critical_path);
-    row[Measure::Moves] = i64::from(execution.moves);
-    row[Measure::Waits] = i64::from(execution.waits);
-    row[Measure::NodesUsed] = i64::from(execution.nodes_used);
-    row[Measure::AverageIdle] = nanos(execution.average_idle);
-    fill_path(row, Measure::PathCompute, &execution.path);
-    fill_path(row, Measure::LastCompute, &execution.last_rank);
-    row[Measure::Useful] = nanos(execution.useful);
-    row[Measure::Wasted] = nanos(execution.wasted);
-    row[Measure::IdleTime] = nanos(execution.idle_time);
-    row[Measure::SharedComputing] = nanos(execution.shared_computing);
-    row[Measure::SharedFrozen] = nanos(execution.shared_frozen);
-}
-
-/// The parts are in the same order in both breakdowns.
-fn fill_path(row: &mut Row, first: Measure, path: &Breakdown) {
-    let parts = [
-        path.compute,
-        path.repeated,
-        path.slowed,
-        path.messages,
-        path.waiting,
-        path.frozen,
-        path.moving,
-    ];
-    let first = first as usize;
-    for (place, part) in row.measures[first..].iter_mut().zip(parts) {
-        *place = nanos(part);
-    }
-}
-
-fn nanos(span: Duration) -> i64 {
-    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }

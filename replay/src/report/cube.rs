@@ -65,6 +65,9 @@ pub(super) enum Quantity {
     ShareOnPath,
     /// Of the workstations' idle time, what did useful work, in percent.
     Utilisation,
+    /// How many workstations did useful work, on average: machine-hours an
+    /// hour. Also of what was given up.
+    AtWork,
     /// Of all work done, what was lost, in percent.
     WastedShare,
     /// A count as it is.
@@ -86,6 +89,9 @@ impl Quantity {
                 .filter(|_| row.finished()),
             Self::Utilisation => {
                 part(row[Measure::Useful], row[Measure::IdleTime]).filter(|_| row.finished())
+            }
+            Self::AtWork => {
+                part(row[Measure::Useful], row[Measure::Execution]).map(|percent| percent / 100.0)
             }
             Self::WastedShare => {
                 part(row[Measure::Wasted], row[Measure::Useful] + row[Measure::Wasted])
