@@ -25,14 +25,14 @@ impl Made {
         let mut text = format!("name = \"small\"\nseed = 7\nreport = \"{kind}\"\n{more}\n");
         text += "[usage.generate]\nmodel = \"phalen1994\"\nworkstations = 100\nfrom = \"2026-01-01\"\nmonths = 1\n";
         text += "[periods]\nfrom = \"2026-01-12\"\nto = \"2026-01-25\"\n";
-        for (name, takes) in PROGRAMS {
-            text += &format!(
-                "[[programs]]\nname = \"{name}\"\nring = {{ ranks = 17, subtasks = 9, takes = \"{takes}\" }}\n"
-            );
-        }
-        for (workstations, periods) in networks {
-            text += &format!("[[networks]]\nworkstations = {workstations}\nperiods = {periods}\n");
-        }
+        let programs = PROGRAMS.map(|(name, takes)| {
+            let ring = format!("ring = {{ ranks = 17, subtasks = 9, takes = \"{takes}\" }}");
+            format!("[[programs]]\nname = \"{name}\"\n{ring}\n")
+        });
+        let networks = networks.iter().map(|(workstations, periods)| {
+            format!("[[networks]]\nworkstations = {workstations}\nperiods = {periods}\n")
+        });
+        text += &programs.into_iter().chain(networks).collect::<String>();
         fs::write(dir.path().join("c.toml"), text).unwrap();
         let prepared = prepare(&dir.path().join("c.toml"), None).unwrap();
         let effort = Effort { shard: Shard::default(), threads: 2 };
