@@ -18,12 +18,33 @@
 //! back, that is delivered again, and what the repeated subtask sends is
 //! known by its number and goes no further.
 //!
+//! **Hosting one.** The agent makes two pipes (its own ends non-blocking),
+//! starts the process with the others and [`PIPES_VARIABLE`], and then:
+//! everything read goes through a [`FrameReader`] to [`Event::FromProgram`];
+//! a frame that does not read ends the process. `ToProgram` is queued and
+//! written as the pipe takes it: the queue is bounded by the windows. The
+//! read end is read at all times, also while writing is held up. `ToPeer` goes
+//! where the [`Directory`] says, to an endpoint here without being encoded.
+//! `deadline` and `wake` as in every core.
+//!
+//! **Moving it.** Freeze the process; read what it wrote and handle it; wait
+//! until a `Keep` under way is answered; take what it has not read out of the
+//! pipe and the queue ([`PipeRest`]); [`Endpoint::pack`]. There:
+//! [`Endpoint::unpack`], restore the process with new pipes, put the rest into
+//! them first, learn the place, [`Event::Arrived`]. Here: learn the new place
+//! and drop the endpoint, or [`Event::Stayed`]. Ranks that have ended are told
+//! again by the coordinator, and the number of ranks if it has changed.
+//!
 //! **Snapshots.** A coordinated checkpoint needs no halt: every frame carries
 //! the number of the last snapshot its sender took part in, and whoever hears
 //! of a newer one takes its own cut before it looks at the frame (Lai and
 //! Yang 1987). A cut is the endpoint's own state: the last boundary, the
 //! deliveries since, and what is sent and not acknowledged. The latter is
 //! what is in the channels, so no channel has to be recorded.
+//!
+//! [`PIPES_VARIABLE`]: crate::wire::PIPES_VARIABLE
+//! [`FrameReader`]: crate::framing::FrameReader
+//! [`Directory`]: crate::directory::Directory
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use gleaner_program_core::complaint::Complaint;
+use gleaner_program_core::wire::PIPES_VARIABLE;
 
 use super::run::perform;
 use super::*;
@@ -11,6 +12,7 @@ use crate::in_process::RunError;
 use crate::{ANY, Communicator, Failure};
 
 mod agent;
+mod measure;
 
 use agent::Agent;
 
@@ -337,4 +339,47 @@ fn a_rank_without_its_agent_says_so() {
     drop(agent);
     let error = perform::<()>(pipes.remove(0), false, |_| Ok(())).unwrap_err();
     assert!(error.to_string().starts_with("cannot reach this rank's agent: lost touch"), "{error}");
+}
+
+#[test]
+#[ignore = "the process that the next test starts"]
+fn a_process_of_its_own() {
+    let outcome = run_live(|comm| {
+        let message = comm.recv(0, 1)?;
+        comm.send(0, 2, &message.bytes)?;
+        Ok(comm.rank())
+    });
+    assert_eq!(outcome.unwrap().values.into_keys().collect::<Vec<_>>(), [1]);
+    assert!(Pipes::inherited().is_err(), "the pipes are given once");
+}
+
+#[test]
+fn a_process_finds_the_pipes_it_was_started_with() {
+    use rustix::io::{FdFlags, fcntl_setfd};
+    use std::os::fd::AsRawFd;
+
+    let (mut agent, mut pipes) = Agent::new(2, 0, vec![]);
+    let (own, (read, write)) = (pipes.remove(0), pipes.remove(0).into_ends());
+    for fd in [&read, &write] {
+        fcntl_setfd(fd, FdFlags::empty()).unwrap();
+    }
+    let mut process = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "live::tests::a_process_of_its_own"])
+        .env(PIPES_VARIABLE, format!("{},{}", read.as_raw_fd(), write.as_raw_fd()))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    drop((read, write));
+    let said = std::thread::scope(|scope| {
+        let own = scope.spawn(|| {
+            perform(own, false, |comm| {
+                comm.send(1, 1, b"there and back")?;
+                Ok(comm.recv(1, 2)?.bytes)
+            })
+        });
+        agent.run(|_, _| {});
+        own.join().unwrap().unwrap().0.values.remove(&0)
+    });
+    assert!(process.wait().unwrap().success());
+    assert_eq!(said.unwrap(), b"there and back");
 }

@@ -55,8 +55,14 @@ pub(super) enum Next {
     Again(Pipes),
 }
 
+/// How much a pipe takes before its writer waits: several pieces, so that
+/// reader and writer run side by side. What is refused stays as it was.
+const PIPE_BYTES: usize = 1 << 20;
+
 fn pair() -> (OwnedFd, OwnedFd) {
-    pipe_with(PipeFlags::CLOEXEC).unwrap()
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
+    (read, write)
 }
 
 impl Agent {
