@@ -55,7 +55,7 @@ pub(super) fn write(
 ) -> Result<Document, WriteReportError> {
     let mut document = Document::new(out, "Phalen 1994, executed again")?;
     document.paragraph(
-        "D. Phalen (Brown University, 1994) executed four parallel programs 400,000 times (420,000 by her Table 7) on the logged usage of \
+        "E. J. Phalen (Brown University, 1994) executed four parallel programs 400,000 times (420,000 by her Table 7) on the logged usage of \
          her department's workstations, with processes that migrate when an owner comes back. This report executes \
          the same grid with gleaner's own placement and reaction code and stands its results beside hers. Her logs \
          and traces are lost; the owners and traces here are not hers, so equal numbers are not expected and equal \
