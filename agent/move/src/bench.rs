@@ -133,7 +133,7 @@ fn moved(site: &Site, mib: u64) -> Result<(u64, Dumped, Duration, Duration), Ben
 
 fn receive(mut link: TcpStream, tell: &mpsc::Sender<Coming>) -> Result<Image, BenchError> {
     let mut arrival = Arrival::new(u64::MAX)?;
-    let (mut bytes, mut told) = (vec![0; 1 << 20], false);
+    let (mut bytes, mut told) = (vec![0; 256 << 10], false);
     while !arrival.has_ended() {
         let length = link.read(&mut bytes)?;
         if length == 0 {

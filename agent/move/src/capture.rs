@@ -27,6 +27,9 @@ const SOCKET: &str = "streamer-capture.sock";
 /// The longest request: a file's name.
 const REQUEST_BYTES_MAX: usize = 256;
 
+/// What is read at once: stays in a core's own cache until it is sent.
+const AT_ONCE: usize = 256 << 10;
+
 /// Where CRIU comes to with its images.
 #[derive(Debug)]
 pub(crate) struct Capture(UnixListener);
@@ -44,7 +47,7 @@ impl Capture {
         packer: &mut Packer<W>,
     ) -> io::Result<()> {
         let Some(control) = self.accept(engine)? else { return Ok(()) };
-        Run { control: Some(control), files: vec![], chunk: vec![0; CHUNK] }.run(packer)
+        Run { control: Some(control), files: vec![], chunk: vec![0; AT_ONCE] }.run(packer)
     }
 
     /// `None` if CRIU ends without a word.
@@ -143,7 +146,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes what a pipe holds, at most a chunk.
+    /// Takes what a pipe holds, at most so much.
     fn pass_on<W: Write>(&mut self, number: usize, packer: &mut Packer<W>) -> io::Result<()> {
         let Some(Some(file)) = self.files.get_mut(number) else { return Ok(()) };
         let name = u16::try_from(number).map_err(io::Error::other)?;

@@ -260,6 +260,9 @@ fn begin_dump(
     if let Some(stray) = tree.strays.first() {
         return Err(Obstacle::left_behind(stray).into());
     }
+    if let Some(obstacle) = Obstacle::before_trying(root) {
+        return Err(obstacle.into());
+    }
     let header = Header {
         fingerprint: fingerprint.clone(),
         root: root.inner,

@@ -7,6 +7,7 @@
 //! outside, and keepers show guests' CRIU the file.
 
 use std::ffi::CStr;
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::process::CommandExt as _;
@@ -27,6 +28,10 @@ const NAME: &str = "criu.kdat";
 pub enum LearnError {
     #[error("not root: guests cannot be moved here")]
     NotRoot,
+    #[error("no right {0}: guests cannot be moved here")]
+    NoRight(&'static str),
+    #[error("a system call filter is upon this process: criu cannot work under one")]
+    Filtered,
     #[error("cannot run criu")]
     Run(#[source] io::Error),
     #[error("this kernel lacks what criu needs: {0}")]
@@ -43,6 +48,7 @@ impl Engine {
         if !rustix::process::geteuid().is_root() {
             return Err(LearnError::NotRoot);
         }
+        look_at_rights(&fs::read_to_string("/proc/self/status").map_err(LearnError::Run)?)?;
         let memory = Memory::new().map_err(LearnError::Run)?;
         let mount = memory.mount().map_or(-1, |mount| mount.as_raw_fd());
         let mut command = self.command();
@@ -71,6 +77,34 @@ impl Engine {
                 Err(LearnError::Kernel(words.to_owned()))
             }
         }
+    }
+}
+
+/// What joining namespaces (`setns`), going on with clocks (`timens_offsets`)
+/// and looking into processes need; by number, as in `capabilities(7)`.
+const RIGHTS: [(u32, &str); 7] = [
+    (6, "CAP_SETGID"),
+    (7, "CAP_SETUID"),
+    (12, "CAP_NET_ADMIN"),
+    (18, "CAP_SYS_CHROOT"),
+    (19, "CAP_SYS_PTRACE"),
+    (21, "CAP_SYS_ADMIN"),
+    (25, "CAP_SYS_TIME"),
+];
+
+/// Root under a service manager may lack what moving needs. A filter is what a
+/// service's `RestrictRealtime=`, `LockPersonality=`, `ProtectClock=` and the
+/// like put upon it: who has one may not suspend another's.
+fn look_at_rights(status: &str) -> Result<(), LearnError> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let held = field("CapEff:").and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0);
+    if let Some((_, name)) = RIGHTS.iter().find(|(number, _)| held & 1 << number == 0) {
+        return Err(LearnError::NoRight(name));
+    }
+    if field("Seccomp:").is_some_and(|mode| mode != "0") {
+        Err(LearnError::Filtered)
+    } else {
+        Ok(())
     }
 }
 
@@ -113,6 +147,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_service_lacks_is_named() {
+        let all = "CapEff:\t000001ffffffffff\nSeccomp:\t0\n";
+        look_at_rights(all).unwrap();
+        let said = |status: &str| look_at_rights(status).unwrap_err().to_string();
+        let no_time = said("CapEff:\t000001fffdffffff\nSeccomp:\t0\n");
+        assert_eq!(no_time, "no right CAP_SYS_TIME: guests cannot be moved here");
+        let filtered = said("CapEff:\t000001ffffffffff\nSeccomp:\t2\n");
+        assert!(filtered.starts_with("a system call filter"), "{filtered}");
+    }
+
+    #[test]
     fn a_kernel_is_learned_without_a_trace() {
         let Ok(engine) = Engine::find(None) else {
             println!("left out: no criu");
@@ -121,7 +166,9 @@ mod tests {
         let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         match engine.learn() {
             Ok(knowledge) => assert!(knowledge.len() > 100),
-            Err(LearnError::NotRoot) => println!("left out: needs root"),
+            Err(error @ (LearnError::NotRoot | LearnError::NoRight(_) | LearnError::Filtered)) => {
+                println!("left out: {error}");
+            }
             Err(error) => panic!("{error}"),
         }
         assert_eq!(std::fs::read_to_string("/proc/self/mountinfo").unwrap(), before);

@@ -13,7 +13,20 @@
 //!
 //! Never two running, never none: the old one stands still until it is
 //! destroyed, the new one until it is told to go, and a failure at any step
-//! leaves the old one as it was. Knows nothing of owners, jobs, or how machines
+//! leaves the old one as it was.
+//!
+//! What a keeper has to do for a guest that shall be able to move:
+//! - a network namespace of its own, and no Landlock scope for abstract sockets
+//!   (the namespace is that scope): CRIU talks to its messenger in the guest
+//!   over one. Guests on the workstation's own network cannot move.
+//! - [`stage::Stage`] as its root directory, and the grants beside the usual
+//!   ones that `ward` makes: to list `/`, and while it takes a guest in, to use
+//!   the image's memory and to read [`KNOWLEDGE_FILE`].
+//! - the guest in a session of its own, with nothing open but its pipes, plain
+//!   devices, and files opened by the keeper after it entered the stage.
+//! - a control group for keeper and guest alone.
+//!
+//! [`ward`] is all of that at its least. Knows nothing of owners, jobs, or how machines
 //! reach each other: it reads and writes bytes.
 
 pub mod bench;

@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use serde::{Deserialize, Serialize};
 
 use crate::guest::{Process, Tree};
+use crate::knowledge::KNOWLEDGE_FILE;
 
 /// Devices that are the same everywhere.
 const PLAIN_DEVICES: [&str; 6] =
@@ -39,6 +40,10 @@ pub enum Hold {
     Kernel(String),
     /// Its parent has ended, so it belongs to nobody who moves.
     LeftBehind,
+    /// The workstation's own network, which stays.
+    Network,
+    /// It was not started on a stage of its own ([`crate::stage`]).
+    Unprepared,
     /// Another process looks into it.
     Traced,
     /// In CRIU's words.
@@ -71,6 +76,8 @@ impl fmt::Display for Obstacle {
             }
             Hold::Outside(what) => write!(f, "shares {what} with a process that stays"),
             Hold::LeftBehind => write!(f, "was left behind by its parent"),
+            Hold::Network => write!(f, "uses the workstation's own network"),
+            Hold::Unprepared => write!(f, "was not started in a way that can be moved"),
             Hold::Traced => write!(f, "is being debugged"),
             Hold::Other(words) => write!(f, "cannot be written down: {words}"),
         }
@@ -80,6 +87,18 @@ impl fmt::Display for Obstacle {
 impl Obstacle {
     pub(crate) fn left_behind(stray: &Process) -> Self {
         Self::of(stray, Hold::LeftBehind)
+    }
+
+    /// What must not even be tried. CRIU's messenger in a guest comes back to
+    /// it over the guest's network: where it cannot, the guest does not survive
+    /// the attempt (seen with CRIU 4.1.1 and a Landlock scope in between).
+    pub(crate) fn before_trying(root: &Process) -> Option<Self> {
+        let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        if network(&root.pid.to_string()) == network("self") {
+            return Some(Self::of(root, Hold::Network));
+        }
+        let knowledge = format!("/proc/{}/root{KNOWLEDGE_FILE}", root.pid);
+        fs::metadata(knowledge).is_err().then(|| Self::of(root, Hold::Unprepared))
     }
 
     fn of(process: &Process, hold: Hold) -> Self {
@@ -140,7 +159,11 @@ impl Complaint {
                 self.says(&["of that type", "nknown", "nsupported", "io_uring", "anon"])
             }
             Hold::Traced => self.says(&["trace", "seize"]),
-            Hold::Outside(_) | Hold::LeftBehind | Hold::Other(_) => true,
+            Hold::Outside(_)
+            | Hold::LeftBehind
+            | Hold::Network
+            | Hold::Unprepared
+            | Hold::Other(_) => true,
         }
     }
 }

@@ -45,6 +45,16 @@ struct Arriving {
     bytes: u64,
 }
 
+/// What is still to come of a frame.
+#[derive(Clone, Copy, Debug)]
+struct Body {
+    file: u16,
+    left: usize,
+    /// Of what has come.
+    checksum: u32,
+    wanted: u32,
+}
+
 /// An image on its way. Write the stream's bytes into it, in pieces of any
 /// size; [`Self::finish`] when there are no more.
 #[derive(Debug)]
@@ -57,6 +67,8 @@ pub struct Arrival {
     ended: bool,
     /// What has come of the next part.
     pending: Vec<u8>,
+    /// The frame whose raw bytes are coming.
+    body: Option<Body>,
     unpacked: Vec<u8>,
 }
 
@@ -79,7 +91,8 @@ impl Arrival {
             files: vec![],
             bytes: 0,
             ended: false,
-            pending: Vec::with_capacity(2 * CHUNK),
+            pending: vec![],
+            body: None,
             unpacked: vec![],
         })
     }
@@ -121,21 +134,35 @@ impl Arrival {
             if self.ended {
                 return Err(ArrivalError::Malformed("something after the end"));
             }
-            // Whole frames straight from the caller's bytes, the rest by copy.
-            if self.pending.is_empty() && self.header.is_some() {
-                let used = self.take_frame(bytes)?;
-                if used > 0 {
-                    bytes = &bytes[used..];
-                    continue;
-                }
-            }
-            let wanted = self.wanted()?.saturating_sub(self.pending.len()).max(1);
-            let (now, later) = bytes.split_at(wanted.min(bytes.len()));
-            self.pending.extend_from_slice(now);
-            bytes = later;
-            self.advance()?;
+            // The bulk goes straight from the caller's bytes to its file.
+            let used = match self.body {
+                Some(body) => self.take_body(body, bytes)?,
+                None => self.take_part(bytes)?,
+            };
+            bytes = &bytes[used..];
         }
         Ok(())
+    }
+
+    /// Takes some of a frame's raw bytes.
+    fn take_body(&mut self, mut body: Body, bytes: &[u8]) -> Result<usize, ArrivalError> {
+        let bytes = &bytes[..bytes.len().min(body.left)];
+        body.checksum = crc32c::crc32c_append(body.checksum, bytes);
+        body.left -= bytes.len();
+        self.keep(body.file, bytes)?;
+        let wrong = body.left == 0 && body.checksum != body.wanted;
+        self.body = (body.left > 0).then_some(body);
+        if wrong { Err(ArrivalError::Damaged) } else { Ok(bytes.len()) }
+    }
+
+    /// Takes some of what has to be there as a whole: the header, a frame's
+    /// head, or a small or packed frame.
+    fn take_part(&mut self, bytes: &[u8]) -> Result<usize, ArrivalError> {
+        let wanted = self.wanted()?.saturating_sub(self.pending.len()).max(1);
+        let used = wanted.min(bytes.len());
+        self.pending.extend_from_slice(&bytes[..used]);
+        self.advance()?;
+        Ok(used)
     }
 
     /// How many pending bytes the next step needs.
@@ -148,47 +175,70 @@ impl Arrival {
             }
             return Ok(12 + length);
         }
-        match self.pending.first_chunk::<{ Frame::BYTES }>() {
-            None => Ok(Frame::BYTES),
-            Some(head) => {
-                let frame = Frame::from_bytes(head).ok_or(ArrivalError::Malformed("a frame"))?;
-                Ok(Frame::BYTES + frame.length as usize)
-            }
-        }
+        let Some(head) = self.pending.first_chunk::<{ Frame::BYTES }>() else {
+            return Ok(Frame::BYTES);
+        };
+        let frame = Frame::from_bytes(head).ok_or(ArrivalError::Malformed("a frame"))?;
+        Ok(Frame::BYTES + if frame.is_bulk() { 0 } else { frame.length as usize })
     }
 
     fn advance(&mut self) -> Result<(), ArrivalError> {
         if self.pending.len() < self.wanted()? {
             return Ok(());
         }
-        if self.header.is_none() {
-            if self.pending.get(..8) != Some(MAGIC) {
-                return Err(ArrivalError::Malformed("another beginning"));
-            }
-            if self.pending.len() > 12 {
-                let header = postcard::from_bytes(&self.pending[12..])
-                    .map_err(|_| ArrivalError::Malformed("its header"))?;
-                self.header = Some(header);
-                self.pending.clear();
-            }
-            return Ok(());
-        }
         let pending = std::mem::take(&mut self.pending);
-        let used = self.take_frame(&pending)?;
+        let used = match (&self.header, pending.split_first_chunk::<{ Frame::BYTES }>()) {
+            (None, _) => self.take_header(&pending)?,
+            (Some(_), None) => 0,
+            (Some(_), Some((head, payload))) => {
+                let frame = Frame::from_bytes(head).ok_or(ArrivalError::Malformed("a frame"))?;
+                if frame.is_bulk() {
+                    self.agree(frame.raw_length)?;
+                    let (file, left) = (frame.file, frame.length as usize);
+                    self.body = Some(Body { file, left, checksum: 0, wanted: frame.checksum });
+                } else {
+                    self.obey(frame, payload)?;
+                }
+                pending.len()
+            }
+        };
         self.pending = pending;
         self.pending.drain(..used);
         Ok(())
     }
 
-    /// Takes the frame that `bytes` begin with; 0 if it is not all there.
-    fn take_frame(&mut self, bytes: &[u8]) -> Result<usize, ArrivalError> {
-        let Some((head, rest)) = bytes.split_first_chunk::<{ Frame::BYTES }>() else {
+    fn take_header(&mut self, pending: &[u8]) -> Result<usize, ArrivalError> {
+        if pending.get(..8) != Some(MAGIC) {
+            return Err(ArrivalError::Malformed("another beginning"));
+        }
+        if pending.len() == 12 {
             return Ok(0);
-        };
-        let frame = Frame::from_bytes(head).ok_or(ArrivalError::Malformed("a frame"))?;
-        let Some(payload) = rest.get(..frame.length as usize) else { return Ok(0) };
-        self.obey(frame, payload)?;
-        Ok(Frame::BYTES + payload.len())
+        }
+        let header = postcard::from_bytes(&pending[12..]);
+        self.header = Some(header.map_err(|_| ArrivalError::Malformed("its header"))?);
+        Ok(pending.len())
+    }
+
+    /// Is there room for so many more?
+    fn agree(&mut self, bytes: u32) -> Result<(), ArrivalError> {
+        self.bytes += u64::from(bytes);
+        if self.bytes > self.bytes_max {
+            return Err(ArrivalError::TooBig(self.bytes_max));
+        }
+        Ok(())
+    }
+
+    /// The next bytes of a file.
+    fn keep(&mut self, file: u16, bytes: &[u8]) -> Result<(), ArrivalError> {
+        let arriving = self.arriving(file)?;
+        arriving.file.write_all_at(bytes, arriving.bytes).map_err(ArrivalError::Keep)?;
+        arriving.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn arriving(&mut self, file: u16) -> Result<&mut Arriving, ArrivalError> {
+        let arriving = self.files.get_mut(usize::from(file)).and_then(Option::as_mut);
+        arriving.ok_or(ArrivalError::Malformed("bytes of no file"))
     }
 
     fn obey(&mut self, frame: Frame, payload: &[u8]) -> Result<(), ArrivalError> {
@@ -234,33 +284,23 @@ impl Arrival {
         Ok(())
     }
 
+    /// Bytes that are packed, or none at all.
     fn data(&mut self, frame: Frame, payload: &[u8]) -> Result<(), ArrivalError> {
-        let length = u64::from(frame.raw_length);
-        self.bytes += length;
-        if self.bytes > self.bytes_max {
-            return Err(ArrivalError::TooBig(self.bytes_max));
+        self.agree(frame.raw_length)?;
+        if frame.encoding == Encoding::Zeroes {
+            self.arriving(frame.file)?.bytes += u64::from(frame.raw_length);
+            return Ok(());
         }
-        let Some(Some(arriving)) = self.files.get_mut(usize::from(frame.file)) else {
-            return Err(ArrivalError::Malformed("bytes of no file"));
-        };
-        let bytes = match frame.encoding {
-            Encoding::Raw => payload,
-            Encoding::Zeroes => {
-                arriving.bytes += length;
-                return Ok(());
-            }
-            Encoding::Lz4 => {
-                self.unpacked.resize(CHUNK, 0);
-                let unpacked = lz4_flex::block::decompress_into(payload, &mut self.unpacked)
-                    .map_err(|_| ArrivalError::Damaged)?;
-                &self.unpacked[..unpacked]
-            }
-        };
-        if bytes.len() as u64 != length || crc32c::crc32c(bytes) != frame.checksum {
+        let mut unpacked = std::mem::take(&mut self.unpacked);
+        unpacked.resize(CHUNK, 0);
+        let length = lz4_flex::block::decompress_into(payload, &mut unpacked)
+            .map_err(|_| ArrivalError::Damaged)?;
+        let bytes = &unpacked[..length];
+        if length != frame.raw_length as usize || crc32c::crc32c(bytes) != frame.checksum {
             return Err(ArrivalError::Damaged);
         }
-        arriving.file.write_all_at(bytes, arriving.bytes).map_err(ArrivalError::Keep)?;
-        arriving.bytes += length;
+        self.keep(frame.file, bytes)?;
+        self.unpacked = unpacked;
         Ok(())
     }
 }

@@ -96,6 +96,11 @@ impl Frame {
         Self { kind, encoding: Encoding::Raw, file, length, raw_length: length, checksum }
     }
 
+    /// Are these bytes of a file, as they are?
+    pub(crate) fn is_bulk(self) -> bool {
+        self.kind == Kind::Data && self.encoding == Encoding::Raw
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; FRAME] {
         let mut bytes = [0; FRAME];
         bytes[0] = match self.kind {

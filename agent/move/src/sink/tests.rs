@@ -70,6 +70,34 @@ fn what_is_sent_arrives_in_pieces_of_any_size() {
 }
 
 #[test]
+fn what_was_packed_for_a_slow_link_arrives() {
+    /// 25 MB/s.
+    struct Slow(Vec<u8>);
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            std::thread::sleep(std::time::Duration::from_nanos(40 * bytes.len() as u64));
+            self.0.write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let content: Vec<u8> = (0..1_u32 << 19).flat_map(|at| (at / 64).to_le_bytes()).collect();
+    let mut slow = Slow(vec![]);
+    let mut packer = Packer::new(&mut slow, &header()).unwrap();
+    let file = packer.open("pages-1.img").unwrap();
+    for chunk in content.chunks(CHUNK / 4) {
+        packer.data(file, chunk).unwrap();
+    }
+    packer.close(file).unwrap();
+    let sent = packer.end().unwrap();
+    assert!(sent.bytes < sent.raw_bytes * 3 / 4, "{sent:?}");
+    let Some(mut arrival) = arrival(u64::MAX) else { return };
+    arrival.take(&slow.0).unwrap();
+    assert!(arrival.finish().unwrap().memory.read("pages-1.img").unwrap() == content);
+}
+
+#[test]
 fn no_changed_byte_is_taken_for_the_image() {
     let (sent, _) = stream();
     let Some(_) = arrival(1) else { return };
