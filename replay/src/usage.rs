@@ -44,12 +44,13 @@ impl Usage {
     pub fn from_timelines(timelines: impl IntoIterator<Item = (String, Timeline)>) -> Self {
         let mut usage = Self { first: vec![0], ..Self::default() };
         for (name, timeline) in timelines {
-            usage.add(name, &timeline);
+            usage.push(name, &timeline);
         }
         usage
     }
 
-    fn add(&mut self, name: String, timeline: &Timeline) {
+    /// Takes one more timeline, the last to choose among.
+    pub fn push(&mut self, name: String, timeline: &Timeline) {
         let from = self.changes.len();
         let mut idle = None;
         for period in &timeline.periods {

@@ -41,29 +41,36 @@ pub(super) fn make_log(
         };
         criteria.map(read).collect()
     };
-    let threads =
-        u32::try_from(thread::available_parallelism().map_or(1, usize::from)).unwrap_or(1);
-    let each = plan.workstations.div_ceil(threads).max(1);
-    let made: Vec<Vec<Vec<Timeline>>> = thread::scope(|scope| {
-        let parts: Vec<_> = (0..plan.workstations)
-            .step_by(each as usize)
-            .map(|first| {
-                let numbers = first..(first + each).min(plan.workstations);
-                scope.spawn(|| numbers.map(timelines_of).collect())
-            })
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let mut usages = vec![Usage::from_timelines([]); campaign.criteria.0.len()];
+    // A batch at a time: the timelines of months are far larger than what is
+    // kept of them.
+    let numbers: Vec<u32> = (0..plan.workstations).collect();
+    for batch in numbers.chunks(threads * BATCH) {
+        let made = side_by_side(batch, &timelines_of);
+        for (number, timelines) in batch.iter().zip(made) {
+            for (usage, timeline) in usages.iter_mut().zip(&timelines) {
+                usage.push(generate::Plan::name(*number).to_string(), timeline);
+            }
+        }
+    }
+    Ok(usages)
+}
+
+/// Workstations that one thread makes before all are waited for.
+const BATCH: usize = 4;
+
+fn side_by_side<T: Send>(numbers: &[u32], make: &(dyn Fn(u32) -> T + Sync)) -> Vec<T> {
+    thread::scope(|scope| {
+        let parts = numbers.chunks(BATCH);
+        let parts: Vec<_> = parts
+            .map(|part| scope.spawn(|| part.iter().map(|number| make(*number)).collect::<Vec<T>>()))
             .collect();
         let join = |part: thread::ScopedJoinHandle<'_, _>| {
             part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        parts.into_iter().map(join).collect()
-    });
-    let mut by_criterion: Vec<Vec<(String, Timeline)>> = vec![vec![]; campaign.criteria.0.len()];
-    for (number, timelines) in (0..).zip(made.into_iter().flatten()) {
-        for (usage, timeline) in by_criterion.iter_mut().zip(timelines) {
-            usage.push((generate::Plan::name(number).to_string(), timeline));
-        }
-    }
-    Ok(by_criterion.into_iter().map(Usage::from_timelines).collect())
+        parts.into_iter().flat_map(join).collect()
+    })
 }
 
 /// A model that is built in, or one in a file beside the campaign's.

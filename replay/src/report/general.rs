@@ -404,6 +404,11 @@ impl Report<'_> {
             Quantity::Slowdown,
         );
         document.figure("program-slowdown", "Slowdown by program", &chart)?;
+        document.figure(
+            "program-relative",
+            "Slowdown by program, against the cost of a move as a part of the program's length",
+            &self.relative(),
+        )?;
         let cube = &self.named.cube;
         let mut rows = vec![];
         for (program, facts) in (0..).zip(&self.source.manifest.programs) {
@@ -430,6 +435,25 @@ impl Report<'_> {
             "ended",
         ];
         document.table("program-length", "Means by program, over everything else", &header, &rows)
+    }
+
+    /// "A migration cost of 25% of the initial execution time introduces a
+    /// slowdown of no more than 200%" (§7.2.1): is that so for longer ones?
+    fn relative(&self) -> LineChart {
+        let cube = &self.named.cube;
+        let lines = (0..).zip(&self.source.manifest.programs).map(|(program, facts)| {
+            let along = cube.along(Dim::Cost, &[(Dim::Program, program)], Quantity::Slowdown);
+            let part = |cost: i64| 100.0 * cost as f64 / facts.undisturbed_ns.max(1) as f64;
+            let line = points(&along, part).into_iter().filter(|(part, _)| *part <= 100.0);
+            Series::new(facts.name.clone(), line.collect()).looking(Look::Dotted)
+        });
+        LineChart {
+            title: "Average slowdown, by cost relative to the program".into(),
+            x_axis: Axis::linear("cost of a move (% of the undisturbed execution)"),
+            y_axis: Axis::linear("average slowdown (%)"),
+            series: lines.filter(|line| !line.points.is_empty()).collect(),
+            ..LineChart::default()
+        }
     }
 
     /// "The relationship between the size of a program's subtasks, and the
