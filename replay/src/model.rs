@@ -45,6 +45,10 @@ pub struct Model {
 impl Model {
     /// Phalen 1994, §6.4: last idle first, migration at every busy transition
     /// at one cost, hidden behind blocking.
+    ///
+    /// "The last workstation that was added to the idle pool" is the one whose
+    /// owner left last, as the coordinator's policy has it; also where a rank
+    /// that finished gave it back.
     pub fn phalen1994(cost: Duration) -> Self {
         Self {
             placement: Placement::Core(Policy::LastIdleFirst),

@@ -120,6 +120,14 @@ struct Bench<'a> {
     progress: &'a Progress,
 }
 
+/// What an execution is like, beside its operations.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    execution_s: f64,
+    /// Transitions and timers.
+    events: f64,
+}
+
 impl Bench<'_> {
     /// Executions a second on some cores.
     fn rate(&self, name: &str, program: &Program, labs: &[Lab], cores: usize) -> Record {
@@ -146,18 +154,25 @@ impl Bench<'_> {
         let workstations = labs.first().map_or(0, Lab::workstations);
         let on = if cores == 1 { "one core".to_owned() } else { format!("all {cores} cores") };
         let case = format!("{name} on {workstations} workstations, {on}");
-        let rate = median(&rates);
+        let (rate, mean) = (median(&rates), self.mean(program, labs));
         Record::value("replay", &case, "executions/s", rate)
             .over(median(&floors))
             .with("operations", events)
             .with("operations_per_s", rate * events as f64)
-            .with("mean_execution_s", self.mean_execution_s(program, labs))
+            .with("events_per_s", rate * (events as f64 + mean.events))
+            .with("mean_execution_s", mean.execution_s)
     }
 
-    fn mean_execution_s(&self, program: &Program, labs: &[Lab]) -> f64 {
+    fn mean(&self, program: &Program, labs: &[Lab]) -> Mean {
         let mut scratch = Scratch::default();
-        let all = labs.iter().map(|lab| run(program, lab, &self.model, &mut scratch).execution);
-        all.sum::<Duration>().as_secs_f64() / labs.len() as f64
+        let mut sum = Mean::default();
+        for lab in labs {
+            let execution = run(program, lab, &self.model, &mut scratch);
+            sum.execution_s += execution.execution.as_secs_f64();
+            sum.events += execution.events as f64;
+        }
+        let count = labs.len() as f64;
+        Mean { execution_s: sum.execution_s / count, events: sum.events / count }
     }
 
     /// The same program where there are more and more workstations.

@@ -129,6 +129,7 @@ fn model(rng: &mut StdRng) -> Model {
     let placements = [
         Placement::Core(Policy::LastIdleFirst),
         Placement::Core(Policy::FirstIdleFirst),
+        Placement::Core(Policy::Ranked),
         Placement::Oracle,
     ];
     let moving = [Reaction::Migrate, Reaction::Rollback, Reaction::Retreat];

@@ -12,8 +12,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_common::time::Moment;
 use gleaner_common::trace::Op;
 use gleaner_core::Policy;
+use gleaner_core::placement::Candidate;
 use gleaner_replay::{Breakdown, Placement, What};
 
 use account::Account;
@@ -509,6 +511,7 @@ impl Slow<'_> {
         let best = free.into_iter().min_by_key(|place| match self.case.model.placement {
             Placement::Core(Policy::LastIdleFirst) => (-self.idle_since(*place), *place),
             Placement::Core(Policy::FirstIdleFirst) => (self.idle_since(*place), *place),
+            Placement::Core(Policy::Ranked) => (self.cost_of(*place), *place),
             Placement::Oracle => (-i64_of(self.next_change(*place)), *place),
             Placement::Core(other) => panic!("{other:?} is not compared here"),
         });
@@ -521,6 +524,23 @@ impl Slow<'_> {
             self.out.waits += 1;
             self.tell(rank, Happened::To(What::Waits));
         }
+    }
+
+    /// Quahog's rank is coarser than a nanosecond: all but who has been idle
+    /// for seconds is alike, so of this one the formula itself is asked.
+    fn cost_of(&self, place: usize) -> i64 {
+        let now = i64::try_from(self.now).unwrap();
+        let idle_for = Duration::from_nanos((now - self.idle_since(place)).unsigned_abs());
+        let idle_since = Moment(u64::MAX / 2) - idle_for;
+        let candidate = Candidate { idle_since, idle_for, load_1m: 0.0, speed: 0.0, risk: 0.0 };
+        // Its place among all idle times that can be: the ranks themselves
+        // are not numbers.
+        let rank = Policy::Ranked.rank(&candidate);
+        let better = |longer: &u64| {
+            let idle_for = Duration::from_nanos(*longer);
+            Policy::Ranked.rank(&Candidate { idle_for, ..candidate }) < rank
+        };
+        i64::try_from((0..4_000).filter(better).count()).unwrap()
     }
 
     /// A workstation became free, the only one if anybody waits.
