@@ -77,7 +77,7 @@ pub fn write(dir: &Path, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let mut cubes = match source.manifest.report {
         ReportKind::General => vec![general::cube()],
         ReportKind::Phalen1994 => vec![phalen::cube()],
-        ReportKind::Library => library::cubes(),
+        ReportKind::Library => library::cubes(&source.manifest),
     };
     read_rows(&store.results(), &mut legend, |_, rows| {
         source.take(rows, &mut cubes);
@@ -89,7 +89,7 @@ pub fn write(dir: &Path, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let document = match source.manifest.report {
         ReportKind::General => general::write(&source, &next(), out)?,
         ReportKind::Phalen1994 => phalen::write(&source, &next(), out)?,
-        ReportKind::Library => library::write(&source, &[next(), next()], out)?,
+        ReportKind::Library => library::write(&source, &[next(), next(), next()], out)?,
     };
     Ok(document.finish()?)
 }

@@ -107,13 +107,16 @@ fn a_general_report_has_a_section_for_each_axis() {
 
 #[test]
 fn a_keepers_report_answers_how_many_when_and_how() {
-    let axes = "costs = [\"10s\"]\npolicies = [\"last-idle-first\", \"oracle\"]";
+    let axes = "costs = [\"10s\"]\npolicies = [\"last-idle-first\", \"oracle\"]\n\
+                [[programs]]\nname = \"bag\"\nbag = { work = \"9h\", subtask = \"5min\", workers = 9 }";
     let made = Made::new("library", axes, &[(30, 12)]);
     for file in [
         "figures/idle-week.png",
         "figures/policies.svg",
         "figures/hour-stretch.png",
         "tables/policies.csv",
+        "tables/harvest.csv",
+        "figures/harvest.png",
     ] {
         made.holds(file);
     }
@@ -121,6 +124,7 @@ fn a_keepers_report_answers_how_many_when_and_how() {
     for said in [
         "machine-hours in 14 days",
         "With 30 workstations, last-idle-first and migrate are best",
+        "machine-hours an hour out of 30 workstations",
         "30 workstations: chosen out of",
     ] {
         assert!(text.contains(said), "`{said}` is not in {text}");

@@ -133,6 +133,7 @@ fn make_bag(entry: &ProgramEntry, made: &BagEntry) -> Result<(Runnable, ProgramF
     let workers = made.workers;
     let facts = ProgramFacts {
         name: name.clone(),
+        bag: true,
         ranks: workers,
         operations: bag.subtasks() as u64,
         undisturbed_ns: nanos(bag.work() / workers),
@@ -150,6 +151,7 @@ fn program_facts(name: String, trace: &Trace, program: &Program) -> ProgramFacts
     let receives = trace.ranks.iter().flatten().filter(|op| matches!(op, Op::Receive { .. }));
     ProgramFacts {
         name,
+        bag: false,
         ranks: u32::try_from(trace.ranks.len()).unwrap_or(u32::MAX),
         operations: trace.operations() as u64,
         undisturbed_ns: nanos(program.critical_path()),

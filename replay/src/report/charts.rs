@@ -31,7 +31,6 @@ impl Named {
             Dim::Workstations => format!("{value} workstations"),
             Dim::Cost => format!("{} s", seconds(value)),
             Dim::Hour => format!("{value:02}:00"),
-            Dim::Weekday => weekday(value).to_owned(),
             Dim::IdleClass => {
                 let place = usize::try_from(value).unwrap_or(0);
                 IDLE_CLASSES.get(place).copied().unwrap_or_default().to_owned()

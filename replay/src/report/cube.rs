@@ -19,7 +19,6 @@ pub(super) enum Dim {
     /// In nanoseconds.
     Cost,
     Hour,
-    Weekday,
     /// Phalen 1994, §7.4: by the mean length of the idle periods.
     IdleClass,
 }
@@ -40,7 +39,6 @@ impl Dim {
             Self::Workstations => row[Measure::Workstations],
             Self::Cost => row[Measure::Cost],
             Self::Hour => row[Measure::Hour],
-            Self::Weekday => row[Measure::Weekday],
             Self::IdleClass => {
                 let minutes = row[Measure::AverageIdle] / 60_000_000_000;
                 IDLE_CLASSES_MIN.iter().map(|end| i64::from(minutes >= *end)).sum()
@@ -146,6 +144,8 @@ const DIMS_MAX: usize = 7;
 pub(super) struct Cube {
     dims: &'static [Dim],
     quantities: &'static [Quantity],
+    /// Only rows of these programs; all if there is no list.
+    programs: Option<Vec<u16>>,
     cells: BTreeMap<[i64; DIMS_MAX], Vec<Sample>>,
 }
 
@@ -155,10 +155,19 @@ pub(super) type Filter<'a> = &'a [(Dim, i64)];
 impl Cube {
     pub(super) fn new(dims: &'static [Dim], quantities: &'static [Quantity]) -> Self {
         assert!(dims.len() <= DIMS_MAX, "a cube has at most {DIMS_MAX} dimensions");
-        Self { dims, quantities, cells: BTreeMap::new() }
+        Self { dims, quantities, programs: None, cells: BTreeMap::new() }
+    }
+
+    /// Takes only rows of these programs.
+    pub(super) fn of(self, programs: Vec<u16>) -> Self {
+        Self { programs: Some(programs), ..self }
     }
 
     pub(super) fn add(&mut self, row: &Row) {
+        let program = row.label(Label::Program);
+        if self.programs.as_ref().is_some_and(|programs| !programs.contains(&program)) {
+            return;
+        }
         let mut key = [0; DIMS_MAX];
         for (place, dim) in key.iter_mut().zip(self.dims) {
             *place = dim.of(row);

@@ -1,15 +1,17 @@
 //! What a lab's keeper wants to know: how many machine-hours can be had, when,
 //! with which policy, at what slowdown, with how many moves.
 
+mod hours;
+
 use std::path::Path;
 
-use gleaner_figure::{Axis, HeatMap, LineChart, Look, Panels, Series};
+use gleaner_figure::{Axis, LineChart, Look, Panels, Series};
 
-use super::charts::{Named, points, weekday};
+use super::charts::{Named, points};
 use super::cube::{Cube, Dim, Quantity};
 use super::document::{Document, count, number, percent};
 use super::{Source, WriteReportError};
-use crate::results::manifest::{IDLE_LENGTHS_MIN, OwnerFacts};
+use crate::results::manifest::{Manifest, OwnerFacts};
 use crate::results::{Label, Measure};
 
 const ORACLE: &str = "oracle";
@@ -30,22 +32,33 @@ const QUANTITIES: &[Quantity] = &[
     Quantity::Seconds(Measure::SharedFrozen),
 ];
 
-pub(super) fn cubes() -> Vec<Cube> {
+/// Ranks and bags are told apart: ranks wait for each other, a bag spreads to
+/// whatever is idle.
+pub(super) fn cubes(manifest: &Manifest) -> Vec<Cube> {
     let choices = &[Dim::Program, Dim::Workstations, Dim::Policy, Dim::OnBusy, Dim::Cost];
-    let hours = &[Dim::Workstations, Dim::Policy, Dim::OnBusy, Dim::Hour, Dim::Weekday];
-    vec![Cube::new(choices, QUANTITIES), Cube::new(hours, QUANTITIES)]
+    let hours = &[Dim::Workstations, Dim::Policy, Dim::OnBusy, Dim::Hour];
+    let of = |bag: bool| {
+        let programs = (0..).zip(&manifest.programs).filter(|(_, facts)| facts.bag == bag);
+        programs.map(|(place, _)| place).collect::<Vec<u16>>()
+    };
+    vec![
+        Cube::new(choices, QUANTITIES).of(of(false)),
+        Cube::new(hours, QUANTITIES).of(of(false)),
+        Cube::new(hours, QUANTITIES).of(of(true)),
+    ]
 }
 
 pub(super) fn write(
     source: &Source,
-    cubes: &[Named; 2],
+    cubes: &[Named; 3],
     out: &Path,
 ) -> Result<Document, WriteReportError> {
     let title = format!("What the lab can give: {}", source.manifest.name);
     let mut document = Document::new(out, &title)?;
-    let report = Report { source, choices: &cubes[0], hours: &cubes[1] };
+    let report = Report { source, choices: &cubes[0], hours: &cubes[1], bags: &cubes[2] };
     report.answer(&mut document);
     report.machine_hours(&mut document)?;
+    report.harvest(&mut document)?;
     report.policies(&mut document)?;
     report.reactions(&mut document)?;
     report.when(&mut document)?;
@@ -58,6 +71,7 @@ struct Report<'a> {
     source: &'a Source,
     choices: &'a Named,
     hours: &'a Named,
+    bags: &'a Named,
 }
 
 impl Report<'_> {
@@ -128,6 +142,13 @@ impl Report<'_> {
             said.extend(self.best_hours());
         }
         said.extend(self.networks().into_iter().filter_map(|network| self.best_of(network)));
+        said.extend(
+            self.bags
+                .cube
+                .values(Dim::Workstations)
+                .into_iter()
+                .filter_map(|n| self.most_harvest(n)),
+        );
         document.list(&said);
     }
 
@@ -152,75 +173,6 @@ impl Report<'_> {
             mean(MOVES)?,
             100.0 * mean(Quantity::Finished)?
         ))
-    }
-
-    fn best_hours(&self) -> Option<String> {
-        let owners = self.owners();
-        let share = |hour: usize| {
-            let idle = *owners.idle_s.get(hour)? as f64;
-            let all = idle + *owners.busy_s.get(hour)? as f64 + *owners.unknown_s.get(hour)? as f64;
-            (all > 0.0).then(|| (hour, idle / all))
-        };
-        let shares: Vec<(usize, f64)> = (0..168).filter_map(share).collect();
-        let most = shares.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let least = shares.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-        let spoken = |hour: usize| {
-            let day = i64::try_from(hour / 24).unwrap_or(0);
-            format!("{} {:02}:00", weekday(day), hour % 24)
-        };
-        let machines = f64::from(owners.workstations);
-        Some(format!(
-            "The most are idle on {} ({:.0} of {}), the fewest on {} ({:.0}).",
-            spoken(most.0),
-            most.1 * machines,
-            owners.workstations,
-            spoken(least.0),
-            least.1 * machines
-        ))
-    }
-
-    fn machine_hours(&self, document: &mut Document) -> Result<(), WriteReportError> {
-        document.section("How many machine-hours, and when");
-        let owners = self.owners();
-        if owners.idle_s.len() != 168 {
-            document.paragraph("The log has no idle time.");
-            return Ok(());
-        }
-        let value = |hour: usize| {
-            let all = owners.idle_s[hour] + owners.busy_s[hour] + owners.unknown_s[hour];
-            (all > 0)
-                .then(|| f64::from(owners.workstations) * owners.idle_s[hour] as f64 / all as f64)
-        };
-        let map = HeatMap {
-            title: "Idle workstations through the week".into(),
-            subtitle: format!("of {}, on average", owners.workstations),
-            rows: (0..7).map(|day| weekday(day).to_owned()).collect(),
-            columns: (0..24).map(|hour| format!("{hour:02}")).collect(),
-            column_label: "hour of the day".into(),
-            values: (0..7)
-                .map(|day| (0..24).map(|hour| value(day * 24 + hour)).collect())
-                .collect(),
-            value_label: "idle workstations".into(),
-            missing_name: "nothing known".into(),
-            ..HeatMap::default()
-        };
-        document.figure("idle-week", "Idle workstations by hour of the week", &map)?;
-        let total: u64 = owners.idle_s_by_length.iter().sum();
-        let mut longer = total;
-        let mut rows = vec![];
-        for (place, seconds) in owners.idle_s_by_length.iter().enumerate() {
-            let from = place.checked_sub(1).map_or(0, |place| IDLE_LENGTHS_MIN[place]);
-            let to = IDLE_LENGTHS_MIN.get(place);
-            rows.push(vec![
-                to.map_or_else(|| format!("over {from} min"), |to| format!("{from} to {to} min")),
-                count(seconds / 3_600),
-                percent((total > 0).then(|| 100.0 * *seconds as f64 / total as f64), 1),
-                percent((total > 0).then(|| 100.0 * longer as f64 / total as f64), 1),
-            ]);
-            longer -= seconds;
-        }
-        let header = ["idle period", "machine-hours", "of all", "in such or longer"];
-        document.table("idle-lengths", "In how long pieces the machine-hours come", &header, &rows)
     }
 
     fn policies(&self, document: &mut Document) -> Result<(), WriteReportError> {

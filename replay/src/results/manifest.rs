@@ -36,6 +36,9 @@ pub struct Digests {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramFacts {
     pub name: String,
+    /// Independent subtasks that any workstation takes; then `ranks` is how
+    /// many workers it begins with.
+    pub bag: bool,
     pub ranks: u32,
     pub operations: u64,
     pub undisturbed_ns: u64,
