@@ -210,6 +210,7 @@ impl Report<'_> {
             sentences.extend(self.why_base(zero));
         }
         sentences.push(self.why_owners());
+        sentences.extend(self.why_a_step());
         sentences.push(
             "What differs and cannot be compared: the structure of her traces (who waits for whom, and how often), \
              which decides how much of a delay is hidden behind blocking; the order in which her tool read the \
@@ -231,6 +232,22 @@ impl Report<'_> {
                 "At cost zero our programs take {zero:.0} s on 30 workstations and {undisturbed:.0} s undisturbed, because \
                  they wait until enough of the 30 are idle; that makes the slowdown against cost zero smaller. She does not \
                  print her executions at cost zero."
+            )
+        })
+    }
+
+    /// Half of what lies between two looks of rwho shows in the curves.
+    fn why_a_step(&self) -> Option<String> {
+        let line = self.slowdowns(30);
+        let at = |cost: f64| line.iter().find(|(at, _)| (at - cost).abs() < 1e-6).map(|(_, y)| *y);
+        let step = at(90.0)? - at(89.0)?;
+        let usual = (at(89.0)? - at(80.0)?) / 9.0;
+        (usual > 0.0 && step > 2.0 * usual).then(|| {
+            format!(
+                "The step at 90 s, {:.1} times as high as those before it, is the three-minute snapshots': Table 6 puts a \
+                 return by load in the middle between two looks, so idle periods of 90 s are frequent, and whoever takes \
+                 longer to move finds such a workstation busy again. Hers must have had it too.",
+                step / usual
             )
         })
     }
