@@ -40,7 +40,6 @@ fn check_nothing_is_lost(record: &Value, subprograms: u64) {
 fn the_demo_harvests_and_loses_nothing() -> Result<()> {
     let record = demo(&["--subprograms", "200"], None)?;
     check_nothing_is_lost(&record, 200);
-    assert!(record["elapsed_s"].as_f64().is_some_and(|s| s < 120.0), "under two minutes: {record}");
     Ok(())
 }
 
