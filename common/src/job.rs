@@ -293,6 +293,9 @@ pub enum Outcome {
     /// Could not be started here, and would not anywhere: no such program,
     /// not executable, a staged file that cannot be had.
     CannotStart(String),
+    /// Did what no program of ranks may: which rank, and what. Trying again
+    /// would not help.
+    Fault(String),
 }
 
 impl Outcome {
@@ -310,6 +313,7 @@ impl std::fmt::Display for Outcome {
             Self::TimedOut => write!(f, "timed out"),
             Self::OverLimit(what) => write!(f, "over its limit: {what}"),
             Self::CannotStart(why) => write!(f, "cannot start: {why}"),
+            Self::Fault(what) => write!(f, "fault: {what}"),
         }
     }
 }

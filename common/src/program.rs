@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Fence, WorkstationId};
+use crate::id::{ContentHash, Fence, SubprogramId, WorkstationId};
+use crate::reaction::Keep;
 
 /// The most ranks of one program.
 pub const RANKS_MAX: u32 = 65_536;
@@ -66,4 +67,51 @@ pub struct Arrival {
     pub from: WorkstationId,
     /// Its attempt there.
     pub old: Fence,
+}
+
+/// What an offered subprogram needs to know of its program, if it is a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankOffer {
+    pub life: Life,
+    /// How many ranks there are now.
+    pub ranks: u32,
+    /// The ranks that begin together with this one: so many from the first on.
+    pub first: u32,
+    pub members: u32,
+    /// Who spawned them.
+    pub parent: Option<u32>,
+    /// The newest snapshot of the program.
+    pub snapshot: u32,
+    /// Attempts with lower fences are of the time before the program went back.
+    pub floor: Fence,
+    /// Its part of the snapshot that the program goes back to, staged as a
+    /// blob; `None`: it begins at its start (or arrives from elsewhere).
+    pub cut: Option<ContentHash>,
+}
+
+/// Said first on a stream that carries an attempt from its agent to the next.
+/// Then comes the rank's endpoint, if it is one, as a frame of its own, and
+/// then, with [`Keep::State`], the image, until the stream ends. Answered by
+/// [`HandoverReply`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handover {
+    pub subprogram: SubprogramId,
+    pub old: Fence,
+    pub new: Fence,
+    pub keep: Keep,
+    /// Length of the endpoint's bytes; 0 for what is no rank.
+    pub endpoint_bytes: u64,
+    /// Stood still since so long ago when this was said.
+    pub frozen: Duration,
+}
+
+/// The receiving agent's word. Nothing runs there before it has also told the
+/// coordinator, which alone ends the old attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HandoverReply {
+    /// All of it is here and set up.
+    Taken,
+    No {
+        reason: String,
+    },
 }

@@ -14,6 +14,8 @@
 //! any        ── Opening::Get ────►  BlobReply, then raw bytes
 //! newcomer   ── Opening::Enrol ──►  EnrolRequest, then EnrolReply       with a token's key as identity
 //! coordinator ─ Opening::Relay ──►  the collector: an agent's usage stream, its name said first
+//! agent      ── Opening::Parcels ►  another agent: parcels of ranks, one direction
+//! agent      ── Opening::Handover►  another agent, or through the coordinator: an attempt that moves
 //! ```
 
 use std::net::SocketAddr;
@@ -24,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::fingerprint::Fingerprint;
 use crate::id::{BootId, ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use crate::job::{JobSpec, Limits, OnBusy, Outcome};
-use crate::program::{Arrival, Life, RankAt};
+use crate::program::{Arrival, Handover, Life, RankAt, RankOffer};
 use crate::reaction::Keep;
 use crate::report::{
     AttemptRow, HealthRow, JobRow, JobSummary, SubprogramRow, TokenRow, WorkstationRow,
@@ -33,8 +35,8 @@ use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
 
 /// The protocol's version; both ends must agree. 2: a job says what follows a
-/// suspension, and may be a program of ranks that move.
-pub const VERSION: u16 = 2;
+/// suspension, and may be a program of ranks. 3: agents speak to each other.
+pub const VERSION: u16 = 3;
 
 /// QUIC's application protocol name. The version is told in [`Opening`], so
 /// that a mismatch can be explained instead of failing the handshake.
@@ -115,10 +117,26 @@ pub enum Purpose {
     Agent,
     Usage,
     Request,
-    Put { hash: ContentHash, size_bytes: u64 },
-    Get { hash: ContentHash },
+    Put {
+        hash: ContentHash,
+        size_bytes: u64,
+    },
+    Get {
+        hash: ContentHash,
+    },
     Enrol,
-    Relay { workstation: WorkstationId, name: String },
+    Relay {
+        workstation: WorkstationId,
+        name: String,
+    },
+    /// Between agents: parcels of the ranks, as frames.
+    Parcels,
+    /// An attempt on its way. To another agent, or to the coordinator, which
+    /// passes it on to that workstation's agent on a stream of its own.
+    Handover {
+        to: WorkstationId,
+        what: Box<Handover>,
+    },
 }
 
 // ── agent ⇄ coordinator ────────────────────────────────────────────────────
@@ -165,6 +183,8 @@ pub enum GuestState {
     Suspended,
     /// Runs on beside its owner, demoted.
     Demoted,
+    /// Stands still and wants away, or is on its way.
+    Leaving,
 }
 
 impl GuestState {
@@ -174,6 +194,7 @@ impl GuestState {
             Self::Running => "running",
             Self::Suspended => "suspended",
             Self::Demoted => "demoted",
+            Self::Leaving => "leaving",
         }
     }
 }
@@ -267,6 +288,18 @@ pub enum AttemptEvent {
         /// How long it stood still, as far as is known here.
         frozen: Duration,
     },
+    /// It cannot be carried away like this, here or ever: why. It stays as it
+    /// is, and does what its job says next.
+    CannotLeave {
+        fence: Fence,
+        keep: Keep,
+        reason: String,
+    },
+    /// It wanted away, and its owner has left before anything was carried: it
+    /// runs on here.
+    Stays {
+        fence: Fence,
+    },
 }
 
 impl AttemptEvent {
@@ -279,7 +312,9 @@ impl AttemptEvent {
             | Self::Retreated { fence, .. }
             | Self::Refused { fence, .. }
             | Self::WantsAway { fence, .. }
-            | Self::Arrived { fence, .. } => *fence,
+            | Self::Arrived { fence, .. }
+            | Self::CannotLeave { fence, .. }
+            | Self::Stays { fence } => *fence,
             Self::Finished(finished) => finished.fence,
         }
     }
@@ -335,8 +370,8 @@ pub enum AgentFrame {
 pub struct Offer {
     pub fence: Fence,
     pub subprogram: SubprogramId,
-    /// Of its program, if it is a rank; 0 otherwise.
-    pub life: Life,
+    /// If it is a rank of a program.
+    pub rank: Option<Box<RankOffer>>,
     /// It brings its state from there, which comes agent to agent.
     pub arrival: Option<Arrival>,
 }

@@ -10,7 +10,6 @@ use gleaner_agent::AgentConfig;
 use gleaner_agent::owner::{self, Answer, Status};
 use gleaner_common::id::{Fence, Incarnation, JobId, SubprogramId};
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Outcome, Reaction, StagedFile};
-use gleaner_common::program::Life;
 use gleaner_common::usage::Cause;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
 use rustix::process::{Pid, Signal, kill_process};
@@ -159,7 +158,7 @@ impl Lab {
         self.coordinator.say(CoordinatorFrame::Offer(Offer {
             fence: Fence(fence),
             subprogram,
-            life: Life::default(),
+            rank: None,
             arrival: None,
         }));
     }

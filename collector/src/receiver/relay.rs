@@ -83,7 +83,9 @@ async fn relay(stream: (SendStream, RecvStream), writer: &Writer) -> Result<(), 
         | Purpose::Request
         | Purpose::Put { .. }
         | Purpose::Get { .. }
-        | Purpose::Enrol => Err(RelayError::OtherPurpose),
+        | Purpose::Enrol
+        | Purpose::Parcels
+        | Purpose::Handover { .. } => Err(RelayError::OtherPurpose),
     };
     if outcome.is_ok() {
         replies.finish();

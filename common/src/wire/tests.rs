@@ -62,15 +62,26 @@ fn spec_hex() -> String {
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0200");
-    check(&Opening::new(Purpose::Usage), "0201");
-    check(&Opening::new(Purpose::Request), "0202");
+    check(&Opening::new(Purpose::Agent), "0300");
+    check(&Opening::new(Purpose::Usage), "0301");
+    check(&Opening::new(Purpose::Request), "0302");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0203{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0204{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0205");
+    check(&Opening::new(put), &format!("0303{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0304{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0305");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0206070177");
+    check(&Opening::new(relay), "0306070177");
+    check(&Opening::new(Purpose::Parcels), "0307");
+    let what = Box::new(Handover {
+        subprogram: SubprogramId { job: JobId(6), index: 300 },
+        old: Fence(3),
+        new: Fence(4),
+        keep: Keep::SubtaskStart,
+        endpoint_bytes: 300,
+        frozen: Duration::from_secs(1),
+    });
+    let handover = Purpose::Handover { to: WorkstationId(7), what };
+    check(&Opening::new(handover), "03080706ac02030401ac020100");
 }
 
 #[test]
@@ -159,11 +170,23 @@ fn what_the_coordinator_says() {
     check(&job, &format!("0206{}", spec_hex()));
     check(&CoordinatorFrame::Forget { job: JobId(6) }, "0306");
     let subprogram = SubprogramId { job: JobId(6), index: 300 };
-    let offer = Offer { fence: Fence(4), subprogram, life: Life(2), arrival: None };
-    check(&CoordinatorFrame::Offer(offer), "040406ac020200");
+    let offer = Offer { fence: Fence(4), subprogram, rank: None, arrival: None };
+    check(&CoordinatorFrame::Offer(offer), "040406ac020000");
     let arrival = Some(Arrival { from: WorkstationId(7), old: Fence(3) });
-    let offer = Offer { fence: Fence(4), subprogram, life: Life(2), arrival };
-    check(&CoordinatorFrame::Offer(offer), "040406ac0202010703");
+    let offer = Offer { fence: Fence(4), subprogram, rank: None, arrival };
+    check(&CoordinatorFrame::Offer(offer), "040406ac0200010703");
+    let rank = Some(Box::new(RankOffer {
+        life: Life(2),
+        ranks: 16,
+        first: 0,
+        members: 16,
+        parent: Some(1),
+        snapshot: 5,
+        floor: Fence(3),
+        cut: None,
+    }));
+    let offer = Offer { fence: Fence(4), subprogram, rank, arrival: None };
+    check(&CoordinatorFrame::Offer(offer), "040406ac020102100010010105030000");
     check(&CoordinatorFrame::Cancel { fence: Fence(4) }, "0504");
     check(&CoordinatorFrame::Acknowledge { fence: Fence(4) }, "0604");
     check(&CoordinatorFrame::Refused { reason: "r".into() }, "070172");

@@ -30,14 +30,19 @@ pub(crate) enum Stage {
 
 impl Stage {
     pub(crate) fn is_suspended(self) -> bool {
-        self == Self::Held(GuestState::Suspended)
+        matches!(self, Self::Held(GuestState::Suspended | GuestState::Leaving))
     }
 
     /// Has it run, as far as is known?
     pub(crate) fn has_started(self) -> bool {
         match self {
             Self::Offered | Self::Held(GuestState::Waiting) => false,
-            Self::Held(GuestState::Running | GuestState::Suspended | GuestState::Demoted) => true,
+            Self::Held(
+                GuestState::Running
+                | GuestState::Suspended
+                | GuestState::Demoted
+                | GuestState::Leaving,
+            ) => true,
         }
     }
 }

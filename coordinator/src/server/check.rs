@@ -54,15 +54,16 @@ fn check_presence(presence: &Presence) -> Result<(), Excess> {
 fn check_attempt(event: &AttemptEvent) -> Result<(), Excess> {
     match event {
         AttemptEvent::Finished(finished) => check_finished(finished),
-        AttemptEvent::Retreated { reason, .. } | AttemptEvent::Refused { reason, .. } => {
-            text("a reason", reason)
-        }
+        AttemptEvent::Retreated { reason, .. }
+        | AttemptEvent::Refused { reason, .. }
+        | AttemptEvent::CannotLeave { reason, .. } => text("a reason", reason),
         AttemptEvent::Started { .. }
         | AttemptEvent::Suspended { .. }
         | AttemptEvent::Demoted { .. }
         | AttemptEvent::Resumed { .. }
         | AttemptEvent::WantsAway { .. }
-        | AttemptEvent::Arrived { .. } => Ok(()),
+        | AttemptEvent::Arrived { .. }
+        | AttemptEvent::Stays { .. } => Ok(()),
     }
 }
 

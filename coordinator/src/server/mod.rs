@@ -102,7 +102,9 @@ impl Peer {
                 | Purpose::Put { .. }
                 | Purpose::Get { .. }
                 | Purpose::Enrol
-                | Purpose::Relay { .. },
+                | Purpose::Relay { .. }
+                | Purpose::Parcels
+                | Purpose::Handover { .. },
             ) => false,
         }
     }
@@ -192,7 +194,9 @@ fn serve_purpose(
             drop(tokio::spawn(blob::put(shared, peer, announced, writer, reader)));
         }
         Purpose::Get { hash } => drop(tokio::spawn(blob::get(shared, hash, writer))),
-        Purpose::Enrol | Purpose::Relay { .. } => unreachable!("no enrolled peer may open these"),
+        Purpose::Enrol | Purpose::Relay { .. } | Purpose::Parcels | Purpose::Handover { .. } => {
+            unreachable!("no enrolled peer may open these")
+        }
     }
 }
 
@@ -236,5 +240,7 @@ fn name_of(purpose: &Purpose) -> &'static str {
         Purpose::Get { .. } => "fetching a file",
         Purpose::Enrol => "enrolling",
         Purpose::Relay { .. } => "relaying",
+        Purpose::Parcels => "parcels",
+        Purpose::Handover { .. } => "handing over",
     }
 }

@@ -17,12 +17,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::id::{ContentHash, Fence, JobId, WorkstationId};
 use gleaner_common::program::Life;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Boundary, Communicator, Envelope, Rank, Request, Snapshot, Tag, Task};
-use crate::facts::End;
+use crate::complaint::Complaint;
+use crate::facts::{End, RankFacts};
 
 /// The version of the frames on a program's pipes and between agents.
 pub const VERSION: u16 = 1;
@@ -300,6 +301,68 @@ pub enum Notice {
     Moved { job: JobId, rank: Rank, fence: Fence, at: WorkstationId },
     /// Asked of the coordinator.
     WhereIs { job: JobId, rank: Rank },
+}
+
+// ── agent ⇄ coordinator ────────────────────────────────────────────────────
+
+/// What an agent tells the coordinator of a rank; in
+/// [`AgentFrame::FromRank`](gleaner_common::wire::AgentFrame::FromRank), as
+/// postcard. May be repeated on every connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromRank {
+    Ask {
+        request: Request,
+        ask: Ask,
+    },
+    /// Unasked when the rank has waited for long, and to answer
+    /// [`ToRank::TellFacts`] with its number.
+    Facts {
+        asked: Option<u64>,
+        facts: RankFacts,
+    },
+    /// The rank has ended. Repeated until the program is forgotten.
+    Ended {
+        end: End,
+        snapshot: Snapshot,
+        sent: Vec<(Rank, u64)>,
+    },
+    /// The rank has ended and nobody lacks anything of it.
+    Drained,
+    Complain(Complaint),
+    /// The rank's part of the snapshot is staged as this blob.
+    Cut {
+        snapshot: Snapshot,
+        part: ContentHash,
+        size_bytes: u64,
+    },
+    NoCut(Snapshot),
+    /// Answered by [`Ranks`](gleaner_common::wire::CoordinatorFrame::Ranks).
+    WhereIs(Rank),
+}
+
+/// What the coordinator tells a rank's agent; in
+/// [`CoordinatorFrame::ToRank`](gleaner_common::wire::CoordinatorFrame::ToRank).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToRank {
+    Answered {
+        request: Request,
+        answer: Answer,
+    },
+    /// How many ranks there are now.
+    Ranks(u32),
+    /// Another rank has ended, after this snapshot; its last piece to this
+    /// rank had this number.
+    PeerEnded {
+        rank: Rank,
+        snapshot: Snapshot,
+        end: End,
+        last: u64,
+    },
+    TellFacts {
+        asked: u64,
+    },
+    Deadlock(Vec<(Rank, Wait)>),
+    Cut(Snapshot),
 }
 
 // ── payloads ───────────────────────────────────────────────────────────────

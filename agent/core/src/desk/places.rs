@@ -257,7 +257,7 @@ impl Desk {
             }
             Some((_, GuestState::Demoted)) => self.report(AttemptEvent::Demoted { fence }, out),
             Some((_, GuestState::Running)) => self.report(AttemptEvent::Resumed { fence }, out),
-            Some((_, GuestState::Waiting)) | None => {}
+            Some((_, GuestState::Waiting | GuestState::Leaving)) | None => {}
         }
     }
 }

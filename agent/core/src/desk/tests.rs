@@ -62,7 +62,7 @@ fn offer(fence: u64, job: u32) -> Event {
     frame(CoordinatorFrame::Offer(Offer {
         fence: Fence(fence),
         subprogram,
-        life: gleaner_common::program::Life::default(),
+        rank: None,
         arrival: None,
     }))
 }
@@ -144,6 +144,10 @@ fn short(effect: &Effect) -> String {
             AttemptEvent::Refused { fence, reason } => format!("{fence} refused: {reason}"),
             AttemptEvent::WantsAway { fence, keep, .. } => format!("{fence} wants away: {keep:?}"),
             AttemptEvent::Arrived { fence, .. } => format!("{fence} arrived"),
+            AttemptEvent::CannotLeave { fence, reason, .. } => {
+                format!("{fence} cannot leave: {reason}")
+            }
+            AttemptEvent::Stays { fence } => format!("{fence} stays"),
         },
     }
 }

@@ -145,7 +145,7 @@ pub(super) fn placed_state(stage: Stage) -> SubprogramState {
     match stage {
         Stage::Offered | Stage::Held(GuestState::Waiting) => SubprogramState::Placed,
         Stage::Held(GuestState::Running) => SubprogramState::Running,
-        Stage::Held(GuestState::Suspended) => SubprogramState::Suspended,
+        Stage::Held(GuestState::Suspended | GuestState::Leaving) => SubprogramState::Suspended,
         Stage::Held(GuestState::Demoted) => SubprogramState::Demoted,
     }
 }

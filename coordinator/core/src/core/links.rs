@@ -1,7 +1,6 @@
 //! What agents say, and what their silence means.
 
 use gleaner_common::id::{Fence, Incarnation, WorkstationId};
-use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Offer, Presence,
@@ -130,12 +129,7 @@ impl Core {
         }
         draft.send(
             to,
-            CoordinatorFrame::Offer(Offer {
-                fence,
-                subprogram,
-                life: Life::default(),
-                arrival: None,
-            }),
+            CoordinatorFrame::Offer(Offer { fence, subprogram, rank: None, arrival: None }),
         );
     }
 
@@ -157,11 +151,13 @@ impl Core {
                 }
                 GuestState::Running
             }
-            AttemptEvent::Resumed { .. } | AttemptEvent::Arrived { .. } => GuestState::Running,
+            AttemptEvent::Resumed { .. }
+            | AttemptEvent::Arrived { .. }
+            | AttemptEvent::Stays { .. } => GuestState::Running,
             // No move is offered yet: it stands still until its owner leaves.
-            AttemptEvent::Suspended { .. } | AttemptEvent::WantsAway { .. } => {
-                GuestState::Suspended
-            }
+            AttemptEvent::Suspended { .. }
+            | AttemptEvent::WantsAway { .. }
+            | AttemptEvent::CannotLeave { .. } => GuestState::Suspended,
             AttemptEvent::Demoted { .. } => GuestState::Demoted,
             AttemptEvent::Finished(finished) => {
                 self.finished(draft, finished);

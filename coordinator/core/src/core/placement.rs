@@ -5,7 +5,6 @@
 //! what is free is passed over.
 
 use gleaner_common::id::{JobId, WorkstationId};
-use gleaner_common::program::Life;
 use gleaner_common::wire::{CoordinatorFrame, Offer};
 
 use super::{Core, Draft};
@@ -103,12 +102,7 @@ impl Core {
         }
         draft.send(
             to,
-            CoordinatorFrame::Offer(Offer {
-                fence,
-                subprogram,
-                life: Life::default(),
-                arrival: None,
-            }),
+            CoordinatorFrame::Offer(Offer { fence, subprogram, rank: None, arrival: None }),
         );
         draft.moves(id);
         draft.step.placed += 1;
