@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::job::{IndexRange, SUBPROGRAMS_MAX};
+use gleaner_common::job::{IndexRange, OnBusy, SUBPROGRAMS_MAX};
+use gleaner_common::reaction::ParseOnBusyError;
 use gleaner_common::units;
 
 /// Why a text on the command line is not the value it should be.
@@ -117,6 +118,14 @@ pub fn patience(text: &str) -> Result<Patience, units::ParseUnitError> {
         "forever" => Ok(Patience(None)),
         span => units::parse_duration(span).map(|span| Patience(Some(span))),
     }
+}
+
+/// `migrate` or `suspend 10min then migrate`.
+///
+/// # Errors
+/// Not a reaction.
+pub fn on_busy(text: &str) -> Result<OnBusy, ParseOnBusyError> {
+    text.parse()
 }
 
 /// What `glean logs` and `glean why` are asked about.

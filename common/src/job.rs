@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::id::ContentHash;
-use crate::program::ProgramSpec;
+use crate::program::{CHECKPOINT_EVERY_MIN, ProgramSpec, RANKS_MAX};
 
 pub const SUBPROGRAMS_MAX: u32 = 10_000_000;
 pub const COMMAND_BYTES_MAX: usize = 128 << 10;
@@ -30,6 +30,13 @@ pub enum Reaction {
 }
 
 impl Reaction {
+    /// By its name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Renice, Self::Suspend, Self::Migrate, Self::Rollback, Self::Retreat]
+            .into_iter()
+            .find(|reaction| reaction.name() == name)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Renice => "renice",
@@ -46,13 +53,31 @@ impl Reaction {
     }
 }
 
+/// How long a suspended guest waits for its owner to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Patience {
+    Forever,
+    For(Duration),
+    /// As long as the move would take that follows: whatever the owner does,
+    /// standing and moving together then cost at most twice what the better of
+    /// the two would have cost alone (Karlin, Manasse, Rudolph and Sleator
+    /// 1988, "Competitive snoopy caching").
+    ByCost,
+}
+
+impl From<Option<Duration>> for Patience {
+    fn from(patience: Option<Duration>) -> Self {
+        patience.map_or(Self::Forever, Self::For)
+    }
+}
+
 /// A job's choice of reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OnBusy {
     pub reaction: Reaction,
-    /// How long a suspended guest waits for its owner to leave; `None` waits
-    /// for ever. Only for `Suspend`.
-    pub patience: Option<Duration>,
+    /// Only for `Suspend`.
+    pub patience: Patience,
     /// What a suspended guest does if its owner stays for longer: one of the
     /// reactions that move. Only for `Suspend`.
     pub then: Reaction,
@@ -69,12 +94,21 @@ impl Default for OnBusy {
 impl OnBusy {
     /// A reaction that waits for nothing.
     pub const fn at_once(reaction: Reaction) -> Self {
-        Self { reaction, patience: None, then: Reaction::Retreat }
+        Self { reaction, patience: Patience::Forever, then: Reaction::Retreat }
     }
 
-    /// Frozen for that long, and then what.
+    /// Frozen for that long (`None`: for ever), and then what.
     pub const fn suspend(patience: Option<Duration>, then: Reaction) -> Self {
+        let patience = match patience {
+            Some(span) => Patience::For(span),
+            None => Patience::Forever,
+        };
         Self { reaction: Reaction::Suspend, patience, then }
+    }
+
+    /// Frozen for as long as the move costs, and then the move.
+    pub const fn suspend_by_cost(then: Reaction) -> Self {
+        Self { reaction: Reaction::Suspend, patience: Patience::ByCost, then }
     }
 
     /// # Errors
@@ -193,6 +227,12 @@ pub enum InvalidJob {
     BadPath(String),
     #[error("shared directory `{0}` must be an absolute path without `..`")]
     SharedNotAbsolute(String),
+    #[error(
+        "{ranks} ranks that may become {ranks_max}: expected as many or more, and at most {RANKS_MAX}"
+    )]
+    Ranks { ranks: u32, ranks_max: u32 },
+    #[error("checkpoints are at least a second apart")]
+    CheckpointsTooOften,
     #[error("reaction `{0}` is not available yet: expected renice, suspend or retreat")]
     ReactionUnavailable(&'static str),
     #[error("`{0}` after a suspension does not leave the workstation: expected retreat")]
@@ -272,6 +312,14 @@ impl JobSpec {
             .filter(|path| !path.starts_with('/') || path.contains('\0') || leads_up(path))
         {
             return Err(InvalidJob::SharedNotAbsolute(path.clone()));
+        }
+        if let Some(program) = &self.program {
+            if count > RANKS_MAX || !(count..=RANKS_MAX).contains(&program.ranks_max) {
+                return Err(InvalidJob::Ranks { ranks: count, ranks_max: program.ranks_max });
+            }
+            if program.checkpoint_every.is_some_and(|every| every < CHECKPOINT_EVERY_MIN) {
+                return Err(InvalidJob::CheckpointsTooOften);
+            }
         }
         self.on_busy.check()
     }

@@ -5,11 +5,14 @@
 //! leaves ([`Owner`]) give the next [`Step`]. Knows nothing of how a step is
 //! carried out, or of where a guest that moves finds its next workstation.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{OnBusy, Reaction};
+use crate::job::{OnBusy, Patience, Reaction};
+use crate::units;
 
 /// What the owner leaves to guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,9 +89,62 @@ impl OnBusy {
     ///
     /// A job that never meant to be frozen has named no patience. One that is
     /// (demoted, and then the owner claims the machine) has the default's.
-    pub fn patience(self) -> Option<(Duration, Step)> {
+    /// `cost` is what the move would take.
+    pub fn patience(self, cost: Duration) -> Option<(Duration, Step)> {
         let means = if self.reaction == Reaction::Suspend { self } else { Self::default() };
-        Some((means.patience?, means.then.step()))
+        let span = match means.patience {
+            Patience::Forever => return None,
+            Patience::For(span) => span,
+            Patience::ByCost => cost,
+        };
+        Some((span, means.then.step()))
+    }
+}
+
+/// A text that is no reaction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a reaction: expected renice, suspend, migrate, rollback, retreat, or such as \
+     `suspend 10min then migrate`, `suspend then migrate` (as long as the move costs), \
+     `suspend forever`"
+)]
+pub struct ParseOnBusyError(pub String);
+
+impl FromStr for OnBusy {
+    type Err = ParseOnBusyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseOnBusyError(text.to_owned());
+        let moving = |name: &str| Reaction::named(name).filter(|reaction| reaction.moves());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words[..] {
+            ["suspend"] => Ok(Self::default()),
+            ["suspend", "forever"] => Ok(Self::suspend(None, Reaction::Retreat)),
+            ["suspend", "then", then] => moving(then).map(Self::suspend_by_cost).ok_or_else(wrong),
+            ["suspend", span, "then", then] => {
+                let span = units::parse_duration(span).map_err(|_| wrong())?;
+                let then = moving(then).ok_or_else(wrong)?;
+                Ok(Self::suspend(Some(span), then))
+            }
+            [name] => Reaction::named(name).map(Self::at_once).ok_or_else(wrong),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// As it is parsed.
+impl fmt::Display for OnBusy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let then = self.then.name();
+        match (self.reaction, self.patience) {
+            (Reaction::Suspend, Patience::Forever) => f.write_str("suspend forever"),
+            (Reaction::Suspend, Patience::ByCost) => write!(f, "suspend then {then}"),
+            (Reaction::Suspend, Patience::For(span)) => {
+                let span = humantime::format_duration(span).to_string().replace(' ', "");
+                write!(f, "suspend {span} then {then}")
+            }
+            (other, _) => f.write_str(other.name()),
+        }
     }
 }
 
@@ -125,10 +181,40 @@ mod tests {
     fn patience_ends_in_what_the_job_chose_and_never_without_one() {
         let ten = Duration::from_secs(10);
         let migrates = OnBusy::suspend(Some(ten), Reaction::Migrate);
-        assert_eq!(migrates.patience(), Some((ten, Step::Move(Keep::State))));
-        assert_eq!(OnBusy::suspend(None, Reaction::Retreat).patience(), None);
+        assert_eq!(migrates.patience(Duration::ZERO), Some((ten, Step::Move(Keep::State))));
+        assert_eq!(OnBusy::suspend(None, Reaction::Retreat).patience(Duration::ZERO), None);
         let default = Some((Duration::from_secs(600), Step::Move(Keep::Nothing)));
-        assert_eq!(OnBusy::default().patience(), default);
-        assert_eq!(OnBusy::at_once(Reaction::Renice).patience(), default);
+        assert_eq!(OnBusy::default().patience(Duration::ZERO), default);
+        assert_eq!(OnBusy::at_once(Reaction::Renice).patience(Duration::ZERO), default);
+        let by_cost = OnBusy::suspend_by_cost(Reaction::Migrate);
+        assert_eq!(by_cost.patience(ten), Some((ten, Step::Move(Keep::State))));
+    }
+
+    #[test]
+    fn a_reaction_reads_as_it_is_written() {
+        for text in [
+            "renice",
+            "migrate",
+            "rollback",
+            "retreat",
+            "suspend forever",
+            "suspend then migrate",
+            "suspend 10m then retreat",
+            "suspend 1m30s then rollback",
+        ] {
+            let on_busy: OnBusy = text.parse().unwrap();
+            assert_eq!(on_busy.to_string(), text);
+            assert_eq!(on_busy.to_string().parse(), Ok(on_busy));
+        }
+        assert_eq!("suspend".parse(), Ok(OnBusy::default()));
+    }
+
+    #[test]
+    fn what_is_no_reaction_is_refused_with_what_was_expected() {
+        for text in ["", "stay", "suspend 10", "suspend 10min", "suspend then renice", "migrate 1s"]
+        {
+            let error = text.parse::<OnBusy>().unwrap_err().to_string();
+            assert!(error.contains("expected renice, suspend"), "{error}");
+        }
     }
 }

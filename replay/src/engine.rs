@@ -183,11 +183,7 @@ impl<O: Observer> Engine<'_, O> {
 
     /// What is kept of a rank that moves costs so much.
     fn cost(&self, keep: Keep) -> u64 {
-        nanos(match keep {
-            Keep::State => self.model.costs.migrate,
-            Keep::SubtaskStart => self.model.costs.rollback,
-            Keep::Nothing => self.model.costs.retreat,
-        })
+        nanos(self.model.costs.of(keep))
     }
 
     fn set_timer(&mut self, at: u64, rank: u32, kind: TimerKind) {

@@ -18,6 +18,7 @@
 use std::time::Duration;
 
 use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_common::reaction::{Keep, Step};
 use gleaner_core::{Config, Policy};
 
 /// Who gets which workstation, and what happens when its owner returns.
@@ -87,4 +88,22 @@ pub struct Costs {
     pub rollback: Duration,
     /// With nothing: it begins its subtask from what others kept.
     pub retreat: Duration,
+}
+
+impl Costs {
+    /// Of a move that keeps this.
+    pub fn of(&self, keep: Keep) -> Duration {
+        match keep {
+            Keep::State => self.migrate,
+            Keep::SubtaskStart => self.rollback,
+            Keep::Nothing => self.retreat,
+        }
+    }
+
+    /// How long a frozen guest waits, and then moves how; `None` for ever.
+    pub(crate) fn patience(&self, on_busy: OnBusy) -> Option<(Duration, Keep)> {
+        let Step::Move(keep) = on_busy.then.step() else { return None };
+        let (patience, step) = on_busy.patience(self.of(keep))?;
+        if let Step::Move(keep) = step { Some((patience, keep)) } else { None }
+    }
 }

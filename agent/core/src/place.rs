@@ -24,6 +24,9 @@ use gleaner_common::reaction::Step;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{GuestState, Terms};
 
+/// What a move is taken to cost where none was measured: that of 512 MiB.
+const MOVE_COST: Duration = Duration::from_secs(2);
+
 /// What to do about the guest, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -284,7 +287,7 @@ impl Guest {
     }
 
     fn suspend(&mut self, now: Moment) -> Vec<Effect> {
-        let patience = self.terms.on_busy.patience();
+        let patience = self.terms.on_busy.patience(MOVE_COST);
         self.enter(now, State::Suspended(patience.map(|(patience, _)| now + patience)));
         self.clock.suspensions += 1;
         vec![Effect::Freeze(self.fence)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::report::{
     AttemptRow, JobRow, JobSummary, SubprogramRow, TokenRow, WorkstationRow,
 };
@@ -131,11 +131,15 @@ pub(super) fn progress(of: &JobSummary) -> String {
 }
 
 fn on_busy(on_busy: OnBusy) -> String {
+    let then = on_busy.then.name();
     match (on_busy.reaction, on_busy.patience) {
-        (Reaction::Suspend, Some(patience)) => {
-            format!("suspend, {} after {}", on_busy.then.name(), Spoken(patience))
+        (Reaction::Suspend, Patience::For(span)) => {
+            format!("suspend, {then} after {}", Spoken(span))
         }
-        (Reaction::Suspend, None) => "suspend for as long as it takes".to_owned(),
+        (Reaction::Suspend, Patience::ByCost) => {
+            format!("suspend, {then} after as long as that takes")
+        }
+        (Reaction::Suspend, Patience::Forever) => "suspend for as long as it takes".to_owned(),
         (other, _) => other.name().to_owned(),
     }
 }
@@ -293,7 +297,7 @@ mod tests {
     #[test]
     fn a_job_is_one_record_for_programs() {
         insta::assert_snapshot!(serde_json::to_string(&a_job()).unwrap(), @r#"
-        {"job":7,"name":"primes","user":"ada","command":["./primes","{i}"],"submitted":1795000000000000000,"ended":null,"on_busy":{"reaction":"suspend","patience":{"secs":600,"nanos":0},"then":"retreat"},"retries":2,"summary":{"job":7,"state":"running","total":240,"queued":100,"running":4,"suspended":2,"succeeded":134,"failed":0,"cancelled":0,"retreats":9,"suspensions":21,"lost":1,"retried":0},"cpu_s":512.0,"wasted_cpu_s":3.25}
+        {"job":7,"name":"primes","user":"ada","command":["./primes","{i}"],"submitted":1795000000000000000,"ended":null,"on_busy":{"reaction":"suspend","patience":{"for":{"secs":600,"nanos":0}},"then":"retreat"},"retries":2,"summary":{"job":7,"state":"running","total":240,"queued":100,"running":4,"suspended":2,"succeeded":134,"failed":0,"cancelled":0,"retreats":9,"suspensions":21,"lost":1,"retried":0},"cpu_s":512.0,"wasted_cpu_s":3.25}
         "#);
     }
 

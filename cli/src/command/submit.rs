@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use gleaner_common::id::JobId;
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction};
+use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::{JobState, JobSummary};
 use gleaner_common::units;
 use gleaner_common::wire::{Reply, Request};
@@ -29,6 +29,8 @@ pub struct Args {
     /// How many subprograms: {i} is 0, 1, .. [default: 1].
     #[arg(long, value_name = "N", value_parser = values::number, conflicts_with = "array")]
     pub count: Option<u32>,
+    #[command(flatten)]
+    pub program: Program,
     /// The values of {i}, such as 1-1000 or 0-90:10.
     #[arg(long, value_name = "FIRST-LAST[:STEP]", value_parser = values::array)]
     pub array: Option<IndexRange>,
@@ -53,10 +55,14 @@ pub struct Args {
     /// Run in this directory of a file system that the workstations share.
     #[arg(long, value_name = "DIR")]
     pub shared: Option<String>,
-    /// What happens to a subprogram when its workstation's owner returns.
-    #[arg(long, value_enum, default_value = "suspend")]
-    pub on_busy: OnBusyChoice,
-    /// How long a suspended subprogram waits before it retreats, or `forever` [default: 10min].
+    /// What happens to a subprogram when its workstation's owner returns: renice, suspend,
+    /// migrate, rollback, retreat, or such as 'suspend 10min then migrate', 'suspend then migrate'
+    /// (after as long as the move takes), 'suspend forever'
+    /// [default: suspend; with --ranks: suspend then migrate].
+    #[arg(long, value_name = "REACTION", value_parser = values::on_busy)]
+    pub on_busy: Option<OnBusy>,
+    /// How long a suspended subprogram waits before it moves or retreats, or `forever`
+    /// [default: 10min].
     #[arg(long, value_name = "SPAN", value_parser = values::patience)]
     pub patience: Option<Patience>,
     /// What one subprogram may use of memory, such as 512MiB [default: the workstation's limit].
@@ -75,14 +81,41 @@ pub struct Args {
     pub command: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnBusyChoice {
-    /// It runs on, below everything of the owner's.
-    Renice,
-    /// It is frozen, and retreats after --patience.
-    Suspend,
-    /// It is abandoned at once and starts again elsewhere.
-    Retreat,
+/// What makes the job one program of ranks.
+#[derive(Debug, clap::Args)]
+pub struct Program {
+    /// One program of so many ranks that send each other messages.
+    #[arg(long, value_name = "N", value_parser = values::number, conflicts_with_all = ["count", "array"])]
+    pub ranks: Option<u32>,
+    /// How many ranks it may come to have by spawning or growing [default: as many as --ranks].
+    #[arg(long, value_name = "N", value_parser = values::number, requires = "ranks")]
+    pub ranks_max: Option<u32>,
+    /// The program's own parts may start more, and leave.
+    #[arg(long, requires = "ranks")]
+    pub spawns: bool,
+    /// When workstations become idle, the program gets them: ranks that stand still move there,
+    /// and more begin, up to --ranks-max.
+    #[arg(long, requires = "ranks")]
+    pub grows: bool,
+    /// How often all of the program is saved together: it goes back there, instead of to its
+    /// start, when a workstation dies.
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_duration, requires = "ranks")]
+    pub checkpoint_every: Option<Duration>,
+    /// Record what each rank computes, sends and receives, as outputs `trace.<rank>`.
+    #[arg(long, requires = "ranks")]
+    pub record: bool,
+}
+
+impl Program {
+    fn spec(&self) -> Option<ProgramSpec> {
+        self.ranks.map(|ranks| ProgramSpec {
+            increases: self.grows,
+            spawns: self.spawns,
+            ranks_max: self.ranks_max.unwrap_or(ranks),
+            checkpoint_every: self.checkpoint_every,
+            record: self.record,
+        })
+    }
 }
 
 /// # Errors
@@ -120,9 +153,12 @@ fn prepare(args: &Args) -> Result<(JobSpec, Vec<Found>)> {
 }
 
 fn spec(args: &Args) -> Result<JobSpec> {
-    let indexes = match (args.array, args.count) {
-        (Some(array), _) => array,
-        (None, count) => IndexRange::count_of(count.unwrap_or(1))
+    let indexes = match (args.array, args.program.ranks, args.count) {
+        (Some(array), ..) => array,
+        (None, Some(ranks), _) => {
+            IndexRange::count_of(ranks).context("--ranks 0: expected at least one rank")?
+        }
+        (None, None, count) => IndexRange::count_of(count.unwrap_or(1))
             .context("--count 0: expected at least one subprogram")?,
     };
     let mut spec = JobSpec::new(args.command.clone(), indexes);
@@ -132,7 +168,8 @@ fn spec(args: &Args) -> Result<JobSpec> {
     spec.retries = args.retries;
     spec.timeout = args.timeout;
     spec.environment.clone_from(&args.environment);
-    spec.collect_output = args.output.is_some();
+    spec.collect_output = args.output.is_some() || args.program.record;
+    spec.program = args.program.spec();
     spec.shared_directory.clone_from(&args.shared);
     spec.on_busy = on_busy(args)?;
     spec.limits = Limits { memory_bytes_max: args.memory.unwrap_or(0), ..Limits::default() };
@@ -140,17 +177,19 @@ fn spec(args: &Args) -> Result<JobSpec> {
 }
 
 fn on_busy(args: &Args) -> Result<OnBusy> {
-    let at_once = |reaction| match args.patience {
-        None => Ok(OnBusy::at_once(reaction)),
+    let chosen = args.on_busy.unwrap_or_else(|| {
+        if args.program.ranks.is_some() {
+            OnBusy::suspend_by_cost(Reaction::Migrate)
+        } else {
+            OnBusy::default()
+        }
+    });
+    match args.patience {
+        None => Ok(chosen),
+        Some(Patience(patience)) if chosen.reaction == Reaction::Suspend => {
+            Ok(OnBusy::suspend(patience, chosen.then))
+        }
         Some(_) => bail!("--patience is for a suspended subprogram: expected --on-busy suspend"),
-    };
-    match args.on_busy {
-        OnBusyChoice::Renice => at_once(Reaction::Renice),
-        OnBusyChoice::Retreat => at_once(Reaction::Retreat),
-        OnBusyChoice::Suspend => Ok(match args.patience {
-            None => OnBusy::default(),
-            Some(Patience(patience)) => OnBusy::suspend(patience, Reaction::Retreat),
-        }),
     }
 }
 
@@ -272,7 +311,8 @@ mod tests {
         assert_eq!((spec.name.as_str(), spec.retries), ("p", 0));
         assert_eq!(spec.timeout, Some(Duration::from_secs(90)));
         assert_eq!(spec.environment, [("A".to_owned(), "b=c".to_owned())]);
-        assert_eq!(spec.on_busy.patience, Some(Duration::from_secs(30)));
+        let thirty = Some(Duration::from_secs(30));
+        assert_eq!(spec.on_busy, OnBusy::suspend(thirty, Reaction::Retreat));
         assert_eq!(spec.limits.memory_bytes_max, 1 << 30);
         assert_eq!(spec.command, ["sh", "-c", "{i}"]);
     }
@@ -286,6 +326,16 @@ mod tests {
     }
 
     #[test]
+    fn ranks_make_one_program_that_moves() {
+        let args = parse("--ranks 4 --ranks-max 8 --grows --checkpoint-every 10s -- /bin/true");
+        let spec = spec(&args.unwrap()).unwrap();
+        let program = spec.program.unwrap();
+        assert_eq!((spec.indexes.len(), program.ranks_max, program.increases), (4, 8, true));
+        assert_eq!(program.checkpoint_every, Some(Duration::from_secs(10)));
+        assert_eq!(spec.on_busy.to_string(), "suspend then migrate");
+    }
+
+    #[test]
     fn bad_units_and_contradictions_are_refused_with_what_was_expected() {
         for (line, expected) in [
             ("--timeout 90 -- x", "`90` is not a duration: expected a number with a unit"),
@@ -294,7 +344,9 @@ mod tests {
             ("--array 9-1 -- x", "the array is empty"),
             ("--env A -- x", "expected NAME=VALUE"),
             ("--input a=../b -- x", "DEST stays inside the working directory"),
-            ("--on-busy migrate -- x", "possible values: renice, suspend, retreat"),
+            ("--on-busy stay -- x", "`stay` is not a reaction: expected renice, suspend, migrate"),
+            ("--ranks 2 --count 2 -- x", "cannot be used with"),
+            ("--grows -- x", "--ranks <N>"),
             ("--count 2 --array 1-2 -- x", "cannot be used with"),
             ("--count 2", "<CMD>"),
         ] {

@@ -39,7 +39,7 @@ impl From<Spec> for JobSpec {
             shared_directory: old.shared_directory,
             on_busy: OnBusy {
                 reaction: old.reaction,
-                patience: old.patience,
+                patience: old.patience.into(),
                 then: Reaction::Retreat,
             },
             limits: old.limits,

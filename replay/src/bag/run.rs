@@ -325,7 +325,7 @@ impl Run<'_> {
         let it = &mut self.room.workers[worker as usize];
         (it.state, it.since) = (State::Frozen, now);
         it.stamp += 1;
-        if let Some((patience, _)) = self.model.on_busy.patience() {
+        if let Some((patience, _)) = self.model.costs.patience(self.model.on_busy) {
             self.set_timer(worker, now.saturating_add(nanos(patience)));
         }
     }
@@ -336,7 +336,7 @@ impl Run<'_> {
 
     fn patience_ended(&mut self, worker: u32, now: u64) {
         self.thaw(worker, now);
-        if let Some((_, Step::Move(keep))) = self.model.on_busy.patience() {
+        if let Some((_, keep)) = self.model.costs.patience(self.model.on_busy) {
             self.leave(worker, now, keep);
         }
     }
@@ -346,11 +346,7 @@ impl Run<'_> {
         let workstation = it.workstation;
         it.demoted = false;
         it.since = now;
-        it.cost = nanos(match keep {
-            Keep::State => self.model.costs.migrate,
-            Keep::SubtaskStart => self.model.costs.rollback,
-            Keep::Nothing => self.model.costs.retreat,
-        });
+        it.cost = nanos(self.model.costs.of(keep));
         let owner_leaves = self.places.until(workstation);
         it.held_until = if keep == Keep::State { owner_leaves } else { 0 };
         // Out of every list before anybody else is served.

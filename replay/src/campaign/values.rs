@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::criterion::CriterionChoice;
 use crate::model::RENICE_SHARE;
-use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::units::{ParseUnitError, parse_duration};
 use gleaner_core::Policy;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -171,14 +171,10 @@ impl Default for ReactionChoice {
 impl ReactionChoice {
     /// As in a campaign file.
     pub fn name(self) -> String {
-        let on_busy = self.on_busy;
-        match (on_busy.reaction, on_busy.patience) {
+        match (self.on_busy.reaction, self.on_busy.patience) {
             (Reaction::Renice, _) => format!("renice {}%", self.share * 100.0),
-            (Reaction::Suspend, Some(patience)) => {
-                let patience = humantime::format_duration(patience).to_string().replace(' ', "");
-                format!("suspend {patience} then {}", on_busy.then.name())
-            }
-            (reaction, _) => reaction.name().to_owned(),
+            (Reaction::Suspend, Patience::Forever) => "suspend".to_owned(),
+            _ => self.on_busy.to_string(),
         }
     }
 }
@@ -201,20 +197,12 @@ impl FromStr for ReactionChoice {
             ["suspend"] => {
                 Ok(Self { on_busy: OnBusy::suspend(None, Reaction::Retreat), ..Self::default() })
             }
-            ["suspend", patience, "then", reaction] => {
-                let patience = parse_duration(patience).map_err(|_| wrong())?;
-                let then = moving(reaction).ok_or_else(wrong)?;
-                Ok(Self { on_busy: OnBusy::suspend(Some(patience), then), ..Self::default() })
+            _ => {
+                let on_busy = text.parse().map_err(|_| wrong())?;
+                Ok(Self { on_busy, ..Self::default() })
             }
-            [reaction] => moving(reaction).map(at_once).ok_or_else(wrong),
-            _ => Err(wrong()),
         }
     }
-}
-
-fn moving(name: &str) -> Option<Reaction> {
-    let moves = [Reaction::Migrate, Reaction::Rollback, Reaction::Retreat];
-    moves.into_iter().find(|reaction| reaction.name() == name)
 }
 
 /// Why a text is not one of the choices.

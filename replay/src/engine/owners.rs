@@ -67,7 +67,7 @@ impl<O: Observer> Engine<'_, O> {
         it.state = State::Frozen;
         it.stamp += 1;
         self.tell(rank, now, What::Froze);
-        if let Some((patience, _)) = self.model.on_busy.patience() {
+        if let Some((patience, _)) = self.model.costs.patience(self.model.on_busy) {
             self.set_timer(now.saturating_add(nanos(patience)), rank, TimerKind::Patience);
         }
     }
@@ -86,7 +86,7 @@ impl<O: Observer> Engine<'_, O> {
         if it.state != State::Frozen || it.stamp != stamp {
             return; // The owner left in time.
         }
-        if let Some((_, Step::Move(keep))) = self.model.on_busy.patience() {
+        if let Some((_, keep)) = self.model.costs.patience(self.model.on_busy) {
             self.thaw(rank, now);
             self.no_longer_stays(rank);
             self.leave(rank, now, keep);

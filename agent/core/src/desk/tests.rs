@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gleaner_common::id::{SubprogramId, WorkstationId};
-use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Reaction, StagedFile};
+use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience, Reaction, StagedFile};
 use gleaner_common::usage::{Cause, LoadAverages};
 use gleaner_common::wire::{Finished, GuestState, Offer, Printed};
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ fn welcome(keep: &[u64]) -> Event {
 
 fn job(number: u32, reaction: Reaction) -> Event {
     let mut spec = JobSpec::new(vec!["/bin/true".into()], IndexRange::count_of(100).unwrap());
-    spec.on_busy = OnBusy { reaction, patience: Some(PATIENCE), then: Reaction::Retreat };
+    spec.on_busy = OnBusy { reaction, patience: Patience::For(PATIENCE), then: Reaction::Retreat };
     described(number, spec)
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use gleaner_common::job::{Limits, OnBusy, Reaction};
+use gleaner_common::job::{Limits, OnBusy, Patience, Reaction};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -8,7 +8,7 @@ fn at(s: u64) -> Moment {
 }
 
 fn terms(reaction: Reaction) -> Terms {
-    let on_busy = OnBusy { reaction, patience: Some(PATIENCE), then: Reaction::Retreat };
+    let on_busy = OnBusy { reaction, patience: Patience::For(PATIENCE), then: Reaction::Retreat };
     Terms { on_busy, timeout: Some(Duration::from_secs(25)), limits: Limits::default() }
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use gleaner_agent_core::desk;
 use gleaner_common::id::{Fence, JobId, WorkstationId};
-use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Reaction};
+use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience, Reaction};
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
@@ -371,7 +371,7 @@ impl Lab {
         let reaction = [Reaction::Renice, Reaction::Suspend, Reaction::Retreat];
         spec.on_busy = OnBusy {
             reaction: reaction[self.rng.random_range(0..3)],
-            patience: Some(Duration::from_secs(self.rng.random_range(1..20))),
+            patience: Patience::For(Duration::from_secs(self.rng.random_range(1..20))),
             then: Reaction::Retreat,
         };
         spec.timeout = self.rng.random_bool(0.2).then_some(self.setting.work_max / 2);

@@ -133,10 +133,11 @@ fn model(rng: &mut StdRng) -> Model {
         Placement::Oracle,
     ];
     let moving = [Reaction::Migrate, Reaction::Rollback, Reaction::Retreat];
-    let on_busy = match rng.random_range(0..6) {
+    let on_busy = match rng.random_range(0..7) {
         0..3 => OnBusy::at_once(*moving.choose(rng).unwrap()),
         3 => OnBusy::at_once(Reaction::Renice),
         4 => OnBusy::suspend(None, Reaction::Retreat),
+        5 => OnBusy::suspend_by_cost(*moving.choose(rng).unwrap()),
         _ => {
             let patience = Some(ns(rng.random_range(0..40)));
             OnBusy::suspend(patience, *moving.choose(rng).unwrap())

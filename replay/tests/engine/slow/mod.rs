@@ -11,7 +11,7 @@ pub(crate) mod cases;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::time::Moment;
 use gleaner_common::trace::Op;
 use gleaner_core::Policy;
@@ -453,7 +453,12 @@ impl Slow<'_> {
             Reaction::Suspend => {
                 it.state = State::Frozen { blocked: it.was_blocked };
                 it.stays_since = self.now;
-                it.patience_ends = on_busy.patience.map(|patience| self.now + nanos(patience));
+                let patience = match on_busy.patience {
+                    Patience::Forever => None,
+                    Patience::For(span) => Some(span),
+                    Patience::ByCost => Some(cost_of(&self.case.model.costs, on_busy.then)),
+                };
+                it.patience_ends = patience.map(|patience| self.now + nanos(patience));
                 self.tell(rank, Happened::To(What::Froze));
             }
             moves => self.leave(rank, moves),
@@ -578,13 +583,7 @@ impl Slow<'_> {
             self.go_on(rank);
             return;
         }
-        let costs = &self.case.model.costs;
-        let cost = nanos(match it.leaves {
-            Reaction::Migrate => costs.migrate,
-            Reaction::Rollback => costs.rollback,
-            Reaction::Retreat => costs.retreat,
-            stays => panic!("{stays:?} does not move"),
-        });
+        let cost = nanos(cost_of(&self.case.model.costs, it.leaves));
         let arrives = self.now + cost;
         (it.state, it.since) = (State::Moving { arrives }, self.now);
         let held = it.held_until(arrives.min(nanos(self.case.span)));
@@ -674,5 +673,14 @@ impl Slow<'_> {
             }
         }
         self.out.end = self.now;
+    }
+}
+
+fn cost_of(costs: &gleaner_replay::Costs, reaction: Reaction) -> Duration {
+    match reaction {
+        Reaction::Migrate => costs.migrate,
+        Reaction::Rollback => costs.rollback,
+        Reaction::Retreat => costs.retreat,
+        stays => panic!("{stays:?} does not move"),
     }
 }
