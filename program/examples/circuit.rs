@@ -18,7 +18,7 @@ mod support;
 
 use std::process::ExitCode;
 
-use gleaner_program::{Communicator, Failure, Run, run_in_process};
+use gleaner_program::{Communicator, Failure, Run};
 use netlist::{Circuit, Fault, Test};
 use podem::{Found, search};
 use rand::rngs::SmallRng;
@@ -66,16 +66,15 @@ fn solve(run: Run, size: usize) -> Result<Solved, Failure> {
     if !(2..=32).contains(&size) {
         return Err("--size: expected 2 to 32, the bits of a word".into());
     }
-    let circuit = Circuit::arithmetic(size);
-    let outcome = run_in_process(run, |comm| {
+    let circuit = support::prepare(|| Circuit::arithmetic(size));
+    let rank = |comm: &mut Communicator| {
         if comm.rank() == HOST {
             host(comm, &circuit)
         } else {
             node(comm).map(|()| Answer::default())
         }
-    })?;
-    let answer = outcome.values.get(&HOST).ok_or("the host returned nothing")?;
-    Ok(Solved { trace: outcome.trace, answer: check(&circuit, answer) })
+    };
+    support::play(run, rank, |answer| check(&circuit, answer))
 }
 
 /// Deals out the faults, hears of every round, and collects.

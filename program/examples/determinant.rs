@@ -13,7 +13,7 @@ mod support;
 
 use std::process::ExitCode;
 
-use gleaner_program::{Communicator, Failure, Run, run_in_process};
+use gleaner_program::{Communicator, Failure, Run};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use support::{HOST, NODES, Solved};
@@ -49,22 +49,19 @@ fn solve(run: Run, size: usize) -> Result<Solved, Failure> {
     if size == 0 || !size.is_multiple_of(PANELS) {
         return Err(format!("--size: expected a multiple of {PANELS}, the columns").into());
     }
-    let (matrix, expected) = matrix(size);
-    let found = determinant(run, &matrix)?;
-    let answer = check(found.0, expected, size);
-    Ok(Solved { trace: found.1, answer })
+    let input = support::prepare(|| {
+        let (matrix, expected) = matrix(size);
+        (dealt(&matrix), expected)
+    });
+    let rank = |comm: &mut Communicator| {
+        if comm.rank() == HOST { host(comm, &input.0) } else { node(comm, size) }
+    };
+    support::play(run, rank, |found| check(*found, input.1, size))
 }
 
-fn determinant(
-    run: Run,
-    matrix: &[Vec<f64>],
-) -> Result<(Determinant, Option<gleaner_common::trace::Trace>), Failure> {
-    let dealt: Vec<Vec<f64>> = (0..NODES).map(|node| deal(matrix, node)).collect();
-    let outcome = run_in_process(run, |comm| {
-        if comm.rank() == HOST { host(comm, &dealt) } else { node(comm, matrix.len()) }
-    })?;
-    let found = outcome.values.get(&HOST).ok_or("the host returned nothing")?;
-    Ok((*found, outcome.trace))
+/// Each node's columns.
+fn dealt(matrix: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    (0..NODES).map(|node| deal(matrix, node)).collect()
 }
 
 /// A dense matrix, as columns, and its determinant: (I - 2vvᵀ) D (I - 2wwᵀ)
@@ -262,7 +259,17 @@ mod tests {
                 (0..64).map(entry).collect()
             })
             .collect();
-        let (found, _) = determinant(support::run(None), &columns).unwrap();
+        let dealt = dealt(&columns);
+        let rank = |comm: &mut Communicator| {
+            if comm.rank() == HOST { host(comm, &dealt) } else { node(comm, 64) }
+        };
+        let found = std::sync::Mutex::new(Determinant::ONE);
+        let keep = |determinant: &Determinant| {
+            *found.lock().unwrap() = *determinant;
+            Ok(String::new())
+        };
+        support::play(support::run(None), rank, keep).unwrap().answer.unwrap();
+        let found = found.into_inner().unwrap();
         let expected = exact(corner) as f64;
         assert!(
             (found.sign * found.log.exp() / expected - 1.0).abs() < 1e-10,

@@ -14,7 +14,7 @@ mod support;
 use std::f64::consts::TAU;
 use std::process::ExitCode;
 
-use gleaner_program::{Communicator, Failure, Run, run_in_process};
+use gleaner_program::{Communicator, Failure, Run};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use support::{HOST, NODES, Solved};
@@ -39,13 +39,16 @@ fn solve(run: Run, size: usize) -> Result<Solved, Failure> {
     if !(8..=24).contains(&size) {
         return Err("--size: expected 8 to 24, the logarithm of how many points".into());
     }
-    let signals: Vec<Vec<Complex>> = (0..SIGNALS as u64).map(|seed| signal(seed, size)).collect();
-    let outcome = run_in_process(run, |comm| {
+    let signals = support::prepare(|| {
+        (0..SIGNALS as u64).map(|seed| signal(seed, size)).collect::<Vec<Vec<Complex>>>()
+    });
+    let rank = |comm: &mut Communicator| {
         if comm.rank() == HOST { host(comm, &signals) } else { node(comm, size).map(|()| vec![]) }
-    })?;
-    let blocks = outcome.values.get(&HOST).ok_or("the host returned nothing")?;
-    let spectra: Vec<Vec<Complex>> = blocks.iter().map(|blocks| blocks.concat()).collect();
-    Ok(Solved { trace: outcome.trace, answer: check(&signals, &spectra) })
+    };
+    support::play(run, rank, |blocks| {
+        let spectra: Vec<Vec<Complex>> = blocks.iter().map(|blocks| blocks.concat()).collect();
+        check(&signals, &spectra)
+    })
 }
 
 fn signal(seed: u64, size: usize) -> Vec<Complex> {

@@ -15,7 +15,7 @@ use std::f64::consts::PI;
 use std::ops::Range;
 use std::process::ExitCode;
 
-use gleaner_program::{Communicator, Failure, Run, run_in_process};
+use gleaner_program::{Communicator, Failure, Run};
 use support::{HOST, NODES, Solved};
 
 /// Inner points of a side: a multiple of [`GRID`].
@@ -45,20 +45,24 @@ fn solve(run: Run, size: usize) -> Result<Solved, Failure> {
     if size < 2 * GRID || !size.is_multiple_of(GRID) {
         return Err(format!("--size: expected a multiple of {GRID}, from {}", 2 * GRID).into());
     }
-    let sources: Vec<Vec<f64>> = (0..NODES).map(|node| source_of(node, size)).collect();
-    let outcome = run_in_process(run, |comm| {
+    let sources = support::prepare(|| {
+        (0..NODES).map(|node| source_of(node, size)).collect::<Vec<Vec<f64>>>()
+    });
+    let rank = |comm: &mut Communicator| {
         if comm.rank() == HOST {
             host(comm, &sources, size)
         } else {
             node(comm, size).map(|()| vec![])
         }
-    })?;
-    let found = outcome.values.get(&HOST).ok_or("the host returned nothing")?;
+    };
+    support::play(run, rank, |found| check(found, size))
+}
+
+fn check(found: &[f64], size: usize) -> Result<String, String> {
     let error = largest_error(found, size);
     let limit = 0.5 / (size as f64 + 1.0).powi(2);
     let told = format!("{size} x {size} points, largest error {error:.1e}, limit {limit:.1e}");
-    let answer = if error < limit { Ok(told) } else { Err(told) };
-    Ok(Solved { trace: outcome.trace, answer })
+    if error < limit { Ok(told) } else { Err(told) }
 }
 
 /// The known solution, zero on the border: x(1-x)eˣ · y(1-y)e⁻ʸ.

@@ -1,5 +1,6 @@
 //! What the four programs of the thesis (Phalen 1994, Table 8) share: sixteen
-//! nodes and a host, recording, and how the answer is told.
+//! nodes and a host, in one process or each on a workstation; recording; and
+//! how the answer is told.
 //!
 //! The host distributes the input and collects the answer, as on the hypercube
 //! that the thesis's traces came from (§6.3).
@@ -8,11 +9,12 @@ use std::error::Error;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::Parser;
 use gleaner_common::trace::{self, Trace};
-use gleaner_program::{Failure, RECORD_TO, Run};
+use gleaner_program::{Communicator, Failure, RECORD_TO, Run, live};
 
 /// Ranks 0 to 15.
 pub(crate) const NODES: u32 = 16;
@@ -36,12 +38,46 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
+/// `Err` says what is wrong with it; `None`: only another rank knows it.
+pub(crate) type Answer = Result<Option<String>, String>;
+
 /// What a program found out, and whether it is right.
 #[derive(Debug)]
 pub(crate) struct Solved {
     pub(crate) trace: Option<Trace>,
-    /// `Err` says what is wrong with it.
-    pub(crate) answer: Result<String, String>,
+    pub(crate) answer: Answer,
+}
+
+/// What only the host needs. Where all ranks are in one process it is made
+/// before they begin, so that it is no part of what is recorded.
+pub(crate) fn prepare<T, F: FnOnce() -> T>(make: F) -> LazyLock<T, F> {
+    let prepared = LazyLock::new(make);
+    if !live::is_live() {
+        LazyLock::force(&prepared);
+    }
+    prepared
+}
+
+/// Runs all ranks, or on a workstation this process's own, and checks what the
+/// host has.
+pub(crate) fn play<T: Send>(
+    run: Run,
+    rank: impl Fn(&mut Communicator) -> Result<T, Failure> + Sync,
+    check: impl FnOnce(&T) -> Result<String, String>,
+) -> Result<Solved, Failure> {
+    let outcome = live::run(run, |comm| {
+        if comm.size() == NODES + 1 {
+            return rank(comm);
+        }
+        let (expected, found) = (NODES + 1, comm.size());
+        Err(format!("{found} ranks: expected {expected}, sixteen nodes and a host").into())
+    })?;
+    let answer = match outcome.values.get(&HOST) {
+        Some(found) => check(found).map(Some),
+        None if live::is_live() => Ok(None),
+        None => return Err("the host returned nothing".into()),
+    };
+    Ok(Solved { trace: outcome.trace, answer })
 }
 
 /// Sixteen nodes and a host.
@@ -60,7 +96,8 @@ pub(crate) fn perform(
     let record = options.record.as_ref().map(|_| name);
     match solve(run(record), options.size.unwrap_or(size)).and_then(|solved| keep(&options, solved))
     {
-        Ok(Ok(answer)) => {
+        Ok(Ok(None)) => ExitCode::SUCCESS,
+        Ok(Ok(Some(answer))) => {
             println!("{name}: answer ok: {answer}");
             ExitCode::SUCCESS
         }
@@ -84,7 +121,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-fn keep(options: &Options, solved: Solved) -> Result<Result<String, String>, Failure> {
+fn keep(options: &Options, solved: Solved) -> Result<Answer, Failure> {
     if let (Some(path), Some(trace), Ok(_)) = (&options.record, &solved.trace, &solved.answer) {
         let own = trace.critical_path()?;
         let trace = options.scale_to.map(|to| trace.scaled_to(to)).transpose()?;

@@ -68,11 +68,6 @@ impl Pipes {
         Ok(Self::new(read.ok_or_else(wrong)?, write.ok_or_else(wrong)?))
     }
 
-    #[cfg(test)]
-    pub(super) fn into_ends(self) -> (OwnedFd, OwnedFd) {
-        (self.read, self.write)
-    }
-
     pub(super) fn unflushed(&self) -> usize {
         self.unwritten.len()
     }

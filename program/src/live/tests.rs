@@ -11,10 +11,11 @@ use super::*;
 use crate::in_process::RunError;
 use crate::{ANY, Communicator, Failure};
 
+#[path = "../../tests/support/agent.rs"]
 mod agent;
 mod measure;
 
-use agent::Agent;
+use agent::{Agent, Ends, Setup};
 
 /// What came of all ranks, and of the agent.
 struct Ran<T> {
@@ -31,14 +32,6 @@ impl<T> Ran<T> {
     }
 }
 
-/// How an agent is set up.
-#[derive(Clone, Default)]
-struct Setup {
-    ranks: u32,
-    log_bytes_max: u64,
-    restarts: Vec<u32>,
-}
-
 fn run<T: Send>(
     ranks: u32,
     program: impl Fn(&mut Communicator) -> Result<T, Failure> + Sync,
@@ -50,13 +43,13 @@ fn run_with<T: Send>(
     setup: Setup,
     program: impl Fn(&mut Communicator) -> Result<T, Failure> + Sync,
 ) -> Ran<T> {
-    let (mut agent, pipes) = Agent::new(setup.ranks, setup.log_bytes_max, setup.restarts);
+    let (mut agent, pipes) = Agent::new(setup);
     let values = Mutex::new(BTreeMap::new());
     let (program, values_of) = (&program, &values);
     std::thread::scope(|scope| {
-        let begin = |rank: u32, pipes: Pipes| {
+        let begin = |rank: u32, ends: Ends| {
             scope.spawn(move || {
-                let value = match perform(pipes, false, program) {
+                let value = match perform(taken(ends), false, program) {
                     Ok((outcome, _)) => {
                         outcome.values.into_values().next().ok_or("retreated".into())
                     }
@@ -73,6 +66,10 @@ fn run_with<T: Send>(
     });
     let complaints = agent.complaints.iter().map(Complaint::to_string).collect();
     Ran { values: values.into_inner().unwrap(), complaints, held_max: agent.held_max }
+}
+
+fn taken(ends: Ends) -> Pipes {
+    Pipes::new(ends.read, ends.write)
 }
 
 #[test]
@@ -244,7 +241,7 @@ fn processors_and_spawning_are_asked_of_the_coordinator() {
 #[test]
 fn a_rank_that_breaks_begins_again_where_it_saved_and_nobody_notices() {
     let broken = Mutex::new(false);
-    let setup = Setup { ranks: 3, log_bytes_max: 64 << 20, restarts: vec![1] };
+    let setup = Setup { ranks: 3, log_bytes_max: 64 << 20, restarts: vec![1], ..Setup::default() };
     let ran = run_with(setup, |comm| {
         let (rank, size) = (comm.rank(), comm.size());
         let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -315,12 +312,13 @@ fn what_a_rank_never_receives_is_named() {
 
 #[test]
 fn a_program_that_corrupts_its_pipe_is_named_and_harms_nobody() {
-    let (mut agent, mut pipes) = Agent::new(2, 0, vec![]);
+    let (mut agent, mut pipes) = Agent::new(Setup { ranks: 2, ..Setup::default() });
     let (sick, well) = (pipes.remove(0), pipes.remove(0));
     let said = std::thread::scope(|scope| {
         scope.spawn(|| agent::corrupt(sick));
         let well = scope.spawn(|| {
-            perform(well, false, |comm| Ok(comm.recv(0, 7).unwrap_err().to_string())).unwrap()
+            perform(taken(well), false, |comm| Ok(comm.recv(0, 7).unwrap_err().to_string()))
+                .unwrap()
         });
         agent.run(|_, _| {});
         well.join().unwrap().0.values.into_values().next()
@@ -335,9 +333,9 @@ fn a_program_that_corrupts_its_pipe_is_named_and_harms_nobody() {
 
 #[test]
 fn a_rank_without_its_agent_says_so() {
-    let (agent, mut pipes) = Agent::new(1, 0, vec![]);
+    let (agent, mut pipes) = Agent::new(Setup::default());
     drop(agent);
-    let error = perform::<()>(pipes.remove(0), false, |_| Ok(())).unwrap_err();
+    let error = perform::<()>(taken(pipes.remove(0)), false, |_| Ok(())).unwrap_err();
     assert!(error.to_string().starts_with("cannot reach this rank's agent: lost touch"), "{error}");
 }
 
@@ -358,8 +356,8 @@ fn a_process_finds_the_pipes_it_was_started_with() {
     use rustix::io::{FdFlags, fcntl_setfd};
     use std::os::fd::AsRawFd;
 
-    let (mut agent, mut pipes) = Agent::new(2, 0, vec![]);
-    let (own, (read, write)) = (pipes.remove(0), pipes.remove(0).into_ends());
+    let (mut agent, mut pipes) = Agent::new(Setup { ranks: 2, ..Setup::default() });
+    let (own, Ends { read, write }) = (pipes.remove(0), pipes.remove(0));
     for fd in [&read, &write] {
         fcntl_setfd(fd, FdFlags::empty()).unwrap();
     }
@@ -372,7 +370,7 @@ fn a_process_finds_the_pipes_it_was_started_with() {
     drop((read, write));
     let said = std::thread::scope(|scope| {
         let own = scope.spawn(|| {
-            perform(own, false, |comm| {
+            perform(taken(own), false, |comm| {
                 comm.send(1, 1, b"there and back")?;
                 Ok(comm.recv(1, 2)?.bytes)
             })

@@ -52,7 +52,7 @@ fn relayed_sockets() -> f64 {
 }
 
 fn ping_pong(log_bytes_max: u64) -> f64 {
-    let setup = Setup { ranks: 2, log_bytes_max, restarts: vec![] };
+    let setup = Setup { ranks: 2, log_bytes_max, ..Setup::default() };
     let ran = run_with(setup, |comm| {
         let begun = now();
         for _ in 0..ROUNDS {

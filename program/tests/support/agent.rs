@@ -1,6 +1,9 @@
-//! The agent's side of several ranks in one process: real pipes, real
-//! endpoints, a loop that reads whatever is written. It does what an agent has
-//! to do, except that all ranks are here.
+//! The agent's side of a program's ranks, all of them, in one process: real
+//! pipes, real endpoints, a loop that reads whatever is written. It does what
+//! an agent and the coordinator have to do, except that all ranks are here.
+
+#![allow(dead_code, reason = "each of its users needs a part of it")]
+#![allow(clippy::unwrap_used, reason = "of a test")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
@@ -22,7 +25,32 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::Pipes;
+/// The program's ends of a rank's two pipes.
+pub(crate) struct Ends {
+    pub(crate) read: OwnedFd,
+    pub(crate) write: OwnedFd,
+}
+
+/// How an agent is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// That begin with the program.
+    pub(crate) ranks: u32,
+    /// How much is kept for a rollback; 0: none is possible.
+    pub(crate) log_bytes_max: u64,
+    /// Ranks whose process is to begin again, if it ends.
+    pub(crate) restarts: Vec<u32>,
+    /// How many ranks more may be spawned.
+    pub(crate) processors: u32,
+    /// Ranks that are asked to retreat with their n-th task.
+    pub(crate) retreats: Vec<(u32, u32)>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { ranks: 1, log_bytes_max: 0, restarts: vec![], processors: 3, retreats: vec![] }
+    }
+}
 
 struct Seat {
     endpoint: Endpoint,
@@ -33,26 +61,31 @@ struct Seat {
     unread: VecDeque<Bytes>,
     state: Vec<u8>,
     kept: BTreeMap<Boundary, Vec<u8>>,
+    /// How its process will have ended.
+    end: End,
+    /// What its last pieces to others were, once it has ended.
+    ended: Option<Vec<(Rank, u64)>>,
 }
 
-pub(super) struct Agent {
+pub(crate) struct Agent {
     seats: Vec<Seat>,
     /// What is to be handled before anything is read.
     todo: VecDeque<(usize, Event)>,
     bag: Bag,
     now: Moment,
-    /// Ranks whose process is to begin again, if it ends.
-    restarts: Vec<u32>,
-    pub(super) complaints: Vec<Complaint>,
+    setup: Setup,
+    /// Spawned, and not begun.
+    spawned: Vec<(u32, Ends)>,
+    pub(crate) complaints: Vec<Complaint>,
     /// The most that was held for all ranks.
-    pub(super) held_max: u64,
+    pub(crate) held_max: u64,
 }
 
 /// What an agent does about a process that has ended.
-pub(super) enum Next {
+pub(crate) enum Next {
     Over,
     /// Another process begins with these pipes.
-    Again(Pipes),
+    Again(Ends),
 }
 
 /// How much a pipe takes before its writer waits: several pieces, so that
@@ -66,32 +99,45 @@ fn pair() -> (OwnedFd, OwnedFd) {
 }
 
 impl Agent {
-    /// For so many ranks; gives the pipes of each.
-    pub(super) fn new(ranks: u32, log_bytes_max: u64, restarts: Vec<u32>) -> (Self, Vec<Pipes>) {
+    /// Gives the pipes of each rank.
+    pub(crate) fn new(setup: Setup) -> (Self, Vec<Ends>) {
         let limits = bag::Limits { tasks_max: 1_000, bytes_max: 1 << 20 };
+        let ranks = setup.ranks;
         let mut agent = Self {
             seats: vec![],
             todo: VecDeque::new(),
             bag: Bag::new(limits, None),
             now: Moment(1),
-            restarts,
+            setup,
+            spawned: vec![],
             complaints: vec![],
             held_max: 0,
         };
+        let all = agent.seat(ranks, None);
+        (agent, all)
+    }
+
+    fn ranks(&self) -> u32 {
+        u32::try_from(self.seats.len()).unwrap()
+    }
+
+    /// So many ranks more.
+    fn seat(&mut self, members: u32, parent: Option<Rank>) -> Vec<Ends> {
+        let first = self.ranks();
         let mut all = vec![];
-        for rank in 0..ranks {
+        for rank in first..first + members {
             let config = Config {
                 rank: Rank(rank),
-                ranks,
-                first: Rank(0),
-                members: ranks,
-                parent: None,
-                ranks_max: 16,
-                log_bytes_max,
+                ranks: first + members,
+                first: Rank(first),
+                members,
+                parent,
+                ranks_max: 32,
+                log_bytes_max: self.setup.log_bytes_max,
                 snapshot: Snapshot(0),
                 floor: Fence(0),
             };
-            agent.seats.push(Seat {
+            self.seats.push(Seat {
                 endpoint: Endpoint::new(config, Fence(u64::from(rank) + 1)),
                 read: None,
                 write: None,
@@ -99,14 +145,41 @@ impl Agent {
                 unread: VecDeque::new(),
                 state: vec![],
                 kept: BTreeMap::new(),
+                end: End::ExitCode(0),
+                ended: None,
             });
-            all.push(agent.seats.last_mut().unwrap().plug());
+            all.push(self.seats.last_mut().unwrap().plug());
         }
-        (agent, all)
+        all
+    }
+
+    fn spawn(&mut self, parent: u32, count: u32) -> Answer {
+        let available = self.setup.processors;
+        if count > available {
+            return Answer::TooMany { available };
+        }
+        self.setup.processors -= count;
+        let first = self.ranks();
+        let ends = self.seat(count, Some(Rank(parent)));
+        for other in 0..first {
+            self.todo.push_back((other as usize, Event::Ranks(first + count)));
+            let Some(sent) = self.seats[other as usize].ended.clone() else { continue };
+            for rank in first..first + count {
+                self.todo.push_back((rank as usize, self.peer_ended(other, &sent, rank)));
+            }
+        }
+        self.spawned.extend((first..).zip(ends));
+        Answer::Spawned { first: Rank(first), count }
+    }
+
+    fn peer_ended(&self, rank: u32, sent: &[(Rank, u64)], to: u32) -> Event {
+        let last = sent.iter().find(|(of, _)| of.0 == to).map_or(0, |(_, last)| *last);
+        let (rank, end) = (Rank(rank), self.seats[rank as usize].end);
+        Event::PeerEnded { rank, snapshot: Snapshot(0), end, last }
     }
 
     /// Until every rank has ended. `ended` is asked what comes after a process.
-    pub(super) fn run(&mut self, mut begin: impl FnMut(u32, Pipes)) {
+    pub(crate) fn run(&mut self, mut begin: impl FnMut(u32, Ends)) {
         while self.seats.iter().any(|seat| seat.read.is_some()) {
             let ready = self.wait();
             for index in ready {
@@ -114,6 +187,7 @@ impl Agent {
                     begin(u32::try_from(index).unwrap(), pipes);
                 }
                 self.settle();
+                self.spawned.drain(..).for_each(|(rank, ends)| begin(rank, ends));
             }
             self.wake();
             self.find_deadlock();
@@ -177,14 +251,16 @@ impl Agent {
     fn process_ended(&mut self, index: usize) -> Next {
         let rank = u32::try_from(index).unwrap();
         self.seats[index].unplug();
-        if let Some(place) = self.restarts.iter().position(|again| *again == rank) {
-            self.restarts.remove(place);
+        if let Some(place) = self.setup.restarts.iter().position(|again| *again == rank) {
+            self.setup.restarts.remove(place);
             let pipes = self.seats[index].plug();
             self.handle(index, Event::RolledBack(Back::Process));
             return Next::Again(pipes);
         }
-        self.handle(index, Event::Ended(End::ExitCode(0)));
-        let effects = self.bag.gone(Rank(rank), true);
+        let end = self.seats[index].end;
+        self.handle(index, Event::Ended(end));
+        self.setup.processors += 1;
+        let effects = self.bag.gone(Rank(rank), !matches!(end, End::Retreated | End::Left));
         self.bag_says(effects);
         Next::Over
     }
@@ -228,11 +304,15 @@ impl Agent {
                         .push_back((to.0 as usize, Event::FromPeer { from: rank, fence, frame }));
                 }
                 Effect::Ask { request, ask: Ask::Processors } => {
-                    let answer = Answer::Processors { count: 3 };
+                    let answer = Answer::Processors { count: self.setup.processors };
                     self.todo.push_back((index, Event::Answered { request, answer }));
                 }
-                Effect::Ask { request, ask: Ask::Spawn { .. } } => {
-                    let answer = Answer::TooMany { available: 3 };
+                Effect::Ask { request, ask: Ask::Leave } => {
+                    seat.end = End::Left;
+                    self.todo.push_back((index, Event::Answered { request, answer: Answer::Left }));
+                }
+                Effect::Ask { request, ask: Ask::Spawn { count } } => {
+                    let answer = self.spawn(rank.0, count);
                     self.todo.push_back((index, Event::Answered { request, answer }));
                 }
                 Effect::Ask { request, ask } => {
@@ -253,15 +333,15 @@ impl Agent {
                     }
                     self.complaints.push(complaint);
                 }
-                Effect::Ended { end, snapshot, sent } => {
-                    for other in 0..self.seats.len() {
-                        let last = sent.iter().find(|(to, _)| to.0 as usize == other);
-                        let last = last.map_or(0, |(_, last)| *last);
-                        let event = Event::PeerEnded { rank, snapshot, end, last };
-                        self.todo.push_back((other, event));
+                Effect::Ended { sent, .. } => {
+                    for other in 0..self.ranks() {
+                        let event = self.peer_ended(rank.0, &sent, other);
+                        self.todo.push_back((other as usize, event));
                     }
+                    self.seats[index].ended = Some(sent);
                 }
-                Effect::Retreated | Effect::Drained => {}
+                Effect::Retreated => seat.end = End::Retreated,
+                Effect::Drained => {}
                 Effect::Cut { .. } | Effect::TakeImage | Effect::NoCut(_) => unreachable!(),
             }
         }
@@ -270,9 +350,24 @@ impl Agent {
     fn bag_says(&mut self, effects: Vec<bag::Effect>) {
         for effect in effects {
             if let bag::Effect::Answer { rank, request, answer } = effect {
+                let is_task = matches!(answer, Answer::Task { .. });
                 self.todo.push_back((rank.0 as usize, Event::Answered { request, answer }));
+                if is_task && self.is_wanted_back(rank) {
+                    let within = Duration::from_millis(300);
+                    self.todo.push_back((rank.0 as usize, Event::Retreat { within }));
+                }
             }
         }
+    }
+
+    /// Has the rank's owner returned with this task?
+    fn is_wanted_back(&mut self, rank: Rank) -> bool {
+        let mut retreats = self.setup.retreats.iter_mut();
+        let left = retreats.find(|(of, left)| *of == rank.0 && *left > 0);
+        left.is_some_and(|(_, left)| {
+            *left -= 1;
+            *left == 0
+        })
     }
 
     fn find_deadlock(&mut self) {
@@ -291,14 +386,14 @@ impl Agent {
 
 impl Seat {
     /// Makes the pipes of a new process; gives its ends.
-    fn plug(&mut self) -> Pipes {
+    fn plug(&mut self) -> Ends {
         let ((their_read, our_write), (our_read, their_write)) = (pair(), pair());
         rustix::io::ioctl_fionbio(&our_write, true).unwrap();
         rustix::io::ioctl_fionbio(&our_read, true).unwrap();
         (self.read, self.write) = (Some(our_read), Some(our_write));
         self.reader = FrameReader::default();
         self.unread.clear();
-        Pipes::new(their_read, their_write)
+        Ends { read: their_read, write: their_write }
     }
 
     fn unplug(&mut self) {
@@ -358,7 +453,6 @@ impl Seat {
 }
 
 /// Writes bytes that are no frame, as a sick program would.
-pub(super) fn corrupt(pipes: Pipes) {
-    let (_read, write) = pipes.into_ends();
-    let _ = std::fs::File::from(write).write_all(&[0xff; 64]);
+pub(crate) fn corrupt(ends: Ends) {
+    let _ = std::fs::File::from(ends.write).write_all(&[0xff; 64]);
 }

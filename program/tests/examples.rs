@@ -1,0 +1,47 @@
+//! The examples' own tests, and each of them live: its ranks are processes, as
+//! on workstations, and their agent is the one of `support`.
+
+#![allow(clippy::duplicate_mod, reason = "each example has the same support")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the examples' answers")]
+
+#[expect(dead_code, reason = "its `main`")]
+#[path = "../examples/circuit.rs"]
+mod circuit;
+#[expect(dead_code, reason = "its `main`")]
+#[path = "../examples/determinant.rs"]
+mod determinant;
+#[expect(dead_code, reason = "its `main`")]
+#[path = "../examples/fft.rs"]
+mod fft;
+#[expect(dead_code, reason = "its `main`")]
+#[path = "../examples/mesh.rs"]
+mod mesh;
+mod support;
+
+use support::example;
+
+/// The thesis's four programs (Phalen 1994, Table 8), small.
+#[test]
+fn the_four_programs_find_their_answers_as_processes() {
+    for (name, size, told) in [
+        ("fft", "10", "fft: answer ok: 10 transforms of 1024 points"),
+        ("circuit", "3", "test: answer ok: "),
+        ("mesh", "16", "msh: answer ok: 16 x 16 points"),
+        ("determinant", "64", "det: answer ok: det of 64 x 64"),
+    ] {
+        let ran = support::run(17, example(name).args(["--size", size]));
+        assert_eq!(ran.complaints, [""; 0], "{name}");
+        for (rank, process) in &ran.ranks {
+            assert!(process.status.success(), "{name}, rank {rank}: {}", process.error);
+            assert_eq!(process.output.starts_with(told), *rank == 16, "{}", process.output);
+        }
+    }
+}
+
+#[test]
+fn a_program_of_too_few_ranks_says_how_many_it_needs() {
+    let ran = support::run(2, &mut example("mesh"));
+    let told = "msh: rank 0 failed: 2 ranks: expected 17, sixteen nodes and a host";
+    assert!(ran.ranks[&0].error.contains(told), "{}", ran.ranks[&0].error);
+    assert_eq!(ran.ranks[&0].status.code(), Some(2));
+}
