@@ -1,8 +1,10 @@
 //! The agent's configuration: one TOML file, everything in it optional.
 
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gleaner_common::program::ADDRESSES_MAX;
 use gleaner_common::units;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,7 @@ pub struct AgentConfig {
     pub sensors: SensorsConfig,
     pub cgroup: CgroupConfig,
     pub guests: GuestsConfig,
+    pub peers: PeersConfig,
 }
 
 /// When the workstation counts as idle.
@@ -105,6 +108,19 @@ pub enum Network {
     Host,
 }
 
+/// How other agents reach this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PeersConfig {
+    /// Speak to other agents directly; otherwise only through the coordinator.
+    pub enabled: bool,
+    /// The UDP port; 0 is any.
+    pub listen: SocketAddr,
+    /// What others are told; if empty, the address that the coordinator is
+    /// reached from.
+    pub addresses: Vec<SocketAddr>,
+}
+
 impl Default for AgentConfig {
     fn default() -> Self {
         Self {
@@ -117,6 +133,7 @@ impl Default for AgentConfig {
             sensors: SensorsConfig::default(),
             cgroup: CgroupConfig::default(),
             guests: GuestsConfig::default(),
+            peers: PeersConfig::default(),
         }
     }
 }
@@ -145,6 +162,13 @@ impl Default for SensorsConfig {
             input: sense.input,
             sessions: true,
         }
+    }
+}
+
+impl Default for PeersConfig {
+    fn default() -> Self {
+        let any = Ipv6Addr::UNSPECIFIED;
+        Self { enabled: true, listen: SocketAddr::from((any, 0)), addresses: vec![] }
     }
 }
 
@@ -177,6 +201,8 @@ pub enum InvalidConfig {
     Number(&'static str, String),
     #[error("guests.uid_base is {0}: expected 1000 or more, so that no system user is a guest")]
     Uid(u32),
+    #[error("peers.addresses has {0} addresses: expected at most {ADDRESSES_MAX}")]
+    Addresses(usize),
     #[error("guests.shared_directories holds `{0}`: expected an absolute path")]
     Shared(PathBuf),
 }
@@ -218,6 +244,9 @@ impl AgentConfig {
         }
         if let Some(path) = self.guests.shared_directories.iter().find(|path| !path.is_absolute()) {
             return Err(InvalidConfig::Shared(path.clone()));
+        }
+        if self.peers.addresses.len() > ADDRESSES_MAX {
+            return Err(InvalidConfig::Addresses(self.peers.addresses.len()));
         }
         let sensor = |name: &String| {
             Sensor::ALL

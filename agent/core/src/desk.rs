@@ -179,6 +179,7 @@ impl Desk {
     fn take_in(&mut self, now: Moment, event: Event, out: &mut Out) {
         match event {
             Event::Observed(observation) => self.observe(now, observation, out),
+            Event::Reachable(addresses) => self.setup.facts.addresses = addresses,
             Event::LinkUp => self.greet(now, out),
             Event::Frame(frame) if self.linked => self.hear(now, frame, out),
             // Taken in already; and of a connection that is gone, whose

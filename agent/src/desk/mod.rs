@@ -355,8 +355,9 @@ impl Desk {
 
     fn link_says(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Up { session } => {
+            LinkEvent::Up { session, addresses } => {
                 self.session = session;
+                self.queue.push_back(Event::Reachable(addresses));
                 self.queue.push_back(Event::LinkUp);
             }
             LinkEvent::Core(event) => {

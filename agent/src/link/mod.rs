@@ -7,9 +7,12 @@
 
 mod files;
 mod logind;
+#[allow(dead_code, reason = "the first users are on their way")]
+mod peers;
 mod session;
 mod usage;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,8 +22,9 @@ use gleaner_agent_core::desk::{Event, Left};
 use gleaner_agent_core::occupancy::Transition;
 use gleaner_common::id::{BootId, Fence, JobId, PlaceId};
 use gleaner_common::job::JobSpec;
+use gleaner_common::program::HandoverReply;
 use gleaner_common::time::{Moment, WallTime};
-use gleaner_common::wire::AgentFrame;
+use gleaner_common::wire::{AgentFrame, close};
 use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Credentials};
@@ -30,6 +34,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
+use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
 use crate::owner::{self, Asked};
 use crate::spool::Spool;
@@ -109,6 +114,8 @@ pub(crate) struct Collection {
 pub(crate) enum LinkEvent {
     Up {
         session: u64,
+        /// Where other agents may reach this one.
+        addresses: Vec<SocketAddr>,
     },
     Core(Event),
     Laid {
@@ -232,11 +239,19 @@ async fn run(setup: Setup, mut orders: UnboundedReceiver<LinkOrder>, desk: ToDes
     let (set_current, current) = watch::channel(None);
     let (frames, outgoing) = unbounded_channel();
     let (stop, stopped) = watch::channel(false);
+    let identity = Arc::new(identity);
+    let (peers, mut arriving, deaf) = Peers::start(&config.peers, Arc::clone(&identity));
+    if let Some(error) = deaf {
+        desk.tell(LinkEvent::Missing(format!(
+            "other agents reach this one only through the coordinator: {error}"
+        )));
+    }
     let recorder = usage::start(spool, boot, current.clone(), desk.clone());
     let files = files::Files::new(&config, current.clone(), desk.clone());
     let wake = Arc::new(tokio::sync::Notify::new());
     let link = tokio::spawn(keep_connected(Dialling {
         identity,
+        peers: peers.clone(),
         desk: desk.clone(),
         outgoing,
         set_current,
@@ -245,7 +260,15 @@ async fn run(setup: Setup, mut orders: UnboundedReceiver<LinkOrder>, desk: ToDes
     }));
     let sessions = logind::Sessions::start(config.sensors.sessions, desk.clone());
     let owner = tokio::spawn(serve_owner(config, desk.clone()));
-    while let Some(order) = orders.recv().await {
+    loop {
+        let order = tokio::select! {
+            order = orders.recv() => order,
+            Some(arrived) = arriving.recv() => {
+                refuse(arrived).await;
+                continue;
+            }
+        };
+        let Some(order) = order else { break };
         match order {
             LinkOrder::Frame { session, frame } => {
                 let _ = frames.send((session, frame));
@@ -270,6 +293,19 @@ async fn run(setup: Setup, mut orders: UnboundedReceiver<LinkOrder>, desk: ToDes
     let _ = stop.send(true);
     recorder.stop().await;
     let _ = tokio::time::timeout(Duration::from_secs(2), link).await;
+}
+
+/// Nobody here waits for what arrives.
+async fn refuse(arrived: Arriving) {
+    match arrived {
+        Arriving::Parcels { mut reader, .. } => reader.stop(close::FORBIDDEN),
+        Arriving::Handover { what, mut writer, mut reader, .. } => {
+            reader.stop(close::FORBIDDEN);
+            let reason = format!("attempt {} is not expected here", what.new);
+            let _ = writer.send(&HandoverReply::No { reason }).await;
+            writer.finish();
+        }
+    }
 }
 
 /// Answers at the owner's socket, a few at a time.
@@ -305,7 +341,8 @@ async fn serve_owner(config: AgentConfig, desk: ToDesk) {
 }
 
 struct Dialling {
-    identity: Identity,
+    identity: Arc<Identity>,
+    peers: Peers,
     desk: ToDesk,
     outgoing: UnboundedReceiver<(u64, AgentFrame)>,
     set_current: watch::Sender<Option<Connection>>,
@@ -332,9 +369,11 @@ async fn keep_connected(mut of: Dialling) {
                 let connected_at = Clock.now();
                 of.desk.tell(LinkEvent::Trouble(None));
                 let _ = of.set_current.send(Some(link.connection.clone()));
+                of.peers.take_from_coordinator(link.connection.clone());
+                let addresses = of.peers.addresses(link.connection.local_ip());
                 let ended = session::serve(
                     &link.connection,
-                    session,
+                    session::Greeting { session, addresses },
                     &of.desk,
                     &mut of.outgoing,
                     &mut of.stopped,
@@ -347,7 +386,7 @@ async fn keep_connected(mut of: Dialling) {
                     link.close().await;
                     return;
                 }
-                link.connection.close(gleaner_common::wire::close::DONE.into(), b"");
+                link.connection.close(close::DONE.into(), b"");
                 if Clock.now().since(connected_at) > RETRY_MAX {
                     backoff.reset();
                     said.clear();

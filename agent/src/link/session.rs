@@ -1,5 +1,6 @@
 //! One connection to the coordinator: frames both ways, as they come.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use gleaner_agent_core::desk::Event;
@@ -24,9 +25,16 @@ pub(super) enum End {
     Lost(String),
 }
 
+/// Which connection it is, and where other agents may reach us meanwhile.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    pub(super) session: u64,
+    pub(super) addresses: Vec<SocketAddr>,
+}
+
 pub(super) async fn serve(
     connection: &Connection,
-    session: u64,
+    Greeting { session, addresses }: Greeting,
     desk: &ToDesk,
     outgoing: &mut UnboundedReceiver<(u64, AgentFrame)>,
     stopped: &mut watch::Receiver<bool>,
@@ -36,7 +44,7 @@ pub(super) async fn serve(
         Ok(ends) => ends,
         Err(error) => return End::Lost(error.to_string()),
     };
-    desk.tell(LinkEvent::Up { session });
+    desk.tell(LinkEvent::Up { session, addresses });
     let mut welcomed = false;
     let why = tokio::select! {
         Err(error) = listen(reader, desk, &mut welcomed) => error.to_string(),

@@ -1,5 +1,6 @@
 //! What a desk hears and what it orders.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use crate::occupancy::{Observation, Pause, Transition};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     Observed(Observation),
+    /// Where other agents may reach this one, from the next connection on.
+    Reachable(Vec<SocketAddr>),
     /// A stream to the coordinator is open: frames can be sent.
     LinkUp,
     LinkDown,

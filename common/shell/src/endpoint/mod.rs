@@ -11,6 +11,7 @@
 
 mod dial;
 mod ended;
+mod peers;
 mod serve;
 mod transport;
 mod verify;
@@ -19,6 +20,7 @@ pub use dial::{
     ConnectError, Credentials, DIAL_TIMEOUT, Link, client_config, client_endpoint, connect, resolve,
 };
 pub use ended::Ended;
+pub use peers::{PeerError, dial_peer, listen_to_peers, peer_subject};
 pub use serve::{BindError, peer_spki, serve};
 pub use transport::IDLE_TIMEOUT;
 pub use verify::{Admission, Admit};

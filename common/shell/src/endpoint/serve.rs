@@ -92,7 +92,7 @@ pub fn peer_spki(connection: &quinn::Connection) -> Option<Vec<u8>> {
     spki_of(chain.first()?)
 }
 
-fn socket(bind: SocketAddr) -> io::Result<std::net::UdpSocket> {
+pub(super) fn socket(bind: SocketAddr) -> io::Result<std::net::UdpSocket> {
     let socket = Socket::new(Domain::for_address(bind), Type::DGRAM, Some(Protocol::UDP))?;
     if bind.is_ipv6() {
         socket.set_only_v6(false)?;

@@ -51,7 +51,7 @@ pub enum Admission {
 pub type Admit = dyn Fn(&[u8]) -> Admission + Send + Sync;
 
 /// 2025-01-01: within every certificate that an authority issues.
-fn judgement_day() -> UnixTime {
+pub(super) fn judgement_day() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(1_735_689_600))
 }
 
@@ -240,7 +240,7 @@ impl ServerCertVerifier for Trust {
     }
 }
 
-fn roots(authority: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, Error> {
+pub(super) fn roots(authority: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, Error> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.clone())?;
     Ok(Arc::new(roots))

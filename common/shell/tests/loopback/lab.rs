@@ -106,7 +106,7 @@ impl Lab {
             }
             Ok((Purpose::Get { hash }, writer, _)) => self.give_blob(hash, writer).await,
             Ok((Purpose::Enrol, writer, reader)) => self.enrol(&connection, writer, reader).await,
-            Ok((_, ..)) => {
+            Ok(_) => {
                 connection.close(VarInt::from_u32(close::FORBIDDEN), b"not in this test");
                 Ok(())
             }

@@ -1,0 +1,430 @@
+//! Other agents: one UDP port that takes their connections and dials them.
+//!
+//! A connection serves both sides whoever dialled it, and every stream on it
+//! says what it is for. Where there is none to be had, what they would have
+//! said goes through the coordinator. Decides nothing: streams that arrive are
+//! handed on.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gleaner_common::id::WorkstationId;
+use gleaner_common::program::Handover;
+use gleaner_common::time::Moment;
+use gleaner_common::wire::{Purpose, Role, close};
+use gleaner_shell::clock::Clock;
+use gleaner_shell::endpoint::{BindError, PeerError, dial_peer, listen_to_peers, peer_subject};
+use gleaner_shell::identity::Identity;
+use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
+use quinn::{Connection, Endpoint, RecvStream, SendStream};
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+
+use crate::config::PeersConfig;
+
+/// Streams that wait to be looked at.
+const ARRIVING_MAX: usize = 64;
+
+/// Who did not answer is not asked again for so long: messages take the other
+/// way meanwhile, and a firewall stays one.
+const UNREACHABLE_FOR: Duration = Duration::from_secs(15);
+
+/// A stream that another agent opened, or the coordinator for it.
+#[derive(Debug)]
+pub(crate) enum Arriving {
+    /// Parcels of ranks, as frames, for as long as the stream lasts.
+    Parcels { from: String, reader: FrameReader },
+    /// An attempt that moves.
+    Handover { to: WorkstationId, what: Box<Handover>, writer: FrameWriter, reader: FrameReader },
+}
+
+/// Why another agent was not spoken to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReachError {
+    #[error("agents are reached through the coordinator only: peers.enabled is false")]
+    Off,
+    #[error("{0}")]
+    Lately(String),
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+}
+
+/// What is known of one other agent.
+#[derive(Debug, Default)]
+struct Line {
+    connection: Option<Connection>,
+    /// Where it did not answer, when, and how that was said.
+    failed: Option<(Vec<SocketAddr>, Moment, String)>,
+}
+
+/// By name. Whoever dials holds its line, so that nobody is dialled twice.
+type Lines = Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Line>>>>>;
+
+/// The port and what goes through it.
+#[derive(Clone, Debug)]
+pub(crate) struct Peers {
+    /// None if it is switched off.
+    endpoint: Option<Endpoint>,
+    identity: Arc<Identity>,
+    announced: Vec<SocketAddr>,
+    lines: Lines,
+    arriving: mpsc::Sender<Arriving>,
+}
+
+impl Peers {
+    /// Opens the port, in a tokio runtime, and hands on what arrives there.
+    ///
+    /// # Errors
+    /// The port is not to be had. Everything then goes through the coordinator.
+    pub(crate) fn start(
+        config: &PeersConfig,
+        identity: Arc<Identity>,
+    ) -> (Self, mpsc::Receiver<Arriving>, Option<BindError>) {
+        let (arriving, arrived) = mpsc::channel(ARRIVING_MAX);
+        let opened = config.enabled.then(|| open(config.listen, &identity)).transpose();
+        let (endpoint, error) = match opened {
+            Ok(endpoint) => (endpoint, None),
+            Err(error) => (None, Some(error)),
+        };
+        let announced = config.addresses.clone();
+        let peers = Self { endpoint, identity, announced, lines: Lines::default(), arriving };
+        if let Some(endpoint) = peers.endpoint.clone() {
+            tokio::spawn(peers.clone().take_calls(endpoint));
+        }
+        (peers, arrived, error)
+    }
+
+    /// Where others reach this agent, which reaches the coordinator from `ours`.
+    pub(crate) fn addresses(&self, ours: Option<IpAddr>) -> Vec<SocketAddr> {
+        let Some(here) = self.endpoint.as_ref().and_then(|it| it.local_addr().ok()) else {
+            return vec![];
+        };
+        if !self.announced.is_empty() {
+            return self.announced.clone();
+        }
+        let ip = if here.ip().is_unspecified() { ours } else { Some(here.ip()) };
+        ip.map(|ip| SocketAddr::new(ip.to_canonical(), here.port())).into_iter().collect()
+    }
+
+    /// The connection to the agent of that name: the one there is, whoever
+    /// dialled it, or a new one. May take seconds where nobody answers, and
+    /// says so at once the next time.
+    ///
+    /// # Errors
+    /// It cannot be reached directly: go through the coordinator.
+    pub(crate) async fn connect(
+        &self,
+        name: &str,
+        addresses: &[SocketAddr],
+    ) -> Result<Connection, ReachError> {
+        let endpoint = self.endpoint.as_ref().ok_or(ReachError::Off)?;
+        let line = self.line(name);
+        let mut line = line.lock().await;
+        if let Some(connection) = line.connection.as_ref().filter(|it| it.close_reason().is_none())
+        {
+            return Ok(connection.clone());
+        }
+        if let Some((at, when, said)) = &line.failed
+            && at == addresses
+            && Clock.now().since(*when) < UNREACHABLE_FOR
+        {
+            return Err(ReachError::Lately(said.clone()));
+        }
+        match dial_peer(endpoint, &self.identity, name, addresses).await {
+            Ok(connection) => {
+                line.failed = None;
+                line.connection = Some(connection.clone());
+                tokio::spawn(take_streams(
+                    connection.clone(),
+                    Some(name.to_owned()),
+                    self.arriving.clone(),
+                ));
+                Ok(connection)
+            }
+            Err(error) => {
+                line.failed = Some((addresses.to_vec(), Clock.now(), error.to_string()));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Opens a stream to the agent of that name. The opening leaves with the
+    /// first flush.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub(crate) async fn open(
+        &self,
+        name: &str,
+        addresses: &[SocketAddr],
+        purpose: Purpose,
+    ) -> Result<(FrameWriter, FrameReader), ReachError> {
+        let connection = self.connect(name, addresses).await?;
+        Ok(stream::open(&connection, purpose).await?)
+    }
+
+    /// Hands on the streams that the coordinator opens for other agents, until
+    /// its connection ends.
+    pub(crate) fn take_from_coordinator(&self, connection: Connection) {
+        tokio::spawn(take_streams(connection, None, self.arriving.clone()));
+    }
+
+    async fn take_calls(self, endpoint: Endpoint) {
+        while let Some(incoming) = endpoint.accept().await {
+            let peers = self.clone();
+            tokio::spawn(async move {
+                let connection = match incoming.await {
+                    Ok(connection) => connection,
+                    Err(error) => return tracing::debug!(%error, "another agent's call failed"),
+                };
+                let Some(name) = peer_subject(&connection)
+                    .filter(|subject| subject.role == Role::Agent)
+                    .map(|subject| subject.name)
+                else {
+                    return connection.close(close::FORBIDDEN.into(), b"not an agent");
+                };
+                let line = peers.line(&name);
+                // Whoever dials at this moment finds out for himself.
+                if let Ok(mut line) = line.try_lock() {
+                    line.failed = None;
+                    line.connection = Some(connection.clone());
+                }
+                take_streams(connection, Some(name), peers.arriving).await;
+            });
+        }
+    }
+
+    fn line(&self, name: &str) -> Arc<AsyncMutex<Line>> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that nobody uses: a lab's names come and go.
+        lines.retain(|_, line| {
+            Arc::strong_count(line) > 1 || line.try_lock().is_ok_and(|line| line.is_of_use())
+        });
+        Arc::clone(lines.entry(name.to_owned()).or_default())
+    }
+}
+
+impl Line {
+    fn is_of_use(&self) -> bool {
+        self.failed.is_some()
+            || self.connection.as_ref().is_some_and(|it| it.close_reason().is_none())
+    }
+}
+
+/// `[::]` takes both families where there are both.
+fn open(listen: SocketAddr, identity: &Identity) -> Result<Endpoint, BindError> {
+    listen_to_peers(listen, identity).or_else(|error| {
+        if listen.is_ipv6() && listen.ip().is_unspecified() {
+            listen_to_peers((Ipv4Addr::UNSPECIFIED, listen.port()).into(), identity)
+        } else {
+            Err(error)
+        }
+    })
+}
+
+/// Reads what each stream of a connection is for. `from` is another agent; none
+/// for the coordinator, which only passes on what moves.
+async fn take_streams(
+    connection: Connection,
+    from: Option<String>,
+    arriving: mpsc::Sender<Arriving>,
+) {
+    while let Ok(ends) = connection.accept_bi().await {
+        tokio::spawn(take_stream(connection.clone(), ends, from.clone(), arriving.clone()));
+    }
+}
+
+async fn take_stream(
+    connection: Connection,
+    ends: (SendStream, RecvStream),
+    from: Option<String>,
+    arriving: mpsc::Sender<Arriving>,
+) {
+    let (purpose, writer, reader) = match stream::read_opening(ends).await {
+        Ok(opened) => opened,
+        // The coordinator's connection is worth more than one stream of it.
+        Err(error) if from.is_none() => return tracing::warn!("from the coordinator: {error}"),
+        Err(error) => return error.refuse(&connection),
+    };
+    let arrived = match (purpose, from) {
+        (Purpose::Parcels, Some(from)) => Arriving::Parcels { from, reader },
+        (Purpose::Handover { to, what }, _) => Arriving::Handover { to, what, writer, reader },
+        (
+            Purpose::Agent
+            | Purpose::Usage
+            | Purpose::Request
+            | Purpose::Put { .. }
+            | Purpose::Get { .. }
+            | Purpose::Enrol
+            | Purpose::Relay { .. }
+            | Purpose::Parcels,
+            _,
+        ) => return refuse(writer, reader),
+    };
+    let _ = arriving.send(arrived).await;
+}
+
+fn refuse(mut writer: FrameWriter, mut reader: FrameReader) {
+    writer.reset(close::FORBIDDEN);
+    reader.stop(close::FORBIDDEN);
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_common::id::{Fence, JobId, SubprogramId};
+    use gleaner_common::program::HandoverReply;
+    use gleaner_common::reaction::Keep;
+    use gleaner_shell::identity::Authority;
+
+    use super::*;
+
+    const NOWHERE: &str = "127.0.0.1:9";
+
+    struct Lab {
+        authority: Authority,
+        _home: tempfile::TempDir,
+    }
+
+    impl Lab {
+        fn new() -> Self {
+            let home = tempfile::tempdir().unwrap();
+            Self { authority: Authority::create(home.path()).unwrap(), _home: home }
+        }
+
+        fn peers(&self, role: Role, name: &str) -> (Peers, mpsc::Receiver<Arriving>) {
+            let identity = self.authority.issue_identity(role, name, "lab:4433").unwrap();
+            let config =
+                PeersConfig { listen: "127.0.0.1:0".parse().unwrap(), ..PeersConfig::default() };
+            let (peers, arriving, error) = Peers::start(&config, Arc::new(identity));
+            assert!(error.is_none());
+            (peers, arriving)
+        }
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(30), test).await.expect("the test hangs");
+        });
+    }
+
+    fn handover() -> Purpose {
+        let subprogram = SubprogramId { job: JobId(1), index: 3 };
+        let what = Handover {
+            subprogram,
+            old: Fence(4),
+            new: Fence(5),
+            keep: Keep::State,
+            endpoint_bytes: 0,
+            frozen: Duration::ZERO,
+        };
+        Purpose::Handover { to: WorkstationId(2), what: Box::new(what) }
+    }
+
+    #[test]
+    fn two_agents_share_one_connection_whoever_dialled_it() {
+        run(async {
+            let lab = Lab::new();
+            let (one, mut to_one) = lab.peers(Role::Agent, "ws1");
+            let (two, mut to_two) = lab.peers(Role::Agent, "ws2");
+            let there = two.addresses(None);
+            let (mut writer, _) = one.open("ws2", &there, Purpose::Parcels).await.unwrap();
+            writer.send(&7u32).await.unwrap();
+            let Some(Arriving::Parcels { from, mut reader }) = to_two.recv().await else {
+                panic!("no parcels");
+            };
+            assert_eq!((from.as_str(), reader.expect::<u32>().await.unwrap()), ("ws1", 7));
+            // The other way, where nobody would have answered.
+            let nowhere = [NOWHERE.parse().unwrap()];
+            let (mut writer, mut reader) = two.open("ws1", &nowhere, handover()).await.unwrap();
+            writer.send(&"image").await.unwrap();
+            let Some(Arriving::Handover { to, what, writer: mut answer, .. }) = to_one.recv().await
+            else {
+                panic!("no handover");
+            };
+            assert_eq!((to, what.new), (WorkstationId(2), Fence(5)));
+            answer.send(&HandoverReply::Taken).await.unwrap();
+            assert_eq!(reader.expect::<HandoverReply>().await.unwrap(), HandoverReply::Taken);
+        });
+    }
+
+    #[test]
+    fn who_bears_another_name_is_not_spoken_to() {
+        run(async {
+            let lab = Lab::new();
+            let (one, _) = lab.peers(Role::Agent, "ws1");
+            let (two, _) = lab.peers(Role::Agent, "ws2");
+            let error = one.connect("ws3", &two.addresses(None)).await.unwrap_err().to_string();
+            assert!(error.starts_with("ws3 at 127.0.0.1:"), "{error}");
+            let again = one.connect("ws3", &two.addresses(None)).await.unwrap_err();
+            assert!(matches!(again, ReachError::Lately(said) if said == error));
+        });
+    }
+
+    #[test]
+    fn only_agents_of_this_lab_are_let_in() {
+        run(async {
+            let (lab, other) = (Lab::new(), Lab::new());
+            let (two, mut to_two) = lab.peers(Role::Agent, "ws2");
+            for (lab, role) in [(&lab, Role::User), (&lab, Role::Admin), (&other, Role::Agent)] {
+                let (stranger, _) = lab.peers(role, "ws1");
+                // Another authority is noticed by the dialler already.
+                let opened = stranger.open("ws2", &two.addresses(None), Purpose::Parcels).await;
+                if let Ok((mut writer, mut reader)) = opened {
+                    let _ = writer.send(&7u32).await;
+                    reader.expect::<u32>().await.unwrap_err();
+                }
+            }
+            assert!(to_two.try_recv().is_err());
+        });
+    }
+
+    #[test]
+    fn a_user_does_not_pass_for_an_agent_when_dialled() {
+        run(async {
+            let lab = Lab::new();
+            let (one, _) = lab.peers(Role::Agent, "ws1");
+            let (user, _) = lab.peers(Role::User, "ws2");
+            one.connect("ws2", &user.addresses(None)).await.unwrap_err();
+        });
+    }
+
+    #[test]
+    fn what_is_not_between_agents_is_refused_and_the_connection_stays() {
+        run(async {
+            let lab = Lab::new();
+            let (one, _) = lab.peers(Role::Agent, "ws1");
+            let (two, mut to_two) = lab.peers(Role::Agent, "ws2");
+            let there = two.addresses(None);
+            let (mut writer, mut reader) = one.open("ws2", &there, Purpose::Request).await.unwrap();
+            writer.flush().await.unwrap();
+            let refused = StreamError::Reset { code: close::FORBIDDEN };
+            assert_eq!(reader.expect::<u32>().await.unwrap_err(), refused);
+            let (mut writer, _) = one.open("ws2", &there, Purpose::Parcels).await.unwrap();
+            writer.flush().await.unwrap();
+            assert!(matches!(to_two.recv().await, Some(Arriving::Parcels { .. })));
+        });
+    }
+
+    #[test]
+    fn an_address_is_what_the_coordinator_is_reached_from() {
+        run(async {
+            let lab = Lab::new();
+            let identity = lab.authority.issue_identity(Role::Agent, "ws1", "lab:4433").unwrap();
+            let identity = Arc::new(identity);
+            let (peers, _, _) = Peers::start(&PeersConfig::default(), Arc::clone(&identity));
+            let ours = "::ffff:10.1.4.7".parse().unwrap();
+            let told = peers.addresses(Some(ours));
+            assert_eq!(told[0].ip(), "10.1.4.7".parse::<IpAddr>().unwrap());
+            assert_ne!(told[0].port(), 0);
+            assert_eq!(peers.addresses(None), []);
+            let off = PeersConfig { enabled: false, ..PeersConfig::default() };
+            let (peers, _, _) = Peers::start(&off, identity);
+            assert_eq!(peers.addresses(Some(ours)), []);
+            assert!(matches!(peers.connect("ws2", &[]).await, Err(ReachError::Off)));
+        });
+    }
+}
