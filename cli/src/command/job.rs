@@ -1,9 +1,14 @@
 //! `glean job ID`: a job and its subprograms, or a subprogram and its attempts.
 
-use anyhow::Result;
+mod gantt;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::report::SubprogramRow;
+use gleaner_common::report::{AttemptRow, SubprogramRow};
 use gleaner_common::wire::{Reply, Request};
+use gleaner_figure::Format;
 use gleaner_shell::client::Client;
 
 use super::{jobs, show};
@@ -23,6 +28,9 @@ pub struct Args {
     /// Every subprogram, however many.
     #[arg(long)]
     pub all: bool,
+    /// Draw who ran where and who moved into this file, .svg or .png.
+    #[arg(long, value_name = "FILE")]
+    pub gantt: Option<PathBuf>,
     /// One record a line: the job and its subprograms, or the subprogram and its attempts.
     #[arg(long)]
     pub json: bool,
@@ -33,6 +41,7 @@ pub struct Args {
 /// # Errors
 /// No answer, or no such job.
 pub fn run(args: &Args) -> Result<Verdict> {
+    args.gantt.as_deref().map(Format::of).transpose()?;
     ask(&args.access, async |client| match args.id {
         JobOrSubprogram::Job(id) => job(client, args, id).await,
         JobOrSubprogram::Subprogram(id) => subprogram(client, args, id).await,
@@ -43,6 +52,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
 async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
     let job = jobs::one(client, id).await?;
     let mut rows = subprograms(client, id).await?;
+    if let Some(path) = &args.gantt {
+        gantt::draw(client, &job, &rows, path).await?;
+    }
     if args.json {
         output::record(&job)?;
         return rows.iter().try_for_each(output::record);
@@ -64,11 +76,10 @@ async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()
     let rows = subprograms(client, id.job).await?;
     let row = rows.into_iter().find(|row| row.subprogram == id);
     let row = row.ok_or_else(|| Refusal(format!("job {} has no subprogram {id}", id.job)))?;
-    let request = Request::Attempts(id);
-    let attempts = ask::rows(client, &request, |reply| {
-        if let Reply::Attempt(row) = reply { Some(*row) } else { None }
-    })
-    .await?;
+    if args.gantt.is_some() {
+        bail!("--gantt draws a whole job: expected a job's number, such as {}", id.job);
+    }
+    let attempts = attempts(client, &Request::Attempts(id)).await?;
     if args.json {
         output::record(&row)?;
         return attempts.iter().try_for_each(output::record);
@@ -76,6 +87,17 @@ async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()
     show::subprograms(&[row]).print()?;
     output::line("")?;
     show::attempts(&attempts, &show::here()).print()
+}
+
+async fn attempts(client: &Client, request: &Request) -> Result<Vec<AttemptRow>> {
+    ask::rows(
+        client,
+        request,
+        |reply| {
+            if let Reply::Attempt(row) = reply { Some(*row) } else { None }
+        },
+    )
+    .await
 }
 
 /// A job's subprograms, in order.

@@ -232,7 +232,7 @@ pub(super) fn tokens(rows: &[TokenRow], zone: &TimeZone) -> Listing {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
     use gleaner_common::report::{JobState, SubprogramState, WorkstationState};
     use gleaner_common::wire::Role;
@@ -243,7 +243,7 @@ mod tests {
         crate::output::render(&listing.header, &listing.rows)
     }
 
-    fn a_job() -> JobRow {
+    pub(in crate::command) fn a_job() -> JobRow {
         JobRow {
             job: JobId(7),
             name: "primes".into(),
