@@ -1,5 +1,7 @@
 //! `glean trace`: what message-passing programs computed, sent and received.
 
+mod play;
+
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,6 +53,10 @@ Exit code: 0 all can be replayed, 1 some cannot.")]
 
 The program is one that records itself where $GLEAN_RECORD names, as those in program/examples do.")]
     Record(RecordArgs),
+    /// Run a trace as a program: compute, send and receive what it says.
+    #[command(after_help = "Example:
+  glean submit --ranks 17 --input data/traces/mesh.trace --wait -- glean trace play mesh.trace")]
+    Play(play::PlayArgs),
     /// Write ring17, the program that replay's speed is measured with.
     #[command(after_help = "Example:\n  glean trace ring --to ring17.trace")]
     Ring(RingArgs),
@@ -164,6 +170,7 @@ pub fn run(command: TraceCommand) -> Result<Verdict> {
             write(&args.to, &scaled)
         }
         TraceCommand::Record(args) => record(&args),
+        TraceCommand::Play(args) => play::play(&args),
         TraceCommand::Ring(args) => write(&args.to, &ring::ring17()),
     }
 }
