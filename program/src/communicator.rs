@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use gleaner_common::trace::{COLLECTIVE_TAGS, Op};
 
+use crate::cpu::CpuClock;
 use crate::error::{Awaited, Ending, Error};
 use crate::mailbox::{Mailbox, Message, Ticket, Wanted};
 use crate::record::Recorder;
@@ -62,15 +63,16 @@ pub struct Communicator {
 }
 
 impl Communicator {
-    /// On the rank's own thread: its CPU time is counted from here.
-    pub fn new(transport: Box<dyn Transport>, welcome: Welcome, record: bool) -> Self {
+    /// On the rank's own thread; with a clock, what it computes from here on
+    /// is recorded.
+    pub fn new(transport: Box<dyn Transport>, welcome: Welcome, record: Option<CpuClock>) -> Self {
         Self {
             transport,
             size: welcome.members.end,
             welcome,
             mailbox: Mailbox::default(),
             gone: BTreeMap::new(),
-            recorder: record.then(Recorder::start),
+            recorder: record.map(Recorder::start),
             orders: 0,
             standing: Standing::Here,
             retreat_asked: false,

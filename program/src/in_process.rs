@@ -17,6 +17,7 @@ use std::thread::{Builder, Scope};
 use gleaner_common::trace::{self, Lines, Op, Problem, Trace};
 
 use crate::communicator::{Communicator, Standing};
+use crate::cpu::CpuClock;
 use crate::error::{Ending, Error, Failure};
 use crate::transport::Welcome;
 use hub::{Hub, Notice, Seated};
@@ -159,7 +160,8 @@ impl<T: Send, P: Fn(&mut Communicator) -> Result<T, Failure> + Sync> Shared<'_, 
     fn perform(&self, welcome: Welcome) {
         let rank = welcome.rank;
         let seated = Seated { rank, hub: Arc::clone(&self.hub), orders: 0 };
-        let mut comm = Communicator::new(Box::new(seated), welcome, self.record);
+        let clock = self.record.then_some(CpuClock::Thread);
+        let mut comm = Communicator::new(Box::new(seated), welcome, clock);
         let result = catch_unwind(AssertUnwindSafe(|| (self.program)(&mut comm)));
         let retreated = comm.standing == Standing::Retreated;
         let ops = comm.into_recorded();

@@ -5,7 +5,8 @@
 //! in it, and ranks that share a processor do not count each other's time.
 
 use gleaner_common::trace::Op;
-use rustix::time::{ClockId, clock_gettime};
+
+use crate::cpu::CpuClock;
 
 /// Shorter stretches are not worth an operation each: they are added to the
 /// next, so none is lost.
@@ -13,7 +14,8 @@ const STRETCH_NANOS_MIN: u64 = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// Thread CPU time, in nanoseconds, when the rank's own code went on.
+    clock: CpuClock,
+    /// Its time, in nanoseconds, when the rank's own code went on.
     since: u64,
     /// Computed, and in no operation yet.
     carried: u64,
@@ -21,14 +23,13 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Of the thread that calls it.
-    pub(crate) fn start() -> Self {
-        Self { since: thread_cpu_nanos(), carried: 0, ops: vec![] }
+    pub(crate) fn start(clock: CpuClock) -> Self {
+        Self { clock, since: clock.nanos(), carried: 0, ops: vec![] }
     }
 
     /// The rank calls us: what it did since is computation.
     pub(crate) fn enter(&mut self) {
-        self.carried += thread_cpu_nanos().saturating_sub(self.since);
+        self.carried += self.clock.nanos().saturating_sub(self.since);
         if self.carried >= STRETCH_NANOS_MIN {
             self.flush();
         }
@@ -50,7 +51,7 @@ impl Recorder {
 
     /// The rank's own code goes on.
     pub(crate) fn leave(&mut self) {
-        self.since = thread_cpu_nanos();
+        self.since = self.clock.nanos();
     }
 
     pub(crate) fn finish(mut self) -> Vec<Op> {
@@ -60,19 +61,13 @@ impl Recorder {
     }
 }
 
-fn thread_cpu_nanos() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn computation_is_counted_and_waiting_is_not() {
-        let mut recorder = Recorder::start();
+        let mut recorder = Recorder::start(CpuClock::Thread);
         std::thread::sleep(std::time::Duration::from_millis(30));
         recorder.enter();
         recorder.note(Op::Send { to: 1, bytes: 0, tag: 0 });

@@ -311,6 +311,10 @@ fn spawned_ranks_run_the_same_program_and_know_their_parent() {
             for rank in ranks {
                 assert_eq!(comm.recv(rank, 9)?.bytes, [3]);
             }
+            comm.send(1, 8, &[])?;
+        } else {
+            // Here until then: a rank that has ended leaves its processor.
+            comm.recv(0, 8)?;
         }
         Ok(comm.members())
     })

@@ -8,6 +8,7 @@ use gleaner_program_core::wire::PIPES_VARIABLE;
 
 use super::{ConnectError, Live, Pipes};
 use crate::communicator::{Communicator, Standing};
+use crate::cpu::CpuClock;
 use crate::error::{Error, Failure};
 use crate::in_process::{Outcome, Run, RunError, run_in_process};
 
@@ -67,7 +68,8 @@ pub(super) fn perform<T>(
 ) -> Result<Performed<T>, RunError> {
     let (live, welcome) = Live::connect(pipes).map_err(RunError::Agent)?;
     let rank = welcome.rank;
-    let mut comm = Communicator::new(Box::new(live), welcome, record);
+    let clock = record.then(CpuClock::of_process);
+    let mut comm = Communicator::new(Box::new(live), welcome, clock);
     let result = program(&mut comm);
     let retreated = comm.standing == Standing::Retreated;
     // Also a rank that failed lets leave what it has sent.

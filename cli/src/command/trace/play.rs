@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use gleaner_common::trace::{COLLECTIVE_TAGS, Op, Trace};
-use gleaner_program::{Communicator, Failure, Outcome, Run, TAG_MAX, live};
-use rustix::time::{ClockId, clock_gettime};
+use gleaner_program::{Communicator, CpuClock, Failure, Outcome, Run, TAG_MAX, live};
 
 use super::load_sound;
 use crate::failure::Verdict;
@@ -73,24 +72,25 @@ fn follow(comm: &mut Communicator, trace: &Trace, pace: f64) -> Result<(), Failu
     let ops = &trace.ranks[comm.rank() as usize];
     let longest = ops.iter().map(|op| if let Op::Send { bytes, .. } = op { *bytes } else { 0 });
     let message = vec![0; usize::try_from(longest.max().unwrap_or(0))?];
+    let clock = if live::is_live() { CpuClock::of_process() } else { CpuClock::Thread };
     // What one step computes too much the next computes less.
-    let mut until = cpu_nanos();
+    let mut until = clock.nanos();
     for op in ops {
         match *op {
             Op::Compute { nanos } => {
                 until += scaled(nanos, pace);
-                while cpu_nanos() < until {
+                while clock.nanos() < until {
                     std::hint::black_box(burn());
                 }
             }
             Op::Send { to, bytes, tag } => {
                 let bytes = message.get(..usize::try_from(bytes)?).unwrap_or(&message);
                 comm.send(to, playable(tag), bytes)?;
-                until = until.max(cpu_nanos());
+                until = until.max(clock.nanos());
             }
             Op::Receive { from, tag } => {
                 comm.recv(Some(from), Some(playable(tag)))?;
-                until = until.max(cpu_nanos());
+                until = until.max(clock.nanos());
             }
             Op::Spawn { .. } => {}
         }
@@ -106,12 +106,6 @@ fn follow(comm: &mut Communicator, trace: &Trace, pace: f64) -> Result<(), Failu
 )]
 fn scaled(nanos: u64, pace: f64) -> u64 {
     (nanos as f64 * pace) as u64
-}
-
-fn cpu_nanos() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let part = |number: i64| u64::try_from(number).unwrap_or(0);
-    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
 /// Some microseconds.
