@@ -13,12 +13,14 @@ pub mod check;
 mod flow;
 pub mod import;
 mod input;
+mod join;
 pub mod ring;
 mod scale;
 pub mod text;
 
 pub use check::{Place, Problem, check};
 pub use input::{ReadTraceError, RefusedLine};
+pub use join::JoinError;
 pub use scale::ScaleError;
 pub use text::{WriteTraceError, read, write};
 

@@ -12,7 +12,19 @@ impl Communicator {
     /// # Errors
     /// The other ranks cannot be reached any more.
     pub fn save(&mut self, state: &[u8]) -> Result<(), Error> {
-        self.call(|this| this.order(Order::Save(state.to_vec())))
+        self.call(|this| {
+            this.save_asked = false;
+            this.order(Order::Save(state.to_vec()))
+        })
+    }
+
+    /// Is the state wanted now, for a checkpoint of the whole program? For
+    /// those to whom saving at every subtask's end is dear.
+    ///
+    /// # Errors
+    /// The other ranks cannot be reached any more.
+    pub fn wants_state(&mut self) -> Result<bool, Error> {
+        self.call(|this| Ok(this.save_asked))
     }
 
     /// What this rank saved last, if it is begun again; then nothing until

@@ -58,6 +58,7 @@ pub struct Communicator {
     recorder: Option<Recorder>,
     orders: u64,
     pub(crate) standing: Standing,
+    pub(crate) save_asked: bool,
     pub(crate) retreat_asked: bool,
     pub(crate) retreat_handler: Option<RetreatHandler>,
 }
@@ -75,6 +76,7 @@ impl Communicator {
             recorder: record.map(Recorder::start),
             orders: 0,
             standing: Standing::Here,
+            save_asked: false,
             retreat_asked: false,
             retreat_handler: None,
         }
@@ -183,6 +185,29 @@ impl Communicator {
             // If the other end is gone, the next call says so.
             let _ = self.transport.received(&message);
         }
+    }
+
+    /// Waits until a rank has ended, a spawned one for instance, and says how.
+    /// What it has sent can still be received.
+    ///
+    /// # Errors
+    /// No such rank; all ranks wait.
+    pub fn join(&mut self, rank: u32) -> Result<Ending, Error> {
+        self.call(|this| {
+            this.check_rank(rank)?;
+            let awaited = Awaited::End { rank };
+            if rank == this.rank() {
+                return Err(Error::Deadlock { waiting: vec![(rank, awaited)] });
+            }
+            loop {
+                if let Some(ending) = this.gone.get(&rank) {
+                    return Ok(ending.clone());
+                }
+                let event = this.transport.wait(awaited)?;
+                this.absorb(event)?;
+                this.heed_retreat()?;
+            }
+        })
     }
 
     /// Is the message on its way, and its buffer free?
@@ -386,6 +411,7 @@ impl Communicator {
                 self.gone.insert(rank, ending);
             }
             Event::Grown { size } => self.size = self.size.max(size),
+            Event::PleaseSave => self.save_asked = true,
             Event::Retreat => self.retreat_asked = true,
             // Asked for before the retreat, which took our attention away.
             Event::Task(Some(task)) => self.order(Order::ReturnTask(task.id))?,

@@ -73,6 +73,10 @@ pub enum Awaited {
     },
     /// An answer about processors or tasks, which is always given.
     Answer,
+    /// That this rank ends.
+    End {
+        rank: u32,
+    },
 }
 
 impl fmt::Display for Awaited {
@@ -83,6 +87,7 @@ impl fmt::Display for Awaited {
             Self::TaskResult => f.write_str("a task's result"),
             Self::Room { to } => write!(f, "room to send to rank {to}"),
             Self::Answer => f.write_str("an answer"),
+            Self::End { rank } => write!(f, "the end of rank {rank}"),
         }
     }
 }

@@ -164,8 +164,7 @@ impl Live {
             AgentFrame::Ranks { count } => self.events.push_back(Event::Grown { size: count }),
             AgentFrame::Retreat { .. } => self.events.push_back(Event::Retreat),
             AgentFrame::Deadlock { waits } => self.deadlock = Some(asking::deadlock(&waits)),
-            // The program saves at each boundary anyway.
-            AgentFrame::PleaseSave => {}
+            AgentFrame::PleaseSave => self.events.push_back(Event::PleaseSave),
             AgentFrame::Refused { reason } => return Err(Error::Lost(reason)),
             other @ (AgentFrame::Welcome(_) | AgentFrame::State { .. }) => {
                 return Err(Error::Lost(format!("the agent said {other:.60?} out of turn")));
@@ -180,8 +179,11 @@ impl Live {
         if let Some(deadlock) = self.deadlock.take() {
             return Err(deadlock);
         }
-        if let Wait::Message { from, .. } = on {
-            self.arriving.take_all_of(from.map(|from| from.0));
+        match on {
+            Wait::Message { from, .. } => self.arriving.take_all_of(from.map(|from| from.0)),
+            // Its end comes after all it sent.
+            Wait::End { rank } => self.arriving.take_all_of(Some(rank.0)),
+            Wait::Room { .. } | Wait::Answer { .. } => {}
         }
         self.tell_taken(false)?;
         self.pipes.flush()?;

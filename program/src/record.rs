@@ -29,7 +29,9 @@ impl Recorder {
 
     /// The rank calls us: what it did since is computation.
     pub(crate) fn enter(&mut self) {
-        self.carried += self.clock.nanos().saturating_sub(self.since);
+        let now = self.clock.nanos();
+        // A process that has moved with its state counts from nothing again.
+        self.carried += now.checked_sub(self.since).unwrap_or(now);
         if self.carried >= STRETCH_NANOS_MIN {
             self.flush();
         }

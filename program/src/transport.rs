@@ -69,6 +69,8 @@ pub enum Event {
     TaskResult(Option<(TaskId, Vec<u8>)>),
     Spawned(Result<Range<u32>, Error>),
     Processors(u32),
+    /// The state at the next subtask boundary is wanted.
+    PleaseSave,
     /// The workstation is wanted back: keep what is worth keeping, and go.
     Retreat,
 }

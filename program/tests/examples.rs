@@ -18,6 +18,10 @@ mod fft;
 mod mesh;
 mod support;
 
+use std::fs::File;
+
+use gleaner_common::trace::{self, Lines, Trace};
+use support::agent::Setup;
 use support::example;
 
 /// The thesis's four programs (Phalen 1994, Table 8), small.
@@ -44,4 +48,21 @@ fn a_program_of_too_few_ranks_says_how_many_it_needs() {
     let told = "msh: rank 0 failed: 2 ranks: expected 17, sixteen nodes and a host";
     assert!(ran.ranks[&0].error.contains(told), "{}", ran.ranks[&0].error);
     assert_eq!(ran.ranks[&0].status.code(), Some(2));
+}
+
+#[test]
+fn what_the_ranks_record_makes_the_trace_that_one_process_records() {
+    let kept = tempfile::tempdir().unwrap();
+    let mut command = example("mesh");
+    command.args(["--size", "16"]);
+    let record = Some(kept.path().to_owned());
+    let ran = support::run_with(Setup { ranks: 17, record, ..Setup::default() }, &mut command);
+    assert!(ran.ranks.values().all(|process| process.status.success()));
+    let read = |name: &str| trace::read(File::open(kept.path().join(name)).unwrap()).unwrap().trace;
+    let parts = (0..17).map(|rank| read(&format!("trace.{rank}"))).collect();
+    let joined = Trace::join("msh".to_owned(), parts).unwrap();
+    assert_eq!(trace::check(&joined, &Lines::default()), []);
+    command.arg("--record").arg(kept.path().join("alone"));
+    assert!(command.status().unwrap().success());
+    assert_eq!(joined.messages(), read("alone").messages());
 }

@@ -57,6 +57,12 @@ The program is one that records itself where $GLEAN_RECORD names, as those in pr
     #[command(after_help = "Example:
   glean submit --ranks 17 --input data/traces/mesh.trace --wait -- glean trace play mesh.trace")]
     Play(play::PlayArgs),
+    /// Join what the ranks of a live program have recorded, each by itself.
+    #[command(after_help = "Example:
+  glean trace join --to fft.trace results/*/trace.*
+
+The files are those that `glean submit --record` brings back, one of each rank.")]
+    Join(JoinArgs),
     /// Write ring17, the program that replay's speed is measured with.
     #[command(after_help = "Example:\n  glean trace ring --to ring17.trace")]
     Ring(RingArgs),
@@ -140,6 +146,22 @@ pub struct RecordArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub struct JoinArgs {
+    /// What each rank has recorded, in any order.
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// The trace to write.
+    #[arg(long, value_name = "FILE")]
+    pub to: PathBuf,
+    /// The program's name [default: that of the trace to write].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Stretch it so that its critical path takes so long.
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
 pub struct RingArgs {
     /// The trace to write.
     #[arg(long, value_name = "FILE")]
@@ -171,6 +193,7 @@ pub fn run(command: TraceCommand) -> Result<Verdict> {
         }
         TraceCommand::Record(args) => record(&args),
         TraceCommand::Play(args) => play::play(&args),
+        TraceCommand::Join(args) => join(&args),
         TraceCommand::Ring(args) => write(&args.to, &ring::ring17()),
     }
 }
@@ -404,6 +427,20 @@ fn record(args: &RecordArgs) -> Result<Verdict> {
     };
     let lined = trace::read(file).map_err(|error| anyhow!(error.in_file(&recorded)))?;
     let trace = sound(&recorded, lined)?;
+    let trace = match args.duration {
+        Some(duration) => trace.scaled_to(duration)?,
+        None => trace,
+    };
+    write(&args.to, &trace)
+}
+
+fn join(args: &JoinArgs) -> Result<Verdict> {
+    let parts = args.files.iter().map(|path| Ok(load(path)?.trace));
+    let file = args.to.file_name().unwrap_or_default().to_string_lossy();
+    let name = args.name.clone().unwrap_or_else(|| file.trim_end_matches(".trace").to_owned());
+    let trace = Trace::join(name, parts.collect::<Result<Vec<_>>>()?)?;
+    let lined = Lined { trace, ..Lined::default() };
+    let trace = sound(&args.to, lined)?;
     let trace = match args.duration {
         Some(duration) => trace.scaled_to(duration)?,
         None => trace,

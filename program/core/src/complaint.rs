@@ -80,6 +80,7 @@ impl std::fmt::Display for Waited<'_> {
             }
             Wait::Room { to } => write!(f, "room to send to {to}"),
             Wait::Answer { .. } => f.write_str("an answer of the coordinator"),
+            Wait::End { rank } => write!(f, "the end of {rank}"),
         }
     }
 }

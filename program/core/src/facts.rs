@@ -120,6 +120,9 @@ fn can_wake(rank: Rank, lost: &BTreeSet<Rank>, by_rank: &BTreeMap<Rank, &RankFac
                 || matches!(receiver.stance, Stance::Ended(_))
                 || facts.sent_to(*to) > receiver.received_from(rank) && !lost.contains(to)
         }),
+        Wait::End { rank } => by_rank.get(rank).is_none_or(|awaited| {
+            may_act(awaited, lost) || matches!(awaited.stance, Stance::Ended(_))
+        }),
         Wait::Answer { .. } => true,
     }
 }
@@ -158,7 +161,7 @@ fn because(
         Wait::Message { from: None, .. } => {
             lost.iter().all(|other| *other == rank).then(|| "every other rank has ended".to_owned())
         }
-        Wait::Room { .. } | Wait::Answer { .. } => None,
+        Wait::Room { .. } | Wait::Answer { .. } | Wait::End { .. } => None,
     }
 }
 

@@ -78,6 +78,8 @@ pub enum Wait {
     Room { to: Rank },
     /// The coordinator.
     Answer { request: Request },
+    /// That this rank ends.
+    End { rank: Rank },
 }
 
 /// Messages that a program leaves behind.

@@ -326,6 +326,27 @@ fn spawned_ranks_run_the_same_program_and_know_their_parent() {
 }
 
 #[test]
+fn whoever_spawned_a_rank_can_wait_for_its_end() {
+    let run = Run { ranks: 1, processors: 2, ..Run::default() };
+    let outcome = run_in_process(run, |comm| {
+        if let Some(parent) = comm.parent() {
+            comm.send(parent, 1, b"before its end")?;
+            if comm.rank() == 1 {
+                comm.leave()?;
+            }
+            return Ok(vec![]);
+        }
+        let ended = comm.spawn(2)?.map(|rank| comm.join(rank)).collect::<Result<Vec<_>, _>>()?;
+        assert_eq!(comm.recv(1, 1)?.bytes, b"before its end");
+        assert_eq!(comm.recv(2, 1)?.bytes, b"before its end");
+        let itself = comm.join(0).unwrap_err();
+        assert_eq!(itself.to_string(), "deadlock: every rank waits: rank 0 for the end of rank 0");
+        Ok(ended)
+    });
+    assert_eq!(outcome.unwrap().values[&0], [Ending::Left, Ending::Returned]);
+}
+
+#[test]
 fn a_rank_that_has_left_is_named_and_calls_no_more() {
     let error = run(2, |comm| {
         if comm.rank() == 0 {

@@ -87,6 +87,7 @@ impl Asking {
             Awaited::Task | Awaited::TaskResult | Awaited::Answer => {
                 Wait::Answer { request: Request(self.next.0.saturating_sub(1)) }
             }
+            Awaited::End { rank } => Wait::End { rank: Rank(rank) },
         }
     }
 }
@@ -144,6 +145,7 @@ pub(super) fn deadlock(waits: &[(Rank, Wait)]) -> Error {
         }
         Wait::Room { to } => Awaited::Room { to: to.0 },
         Wait::Answer { .. } => Awaited::Answer,
+        Wait::End { rank } => Awaited::End { rank: rank.0 },
     };
     let waiting = waits.iter().map(|(rank, wait)| (rank.0, awaited(wait))).collect();
     Error::Deadlock { waiting }

@@ -239,6 +239,49 @@ fn processors_and_spawning_are_asked_of_the_coordinator() {
 }
 
 #[test]
+fn spawned_ranks_begin_and_are_waited_for() {
+    let ran = run(1, |comm| {
+        if let Some(parent) = comm.parent() {
+            let among = comm.allreduce(&[comm.rank()], |a, b| a + b)?;
+            comm.send_values(parent, 7, &among)?;
+            comm.leave()?;
+            return Ok(vec![]);
+        }
+        let spawned = comm.spawn(2)?;
+        let mut told = vec![comm.processors()?];
+        for rank in spawned {
+            assert_eq!(comm.join(rank)?, crate::Ending::Left);
+            told.extend(comm.recv_values::<u32>(rank, 7)?);
+        }
+        told.push(comm.processors()?);
+        Ok(told)
+    });
+    assert_eq!(ran.complaints, [""; 0]);
+    assert_eq!(ran.values()[0], [1, 3, 3, 3]);
+}
+
+#[test]
+fn ranks_that_wait_for_each_others_end_are_told_so() {
+    let ran = run(2, |comm| Ok(comm.join(1 - comm.rank()).unwrap_err().to_string()));
+    let told = "deadlock: every rank waits: rank 0 for the end of rank 1, rank 1 for the end of \
+                rank 0";
+    assert_eq!(ran.values(), [told, told]);
+}
+
+#[test]
+fn a_rank_hears_that_its_state_is_wanted() {
+    let setup = Setup { save_asked: vec![0], ..Setup::default() };
+    let ran = run_with(setup, |comm| {
+        while !comm.wants_state()? {
+            std::thread::yield_now();
+        }
+        comm.save(b"here")?;
+        Ok(comm.wants_state()?)
+    });
+    assert_eq!(ran.values(), [false]);
+}
+
+#[test]
 fn a_rank_that_breaks_begins_again_where_it_saved_and_nobody_notices() {
     let broken = Mutex::new(false);
     let setup = Setup { ranks: 3, log_bytes_max: 64 << 20, restarts: vec![1], ..Setup::default() };

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -44,11 +45,17 @@ pub(crate) struct Setup {
     pub(crate) processors: u32,
     /// Ranks that are asked to retreat with their n-th task.
     pub(crate) retreats: Vec<(u32, u32)>,
+    /// Ranks whose state is wanted once they are there.
+    pub(crate) save_asked: Vec<u32>,
+    /// The directory in which each rank is to record what it does.
+    pub(crate) record: Option<PathBuf>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { ranks: 1, log_bytes_max: 0, restarts: vec![], processors: 3, retreats: vec![] }
+        let (restarts, retreats, save_asked) = (vec![], vec![], vec![]);
+        let (ranks, log_bytes_max, processors, record) = (1, 0, 3, None);
+        Self { ranks, log_bytes_max, restarts, processors, retreats, save_asked, record }
     }
 }
 
@@ -297,7 +304,14 @@ impl Agent {
         for effect in effects {
             let seat = &mut self.seats[index];
             match effect {
-                Effect::ToProgram(frame) => seat.give(&frame),
+                Effect::ToProgram(frame) => {
+                    seat.give(&frame);
+                    let wanted = self.setup.save_asked.iter().position(|of| *of == rank.0);
+                    if let Some(place) = wanted {
+                        self.setup.save_asked.remove(place);
+                        self.todo.push_back((index, Event::PleaseSave));
+                    }
+                }
                 Effect::Restore(boundary) => seat.restore(boundary),
                 Effect::ToPeer { to, frame } => {
                     self.todo

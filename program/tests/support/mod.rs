@@ -15,6 +15,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
 
 use agent::{Agent, Ends, Setup};
+use gleaner_program::RECORD_TO;
 use gleaner_program_core::wire::PIPES_VARIABLE;
 use rustix::io::{FdFlags, fcntl_setfd};
 
@@ -59,14 +60,22 @@ pub(crate) fn run(ranks: u32, command: &mut Command) -> Ran {
 
 /// Runs the command as every rank, those too that it spawns.
 pub(crate) fn run_with(setup: Setup, command: &mut Command) -> Ran {
+    let record = setup.record.clone();
     let (mut agent, pipes) = Agent::new(setup);
     let mut children = BTreeMap::new();
+    let mut begin = |rank: u32, ends| {
+        if let Some(directory) = &record {
+            command.env(RECORD_TO, directory.join(format!("trace.{rank}")));
+        }
+        children.insert(rank, start(command, ends));
+    };
     for (rank, ends) in (0..).zip(pipes) {
-        children.insert(rank, begin(command, ends));
+        begin(rank, ends);
     }
-    agent.run(|rank, ends| {
-        children.insert(rank, begin(command, ends));
-    });
+    agent.run(begin);
+    for variable in [PIPES_VARIABLE, RECORD_TO] {
+        command.env_remove(variable);
+    }
     let complaints = agent.complaints.iter().map(ToString::to_string).collect();
     drop(agent);
     let ranks = children.into_iter().map(|(rank, child)| (rank, child.end())).collect();
@@ -79,7 +88,7 @@ struct Begun {
     error: JoinHandle<String>,
 }
 
-fn begin(command: &mut Command, ends: Ends) -> Begun {
+fn start(command: &mut Command, ends: Ends) -> Begun {
     /// Another thread's process must not get these.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -186,7 +186,7 @@ impl Endpoint {
                 }
                 None
             }
-            Wait::Room { .. } | Wait::Answer { .. } => return,
+            Wait::Room { .. } | Wait::Answer { .. } | Wait::End { .. } => return,
         };
         let because = match ended {
             Some((rank, end)) => format!("{rank} has ended ({end})"),

@@ -43,6 +43,7 @@ fn what_programs_say() {
     check(&ProgramFrame::Waiting { on, read: 9 }, "040000020009");
     check(&ProgramFrame::Waiting { on: Wait::Room { to: Rank(3) }, read: 9 }, "04010309");
     check(&ProgramFrame::Waiting { on: Wait::Answer { request: REQUEST }, read: 9 }, "04020509");
+    check(&ProgramFrame::Waiting { on: Wait::End { rank: Rank(3) }, read: 9 }, "04030309");
     check(&ProgramFrame::Retreated, "06");
     let left =
         Unreceived { from: Rank(3), communicator: Communicator(2), tag: Tag(7), messages: 300 };
