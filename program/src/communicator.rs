@@ -210,6 +210,16 @@ impl Communicator {
         })
     }
 
+    /// Takes in what has come, and does nothing else: for a rank that computes
+    /// for long, so that it hears of a retreat in time.
+    ///
+    /// # Errors
+    /// This rank was asked to retreat; the other ranks cannot be reached any
+    /// more.
+    pub fn heed(&mut self) -> Result<(), Error> {
+        self.call(|_| Ok(()))
+    }
+
     /// Is the message on its way, and its buffer free?
     ///
     /// # Errors

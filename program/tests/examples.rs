@@ -14,8 +14,14 @@ mod determinant;
 #[path = "../examples/fft.rs"]
 mod fft;
 #[expect(dead_code, reason = "its `main`")]
+#[path = "../examples/mandelbrot.rs"]
+mod mandelbrot;
+#[expect(dead_code, reason = "its `main`")]
 #[path = "../examples/mesh.rs"]
 mod mesh;
+#[expect(dead_code, reason = "its `main`")]
+#[path = "../examples/quadrature.rs"]
+mod quadrature;
 mod support;
 
 use std::fs::File;
@@ -65,4 +71,49 @@ fn what_the_ranks_record_makes_the_trace_that_one_process_records() {
     command.arg("--record").arg(kept.path().join("alone"));
     assert!(command.status().unwrap().success());
     assert_eq!(joined.messages(), read("alone").messages());
+}
+
+/// All that `ran` prints, if every rank has ended well.
+#[track_caller]
+fn told(ran: &support::Ran) -> String {
+    assert_eq!(ran.complaints, [""; 0]);
+    let failed = ran.ranks.iter().find(|(_, process)| !process.status.success());
+    assert!(failed.is_none(), "{failed:?}");
+    ran.ranks.values().map(|process| process.output.as_str()).collect()
+}
+
+/// Model 1: two owners return while their ranks have a task in hand.
+#[test]
+fn a_bag_is_worked_off_though_workers_retreat() {
+    let mut command = example("mandelbrot");
+    command.args(["--size", "128"]);
+    let retreats = vec![(1, 1), (3, 2)];
+    let ran = support::run_with(Setup { ranks: 4, retreats, ..Setup::default() }, &mut command);
+    let told = told(&ran);
+    assert!(told.starts_with("mandelbrot: answer ok: 128 x 128 points"), "{told}");
+    assert!(told.contains(" 18 tasks by 3 ranks"), "two more than there were: {told}");
+}
+
+/// Models 3 and 4: the program asks what it could have, and spawns so many.
+#[test]
+fn a_program_spawns_as_many_workers_as_there_are_processors() {
+    for more in [&["--spawn", "9"][..], &["--spawn", "9", "--again"]] {
+        let mut command = example("mandelbrot");
+        command.args(["--size", "128"]).args(more);
+        let ran = support::run_with(Setup { processors: 3, ..Setup::default() }, &mut command);
+        assert!(told(&ran).contains("128 x 128 points"));
+        assert_eq!(ran.ranks.len(), 4);
+    }
+}
+
+/// Models 7 and 8.
+#[test]
+fn an_integral_is_halved_among_spawned_ranks() {
+    let mut command = example("quadrature");
+    command.args(["--points", "20000"]);
+    let ran = support::run_with(Setup { processors: 4, ..Setup::default() }, &mut command);
+    let told = told(&ran);
+    assert!(told.starts_with("quadrature: answer ok: "), "{told}");
+    assert!(ran.ranks.len() >= 5, "{} ranks", ran.ranks.len());
+    assert!(told.contains(&format!("of 8 parts by {} ranks", ran.ranks.len())), "{told}");
 }

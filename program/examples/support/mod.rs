@@ -5,7 +5,8 @@
 //! The host distributes the input and collects the answer, as on the hypercube
 //! that the thesis's traces came from (§6.3).
 
-use std::error::Error;
+mod tell;
+
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use clap::Parser;
 use gleaner_common::trace::{self, Trace};
 use gleaner_program::{Communicator, Failure, RECORD_TO, Run, live};
+use tell::Answer;
 
 /// Ranks 0 to 15.
 pub(crate) const NODES: u32 = 16;
@@ -37,9 +39,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map_err(|_| "expected seconds, such as 304.032".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
-
-/// `Err` says what is wrong with it; `None`: only another rank knows it.
-pub(crate) type Answer = Result<Option<String>, String>;
 
 /// What a program found out, and whether it is right.
 #[derive(Debug)]
@@ -85,8 +84,7 @@ pub(crate) fn run(record: Option<&str>) -> Run {
     Run { ranks: NODES + 1, record: record.map(str::to_owned), ..Run::default() }
 }
 
-/// Runs a program as the command line says. Exit 0: the answer is right; 1: it
-/// is wrong; 2: there is none.
+/// Runs a program as the command line says.
 pub(crate) fn perform(
     name: &str,
     size: usize,
@@ -94,31 +92,8 @@ pub(crate) fn perform(
 ) -> ExitCode {
     let options = Options::parse();
     let record = options.record.as_ref().map(|_| name);
-    match solve(run(record), options.size.unwrap_or(size)).and_then(|solved| keep(&options, solved))
-    {
-        Ok(Ok(None)) => ExitCode::SUCCESS,
-        Ok(Ok(Some(answer))) => {
-            println!("{name}: answer ok: {answer}");
-            ExitCode::SUCCESS
-        }
-        Ok(Err(wrong)) => {
-            eprintln!("{name}: wrong answer: {wrong}");
-            ExitCode::from(1)
-        }
-        Err(error) => {
-            eprintln!("{name}: {}", chain(&*error));
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn chain(error: &(dyn Error + 'static)) -> String {
-    match error.source() {
-        Some(source) if !error.to_string().ends_with(&source.to_string()) => {
-            format!("{error}: {}", chain(source))
-        }
-        _ => error.to_string(),
-    }
+    let solved = solve(run(record), options.size.unwrap_or(size));
+    tell::tell(name, solved.and_then(|solved| keep(&options, solved)))
 }
 
 fn keep(options: &Options, solved: Solved) -> Result<Answer, Failure> {

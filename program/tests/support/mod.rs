@@ -20,6 +20,7 @@ use gleaner_program_core::wire::PIPES_VARIABLE;
 use rustix::io::{FdFlags, fcntl_setfd};
 
 /// What a rank's process left.
+#[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) status: ExitStatus,
     pub(crate) output: String,

@@ -1,0 +1,300 @@
+//! The Mandelbrot set by a bag of tasks, as Piranha's programs are made
+//! (Phalen 1994, §4.1.1): rank 0 puts in bands of rows, whoever is free takes
+//! one. Who is asked to retreat hands in the rows that are ready and puts the
+//! others back as a task of their own. Models 1 to 4 of Table 1; the README
+//! says how.
+//!
+//! The answer, how many steps the points take, is checked by the set's
+//! symmetry (a row and its mirror are done by different ranks at different
+//! times) and by rows that rank 0 computes itself.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program's answer")]
+
+#[path = "support/tell.rs"]
+mod tell;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clap::Parser;
+use gleaner_program::{Communicator, Error, Failure, Run, TaskId, live};
+use tell::Answer;
+
+#[derive(Clone, Debug, Parser)]
+struct Options {
+    /// Points of a side; an even number.
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    size: u32,
+    /// Steps after which a point counts as one of the set.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    depth: u32,
+    /// Rows of a task.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    rows: u32,
+    /// Rank 0 begins alone, asks how many processors there are, and spawns as
+    /// many workers, but no more than this (models 3 and 4).
+    #[arg(long, value_name = "MAX")]
+    spawn: Option<u32>,
+    /// Asks again with each result, and spawns more (model 4).
+    #[arg(long, requires = "spawn")]
+    again: bool,
+    /// Ranks of a run in one process.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    ranks: u32,
+}
+
+/// A row and how many steps its points take.
+type Row = (u32, u64);
+
+/// What rank 0 has collected.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Collected {
+    /// By row: one may come twice, from a worker that had no time to hand in
+    /// what was ready.
+    rows: BTreeMap<u32, u64>,
+    tasks: u32,
+    workers: BTreeSet<u32>,
+}
+
+fn main() -> ExitCode {
+    tell::tell("mandelbrot", solve(&Options::parse()))
+}
+
+fn solve(options: &Options) -> Result<Answer, Failure> {
+    if options.size == 0 || !options.size.is_multiple_of(2) || options.rows == 0 {
+        return Err("--size: expected an even number; --rows: expected 1 or more".into());
+    }
+    let run = match options.spawn {
+        Some(most) => Run { ranks: 1, processors: most, ..Run::default() },
+        None => Run { ranks: options.ranks, ..Run::default() },
+    };
+    let outcome = live::run(run, |comm| {
+        if comm.rank() == 0 {
+            host(comm, options).map(Some)
+        } else {
+            work(comm, options).map(|()| None)
+        }
+    })?;
+    Ok(match outcome.values.get(&0) {
+        Some(Some(collected)) => check(collected, options),
+        _ => Ok(None),
+    })
+}
+
+fn host(comm: &mut Communicator, options: &Options) -> Result<Collected, Failure> {
+    let mut collected = match comm.restore() {
+        Some(state) => Collected::from_state(&state).ok_or("a state that is none")?,
+        None => put_all(comm, options)?,
+    };
+    let mut spawned = 0;
+    while collected.rows.len() < options.size as usize {
+        if spawned == 0 || options.again {
+            spawned += spawn(comm, options.spawn.unwrap_or(0).saturating_sub(spawned))?;
+        }
+        let (_, result) = comm.next_result()?.ok_or("the bag was closed by somebody else")?;
+        collected.add(&result).ok_or("a result that is none")?;
+        comm.save(&collected.to_state())?;
+    }
+    // Not before: a worker that retreats puts tasks in.
+    comm.close_bag()?;
+    Ok(collected)
+}
+
+fn put_all(comm: &mut Communicator, options: &Options) -> Result<Collected, Failure> {
+    for first in (0..options.size).step_by(options.rows as usize) {
+        let end = options.size.min(first + options.rows);
+        comm.add_task(&task_of(first, end))?;
+    }
+    let collected = Collected::default();
+    comm.save(&collected.to_state())?;
+    Ok(collected)
+}
+
+/// As many as there are processors; gives how many began.
+fn spawn(comm: &mut Communicator, most: u32) -> Result<u32, Failure> {
+    if most == 0 {
+        return Ok(0);
+    }
+    let wanted = most.min(comm.processors()?);
+    match comm.spawn(wanted) {
+        Ok(_) => Ok(wanted),
+        // Somebody was faster.
+        Err(Error::NoProcessors { .. }) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a worker has in hand: its task, and the rows that are ready.
+#[derive(Clone, Debug)]
+struct InHand {
+    task: TaskId,
+    ready: Vec<Row>,
+    rows: Range<u32>,
+}
+
+type Hand = Arc<Mutex<Option<InHand>>>;
+
+fn open(hand: &Hand) -> MutexGuard<'_, Option<InHand>> {
+    hand.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn work(comm: &mut Communicator, options: &Options) -> Result<(), Failure> {
+    let hand = Hand::default();
+    let left = Arc::clone(&hand);
+    comm.on_retreat(move |comm| {
+        let in_hand = open(&left).take();
+        in_hand.map_or(Ok(()), |in_hand| hand_in(comm, &in_hand))
+    });
+    while let Some(task) = comm.next_task()? {
+        let rows = rows_of(&task.work).ok_or("a task that is none")?;
+        *open(&hand) = Some(InHand { task: task.id, ready: vec![], rows: rows.clone() });
+        for row in rows {
+            // The owner may be back.
+            comm.heed()?;
+            let steps = row_steps(row, options);
+            if let Some(in_hand) = open(&hand).as_mut() {
+                in_hand.ready.push((row, steps));
+            }
+        }
+        let in_hand = open(&hand).clone();
+        in_hand.map_or(Ok(()), |in_hand| hand_in(comm, &in_hand))?;
+        *open(&hand) = None;
+    }
+    // A spawned rank's processor is free before its process has ended.
+    if comm.parent().is_some() { Ok(comm.leave()?) } else { Ok(()) }
+}
+
+/// First what is left, then what is ready: between the two a row may come to
+/// be done twice, but never not at all.
+fn hand_in(comm: &mut Communicator, in_hand: &InHand) -> Result<(), Error> {
+    let InHand { task, ready, rows } = in_hand;
+    let left = rows.start + u32::try_from(ready.len()).unwrap_or(0);
+    if left < rows.end {
+        comm.add_task(&task_of(left, rows.end))?;
+    }
+    let mut result = comm.rank().to_le_bytes().to_vec();
+    for (row, steps) in ready {
+        result.extend_from_slice(&row.to_le_bytes());
+        result.extend_from_slice(&steps.to_le_bytes());
+    }
+    comm.done(*task, &result)
+}
+
+fn task_of(first: u32, end: u32) -> Vec<u8> {
+    [first.to_le_bytes(), end.to_le_bytes()].concat()
+}
+
+fn rows_of(task: &[u8]) -> Option<Range<u32>> {
+    let (first, end) = task.split_first_chunk()?;
+    Some(u32::from_le_bytes(*first)..u32::from_le_bytes(end.try_into().ok()?))
+}
+
+impl Collected {
+    /// Takes in a result: the worker's rank, and its rows.
+    fn add(&mut self, result: &[u8]) -> Option<()> {
+        let (worker, rows) = result.split_first_chunk()?;
+        self.workers.insert(u32::from_le_bytes(*worker));
+        self.tasks += 1;
+        self.add_rows(rows)
+    }
+
+    fn add_rows(&mut self, rows: &[u8]) -> Option<()> {
+        for row in rows.chunks(12) {
+            let (row, steps) = row.split_first_chunk()?;
+            self.rows.insert(u32::from_le_bytes(*row), u64::from_le_bytes(steps.try_into().ok()?));
+        }
+        Some(())
+    }
+
+    fn to_state(&self) -> Vec<u8> {
+        let workers = u32::try_from(self.workers.len()).unwrap_or(0);
+        let mut state = [self.tasks.to_le_bytes(), workers.to_le_bytes()].concat();
+        self.workers.iter().for_each(|worker| state.extend_from_slice(&worker.to_le_bytes()));
+        for (row, steps) in &self.rows {
+            state.extend_from_slice(&row.to_le_bytes());
+            state.extend_from_slice(&steps.to_le_bytes());
+        }
+        state
+    }
+
+    fn from_state(state: &[u8]) -> Option<Self> {
+        let (tasks, rest) = state.split_first_chunk()?;
+        let (workers, rest) = rest.split_first_chunk()?;
+        let (workers, rows) = rest.split_at_checked(4 * u32::from_le_bytes(*workers) as usize)?;
+        let mut collected = Self { tasks: u32::from_le_bytes(*tasks), ..Self::default() };
+        for worker in workers.chunks(4) {
+            collected.workers.insert(u32::from_le_bytes(worker.try_into().ok()?));
+        }
+        collected.add_rows(rows)?;
+        Some(collected)
+    }
+}
+
+/// The steps of a row's points, together.
+fn row_steps(row: u32, options: &Options) -> u64 {
+    (0..options.size).map(|column| u64::from(steps(column, row, options))).sum()
+}
+
+fn steps(column: u32, row: u32, options: &Options) -> u32 {
+    let size = f64::from(options.size);
+    // Exactly mirrored at the real axis.
+    let place = |at: u32| (2.0 * f64::from(at) + 1.0 - size) / size;
+    let (real, imaginary) = (1.25 * place(column) - 0.75, 1.25 * place(row));
+    let (mut x, mut y) = (0.0, 0.0);
+    for step in 0..options.depth {
+        let (xx, yy) = (x * x, y * y);
+        if xx + yy > 4.0 {
+            return step;
+        }
+        y = 2.0 * x * y + imaginary;
+        x = xx - yy + real;
+    }
+    options.depth
+}
+
+fn check(collected: &Collected, options: &Options) -> Answer {
+    let Options { size, .. } = *options;
+    let rows = &collected.rows;
+    for row in 0..size {
+        let found = rows.get(&row).ok_or_else(|| format!("row {row} is missing"))?;
+        if Some(found) != rows.get(&(size - 1 - row)) {
+            return Err(format!("row {row} is not its mirror: {found} steps"));
+        }
+        let expected = (row % 64 == 0).then(|| row_steps(row, options));
+        if expected.is_some_and(|expected| expected != *found) {
+            return Err(format!("row {row}: {found} steps, expected {expected:?}"));
+        }
+    }
+    let (steps, tasks, workers) =
+        (rows.values().sum::<u64>(), collected.tasks, collected.workers.len());
+    let told = format!("{size} x {size} points, {steps} steps, {tasks} tasks by {workers} ranks");
+    Ok(Some(told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_comes_back() {
+        let rows = BTreeMap::from([(3, 9), (4, 12)]);
+        let collected = Collected { rows, tasks: 7, workers: BTreeSet::from([1, 5]) };
+        assert_eq!(Collected::from_state(&collected.to_state()), Some(collected));
+    }
+
+    #[test]
+    fn a_wrong_row_is_found_out() {
+        let options = Options::parse_from(["", "--size", "4"]);
+        let mut collected = Collected::default();
+        (0..4).for_each(|row| {
+            collected.rows.insert(row, row_steps(row, &options));
+        });
+        check(&collected, &options).unwrap();
+        collected.rows.insert(2, 1);
+        check(&collected, &options).unwrap_err();
+        collected.rows.remove(&1);
+        check(&collected, &options).unwrap_err();
+    }
+}
