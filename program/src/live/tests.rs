@@ -248,7 +248,7 @@ fn spawned_ranks_begin_and_are_waited_for() {
             return Ok(vec![]);
         }
         let spawned = comm.spawn(2)?;
-        let mut told = vec![comm.processors()?];
+        let mut told = vec![];
         for rank in spawned {
             assert_eq!(comm.join(rank)?, crate::Ending::Left);
             told.extend(comm.recv_values::<u32>(rank, 7)?);
@@ -257,7 +257,7 @@ fn spawned_ranks_begin_and_are_waited_for() {
         Ok(told)
     });
     assert_eq!(ran.complaints, [""; 0]);
-    assert_eq!(ran.values()[0], [1, 3, 3, 3]);
+    assert_eq!(ran.values()[0], [3, 3, 3]);
 }
 
 #[test]
