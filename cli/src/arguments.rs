@@ -10,7 +10,7 @@ use crate::command::{
     trace, usage, why, workstations,
 };
 use crate::install;
-use crate::{bench, demo};
+use crate::{bench, demo, validate};
 
 /// Lends idle workstations to parallel programs.
 #[derive(Debug, Parser)]
@@ -111,6 +111,13 @@ Exit code: 0 all is well, 1 something needs repair.")]
     /// Show a whole lab on this machine: owners come and go, a job runs.
     #[command(after_help = "Example:\n  glean demo --json")]
     Demo(demo::Args),
+    /// Compare what replay says with a real run in a lab on this machine.
+    #[command(after_help = "Examples:
+  glean validate                                  ten runs of a built-in program
+  glean validate data/traces/fft.trace --runs 3   a program of your own
+
+Exit code: 0 the distance of end times is small enough, 1 it is not.")]
+    Validate(validate::Args),
     /// Measure what gleaner costs and how fast it is, on this machine.
     #[command(after_help = "Example:\n  sudo glean bench owner-return --json")]
     Bench(bench::Args),
@@ -127,6 +134,9 @@ Exit code: 0 all is well, 1 something needs repair.")]
         after_help = "Example:\n  the agent knows how; there is none for people"
     )]
     Keeper(daemon::KeeperArgs),
+    /// A guest that holds memory and tells when it stood still; `glean bench migrate` moves it.
+    #[command(hide = true, after_help = "Example:\n  glean hold --mib 64 --gaps 1")]
+    Hold(bench::migrate::guest::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -259,6 +269,7 @@ mod tests {
         glean token ls
         glean agent status
         glean demo
+        glean validate
         glean bench
         ");
     }

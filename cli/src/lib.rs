@@ -21,6 +21,7 @@ pub mod install;
 pub mod output;
 pub mod staging;
 mod talk;
+pub mod validate;
 pub mod values;
 
 use std::process::ExitCode;

@@ -148,7 +148,11 @@ fn receive(mut link: TcpStream, tell: &mpsc::Sender<Coming>) -> Result<Image, Be
     Ok(arrival.finish()?)
 }
 
-fn floor(site: &Site, mib: u64) -> Result<Duration, BenchError> {
+/// The floor alone: written to memory, restored from there.
+///
+/// # Errors
+/// As [`sample`].
+pub fn floor(site: &Site, mib: u64) -> Result<Duration, BenchError> {
     let (subject, before) = start(site, mib)?;
     let begin = Clock.now();
     let image = Dump::into_memory(&site.engine, &site.fingerprint, &subject.guest())?;

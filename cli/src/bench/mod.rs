@@ -5,6 +5,7 @@ mod dispatch;
 mod footprint;
 mod latency;
 mod load;
+pub mod migrate;
 mod owner_latency;
 mod owner_return;
 mod pool;
@@ -40,6 +41,8 @@ pub enum Bench {
     Load,
     /// Replayed executions a second.
     Replay,
+    /// A key typed to a guest at work on another workstation, by its size.
+    Migrate,
     /// All of them, one after the other.
     All,
 }
@@ -82,6 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Pool,
             Bench::Load,
             Bench::Replay,
+            Bench::Migrate,
         ]
     } else {
         std::slice::from_ref(&args.name)
@@ -96,6 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Pool => pool::run(args)?,
             Bench::Load => load::run(args)?,
             Bench::Replay => replay::run_all(args)?,
+            Bench::Migrate => migrate::run(args)?,
             Bench::All => unreachable!("`all` was taken apart above"),
         };
         print(args, &records)?;

@@ -2,7 +2,7 @@
 //! owners who come and go by typing into real terminals.
 
 mod answer;
-mod owners;
+pub(crate) mod owners;
 mod view;
 
 use std::fs;
@@ -208,7 +208,7 @@ fn results(talk: &Talk, job: JobId, subprograms: u32) -> Result<(u64, u32)> {
 }
 
 /// Counts what the collector has kept once nothing more arrives.
-fn usage_records(lab: &Lab) -> Result<u64> {
+pub(crate) fn usage_records(lab: &Lab) -> Result<u64> {
     let data = lab.collector_data().join("usage");
     let data = data.to_str().context("a temporary directory in UTF-8")?.to_owned();
     let mut before = None;

@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 
 /// One owner's day, drawn from a seed.
 #[derive(Debug)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     random: StdRng,
     next: Moment,
     keys_left: u32,
@@ -22,7 +22,7 @@ pub(super) struct Owner {
 
 /// What an owner's return did to the guests.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Return {
+pub(crate) enum Return {
     /// Nobody was running there.
     NoGuests,
     /// All guests were stopped this long after the key was typed.
@@ -30,7 +30,7 @@ pub(super) enum Return {
 }
 
 impl Owner {
-    pub(super) fn new(seed: u64, now: Moment) -> Self {
+    pub(crate) fn new(seed: u64, now: Moment) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let next = now + Duration::from_millis(random.random_range(1_000..5_000));
         Self { random, next, keys_left: 0 }
@@ -40,7 +40,7 @@ impl Owner {
     ///
     /// # Errors
     /// The terminal is gone, or the guests did not stop.
-    pub(super) fn act(&mut self, host: &mut LabHost, now: Moment) -> Result<Option<Return>> {
+    pub(crate) fn act(&mut self, host: &mut LabHost, now: Moment) -> Result<Option<Return>> {
         if now < self.next {
             return Ok(None);
         }

@@ -1,0 +1,177 @@
+//! From a key typed at a workstation to its guest at work on another one, with
+//! its whole state. Beside it, in the same run, the least that this takes:
+//! checkpoint to memory and restore from there, no network, no daemons.
+
+pub mod guest;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use gleaner_common::id::{JobId, SubprogramId};
+use gleaner_common::report::JobState;
+use gleaner_common::time::WallTime;
+use gleaner_common::wire::{Printed, Reply, Request};
+use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_lab::{Lab, cgroup};
+use gleaner_move::trial::Site;
+use gleaner_move::{Engine, bench};
+use gleaner_shell::clock::Clock;
+
+use self::guest::Gap;
+use super::record::Record;
+use super::{Args, Progress, options};
+use crate::talk::Talk;
+
+/// How big the guests are, how often each moves, and the goal for the median.
+const SIZES: [(u64, u32, Option<f64>); 3] =
+    [(1, 15, None), (64, 15, Some(0.3)), (512, 7, Some(2.5))];
+
+/// The goal: at most so many times the floor.
+const RATIO: f64 = 1.5;
+
+pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
+    let times = |default: u32| args.times.unwrap_or(default).max(1);
+    let steps = SIZES.iter().map(|(_, default, _)| u64::from(times(*default)) * 2).sum();
+    let progress = Progress::new(args, "migrate", steps);
+    let mut records = vec![];
+    for (mib, default, goal) in SIZES {
+        let times = times(default);
+        let floor = floor(mib, times, &progress)?;
+        let moves = moves(mib, times, &progress)?;
+        records.extend(judge(mib, goal, &moves, &floor));
+    }
+    Ok(records)
+}
+
+/// One move, from the key on.
+struct Move {
+    typed: WallTime,
+    gap: Gap,
+}
+
+fn judge(mib: u64, goal: Option<f64>, moves: &[Move], floor: &[Duration]) -> Vec<Record> {
+    let case = |what: &str| format!("{mib} MiB: {what}");
+    let spans = |of: fn(&Move) -> Duration| moves.iter().map(of).collect::<Vec<_>>();
+    let floor = Record::spans("migrate", &case("floor: dump to memory and restore"), floor);
+    let least = floor.p50.unwrap_or(f64::NAN);
+    let stopped = spans(|one| one.gap.from.since(one.typed));
+    let frozen = spans(|one| one.gap.to.since(one.gap.from));
+    let whole = spans(|one| one.gap.to.since(one.typed));
+    let frozen = Record::spans("migrate", &case("stopped to at work elsewhere"), &frozen)
+        .over(least)
+        .at_most("ratio", RATIO);
+    let whole = Record::spans("migrate", &case("keystroke to at work elsewhere"), &whole);
+    vec![
+        Record::spans("migrate", &case("keystroke to stopped"), &stopped),
+        frozen,
+        match goal {
+            Some(goal) => whole.at_most("p50", goal),
+            None => whole,
+        },
+        floor,
+    ]
+}
+
+fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
+    let mut options = options(2)?;
+    options.host.places = 1;
+    options.host.quiet = Duration::from_millis(300);
+    let mut lab = Lab::start(options)?;
+    if lab.cgroup.is_none() {
+        bail!("migrate needs cgroups: {}", lab.missing.join("; "));
+    }
+    lab.wait_for_idle(2)?;
+    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let job = submit(&lab, mib, times)?;
+    let mut typed = vec![];
+    for _ in 0..times {
+        let here = until("the guest computes", PATIENCE, || Ok(busy_host(&lab, mib)))?;
+        lab.wait_for_idle(2)?;
+        typed.push(Clock.wall());
+        lab.hosts[here].type_key()?;
+        until("the guest has moved", PATIENCE, || {
+            Ok(busy_host(&lab, mib).filter(|host| *host != here))
+        })
+        .with_context(|| lab.text(&["job", &job.to_string()]).unwrap_or_default())?;
+        progress.step();
+    }
+    let summary = talk.wait(job)?;
+    if summary.state != JobState::Succeeded {
+        bail!("the guest ended {}", summary.state.name());
+    }
+    let request = Request::Output(SubprogramId { job, index: 0 });
+    let Reply::Output { stdout: Printed::Inline(text), .. } = talk.request(&request)? else {
+        bail!("the guest printed nothing");
+    };
+    let gaps = Gap::read(&String::from_utf8_lossy(&text));
+    let after = |typed: WallTime| gaps.iter().find(|gap| gap.to > typed).copied();
+    typed
+        .into_iter()
+        .map(|typed| Ok(Move { typed, gap: after(typed).context("a move that nobody felt")? }))
+        .collect()
+}
+
+fn submit(lab: &Lab, mib: u64, times: u32) -> Result<JobId> {
+    let glean = format!("{}=glean", std::env::current_exe()?.display());
+    let (mib, gaps) = (mib.to_string(), times.to_string());
+    let job = lab.submit(&[
+        "--on-busy",
+        "migrate",
+        "--input",
+        &glean,
+        "--",
+        "./glean",
+        "hold",
+        "--mib",
+        &mib,
+        "--gaps",
+        &gaps,
+    ])?;
+    Ok(JobId(u32::try_from(job)?))
+}
+
+/// Where the guest, grown to its size, uses the processor.
+fn busy_host(lab: &Lab, mib: u64) -> Option<usize> {
+    for (number, host) in lab.hosts.iter().enumerate() {
+        let Some(place) = host.places().into_iter().next() else { continue };
+        let grown = host.guests().iter().any(|pid| resident_mib(*pid) >= mib);
+        if !grown {
+            continue;
+        }
+        let before = cgroup::cpu_us(&place);
+        std::thread::sleep(Duration::from_millis(20));
+        if cgroup::cpu_us(&place) > before + 5_000 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn resident_mib(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) >> 10
+}
+
+fn floor(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Duration>> {
+    let home = tempfile::tempdir()?;
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(home.path(), open)?;
+    let groups = groups();
+    let site = Site::new(Engine::find(None)?, &groups, home.path())?;
+    let mut spans = vec![];
+    for _ in 0..times {
+        spans.push(bench::floor(&site, mib)?);
+        progress.step();
+    }
+    let _ = std::fs::remove_dir(&groups);
+    Ok(spans)
+}
+
+fn groups() -> PathBuf {
+    let unified = Path::new("/sys/fs/cgroup/unified");
+    let mount = if unified.is_dir() { unified } else { Path::new("/sys/fs/cgroup") };
+    mount.join(format!("gleaner-moves-{}", std::process::id()))
+}

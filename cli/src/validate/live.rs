@@ -1,0 +1,247 @@
+//! One real run in a lab of this machine, and all that it left.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use gleaner_collector::load::{LoadOptions, timelines};
+use gleaner_collector::timeline::Timeline;
+use gleaner_common::id::{JobId, SubprogramId};
+use gleaner_common::job::OnBusy;
+use gleaner_common::report::{AttemptRow, JobState, JobSummary};
+use gleaner_common::time::{Moment, WallTime};
+use gleaner_common::trace::{self, Trace};
+use gleaner_common::wire::{Reply, Request};
+use gleaner_lab::{Lab, Options};
+use gleaner_shell::clock::Clock;
+
+use super::distance::Times;
+use crate::demo::owners::Owner;
+use crate::demo::usage_records;
+use crate::talk::Talk;
+
+/// How often owners are asked what they do next.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How often the job is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A program that takes longer than this has come to a stop.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) workstations: usize,
+    pub(super) on_busy: OnBusy,
+    pub(super) seed: u64,
+}
+
+/// What a run left.
+#[derive(Clone, Debug)]
+pub(super) struct Lived {
+    /// As its ranks recorded it.
+    pub(super) trace: Trace,
+    /// Of the workstations, in the order in which they enrolled.
+    pub(super) timelines: Vec<Timeline>,
+    /// When its first rank was placed.
+    pub(super) start: WallTime,
+    /// Of each rank, from the start.
+    pub(super) times: Vec<Times>,
+    pub(super) moves: u64,
+    pub(super) returns: u32,
+    /// From a move's offer until it was over, all together.
+    moving: Duration,
+}
+
+impl Lived {
+    /// What one of its moves took, on average.
+    pub(super) fn cost(&self) -> Duration {
+        let moves = u32::try_from(self.moves).unwrap_or(u32::MAX);
+        self.moving.checked_div(moves).unwrap_or_default()
+    }
+}
+
+/// # Errors
+/// The lab does not start, the program fails, or what it left cannot be read.
+pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
+    let mut options = Options::new(std::env::current_exe()?, setting.workstations);
+    options.host.places = 1;
+    options.host.quiet = Duration::from_millis(1_500);
+    let mut lab = Lab::start(options)?;
+    if lab.cgroup.is_none() {
+        bail!("a run needs cgroups: {}", lab.missing.join("; "));
+    }
+    lab.wait_for_idle(setting.workstations)?;
+    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let job = submit(&lab, setting)?;
+    let (returns, summary) = watch(setting, &mut lab, &talk, job)?;
+    if summary.state != JobState::Succeeded {
+        let why = lab.text(&["job", &job.to_string()])?;
+        bail!("the program ended {}:\n{why}", summary.state.name());
+    }
+    usage_records(&lab)?;
+    let attempts = attempts(&talk, job, setting.trace.ranks.len())?;
+    let start = attempts.values().filter_map(|all| all.first()).map(|one| one.placed).min();
+    let start = start.context("nothing of the program has run")?;
+    let moved = moves(&attempts);
+    Ok(Lived {
+        trace: recorded(&lab, job, setting.trace)?,
+        timelines: usage(&lab)?,
+        start,
+        times: attempts.values().map(|all| times(all, start)).collect(),
+        moves: moved.len() as u64,
+        returns,
+        moving: moved.into_iter().sum(),
+    })
+}
+
+fn submit(lab: &Lab, setting: &Setting<'_>) -> Result<JobId> {
+    let program = lab.dir().join("program.trace");
+    trace::write(setting.trace, File::create(&program)?)?;
+    let glean = format!("{}=glean", std::env::current_exe()?.display());
+    let job = lab.submit(&[
+        "--name",
+        &setting.trace.name,
+        "--ranks",
+        &setting.trace.ranks.len().to_string(),
+        "--on-busy",
+        &setting.on_busy.to_string(),
+        "--record",
+        "--input",
+        &glean,
+        "--input",
+        program.to_str().context("a temporary directory in UTF-8")?,
+        "--",
+        "./glean",
+        "trace",
+        "play",
+        "program.trace",
+    ])?;
+    Ok(JobId(u32::try_from(job)?))
+}
+
+/// Lets the owners live until the job has ended.
+fn watch(
+    setting: &Setting<'_>,
+    lab: &mut Lab,
+    talk: &Talk,
+    job: JobId,
+) -> Result<(u32, JobSummary)> {
+    let clock = Clock::new();
+    let mut owners: Vec<Owner> = (0..setting.workstations as u64)
+        .map(|host| Owner::new(setting.seed.wrapping_mul(1_000).wrapping_add(host), clock.now()))
+        .collect();
+    let (mut returns, began) = (0, clock.now());
+    let mut look: Moment = began;
+    loop {
+        for (owner, host) in owners.iter_mut().zip(&mut lab.hosts) {
+            returns += u32::from(owner.act(host, clock.now())?.is_some());
+        }
+        if clock.now() >= look {
+            look = clock.now() + LOOK;
+            let Reply::Job(row) = talk.request(&Request::Job(job))? else {
+                bail!("the coordinator does not know job {job} any more");
+            };
+            if row.summary.state.has_ended() {
+                return Ok((returns, row.summary));
+            }
+            if clock.now().since(began) > LONGEST {
+                bail!("the program does not end: {:?}", row.summary);
+            }
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+type Attempts = BTreeMap<u32, Vec<AttemptRow>>;
+
+/// Of each rank, oldest first.
+fn attempts(talk: &Talk, job: JobId, ranks: usize) -> Result<Attempts> {
+    let mut found = Attempts::new();
+    for index in 0..u32::try_from(ranks)? {
+        let rows = talk.rows(&Request::Attempts(SubprogramId { job, index }))?;
+        let rows = rows
+            .into_iter()
+            .filter_map(|reply| if let Reply::Attempt(row) = reply { Some(*row) } else { None });
+        found.insert(index, rows.collect());
+    }
+    Ok(found)
+}
+
+/// What each move took: from the new attempt's offer to the old one's end.
+fn moves(attempts: &Attempts) -> Vec<Duration> {
+    let pairs = attempts.values().flat_map(|all| all.windows(2));
+    let took = pairs.filter_map(|pair| {
+        let moved = pair[0].end.as_deref().is_some_and(|end| end.starts_with("moved"));
+        Some(pair[0].ended?.since(pair[1].placed)).filter(|_| moved)
+    });
+    took.collect()
+}
+
+fn times(all: &[AttemptRow], start: WallTime) -> Times {
+    let first = all.first().map_or(start, |one| one.placed);
+    let last = all.last().and_then(|one| one.ended).unwrap_or(start);
+    Times { start: first.since(start), end: last.since(start) }
+}
+
+/// What the ranks recorded, as one trace.
+fn recorded(lab: &Lab, job: JobId, played: &Trace) -> Result<Trace> {
+    let to = lab.dir().join("recorded");
+    let job = job.to_string();
+    lab.text(&["fetch", &job, "--to", to.to_str().context("a temporary directory in UTF-8")?])?;
+    let parts: Vec<Trace> = (0..played.ranks.len())
+        .map(|rank| read(&to.join(rank.to_string()).join(format!("trace.{rank}"))))
+        .collect::<Result<_>>()?;
+    Ok(Trace::join(played.name.clone(), parts)?)
+}
+
+fn read(path: &Path) -> Result<Trace> {
+    let file = File::open(path).with_context(|| format!("{} is missing", path.display()))?;
+    trace::read(file).map(|lined| lined.trace).map_err(|error| anyhow::anyhow!(error.in_file(path)))
+}
+
+fn usage(lab: &Lab) -> Result<Vec<Timeline>> {
+    let loaded = timelines(&lab.collector_data(), &LoadOptions::default(), &mut |_| ())?;
+    let mut by_name: BTreeMap<_, Timeline> = loaded.timelines.into_iter().collect();
+    lab.hosts
+        .iter()
+        .map(|host| {
+            let found = by_name.remove(&host.name);
+            found.with_context(|| format!("the collector has nothing of {}", host.name))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_common::id::Fence;
+
+    use super::*;
+
+    fn attempt(placed: i64, ended: i64, end: &str) -> AttemptRow {
+        AttemptRow {
+            fence: Fence(1),
+            subprogram: SubprogramId { job: JobId(1), index: 0 },
+            workstation: "w".into(),
+            placed: WallTime::from_unix_s(placed),
+            ended: Some(WallTime::from_unix_s(ended)),
+            end: Some(end.into()),
+        }
+    }
+
+    #[test]
+    fn a_move_takes_from_its_offer_until_the_old_attempt_is_ended() {
+        let all = vec![
+            attempt(100, 112, "moved to w2"),
+            attempt(110, 130, "lost: its lease ended"),
+            attempt(131, 150, "succeeded"),
+        ];
+        let found = times(&all, WallTime::from_unix_s(90));
+        let s = Duration::from_secs;
+        assert_eq!(found, Times { start: s(10), end: s(60) });
+        assert_eq!(moves(&Attempts::from([(0, all)])), [s(2)]);
+    }
+}

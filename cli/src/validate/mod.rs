@@ -1,0 +1,256 @@
+//! `glean validate`: does replay tell the truth?
+//!
+//! A lab of this machine runs a program for real, with owners who come and
+//! go. What it left (the ranks' own records, the collector's log, what its
+//! moves took) is replayed, and the two ends are compared.
+//!
+//! ```text
+//! program.trace ─► live run ─┬─► what ranks recorded ──┐
+//!                            ├─► usage log ────────────┼─► replay ─► predicted times ─┐
+//!                            ├─► frozen time per move ─┘                              ├─► distance
+//!                            └─► times of its subprograms ────────────────────────────┘
+//! ```
+//!
+//! Source: Ghafoor 2007, §5.1.
+
+mod distance;
+mod live;
+mod predict;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use gleaner_common::job::OnBusy;
+use gleaner_common::trace::{Op, Trace};
+use gleaner_common::units::parse_duration;
+use gleaner_core::Policy;
+use gleaner_replay::campaign::inputs::read_trace;
+use gleaner_replay::{Costs, Model, Placement};
+use serde::Serialize;
+
+use self::distance::{Distances, Spread};
+use self::live::Lived;
+use crate::values;
+
+/// The goal: the mean distance of end times stays under it.
+const GOAL: f64 = 0.05;
+
+/// Replay gives up on a program that takes so many times as long as it took.
+const SPAN_FACTOR: u32 = 10;
+
+/// Arguments of `glean validate`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The program's trace [default: ranks that compute and write to each other in turn].
+    #[arg(value_name = "PROGRAM.trace")]
+    pub trace: Option<PathBuf>,
+    /// How many ranks, without a trace [default: as many as there are cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), conflicts_with = "trace")]
+    pub ranks: Option<u32>,
+    /// How many workstations [default: two more than ranks].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub workstations: Option<u32>,
+    /// How long its critical path computes.
+    #[arg(long, value_name = "SPAN", default_value = "20s", value_parser = parse_duration)]
+    pub length: Duration,
+    /// How many runs.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub runs: u32,
+    /// What a rank does when its workstation's owner returns.
+    #[arg(long, value_name = "REACTION", default_value = "migrate", value_parser = values::on_busy)]
+    pub on_busy: OnBusy,
+    /// The seed of the owners' comings and goings.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// One record a run, and one for all of them.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One run, as it was and as replay has it.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    run: u32,
+    ranks: usize,
+    workstations: usize,
+    returns: u32,
+    moves: u64,
+    moves_predicted: u32,
+    /// Of one move, as it was measured in this run.
+    cost_s: f64,
+    end_s: f64,
+    end_predicted_s: f64,
+    distances: Distances,
+}
+
+/// All runs.
+#[derive(Clone, Debug, Serialize)]
+struct Summary {
+    runs: usize,
+    /// Of the mean distance of end times, over the runs.
+    ends: Spread,
+    whole: Spread,
+    turnaround: Spread,
+    goal: f64,
+    met: bool,
+}
+
+/// Runs, replays and compares; `Ok(false)` if the goal is missed.
+///
+/// # Errors
+/// The lab does not start, a run fails, or replay cannot end.
+pub fn run(args: &Args) -> Result<bool> {
+    let trace = program(args)?;
+    let ranks = u32::try_from(trace.ranks.len())?;
+    let workstations = args.workstations.unwrap_or(ranks + 2);
+    if workstations < ranks {
+        bail!("{ranks} ranks: expected as many workstations or more, not {workstations}");
+    }
+    let mut rows = vec![];
+    for run in 1..=args.runs {
+        let setting = live::Setting {
+            trace: &trace,
+            workstations: workstations as usize,
+            on_busy: args.on_busy,
+            seed: args.seed.wrapping_mul(10_000).wrapping_add(u64::from(run)),
+        };
+        let lived = live::run(&setting).with_context(|| format!("run {run}"))?;
+        let row = compare(args, run, &lived).with_context(|| format!("run {run}"))?;
+        if args.json {
+            crate::output::record(&row)?;
+        } else {
+            eprintln!(
+                "run {run} of {}: ended after {:.2} s, in replay after {:.2} s",
+                args.runs, row.end_s, row.end_predicted_s
+            );
+        }
+        rows.push(row);
+    }
+    let summary = summarise(&rows);
+    if args.json {
+        crate::output::record(&summary)?;
+    } else {
+        print(&rows, &summary)?;
+    }
+    Ok(summary.met)
+}
+
+fn program(args: &Args) -> Result<Trace> {
+    let trace = if let Some(path) = &args.trace {
+        read_trace(path)?
+    } else {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        in_turn(args.ranks.unwrap_or_else(|| u32::try_from(cores).unwrap_or(1)))
+    };
+    Ok(trace.scaled_to(args.length)?)
+}
+
+/// Ranks that compute, unequally long, and write to their neighbour, which
+/// waits for it: forty rounds.
+fn in_turn(ranks: u32) -> Trace {
+    let rank = |rank: u32| {
+        let mut ops = vec![];
+        for round in 0..40 {
+            let unequal = u64::from((rank * 7 + round * 3) % 5);
+            ops.push(Op::Compute { nanos: 100_000_000 + 20_000_000 * unequal });
+            if ranks > 1 {
+                ops.push(Op::Send { to: (rank + 1) % ranks, bytes: 1_000, tag: round });
+                ops.push(Op::Receive { from: (rank + ranks - 1) % ranks, tag: round });
+            }
+        }
+        ops
+    };
+    Trace { name: "in turn".into(), ranks: (0..ranks).map(rank).collect() }
+}
+
+fn compare(args: &Args, run: u32, lived: &Lived) -> Result<Row> {
+    let cost = lived.cost();
+    let model = Model {
+        placement: Placement::Core(Policy::default()),
+        on_busy: args.on_busy,
+        ..Model::phalen1994(Duration::ZERO)
+    };
+    let model = Model { costs: Costs { migrate: cost, rollback: cost, retreat: cost }, ..model };
+    let took = lived.times.iter().map(|times| times.end).max().unwrap_or_default();
+    let span = took * SPAN_FACTOR;
+    let predicted = predict::predict(&lived.trace, &lived.timelines, lived.start, span, &model)?;
+    let end = predicted.times.iter().map(|times| times.end).max().unwrap_or_default();
+    Ok(Row {
+        run,
+        ranks: lived.times.len(),
+        workstations: lived.timelines.len(),
+        returns: lived.returns,
+        moves: lived.moves,
+        moves_predicted: predicted.moves,
+        cost_s: cost.as_secs_f64(),
+        end_s: took.as_secs_f64(),
+        end_predicted_s: end.as_secs_f64(),
+        distances: Distances::between(&lived.times, &predicted.times),
+    })
+}
+
+fn summarise(rows: &[Row]) -> Summary {
+    let spread = |of: fn(&Row) -> f64| Spread::of(&rows.iter().map(of).collect::<Vec<_>>());
+    let ends = spread(|row| row.distances.ends.mean);
+    Summary {
+        runs: rows.len(),
+        ends,
+        whole: spread(|row| row.distances.whole),
+        turnaround: spread(|row| row.distances.turnaround),
+        goal: GOAL,
+        met: ends.mean < GOAL,
+    }
+}
+
+fn print(rows: &[Row], summary: &Summary) -> Result<()> {
+    let lines: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            vec![
+                row.run.to_string(),
+                row.returns.to_string(),
+                row.moves.to_string(),
+                row.moves_predicted.to_string(),
+                format!("{:.3}", row.cost_s),
+                format!("{:.2}", row.end_s),
+                format!("{:.2}", row.end_predicted_s),
+                format!("{:.4}", row.distances.ends.mean),
+                format!("{:.4}", row.distances.whole),
+            ]
+        })
+        .collect();
+    let header = [
+        "run",
+        "returns",
+        "moves",
+        "in replay",
+        "a move s",
+        "ended s",
+        "in replay s",
+        "distance",
+        "as a whole",
+    ];
+    crate::output::table(&header, &lines)?;
+    let Spread { mean, deviation, max } = summary.ends;
+    let met = if summary.met { "met" } else { "MISSED" };
+    crate::output::line(&format!(
+        "\nnormalised distance of end times: mean {mean:.4}, deviation {deviation:.4}, largest \
+         {max:.4}; as a whole {:.4}; turn-around {:.4}; goal under {GOAL}: {met}",
+        summary.whole.mean, summary.turnaround.mean
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_program_can_be_replayed_and_takes_as_long_as_asked() {
+        for ranks in [1, 2, 5] {
+            let trace = in_turn(ranks).scaled_to(Duration::from_secs(20)).unwrap();
+            let path = trace.critical_path().unwrap();
+            assert!(path.abs_diff(Duration::from_secs(20)) < Duration::from_millis(1), "{path:?}");
+        }
+    }
+}
