@@ -21,9 +21,10 @@ pub enum Reaction {
     Renice,
     /// Stays, frozen.
     Suspend,
-    /// Moves with its state. Not available yet.
+    /// Moves with its state.
     Migrate,
-    /// Goes back to the start of its subtask and moves. Not available yet.
+    /// Goes back to the start of its subtask and moves. Only ranks of a
+    /// program can.
     Rollback,
     /// Is abandoned; its work is returned.
     Retreat,
@@ -45,11 +46,6 @@ impl Reaction {
             Self::Rollback => "rollback",
             Self::Retreat => "retreat",
         }
-    }
-
-    /// Can a job ask for it today? The moves that keep state cannot be yet.
-    pub const fn is_available(self) -> bool {
-        matches!(self, Self::Renice | Self::Suspend | Self::Retreat)
     }
 }
 
@@ -112,17 +108,14 @@ impl OnBusy {
     }
 
     /// # Errors
-    /// A reaction that is for a later day, or a suspension that does not end
-    /// in a move.
+    /// A suspension that does not end in a move.
     pub fn check(self) -> Result<(), InvalidJob> {
-        if !self.then.moves() {
-            return Err(InvalidJob::StaysAfterAll(self.then.name()));
-        }
-        let mut reactions = [self.reaction, self.then].into_iter();
-        match reactions.find(|reaction| !reaction.is_available()) {
-            Some(later) => Err(InvalidJob::ReactionUnavailable(later.name())),
-            None => Ok(()),
-        }
+        if self.then.moves() { Ok(()) } else { Err(InvalidJob::StaysAfterAll(self.then.name())) }
+    }
+
+    /// Does it ever do this?
+    pub fn means(self, reaction: Reaction) -> bool {
+        self.reaction == reaction || self.reaction == Reaction::Suspend && self.then == reaction
     }
 }
 
@@ -233,8 +226,8 @@ pub enum InvalidJob {
     Ranks { ranks: u32, ranks_max: u32 },
     #[error("checkpoints are at least a second apart")]
     CheckpointsTooOften,
-    #[error("reaction `{0}` is not available yet: expected renice, suspend or retreat")]
-    ReactionUnavailable(&'static str),
+    #[error("rollback is for programs of ranks: expected migrate or retreat")]
+    RollsBackAlone,
     #[error("`{0}` after a suspension does not leave the workstation: expected retreat")]
     StaysAfterAll(&'static str),
 }
@@ -321,6 +314,9 @@ impl JobSpec {
                 return Err(InvalidJob::CheckpointsTooOften);
             }
         }
+        if self.program.is_none() && self.on_busy.means(Reaction::Rollback) {
+            return Err(InvalidJob::RollsBackAlone);
+        }
         self.on_busy.check()
     }
 }
@@ -401,12 +397,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reaction_of_a_later_day_is_refused_by_name() {
+    fn only_ranks_roll_back() {
         let mut job = job();
-        job.on_busy.reaction = Reaction::Migrate;
-        assert_eq!(job.check(), Err(InvalidJob::ReactionUnavailable("migrate")));
+        job.on_busy = OnBusy::at_once(Reaction::Migrate);
+        assert_eq!(job.check(), Ok(()));
         job.on_busy = OnBusy::suspend(None, Reaction::Rollback);
-        assert_eq!(job.check(), Err(InvalidJob::ReactionUnavailable("rollback")));
+        assert_eq!(job.check(), Err(InvalidJob::RollsBackAlone));
+        job.on_busy.reaction = Reaction::Migrate;
+        assert_eq!(job.check(), Ok(()), "it never comes to that");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 mod event;
 mod guests;
+mod moving;
 mod places;
 mod status;
 
@@ -19,8 +20,9 @@ use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Facts, Presence};
 
-pub use self::event::{Effect, Event, Exit, Left, Start};
+pub use self::event::{Departure, Effect, Event, Exit, Left, Start};
 use self::guests::{Attempt, Job};
+use self::moving::Experience;
 pub use self::status::{GuestStatus, Status};
 use crate::lease::{Grant, Lease};
 use crate::occupancy::{Criteria, Observation, Occupancy, Pause, Transition};
@@ -93,6 +95,7 @@ pub struct Desk {
     shown: Option<(bool, u16)>,
     leaving: Option<Leaving>,
     refused: Option<String>,
+    experience: Experience,
 }
 
 impl Desk {
@@ -119,6 +122,7 @@ impl Desk {
             shown: None,
             leaving: None,
             refused: None,
+            experience: Experience::default(),
             setup,
         };
         desk.settle(now, &mut out);
@@ -146,6 +150,7 @@ impl Desk {
             self.pause_end(),
             self.lease.beat_due(!self.attempts.is_empty()),
             self.expires_at(),
+            self.overdue_at(),
         ]
         .into_iter()
         .chain(self.places.iter().map(Place::deadline))
@@ -193,6 +198,12 @@ impl Desk {
             Event::StartFailed { fence, reason, hopeless } => {
                 self.start_failed(now, fence, reason, hopeless, out);
             }
+            Event::Coming(fence) => self.coming(fence),
+            Event::Landed { fence, bytes, frozen } => self.landed(now, fence, (bytes, frozen), out),
+            Event::CannotLeave { fence, reason } => self.cannot_leave(now, fence, reason, out),
+            Event::Returned(fence) => self.returned(fence),
+            Event::Weighed { fence, bytes } => self.weighed(fence, bytes),
+            Event::Carried { bytes, took } => self.carried(bytes, took),
             Event::Exited { fence, exit } => self.exited(now, fence, exit, out),
             Event::Collected { fence, left } => self.collected(fence, left, out),
             Event::CollectingFailed { fence, reason } => {
@@ -234,6 +245,7 @@ impl Desk {
         self.follow_owner(now, out);
         out.record(transition);
         self.wake_places(now, out);
+        self.refuse_overdue(now, out);
         self.fill(now, out);
         if self.lease.beat_due(!self.attempts.is_empty()).is_some_and(|due| now >= due) {
             self.beat(now, out);
@@ -253,6 +265,7 @@ impl Desk {
         self.show(now, out);
         if owner != self.owner {
             self.owner = owner;
+            self.experience.turned(now, owner != Owner::Away);
             self.turn_places(now, owner, out);
         }
     }
@@ -291,6 +304,7 @@ impl Desk {
         });
         let ends = self.ends.values().cloned();
         out.then.extend(ends.map(|end| Effect::Send(AgentFrame::Attempt(end))));
+        self.say_again(out);
     }
 
     fn hear(&mut self, now: Moment, frame: CoordinatorFrame, out: &mut Out) {
@@ -311,11 +325,13 @@ impl Desk {
                 self.ends.remove(&fence);
             }
             CoordinatorFrame::Refused { reason } => self.refused = Some(reason),
-            // No ranks and no moves yet.
+            CoordinatorFrame::Depart { fence, keep, to } => {
+                self.depart(now, fence, keep, to, out);
+            }
+            CoordinatorFrame::StayHere { fence } => self.stay_here(now, fence, out),
+            // For the ranks' endpoints, which are not here.
             CoordinatorFrame::Ranks { .. }
             | CoordinatorFrame::Relayed { .. }
-            | CoordinatorFrame::Depart { .. }
-            | CoordinatorFrame::StayHere { .. }
             | CoordinatorFrame::ToRank { .. } => {}
         }
     }

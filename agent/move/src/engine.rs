@@ -6,11 +6,11 @@
 //! us. Knows nothing of what is dumped.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use gleaner_common::fingerprint::Version;
 use serde::{Deserialize, Serialize};
 
 /// Where the private tree lies: below `/usr`, which guests' namespaces show
@@ -22,30 +22,13 @@ const AT_LEAST: Version = Version { major: 4, minor: 1, patch: 0 };
 
 const SCRIPT: &str = include_str!("../get-criu.sh");
 
-/// A version of CRIU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Version {
-    pub major: u16,
-    pub minor: u16,
-    pub patch: u16,
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)?;
-        if self.patch > 0 { write!(f, ".{}", self.patch) } else { Ok(()) }
-    }
-}
-
-impl Version {
-    /// From what `criu --version` prints: `Version: 4.1.1`.
-    fn read(printed: &str) -> Option<Self> {
-        let text = printed.lines().find_map(|line| line.strip_prefix("Version: "))?;
-        let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-        let major = numbers.next()?.ok()?;
-        let mut rest = || numbers.next().and_then(Result::ok).unwrap_or(0);
-        Some(Self { major, minor: rest(), patch: rest() })
-    }
+/// From what `criu --version` prints: `Version: 4.1.1`.
+fn read_version(printed: &str) -> Option<Version> {
+    let text = printed.lines().find_map(|line| line.strip_prefix("Version: "))?;
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    let major = numbers.next()?.ok()?;
+    let mut rest = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    Some(Version { major, minor: rest(), patch: rest() })
 }
 
 /// Why there is no CRIU to use.
@@ -72,7 +55,8 @@ impl MissingEngine {
 }
 
 /// A CRIU that runs here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::unsafe_derive_deserialize, reason = "only paths, which a keeper is told")]
 pub struct Engine {
     program: PathBuf,
     /// A private tree's loader and the directory of its libraries.
@@ -117,7 +101,7 @@ impl Engine {
             .output()
             .map_err(|error| broken(error.to_string()))?;
         let printed = String::from_utf8_lossy(&output.stdout);
-        engine.version = Version::read(&printed).ok_or_else(|| {
+        engine.version = read_version(&printed).ok_or_else(|| {
             let said = String::from_utf8_lossy(&output.stderr);
             broken(said.lines().next().unwrap_or("it says no version").to_owned())
         })?;
@@ -216,9 +200,9 @@ mod tests {
     #[test]
     fn a_version_is_read_with_and_without_a_patch() {
         let version = |major, minor, patch| Some(Version { major, minor, patch });
-        assert_eq!(Version::read("Version: 4.1.1\n"), version(4, 1, 1));
-        assert_eq!(Version::read("Version: 4.2\nGitID: v4.2-5-gabc\n"), version(4, 2, 0));
-        assert_eq!(Version::read("criu?"), None);
+        assert_eq!(read_version("Version: 4.1.1\n"), version(4, 1, 1));
+        assert_eq!(read_version("Version: 4.2\nGitID: v4.2-5-gabc\n"), version(4, 2, 0));
+        assert_eq!(read_version("criu?"), None);
     }
 
     #[test]

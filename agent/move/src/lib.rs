@@ -51,8 +51,8 @@ pub mod ward;
 mod wire;
 
 pub use dump::{Dump, DumpError, Dumped, keep};
-pub use engine::{Engine, FetchError, MissingEngine, TREE, Version, fetch};
-pub use fingerprint::{Fingerprint, Unsuitable};
+pub use engine::{Engine, FetchError, MissingEngine, TREE, fetch};
+pub use fingerprint::{Fingerprint, Unsuitable, Version, of_this_machine};
 pub use guest::Guest;
 pub use image::{Terms, UNLIMITED};
 pub use knowledge::{KNOWLEDGE_FILE, LearnError};

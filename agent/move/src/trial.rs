@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::dump::{Dump, DumpError};
 use crate::engine::Engine;
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, of_this_machine};
 use crate::guest::Guest;
 use crate::image::Terms;
 use crate::knowledge::LearnError;
@@ -68,7 +68,7 @@ impl Site {
     pub fn new(engine: Engine, groups: &Path, home: &Path) -> Result<Self, LearnError> {
         let readable = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"].map(PathBuf::from);
         Ok(Self {
-            fingerprint: Fingerprint::of_this_machine(&engine),
+            fingerprint: of_this_machine(&engine),
             knowledge: engine.learn()?,
             engine,
             groups: groups.to_path_buf(),

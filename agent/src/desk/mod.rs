@@ -301,13 +301,27 @@ impl Desk {
                 Effect::Thaw { place, .. } => self.at(place, |place| place.thaw()),
                 // A guest is below everything of the owner's from its start: its
                 // scheduling class and its group see to it.
-                Effect::Demote { .. } | Effect::Restore { .. } => {}
+                Effect::Demote { .. }
+                | Effect::Restore { .. }
+                // Only what has landed goes, and nothing lands here yet.
+                | Effect::Go { .. }
+                | Effect::CallBack { .. }
+                | Effect::AskToRetreat { .. } => {}
                 Effect::Kill { place, fence } => self.at(place, |place| place.kill(fence)),
                 Effect::Start(start) => {
                     if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
                         place.start(&self.site, &start, &mut told);
                         guests_changed = true;
                     }
+                }
+                Effect::Expect(start) => {
+                    let reason = "guests cannot be restored here".into();
+                    let (fence, hopeless) = (start.fence, false);
+                    told.events.push(Event::StartFailed { fence, reason, hopeless });
+                }
+                Effect::Depart(departure) => {
+                    let reason = "guests cannot be written down here".into();
+                    told.events.push(Event::CannotLeave { fence: departure.fence, reason });
                 }
                 Effect::Prepare { job, spec } => self.link.order(LinkOrder::Stage { job, spec }),
                 Effect::Discard { job } => self.link.order(LinkOrder::Discard(job)),

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId, PlaceId, SubprogramId};
 use gleaner_common::job::{JobSpec, Outcome};
+use gleaner_common::program::{Arrival, RankAt, RankOffer};
+use gleaner_common::reaction::Keep;
+use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame, OutputFile, Printed};
 
 use crate::occupancy::{Observation, Pause, Transition};
@@ -35,6 +38,34 @@ pub enum Event {
         fence: Fence,
         reason: String,
         hopeless: bool,
+    },
+    /// The first of an expected guest's state has come. Follows
+    /// `Effect::Expect`.
+    Coming(Fence),
+    /// All of it is here and stands still; so much was carried, and so long it
+    /// has stood. If it does not come, `StartFailed`.
+    Landed {
+        fence: Fence,
+        bytes: u64,
+        frozen: Duration,
+    },
+    /// Carrying it away has shown that it cannot be carried like this: it is as
+    /// it was, and stands still. Follows `Effect::Depart`.
+    CannotLeave {
+        fence: Fence,
+        reason: String,
+    },
+    /// A rank has returned its work and ends. Follows `Effect::AskToRetreat`.
+    Returned(Fence),
+    /// A guest's memory in use, as far as it is known.
+    Weighed {
+        fence: Fence,
+        bytes: u64,
+    },
+    /// A move from here has carried so much in so long.
+    Carried {
+        bytes: u64,
+        took: Duration,
     },
     /// The guest and all its processes have ended, by themselves or by
     /// `Effect::Kill`; the place can be used again. Ends every `Effect::Start`
@@ -121,6 +152,27 @@ pub enum Effect {
         fence: Fence,
     },
     Start(Start),
+    /// Take its state in, which another agent sends, and let it stand still.
+    /// `Landed` or `StartFailed` follows; `Kill` ends it like a guest.
+    Expect(Start),
+    /// Set going what has landed.
+    Go {
+        place: PlaceId,
+        fence: Fence,
+    },
+    /// Let a rank return its work, within that time.
+    AskToRetreat {
+        place: PlaceId,
+        fence: Fence,
+        within: Duration,
+    },
+    /// Send a guest's state there. It stands still until it is killed or thawed.
+    Depart(Departure),
+    /// Stop sending it.
+    CallBack {
+        place: PlaceId,
+        fence: Fence,
+    },
     /// Fetch a job's input files; `Staged` or `StagingFailed` follows.
     Prepare {
         job: JobId,
@@ -143,11 +195,27 @@ pub enum Effect {
     ReadyToStop,
 }
 
-/// A guest to be started.
+/// A guest to be started, or taken in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     pub place: PlaceId,
     pub fence: Fence,
     pub subprogram: SubprogramId,
     pub spec: Arc<JobSpec>,
+    /// If it is a rank of a program.
+    pub rank: Option<Box<RankOffer>>,
+    /// Where its state comes from.
+    pub arrival: Option<Arrival>,
+}
+
+/// A guest whose state is to be sent away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departure {
+    pub place: PlaceId,
+    pub fence: Fence,
+    pub subprogram: SubprogramId,
+    pub keep: Keep,
+    pub to: RankAt,
+    /// It has stood still since then.
+    pub since: Moment,
 }

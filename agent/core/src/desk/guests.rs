@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use gleaner_common::id::{Fence, JobId, PlaceId, SubprogramId};
 use gleaner_common::job::JobSpec;
+use gleaner_common::program::{Arrival, RankAt, RankOffer};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Finished, GuestState, Offer};
 
@@ -24,6 +25,15 @@ pub(super) struct Attempt {
     pub(super) spec: Arc<JobSpec>,
     pub(super) offered: Moment,
     pub(super) stage: Stage,
+    pub(super) rank: Option<Box<RankOffer>>,
+    /// Where its state comes from, or came from.
+    pub(super) arrival: Option<Arrival>,
+    /// Where it is on its way to.
+    pub(super) to: Option<RankAt>,
+    /// What holds of its move, for the coordinator.
+    pub(super) word: Option<AttemptEvent>,
+    /// Its memory, when last looked at.
+    pub(super) bytes: u64,
 }
 
 #[derive(Debug)]
@@ -110,7 +120,17 @@ impl Desk {
         };
         self.newest = fence;
         self.prepare(subprogram.job, out);
-        let attempt = Attempt { subprogram, spec, offered: now, stage: Stage::Waiting };
+        let attempt = Attempt {
+            subprogram,
+            spec,
+            offered: now,
+            stage: Stage::Waiting,
+            rank: offer.rank.clone(),
+            arrival: offer.arrival,
+            to: None,
+            word: None,
+            bytes: 0,
+        };
         self.attempts.insert(fence, attempt);
         self.waiting.push_back(fence);
     }

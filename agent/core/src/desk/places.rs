@@ -9,7 +9,7 @@ use gleaner_common::wire::{AttemptEvent, Finished, GuestState, Terms};
 
 use super::guests::{Attempt, Stage};
 use super::{Desk, Effect, Exit, Left, Out, Start};
-use crate::place::{self, Clock, End, Owner, Place, Why};
+use crate::place::{self, Clock, End, Entry, Owner, Place, Why};
 
 impl Desk {
     /// Starts what waits, as far as owner, lease and places allow.
@@ -49,7 +49,11 @@ impl Desk {
         attempt.stage = Stage::At(place);
         let terms = Terms::from(&*attempt.spec);
         let job = attempt.subprogram.job;
-        let effects = self.places[usize::from(place.0)].take(now, fence, terms);
+        let entry =
+            Entry { terms, rank: attempt.rank.is_some(), arrives: attempt.arrival.is_some() };
+        let patience = self.patience_for(0);
+        let effects = self.places[usize::from(place.0)].take(now, fence, entry);
+        self.places[usize::from(place.0)].weigh(fence, patience);
         self.carry_out(place, effects, None, out);
         self.tidy(job, out);
     }
@@ -63,10 +67,21 @@ impl Desk {
         if owner != Owner::Away {
             let reason = self.occupancy.reason(now);
             for fence in self.waiting_of(|_| true) {
-                let reason = format!("not started: {reason}");
-                self.end(AttemptEvent::Retreated { fence, reason, suspensions: 0 }, out);
+                self.not_started_after_all(fence, &reason, out);
             }
         }
+    }
+
+    /// Its work goes back; what has its state elsewhere goes on there.
+    fn not_started_after_all(&mut self, fence: Fence, reason: &str, out: &mut Out) {
+        let reason = format!("not started: {reason}");
+        let arrives = self.attempts.get(&fence).is_some_and(|it| it.arrival.is_some());
+        let end = if arrives {
+            AttemptEvent::Refused { fence, reason }
+        } else {
+            AttemptEvent::Retreated { fence, reason, suspensions: 0 }
+        };
+        self.end(end, out);
     }
 
     pub(super) fn wake_places(&mut self, now: Moment, out: &mut Out) {
@@ -110,8 +125,7 @@ impl Desk {
                 let effects = self.places[usize::from(place.0)].retreat(now);
                 self.carry_out_because(place, effects, reason, out);
             } else if self.waiting.contains(&fence) {
-                let reason = format!("not started: {reason}");
-                self.end(AttemptEvent::Retreated { fence, reason, suspensions: 0 }, out);
+                self.not_started_after_all(fence, reason, out);
             }
         }
     }
@@ -138,6 +152,8 @@ impl Desk {
         out: &mut Out,
     ) {
         for place in self.places.iter_mut().filter(|place| place.holds(fence)) {
+            // Nothing of it is left, not even for a rank to leave with.
+            let _ = place.cancel(now, fence);
             let _ = place.exited(now, fence);
         }
         if self.attempts.contains_key(&fence) {
@@ -146,9 +162,12 @@ impl Desk {
     }
 
     pub(super) fn exited(&mut self, now: Moment, fence: Fence, exit: Exit, out: &mut Out) {
-        let Some(place) = self.places.iter_mut().find(|place| place.holds(fence)) else { return };
-        let Some(place::Effect::Finish { end, clock, .. }) = place.exited(now, fence).pop() else {
-            return;
+        let Some(index) = self.places.iter().position(|place| place.holds(fence)) else { return };
+        let mut effects = self.places[index].exited(now, fence);
+        let Some(place::Effect::Finish { end, clock, .. }) =
+            effects.pop_if(|effect| matches!(effect, place::Effect::Finish { .. }))
+        else {
+            return self.carry_out(place_id(index), effects, Some(now), out);
         };
         let Some(attempt) = self.attempts.get_mut(&fence) else { return };
         let mut finished = finished(fence, outcome(end, exit.outcome), clock);
@@ -209,11 +228,34 @@ impl Desk {
         for effect in effects {
             match effect {
                 place::Effect::Start(fence) => {
-                    let Some(attempt) = self.attempts.get(&fence) else { continue };
-                    let Attempt { subprogram, spec, .. } = attempt;
-                    let (subprogram, spec) = (*subprogram, spec.clone());
-                    out.first.push(Effect::Start(Start { place, fence, subprogram, spec }));
+                    out.first.extend(self.entering(place, fence).map(Effect::Start));
                 }
+                place::Effect::Expect(fence) => {
+                    out.first.extend(self.entering(place, fence).map(Effect::Expect));
+                }
+                place::Effect::Go(fence) => {
+                    out.first.push(Effect::Go { place, fence });
+                    changed = Some(fence);
+                }
+                place::Effect::AskToRetreat { fence, within } => {
+                    out.first.push(Effect::AskToRetreat { place, fence, within });
+                    changed = Some(fence);
+                }
+                place::Effect::WantsAway { fence, keep } => {
+                    let image_bytes = self.attempts.get(&fence).map_or(0, |it| it.bytes);
+                    self.say(AttemptEvent::WantsAway { fence, keep, image_bytes }, out);
+                }
+                place::Effect::Depart { fence, keep, since } => {
+                    self.send_away(place, (fence, keep), since, out);
+                }
+                place::Effect::CallBack(fence) => {
+                    out.then.push(Effect::CallBack { place, fence });
+                }
+                place::Effect::Stays(fence) => self.say(AttemptEvent::Stays { fence }, out),
+                place::Effect::CannotLeave { fence, keep, reason } => {
+                    self.say(AttemptEvent::CannotLeave { fence, keep, reason }, out);
+                }
+                place::Effect::Refuse { fence, why } => self.not_here(fence, why, reason, out),
                 place::Effect::Freeze(fence) => {
                     out.first.push(Effect::Freeze { place, fence });
                     changed = Some(fence);
@@ -250,7 +292,14 @@ impl Desk {
         }
     }
 
-    fn report_state(&self, place: PlaceId, fence: Fence, out: &mut Out) {
+    fn entering(&self, place: PlaceId, fence: Fence) -> Option<Start> {
+        let attempt = self.attempts.get(&fence)?;
+        let Attempt { subprogram, spec, rank, arrival, .. } = attempt;
+        let (subprogram, spec, rank, arrival) = (*subprogram, spec.clone(), rank.clone(), *arrival);
+        Some(Start { place, fence, subprogram, spec, rank, arrival })
+    }
+
+    pub(super) fn report_state(&self, place: PlaceId, fence: Fence, out: &mut Out) {
         match self.places[usize::from(place.0)].guest() {
             Some((_, GuestState::Suspended)) => {
                 self.report(AttemptEvent::Suspended { fence }, out);

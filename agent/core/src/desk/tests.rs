@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use gleaner_common::id::{SubprogramId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience, Reaction, StagedFile};
+use gleaner_common::program::RankAt;
+use gleaner_common::reaction::Keep;
 use gleaner_common::usage::{Cause, LoadAverages};
 use gleaner_common::wire::{Finished, GuestState, Offer, Printed};
 use proptest::prelude::*;
@@ -47,10 +49,45 @@ fn welcome(keep: &[u64]) -> Event {
     })
 }
 
-fn job(number: u32, reaction: Reaction) -> Event {
+/// The jobs that the tests' desks know, from 1 on.
+const JOBS: [(Reaction, Reaction); 5] = [
+    (Reaction::Suspend, Reaction::Retreat),
+    (Reaction::Retreat, Reaction::Retreat),
+    (Reaction::Renice, Reaction::Retreat),
+    (Reaction::Migrate, Reaction::Retreat),
+    (Reaction::Suspend, Reaction::Migrate),
+];
+
+fn known_job(number: u32) -> Event {
+    let (reaction, then) = JOBS[number as usize - 1];
     let mut spec = JobSpec::new(vec!["/bin/true".into()], IndexRange::count_of(100).unwrap());
-    spec.on_busy = OnBusy { reaction, patience: Patience::For(PATIENCE), then: Reaction::Retreat };
+    spec.on_busy = OnBusy { reaction, patience: Patience::For(PATIENCE), then };
     described(number, spec)
+}
+
+fn arrival(fence: u64, job: u32) -> Event {
+    let subprogram = SubprogramId { job: JobId(job), index: 0 };
+    let arrival = Some(gleaner_common::program::Arrival { from: WorkstationId(9), old: Fence(1) });
+    frame(CoordinatorFrame::Offer(Offer { fence: Fence(fence), subprogram, rank: None, arrival }))
+}
+
+fn depart(fence: u64, to: u64) -> Event {
+    let at = RankAt {
+        rank: 0,
+        fence: Fence(to),
+        workstation: WorkstationId(2),
+        name: "ws2".into(),
+        addresses: vec![],
+    };
+    frame(CoordinatorFrame::Depart { fence: Fence(fence), keep: Keep::State, to: at })
+}
+
+fn stay_here(fence: u64) -> Event {
+    frame(CoordinatorFrame::StayHere { fence: Fence(fence) })
+}
+
+fn landed(fence: u64) -> Event {
+    Event::Landed { fence: Fence(fence), bytes: 9, frozen: Duration::from_secs(1) }
 }
 
 fn described(number: u32, spec: JobSpec) -> Event {
@@ -83,7 +120,7 @@ fn setup(places: u16) -> Setup {
     }
 }
 
-/// Connected and idle, with jobs 1 (suspend), 2 (retreat) and 3 (renice).
+/// Connected and idle, with all of [`JOBS`].
 fn desk(places: u16) -> Desk {
     let (mut desk, _) = Desk::new(Moment::ZERO, setup(places));
     let well = Observation::Health { sensor: Sensor::Terminals, health: Health::Well };
@@ -91,9 +128,9 @@ fn desk(places: u16) -> Desk {
     let _ = desk.handle(at(0), load(0.0));
     let _ = desk.handle(at(0), Event::LinkUp);
     let _ = desk.handle(at(0), welcome(&[]));
-    let _ = desk.handle(at(0), job(1, Reaction::Suspend));
-    let _ = desk.handle(at(0), job(2, Reaction::Retreat));
-    let _ = desk.handle(at(0), job(3, Reaction::Renice));
+    for number in 1..=5 {
+        let _ = desk.handle(at(0), known_job(number));
+    }
     assert!(!desk.presence(at(0)).busy, "{}", desk.presence(at(0)).reason);
     desk
 }
@@ -119,6 +156,11 @@ fn short(effect: &Effect) -> String {
         Effect::Restore { fence, .. } => format!("restore {fence}"),
         Effect::Kill { fence, .. } => format!("kill {fence}"),
         Effect::Start(start) => format!("start {}", start.fence),
+        Effect::Expect(start) => format!("expect {}", start.fence),
+        Effect::Go { fence, .. } => format!("go {fence}"),
+        Effect::AskToRetreat { fence, .. } => format!("ask {fence} to retreat"),
+        Effect::Depart(departure) => format!("carry {} to {}", departure.fence, departure.to.name),
+        Effect::CallBack { fence, .. } => format!("call {fence} back"),
         Effect::Prepare { job, .. } => format!("prepare {job}"),
         Effect::Discard { job } => format!("discard {job}"),
         Effect::Abandon { fence } => format!("abandon {fence}"),
@@ -453,6 +495,119 @@ fn what_is_wrong_with_sensors_is_told_in_the_hello() {
     assert_eq!(facts.missing[0], "input: sick: event2: permission denied");
 }
 
+/// Lets time pass with an owner who is not here and a coordinator who answers;
+/// what comes of it, heartbeats left out.
+fn pass_until(desk: &mut Desk, end: Moment) -> Vec<String> {
+    let mut all = vec![];
+    while let Some(due) = desk.deadline().filter(|due| *due <= end) {
+        let effects = desk.wake(due);
+        let loads = desk.handle(due, load(0.0));
+        for effect in effects.into_iter().chain(loads) {
+            if let Effect::Send(AgentFrame::Heartbeat { sequence, .. }) = effect {
+                let _ = desk.handle(due, frame(CoordinatorFrame::HeartbeatAck { sequence }));
+            } else {
+                all.push(short(&effect));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn a_guest_that_moves_is_frozen_before_anybody_is_told_and_asks_to_leave() {
+    let mut desk = running(4);
+    let _ = desk.handle(at(0), Event::Weighed { fence: Fence(1), bytes: 77 });
+    let effects = desk.handle(at(2), typed());
+    assert_eq!(said(&effects), ["freeze #1", "busy", "#1 wants away: State", "TTY"]);
+    assert!(effects.iter().any(|effect| matches!(
+        effect,
+        Effect::Send(AgentFrame::Attempt(AttemptEvent::WantsAway { image_bytes: 77, .. }))
+    )));
+    assert_eq!(said(&desk.handle(at_ms(2_500), depart(1, 5))), ["carry #1 to ws2"]);
+    assert_eq!(said(&desk.handle(at_ms(2_500), depart(1, 5))), Vec::<String>::new());
+    let cancel = frame(CoordinatorFrame::Cancel { fence: Fence(1) });
+    assert_eq!(said(&desk.handle(at(4), cancel)), ["kill #1"]);
+}
+
+#[test]
+fn what_leaves_is_held_and_asks_again_on_a_new_connection() {
+    let mut desk = running(4);
+    let _ = desk.handle(at(2), typed());
+    let _ = desk.handle(at(3), Event::LinkDown);
+    let again = said(&desk.handle(at(4), Event::LinkUp));
+    assert_eq!(again, ["hello 1", "#1 wants away: State"]);
+    assert_eq!(desk.held(), [(Fence(1), GuestState::Leaving)]);
+    assert_eq!(said(&desk.handle(at(4), welcome(&[1]))), Vec::<String>::new());
+    let _ = desk.handle(at(4), depart(1, 5));
+    let _ = desk.handle(at(5), Event::LinkDown);
+    assert_eq!(said(&desk.handle(at(6), Event::LinkUp)), ["hello 1"]);
+}
+
+#[test]
+fn an_owner_who_leaves_before_the_move_has_begun_keeps_the_guest() {
+    let mut desk = running(4);
+    let _ = desk.handle(at(2), typed());
+    let _ = desk.handle(at(3), frame(CoordinatorFrame::HeartbeatAck { sequence: 1 }));
+    let quiet = pass_until(&mut desk, at(63));
+    assert_eq!(quiet, ["thaw #1", "idle", "#1 stays", "#1 resumed", "IDLE"]);
+    let crossed = said(&desk.handle(at(63), depart(1, 5)));
+    assert_eq!(crossed, ["#1 cannot leave: its owner has left"]);
+}
+
+#[test]
+fn what_arrives_tells_so_and_goes_when_it_is_told() {
+    let mut desk = desk(1);
+    assert_eq!(said(&desk.handle(at(0), arrival(7, 4))), ["expect #7"]);
+    assert_eq!(said(&desk.handle(at(1), landed(7))), ["#7 arrived"]);
+    let _ = desk.handle(at(2), Event::LinkDown);
+    assert_eq!(said(&desk.handle(at(3), Event::LinkUp)), ["hello 1", "#7 arrived"]);
+    let _ = desk.handle(at(3), welcome(&[7]));
+    assert_eq!(said(&desk.handle(at(3), stay_here(7))), ["go #7", "#7 resumed"]);
+    assert_eq!(said(&desk.handle(at(3), stay_here(7))), Vec::<String>::new());
+}
+
+#[test]
+fn what_cannot_arrive_is_refused_and_never_given_back_as_if_it_had_run() {
+    let mut desk = desk(1);
+    let _ = desk.handle(at(0), arrival(7, 4));
+    let failed = Event::StartFailed {
+        fence: Fence(7),
+        reason: "criu cannot restore it".into(),
+        hopeless: false,
+    };
+    assert_eq!(said(&desk.handle(at(1), failed)), ["#7 refused: criu cannot restore it"]);
+    let _ = desk.handle(at(1), arrival(8, 4));
+    let effects = said(&desk.handle(at(2), typed()));
+    assert_eq!(effects[0], "kill #8");
+    assert!(effects.contains(&"#8 refused: not taken in: pts/3, 0.0 s ago".to_owned()));
+}
+
+#[test]
+fn a_place_that_does_not_become_free_is_not_waited_for_long() {
+    let mut desk = desk(1);
+    let _ = desk.handle(at(0), offer(1, 1));
+    assert_eq!(said(&desk.handle(at(0), arrival(7, 4))), Vec::<String>::new());
+    let said_late = pass_until(&mut desk, at(30));
+    assert_eq!(said_late, ["#7 refused: no place became free within 30 s"]);
+}
+
+#[test]
+fn a_suspended_guest_waits_as_long_as_its_move_costs_if_its_job_leaves_that_to_us() {
+    let mut desk = desk(1);
+    let mut spec = JobSpec::new(vec!["/bin/true".into()], IndexRange::count_of(9).unwrap());
+    spec.on_busy = OnBusy::suspend_by_cost(Reaction::Migrate);
+    let _ = desk.handle(at(0), described(6, spec));
+    let _ = desk.handle(at(0), offer(1, 6));
+    let _ = desk.handle(at(0), Event::Started(Fence(1)));
+    let took = Duration::from_millis(1_100);
+    let _ = desk.handle(at(0), Event::Carried { bytes: 10 << 20, took });
+    let _ = desk.handle(at(0), Event::Weighed { fence: Fence(1), bytes: 20 << 20 });
+    let effects = said(&desk.handle(at(1), typed()));
+    assert_eq!(effects, ["freeze #1", "busy", "#1 suspended", "TTY"]);
+    assert_eq!(said(&desk.wake(at_ms(3_099))), ["heartbeat 1"]);
+    assert_eq!(said(&desk.wake(at_ms(3_100))), ["#1 wants away: State"]);
+}
+
 // ── every order of everything ──────────────────────────────────────────────
 
 /// The shell, the keepers and the coordinator in one: carries effects out,
@@ -466,6 +621,8 @@ struct World {
     ended: BTreeSet<Fence>,
     unwanted: BTreeSet<Fence>,
     reactions: BTreeMap<Fence, Reaction>,
+    /// What happens now may undo what is on its way.
+    may_undo: bool,
     asked: Vec<u64>,
     lease_until: Option<Moment>,
     greeted: Moment,
@@ -477,6 +634,10 @@ struct World {
 struct Run {
     frozen: bool,
     demoted: bool,
+    /// Came from elsewhere and was not set going.
+    held: bool,
+    /// On its way elsewhere.
+    carried: bool,
     life: Life,
 }
 
@@ -509,6 +670,13 @@ enum Step {
     Sleep,
     Wake,
     Stop(u64),
+    Arrival(u32),
+    Come(usize),
+    Land(usize),
+    Depart(usize, bool),
+    StayHere(usize),
+    CannotLeave(usize),
+    Weigh(usize, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -516,7 +684,14 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Type),
         3 => Just(Step::Quiet),
         4 => (0u64..5_000).prop_map(Step::Pass),
-        8 => (1u32..4).prop_map(Step::Offer),
+        8 => (1u32..6).prop_map(Step::Offer),
+        2 => (1u32..6).prop_map(Step::Arrival),
+        2 => (0usize..9).prop_map(Step::Come),
+        4 => (0usize..9).prop_map(Step::Land),
+        5 => (0usize..9, any::<bool>()).prop_map(|(which, again)| Step::Depart(which, again)),
+        5 => (0usize..9).prop_map(Step::StayHere),
+        2 => (0usize..9).prop_map(Step::CannotLeave),
+        1 => (0usize..9, 0u64..1 << 40).prop_map(|(which, bytes)| Step::Weigh(which, bytes)),
         4 => (0usize..9).prop_map(Step::Exit),
         4 => (0usize..9).prop_map(Step::Start),
         1 => (0usize..9).prop_map(Step::FailToStart),
@@ -546,6 +721,7 @@ impl World {
             ended: BTreeSet::new(),
             unwanted: BTreeSet::new(),
             reactions: BTreeMap::new(),
+            may_undo: false,
             asked: vec![],
             lease_until: Some(at(0) + LEASE),
             greeted: at(0),
@@ -577,6 +753,10 @@ impl World {
     }
 
     fn do_step(&mut self, step: &Step) {
+        self.may_undo = matches!(
+            step,
+            Step::Cancel(_) | Step::Stop(_) | Step::Sleep | Step::FailToStart(_) | Step::Welcome
+        );
         match *step {
             Step::Type => self.tell(typed()),
             Step::Quiet => {
@@ -590,10 +770,51 @@ impl World {
             Step::Offer(job) if self.linked => {
                 self.newest += 1;
                 let fence = Fence(self.newest);
-                let reaction = [Reaction::Suspend, Reaction::Retreat, Reaction::Renice];
-                self.reactions.insert(fence, reaction[job as usize - 1]);
+                self.reactions.insert(fence, JOBS[job as usize - 1].0);
                 self.accepted.insert(fence);
                 self.tell(offer(self.newest, job));
+            }
+            Step::Arrival(job) if self.linked => {
+                self.newest += 1;
+                let fence = Fence(self.newest);
+                self.reactions.insert(fence, JOBS[job as usize - 1].0);
+                self.accepted.insert(fence);
+                self.tell(arrival(self.newest, job));
+            }
+            Step::Come(which) => {
+                if let Some(fence) = self.alive(which) {
+                    self.tell(Event::Coming(fence));
+                }
+            }
+            Step::Land(which) => {
+                let held = |world: &Self, fence: &Fence| {
+                    world.started[fence].held && world.started[fence].life == Life::Lives
+                };
+                if let Some(fence) = self.alive(which).filter(|fence| held(self, fence)) {
+                    self.tell(landed(fence.0));
+                }
+            }
+            Step::Depart(which, again) if self.linked => {
+                if let Some(fence) = self.alive(which) {
+                    self.tell(depart(fence.0, 1_000 + u64::from(again)));
+                }
+            }
+            Step::StayHere(which) if self.linked => {
+                if let Some(fence) = self.alive(which) {
+                    self.tell(stay_here(fence.0));
+                }
+            }
+            Step::CannotLeave(which) => {
+                let carried = |world: &Self, fence: &Fence| world.started[fence].carried;
+                if let Some(fence) = self.alive(which).filter(|fence| carried(self, fence)) {
+                    self.started.get_mut(&fence).unwrap().carried = false;
+                    self.tell(Event::CannotLeave { fence, reason: "a socket".into() });
+                }
+            }
+            Step::Weigh(which, bytes) => {
+                if let Some(fence) = self.alive(which) {
+                    self.tell(Event::Weighed { fence, bytes });
+                }
             }
             Step::Exit(which) => {
                 if let Some(fence) = self.alive(which) {
@@ -630,9 +851,8 @@ impl World {
                 self.greeted = self.now;
                 self.asked.clear();
                 self.tell(Event::LinkUp);
-                for number in 1..4 {
-                    let reaction = [Reaction::Suspend, Reaction::Retreat, Reaction::Renice];
-                    self.tell(job(number, reaction[number as usize - 1]));
+                for number in 1..=5 {
+                    self.tell(known_job(number));
                 }
             }
             Step::LinkDown => {
@@ -657,7 +877,12 @@ impl World {
             Step::Stop(fence) => {
                 self.tell(Event::Stop { fence: Fence(fence), by: "ada".into() });
             }
-            Step::Offer(_) | Step::Cancel(_) | Step::Welcome => {}
+            Step::Offer(_)
+            | Step::Cancel(_)
+            | Step::Welcome
+            | Step::Arrival(_)
+            | Step::Depart(..)
+            | Step::StayHere(_) => {}
         }
     }
 
@@ -701,11 +926,39 @@ impl World {
                     let alive = self.started.values().filter(|run| run.life != Life::Gone).count();
                     assert!(alive <= 2, "more guests than places");
                 }
+                Effect::Expect(start) => {
+                    assert!(self.lease_until.is_some_and(|until| self.now < until));
+                    let held = Run { held: true, ..Run::default() };
+                    assert!(self.started.insert(start.fence, held).is_none());
+                }
+                Effect::Go { fence, .. } => run(self, fence, |run| {
+                    assert!(run.held);
+                    run.held = false;
+                }),
+                Effect::Depart(departure) => {
+                    let run = self.started.get_mut(&departure.fence).expect("is here");
+                    assert!(run.frozen && !run.carried, "{effects:?}");
+                    run.carried = true;
+                }
+                Effect::CallBack { fence, .. } => {
+                    let run = self.started.get_mut(fence).expect("is here");
+                    assert!(run.carried);
+                    run.carried = false;
+                }
+                Effect::AskToRetreat { .. } => panic!("no ranks here"),
                 Effect::Freeze { fence, .. } => run(self, fence, |run| run.frozen = true),
-                Effect::Thaw { fence, .. } => run(self, fence, |run| run.frozen = false),
+                Effect::Thaw { fence, .. } => run(self, fence, |run| {
+                    assert!(!run.carried, "thawed on its way");
+                    run.frozen = false;
+                }),
                 Effect::Demote { fence, .. } => run(self, fence, |run| run.demoted = true),
                 Effect::Restore { fence, .. } => run(self, fence, |run| run.demoted = false),
-                Effect::Kill { fence, .. } => run(self, fence, |run| run.life = Life::Killed),
+                Effect::Kill { fence, .. } => {
+                    let over = self.lease_until.is_none_or(|until| self.now >= until);
+                    let carried = self.started[fence].carried;
+                    assert!(!carried || self.may_undo || over, "destroyed on its way: {effects:?}");
+                    run(self, fence, |run| run.life = Life::Killed);
+                }
                 Effect::Send(AgentFrame::Heartbeat { sequence, .. }) => {
                     self.sent.insert(*sequence, self.now);
                     self.asked.push(*sequence);
@@ -746,9 +999,12 @@ impl World {
             assert!(!lease_ended, "{fence} outlives the lease");
             let here = status.guests.iter().find(|guest| guest.fence == *fence);
             let here = here.expect("a guest that runs is known");
-            assert_eq!(here.state == GuestState::Suspended, run.frozen, "{fence}");
+            let stands = matches!(here.state, GuestState::Suspended | GuestState::Leaving);
+            assert_eq!(stands, run.frozen, "{fence}");
+            assert_eq!(here.state == GuestState::Waiting, run.held, "{fence}");
+            assert!(!run.carried || here.state == GuestState::Leaving, "{fence}");
             assert_eq!(here.state == GuestState::Demoted, run.demoted && !run.frozen, "{fence}");
-            if status.presence.busy && !run.frozen {
+            if status.presence.busy && !run.frozen && !run.held {
                 assert!(run.demoted && self.reactions[fence] == Reaction::Renice, "{fence}");
                 assert!(!self.desk.occupancy.is_claimed(), "{fence} shares a claimed machine");
             }

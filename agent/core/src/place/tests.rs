@@ -16,130 +16,209 @@ fn terms(reaction: Reaction) -> Terms {
 fn running(reaction: Reaction) -> Place {
     let mut place = Place::new();
     assert_eq!(place.turned(at(0), Owner::Away), []);
-    assert_eq!(place.take(at(0), Fence(7), terms(reaction)), [Effect::Start(Fence(7))]);
+    assert_eq!(place.take(at(0), Fence(7), entry(reaction, false)), [Effect::Start(Fence(7))]);
     place
 }
 
-#[derive(Clone, Copy)]
+fn entry(reaction: Reaction, rank: bool) -> Entry {
+    Entry { terms: terms(reaction), rank, arrives: false }
+}
+
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Turned(Owner),
-    Take(Fence),
-    Exited(Fence),
+    Take,
+    Expect,
+    Landed,
+    Depart(Fence),
+    StayHere,
+    CannotLeave,
+    Exited,
     Retreat,
-    Cancel(Fence),
-    OverLimit(Fence),
+    Cancel,
+    OverLimit,
     /// Nothing happens for that long.
     Patience,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 15] = [
     Step::Turned(Owner::Away),
     Step::Turned(Owner::Here),
     Step::Turned(Owner::Claims),
-    Step::Take(Fence(1)),
-    Step::Take(Fence(2)),
-    Step::Exited(Fence(1)),
+    Step::Take,
+    Step::Expect,
+    Step::Landed,
+    Step::Depart(Fence(8)),
+    Step::Depart(Fence(9)),
+    Step::StayHere,
+    Step::CannotLeave,
+    Step::Exited,
     Step::Retreat,
-    Step::Cancel(Fence(1)),
-    Step::OverLimit(Fence(1)),
+    Step::Cancel,
+    Step::OverLimit,
     Step::Patience,
 ];
 
-/// What the outside has seen of a place.
-#[derive(Default)]
+/// What the outside has seen of the only guest of a place.
+#[derive(Debug, Default)]
 struct Witness {
-    /// Who runs, and whether demoted.
-    runs: Option<(Fence, bool)>,
+    entered: bool,
+    frozen: bool,
     demoted: bool,
-    started: Vec<Fence>,
-    killed: Vec<Fence>,
-    told: Vec<Fence>,
+    /// Came from elsewhere and was not set going.
+    held: bool,
+    /// On its way.
+    carried: bool,
+    killed: bool,
+    gone: bool,
+    told: u32,
+    cancelled: bool,
 }
 
 impl Witness {
-    fn see(&mut self, effects: Vec<Effect>, path: usize) {
+    fn runs(&self) -> bool {
+        self.entered && !self.frozen && !self.held && !self.killed && !self.gone
+    }
+
+    fn see(&mut self, effects: &[Effect], step: Step) {
         for effect in effects {
             match effect {
-                Effect::Start(fence) => {
-                    assert_eq!(self.runs, None, "path {path}");
-                    self.started.push(fence);
-                    (self.runs, self.demoted) = (Some((fence, false)), false);
+                Effect::Start(_) => self.entered = true,
+                Effect::Expect(_) => (self.entered, self.held) = (true, true),
+                Effect::Go(_) => {
+                    assert!(self.held && !self.killed, "set going twice");
+                    self.held = false;
                 }
-                Effect::Freeze(_) => self.runs = None,
-                Effect::Thaw(fence) => self.runs = Some((fence, self.demoted)),
-                Effect::Demote(fence) => {
-                    self.demoted = true;
-                    self.runs = self.runs.map(|_| (fence, true));
+                Effect::Freeze(_) => self.frozen = true,
+                Effect::Thaw(_) => {
+                    assert!(!self.carried, "thawed on its way");
+                    assert!(self.frozen && !self.killed && !self.gone);
+                    self.frozen = false;
                 }
-                Effect::Restore(fence) => {
-                    self.demoted = false;
-                    self.runs = self.runs.map(|_| (fence, false));
+                Effect::Demote(_) | Effect::AskToRetreat { .. } => self.demoted = true,
+                Effect::Restore(_) => self.demoted = false,
+                Effect::WantsAway { .. } => assert!(!self.runs(), "asks while it runs"),
+                Effect::Depart { .. } => {
+                    assert!(!self.runs() && !self.carried && !self.killed || self.gone);
+                    self.carried = true;
                 }
-                Effect::Kill(fence) => {
-                    assert!(!self.killed.contains(&fence), "path {path}");
-                    self.killed.push(fence);
-                    self.runs = None;
+                Effect::CallBack(_) => {
+                    assert!(self.carried);
+                    self.carried = false;
                 }
-                Effect::Retreat { fence, .. } | Effect::Finish { fence, .. } => {
-                    self.told.push(fence);
-                    self.runs = None;
+                Effect::Stays(_) => assert!(!self.carried),
+                Effect::CannotLeave { .. } => self.carried = false,
+                Effect::Kill(_) => {
+                    assert!(!self.killed && !self.gone);
+                    // Only who may undo the work undoes what is on its way.
+                    let may = matches!(step, Step::Cancel | Step::Retreat | Step::OverLimit);
+                    assert!(may || !self.carried, "killed on its way");
+                    self.killed = true;
+                }
+                Effect::Retreat { .. } | Effect::Finish { .. } | Effect::Refuse { .. } => {
+                    self.told += 1;
                 }
             }
+        }
+    }
+}
+
+/// One guest and every order of six things that can happen to it.
+fn try_all(reaction: Reaction, then: Reaction, rank: bool) {
+    let mut terms = terms(reaction);
+    terms.on_busy.then = then;
+    // The first step is one of the two ways in.
+    for (arrives, path) in [false, true]
+        .into_iter()
+        .flat_map(|way| (0..STEPS.len().pow(5)).map(move |path| (way, path)))
+    {
+        let (mut place, mut now, mut owner) = (Place::new(), at(0), Owner::Away);
+        let mut seen = Witness::default();
+        let _ = place.turned(now, Owner::Away);
+        let entry = Entry { terms, rank, arrives };
+        seen.see(&place.take(now, Fence(1), entry), Step::Take);
+        let mut choices = path;
+        for _ in 0..5 {
+            let step = STEPS[choices % STEPS.len()];
+            choices /= STEPS.len();
+            let fence = Fence(1);
+            let effects = match step {
+                Step::Turned(turned) => {
+                    owner = turned;
+                    place.turned(now, turned)
+                }
+                // No attempt is taken twice: the desk sees to it.
+                Step::Take | Step::Expect => vec![],
+                Step::Landed => {
+                    // Only what was expected and has not gone lands.
+                    if seen.held && !seen.killed && !seen.gone {
+                        let _ = place.landed(now, fence);
+                    }
+                    vec![]
+                }
+                Step::Depart(to) => {
+                    let keep = if rank { Keep::Nothing } else { Keep::State };
+                    // Nobody asks a rank to leave with less before it says so.
+                    if rank && !(seen.gone && place.guest().is_some()) {
+                        vec![]
+                    } else {
+                        place.depart(now, fence, keep, to)
+                    }
+                }
+                Step::StayHere => place.stay_here(now, fence),
+                Step::CannotLeave if rank || !seen.carried => vec![],
+                Step::CannotLeave => {
+                    seen.carried = false;
+                    place.cannot_leave(now, fence, "a socket".into())
+                }
+                // Nobody ends twice.
+                Step::Exited if seen.gone => vec![],
+                Step::Exited => {
+                    seen.gone = true;
+                    place.exited(now, fence)
+                }
+                Step::Retreat => place.retreat(now),
+                Step::Cancel => {
+                    seen.cancelled |= place.guest().is_some();
+                    place.cancel(now, fence)
+                }
+                Step::OverLimit => place.over_limit(now, fence, "memory".into()),
+                Step::Patience => {
+                    now = now + Duration::from_secs(700);
+                    place.wake(now)
+                }
+            };
+            seen.see(&effects, step);
+            if seen.runs() {
+                assert_ne!(owner, Owner::Claims, "path {path}: runs against a claim");
+                let may = reaction == Reaction::Renice || rank;
+                assert!(owner == Owner::Away || seen.demoted && may, "path {path}");
+            }
+            let ended = seen.told + u32::from(seen.cancelled);
+            assert!(ended <= 1, "path {path}: ended {ended} times");
+            let here = place.guest().is_some();
+            assert!(here != (ended == 1), "path {path}: here {here}, ended {ended}");
+            assert!(place.is_free() || !seen.gone || here, "path {path}: held by nobody");
         }
     }
 }
 
 #[test]
-fn no_five_steps_let_a_guest_share_run_twice_or_end_twice() {
+fn no_order_of_events_lets_a_guest_share_run_twice_or_end_twice() {
     for reaction in [Reaction::Renice, Reaction::Suspend, Reaction::Retreat] {
-        for path in 0..STEPS.len().pow(5) {
-            let (mut place, mut now, mut owner) = (Place::new(), at(0), Owner::Away);
-            let (mut seen, mut cancelled) = (Witness::default(), vec![]);
-            let _ = place.turned(now, Owner::Away);
-            let mut choices = path;
-            for _ in 0..5 {
-                let step = STEPS[choices % STEPS.len()];
-                choices /= STEPS.len();
-                let effects = match step {
-                    Step::Turned(turned) => {
-                        owner = turned;
-                        place.turned(now, turned)
-                    }
-                    // No attempt is taken twice: the desk sees to it.
-                    Step::Take(fence) if seen.started.contains(&fence) => vec![],
-                    Step::Take(fence) => place.take(now, fence, terms(reaction)),
-                    // Nobody exits that never started.
-                    Step::Exited(fence) => place.exited(now, fence),
-                    Step::Retreat => place.retreat(now),
-                    Step::Cancel(fence) => {
-                        cancelled.extend(place.guest().filter(|(here, _)| *here == fence));
-                        place.cancel(now, fence)
-                    }
-                    Step::OverLimit(fence) => place.over_limit(now, fence, "memory".into()),
-                    Step::Patience => {
-                        now = now + PATIENCE;
-                        place.wake(now)
-                    }
-                };
-                seen.see(effects, path);
-                match (owner, seen.runs) {
-                    (Owner::Claims, runs) => assert_eq!(runs, None, "path {path}"),
-                    (Owner::Here, Some((_, demoted))) => {
-                        assert!(demoted && reaction == Reaction::Renice, "path {path}");
-                    }
-                    (Owner::Here, None) | (Owner::Away, _) => {}
-                }
-            }
-            let mut ended: Vec<Fence> = seen.told.clone();
-            ended.extend(cancelled.iter().map(|(fence, _)| *fence));
-            ended.sort_unstable();
-            assert!(ended.is_sorted_by(|a, b| a < b), "ended twice on path {path}");
-            for fence in seen.started {
-                let here = place.guest().is_some_and(|(here, _)| here == fence);
-                assert!(here != ended.contains(&fence), "{fence} on path {path}");
-            }
-        }
+        try_all(reaction, Reaction::Retreat, false);
     }
+}
+
+#[test]
+fn no_order_of_events_lets_what_moves_run_on_its_way_or_be_destroyed_before_it_is_there() {
+    try_all(Reaction::Migrate, Reaction::Retreat, false);
+    try_all(Reaction::Suspend, Reaction::Migrate, false);
+}
+
+#[test]
+fn no_order_of_events_loses_a_rank_that_leaves_without_its_process() {
+    try_all(Reaction::Retreat, Reaction::Retreat, true);
 }
 
 #[test]
@@ -182,11 +261,79 @@ fn a_claim_freezes_even_a_demoted_guest() {
 }
 
 #[test]
-fn a_guest_that_would_have_to_move_returns_its_work() {
-    for reaction in [Reaction::Migrate, Reaction::Rollback, Reaction::Retreat] {
-        let mut place = running(reaction);
-        let why = Why::OwnerCame;
-        let retreat = Effect::Retreat { fence: Fence(7), why, suspensions: 0 };
-        assert_eq!(place.turned(at(1), Owner::Here), [Effect::Kill(Fence(7)), retreat]);
-    }
+fn a_guest_that_moves_stands_still_until_it_is_told_what_became_of_it() {
+    let (fence, keep) = (Fence(7), Keep::State);
+    let mut place = running(Reaction::Migrate);
+    let wants = [Effect::Freeze(fence), Effect::WantsAway { fence, keep }];
+    assert_eq!(place.turned(at(1), Owner::Here), wants);
+    let depart = Effect::Depart { fence, keep, since: at(1) };
+    assert_eq!(place.depart(at(2), fence, keep, Fence(8)), [depart.clone()]);
+    assert_eq!(place.depart(at(3), fence, keep, Fence(8)), [], "said again");
+    assert_eq!(place.turned(at(4), Owner::Away), [], "on its way");
+    let elsewhere = [Effect::CallBack(fence), depart];
+    assert_eq!(place.depart(at(5), fence, keep, Fence(9)), elsewhere);
+    assert_eq!(place.cancel(at(6), fence), [Effect::Kill(fence)]);
+}
+
+#[test]
+fn a_move_that_comes_to_nothing_leaves_a_suspended_guest_with_the_usual_patience() {
+    let (fence, keep) = (Fence(7), Keep::State);
+    let mut place = running(Reaction::Migrate);
+    let _ = place.turned(at(1), Owner::Here);
+    let _ = place.depart(at(2), fence, keep, Fence(8));
+    assert_eq!(place.stay_here(at(3), fence), [Effect::CallBack(fence)]);
+    assert_eq!(place.guest(), Some((fence, GuestState::Suspended)));
+    assert_eq!(place.deadline(), Some(at(603)));
+    assert_eq!(place.turned(at(4), Owner::Away), [Effect::Thaw(fence)]);
+    assert_eq!(place.turned(at(5), Owner::Here).len(), 2, "tried anew");
+    let _ = place.depart(at(6), fence, keep, Fence(9));
+    let told = place.cannot_leave(at(7), fence, "a socket".into());
+    assert_eq!(told, [Effect::CannotLeave { fence, keep, reason: "a socket".into() }]);
+    assert_eq!(place.turned(at(8), Owner::Away), [Effect::Thaw(fence)]);
+    assert_eq!(place.turned(at(9), Owner::Here), [Effect::Freeze(fence)], "not tried again");
+    let effects = place.wake(at(700));
+    assert!(matches!(effects[..], [Effect::Kill(_), Effect::Retreat { .. }]), "{effects:?}");
+}
+
+#[test]
+fn what_arrives_waits_for_the_word_and_then_does_as_its_job_says() {
+    let mut place = Place::new();
+    let _ = place.turned(at(0), Owner::Away);
+    let entry = Entry { arrives: true, ..entry(Reaction::Migrate, false) };
+    assert_eq!(place.take(at(0), Fence(8), entry), [Effect::Expect(Fence(8))]);
+    place.coming(Fence(8));
+    assert_eq!(place.deadline(), None);
+    assert!(place.landed(at(50), Fence(8)));
+    assert_eq!(place.turned(at(51), Owner::Here), [], "it stands still");
+    let (fence, keep) = (Fence(8), Keep::State);
+    let on = [Effect::Freeze(fence), Effect::WantsAway { fence, keep }, Effect::Go(fence)];
+    assert_eq!(place.stay_here(at(52), Fence(8)), on);
+}
+
+#[test]
+fn nothing_that_does_not_come_is_waited_for() {
+    let mut place = Place::new();
+    let _ = place.turned(at(0), Owner::Away);
+    let entry = Entry { arrives: true, ..entry(Reaction::Migrate, false) };
+    let _ = place.take(at(0), Fence(8), entry);
+    let fence = Fence(8);
+    let why = NotHere::NothingCame(ARRIVAL_WITHIN);
+    assert_eq!(place.wake(at(30)), [Effect::Kill(fence), Effect::Refuse { fence, why }]);
+}
+
+#[test]
+fn a_rank_that_retreats_returns_its_work_and_leaves_without_its_process() {
+    let mut place = Place::new();
+    let _ = place.turned(at(0), Owner::Away);
+    let fence = Fence(7);
+    let _ = place.take(at(0), fence, entry(Reaction::Retreat, true));
+    let ask = Effect::AskToRetreat { fence, within: RETREAT_WITHIN };
+    assert_eq!(place.turned(at(1), Owner::Here), [ask]);
+    place.returned(fence);
+    let wants = Effect::WantsAway { fence, keep: Keep::Nothing };
+    assert_eq!(place.exited(at(1), fence), [wants]);
+    assert_eq!(place.guest(), Some((fence, GuestState::Leaving)));
+    assert_eq!(place.depart(at(2), fence, Keep::Nothing, Fence(8)).len(), 1);
+    assert_eq!(place.cancel(at(3), fence), []);
+    assert!(place.is_free());
 }

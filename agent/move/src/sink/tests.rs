@@ -1,6 +1,5 @@
 use super::*;
-use crate::engine::Version;
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, Version};
 use crate::pack::Packer;
 
 fn header() -> Header {

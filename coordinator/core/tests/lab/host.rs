@@ -189,6 +189,11 @@ impl Host {
                     }
                     wants.push(Want::Reap(fence));
                 }
+                Effect::Expect(_)
+                | Effect::Go { .. }
+                | Effect::AskToRetreat { .. }
+                | Effect::Depart(_)
+                | Effect::CallBack { .. } => unreachable!("no job of this lab moves"),
                 Effect::Prepare { job, .. } => wants.push(Want::Stage(job)),
                 Effect::Send(frame) => wants.push(Want::Send(frame)),
                 Effect::Demote { .. }
