@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{Fence, JobId, SubprogramId, WorkstationId};
 use crate::job::OnBusy;
+use crate::program::ProgramSpec;
 use crate::time::WallTime;
 use crate::wire::Role;
 
@@ -53,6 +54,8 @@ pub struct JobSummary {
     pub lost: u64,
     /// Failures that were tried again.
     pub retried: u64,
+    /// Attempts that went on elsewhere with what they had.
+    pub moves: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,6 +72,16 @@ pub struct JobRow {
     /// CPU seconds of accepted results, and of work that was thrown away.
     pub cpu_s: f64,
     pub wasted_cpu_s: f64,
+    /// If it is one program of ranks.
+    pub program: Option<ProgramSpec>,
+    /// How often the program has begun, the first time included; 0 for what is
+    /// none.
+    pub life: u32,
+    /// What its moves carried, and how long it stood still for them.
+    pub moved_bytes: u64,
+    pub frozen_s: f64,
+    /// What its user should know: the newest last.
+    pub notes: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +127,7 @@ pub struct SubprogramRow {
     /// How the last ended attempt ended, in words.
     pub outcome: Option<String>,
     pub cpu_s: f64,
+    pub moves: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -62,6 +62,8 @@ pub mod close {
     pub const TOO_SLOW: u32 = 4;
     /// No collector is connected; keep the records and try later.
     pub const NO_COLLECTOR: u32 = 5;
+    /// The other agent is not there, or has given up what was handed over.
+    pub const NO_AGENT: u32 = 6;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

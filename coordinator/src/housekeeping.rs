@@ -132,8 +132,14 @@ mod tests {
             progress = JobProgress { state: JobState::Succeeded, ended, ..progress };
         }
         let submitted = WallTime(0);
-        let record =
-            JobRecord { job: JobId(number), user: "ada".into(), submitted, spec, progress };
+        let record = JobRecord {
+            job: JobId(number),
+            user: "ada".into(),
+            submitted,
+            spec,
+            progress,
+            notes: vec![],
+        };
         vec![Write::Change(Change::Job(Box::new(record)))]
     }
 

@@ -8,6 +8,7 @@
 //!                             blobs
 //! ```
 
+mod agents;
 mod blobs;
 mod brain;
 mod complaints;

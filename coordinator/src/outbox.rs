@@ -69,6 +69,24 @@ impl Outbox {
         if is_full { Err(NotTaken::Full) } else { Ok(()) }
     }
 
+    /// Puts it in if no more than that waits then; otherwise it is dropped.
+    pub(crate) fn put_if_room<T: Serialize>(&self, message: &T, bytes_max: usize) -> bool {
+        let mut waiting = self.waiting();
+        let before = waiting.bytes.len();
+        if waiting.closed || before >= bytes_max {
+            return false;
+        }
+        let fits =
+            frame::encode(message, &mut waiting.bytes).is_ok() && waiting.bytes.len() <= bytes_max;
+        if !fits {
+            waiting.bytes.truncate(before);
+            return false;
+        }
+        drop(waiting);
+        self.0.changed.notify_one();
+        true
+    }
+
     /// Lets what is in leave, and takes no more. The connection is to be
     /// closed then, for this reason.
     pub(crate) fn refuse(&self, reason: &str) {
@@ -141,6 +159,23 @@ mod tests {
             assert_eq!(decoder.next_frame(), Ok(Some(number)));
         }
         assert_eq!(block_on(outbox.take(bytes)), None);
+    }
+
+    #[test]
+    fn what_may_be_dropped_never_fills_an_outbox() {
+        let outbox = Outbox::new();
+        let piece = vec![7u8; 400];
+        assert!(outbox.put_if_room(&piece, 1_000));
+        assert!(outbox.put_if_room(&piece, 1_000));
+        assert!(!outbox.put_if_room(&piece, 1_000));
+        outbox.put(&piece).unwrap();
+        outbox.close();
+        let mut decoder = frame::Decoder::new();
+        decoder.push(&block_on(outbox.take(vec![])).unwrap());
+        for _ in 0..3 {
+            assert_eq!(decoder.next_frame(), Ok(Some(piece.clone())));
+        }
+        assert_eq!(decoder.next_frame::<Vec<u8>>(), Ok(None));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use rustix::fs::FlockOperation;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::agents::Agents;
 use crate::blobs::{BlobLimits, Blobs, OpenBlobsError};
 use crate::brain::{Brain, BrainHandle, State};
 use crate::complaints::Complaints;
@@ -126,7 +127,7 @@ pub async fn serve(
     appoint_admin(&config.data, address, &authority, &directory, &mut store)?;
 
     let (reader, quiet_reader) = (store.reader()?, store.reader()?);
-    let Started { brain, thread, handle, health, placement } =
+    let Started { brain, thread, handle, health, placement, agents } =
         start_brain(config, restored, &directory, store)?;
     let housekeeper = Housekeeper {
         clock: Clock::new(),
@@ -147,6 +148,7 @@ pub async fn serve(
         placement,
         complaints: Complaints::default(),
         collector: server::Collector::default(),
+        agents,
         next_serial: AtomicU64::new(1),
     });
     tracing::info!("listening on {address}");
@@ -172,6 +174,7 @@ struct Started {
     handle: BrainHandle,
     health: StoreHealth,
     placement: Arc<PlacementTimes>,
+    agents: Agents,
 }
 
 fn start_brain(
@@ -187,6 +190,7 @@ fn start_brain(
             .map_err(|why| CoordinatorError::Thread { why })?;
     let (handle, inputs) = BrainHandle::channel();
     let placement = Arc::new(PlacementTimes::default());
+    let agents = Agents::default();
     let brain = Brain {
         clock,
         core: Core::restore(clock.now(), core_config(config), restored),
@@ -196,9 +200,10 @@ fn start_brain(
         from_store,
         health: health.clone(),
         placement: placement.clone(),
+        agents: agents.clone(),
         state: State::default(),
     };
-    Ok(Started { brain, thread, handle, health, placement })
+    Ok(Started { brain, thread, handle, health, placement, agents })
 }
 
 fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {

@@ -267,9 +267,15 @@ pub(super) mod tests {
                 suspensions: 21,
                 lost: 1,
                 retried: 0,
+                moves: 0,
             },
             cpu_s: 512.0,
             wasted_cpu_s: 3.25,
+            program: None,
+            life: 0,
+            moved_bytes: 0,
+            frozen_s: 0.0,
+            notes: vec![],
         }
     }
 
@@ -315,6 +321,7 @@ pub(super) mod tests {
             lost: 0,
             outcome: Some("retreated: pts/3, 0.0 s ago".into()),
             cpu_s: 1.5,
+            moves: 0,
         };
         insta::assert_snapshot!(text(&subprograms(&[row])), @r"
         SUBPROGRAM  STATE      WORKSTATION  ATTEMPTS  FAILURES  RETREATS  LOST  CPU    LAST END

@@ -286,8 +286,9 @@ fn replies() {
         suspensions: 9,
         lost: 10,
         retried: 11,
+        moves: 12,
     };
-    check(&Reply::Summary(summary), "0406020102030405060708090a0b");
+    check(&Reply::Summary(summary), "0406020102030405060708090a0b0c");
     check(&Reply::Cancelled, "06");
     check(&Reply::Why(vec!["w".into()]), "08010177");
     let expires = WallTime(1);

@@ -8,6 +8,7 @@ use gleaner_common::time::WallTime;
 use gleaner_common::wire::GuestState;
 
 use crate::job::Position;
+use crate::record::Coming;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
@@ -18,6 +19,8 @@ pub(crate) struct Attempt {
     pub(crate) stage: Stage,
     /// As far as they were told of; its end tells the sum.
     pub(crate) suspensions: u32,
+    /// Its state is on its way here. Nothing of it runs here before.
+    pub(crate) coming: Option<Coming>,
 }
 
 /// How far an attempt is known to be.
@@ -83,6 +86,11 @@ impl Fences {
     pub(crate) fn new(below: Fence) -> Self {
         let next = below.0.max(1);
         Self { next, below: next }
+    }
+
+    /// All that are given out from now on are at least this.
+    pub(crate) fn floor(&self) -> Fence {
+        Fence(self.next)
     }
 
     /// The next one, and the new reservation if one was needed.

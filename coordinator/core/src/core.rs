@@ -9,7 +9,9 @@
 
 mod ends;
 mod links;
+mod moves;
 mod placement;
+mod ranks;
 mod rows;
 mod submissions;
 mod why;
@@ -17,16 +19,19 @@ mod why;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use self::moves::Moving;
 use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::CoordinatorFrame;
+use gleaner_program_core::address::Rank;
 
 use crate::attempt::{Attempt, Fences, Stage};
 use crate::event::{Event, Link};
-use crate::job::Job;
+use crate::job::{Job, Position};
 use crate::placement::Policy;
 use crate::pool::Pool;
-use crate::record::{Change, Restored};
+use crate::program::Program;
+use crate::record::{AttemptRecord, Change, ProgramEvent, Restored};
 use crate::step::{Effect, Step};
 use crate::workstation::Workstation;
 
@@ -83,6 +88,16 @@ pub struct Core {
     pool: Pool,
     fences: Fences,
     last_job: JobId,
+    /// Attempts that want away, those of them without a target, and the state
+    /// of the pool that these last looked at.
+    moves: BTreeMap<Fence, Moving>,
+    waiting_moves: BTreeSet<Fence>,
+    moves_looked_at: Option<u64>,
+    /// The last attempts of ranks that have ended in their program's life.
+    ended_ranks: BTreeMap<Fence, (JobId, Position)>,
+    /// When each program is to be woken.
+    timers: BTreeSet<(Moment, JobId)>,
+    timer_of: BTreeMap<JobId, Moment>,
     /// There was more to place than one step places.
     more_to_place: bool,
 }
@@ -95,11 +110,13 @@ struct Draft {
     step: Step,
     /// Jobs whose summary changed; `true` if their record did.
     moved: BTreeMap<JobId, bool>,
+    /// Ranks that are at another place than before.
+    places: BTreeMap<JobId, BTreeSet<Position>>,
 }
 
 impl Draft {
     fn new(now: Moment, wall: WallTime) -> Self {
-        Self { now, wall, step: Step::default(), moved: BTreeMap::new() }
+        Self { now, wall, step: Step::default(), moved: BTreeMap::new(), places: BTreeMap::new() }
     }
 
     fn change(&mut self, change: Change) {
@@ -142,6 +159,12 @@ impl Core {
             pool: Pool::default(),
             fences: Fences::new(Fence(fences_below)),
             last_job: restored.last_job.max(newest_job).unwrap_or_default(),
+            moves: BTreeMap::new(),
+            waiting_moves: BTreeSet::new(),
+            moves_looked_at: None,
+            ended_ranks: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            timer_of: BTreeMap::new(),
             more_to_place: false,
         };
         for (id, name) in restored.workstations {
@@ -155,30 +178,8 @@ impl Core {
                 job.restore_tried(record);
             }
         }
-        for attempt in restored.attempts {
-            let Some(job) = core.jobs.get_mut(&attempt.subprogram.job) else { continue };
-            let placed = job.restore_placed(attempt.subprogram.index, attempt.fence);
-            let Some(position) = placed else { continue };
-            let workstation = attempt.workstation;
-            if core.pool.get(workstation).is_none() {
-                core.pool.enrol(workstation, workstation.to_string());
-            }
-            core.attempts.insert(
-                attempt.fence,
-                Attempt {
-                    job: attempt.subprogram.job,
-                    position,
-                    workstation,
-                    placed: attempt.placed,
-                    stage: Stage::Offered,
-                    suspensions: 0,
-                },
-            );
-            let lease = core.config.lease;
-            core.change_workstation(now, workstation, |w| {
-                w.take(now, lease, attempt.fence, None);
-            });
-        }
+        core.restore_programs(now, &restored.events);
+        core.restore_attempts(now, restored.attempts);
         let ids: Vec<JobId> = core.jobs.keys().copied().collect();
         for id in ids {
             if let Some(job) = core.jobs.get_mut(&id) {
@@ -187,6 +188,76 @@ impl Core {
             core.requeue(id);
         }
         core
+    }
+
+    fn restore_attempts(&mut self, now: Moment, attempts: Vec<AttemptRecord>) {
+        let open: BTreeSet<Fence> = attempts.iter().map(|attempt| attempt.fence).collect();
+        for attempt in attempts {
+            let Some(job) = self.jobs.get_mut(&attempt.subprogram.job) else { continue };
+            let index = attempt.subprogram.index;
+            // The one that moves has the place until it has arrived.
+            let moves = attempt.coming.filter(|coming| open.contains(&coming.old));
+            let position = match moves {
+                Some(_) => job.position(index),
+                None => job.restore_placed(index, attempt.fence),
+            };
+            let Some(position) = position else { continue };
+            if let Some(coming) = moves {
+                self.moves.insert(coming.old, Moving::new(coming.keep, Some(attempt.fence)));
+            }
+            let workstation = attempt.workstation;
+            if self.pool.get(workstation).is_none() {
+                self.pool.enrol(workstation, workstation.to_string());
+            }
+            self.attempts.insert(
+                attempt.fence,
+                Attempt {
+                    job: attempt.subprogram.job,
+                    position,
+                    workstation,
+                    placed: attempt.placed,
+                    stage: Stage::Offered,
+                    suspensions: 0,
+                    coming: attempt.coming,
+                },
+            );
+            let lease = self.config.lease;
+            self.change_workstation(now, workstation, |w| {
+                w.take(now, lease, attempt.fence, None);
+            });
+        }
+    }
+
+    /// What was written down of programs, and what their ended ranks left.
+    fn restore_programs(&mut self, now: Moment, events: &[ProgramEvent]) {
+        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        for id in ids {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let Some(spec) = job.spec().program else { continue };
+            let of = events.iter().filter(|event| event.job == id);
+            let program =
+                Program::restore(now, spec, of.map(|event| (event.life, event.bytes.as_slice())));
+            job.program = program.map(Box::new);
+            let over: Vec<_> = job
+                .over()
+                .iter()
+                .map(|(position, history)| {
+                    (*position, history.last.fence, history.last.workstation)
+                })
+                .collect();
+            let ended = job.program.as_ref().map(|program| program.past().ended.clone());
+            for (position, fence, at) in over {
+                self.ended_ranks.insert(fence, (id, position));
+                let drained = ended.as_ref().and_then(|ended| ended.get(&Rank(position)));
+                if drained.is_none_or(|ended| !ended.drained) {
+                    self.change_workstation(now, at, |w| {
+                        w.heard = w.heard.max(now);
+                        w.remains.insert((id, position))
+                    });
+                }
+            }
+            self.set_timer(id);
+        }
     }
 
     /// Takes a fact in.
@@ -212,7 +283,8 @@ impl Core {
         if self.more_to_place {
             return Some(Moment::ZERO);
         }
-        self.pool.first_due().map(|(at, _)| at)
+        let program = self.timers.first().map(|(at, _)| *at);
+        [self.pool.first_due().map(|(at, _)| at), program].into_iter().flatten().min()
     }
 
     /// Acts on a deadline that has passed; too early or too often is harmless.
@@ -230,6 +302,11 @@ impl Core {
         while let Some((_, id)) = self.pool.first_due().filter(|(at, _)| *at <= now) {
             self.workstation_is_due(&mut draft, id);
         }
+        let due: Vec<JobId> =
+            self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
+        for id in due {
+            self.program_is_due(&mut draft, id);
+        }
         self.conclude(draft)
     }
 
@@ -239,7 +316,9 @@ impl Core {
 
     /// Places what can be placed, and tells of every job that moved.
     fn conclude(&mut self, mut draft: Draft) -> Step {
+        self.try_moves(&mut draft);
         self.place(&mut draft);
+        self.send_places(&mut draft);
         for (id, durably) in std::mem::take(&mut draft.moved) {
             self.job_moved(&mut draft, id, durably);
         }

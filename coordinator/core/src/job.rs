@@ -22,11 +22,15 @@ use gleaner_common::report::{JobState, JobSummary, SubprogramState};
 use gleaner_common::time::WallTime;
 
 use crate::pool::AHEAD;
+use crate::program::Program;
 use crate::record::{JobProgress, JobRecord, SubprogramRecord};
 
 /// How many of those that failed are looked at for one that may go where
 /// there is room: the others wait for a choice of workstation.
 const FAILED_LOOKED_AT: usize = 8;
+
+/// How many notes of a job are kept: the newest.
+const NOTES_MAX: usize = 20;
 
 /// A subprogram's position in its job: 0 for the first.
 pub(crate) type Position = u32;
@@ -40,6 +44,7 @@ pub(crate) struct History {
     pub(crate) lost: u32,
     pub(crate) cpu: Duration,
     pub(crate) avoided: Option<WorkstationId>,
+    pub(crate) moves: u32,
     pub(crate) last: Last,
 }
 
@@ -61,6 +66,7 @@ impl History {
             lost: 0,
             cpu: Duration::ZERO,
             avoided: None,
+            moves: 0,
             last,
         }
     }
@@ -73,6 +79,7 @@ impl History {
             lost: record.lost,
             cpu: record.cpu,
             avoided: record.avoided,
+            moves: record.moves,
             last: Last {
                 fence: record.fence,
                 workstation: record.workstation,
@@ -98,6 +105,7 @@ impl History {
             outcome: self.last.outcome.to_string(),
             cpu: self.cpu,
             avoided: self.avoided,
+            moves: self.moves,
         }
     }
 }
@@ -141,6 +149,12 @@ pub(crate) struct Job {
     expected: Option<Duration>,
     /// Workstations that were sent its spec.
     pub(crate) told: BTreeSet<WorkstationId>,
+    /// If it is one program of ranks.
+    pub(crate) program: Option<Box<Program>>,
+    /// Ranks that have ended, as far as this life of the program goes.
+    over: BTreeMap<Position, History>,
+    /// Ranks that an earlier life had spawned, and this one may again.
+    shelved: BTreeMap<Position, History>,
 }
 
 impl Job {
@@ -156,14 +170,23 @@ impl Job {
             open_suspensions: 0,
             expected: None,
             told: BTreeSet::new(),
+            program: None,
+            over: BTreeMap::new(),
+            shelved: BTreeMap::new(),
         }
     }
 
     /// Puts back what a store kept: first those that were tried, then those
     /// that are placed, then [`Job::recount`].
     pub(crate) fn restore_tried(&mut self, record: &SubprogramRecord) {
-        let Some(position) = self.position(record.subprogram.index) else { return };
-        self.history.insert(position, History::of(record));
+        let history = History::of(record);
+        match self.position(record.subprogram.index) {
+            Some(position) if record.state != SubprogramState::Queued => {
+                self.over.insert(position, history);
+            }
+            Some(position) => drop(self.history.insert(position, history)),
+            None => drop(self.shelved.insert(record.subprogram.index, history)),
+        }
     }
 
     pub(crate) fn restore_placed(&mut self, index: u32, fence: Fence) -> Option<Position> {
@@ -210,7 +233,15 @@ impl Job {
     }
 
     pub(crate) fn total(&self) -> u32 {
-        self.record.spec.indexes.len()
+        self.record.indexes().len()
+    }
+
+    pub(crate) fn note(&mut self, note: String) {
+        let notes = &mut self.record.notes;
+        if notes.len() >= NOTES_MAX {
+            notes.remove(0);
+        }
+        notes.push(note);
     }
 
     fn ended(&self) -> u32 {
@@ -236,16 +267,68 @@ impl Job {
     }
 
     pub(crate) fn position(&self, index: u32) -> Option<Position> {
-        self.record.spec.indexes.position(index)
+        self.record.indexes().position(index)
     }
 
     pub(crate) fn subprogram(&self, position: Position) -> SubprogramId {
-        let index = self.record.spec.indexes.at(position);
+        let index = self.record.indexes().at(position);
         SubprogramId { job: self.id(), index: index.expect("a position of this job") }
     }
 
     pub(crate) fn history(&self, position: Position) -> Option<&History> {
         self.history.get(&position)
+    }
+
+    /// The open attempt of a subprogram.
+    pub(crate) fn fence(&self, position: Position) -> Option<Fence> {
+        self.placed.get(&position).copied()
+    }
+
+    /// The ranks that have ended in this life of the program.
+    pub(crate) fn over(&self) -> &BTreeMap<Position, History> {
+        &self.over
+    }
+
+    /// A rank has ended; its program has not.
+    pub(crate) fn end_rank(&mut self, position: Position, history: History) {
+        self.over.insert(position, history);
+    }
+
+    /// It goes on as another attempt, elsewhere.
+    pub(crate) fn go_on(&mut self, position: Position, history: History, fence: Fence) {
+        self.history.insert(position, history);
+        self.placed.insert(position, fence);
+    }
+
+    /// All of a program begins again with so many ranks, but for those that
+    /// had ended where it begins. Whose record is to be written anew.
+    pub(crate) fn begin_again(
+        &mut self,
+        ranks: u32,
+        stays_over: impl Fn(Position) -> bool,
+    ) -> Vec<Position> {
+        let over = std::mem::take(&mut self.over);
+        let mut again = vec![];
+        for (position, history) in over {
+            if stays_over(position) {
+                self.over.insert(position, history);
+            } else {
+                self.history.insert(position, history);
+                again.push(position);
+            }
+        }
+        let beyond = self.history.split_off(&ranks);
+        self.shelved.extend(beyond);
+        self.tried = self.tried.min(ranks);
+        self.failed.clear();
+        let over = &self.over;
+        self.returned = (0..self.tried).filter(|p| !over.contains_key(p)).collect();
+        let first = self.record.spec.indexes.len();
+        let ended = u32::try_from(self.over.len()).unwrap_or(u32::MAX);
+        let progress = self.progress_mut();
+        progress.succeeded = ended;
+        progress.spawned = ranks.saturating_sub(first);
+        again
     }
 
     pub(crate) fn summary(&self) -> JobSummary {
@@ -301,7 +384,8 @@ impl Job {
     /// An attempt ended; what is known of its subprogram, with `last` added.
     pub(crate) fn take_back(&mut self, position: Position, last: Last) -> History {
         self.placed.remove(&position);
-        let mut history = match self.history.remove(&position) {
+        let known = self.history.remove(&position).or_else(|| self.shelved.remove(&position));
+        let mut history = match known {
             Some(history) => History { last, ..history },
             None => History::first(last),
         };
@@ -339,7 +423,17 @@ impl Job {
         self.failed.clear();
         self.placed.clear();
         self.history.clear();
+        self.over.clear();
         self.suspended = 0;
+    }
+
+    /// One of its ranks has failed for good, and the program with it.
+    pub(crate) fn fail(&mut self, at: WallTime) {
+        self.cancel(at);
+        let progress = self.progress_mut();
+        progress.cancelled -= 1;
+        progress.failed += 1;
+        progress.state = JobState::Failed;
     }
 
     /// One of it took its place for so long.

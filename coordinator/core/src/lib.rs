@@ -23,6 +23,7 @@ mod job;
 pub mod outlook;
 pub mod placement;
 mod pool;
+mod program;
 pub mod record;
 pub mod step;
 mod workstation;
@@ -31,6 +32,6 @@ pub use crate::core::{Config, Core};
 pub use crate::event::{Event, Link, RequestId};
 pub use crate::placement::Policy;
 pub use crate::record::{
-    AttemptRecord, Change, JobProgress, JobRecord, Restored, SubprogramRecord,
+    AttemptRecord, Change, Coming, JobProgress, JobRecord, ProgramEvent, Restored, SubprogramRecord,
 };
 pub use crate::step::{Answer, Effect, Step};

@@ -28,6 +28,8 @@ struct Marks {
     /// Among the full ones that something can be sent ahead to.
     wait: Option<Duration>,
     due: Option<Moment>,
+    /// How many more guests would find a place.
+    room: u32,
 }
 
 #[derive(Debug)]
@@ -47,6 +49,9 @@ pub(crate) struct Pool {
     ahead: BTreeSet<(Duration, WorkstationId)>,
     due: BTreeSet<(Moment, WorkstationId)>,
     tally: [u32; Standing::COUNT],
+    room: u32,
+    /// Grows whenever somebody becomes free, or better or worse than before.
+    version: u64,
 }
 
 impl Pool {
@@ -58,7 +63,8 @@ impl Pool {
             }
             entry.workstation.name.clone_from(&name);
         } else {
-            let marks = Marks { standing: Standing::Away, rank: None, wait: None, due: None };
+            let marks =
+                Marks { standing: Standing::Away, rank: None, wait: None, due: None, room: 0 };
             self.tally[Standing::Away as usize] += 1;
             let workstation = Workstation::new(name.clone());
             self.entries.insert(id, Entry { workstation, marks, outlook: None });
@@ -113,12 +119,15 @@ impl Pool {
                 .then(|| config.policy.rank(&workstation.candidate(risk))),
             wait: if standing == Standing::Full { workstation.wait_ahead() } else { None },
             due: workstation.due(config),
+            room: workstation.room(standing),
         };
         let before = std::mem::replace(marks, after);
         self.tally[before.standing as usize] -= 1;
         self.tally[after.standing as usize] += 1;
+        self.room = self.room - before.room + after.room;
         if before.rank != after.rank {
             self.free.set(id, after.rank);
+            self.version += 1;
         }
         reindex(&mut self.ahead, before.wait, after.wait, id);
         reindex(&mut self.due, before.due, after.due, id);
@@ -136,6 +145,31 @@ impl Pool {
             let only = self.open() == 1;
             avoided.filter(|_| only).and_then(|_| self.free.choose(None))
         })
+    }
+
+    /// The policy's choice of those that will do.
+    pub(crate) fn choose_where(
+        &self,
+        will_do: impl Fn(WorkstationId, &Workstation) -> bool,
+    ) -> Option<WorkstationId> {
+        let free =
+            self.free.iter().filter(|(id, _)| self.get(*id).is_some_and(|w| will_do(*id, w)));
+        free.min_by_key(|(id, rank)| (*rank, *id)).map(|(id, _)| id)
+    }
+
+    /// All that are free, by number.
+    pub(crate) fn free_ones(&self) -> impl Iterator<Item = (WorkstationId, &Workstation)> {
+        self.free.iter().filter_map(|(id, _)| Some((id, self.get(id)?)))
+    }
+
+    /// How many more guests would find a place now.
+    pub(crate) fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// Another number than before: what found no place might now.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     /// Where something short finds a place soonest, if that is soon enough to

@@ -7,8 +7,10 @@
 
 use std::time::Duration;
 
-use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
-use gleaner_common::job::JobSpec;
+use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::job::{IndexRange, JobSpec};
+use gleaner_common::program::Life;
+use gleaner_common::reaction::Keep;
 use gleaner_common::report::{
     AttemptRow, JobRow, JobState, JobSummary, SubprogramRow, SubprogramState,
 };
@@ -28,10 +30,22 @@ pub enum Change {
     Attempt(AttemptRecord),
     /// What an attempt printed and left. Key: `subprogram`: a later result
     /// takes the place of an earlier one, and after an accepted one none
-    /// follows.
+    /// follows. What ranks come to is accepted with their program's end.
     Result { subprogram: SubprogramId, accepted: bool, finished: Box<Finished> },
     /// Fences below this may have been given out. One row.
     FencesReserved { below: Fence },
+    /// Something that happened to a program, from which its state is built
+    /// anew. Key: `job`, `life`, `sequence`; number 0 of a life begins it, and
+    /// nothing of earlier lives is needed from then on.
+    ProgramEvent { job: JobId, life: Life, sequence: u64, bytes: Vec<u8> },
+    /// What a job's user should know, the newest last. Key: `job`.
+    Notes { job: JobId, notes: Vec<String> },
+    /// The parts that a program goes back to, staged as blobs: those of
+    /// earlier snapshots are not needed any more. Key: `job`.
+    Cuts { job: JobId, parts: Vec<ContentHash> },
+    /// A program has ended: its events and parts are not needed any more, and
+    /// the results of its ranks are accepted. Key: `job`.
+    ProgramOver { job: JobId },
 }
 
 /// One submission.
@@ -42,6 +56,8 @@ pub struct JobRecord {
     pub submitted: WallTime,
     pub spec: JobSpec,
     pub progress: JobProgress,
+    /// What its user should know, the newest last.
+    pub notes: Vec<String>,
 }
 
 /// The part of a job's record that changes.
@@ -60,6 +76,15 @@ pub struct JobProgress {
     /// CPU time of accepted results, and of failures that were tried again.
     pub cpu: Duration,
     pub wasted_cpu: Duration,
+    /// Attempts that went on elsewhere, the bytes that were carried, and how
+    /// long they stood still for it.
+    pub moves: u64,
+    pub moved_bytes: u64,
+    pub frozen: Duration,
+    /// Ranks that its program has spawned beyond those it began with.
+    pub spawned: u32,
+    /// Which life of its program this is; 0 for what is none.
+    pub life: Life,
 }
 
 /// What is known of a subprogram that was tried at least once. Written when
@@ -81,6 +106,7 @@ pub struct SubprogramRecord {
     pub cpu: Duration,
     /// Where it failed last: not tried there again if there is a choice.
     pub avoided: Option<WorkstationId>,
+    pub moves: u32,
 }
 
 /// One placement of a subprogram.
@@ -92,6 +118,25 @@ pub struct AttemptRecord {
     pub placed: WallTime,
     /// When and how it ended; `None` while it is open.
     pub end: Option<(WallTime, String)>,
+    /// Its state is on its way, from there; `None` once it has come.
+    pub coming: Option<Coming>,
+}
+
+/// What an attempt that moves to its workstation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coming {
+    pub from: WorkstationId,
+    /// The attempt there.
+    pub old: Fence,
+    pub keep: Keep,
+}
+
+/// Something that happened to a program ([`Change::ProgramEvent`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramEvent {
+    pub job: JobId,
+    pub life: Life,
+    pub bytes: Vec<u8>,
 }
 
 /// What a new life of the core starts from; empty for the first.
@@ -101,7 +146,8 @@ pub struct Restored {
     pub workstations: Vec<(WorkstationId, String)>,
     /// The jobs that have not ended, each with its latest progress.
     pub jobs: Vec<JobRecord>,
-    /// Of those jobs, the subprograms whose record says `Queued`.
+    /// Of those jobs, the subprograms whose record says `Queued`, and all
+    /// ranks of programs.
     pub subprograms: Vec<SubprogramRecord>,
     /// The attempts without an end.
     pub attempts: Vec<AttemptRecord>,
@@ -109,6 +155,8 @@ pub struct Restored {
     pub fences_below: Fence,
     /// The highest number of any job, ended ones included.
     pub last_job: Option<JobId>,
+    /// Of those jobs' programs, in order.
+    pub events: Vec<ProgramEvent>,
 }
 
 impl JobProgress {
@@ -126,6 +174,11 @@ impl JobProgress {
             retried: 0,
             cpu: Duration::ZERO,
             wasted_cpu: Duration::ZERO,
+            moves: 0,
+            moved_bytes: 0,
+            frozen: Duration::ZERO,
+            spawned: 0,
+            life: Life(0),
         }
     }
 
@@ -147,6 +200,7 @@ impl JobProgress {
             suspensions: self.suspensions,
             lost: self.lost,
             retried: self.retried,
+            moves: self.moves,
         }
     }
 }
@@ -155,7 +209,13 @@ impl JobRecord {
     /// The row of a job that has ended. Of a running one, ask the core: its
     /// summary knows what is placed.
     pub fn row(&self) -> JobRow {
-        self.row_with(self.progress.summary(self.spec.indexes.len(), 0, 0))
+        self.row_with(self.progress.summary(self.indexes().len(), 0, 0))
+    }
+
+    /// Of all its subprograms, spawned ranks included.
+    pub fn indexes(&self) -> IndexRange {
+        let indexes = self.spec.indexes;
+        IndexRange { last: indexes.last.saturating_add(self.progress.spawned), ..indexes }
     }
 
     pub(crate) fn row_with(&self, summary: JobSummary) -> JobRow {
@@ -171,6 +231,11 @@ impl JobRecord {
             summary,
             cpu_s: self.progress.cpu.as_secs_f64(),
             wasted_cpu_s: self.progress.wasted_cpu.as_secs_f64(),
+            program: self.spec.program,
+            life: self.progress.life.0,
+            moved_bytes: self.progress.moved_bytes,
+            frozen_s: self.progress.frozen.as_secs_f64(),
+            notes: self.notes.clone(),
         }
     }
 }
@@ -190,6 +255,7 @@ impl SubprogramRecord {
             lost: self.lost,
             outcome: Some(self.outcome.clone()),
             cpu_s: self.cpu.as_secs_f64(),
+            moves: self.moves,
         }
     }
 }
@@ -212,6 +278,7 @@ pub fn untried_row(subprogram: SubprogramId, job: JobState) -> SubprogramRow {
         lost: 0,
         outcome: None,
         cpu_s: 0.0,
+        moves: 0,
     }
 }
 

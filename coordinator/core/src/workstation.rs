@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, Incarnation, JobId};
+use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
 use gleaner_common::usage::LoadAverages;
 use gleaner_common::wire::{Facts, Presence};
 
 use crate::core::Config;
+use crate::job::Position;
 use crate::placement::Candidate;
 
 /// The longest text that is kept of what an agent says.
@@ -65,6 +67,8 @@ pub(crate) struct Session {
     pub(crate) serial: u64,
     /// The jobs whose spec was sent on it.
     pub(crate) told: BTreeSet<JobId>,
+    /// The programs, and their lives, the places of whose ranks were sent.
+    pub(crate) places: BTreeMap<JobId, Life>,
 }
 
 /// What is expected of the guests here, in time.
@@ -99,6 +103,8 @@ pub(crate) struct Workstation {
     refusals: u32,
     /// Attempts here, each with how long it is expected to take its place.
     attempts: BTreeMap<Fence, Option<Duration>>,
+    /// Ranks that ended here, of which others may still need something.
+    pub(crate) remains: BTreeSet<(JobId, Position)>,
     backlog: Backlog,
 }
 
@@ -119,6 +125,7 @@ impl Workstation {
             rest: None,
             refusals: 0,
             attempts: BTreeMap::new(),
+            remains: BTreeSet::new(),
             backlog: Backlog::default(),
         }
     }
@@ -168,6 +175,13 @@ impl Workstation {
     pub(crate) fn idle_since(&self) -> Option<Moment> {
         let in_sight = self.session.is_some() && self.leaving.is_none();
         (in_sight && !self.is_busy()).then_some(self.present_since)
+    }
+
+    /// How many more guests would find a place at once.
+    pub(crate) fn room(&self, standing: Standing) -> u32 {
+        let room = self.capacity().saturating_sub(self.attempts.len());
+        let room = if standing == Standing::Free { room } else { 0 };
+        u32::try_from(room).unwrap_or(u32::MAX)
     }
 
     /// `risk` as the policy needs it.
@@ -295,8 +309,8 @@ impl Workstation {
     /// When something becomes true here by itself.
     pub(crate) fn due(&self, config: &Config) -> Option<Moment> {
         let lease = (!self.attempts.is_empty()).then(|| self.lease_until + GRACE);
-        let silence = (self.attempts.is_empty() && self.session.is_some() && !self.silent)
-            .then(|| self.silent_from(config));
+        let is_awaited = self.session.is_some() && !self.silent || !self.remains.is_empty();
+        let silence = (self.attempts.is_empty() && is_awaited).then(|| self.silent_from(config));
         let rest = self.rest.as_ref().map(|(until, _)| *until);
         [lease, silence, rest].into_iter().flatten().min()
     }

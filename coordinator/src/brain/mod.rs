@@ -29,6 +29,7 @@ use gleaner_shell::clock::Clock;
 use quinn::VarInt;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::agents::Agents;
 use crate::directory::{Directory, Enrolment, RefusedEnrolment};
 use crate::outbox::NotTaken;
 use crate::placement::PlacementTimes;
@@ -70,6 +71,7 @@ pub(crate) struct Brain {
     pub(crate) from_store: mpsc::UnboundedReceiver<FromStore<Released>>,
     pub(crate) health: StoreHealth,
     pub(crate) placement: Arc<PlacementTimes>,
+    pub(crate) agents: Agents,
     pub(crate) state: State,
 }
 
@@ -130,7 +132,7 @@ impl Brain {
             }
             Input::Heard { .. } => {}
             Input::Unlinked(link) => {
-                if self.state.peers.remove(&link).is_some() {
+                if self.forget(link).is_some() {
                     self.feed(Event::Disconnected(link));
                 }
             }
@@ -258,7 +260,7 @@ impl Brain {
             match effect {
                 Effect::Send { to, frame } => self.send(to, &frame),
                 Effect::Refuse { link, reason } => {
-                    if let Some(peer) = self.state.peers.remove(&link) {
+                    if let Some(peer) = self.forget(link) {
                         let frame = CoordinatorFrame::Refused { reason: reason.clone() };
                         // It may be gone, or not reading: closing tells it too.
                         let _ = peer.outbox.put(&frame);
@@ -281,6 +283,10 @@ impl Brain {
     fn send(&mut self, to: Link, frame: &CoordinatorFrame) {
         let Some(peer) = self.state.peers.get(&to) else { return };
         match peer.outbox.put(frame) {
+            // From now on others may speak to it, through us.
+            Ok(()) if matches!(frame, CoordinatorFrame::Welcome { .. }) => {
+                self.agents.enter(to, &peer.outbox, &peer.connection);
+            }
             Ok(()) | Err(NotTaken::Closed) => {}
             Err(NotTaken::Full) => {
                 tracing::warn!("{} does not read fast enough: closed", to.workstation);
@@ -293,8 +299,13 @@ impl Brain {
         }
     }
 
+    fn forget(&mut self, link: Link) -> Option<LinkedPeer> {
+        self.agents.leave(link);
+        self.state.peers.remove(&link)
+    }
+
     fn close(&mut self, link: Link, code: u32, reason: &str) {
-        if let Some(peer) = self.state.peers.remove(&link) {
+        if let Some(peer) = self.forget(link) {
             peer.outbox.close();
             peer.connection.close(VarInt::from_u32(code), reason.as_bytes());
         }

@@ -85,6 +85,11 @@ async fn listen(
     shared.brain.tell(Input::Linked { link, peer: linked, hello }).await?;
     while let Some(frame) = reader.next::<Box<AgentFrame>>().await? {
         check(&frame)?;
+        // Not for the brain, which would have it wait for the disk.
+        if let AgentFrame::Relay { to, bytes } = *frame {
+            shared.agents.relay(link.workstation, to, bytes);
+            continue;
+        }
         shared.brain.tell(Input::Heard { from: link, frame }).await?;
     }
     Err(Unheard::Finished)

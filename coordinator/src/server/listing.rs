@@ -78,7 +78,7 @@ async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobS
     shared.brain.look(|_, _| ()).await?;
     let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
     let record = record.ok_or(No::UnknownJob(job))?;
-    Ok((record.spec.indexes, record.progress.state))
+    Ok((record.indexes(), record.progress.state))
 }
 
 /// # Errors

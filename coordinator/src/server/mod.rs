@@ -7,6 +7,7 @@
 //!                                          ├ request  one question, its answers
 //!                                          ├ blob     Put, Get
 //!                                          ├ enrol    newcomers only
+//!                                          ├ handover attempts ⇄ other agents
 //!                                          └ relay    usage ⇄ collector
 //! ```
 //!
@@ -25,6 +26,7 @@ use gleaner_shell::identity::Authority;
 use gleaner_shell::stream::{FrameReader, FrameWriter, OpeningError, read_opening};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, VarInt};
 
+use crate::agents::Agents;
 use crate::blobs::Blobs;
 use crate::brain::BrainHandle;
 use crate::complaints::Complaints;
@@ -36,9 +38,11 @@ mod agent;
 mod blob;
 mod check;
 mod enrol;
+mod handover;
 mod listing;
 mod relay;
 mod request;
+mod splice;
 mod why;
 
 pub(crate) use relay::Collector;
@@ -55,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) placement: Arc<PlacementTimes>,
     pub(crate) complaints: Complaints,
     pub(crate) collector: Collector,
+    pub(crate) agents: Agents,
     pub(crate) next_serial: AtomicU64,
 }
 
@@ -91,7 +96,7 @@ impl Peer {
 
     fn may(&self, purpose: &Purpose) -> bool {
         match (self.identity.role, purpose) {
-            (Role::Agent, Purpose::Agent | Purpose::Usage)
+            (Role::Agent, Purpose::Agent | Purpose::Usage | Purpose::Handover { .. })
             | (Role::Agent | Role::User | Role::Admin, Purpose::Put { .. } | Purpose::Get { .. })
             // What each may request is looked at with the request.
             | (_, Purpose::Request) => true,
@@ -163,7 +168,7 @@ async fn enrolled(shared: Arc<Shared>, peer: Arc<Peer>) {
 async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream, RecvStream)) {
     match read_opening(stream).await {
         Ok((purpose, writer, reader)) if peer.may(&purpose) => {
-            serve_purpose(shared, peer, &purpose, (writer, reader));
+            serve_purpose(shared, peer, purpose, (writer, reader));
         }
         Ok((purpose, mut writer, mut reader)) => {
             shared.complaints.log(format_args!(
@@ -182,10 +187,10 @@ async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream,
 fn serve_purpose(
     shared: Arc<Shared>,
     peer: Arc<Peer>,
-    purpose: &Purpose,
+    purpose: Purpose,
     (writer, reader): (FrameWriter, FrameReader),
 ) {
-    match *purpose {
+    match purpose {
         Purpose::Agent => drop(tokio::spawn(agent::serve(shared, peer, writer, reader))),
         Purpose::Usage => drop(tokio::spawn(relay::serve(shared, peer, writer, reader))),
         Purpose::Request => drop(tokio::spawn(request::serve(shared, peer, writer, reader))),
@@ -194,7 +199,10 @@ fn serve_purpose(
             drop(tokio::spawn(blob::put(shared, peer, announced, writer, reader)));
         }
         Purpose::Get { hash } => drop(tokio::spawn(blob::get(shared, hash, writer))),
-        Purpose::Enrol | Purpose::Relay { .. } | Purpose::Parcels | Purpose::Handover { .. } => {
+        Purpose::Handover { to, what } => {
+            drop(tokio::spawn(handover::serve(shared, peer, (to, what), writer, reader)));
+        }
+        Purpose::Enrol | Purpose::Relay { .. } | Purpose::Parcels => {
             unreachable!("no enrolled peer may open these")
         }
     }

@@ -9,12 +9,12 @@ use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use tokio::time::timeout;
 
+use super::splice::splice;
 use super::{Peer, Shared};
 use crate::directory::Identity;
 
 /// How long a collector may take to take one more stream.
 const PATIENCE: Duration = Duration::from_secs(5);
-const CHUNK_BYTES: usize = 16 << 10;
 
 /// The collector's connection, the newest if there were several.
 #[derive(Clone, Debug, Default)]
@@ -72,15 +72,12 @@ pub(super) async fn serve(
     mut writer: FrameWriter,
     mut reader: FrameReader,
 ) {
-    let Some((to, from)) = open(&shared, &peer).await else {
+    let Some(streams) = open(&shared, &peer).await else {
         writer.reset(close::NO_COLLECTOR);
         reader.stop(close::NO_COLLECTOR);
         return;
     };
-    let (agent_recv, rest) = reader.into_parts();
-    let agent_send = writer.into_stream();
-    // Either way may end first, in good order or not; the other then follows.
-    tokio::join!(Box::pin(pass(agent_recv, to, rest)), Box::pin(pass(from, agent_send, vec![])),);
+    splice((writer, reader), streams, close::NO_COLLECTOR).await;
 }
 
 async fn open(shared: &Arc<Shared>, peer: &Arc<Peer>) -> Option<(SendStream, RecvStream)> {
@@ -101,43 +98,6 @@ async fn open(shared: &Arc<Shared>, peer: &Arc<Peer>) -> Option<(SendStream, Rec
         Err(_) => {
             shared.complaints.log("the collector took no further usage stream within 5 s");
             None
-        }
-    }
-}
-
-/// Copies until the end. An end in good order is passed on as one; anything
-/// else gives up the other side, so that the agent tries again later.
-async fn pass(mut from: RecvStream, mut to: SendStream, first: Vec<u8>) {
-    let code = VarInt::from_u32(close::NO_COLLECTOR);
-    if to.write_all(&first).await.is_err() {
-        let _ = from.stop(code);
-        return;
-    }
-    drop(first);
-    loop {
-        let read = tokio::select! {
-            read = from.read_chunk(CHUNK_BYTES, true) => read,
-            // The reader of this direction is gone: the writer should know.
-            _ = to.stopped() => {
-                let _ = from.stop(code);
-                return;
-            }
-        };
-        match read {
-            Ok(Some(chunk)) => {
-                if to.write_all(&chunk.bytes).await.is_err() {
-                    let _ = from.stop(code);
-                    return;
-                }
-            }
-            Ok(None) => {
-                let _ = to.finish();
-                return;
-            }
-            Err(_) => {
-                let _ = to.reset(code);
-                return;
-            }
         }
     }
 }

@@ -17,8 +17,11 @@ const APPLICATION_ID: i32 = 0x676c_6e72;
 
 /// The steps that lead to the present form; a file knows how many it took
 /// (`user_version`). Append, never change one.
-const MIGRATIONS: [Migration; 2] =
-    [Migration::Sql(include_str!("schema_1.sql")), Migration::Rewrite(spec_1::rewrite)];
+const MIGRATIONS: [Migration; 3] = [
+    Migration::Sql(include_str!("schema_1.sql")),
+    Migration::Rewrite(spec_1::rewrite),
+    Migration::Sql(include_str!("schema_3.sql")),
+];
 
 enum Migration {
     Sql(&'static str),

@@ -2,23 +2,31 @@
 //! therefore only here.
 
 use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::program::Life;
+use gleaner_common::reaction::Keep;
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Role};
-use gleaner_core::{AttemptRecord, JobProgress, JobRecord, Restored, SubprogramRecord};
+use gleaner_core::{
+    AttemptRecord, Coming, JobProgress, JobRecord, ProgramEvent, Restored, SubprogramRecord,
+};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::column::{count, from_blob, span, word};
+use super::write::keep_name;
 use crate::directory::{Identity, Record, Token};
 
 type Read<T> = Result<T, rusqlite::Error>;
 
 const JOB: &str = "SELECT job, user, submitted, spec, state, ended, succeeded, failed, cancelled, \
-                   retreats, suspensions, lost, retried, cpu, wasted_cpu FROM jobs";
+                   retreats, suspensions, lost, retried, cpu, wasted_cpu, moves, moved, frozen, \
+                   spawned, life, (SELECT group_concat(note, char(10) ORDER BY line) FROM notes \
+                   WHERE notes.job = jobs.job) FROM jobs";
 const SUBPROGRAM: &str = "SELECT s.job, s.idx, s.state, s.fence, s.workstation, s.attempts, \
-                          s.failures, s.retreats, s.lost, s.outcome, s.cpu, s.avoided \
+                          s.failures, s.retreats, s.lost, s.outcome, s.cpu, s.avoided, s.moves \
                           FROM subprograms s";
-const ATTEMPT: &str = "SELECT fence, job, idx, workstation, placed, ended, how FROM attempts";
+const ATTEMPT: &str = "SELECT fence, job, idx, workstation, placed, ended, how, old, came, keep \
+                       FROM attempts";
 
 /// Everything that has not ended.
 ///
@@ -32,7 +40,7 @@ pub(crate) fn restored(connection: &Connection) -> Read<Restored> {
         connection,
         &format!(
             "{SUBPROGRAM} JOIN jobs j ON j.job = s.job \
-             WHERE j.state = 'running' AND s.state = 'queued' ORDER BY s.job, s.idx"
+             WHERE j.state = 'running' AND (s.state = 'queued' OR j.program) ORDER BY s.job, s.idx"
         ),
         [],
         subprogram,
@@ -58,6 +66,15 @@ pub(crate) fn restored(connection: &Connection) -> Read<Restored> {
         )?,
         fences_below: Fence(fences_below.map_or(0, count)),
         last_job: last_job.map(JobId),
+        events: rows(
+            connection,
+            "SELECT job, life, event FROM events ORDER BY job, life, sequence",
+            [],
+            |row| {
+                let (job, life) = (JobId(row.get(0)?), Life(row.get(1)?));
+                Ok(ProgramEvent { job, life, bytes: row.get(2)? })
+            },
+        )?,
     })
 }
 
@@ -119,7 +136,8 @@ pub(crate) fn ended_before(connection: &Connection, before: WallTime) -> Read<Op
 /// # Errors
 /// Those of `SQLite`.
 pub(crate) fn is_wanted(connection: &Connection, hash: ContentHash) -> Read<bool> {
-    let query = "SELECT 1 FROM files WHERE hash = ?1 LIMIT 1";
+    let query = "SELECT 1 FROM files WHERE hash = ?1 UNION ALL \
+                 SELECT 1 FROM cuts WHERE hash = ?1 LIMIT 1";
     Ok(one(connection, query, [hash.0], |_| Ok(()))?.is_some())
 }
 
@@ -177,6 +195,7 @@ fn one<T>(
 fn job(row: &Row<'_>) -> Read<JobRecord> {
     use JobState::{Cancelled, Failed, Running, Succeeded};
     let id = JobId(row.get(0)?);
+    let notes: Option<String> = row.get(20)?;
     let states = [Running, Succeeded, Failed, Cancelled].map(|state| (state.name(), state));
     Ok(JobRecord {
         job: id,
@@ -196,7 +215,13 @@ fn job(row: &Row<'_>) -> Read<JobRecord> {
             retried: row.get(12).map(count)?,
             cpu: row.get(13).map(span)?,
             wasted_cpu: row.get(14).map(span)?,
+            moves: row.get(15).map(count)?,
+            moved_bytes: row.get(16).map(count)?,
+            frozen: row.get(17).map(span)?,
+            spawned: row.get(18)?,
+            life: Life(row.get(19)?),
         },
+        notes: notes.map_or_else(Vec::new, |notes| notes.lines().map(str::to_owned).collect()),
     })
 }
 
@@ -217,6 +242,7 @@ fn subprogram(row: &Row<'_>) -> Read<SubprogramRecord> {
         outcome: row.get(9)?,
         cpu: row.get(10).map(span)?,
         avoided: row.get::<_, Option<u32>>(11)?.map(WorkstationId),
+        moves: row.get(12)?,
     })
 }
 
@@ -229,7 +255,15 @@ fn attempt(row: &Row<'_>) -> Read<AttemptRecord> {
         workstation: WorkstationId(row.get(3)?),
         placed: WallTime(row.get(4)?),
         end: ended.map(|at| (WallTime(at), how.unwrap_or_default())),
+        coming: coming(row)?,
     })
+}
+
+fn coming(row: &Row<'_>) -> Read<Option<Coming>> {
+    let Some(old) = row.get::<_, Option<i64>>(7)? else { return Ok(None) };
+    let keeps = [Keep::State, Keep::SubtaskStart, Keep::Nothing];
+    let keep = word(9, row.get_ref(9)?.as_str()?, keeps.map(|keep| (keep_name(keep), keep)))?;
+    Ok(Some(Coming { from: WorkstationId(row.get(8)?), old: Fence(count(old)), keep }))
 }
 
 fn identity(row: &Row<'_>) -> Read<Record> {

@@ -22,6 +22,7 @@ fn job(number: u32) -> JobRecord {
         submitted: WallTime(5),
         spec: JobSpec::new(vec!["/bin/true".into()], IndexRange::count_of(100_000).unwrap()),
         progress: JobProgress::new(job),
+        notes: vec![],
     }
 }
 
@@ -38,6 +39,7 @@ fn subprogram(job: u32, index: u32) -> SubprogramRecord {
         outcome: "exit code 1".into(),
         cpu: Duration::from_millis(1_234),
         avoided: Some(WorkstationId(3)),
+        moves: 0,
     }
 }
 
@@ -48,6 +50,7 @@ fn attempt(fence: u64, end: Option<&str>) -> AttemptRecord {
         workstation: WorkstationId(3),
         placed: WallTime(6),
         end: end.map(|how| (WallTime(7), how.to_owned())),
+        coming: None,
     }
 }
 
@@ -232,7 +235,7 @@ fn a_database_of_a_later_version_is_left_alone() {
     let store = Store::open(dir.path()).unwrap();
     store.connection.pragma_update(None, "user_version", 99).unwrap();
     drop(store);
-    refused(dir.path(), "is of version 99, this program knows up to 2");
+    refused(dir.path(), "is of version 99, this program knows up to 3");
 }
 
 #[test]

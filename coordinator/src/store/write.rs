@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 
 use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId};
+use gleaner_common::program::Life;
+use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{Finished, Printed};
 use gleaner_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
 use rusqlite::{Connection, params};
@@ -52,6 +54,8 @@ enum Row {
     Attempt(Fence),
     Subprogram(SubprogramId),
     Fences,
+    Notes(JobId),
+    Cuts(JobId),
 }
 
 /// Which of the writes a later one of the same row makes needless.
@@ -64,7 +68,14 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
             Write::Change(Change::Attempt(attempt)) => Row::Attempt(attempt.fence),
             Write::Change(Change::Subprogram(record)) => Row::Subprogram(record.subprogram),
             Write::Change(Change::FencesReserved { .. }) => Row::Fences,
-            Write::Change(Change::Job(_) | Change::Result { .. })
+            Write::Change(Change::Notes { job, .. }) => Row::Notes(*job),
+            Write::Change(Change::Cuts { job, .. }) => Row::Cuts(*job),
+            Write::Change(
+                Change::Job(_)
+                | Change::Result { .. }
+                | Change::ProgramEvent { .. }
+                | Change::ProgramOver { .. },
+            )
             | Write::Record(_)
             | Write::Forget(_) => continue,
         };
@@ -86,6 +97,12 @@ fn apply(connection: &Connection, write: &Write) -> Result<(), rusqlite::Error> 
                 put_result(connection, *subprogram, *accepted, finished)
             }
             Change::FencesReserved { below } => put_fences(connection, *below),
+            Change::ProgramEvent { job, life, sequence, bytes } => {
+                put_event(connection, (*job, *life, *sequence), bytes)
+            }
+            Change::Notes { job, notes } => put_notes(connection, *job, notes),
+            Change::Cuts { job, parts } => put_cuts(connection, *job, parts),
+            Change::ProgramOver { job } => end_program(connection, *job),
         },
         Write::Record(record) => put_record(connection, record),
         Write::Forget(job) => forget(connection, *job),
@@ -97,8 +114,8 @@ fn put_job(connection: &Connection, record: &JobRecord) -> Result<(), rusqlite::
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO jobs (job, user, name, command, submitted, spec, state, ended, \
-             succeeded, failed, cancelled, retreats, suspensions, lost, retried, cpu, wasted_cpu) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'running', NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+             succeeded, failed, cancelled, retreats, suspensions, lost, retried, cpu, wasted_cpu, \
+             program) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'running', NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, ?7)",
         )?
         .execute(params![
             record.job.0,
@@ -107,7 +124,9 @@ fn put_job(connection: &Connection, record: &JobRecord) -> Result<(), rusqlite::
             spec.command.join(" "),
             record.submitted.0,
             blob(spec)?,
+            spec.program.is_some(),
         ])?;
+    put_notes(connection, record.job, &record.notes)?;
     for file in &spec.inputs {
         put_file(connection, record.job, file.hash)?;
     }
@@ -128,7 +147,8 @@ fn forget(connection: &Connection, job: JobId) -> Result<(), rusqlite::Error> {
          ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
         [job.0],
     )?;
-    for table in ["subprograms", "attempts", "results", "files", "jobs"] {
+    let tables = ["subprograms", "attempts", "results", "files", "events", "notes", "cuts", "jobs"];
+    for table in tables {
         connection.execute(&format!("DELETE FROM {table} WHERE job = ?1"), [job.0])?;
     }
     Ok(())
@@ -138,7 +158,8 @@ fn put_progress(connection: &Connection, progress: &JobProgress) -> Result<(), r
     connection
         .prepare_cached(
             "UPDATE jobs SET state = ?2, ended = ?3, succeeded = ?4, failed = ?5, cancelled = ?6, \
-             retreats = ?7, suspensions = ?8, lost = ?9, retried = ?10, cpu = ?11, wasted_cpu = ?12 \
+             retreats = ?7, suspensions = ?8, lost = ?9, retried = ?10, cpu = ?11, \
+             wasted_cpu = ?12, moves = ?13, moved = ?14, frozen = ?15, spawned = ?16, life = ?17 \
              WHERE job = ?1",
         )?
         .execute(params![
@@ -154,6 +175,11 @@ fn put_progress(connection: &Connection, progress: &JobProgress) -> Result<(), r
             number(progress.retried),
             ns(progress.cpu),
             ns(progress.wasted_cpu),
+            number(progress.moves),
+            number(progress.moved_bytes),
+            ns(progress.frozen),
+            progress.spawned,
+            progress.life.0,
         ])?;
     Ok(())
 }
@@ -165,8 +191,8 @@ fn put_subprogram(
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO subprograms (job, idx, state, fence, workstation, attempts, \
-             failures, retreats, lost, outcome, cpu, avoided) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+             failures, retreats, lost, outcome, cpu, avoided, moves) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?
         .execute(params![
             record.subprogram.job.0,
@@ -181,6 +207,7 @@ fn put_subprogram(
             record.outcome,
             ns(record.cpu),
             record.avoided.map(|workstation| workstation.0),
+            record.moves,
         ])?;
     Ok(())
 }
@@ -189,8 +216,8 @@ fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Result<(), r
     let (ended, how) = attempt.end.as_ref().map(|(at, how)| (at.0, how.as_str())).unzip();
     connection
         .prepare_cached(
-            "INSERT OR REPLACE INTO attempts (fence, job, idx, workstation, placed, ended, how) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT OR REPLACE INTO attempts (fence, job, idx, workstation, placed, ended, how, \
+             old, came, keep) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         )?
         .execute(params![
             number(attempt.fence.0),
@@ -200,7 +227,69 @@ fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Result<(), r
             attempt.placed.0,
             ended,
             how,
+            attempt.coming.map(|coming| number(coming.old.0)),
+            attempt.coming.map(|coming| coming.from.0),
+            attempt.coming.map(|coming| keep_name(coming.keep)),
         ])?;
+    Ok(())
+}
+
+pub(super) fn keep_name(keep: Keep) -> &'static str {
+    match keep {
+        Keep::State => "state",
+        Keep::SubtaskStart => "subtask start",
+        Keep::Nothing => "nothing",
+    }
+}
+
+/// The first event of a life makes those of earlier ones needless.
+fn put_event(
+    connection: &Connection,
+    (job, life, sequence): (JobId, Life, u64),
+    bytes: &[u8],
+) -> Result<(), rusqlite::Error> {
+    if sequence == 0 {
+        connection
+            .prepare_cached("DELETE FROM events WHERE job = ?1 AND life < ?2")?
+            .execute([job.0, life.0])?;
+    }
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO events (job, life, sequence, event) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![job.0, life.0, number(sequence), bytes])?;
+    Ok(())
+}
+
+fn put_notes(connection: &Connection, job: JobId, notes: &[String]) -> Result<(), rusqlite::Error> {
+    connection.prepare_cached("DELETE FROM notes WHERE job = ?1")?.execute([job.0])?;
+    let mut insert =
+        connection.prepare_cached("INSERT INTO notes (job, line, note) VALUES (?1, ?2, ?3)")?;
+    for (line, note) in (1_u32..).zip(notes) {
+        insert.execute(params![job.0, line, note])?;
+    }
+    Ok(())
+}
+
+fn put_cuts(
+    connection: &Connection,
+    job: JobId,
+    parts: &[ContentHash],
+) -> Result<(), rusqlite::Error> {
+    connection.prepare_cached("DELETE FROM cuts WHERE job = ?1")?.execute([job.0])?;
+    let mut insert =
+        connection.prepare_cached("INSERT OR IGNORE INTO cuts (job, hash) VALUES (?1, ?2)")?;
+    for part in parts {
+        insert.execute(params![job.0, part.0])?;
+    }
+    Ok(())
+}
+
+fn end_program(connection: &Connection, job: JobId) -> Result<(), rusqlite::Error> {
+    for table in ["events", "cuts"] {
+        connection.execute(&format!("DELETE FROM {table} WHERE job = ?1"), [job.0])?;
+    }
+    connection.execute("UPDATE results SET accepted = 1 WHERE job = ?1", [job.0])?;
     Ok(())
 }
 

@@ -78,6 +78,13 @@ impl Snapshots {
         }
     }
 
+    /// The next snapshot has a higher number than this one.
+    #[must_use]
+    pub fn after(mut self, newest: Snapshot) -> Self {
+        self.newest = self.newest.max(newest);
+        self
+    }
+
     /// The newest snapshot that was begun: for endpoints that begin.
     pub fn newest(&self) -> Snapshot {
         self.newest

@@ -1,6 +1,7 @@
 //! How attempts go on and end, and what that means for their subprograms.
 
 use gleaner_common::id::Fence;
+use gleaner_common::job::Outcome;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{Finished, GuestState};
 
@@ -15,6 +16,10 @@ impl Core {
     pub(super) fn set_stage(&mut self, draft: &mut Draft, fence: Fence, stage: Stage) {
         let Some(attempt) = self.attempts.get_mut(&fence) else { return };
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
+        // What is on its way counts where it comes from.
+        if attempt.coming.is_some() {
+            return;
+        }
         let before = std::mem::replace(&mut attempt.stage, stage);
         if before == stage {
             return;
@@ -33,6 +38,7 @@ impl Core {
     /// An open attempt ended by itself or by a limit: its result counts.
     pub(super) fn finished(&mut self, draft: &mut Draft, finished: Finished) {
         let fence = finished.fence;
+        self.stop_move(draft, fence, "it has ended");
         let outcome = finished.outcome.to_string();
         let suspensions = finished.suspensions;
         let Some((attempt, mut history)) = self.end(draft, fence, outcome, suspensions) else {
@@ -40,13 +46,17 @@ impl Core {
         };
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         job.learn_span(span(finished.ran, finished.suspended));
+        if job.program.is_some() {
+            return self.rank_finished(draft, (attempt, history), finished);
+        }
         history.cpu = finished.cpu;
         let state = if finished.outcome.is_success() {
             SubprogramState::Succeeded
         } else {
             history.failures += 1;
             history.avoided = Some(attempt.workstation);
-            if history.failures > job.spec().retries {
+            let hopeless = matches!(finished.outcome, Outcome::Fault(_));
+            if hopeless || history.failures > job.spec().retries {
                 SubprogramState::Failed
             } else {
                 SubprogramState::Queued
@@ -71,6 +81,19 @@ impl Core {
 
     /// An open attempt ended without a result: its subprogram goes first.
     pub(super) fn came_back(&mut self, draft: &mut Draft, fence: Fence, how: &Return) {
+        if let Some(attempt) = self.attempts.get(&fence)
+            && let Some(coming) = attempt.coming
+            && self.attempts.contains_key(&coming.old)
+        {
+            let Return::Lost(why) = how else { return };
+            return self.move_failed(draft, fence, &format!("lost: {why}"));
+        }
+        match how {
+            Return::Lost(why) if self.lost_while_moving(draft, fence, why) => return,
+            Return::Lost(_) | Return::Refused(_) | Return::Retreated { .. } => {
+                self.stop_move(draft, fence, "it came back");
+            }
+        }
         let (outcome, suspensions) = match how {
             Return::Retreated { reason, suspensions } => {
                 (format!("retreated: {reason}"), *suspensions)
@@ -99,10 +122,31 @@ impl Core {
         draft.change(Change::Subprogram(history.record(subprogram, SubprogramState::Queued)));
         job.return_first(attempt.position, history);
         self.requeue(attempt.job);
+        self.rank_came_back(draft, &attempt, how);
+    }
+
+    /// A rank that had not begun begins elsewhere; with any other, the
+    /// messages that it had are gone.
+    fn rank_came_back(&mut self, draft: &mut Draft, attempt: &Attempt, how: &Return) {
+        let (id, position) = (attempt.job, attempt.position);
+        if self.jobs.get(&id).is_none_or(|job| job.program.is_none()) {
+            return;
+        }
+        let name = self.workstation_name(attempt.workstation).unwrap_or("a workstation");
+        let why = match how {
+            Return::Refused(_) => return,
+            Return::Retreated { .. } if !attempt.stage.has_started() => return,
+            Return::Retreated { reason, .. } => {
+                format!("rank {position} retreated from {name}: {reason}")
+            }
+            Return::Lost(why) => format!("rank {position} was lost on {name}: {why}"),
+        };
+        self.begin_again(draft, id, &why, false);
     }
 
     /// Its job was cancelled.
     pub(super) fn cancelled(&mut self, draft: &mut Draft, fence: Fence) {
+        self.stop_move(draft, fence, "cancelled");
         let ended = self.end(draft, fence, "cancelled".to_owned(), 0);
         let Some((attempt, history)) = ended else { return };
         let Some(job) = self.jobs.get(&attempt.job) else { return };
@@ -111,7 +155,7 @@ impl Core {
     }
 
     /// Takes an attempt out of everything that knows it.
-    fn end(
+    pub(super) fn end(
         &mut self,
         draft: &mut Draft,
         fence: Fence,
@@ -134,6 +178,7 @@ impl Core {
             workstation,
             placed: attempt.placed,
             end: Some((draft.wall, outcome)),
+            coming: attempt.coming,
         }));
         draft.advances(attempt.job);
         Some((attempt, history))

@@ -3,7 +3,7 @@
 use gleaner_common::id::{Fence, Incarnation, WorkstationId};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{
-    AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Offer, Presence,
+    AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Presence,
 };
 
 use super::{Core, Draft};
@@ -51,7 +51,10 @@ impl Core {
                 self.change_workstation(now, id, |w| w.leave(reason));
             }
             // The shell's: what agents hand each other is not for the brain.
-            AgentFrame::Relay { .. } | AgentFrame::FromRank { .. } => {}
+            AgentFrame::Relay { .. } => {}
+            AgentFrame::FromRank { fence, life, bytes } => {
+                self.rank_said(draft, from, (fence, life), &bytes);
+            }
         }
     }
 
@@ -78,10 +81,11 @@ impl Core {
         if reborn {
             let why = "the agent died, and its guests with it";
             self.give_up_all(draft, id, why);
+            self.lose_remains(draft, id);
         }
         let (now, lease) = (draft.now, self.config.lease);
         self.change_workstation(now, id, |w| {
-            w.session = Some(Session { serial: from.serial, told: [].into() });
+            w.session = Some(Session { serial: from.serial, told: [].into(), places: [].into() });
             w.since = Some(now);
             w.incarnation = Some(hello.incarnation);
             w.learn_facts(hello.facts);
@@ -112,6 +116,29 @@ impl Core {
         for fence in missing {
             self.offer_again(draft, from, fence);
         }
+        self.hear_ranks_again(draft, id);
+    }
+
+    /// What ranks here may have missed with the old connection, and what is to
+    /// leave. Their agents may be reached at other addresses now.
+    fn hear_ranks_again(&mut self, draft: &mut Draft, id: WorkstationId) {
+        let Some(workstation) = self.pool.get(id) else { return };
+        let remains = workstation.remains.clone();
+        for fence in self.attempts_at(id) {
+            let Some(attempt) = self.attempts.get(&fence) else { continue };
+            let (job, position) = (attempt.job, attempt.position);
+            let is_here = self.jobs.get(&job).is_some_and(|j| j.fence(position) == Some(fence));
+            self.rank_is_at(draft, job, is_here.then_some(position));
+            if is_here && attempt.stage.has_started() {
+                self.tell_what_was(draft, job, position);
+            }
+            self.say_depart(draft, fence);
+        }
+        for (job, position) in remains {
+            self.rank_is_at(draft, job, Some(position));
+            self.tell_what_was(draft, job, position);
+        }
+        self.moves_looked_at = None;
     }
 
     /// The agent should hold this attempt and does not. Either the offer never
@@ -119,18 +146,7 @@ impl Core {
     /// hello, and leaves an offer alone that it has answered.
     fn offer_again(&mut self, draft: &mut Draft, to: Link, fence: Fence) {
         self.set_stage(draft, fence, Stage::Offered);
-        let Some(attempt) = self.attempts.get(&fence) else { return };
-        let (id, position) = (attempt.job, attempt.position);
-        let Some(job) = self.jobs.get(&id) else { return };
-        let subprogram = job.subprogram(position);
-        let was_told = self.change_workstation(draft.now, to.workstation, |w| w.was_told(id));
-        if was_told == Some(false) {
-            self.tell_of_job(draft, to, id);
-        }
-        draft.send(
-            to,
-            CoordinatorFrame::Offer(Offer { fence, subprogram, rank: None, arrival: None }),
-        );
+        self.offer(draft, to, fence);
     }
 
     fn attempt_told(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
@@ -144,20 +160,33 @@ impl Core {
             };
             return draft.send(from, frame);
         }
+        if self.attempts.get(&fence).is_some_and(|attempt| attempt.coming.is_some()) {
+            return self.told_of_coming(draft, from, event);
+        }
         let state = match event {
             AttemptEvent::Started { .. } => {
                 if self.pool.get(id).is_some_and(Workstation::has_refused) {
                     self.change_workstation(now, id, Workstation::has_started_something);
                 }
+                self.set_stage(draft, fence, Stage::Held(GuestState::Running));
+                return self.rank_began(draft, fence);
+            }
+            AttemptEvent::Resumed { .. } => {
+                self.stop_move(draft, fence, "it runs again");
                 GuestState::Running
             }
-            AttemptEvent::Resumed { .. }
-            | AttemptEvent::Arrived { .. }
-            | AttemptEvent::Stays { .. } => GuestState::Running,
-            // No move is offered yet: it stands still until its owner leaves.
-            AttemptEvent::Suspended { .. }
-            | AttemptEvent::WantsAway { .. }
-            | AttemptEvent::CannotLeave { .. } => GuestState::Suspended,
+            AttemptEvent::Stays { .. } => {
+                self.stop_move(draft, fence, "its owner has left");
+                GuestState::Running
+            }
+            AttemptEvent::Arrived { bytes, frozen, .. } => {
+                return self.arrived(draft, from, fence, (bytes, frozen));
+            }
+            AttemptEvent::WantsAway { keep, .. } => return self.wants_away(draft, fence, keep),
+            AttemptEvent::CannotLeave { reason, .. } => {
+                return self.cannot_leave(draft, fence, &reason);
+            }
+            AttemptEvent::Suspended { .. } => GuestState::Suspended,
             AttemptEvent::Demoted { .. } => GuestState::Demoted,
             AttemptEvent::Finished(finished) => {
                 self.finished(draft, finished);
@@ -177,13 +206,48 @@ impl Core {
         self.set_stage(draft, fence, Stage::Held(state));
     }
 
+    fn rank_began(&mut self, draft: &mut Draft, fence: Fence) {
+        let Some(attempt) = self.attempts.get(&fence) else { return };
+        let (job, position) = (attempt.job, attempt.position);
+        self.tell_what_was(draft, job, position);
+    }
+
+    /// Of an attempt whose state is on its way: it has come, or never will.
+    fn told_of_coming(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
+        let (now, id, fence) = (draft.now, from.workstation, event.fence());
+        let how = match event {
+            AttemptEvent::Arrived { bytes, frozen, .. } => {
+                return self.arrived(draft, from, fence, (bytes, frozen));
+            }
+            AttemptEvent::Refused { reason, .. } => {
+                self.change_workstation(now, id, |w| w.rest_from_refusal(now, reason.clone()));
+                format!("refused: {reason}")
+            }
+            AttemptEvent::Retreated { reason, .. } => {
+                self.change_workstation(now, id, |w| w.rest(now, reason.clone()));
+                format!("retreated: {reason}")
+            }
+            AttemptEvent::Finished(finished) => finished.outcome.to_string(),
+            // How it does there counts once it is there.
+            AttemptEvent::Started { .. }
+            | AttemptEvent::Suspended { .. }
+            | AttemptEvent::Demoted { .. }
+            | AttemptEvent::Resumed { .. }
+            | AttemptEvent::WantsAway { .. }
+            | AttemptEvent::CannotLeave { .. }
+            | AttemptEvent::Stays { .. } => return,
+        };
+        self.move_failed(draft, fence, &how);
+        draft.send(from, CoordinatorFrame::Acknowledge { fence });
+    }
+
     pub(super) fn disconnected(&mut self, draft: &Draft, link: Link) {
         if self.link(link.workstation) == Some(link) {
             self.forget_session(draft.now, link.workstation);
         }
     }
 
-    fn forget_session(&mut self, now: Moment, id: WorkstationId) {
+    pub(super) fn forget_session(&mut self, now: Moment, id: WorkstationId) {
         self.change_workstation(now, id, |w| {
             w.session = None;
             w.since = Some(now);
@@ -212,6 +276,9 @@ impl Core {
         if has_attempts && workstation.lease_has_ended(now) {
             self.end_session(draft, id);
             self.give_up_all(draft, id, "the lease ended unheard");
+            self.lose_remains(draft, id);
+        } else if is_silent {
+            self.lose_remains(draft, id);
         }
         self.change_workstation(now, id, |w| {
             w.silent |= is_silent && w.session.is_some();

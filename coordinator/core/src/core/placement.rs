@@ -5,7 +5,7 @@
 //! what is free is passed over.
 
 use gleaner_common::id::{JobId, WorkstationId};
-use gleaner_common::wire::{CoordinatorFrame, Offer};
+use gleaner_common::wire::CoordinatorFrame;
 
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Stage};
@@ -83,27 +83,20 @@ impl Core {
             placed: draft.wall,
             stage: Stage::Offered,
             suspensions: 0,
+            coming: None,
         };
         self.attempts.insert(fence, attempt);
         let (now, lease) = (draft.now, self.config.lease);
-        let was_told = self.change_workstation(now, workstation, |w| {
-            w.take(now, lease, fence, expected);
-            w.was_told(id)
-        });
+        self.change_workstation(now, workstation, |w| w.take(now, lease, fence, expected));
         draft.change(Change::Attempt(AttemptRecord {
             fence,
             subprogram,
             workstation,
             placed: draft.wall,
             end: None,
+            coming: None,
         }));
-        if was_told == Some(false) {
-            self.tell_of_job(draft, to, id);
-        }
-        draft.send(
-            to,
-            CoordinatorFrame::Offer(Offer { fence, subprogram, rank: None, arrival: None }),
-        );
+        self.offer(draft, to, fence);
         draft.moves(id);
         draft.step.placed += 1;
         self.requeue(id);

@@ -2,12 +2,14 @@
 
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::job::JobSpec;
+use gleaner_common::program::Life;
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::CoordinatorFrame;
 
-use super::{Core, Draft};
+use super::{Core, Draft, ranks};
 use crate::event::RequestId;
 use crate::job::Job;
+use crate::program::Program;
 use crate::record::{Change, JobProgress, JobRecord};
 use crate::step::{Answer, Effect};
 
@@ -25,6 +27,7 @@ impl Core {
     ) {
         let refusal = match spec.check() {
             Err(wrong) => Some(wrong.to_string()),
+            Ok(()) if ranks::check(&spec).is_err() => ranks::check(&spec).err(),
             Ok(()) if self.jobs.len() >= JOBS_MAX => {
                 Some(format!("{JOBS_MAX} jobs are under way: expected fewer"))
             }
@@ -35,11 +38,18 @@ impl Core {
         }
         let id = JobId(self.last_job.0 + 1);
         self.last_job = id;
-        let progress = JobProgress::new(id);
-        let record = JobRecord { job: id, user, submitted: draft.wall, spec, progress };
+        let mut progress = JobProgress::new(id);
+        progress.life = Life(u32::from(spec.program.is_some()));
+        let submitted = draft.wall;
+        let record = JobRecord { job: id, user, submitted, spec, progress, notes: vec![] };
         draft.change(Change::Job(Box::new(record.clone())));
         draft.effect(Effect::Answer { request, answer: Answer::Submitted(id) });
-        self.jobs.insert(id, Job::new(record));
+        let mut job = Job::new(record);
+        let (program, ranks) = (job.spec().program, job.total());
+        let floor = self.fences.floor();
+        job.program = program.map(|spec| Box::new(Program::new(draft.now, spec, ranks, floor)));
+        self.jobs.insert(id, job);
+        self.obey_program(draft, id);
         self.requeue(id);
         draft.moves(id);
     }
@@ -63,6 +73,7 @@ impl Core {
                 draft.send(to, CoordinatorFrame::Cancel { fence });
             }
         }
+        self.forget_ended(draft.now, id);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.cancel(draft.wall);
         }
@@ -88,11 +99,17 @@ impl Core {
         if !has_ended {
             return;
         }
+        self.forget_ended(draft.now, id);
         let Some(job) = self.jobs.remove(&id) else { return };
+        self.set_timer(id);
+        if job.program.is_some() {
+            draft.change(Change::ProgramOver { job: id });
+        }
         for workstation in job.told {
             self.change_workstation(draft.now, workstation, |w| {
                 if let Some(session) = &mut w.session {
                     session.told.remove(&id);
+                    session.places.remove(&id);
                 }
             });
             if let Some(to) = self.link(workstation) {

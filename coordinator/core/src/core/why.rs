@@ -118,7 +118,9 @@ impl Core {
                 format!("{name} is {there}"),
             ],
             state @ (SubprogramState::Suspended | SubprogramState::Demoted) => {
-                vec![format!("is {} on {name} ({fence}): {there}", state.name())]
+                let mut reasons = vec![format!("is {} on {name} ({fence}): {there}", state.name())];
+                reasons.extend(self.why_still_here(fence));
+                reasons
             }
             SubprogramState::Running
             | SubprogramState::Queued

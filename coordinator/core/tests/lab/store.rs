@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::Finished;
 use gleaner_core::{
-    AttemptRecord, Change, JobProgress, JobRecord, Restored, Step, SubprogramRecord,
+    AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, Restored, Step, SubprogramRecord,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,10 @@ pub(crate) struct Store {
     pub(crate) fences_below: Fence,
     /// The open attempt of each subprogram that has one.
     open: BTreeMap<SubprogramId, Fence>,
+    /// Those whose state is on its way.
+    coming: BTreeMap<Fence, AttemptRecord>,
+    events: BTreeMap<JobId, Vec<ProgramEvent>>,
+    pub(crate) cuts: BTreeMap<JobId, Vec<ContentHash>>,
 }
 
 impl Store {
@@ -40,7 +44,11 @@ impl Store {
                 let before = self.subprograms.insert(record.subprogram, record.clone());
                 if let Some(before) = before {
                     let id = record.subprogram;
-                    assert_eq!(before.state, SubprogramState::Queued, "{id} ended twice");
+                    // A rank's end counts when its program's does.
+                    let is_rank = self.jobs[&id.job].spec.program.is_some();
+                    let may_go_on = is_rank && before.state == SubprogramState::Succeeded;
+                    let was_queued = before.state == SubprogramState::Queued;
+                    assert!(was_queued || may_go_on, "{id} ended twice");
                     assert!(before.attempts < record.attempts || record.fence == before.fence);
                 }
             }
@@ -49,6 +57,23 @@ impl Store {
                 let before = self.results.insert(*subprogram, (*accepted, (**finished).clone()));
                 let was_accepted = before.is_some_and(|(accepted, _)| accepted);
                 assert!(!was_accepted, "a result of {subprogram} followed the accepted one");
+            }
+            Change::ProgramEvent { job, life, sequence, bytes } => {
+                let events = self.events.entry(*job).or_default();
+                if *sequence == 0 {
+                    assert!(events.iter().all(|event| event.life < *life), "{job}: {life:?} twice");
+                    events.clear();
+                }
+                assert_eq!(events.len() as u64, *sequence, "{job}: an event is missing");
+                events.push(ProgramEvent { job: *job, life: *life, bytes: bytes.clone() });
+            }
+            Change::Notes { job, notes } => {
+                self.jobs.get_mut(job).expect("the job came first").notes.clone_from(notes);
+            }
+            Change::Cuts { job, parts } => drop(self.cuts.insert(*job, parts.clone())),
+            Change::ProgramOver { job } => {
+                self.events.remove(job);
+                self.cuts.remove(job);
             }
             Change::FencesReserved { below } => {
                 assert!(self.fences_below < *below);
@@ -66,15 +91,31 @@ impl Store {
     fn attempt(&mut self, record: &AttemptRecord) {
         let (fence, subprogram) = (record.fence, record.subprogram);
         assert!(fence < self.fences_below, "{fence} was given out before it was reserved");
-        if record.end.is_some() {
-            assert_eq!(self.open.remove(&subprogram), Some(fence), "{fence} was not open");
-        } else {
-            let newest = self.attempts.keys().next_back();
-            assert!(newest.is_none_or(|newest| *newest < fence), "{fence} came twice");
-            let other = self.open.insert(subprogram, fence);
-            assert_eq!(other, None, "{subprogram} was placed twice");
+        match (&record.end, &record.coming) {
+            (Some(_), Some(_)) => assert!(self.coming.remove(&fence).is_some(), "{fence} ended"),
+            (Some(_), None) => {
+                assert_eq!(self.open.remove(&subprogram), Some(fence), "{fence} was not open");
+            }
+            (None, Some(coming)) => {
+                self.check_newest(fence);
+                assert!(!self.coming.values().any(|a| a.subprogram == subprogram), "two moves");
+                assert_eq!(self.open.get(&subprogram), Some(&coming.old), "it does not move");
+                self.coming.insert(fence, record.clone());
+            }
+            (None, None) => {
+                if self.coming.remove(&fence).is_none() {
+                    self.check_newest(fence);
+                }
+                let other = self.open.insert(subprogram, fence);
+                assert_eq!(other, None, "{subprogram} was placed twice");
+            }
         }
         self.attempts.insert(fence, record.clone());
+    }
+
+    fn check_newest(&self, fence: Fence) {
+        let newest = self.attempts.keys().next_back();
+        assert!(newest.is_none_or(|newest| *newest < fence), "{fence} came twice");
     }
 
     /// What a new life of the core starts from.
@@ -87,11 +128,19 @@ impl Store {
                 .subprograms
                 .values()
                 .filter(|record| {
-                    running(&record.subprogram.job) && record.state == SubprogramState::Queued
+                    let job = record.subprogram.job;
+                    let is_rank = self.jobs[&job].spec.program.is_some();
+                    running(&job) && (is_rank || record.state == SubprogramState::Queued)
                 })
                 .cloned()
                 .collect(),
-            attempts: self.open.values().map(|fence| self.attempts[fence].clone()).collect(),
+            attempts: self
+                .open
+                .values()
+                .chain(self.coming.keys())
+                .map(|fence| self.attempts[fence].clone())
+                .collect(),
+            events: self.events.values().flatten().cloned().collect(),
             fences_below: self.fences_below,
             last_job: self.jobs.keys().next_back().copied(),
         }
@@ -114,7 +163,7 @@ impl Store {
             assert_eq!(progress.retreats, sum(|record| record.retreats), "job {id}");
             assert_eq!(progress.lost, sum(|record| record.lost), "job {id}");
             let ended = progress.succeeded + progress.failed + progress.cancelled;
-            assert_eq!(progress.state.has_ended(), ended == job.spec.indexes.len(), "job {id}");
+            assert_eq!(progress.state.has_ended(), ended == job.indexes().len(), "job {id}");
             let failures = sum(|record| record.failures);
             assert_eq!(progress.retried + u64::from(progress.failed), failures, "job {id}");
             for record in records {

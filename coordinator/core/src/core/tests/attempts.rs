@@ -204,6 +204,7 @@ fn a_result_that_outlived_the_coordinator_is_accepted() {
         workstation: WorkstationId(1),
         placed: WallTime(0),
         end: None,
+        coming: None,
     };
     let restored = Restored {
         workstations: vec![(WorkstationId(1), "host1".into())],
@@ -233,6 +234,7 @@ fn agents_that_do_not_come_back_after_a_restart_lose_their_attempts() {
         workstation: WorkstationId(7),
         placed: WallTime(0),
         end: None,
+        coming: None,
     };
     let restored = Restored { jobs: vec![record], attempts: vec![attempt], ..Restored::default() };
     site.core = Core::restore(site.now, Config::default(), restored);

@@ -3,6 +3,7 @@
 mod attempts;
 mod choosing;
 mod hostile;
+mod ranks;
 mod why;
 
 use std::time::Duration;

@@ -1,0 +1,380 @@
+//! Attempts that leave their workstation and go on elsewhere, in two steps.
+//!
+//! The promise: never two run, and what is frozen is not thrown away before
+//! it runs elsewhere. The old attempt is ended only when the new one has said
+//! that all of it is there; the new one runs only when that is durable.
+//!
+//! ```text
+//! WantsAway ──► a target ──► Offer (new) and Depart (old)
+//!                                ├─ Arrived ──► durable ──► Cancel (old), StayHere (new): it runs
+//!                                ├─ Refused, or the target is lost ──► another, three times at most
+//!                                ├─ CannotLeave, Stays, the old one ends ──► Cancel (new)
+//!                                └─ the old one is lost ──► what is on its way is all there is
+//! ```
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, WorkstationId};
+use gleaner_common::program::{Arrival, RankAt};
+use gleaner_common::reaction::Keep;
+use gleaner_common::report::SubprogramState;
+use gleaner_common::wire::{CoordinatorFrame, GuestState, Offer};
+
+use super::{Core, Draft};
+use crate::attempt::{Attempt, Return, Stage};
+use crate::event::Link;
+use crate::record::{AttemptRecord, Change, Coming};
+use crate::workstation::{Workstation, clip};
+
+/// How many workstations are tried before the owner's agent decides again.
+const TARGETS_MAX: u32 = 3;
+
+/// No guest stands still for longer; what an agent says beyond is nonsense.
+const FROZEN_MAX: Duration = Duration::from_secs(1_000_000_000);
+
+/// An attempt that wants away, known by its fence.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    pub(crate) keep: Keep,
+    /// Workstations that came to nothing in this move.
+    tried: BTreeSet<WorkstationId>,
+    failures: u32,
+    /// The attempt that it is to become, if there is a place for it.
+    pub(crate) new: Option<Fence>,
+}
+
+impl Moving {
+    pub(super) fn new(keep: Keep, new: Option<Fence>) -> Self {
+        Self { keep, tried: BTreeSet::new(), failures: 0, new }
+    }
+}
+
+impl Core {
+    /// Its owner wants the workstation back. Said again on every connection.
+    pub(super) fn wants_away(&mut self, draft: &mut Draft, fence: Fence, keep: Keep) {
+        self.set_stage(draft, fence, Stage::Held(GuestState::Leaving));
+        if self.moves.get(&fence).is_some_and(|moving| moving.keep == keep) {
+            return self.say_depart(draft, fence);
+        }
+        self.stop_move(draft, fence, "its owner's agent has another wish");
+        self.moves.insert(fence, Moving::new(keep, None));
+        self.waiting_moves.insert(fence);
+        self.moves_looked_at = None;
+    }
+
+    /// What waits to move goes first: it stands still.
+    pub(super) fn try_moves(&mut self, draft: &mut Draft) {
+        let version = self.pool.version();
+        if self.waiting_moves.is_empty() || self.moves_looked_at == Some(version) {
+            return;
+        }
+        for fence in self.waiting_moves.clone() {
+            if let Some(target) = self.target_for(fence) {
+                self.begin_move(draft, fence, target);
+            }
+        }
+        self.moves_looked_at = Some(self.pool.version());
+    }
+
+    fn target_for(&self, fence: Fence) -> Option<WorkstationId> {
+        let (moving, attempt) = (self.moves.get(&fence)?, self.attempts.get(&fence)?);
+        let source = self.pool.get(attempt.workstation)?;
+        source.session.as_ref()?;
+        self.pool.choose_where(|id, target| {
+            id != attempt.workstation
+                && !moving.tried.contains(&id)
+                && misfit(source, target, moving.keep).is_none()
+        })
+    }
+
+    fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {
+        let Some(to) = self.link(target) else { return };
+        let (Some(attempt), Some(moving)) = (self.attempts.get(&old), self.moves.get(&old)) else {
+            return;
+        };
+        let (id, position, from) = (attempt.job, attempt.position, attempt.workstation);
+        let coming = Coming { from, old, keep: moving.keep };
+        let (fence, reservation) = self.fences.next();
+        if let Some(below) = reservation {
+            draft.change(Change::FencesReserved { below });
+        }
+        let Some(job) = self.jobs.get(&id) else { return };
+        let (subprogram, expected) = (job.subprogram(position), job.expected());
+        let new = Attempt {
+            job: id,
+            position,
+            workstation: target,
+            placed: draft.wall,
+            stage: Stage::Offered,
+            suspensions: 0,
+            coming: Some(coming),
+        };
+        draft.change(Change::Attempt(AttemptRecord {
+            fence,
+            subprogram,
+            workstation: target,
+            placed: draft.wall,
+            end: None,
+            coming: Some(coming),
+        }));
+        self.attempts.insert(fence, new);
+        if let Some(moving) = self.moves.get_mut(&old) {
+            moving.new = Some(fence);
+        }
+        self.waiting_moves.remove(&old);
+        let (now, lease) = (draft.now, self.config.lease);
+        self.change_workstation(now, target, |w| w.take(now, lease, fence, expected));
+        self.offer(draft, to, fence);
+        self.say_depart(draft, old);
+        draft.step.placed += 1;
+    }
+
+    /// Tells an agent of an attempt that is to be there.
+    pub(super) fn offer(&mut self, draft: &mut Draft, to: Link, fence: Fence) {
+        let Some(attempt) = self.attempts.get(&fence) else { return };
+        let (id, position, coming) = (attempt.job, attempt.position, attempt.coming);
+        let was_told = self.change_workstation(draft.now, to.workstation, |w| w.was_told(id));
+        if was_told == Some(false) {
+            self.tell_of_job(draft, to, id);
+        }
+        let mut rank = self.rank_offer(id, position);
+        if let (Some(rank), Some(_)) = (&mut rank, coming) {
+            rank.cut = None;
+        }
+        let arrival = coming.map(|Coming { from, old, .. }| Arrival { from, old });
+        let Some(job) = self.jobs.get(&id) else { return };
+        let subprogram = job.subprogram(position);
+        let placed_here = job.fence(position) == Some(fence);
+        draft.send(to, CoordinatorFrame::Offer(Offer { fence, subprogram, rank, arrival }));
+        self.rank_is_at(draft, id, placed_here.then_some(position));
+        if placed_here {
+            self.tell_what_was(draft, id, position);
+        }
+    }
+
+    /// Said again when the agent may not have heard it.
+    pub(super) fn say_depart(&mut self, draft: &mut Draft, old: Fence) {
+        let Some(Moving { keep, new: Some(new), .. }) = self.moves.get(&old) else { return };
+        let (Some(attempt), Some(target)) = (self.attempts.get(&old), self.attempts.get(new))
+        else {
+            return;
+        };
+        let (Some(from), Some(at)) =
+            (self.link(attempt.workstation), self.pool.get(target.workstation))
+        else {
+            return;
+        };
+        let to = RankAt {
+            rank: attempt.position,
+            fence: *new,
+            workstation: target.workstation,
+            name: at.name.clone(),
+            addresses: at.facts.addresses.clone(),
+        };
+        draft.send(from, CoordinatorFrame::Depart { fence: old, keep: *keep, to });
+    }
+
+    /// All of it is there: the old one ends, and then the new one runs.
+    pub(super) fn arrived(
+        &mut self,
+        draft: &mut Draft,
+        to: Link,
+        fence: Fence,
+        (bytes, frozen): (u64, Duration),
+    ) {
+        let Some(attempt) = self.attempts.get(&fence) else { return };
+        let (id, position, workstation) = (attempt.job, attempt.position, attempt.workstation);
+        let (placed, coming) = (attempt.placed, attempt.coming);
+        let Some(coming) = coming else {
+            // Acknowledged before; the word may have been lost.
+            return draft.send(to, CoordinatorFrame::StayHere { fence });
+        };
+        let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
+        self.moves.remove(&coming.old);
+        self.waiting_moves.remove(&coming.old);
+        let source = self.attempts.get(&coming.old).map(|attempt| attempt.workstation);
+        if let Some((_, mut history)) = self.end(draft, coming.old, format!("moved to {name}"), 0) {
+            history.moves += 1;
+            let Some(job) = self.jobs.get_mut(&id) else { return };
+            let record = history.record(job.subprogram(position), SubprogramState::Queued);
+            draft.change(Change::Subprogram(record));
+            job.go_on(position, history, fence);
+        }
+        if let Some(attempt) = self.attempts.get_mut(&fence) {
+            attempt.coming = None;
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let progress = job.progress_mut();
+        progress.moves += 1;
+        progress.moved_bytes = progress.moved_bytes.saturating_add(bytes);
+        progress.frozen = progress.frozen.saturating_add(frozen.min(FROZEN_MAX));
+        let subprogram = job.subprogram(position);
+        if let Some(program) = job.program.as_mut().filter(|_| coming.keep == Keep::Nothing) {
+            program.gone(gleaner_program_core::address::Rank(position));
+        }
+        draft.change(Change::Attempt(AttemptRecord {
+            fence,
+            subprogram,
+            workstation,
+            placed,
+            end: None,
+            coming: None,
+        }));
+        self.set_stage(draft, fence, Stage::Held(GuestState::Running));
+        draft.advances(id);
+        if let Some(from) = source.and_then(|id| self.link(id)) {
+            draft.send(from, CoordinatorFrame::Cancel { fence: coming.old });
+        }
+        draft.send(to, CoordinatorFrame::StayHere { fence });
+        self.rank_is_at(draft, id, Some(position));
+        self.tell_what_was(draft, id, position);
+        self.obey_program(draft, id);
+    }
+
+    /// The new attempt came to nothing; the old one stands still as before.
+    pub(super) fn move_failed(&mut self, draft: &mut Draft, new: Fence, how: &str) {
+        let Some(attempt) = self.attempts.get(&new) else { return };
+        let (Some(coming), target, id) = (attempt.coming, attempt.workstation, attempt.job) else {
+            return;
+        };
+        if !self.attempts.contains_key(&coming.old) {
+            // The old one is lost: this was all there was.
+            let why = "its workstation was lost while it moved, and the move came to nothing";
+            return self.came_back(draft, new, &Return::Lost(why));
+        }
+        let position = attempt.position;
+        self.end_coming(draft, new, how.to_owned());
+        let Some(moving) = self.moves.get_mut(&coming.old) else { return };
+        moving.new = None;
+        moving.tried.insert(target);
+        moving.failures += 1;
+        if moving.failures < TARGETS_MAX {
+            self.waiting_moves.insert(coming.old);
+            self.moves_looked_at = None;
+            return;
+        }
+        self.moves.remove(&coming.old);
+        if let Some(from) = self.link(coming.from) {
+            draft.send(from, CoordinatorFrame::StayHere { fence: coming.old });
+        }
+        let name = self.workstation_name(target).unwrap_or_default();
+        let what = self.called(id, position);
+        let note = format!("{what} found no place to move to, {name} said last: {how}");
+        self.note(draft, id, note);
+    }
+
+    /// It cannot be carried like this.
+    pub(super) fn cannot_leave(&mut self, draft: &mut Draft, fence: Fence, reason: &str) {
+        let was_leaving = self.moves.contains_key(&fence);
+        self.stop_move(draft, fence, reason);
+        let Some(attempt) = self.attempts.get(&fence) else { return };
+        let (id, position) = (attempt.job, attempt.position);
+        if !was_leaving {
+            // Its owner has left meanwhile, and it has said so.
+            return;
+        }
+        self.set_stage(draft, fence, Stage::Held(GuestState::Suspended));
+        let name = self.attempts.get(&fence).and_then(|a| self.workstation_name(a.workstation));
+        let what = self.called(id, position);
+        let note = format!("{what} cannot leave {}: {reason}", name.unwrap_or_default());
+        self.note(draft, id, note);
+    }
+
+    fn called(&self, id: gleaner_common::id::JobId, position: u32) -> String {
+        match self.jobs.get(&id) {
+            Some(job) if job.program.is_none() => {
+                format!("subprogram {}", job.subprogram(position))
+            }
+            Some(_) | None => format!("rank {position}"),
+        }
+    }
+
+    /// Nothing of this attempt moves any more.
+    pub(super) fn stop_move(&mut self, draft: &mut Draft, old: Fence, why: &str) {
+        self.waiting_moves.remove(&old);
+        let Some(new) = self.moves.remove(&old).and_then(|moving| moving.new) else { return };
+        let at = self.attempts.get(&new).map(|attempt| attempt.workstation);
+        self.end_coming(draft, new, format!("not needed: {why}"));
+        if let Some(to) = at.and_then(|id| self.link(id)) {
+            draft.send(to, CoordinatorFrame::Cancel { fence: new });
+        }
+    }
+
+    /// The source is lost with the old attempt; the new one may have it all.
+    pub(super) fn lost_while_moving(&mut self, draft: &mut Draft, old: Fence, why: &str) -> bool {
+        let Some(Moving { new: Some(new), .. }) = self.moves.get(&old) else { return false };
+        let new = *new;
+        self.moves.remove(&old);
+        let ended = self.end(draft, old, format!("lost: {why}"), 0);
+        let Some((attempt, mut history)) = ended else { return false };
+        history.lost += 1;
+        let Some(job) = self.jobs.get_mut(&attempt.job) else { return false };
+        job.progress_mut().lost += 1;
+        let record = history.record(job.subprogram(attempt.position), SubprogramState::Queued);
+        draft.change(Change::Subprogram(record));
+        job.go_on(attempt.position, history, new);
+        true
+    }
+
+    /// Takes an attempt that never ran out of everything that knows it.
+    fn end_coming(&mut self, draft: &mut Draft, new: Fence, mut outcome: String) {
+        let Some(attempt) = self.attempts.remove(&new) else { return };
+        self.change_workstation(draft.now, attempt.workstation, |w| w.remove(new));
+        clip(&mut outcome);
+        let Some(job) = self.jobs.get(&attempt.job) else { return };
+        draft.change(Change::Attempt(AttemptRecord {
+            fence: new,
+            subprogram: job.subprogram(attempt.position),
+            workstation: attempt.workstation,
+            placed: attempt.placed,
+            end: Some((draft.wall, outcome)),
+            coming: attempt.coming,
+        }));
+        draft.moves(attempt.job);
+    }
+
+    /// Why does this attempt not leave, where it wants away?
+    pub(super) fn why_still_here(&self, fence: Fence) -> Vec<String> {
+        let (Some(moving), Some(attempt)) = (self.moves.get(&fence), self.attempts.get(&fence))
+        else {
+            return vec![];
+        };
+        if let Some(new) = moving.new.and_then(|new| self.attempts.get(&new)) {
+            let name = self.workstation_name(new.workstation).unwrap_or_default();
+            return vec![format!("it is on its way to {name}")];
+        }
+        let Some(source) = self.pool.get(attempt.workstation) else { return vec![] };
+        let mut reasons: Vec<String> = vec![];
+        for (id, target) in self.pool.free_ones() {
+            let misfit = if moving.tried.contains(&id) {
+                Some("it came to nothing there".to_owned())
+            } else {
+                misfit(source, target, moving.keep)
+            };
+            reasons.extend(misfit.map(|why| format!("not to {}: {why}", target.name)));
+            if reasons.len() == MISFITS_NAMED {
+                break;
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push("it waits for a workstation to move to: none is free".to_owned());
+        }
+        reasons
+    }
+}
+
+/// How many unsuitable workstations are named.
+const MISFITS_NAMED: usize = 5;
+
+/// Why a guest from there cannot go on here.
+fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<String> {
+    if keep != Keep::State {
+        return None;
+    }
+    match (&source.facts.fingerprint, &target.facts.fingerprint) {
+        (Some(source), Some(target)) => source.suits(target).err().map(|no| no.to_string()),
+        (None, _) => Some(format!("{} makes no images", source.name)),
+        (_, None) => Some("it restores no images".to_owned()),
+    }
+}

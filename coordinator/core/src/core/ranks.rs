@@ -1,0 +1,510 @@
+//! Programs of ranks: what their agents are told and tell, and how a program
+//! begins again or ends as a whole.
+//!
+//! The promise: all ranks of a program are of one life; what a rank comes to
+//! counts when the program does; and when anything of it is lost, either the
+//! whole program goes back to what is kept or the user is told why not.
+
+use std::collections::BTreeSet;
+
+use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::job::{JobSpec, Outcome};
+use gleaner_common::program::{Life, RANKS_MAX, RankAt, RankOffer};
+use gleaner_common::report::SubprogramState;
+use gleaner_common::wire::{CoordinatorFrame, Finished};
+use gleaner_program_core::address::Rank;
+use gleaner_program_core::wire::{Ask, FromRank, ToRank};
+
+use super::{Core, Draft};
+use crate::attempt::Attempt;
+use crate::event::Link;
+use crate::job::{History, Job, Position};
+use crate::program::{Order, Program};
+use crate::record::Change;
+use crate::step::Effect;
+
+/// So many places in one frame, so that it stays far below a frame's limit.
+const PLACES_AT_ONCE: usize = 1_000;
+const NOTE_BYTES_MAX: usize = 300;
+
+/// What is wrong with a program of ranks, beyond its job's spec.
+pub(super) fn check(spec: &JobSpec) -> Result<(), String> {
+    let Some(program) = spec.program else { return Ok(()) };
+    let indexes = spec.indexes;
+    if indexes.first != 0 || indexes.step != 1 {
+        return Err("the ranks of a program are numbered 0, 1, ..: expected such indexes".into());
+    }
+    let ranks = indexes.len().max(program.ranks_max);
+    if ranks > RANKS_MAX {
+        return Err(format!("the program has {ranks} ranks: expected at most {RANKS_MAX}"));
+    }
+    if program.checkpoint_every.is_some_and(|every| every.is_zero()) {
+        return Err("a snapshot every 0 s leaves no time to work: expected longer".into());
+    }
+    Ok(())
+}
+
+impl Core {
+    // ── what is sent ───────────────────────────────────────────────────────
+
+    /// What an offered rank needs to know of its program.
+    pub(super) fn rank_offer(&self, id: JobId, position: Position) -> Option<Box<RankOffer>> {
+        let program = self.jobs.get(&id)?.program.as_ref()?;
+        let past = program.past();
+        let group = past.group(Rank(position))?;
+        Some(Box::new(RankOffer {
+            life: program.life(),
+            ranks: past.ranks(),
+            first: group.first,
+            members: group.count,
+            parent: group.parent.map(|rank| rank.0),
+            snapshot: past.newest.0,
+            floor: past.floor,
+            cut: program.part(Rank(position)),
+        }))
+    }
+
+    /// A rank is at another place than before, or this agent is a new one.
+    pub(super) fn rank_is_at(&self, draft: &mut Draft, id: JobId, position: Option<Position>) {
+        if self.program(id).is_some() {
+            draft.places.entry(id).or_default().extend(position);
+        }
+    }
+
+    /// Tells every agent that has a rank of a program where others are: all
+    /// that is known at first, and then what has changed.
+    pub(super) fn send_places(&mut self, draft: &mut Draft) {
+        for (id, changed) in std::mem::take(&mut draft.places) {
+            let Some(life) = self.program(id).map(Program::life) else { continue };
+            let changed: Vec<RankAt> =
+                changed.into_iter().filter_map(|position| self.place_of(id, position)).collect();
+            let mut all = None;
+            for workstation in self.hosts_of(id) {
+                let Some(to) = self.link(workstation) else { continue };
+                let knew = self.change_workstation(draft.now, workstation, |w| {
+                    w.session.as_mut().and_then(|session| session.places.insert(id, life))
+                });
+                let at = if knew.flatten() == Some(life) {
+                    changed.clone()
+                } else {
+                    all.get_or_insert_with(|| self.all_places(id)).clone()
+                };
+                for at in at.chunks(PLACES_AT_ONCE) {
+                    let frame = CoordinatorFrame::Ranks { job: id, life, at: at.to_vec() };
+                    draft.send(to, frame);
+                }
+            }
+        }
+    }
+
+    fn program(&self, id: JobId) -> Option<&Program> {
+        self.jobs.get(&id)?.program.as_deref()
+    }
+
+    fn all_places(&self, id: JobId) -> Vec<RankAt> {
+        let total = self.jobs.get(&id).map_or(0, Job::total);
+        (0..total).filter_map(|position| self.place_of(id, position)).collect()
+    }
+
+    /// Where a rank's endpoint is: also of one that has ended.
+    fn place_of(&self, id: JobId, position: Position) -> Option<RankAt> {
+        let (fence, at) = self.whereabouts_of(self.jobs.get(&id)?, position)?;
+        let workstation = self.pool.get(at)?;
+        Some(RankAt {
+            rank: position,
+            fence,
+            workstation: at,
+            name: workstation.name.clone(),
+            addresses: workstation.facts.addresses.clone(),
+        })
+    }
+
+    fn whereabouts_of(&self, job: &Job, position: Position) -> Option<(Fence, WorkstationId)> {
+        if let Some(fence) = job.fence(position) {
+            return Some((fence, self.attempts.get(&fence)?.workstation));
+        }
+        let last = &job.over().get(&position)?.last;
+        Some((last.fence, last.workstation))
+    }
+
+    /// The workstations with a rank of this program, or with what is left of
+    /// one.
+    fn hosts_of(&self, id: JobId) -> BTreeSet<WorkstationId> {
+        let Some(job) = self.jobs.get(&id) else { return BTreeSet::new() };
+        let placed = (0..job.total()).filter_map(|position| self.whereabouts_of(job, position));
+        let coming = self.moves.values().filter_map(|moving| {
+            let attempt = self.attempts.get(&moving.new?)?;
+            (attempt.job == id).then_some(attempt.workstation)
+        });
+        placed.map(|(_, at)| at).chain(coming).collect()
+    }
+
+    fn tell_rank(&self, draft: &mut Draft, id: JobId, rank: Rank, what: &ToRank) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let Some((fence, at)) = self.whereabouts_of(job, rank.0) else { return };
+        self.tell_attempt(draft, id, (fence, at), what);
+    }
+
+    fn tell_attempt(
+        &self,
+        draft: &mut Draft,
+        id: JobId,
+        (fence, at): (Fence, WorkstationId),
+        what: &ToRank,
+    ) {
+        let (Some(to), Some(program)) = (self.link(at), self.program(id)) else { return };
+        let written = postcard::to_stdvec(what);
+        let bytes =
+            written.unwrap_or_else(|error| unreachable!("a word that does not serialise: {error}"));
+        draft.send(to, CoordinatorFrame::ToRank { fence, life: program.life(), bytes });
+    }
+
+    /// What a rank that begins, has come, or is heard from again must know.
+    pub(super) fn tell_what_was(&self, draft: &mut Draft, id: JobId, position: Position) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(at) = self.whereabouts_of(job, position) else { return };
+        let Some(program) = &job.program else { return };
+        if program.past().ranks() != job.record().spec.indexes.len() {
+            self.tell_attempt(draft, id, at, &ToRank::Ranks(program.past().ranks()));
+        }
+        for what in program.tell_of_ended(Rank(position)) {
+            self.tell_attempt(draft, id, at, &what);
+        }
+    }
+
+    // ── what is heard ──────────────────────────────────────────────────────
+
+    pub(super) fn rank_said(
+        &mut self,
+        draft: &mut Draft,
+        from: Link,
+        (fence, life): (Fence, Life),
+        bytes: &[u8],
+    ) {
+        let Some((id, position)) = self.rank_of(fence, from.workstation) else { return };
+        // Of a life that is over.
+        if self.program(id).map(Program::life) != Some(life) {
+            return;
+        }
+        let Ok((said, [])) = postcard::take_from_bytes::<FromRank>(bytes) else {
+            let reason = format!("what it says of rank {position} of job {id} does not read");
+            self.forget_session(draft.now, from.workstation);
+            return draft.effect(Effect::Refuse { link: from, reason });
+        };
+        let (now, rank) = (draft.now, Rank(position));
+        let asks_for_room =
+            matches!(said, FromRank::Ask { ask: Ask::Spawn { .. } | Ask::Processors, .. });
+        let free = if asks_for_room { self.room_for(id) } else { 0 };
+        let tells_facts = matches!(said, FromRank::Facts { .. });
+        let awake = if tells_facts { self.live_ranks(id) } else { BTreeSet::new() };
+        let is_placed = self.attempts.contains_key(&fence);
+        if said == FromRank::Drained {
+            self.drop_remains(draft, id, position);
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(program) = &mut job.program else { return };
+        match said {
+            // A rank that has ended asks nothing any more.
+            FromRank::Ask { request, ask } if is_placed => program.asked(rank, request, ask, free),
+            FromRank::Ask { .. } => {}
+            FromRank::Facts { asked, mut facts } => {
+                facts.rank = rank;
+                program.facts(now, asked, facts, &awake);
+            }
+            FromRank::Ended { end, snapshot, sent } => {
+                program.ended(now, rank, (end, snapshot), sent);
+            }
+            FromRank::Drained => program.drained(now, rank),
+            FromRank::Complain(complaint) => self.note(draft, id, complaint.to_string()),
+            FromRank::Cut { snapshot, part, .. } => program.has_part(now, rank, snapshot, part),
+            FromRank::NoCut(snapshot) => program.has_no_part(now, rank, snapshot),
+            FromRank::WhereIs(rank) => {
+                let at = self.place_of(id, rank.0).into_iter().collect();
+                draft.send(from, CoordinatorFrame::Ranks { job: id, life, at });
+            }
+        }
+        self.obey_program(draft, id);
+    }
+
+    /// The rank whose attempt this is at this workstation: an open one, or the
+    /// last one of a rank that has ended.
+    fn rank_of(&self, fence: Fence, at: WorkstationId) -> Option<(JobId, Position)> {
+        if let Some(attempt) = self.attempts.get(&fence) {
+            return (attempt.workstation == at).then_some((attempt.job, attempt.position));
+        }
+        let (id, position) = *self.ended_ranks.get(&fence)?;
+        let last = &self.jobs.get(&id)?.over().get(&position)?.last;
+        (last.fence == fence && last.workstation == at).then_some((id, position))
+    }
+
+    /// How many subprograms more of this job would find a place now.
+    fn room_for(&self, id: JobId) -> u32 {
+        let before = self.queued.range(..=id).filter_map(|id| self.jobs.get(id));
+        let waiting = before.map(Job::queued).fold(0, u32::saturating_add);
+        self.pool.room().saturating_sub(waiting)
+    }
+
+    /// The ranks that can say how they are: they have begun, and are not on
+    /// their way.
+    fn live_ranks(&self, id: JobId) -> BTreeSet<Rank> {
+        let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
+        let live = placed.filter(|(_, fence)| {
+            let attempt = self.attempts.get(fence);
+            attempt.is_some_and(|attempt| attempt.stage.has_started() && attempt.coming.is_none())
+                && self.moves.get(fence).is_none_or(|moving| moving.new.is_none())
+        });
+        live.map(|(position, _)| Rank(position)).collect()
+    }
+
+    /// Carries out what a program has decided.
+    pub(super) fn obey_program(&mut self, draft: &mut Draft, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(program) = &mut job.program else { return };
+        let (life, orders) = (program.life(), program.take_orders());
+        for order in orders {
+            match order {
+                Order::Journal { sequence, bytes } => {
+                    draft.change(Change::ProgramEvent { job: id, life, sequence, bytes });
+                }
+                Order::Tell { rank, what } => self.tell_rank(draft, id, rank, &what),
+                Order::TellOthers { rank: except, what } => {
+                    let total = self.jobs.get(&id).map_or(0, Job::total);
+                    for rank in (0..total).map(Rank).filter(|rank| *rank != except) {
+                        self.tell_rank(draft, id, rank, &what);
+                    }
+                }
+                Order::Spawned { count } => self.spawned(draft, id, count),
+                Order::Note(note) => self.note(draft, id, note),
+                Order::Cuts(parts) => draft.change(Change::Cuts { job: id, parts }),
+            }
+        }
+        self.set_timer(id);
+    }
+
+    fn spawned(&mut self, draft: &mut Draft, id: JobId, count: u32) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let first = job.total();
+        job.progress_mut().spawned += count;
+        if let Some(program) = &mut job.program {
+            program.began(draft.now, (first..first + count).map(Rank));
+        }
+        draft.advances(id);
+        self.requeue(id);
+    }
+
+    /// Something that the job's user should know.
+    pub(super) fn note(&mut self, draft: &mut Draft, id: JobId, mut note: String) {
+        note.truncate(note.floor_char_boundary(NOTE_BYTES_MAX));
+        // One line each.
+        note = note.replace(|c: char| c.is_control(), " ");
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.record().notes.last() == Some(&note) {
+            return;
+        }
+        job.note(note);
+        draft.change(Change::Notes { job: id, notes: job.record().notes.clone() });
+    }
+
+    pub(super) fn set_timer(&mut self, id: JobId) {
+        let at = self.program(id).and_then(Program::deadline);
+        let before = match at {
+            Some(at) => self.timer_of.insert(id, at),
+            None => self.timer_of.remove(&id),
+        };
+        if let Some(before) = before {
+            self.timers.remove(&(before, id));
+        }
+        self.timers.extend(at.map(|at| (at, id)));
+    }
+
+    pub(super) fn program_is_due(&mut self, draft: &mut Draft, id: JobId) {
+        let live = self.live_ranks(id);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let total = job.total() as usize;
+        let all = live.len() + job.over().len() >= total;
+        if let Some(program) = &mut job.program {
+            program.wake(draft.now, &live, all);
+        }
+        self.obey_program(draft, id);
+    }
+
+    // ── ends ───────────────────────────────────────────────────────────────
+
+    /// A rank's process ended: well, or the program begins again or fails.
+    pub(super) fn rank_finished(
+        &mut self,
+        draft: &mut Draft,
+        (attempt, mut history): (Attempt, History),
+        finished: Finished,
+    ) {
+        let (id, position) = (attempt.job, attempt.position);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let subprogram = job.subprogram(position);
+        history.cpu = finished.cpu;
+        let cpu = finished.cpu;
+        let outcome = finished.outcome.clone();
+        let progress = job.progress_mut();
+        if outcome.is_success() {
+            progress.cpu = progress.cpu.saturating_add(cpu);
+            progress.succeeded += 1;
+            let record = history.record(subprogram, SubprogramState::Succeeded);
+            draft.change(Change::Subprogram(record));
+            self.ended_ranks.insert(history.last.fence, (id, position));
+            let drained = job.program.as_ref().is_some_and(|program| {
+                program.past().ended.get(&Rank(position)).is_some_and(|ended| ended.drained)
+            });
+            job.end_rank(position, history);
+            if let Some(program) = &mut job.program {
+                program.gone(Rank(position));
+            }
+            if !drained {
+                self.keep_remains(draft, attempt.workstation, (id, position));
+            }
+            let finished = Box::new(finished);
+            draft.change(Change::Result { subprogram, accepted: false, finished });
+            self.rank_is_at(draft, id, Some(position));
+            return self.obey_program(draft, id);
+        }
+        progress.wasted_cpu = progress.wasted_cpu.saturating_add(cpu);
+        // No workstation is avoided: its place may be all that the others leave.
+        history.failures += 1;
+        let finished = Box::new(finished);
+        draft.change(Change::Result { subprogram, accepted: false, finished });
+        let name = self.workstation_name(attempt.workstation).unwrap_or("a workstation");
+        let why = format!("rank {position} on {name}: {outcome}");
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let failures = job.program.as_ref().map_or(0, |program| program.past().failures);
+        if matches!(outcome, Outcome::Fault(_)) || failures >= job.spec().retries {
+            return self.fail_program(draft, id, (position, &history), why);
+        }
+        job.progress_mut().retried += 1;
+        let record = history.record(subprogram, SubprogramState::Queued);
+        draft.change(Change::Subprogram(record));
+        job.return_first(position, history);
+        self.begin_again(draft, id, &why, true);
+    }
+
+    /// A rank is gone with what it was: the whole program goes back.
+    pub(super) fn begin_again(&mut self, draft: &mut Draft, id: JobId, why: &str, failed: bool) {
+        self.stop_all(draft, id, "its program begins again");
+        self.forget_ended(draft.now, id);
+        let floor = self.fences.floor();
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(program) = &mut job.program else { return };
+        program.begin_again(draft.now, floor, failed);
+        let (life, ranks) = (program.life(), program.past().ranks());
+        let over: BTreeSet<u32> = program.past().ended.keys().map(|rank| rank.0).collect();
+        let from = program.past().base().map(|whole| whole.snapshot);
+        job.progress_mut().life = life;
+        for position in job.begin_again(ranks, |position| over.contains(&position)) {
+            let Some(history) = job.history(position) else { continue };
+            let record = history.record(job.subprogram(position), SubprogramState::Queued);
+            draft.change(Change::Subprogram(record));
+        }
+        let told: Vec<WorkstationId> = job.told.iter().copied().collect();
+        for workstation in told {
+            if let Some(to) = self.link(workstation) {
+                draft.send(to, CoordinatorFrame::Ranks { job: id, life, at: vec![] });
+            }
+        }
+        let whence = match from {
+            Some(snapshot) => format!("from {snapshot}"),
+            None => "from its start".to_owned(),
+        };
+        self.note(draft, id, format!("begins again {whence}: {why}"));
+        draft.advances(id);
+        self.obey_program(draft, id);
+        self.requeue(id);
+    }
+
+    /// No rank of it runs on, and none begins.
+    fn fail_program(
+        &mut self,
+        draft: &mut Draft,
+        id: JobId,
+        (position, history): (Position, &History),
+        why: String,
+    ) {
+        self.stop_all(draft, id, "its program failed");
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let failed = history.record(job.subprogram(position), SubprogramState::Failed);
+        for (position, history) in job.tried_before() {
+            let subprogram = job.subprogram(position);
+            let record = history.record(subprogram, SubprogramState::Cancelled);
+            draft.change(Change::Subprogram(record));
+        }
+        draft.change(Change::Subprogram(failed));
+        job.fail(draft.wall);
+        self.note(draft, id, why);
+        draft.advances(id);
+        self.requeue(id);
+    }
+
+    /// Ends every open attempt of a program, those on their way too.
+    fn stop_all(&mut self, draft: &mut Draft, id: JobId, why: &str) {
+        let placed: Vec<Fence> =
+            self.jobs.get(&id).into_iter().flat_map(Job::placed).map(|(_, fence)| fence).collect();
+        for fence in placed {
+            self.stop_move(draft, fence, why);
+            let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
+            let ended = self.end(draft, fence, why.to_owned(), 0);
+            let Some((attempt, history)) = ended else { continue };
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let subprogram = job.subprogram(attempt.position);
+            let record = history.record(subprogram, SubprogramState::Queued);
+            draft.change(Change::Subprogram(record));
+            job.return_first(attempt.position, history);
+            if let Some(to) = at.and_then(|id| self.link(id)) {
+                draft.send(to, CoordinatorFrame::Cancel { fence });
+            }
+        }
+    }
+
+    // ── what ended ranks leave at their agents ─────────────────────────────
+
+    /// Others may still need what this agent has of it.
+    pub(super) fn keep_remains(
+        &mut self,
+        draft: &Draft,
+        at: WorkstationId,
+        rank: (JobId, Position),
+    ) {
+        self.change_workstation(draft.now, at, |w| w.remains.insert(rank));
+    }
+
+    pub(super) fn drop_remains(&mut self, draft: &Draft, id: JobId, position: Position) {
+        let over = self.jobs.get(&id).and_then(|job| job.over().get(&position));
+        if let Some(at) = over.map(|history| history.last.workstation) {
+            self.change_workstation(draft.now, at, |w| w.remains.remove(&(id, position)));
+        }
+    }
+
+    /// The agent is gone, and with it what its ended ranks had not delivered.
+    pub(super) fn lose_remains(&mut self, draft: &mut Draft, at: WorkstationId) {
+        let remains = self.change_workstation(draft.now, at, |w| std::mem::take(&mut w.remains));
+        for (id, position) in remains.unwrap_or_default() {
+            // Lost already with another rank that was there.
+            let is_over = self.jobs.get(&id).is_some_and(|job| job.over().contains_key(&position));
+            if is_over {
+                let name = self.workstation_name(at).unwrap_or("a workstation").to_owned();
+                let why = format!(
+                    "rank {position} had ended on {name}, which is gone with messages of it"
+                );
+                self.begin_again(draft, id, &why, false);
+            }
+        }
+    }
+
+    pub(super) fn forget_ended(&mut self, now: gleaner_common::time::Moment, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let over: Vec<(Position, Fence, WorkstationId)> = job
+            .over()
+            .iter()
+            .map(|(position, history)| (*position, history.last.fence, history.last.workstation))
+            .collect();
+        for (position, fence, at) in over {
+            self.ended_ranks.remove(&fence);
+            self.change_workstation(now, at, |w| w.remains.remove(&(id, position)));
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Programs of ranks: their places, their questions, their ends.
+
+use gleaner_common::program::{Life, ProgramSpec, RankAt, RankOffer};
+use gleaner_common::report::JobState;
+use gleaner_program_core::address::{Communicator, Rank, Request, Snapshot, Tag, Task};
+use gleaner_program_core::complaint::Complaint;
+use gleaner_program_core::facts::{End, RankFacts, Stance};
+use gleaner_program_core::wire::{Answer as Said, Ask, FromRank, ToRank, Wait};
+
+use super::*;
+use crate::record::ProgramEvent;
+
+pub(super) const LIFE: Life = Life(1);
+
+impl Site {
+    pub(super) fn submit_program(
+        &mut self,
+        ranks: u32,
+        spec: ProgramSpec,
+    ) -> (JobId, Vec<Offered>) {
+        let indexes = IndexRange::count_of(ranks).unwrap();
+        let mut job = JobSpec::new(vec!["./mesh".into()], indexes);
+        job.program = Some(spec);
+        job.retries = 1;
+        let event =
+            Event::Submitted { request: RequestId(1), user: "ann".into(), spec: Box::new(job) };
+        let offered = self.handle(event);
+        let answer = self.answer();
+        let Some(Answer::Submitted(job)) = answer else { panic!("not accepted: {answer:?}") };
+        (job, offered)
+    }
+
+    /// So many workstations, each with a rank that runs.
+    pub(super) fn with_ranks(ranks: u32) -> (Self, JobId, Vec<Offered>) {
+        let mut site = Self::with_idle(ranks);
+        let (job, offered) = site.submit_program(ranks, ProgramSpec::default());
+        for (id, _, fence) in &offered {
+            site.started(*id, *fence);
+        }
+        (site, job, offered)
+    }
+
+    pub(super) fn say(&mut self, at: Offered, said: &FromRank) -> Vec<Offered> {
+        self.say_in(LIFE, at, said)
+    }
+
+    fn say_in(&mut self, life: Life, (id, _, fence): Offered, said: &FromRank) -> Vec<Offered> {
+        let bytes = postcard::to_stdvec(said).unwrap();
+        self.hear(id, AgentFrame::FromRank { fence, life, bytes })
+    }
+
+    fn ask(&mut self, at: Offered, request: u64, ask: Ask) {
+        self.say(at, &FromRank::Ask { request: Request(request), ask });
+    }
+
+    /// What ranks were told by the last step: the workstation and the word.
+    pub(super) fn told(&self) -> Vec<(u32, ToRank)> {
+        let told = self.sent().filter_map(|(to, frame)| {
+            let CoordinatorFrame::ToRank { bytes, .. } = frame else { return None };
+            Some((to, postcard::from_bytes(bytes).unwrap()))
+        });
+        told.collect()
+    }
+
+    #[track_caller]
+    fn check_answer(&self, to: u32, request: u64, answer: &Said) {
+        let said = ToRank::Answered { request: Request(request), answer: answer.clone() };
+        let told = self.told();
+        assert!(told.contains(&(to, said)), "{answer:?} was not answered: {told:?}");
+    }
+
+    pub(super) fn rank_offers(&self) -> Vec<RankOffer> {
+        let offers = self.sent().filter_map(|(_, frame)| {
+            let CoordinatorFrame::Offer(offer) = frame else { return None };
+            offer.rank.as_deref().cloned()
+        });
+        offers.collect()
+    }
+
+    /// The places that this workstation was told with the last step.
+    pub(super) fn places(&self, to: u32) -> Vec<(u32, u64, u32)> {
+        let places = self.sent().filter(|(id, _)| *id == to).filter_map(|(_, frame)| {
+            let CoordinatorFrame::Ranks { at, .. } = frame else { return None };
+            Some(
+                at.iter()
+                    .map(|RankAt { rank, fence, workstation, .. }| (*rank, fence.0, workstation.0)),
+            )
+        });
+        places.flatten().collect()
+    }
+
+    fn end_well(&mut self, at: Offered) -> Vec<Offered> {
+        let (end, snapshot) = (End::ExitCode(0), Snapshot(0));
+        self.say(at, &FromRank::Ended { end, snapshot, sent: vec![(Rank(1), 5)] });
+        self.finished(at.0, at.2, Outcome::Succeeded)
+    }
+
+    fn notes(&self, job: JobId) -> Vec<String> {
+        self.core.job_row(job).unwrap().notes
+    }
+}
+
+#[test]
+fn every_rank_is_told_of_its_program_and_every_host_where_the_others_are() {
+    let mut site = Site::with_idle(3);
+    let (_, offered) = site.submit_program(3, ProgramSpec::default());
+    assert_eq!(offered.len(), 3);
+    let first = &site.rank_offers()[0];
+    assert_eq!((first.life, first.ranks, first.first, first.members), (LIFE, 3, 0, 3));
+    assert_eq!((first.parent, first.snapshot, first.cut), (None, 0, None));
+    for id in 1..=3 {
+        let at: Vec<_> = offered.iter().map(|(id, s, fence)| (s.index, fence.0, *id)).collect();
+        assert_eq!(site.places(id), at, "host{id}");
+    }
+}
+
+#[test]
+fn ranks_without_a_place_wait_and_change_only_what_others_know() {
+    let mut site = Site::with_idle(1);
+    let (_, offered) = site.submit_program(2, ProgramSpec::default());
+    let (_, _, first) = only(&offered);
+    site.enrol(2);
+    let offered = site.connect(2, 1, 1);
+    let (_, _, second) = only(&offered);
+    assert_eq!(site.places(1), [(1, second.0, 2)]);
+    assert_eq!(site.places(2), [(0, first.0, 1), (1, second.0, 2)]);
+}
+
+#[test]
+fn a_task_is_given_to_one_rank_and_its_result_accepted_once() {
+    let (mut site, _, offered) = Site::with_ranks(2);
+    let (a, b) = (offered[0], offered[1]);
+    site.ask(a, 1, Ask::PutTask { task: b"x".to_vec() });
+    site.check_answer(a.0, 1, &Said::Put { task: Task(0) });
+    assert!(matches!(site.last.changes[..], [Change::ProgramEvent { sequence: 1, .. }]));
+    site.ask(b, 1, Ask::NextTask);
+    site.check_answer(b.0, 1, &Said::Task { task: Task(0), bytes: b"x".to_vec() });
+    site.ask(b, 1, Ask::NextTask);
+    site.check_answer(b.0, 1, &Said::Task { task: Task(0), bytes: b"x".to_vec() });
+    assert_eq!(site.last.changes, [], "a question that comes again changes nothing");
+    site.ask(a, 2, Ask::CloseBag);
+    site.ask(b, 2, Ask::Done { task: Task(0), result: b"y".to_vec() });
+    site.check_answer(b.0, 2, &Said::Done { first: true });
+    site.ask(a, 3, Ask::NextResult);
+    site.check_answer(a.0, 3, &Said::Result { task: Task(0), bytes: b"y".to_vec() });
+}
+
+#[test]
+fn ranks_are_spawned_where_there_is_room_now_and_not_beyond_what_was_asked_for() {
+    let mut site = Site::with_idle(4);
+    let spec = ProgramSpec { ranks_max: 4, spawns: true, ..ProgramSpec::default() };
+    let (job, offered) = site.submit_program(1, spec);
+    let root = only(&offered);
+    site.ask(root, 1, Ask::Processors);
+    site.check_answer(root.0, 1, &Said::Processors { count: 3 });
+    site.ask(root, 2, Ask::Spawn { count: 4 });
+    site.check_answer(root.0, 2, &Said::TooMany { available: 3 });
+    let bytes =
+        postcard::to_stdvec(&FromRank::Ask { request: Request(3), ask: Ask::Spawn { count: 2 } });
+    let frame = AgentFrame::FromRank { fence: root.2, life: LIFE, bytes: bytes.unwrap() };
+    let offered = site.hear(root.0, frame.clone());
+    site.check_answer(root.0, 3, &Said::Spawned { first: Rank(1), count: 2 });
+    assert_eq!(offered.len(), 2);
+    let offer = &site.rank_offers()[1];
+    assert_eq!((offer.ranks, offer.first, offer.members, offer.parent), (3, 1, 2, Some(0)));
+    assert_eq!(site.core.summary(job).unwrap().total, 3);
+    assert_eq!(site.hear(root.0, frame), [], "the question came again");
+    site.check_answer(root.0, 3, &Said::Spawned { first: Rank(1), count: 2 });
+}
+
+#[test]
+fn everybody_hears_of_a_ranks_end_those_that_begin_later_too() {
+    let mut site = Site::with_idle(1);
+    let (_, offered) = site.submit_program(2, ProgramSpec::default());
+    let first = only(&offered);
+    site.started(first.0, first.2);
+    let offered = site.end_well(first);
+    let second = only(&offered);
+    let (end, snapshot) = (End::ExitCode(0), Snapshot(0));
+    let ended = ToRank::PeerEnded { rank: Rank(0), snapshot, end, last: 5 };
+    assert!(site.told().contains(&(1, ended.clone())), "with the offer");
+    site.started(second.0, second.2);
+    assert!(site.told().contains(&(1, ended)), "and when it has begun");
+}
+
+#[test]
+fn a_program_succeeds_when_all_its_ranks_have() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    site.end_well(offered[0]);
+    assert!(site.accepted().is_empty(), "what ranks come to is provisional");
+    assert_eq!(site.progress().succeeded, 1);
+    site.end_well(offered[1]);
+    assert_eq!(site.progress().state, JobState::Succeeded);
+    assert!(site.last.changes.contains(&Change::ProgramOver { job }));
+    assert_eq!(site.core.ended_ranks.len(), 0);
+}
+
+#[test]
+fn a_lost_rank_takes_the_whole_program_back_to_its_start() {
+    let (mut site, job, offered) = Site::with_ranks(3);
+    site.end_well(offered[0]);
+    // The agent of rank 1 died and is back.
+    let dead = offered[1].0;
+    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    let (from, reborn) = (link(dead, 2), Incarnation(2));
+    let again = site.hello(from, reborn, facts, presence(false, 1), vec![]);
+    site.check_sent(offered[2].0, &CoordinatorFrame::Cancel { fence: offered[2].2 });
+    let offers = site.rank_offers();
+    assert_eq!(again.len(), 3, "rank 0, too, though it had ended: {again:?}");
+    assert!(offers.iter().all(|offer| offer.life == Life(2) && offer.floor > offered[2].2));
+    assert_eq!(site.core.summary(job).unwrap().succeeded, 0);
+    let notes = site.notes(job);
+    let why = format!(
+        "begins again from its start: rank 1 was lost on host{dead}: the agent died, and its \
+         guests with it"
+    );
+    assert_eq!(notes, [why]);
+    // What the old life still says is not heard.
+    site.say_in(LIFE, offered[2], &FromRank::Drained);
+    assert!(site.last.is_empty());
+}
+
+#[test]
+fn an_ended_rank_whose_messages_are_lost_takes_the_program_back() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    let (a, b) = (offered[0], offered[1]);
+    site.end_well(a);
+    for _ in 0..12 {
+        site.pass(s(3));
+        site.heartbeat(b.0);
+    }
+    assert_eq!(site.core.job_row(job).unwrap().life, 2, "{:?}", site.notes(job));
+}
+
+#[test]
+fn an_ended_rank_that_is_drained_may_be_lost() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    let (a, b) = (offered[0], offered[1]);
+    site.end_well(a);
+    site.say(a, &FromRank::Drained);
+    for _ in 0..12 {
+        site.pass(s(3));
+        site.heartbeat(b.0);
+    }
+    assert_eq!(site.core.job_row(job).unwrap().life, 1);
+}
+
+#[test]
+fn a_failure_begins_the_program_again_while_retries_are_left() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    let again = site.finished(offered[1].0, offered[1].2, Outcome::ExitCode(3));
+    assert_eq!(again.len(), 2);
+    let at = offered[1].0;
+    let why = format!("begins again from its start: rank 1 on host{at}: exit code 3");
+    assert_eq!(site.notes(job), [why]);
+    for (id, _, fence) in &again {
+        site.started(*id, *fence);
+    }
+    let (id, _, fence) = again[0];
+    assert_eq!(site.finished(id, fence, Outcome::Signal(11)), []);
+    let progress = site.progress();
+    assert_eq!((progress.state, progress.failed, progress.cancelled), (JobState::Failed, 1, 1));
+    let stopped = again[1];
+    site.check_sent(stopped.0, &CoordinatorFrame::Cancel { fence: stopped.2 });
+    let notes = site.last.changes.iter().find_map(|change| {
+        let Change::Notes { notes, .. } = change else { return None };
+        notes.last().cloned()
+    });
+    assert_eq!(notes.unwrap(), format!("rank 0 on host{id}: ended by signal 11"));
+}
+
+#[test]
+fn a_fault_is_not_tried_again() {
+    let (mut site, _, offered) = Site::with_ranks(2);
+    let fault = Outcome::Fault("rank 0 sends to rank 7: the program has ranks 0 to 1".into());
+    assert_eq!(site.finished(offered[0].0, offered[0].2, fault), []);
+    assert_eq!(site.progress().state, JobState::Failed);
+}
+
+#[test]
+fn a_rank_that_never_began_begins_elsewhere_without_a_new_life() {
+    let mut site = Site::with_idle(2);
+    let (job, offered) = site.submit_program(1, ProgramSpec::default());
+    let (id, _, fence) = only(&offered);
+    let again = site.hear_of(id, AttemptEvent::Refused { fence, reason: "full".into() });
+    assert_eq!((again.len(), site.core.job_row(job).unwrap().life), (1, 1));
+}
+
+#[test]
+fn what_does_not_read_ends_the_connection_and_nothing_else() {
+    let (mut site, job, offered) = Site::with_ranks(1);
+    let (id, _, fence) = offered[0];
+    let bytes = vec![0xff; 40];
+    site.hear(id, AgentFrame::FromRank { fence, life: LIFE, bytes });
+    let [Effect::Refuse { link: refused, reason }] = &site.last.effects[..] else {
+        panic!("{:?}", site.last.effects)
+    };
+    assert_eq!(*refused, link(id, 1));
+    assert_eq!(reason, &format!("what it says of rank 0 of job {job} does not read"));
+}
+
+#[test]
+fn a_cancelled_program_leaves_nothing_behind() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    site.end_well(offered[0]);
+    site.cancel(job);
+    site.check_sent(offered[1].0, &CoordinatorFrame::Cancel { fence: offered[1].2 });
+    assert!(site.last.changes.contains(&Change::ProgramOver { job }));
+    assert_eq!((site.core.ended_ranks.len(), site.core.timers.len()), (0, 0));
+}
+
+#[test]
+fn programs_that_cannot_be_are_refused() {
+    let mut site = Site::with_idle(1);
+    let mut spec = JobSpec::new(vec!["x".into()], IndexRange { first: 1, last: 4, step: 1 });
+    spec.program = Some(ProgramSpec::default());
+    site.handle(Event::Submitted { request: RequestId(3), user: "ann".into(), spec: spec.into() });
+    let Some(Answer::No(reason)) = site.answer() else { panic!("accepted") };
+    assert_eq!(reason, "the ranks of a program are numbered 0, 1, ..: expected such indexes");
+}
+
+fn waits(from: u32) -> Stance {
+    let tag = Some(Tag(7));
+    Stance::Waits(Wait::Message { from: Some(Rank(from)), communicator: Communicator(0), tag })
+}
+
+/// Both tell their facts when asked; what they were told with the last one.
+fn answer_round(site: &mut Site, offered: &[Offered], stances: [Stance; 2]) {
+    let asked = site.told().into_iter().find_map(|(_, told)| {
+        let ToRank::TellFacts { asked } = told else { return None };
+        Some(asked)
+    });
+    for (at, stance) in offered.iter().zip(stances) {
+        let rank = Rank(at.1.index);
+        let facts = RankFacts { rank, stance, sent: vec![], received: vec![] };
+        site.say(*at, &FromRank::Facts { asked, facts });
+    }
+}
+
+#[test]
+fn a_deadlock_is_told_after_two_rounds_that_say_the_same() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    let facts = RankFacts { rank: Rank(0), stance: waits(1), sent: vec![], received: vec![] };
+    site.say(offered[0], &FromRank::Facts { asked: None, facts });
+    answer_round(&mut site, &offered, [waits(1), waits(0)]);
+    assert_eq!(site.notes(job), [""; 0], "a suspicion");
+    answer_round(&mut site, &offered, [waits(1), waits(0)]);
+    let told = site.told();
+    let deadlocks = told.iter().filter(|(_, told)| matches!(told, ToRank::Deadlock(_)));
+    assert_eq!(deadlocks.count(), 2, "{told:?}");
+    assert!(site.notes(job)[0].starts_with("deadlock: rank 0 waits for"), "{:?}", site.notes(job));
+}
+
+#[test]
+fn a_suspicion_that_does_not_last_is_forgotten() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    let facts = RankFacts { rank: Rank(0), stance: waits(1), sent: vec![], received: vec![] };
+    site.say(offered[0], &FromRank::Facts { asked: None, facts });
+    answer_round(&mut site, &offered, [waits(1), waits(0)]);
+    answer_round(&mut site, &offered, [waits(1), Stance::Active]);
+    assert_eq!((site.notes(job).len(), site.told()), (0, vec![]));
+}
+
+#[test]
+fn a_complaint_is_kept_for_the_user() {
+    let (mut site, job, offered) = Site::with_ranks(1);
+    let complaint =
+        Complaint::NeverReceived { rank: Rank(0), from: Rank(0), tag: Tag(3), messages: 2 };
+    for _ in 0..2 {
+        site.say(offered[0], &FromRank::Complain(complaint.clone()));
+    }
+    assert_eq!(site.notes(job), [complaint.to_string()]);
+}
+
+#[test]
+fn where_a_rank_is_can_be_asked() {
+    let (mut site, _, offered) = Site::with_ranks(2);
+    site.say(offered[0], &FromRank::WhereIs(Rank(1)));
+    assert_eq!(site.places(offered[0].0), [(1, offered[1].2.0, offered[1].0)]);
+}
+
+/// A new life of the coordinator, from what the steps so far had kept.
+fn restarted(site: &mut Site, events: Vec<ProgramEvent>, job: JobId) {
+    let before = &site.core.jobs[&job];
+    let attempts = before.placed().map(|(position, fence)| {
+        let attempt = &site.core.attempts[&fence];
+        crate::record::AttemptRecord {
+            fence,
+            subprogram: before.subprogram(position),
+            workstation: attempt.workstation,
+            placed: attempt.placed,
+            end: None,
+            coming: attempt.coming,
+        }
+    });
+    let restored = Restored {
+        workstations: (1..=4).map(|id| (WorkstationId(id), format!("host{id}"))).collect(),
+        jobs: vec![before.record().clone()],
+        attempts: attempts.collect(),
+        fences_below: Fence(10_000),
+        events,
+        ..Restored::default()
+    };
+    site.core = Core::restore(site.now, Config::default(), restored);
+}
+
+#[test]
+fn what_was_answered_stays_answered_in_the_next_life_of_the_coordinator() {
+    let mut site = Site::with_idle(2);
+    let mut events = vec![];
+    let keep = |site: &Site, events: &mut Vec<ProgramEvent>| {
+        events.extend(site.last.changes.iter().filter_map(|change| {
+            let Change::ProgramEvent { job, life, bytes, .. } = change else { return None };
+            Some(ProgramEvent { job: *job, life: *life, bytes: bytes.clone() })
+        }));
+    };
+    let (job, offered) = site.submit_program(2, ProgramSpec::default());
+    keep(&site, &mut events);
+    for (request, ask) in
+        [Ask::PutTask { task: vec![1] }, Ask::PutTask { task: vec![2] }].into_iter().enumerate()
+    {
+        site.ask(offered[0], request as u64 + 1, ask);
+        keep(&site, &mut events);
+    }
+    site.ask(offered[1], 1, Ask::NextTask);
+    keep(&site, &mut events);
+    let past = site.core.jobs[&job].program.as_ref().unwrap().past().clone();
+    restarted(&mut site, events, job);
+    assert_eq!(*site.core.jobs[&job].program.as_ref().unwrap().past(), past);
+    site.reconnect(offered[1].0, 2, &[offered[1].2]);
+    let bytes = postcard::to_stdvec(&FromRank::Ask { request: Request(1), ask: Ask::NextTask });
+    let frame = AgentFrame::FromRank { fence: offered[1].2, life: LIFE, bytes: bytes.unwrap() };
+    site.handle(Event::Heard { from: link(offered[1].0, 2), frame });
+    site.check_answer(offered[1].0, 1, &Said::Task { task: Task(0), bytes: vec![1] });
+}

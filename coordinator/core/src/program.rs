@@ -1,0 +1,401 @@
+//! A program of ranks, beyond where they are: its lives, what its ranks have
+//! asked, who has ended, its snapshots, and who waits for whom.
+//!
+//! The promise: what a rank was answered stays answered, over restarts of the
+//! coordinator too. All that outlives one is in [`Past`], which changes only
+//! by events that are written down first. Knows nothing of workstations.
+//!
+//! ```text
+//! a rank asks, ends, has its part ──► Happened ──► journal, then Past ──► Order
+//!                                                       a new life ──► Happened::Began
+//! ```
+
+mod past;
+mod waits;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gleaner_common::id::{ContentHash, Fence};
+use gleaner_common::program::{Life, ProgramSpec};
+use gleaner_common::time::Moment;
+use gleaner_program_core::address::{Rank, Request, Snapshot};
+use gleaner_program_core::bag;
+use gleaner_program_core::facts::{End, RankFacts};
+use gleaner_program_core::snapshots::{self, Snapshots};
+use gleaner_program_core::wire::{ASK_BYTES_MAX, Answer, Ask, ToRank};
+
+pub(crate) use past::{Beginning, Ended, Group, Past};
+use past::{Happened, Undecided};
+use waits::Waits;
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Order {
+    /// Write this down.
+    Journal {
+        sequence: u64,
+        bytes: Vec<u8>,
+    },
+    Tell {
+        rank: Rank,
+        what: ToRank,
+    },
+    /// Whoever there is, but for this rank.
+    TellOthers {
+        rank: Rank,
+        what: ToRank,
+    },
+    /// So many ranks more.
+    Spawned {
+        count: u32,
+    },
+    Note(String),
+    /// These parts are what the program goes back to.
+    Cuts(Vec<ContentHash>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Program {
+    spec: ProgramSpec,
+    life: Life,
+    past: Past,
+    /// Of the next event of this life.
+    sequence: u64,
+    snapshots: Option<Snapshots>,
+    /// Of the snapshot under way.
+    parts: BTreeMap<Rank, ContentHash>,
+    waits: Waits,
+    orders: Vec<Order>,
+}
+
+impl Program {
+    /// A program of so many ranks begins.
+    pub(crate) fn new(now: Moment, spec: ProgramSpec, ranks: u32, floor: Fence) -> Self {
+        let group = Group { first: 0, count: ranks, parent: None };
+        let beginning = Beginning { floor, groups: vec![group], ..Beginning::default() };
+        let mut program = Self::of(now, spec, Life(1), beginning.clone());
+        program.journal(&Happened::Began(Box::new(beginning)));
+        program
+    }
+
+    /// From what was written down, in order; `None` if it makes no program.
+    pub(crate) fn restore<'a>(
+        now: Moment,
+        spec: ProgramSpec,
+        events: impl Iterator<Item = (Life, &'a [u8])>,
+    ) -> Option<Self> {
+        let mut program: Option<Self> = None;
+        for (life, bytes) in events {
+            match (Happened::from_bytes(bytes)?, &mut program) {
+                (Happened::Began(beginning), _) => {
+                    program = Some(Self::of(now, spec, life, *beginning));
+                }
+                (happened, Some(program)) => {
+                    let _ = program.past.apply(happened);
+                }
+                (_, None) => return None,
+            }
+            program.as_mut()?.sequence += 1;
+        }
+        let mut program = program?;
+        program.drive_snapshots(now);
+        Some(program)
+    }
+
+    fn of(now: Moment, spec: ProgramSpec, life: Life, beginning: Beginning) -> Self {
+        let mut program = Self {
+            spec,
+            life,
+            past: Past::begin(beginning),
+            sequence: 0,
+            snapshots: None,
+            parts: BTreeMap::new(),
+            waits: Waits::default(),
+            orders: vec![],
+        };
+        program.drive_snapshots(now);
+        program
+    }
+
+    fn drive_snapshots(&mut self, now: Moment) {
+        let past = &self.past;
+        let ranks = (0..past.ranks()).map(Rank);
+        let there = ranks.filter(|rank| past.ended.get(rank).is_none_or(|ended| !ended.drained));
+        self.snapshots = self
+            .spec
+            .checkpoint_every
+            .map(|every| Snapshots::new(now, every, there).after(past.newest));
+    }
+
+    pub(crate) fn life(&self) -> Life {
+        self.life
+    }
+
+    pub(crate) fn past(&self) -> &Past {
+        &self.past
+    }
+
+    /// The most ranks there may be.
+    pub(crate) fn ranks_max(&self) -> u32 {
+        let first = self.past.groups.first().map_or(0, |group| group.count);
+        self.spec.ranks_max.max(first)
+    }
+
+    /// What is to be done since this was last asked.
+    pub(crate) fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    fn journal(&mut self, happened: &Happened) {
+        let (sequence, bytes) = (self.sequence, happened.to_bytes());
+        self.sequence += 1;
+        self.orders.push(Order::Journal { sequence, bytes });
+    }
+
+    /// Writes it down, and then lets it have happened.
+    fn happen(&mut self, happened: Happened) {
+        self.journal(&happened);
+        for effect in self.past.apply(happened) {
+            match effect {
+                bag::Effect::Answer { rank, request, answer } => {
+                    self.answer(rank, request, answer);
+                }
+                bag::Effect::Accept { .. } => {}
+                bag::Effect::GiveUp { task, losses } => self.orders.push(Order::Note(format!(
+                    "{task} was lost {losses} times with the ranks that held it: given up"
+                ))),
+            }
+        }
+    }
+
+    fn answer(&mut self, rank: Rank, request: Request, answer: Answer) {
+        let what = ToRank::Answered { request, answer };
+        self.orders.push(Order::Tell { rank, what });
+    }
+
+    /// A rank asks. `free`: how many more ranks there are places for now.
+    pub(crate) fn asked(&mut self, rank: Rank, request: Request, ask: Ask, free: u32) {
+        let free = free.min(self.ranks_max().saturating_sub(self.past.ranks()));
+        match ask {
+            Ask::Processors => self.answer(rank, request, Answer::Processors { count: free }),
+            Ask::Leave => self.answer(rank, request, Answer::Left),
+            Ask::Spawn { count } => self.spawn(rank, request, count, free),
+            Ask::Done { result: bytes, .. } | Ask::PutTask { task: bytes }
+                if bytes.len() > ASK_BYTES_MAX =>
+            {
+                let reason = format!("{} bytes: expected at most {ASK_BYTES_MAX}", bytes.len());
+                self.answer(rank, request, Answer::Declined { reason });
+            }
+            Ask::NextTask
+            | Ask::Done { .. }
+            | Ask::ReturnTask { .. }
+            | Ask::PutTask { .. }
+            | Ask::CloseBag
+            | Ask::NextResult => self.asked_bag(rank, request, ask),
+        }
+    }
+
+    fn asked_bag(&mut self, rank: Rank, request: Request, ask: Ask) {
+        match self.past.undecided(rank, request) {
+            Undecided::New => self.happen(Happened::Asked { rank, request, ask }),
+            Undecided::Again => {
+                // Changes nothing, so nothing is written down.
+                for effect in self.past.bag.ask(rank, request, ask) {
+                    if let bag::Effect::Answer { rank, request, answer } = effect {
+                        self.answer(rank, request, answer);
+                    }
+                }
+            }
+            Undecided::Void => {}
+        }
+    }
+
+    fn spawn(&mut self, by: Rank, request: Request, count: u32, free: u32) {
+        if let Some(answer) = self.past.spawned_before(by, request) {
+            return self.answer(by, request, answer);
+        }
+        if count == 0 || count > free {
+            return self.answer(by, request, Answer::TooMany { available: free });
+        }
+        let first = Rank(self.past.ranks());
+        self.happen(Happened::Spawned { by, request, first, count });
+        self.orders.push(Order::Spawned { count });
+        self.answer(by, request, Answer::Spawned { first, count });
+        let ranks = ToRank::Ranks(self.past.ranks());
+        self.orders.push(Order::TellOthers { rank: Rank(u32::MAX), what: ranks });
+    }
+
+    /// The spawned ranks exist from now on.
+    pub(crate) fn began(&mut self, now: Moment, ranks: impl Iterator<Item = Rank>) {
+        for rank in ranks {
+            let effects = self
+                .snapshots
+                .as_mut()
+                .map(|snapshots| snapshots.handle(now, snapshots::Event::Began(rank)));
+            self.snapshot_effects(effects.unwrap_or_default());
+        }
+    }
+
+    /// Its process is gone or begins anew: what it held comes back.
+    pub(crate) fn gone(&mut self, rank: Rank) {
+        if self.past.is_known_to_bag(rank) {
+            self.happen(Happened::Gone { rank, lost: false });
+        }
+    }
+
+    pub(crate) fn ended(
+        &mut self,
+        now: Moment,
+        rank: Rank,
+        (end, snapshot): (End, Snapshot),
+        sent: Vec<(Rank, u64)>,
+    ) {
+        if self.past.ended.contains_key(&rank) {
+            return;
+        }
+        let last = |to: Rank| sent.iter().find(|(of, _)| *of == to).map_or(0, |(_, last)| *last);
+        for to in (0..self.past.ranks()).map(Rank).filter(|to| *to != rank) {
+            let what = ToRank::PeerEnded { rank, snapshot, end, last: last(to) };
+            self.orders.push(Order::Tell { rank: to, what });
+        }
+        self.happen(Happened::Ended { rank, end, snapshot, sent });
+        self.gone(rank);
+        // Whoever waits for any rank may wait in vain now.
+        self.waits.look_again(now);
+    }
+
+    /// What somebody who begins, arrives or is back is told of those that have
+    /// ended.
+    pub(crate) fn tell_of_ended(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
+        self.past.ended.iter().filter(move |(rank, _)| **rank != to).map(move |(&rank, ended)| {
+            let &Ended { end, snapshot, .. } = ended;
+            ToRank::PeerEnded { rank, snapshot, end, last: ended.last_to(to) }
+        })
+    }
+
+    pub(crate) fn drained(&mut self, now: Moment, rank: Rank) {
+        if self.past.ended.get(&rank).is_none_or(|ended| ended.drained) {
+            return;
+        }
+        self.happen(Happened::Drained(rank));
+        let effects = self
+            .snapshots
+            .as_mut()
+            .map(|snapshots| snapshots.handle(now, snapshots::Event::Drained(rank)));
+        self.snapshot_effects(effects.unwrap_or_default());
+    }
+
+    /// Everything begins again: where the last whole snapshot says, or at the
+    /// start. What the new life has of the old one.
+    pub(crate) fn begin_again(&mut self, now: Moment, floor: Fence, counts: bool) {
+        let beginning = self.past.again(floor, counts);
+        let life = Life(self.life.0 + 1);
+        let mut next = Self::of(now, self.spec, life, beginning.clone());
+        next.journal(&Happened::Began(Box::new(beginning)));
+        let parts = next.past.whole.as_ref().map(|whole| whole.parts.values().copied().collect());
+        next.orders.push(Order::Cuts(parts.unwrap_or_default()));
+        *self = next;
+    }
+
+    /// The part of the snapshot that this rank begins with.
+    pub(crate) fn part(&self, rank: Rank) -> Option<ContentHash> {
+        self.past.base().and_then(|whole| whole.parts.get(&rank).copied())
+    }
+
+    // ── snapshots ──────────────────────────────────────────────────────────
+
+    pub(crate) fn has_part(
+        &mut self,
+        now: Moment,
+        rank: Rank,
+        snapshot: Snapshot,
+        part: ContentHash,
+    ) {
+        if snapshot != self.past.newest {
+            return;
+        }
+        self.parts.insert(rank, part);
+        let event = snapshots::Event::Kept { rank, snapshot };
+        let effects = self.snapshots.as_mut().map(|snapshots| snapshots.handle(now, event));
+        self.snapshot_effects(effects.unwrap_or_default());
+    }
+
+    pub(crate) fn has_no_part(&mut self, now: Moment, rank: Rank, snapshot: Snapshot) {
+        let event = snapshots::Event::NotKept { rank, snapshot };
+        let effects = self.snapshots.as_mut().map(|snapshots| snapshots.handle(now, event));
+        self.snapshot_effects(effects.unwrap_or_default());
+    }
+
+    fn snapshot_effects(&mut self, effects: Vec<snapshots::Effect>) {
+        for effect in effects {
+            match effect {
+                snapshots::Effect::Cut(snapshot) => {
+                    self.parts.clear();
+                    self.happen(Happened::CutBegan(snapshot));
+                    let what = ToRank::Cut(snapshot);
+                    self.orders.push(Order::TellOthers { rank: Rank(u32::MAX), what });
+                }
+                snapshots::Effect::Whole(snapshot) => self.is_whole(snapshot),
+                // What counts is the last whole one, which `past` knows.
+                snapshots::Effect::Forget(_) | snapshots::Effect::GoBack(_) => {}
+            }
+        }
+    }
+
+    /// The bag is the coordinator's and takes no part in snapshots, and a rank
+    /// that had ended, with messages that nobody has yet, would have no
+    /// process to begin with: such a program goes back further.
+    fn is_whole(&mut self, snapshot: Snapshot) {
+        let parts = std::mem::take(&mut self.parts);
+        let had_ended =
+            |rank: &Rank| self.past.ended.get(rank).is_some_and(|ended| ended.snapshot < snapshot);
+        if self.past.has_used_bag() || parts.keys().any(had_ended) {
+            return;
+        }
+        self.orders.push(Order::Cuts(parts.values().copied().collect()));
+        self.happen(Happened::Whole { snapshot, parts });
+    }
+
+    // ── who waits for whom ─────────────────────────────────────────────────
+
+    /// `live`: the ranks that can be asked.
+    pub(crate) fn facts(
+        &mut self,
+        now: Moment,
+        asked: Option<u64>,
+        facts: RankFacts,
+        live: &BTreeSet<Rank>,
+    ) {
+        self.waits.facts(now, asked, facts);
+        self.look_at_waits(now, live);
+    }
+
+    fn look_at_waits(&mut self, now: Moment, live: &BTreeSet<Rank>) {
+        let mut orders = vec![];
+        self.waits.go_on(now, &self.past, live, &mut orders);
+        self.orders.append(&mut orders);
+    }
+
+    /// When `wake` is due. Ask again after every call.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        let snapshots = self.snapshots.as_ref().and_then(Snapshots::deadline);
+        [self.waits.deadline(), snapshots].into_iter().flatten().min()
+    }
+
+    /// `all`: no rank is queued or on its way.
+    pub(crate) fn wake(&mut self, now: Moment, live: &BTreeSet<Rank>, all: bool) {
+        if self.waits.deadline().is_some_and(|at| at <= now) {
+            self.look_at_waits(now, live);
+        }
+        if self.snapshots.as_ref().and_then(Snapshots::deadline).is_none_or(|at| now < at) {
+            return;
+        }
+        if all || !self.parts.is_empty() {
+            let effects = self.snapshots.as_mut().map(|snapshots| snapshots.wake(now));
+            self.snapshot_effects(effects.unwrap_or_default());
+        } else {
+            // It would come to nothing: who is not there has no part.
+            self.drive_snapshots(now);
+        }
+    }
+}
