@@ -18,6 +18,7 @@ pub mod ground;
 mod link;
 pub mod owner;
 mod pause;
+mod post;
 mod run;
 pub mod sense;
 pub mod speed;

@@ -210,6 +210,7 @@ impl Desk {
                 self.collecting_failed(fence, &reason, out);
             }
             Event::OverLimit { fence, what } => self.over_limit(now, fence, what, out),
+            Event::Faulted { fence, what } => self.faulted(now, fence, what, out),
             Event::Pause(pause) => {
                 self.observe(now, Observation::Paused(pause.clone()), out);
                 out.then.push(Effect::PersistPause(Some(pause)));

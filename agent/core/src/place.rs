@@ -140,6 +140,8 @@ pub enum End {
     Exited,
     TimedOut,
     OverLimit(String),
+    /// It did what no program of ranks may.
+    Fault(String),
 }
 
 /// What a guest has had of its time.
@@ -414,6 +416,12 @@ impl Place {
     #[must_use]
     pub fn over_limit(&mut self, now: Moment, fence: Fence, what: String) -> Vec<Effect> {
         self.end(now, fence, End::OverLimit(what))
+    }
+
+    /// The guest broke the rules of its program's messages.
+    #[must_use]
+    pub fn faulted(&mut self, now: Moment, fence: Fence, what: String) -> Vec<Effect> {
+        self.end(now, fence, End::Fault(what))
     }
 
     /// Abandons the guest and returns its work.

@@ -1,13 +1,14 @@
 //! The agent's hold on one keeper.
 
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use gleaner_shell::clock::Clock;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::Pid;
 
 use super::birth::{Birth, Namespaces, Newborn, give_birth};
@@ -110,12 +111,26 @@ impl Keeper {
     /// # Errors
     /// The keeper is gone, or the order too long.
     pub fn send(&self, order: &Order) -> Result<(), KeeperError> {
+        self.send_with(order, &[])
+    }
+
+    /// Sends descriptors along: a rank's two pipe ends.
+    ///
+    /// # Errors
+    /// As [`Keeper::send`].
+    pub fn send_with(&self, order: &Order, along: &[BorrowedFd<'_>]) -> Result<(), KeeperError> {
         let bytes = postcard::to_stdvec(order).map_err(KeeperError::Malformed)?;
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(KeeperError::TooLong(bytes.len()));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::send(&self.socket, &bytes, flags)
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !along.is_empty() {
+            let fits = control.push(SendAncillaryMessage::ScmRights(along));
+            assert!(fits, "no order takes more than two descriptors along");
+        }
+        rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags)
             .map(|_| ())
             .map_err(|error| KeeperError::Send(error.into()))
     }

@@ -6,7 +6,8 @@
 //! ([`sandbox`]'s death signal), and so does the end of the socket.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use gleaner_common::id::Fence;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Pid, Resource, Rlimit};
 
 use super::floor::{Floor, take_output};
@@ -54,6 +55,7 @@ fn keep() -> io::Result<()> {
         socket,
         guest: None,
         buffer: vec![0; MESSAGE_BYTES_MAX],
+        pipes: vec![],
         soft: None,
     };
     // The guests' session, with no terminal: none of them leads it.
@@ -96,6 +98,8 @@ struct Keeper {
     guest: Option<Guest>,
     /// Room for one order.
     buffer: Vec<u8>,
+    /// What came with the last order: the pipes of the guest to start.
+    pipes: Vec<OwnedFd>,
     /// The limits in force for the next guest.
     soft: Option<GuestLimits>,
 }
@@ -119,18 +123,33 @@ impl Keeper {
                 self.reap()?;
             }
             if ordered {
-                let bytes = &mut self.buffer;
-                let (n, _) =
-                    match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::empty()) {
-                        Err(Errno::INTR) => continue,
-                        got => got?,
-                    };
+                let n = match self.receive() {
+                    Err(Errno::INTR) => continue,
+                    got => got?,
+                };
                 if n == 0 {
                     return Ok(None);
                 }
-                return postcard::from_bytes(&bytes[..n]).map(Some).map_err(io::Error::other);
+                let bytes = &self.buffer[..n];
+                return postcard::from_bytes(bytes).map(Some).map_err(io::Error::other);
             }
         }
+    }
+
+    /// Takes one datagram, and the descriptors that ride along.
+    fn receive(&mut self) -> rustix::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(&mut self.buffer)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let got = rustix::net::recvmsg(&self.socket, &mut slices, &mut control, flags)?;
+        self.pipes.clear();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.pipes.extend(descriptors);
+            }
+        }
+        Ok(got.bytes)
     }
 
     fn obey(&mut self, order: Order) -> io::Result<()> {
@@ -167,6 +186,8 @@ impl Keeper {
         let fence = start.fence;
         self.limit_soft(start.limits);
         let spawned = self.spawn(start);
+        // The guest's alone: its end must show when the guest has gone.
+        self.pipes.clear();
         if start.limits.data_bytes_max > 0 {
             free_data();
         }
@@ -194,10 +215,16 @@ impl Keeper {
             none => none.insert(Floor::open(place).map_err(|error| failed(place, error))?),
         };
         floor.enter(&start.directory).map_err(|error| failed(&start.directory, error))?;
+        let pipes = match (start.pipes, self.pipes.as_slice()) {
+            (true, [read, write]) => Some((read.as_fd(), write.as_fd())),
+            (true, _) => return Err(SpawnError::NoPipes),
+            (false, _) => None,
+        };
         let stage = Stage {
             stdin: self.null.as_fd(),
             stdout: floor.stdout.as_fd(),
             stderr: floor.stderr.as_fd(),
+            pipes,
         };
         spawn(start, stage)
     }

@@ -23,5 +23,6 @@ mod view;
 pub use handle::{Keeper, KeeperError, Program};
 pub(crate) use keeper::descendants;
 pub use keeper::keeper_main;
+pub(crate) use protocol::PIPES_FD;
 pub use protocol::{Ended, GuestLimits, Order, Report, Sandbox, Start};
 pub(crate) use spawn::PATH;

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// The descriptor at which a keeper finds its socket.
 pub(super) const SOCKET_FD: i32 = 3;
 
+/// Where a rank finds the end it reads from; the other is the next.
+pub(crate) const PIPES_FD: i32 = 3;
+
 /// The longest datagram: a command with its environment, or two outputs that
 /// ride inline.
 pub(super) const MESSAGE_BYTES_MAX: usize = 192 << 10;
@@ -59,6 +62,9 @@ pub struct Start {
     /// The ground was laid anew since the last guest.
     pub fresh: bool,
     pub limits: GuestLimits,
+    /// Two pipe ends ride along, one to read and one to write: the guest finds
+    /// them at [`PIPES_FD`] and the number after it.
+    pub pipes: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use rustix::process::Pid;
 
-use super::protocol::Start;
+use super::protocol::{PIPES_FD, Start};
 
 /// Where programs without a `/` in their name are looked for.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -23,6 +23,8 @@ pub(super) enum SpawnError {
     Exec { program: String, source: io::Error },
     #[error("cannot enter {path}: {source}")]
     Enter { path: PathBuf, source: io::Error },
+    #[error("no pipes came with a rank")]
+    NoPipes,
 }
 
 impl SpawnError {
@@ -34,7 +36,7 @@ impl SpawnError {
                 source.raw_os_error(),
                 Some(libc::EAGAIN | libc::ENOMEM | libc::ENFILE | libc::EMFILE | libc::EIO)
             ),
-            Self::Enter { .. } => true,
+            Self::Enter { .. } | Self::NoPipes => true,
         }
     }
 }
@@ -45,6 +47,18 @@ pub(super) struct Stage<'a> {
     pub(super) stdin: BorrowedFd<'a>,
     pub(super) stdout: BorrowedFd<'a>,
     pub(super) stderr: BorrowedFd<'a>,
+    /// A rank's, to read from and to write to.
+    pub(super) pipes: Option<(BorrowedFd<'a>, BorrowedFd<'a>)>,
+}
+
+impl<'a> Stage<'a> {
+    /// Which descriptor goes where. In this order none is overwritten before
+    /// its turn: the keeper's own socket is at the first pipe's number.
+    fn places(self) -> impl Iterator<Item = (BorrowedFd<'a>, i32)> {
+        let standard = [(self.stdin, 0), (self.stdout, 1), (self.stderr, 2)];
+        let pipes = self.pipes.map(|(read, write)| [(read, PIPES_FD), (write, PIPES_FD + 1)]);
+        standard.into_iter().chain(pipes.into_iter().flatten())
+    }
 }
 
 /// Starts a guest where we are, in our own session and scheduling class: a
@@ -123,15 +137,13 @@ fn posix_spawn(
         let flags = i16::try_from(flags).unwrap_or(i16::MAX);
         let prepared =
             check(libc::posix_spawnattr_setflags(&raw mut attributes, flags)).and_then(|()| {
-                [(stage.stdin, 0), (stage.stdout, 1), (stage.stderr, 2)].into_iter().try_for_each(
-                    |(from, to)| {
-                        check(libc::posix_spawn_file_actions_adddup2(
-                            &raw mut actions,
-                            from.as_raw_fd(),
-                            to,
-                        ))
-                    },
-                )
+                stage.places().try_for_each(|(from, to)| {
+                    check(libc::posix_spawn_file_actions_adddup2(
+                        &raw mut actions,
+                        from.as_raw_fd(),
+                        to,
+                    ))
+                })
             });
         let spawned = prepared.and_then(|()| {
             check(libc::posix_spawn(

@@ -7,15 +7,16 @@
 
 mod place;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use gleaner_agent_core::desk::{self, Desk as Core, Effect, Event};
+use gleaner_agent_core::desk::{self, Desk as Core, Effect, Event, Exit};
 use gleaner_agent_core::occupancy::Observation;
-use gleaner_common::id::PlaceId;
+use gleaner_common::id::{Fence, PlaceId};
+use gleaner_common::job::Outcome;
 use gleaner_common::time::Moment;
 use gleaner_shell::clock::{Alarm, Clock};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -26,6 +27,7 @@ use self::place::{Place, Told};
 use crate::link::{LinkEvent, LinkHandle, LinkOrder, Recorded, since_boot};
 use crate::owner::{self, Answer, Asked};
 use crate::pause;
+use crate::post::{self, Letter};
 use crate::sense::{Own, Senses};
 
 /// How often the disk use of guests is looked at.
@@ -66,9 +68,12 @@ pub(crate) struct Desk {
     measure_at: Option<Moment>,
     give_back_at: Option<Moment>,
     give_up_at: Option<Moment>,
+    post_died: bool,
     stopping: bool,
     ended: bool,
     missing: Vec<String>,
+    /// How ranks ended; the post still reads what they wrote last.
+    settling: BTreeMap<Fence, Exit>,
     /// Why there is no connection.
     trouble: Option<String>,
     name: String,
@@ -116,9 +121,11 @@ impl Desk {
             measure_at: None,
             give_back_at: Some(now + THRIFTY_AFTER),
             give_up_at: None,
+            post_died: false,
             stopping: false,
             ended: false,
             missing: known.missing,
+            settling: BTreeMap::new(),
             trouble: None,
             name: known.name,
             coordinator: known.coordinator,
@@ -132,7 +139,7 @@ impl Desk {
     /// Runs until told to stop.
     pub(crate) fn run(mut self) -> Ended {
         while !self.ended {
-            if !self.link.is_alive() {
+            if self.post_died || !self.link.is_alive() {
                 return Ended::LinkDied;
             }
             self.turn();
@@ -266,6 +273,10 @@ impl Desk {
         for order in told.orders {
             self.link.order(order);
         }
+        for letter in told.letters {
+            self.link.post.leave(letter);
+        }
+        self.settling.extend(told.settling);
         for line in told.missing {
             self.lacks(line);
         }
@@ -305,9 +316,16 @@ impl Desk {
                 | Effect::Restore { .. }
                 // Only what has landed goes, and nothing lands here yet.
                 | Effect::Go { .. }
-                | Effect::CallBack { .. }
-                | Effect::AskToRetreat { .. } => {}
-                Effect::Kill { place, fence } => self.at(place, |place| place.kill(fence)),
+                | Effect::CallBack { .. } => {}
+                Effect::AskToRetreat { fence, within, .. } => {
+                    self.link.post.leave(Letter::Retreat { fence, within });
+                }
+                Effect::Kill { place, fence } => {
+                    self.at(place, |place| place.kill(fence));
+                    if !self.core.knows(fence) {
+                        self.at(place, |place| place.abandon(fence, &mut told));
+                    }
+                }
                 Effect::Start(start) => {
                     if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
                         place.start(&self.site, &start, &mut told);
@@ -395,9 +413,29 @@ impl Desk {
             LinkEvent::Missing(line) => self.lacks(line),
             LinkEvent::Trouble(line) => self.trouble = line,
             LinkEvent::Asked(asked) => self.answer(asked),
+            LinkEvent::Post(told) => self.post_says(told),
         }
         // One after another: an answer must show what came before it.
         self.settle();
+    }
+
+    fn post_says(&mut self, told: post::Told) {
+        match told {
+            post::Told::Faulted { fence, what } => {
+                self.queue.push_back(Event::Faulted { fence, what });
+            }
+            post::Told::Settled { fence, fault } => {
+                let Some(mut exit) = self.settling.remove(&fence) else { return };
+                if let Some(what) = fault {
+                    exit.outcome = Outcome::Fault(what);
+                }
+                self.queue.push_back(Event::Exited { fence, exit });
+            }
+            post::Told::Returned(fence) => self.queue.push_back(Event::Returned(fence)),
+            // Nothing is carried here yet.
+            post::Told::Packed { .. } | post::Told::Unpacked { .. } => {}
+            post::Told::Died => self.post_died = true,
+        }
     }
 
     fn stop(&mut self) {

@@ -6,7 +6,8 @@
 //! how it went.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -15,21 +16,31 @@ use std::time::Duration;
 
 use gleaner_agent_core::desk::{self, Event, Exit, Left};
 use gleaner_common::id::{Fence, PlaceId};
-use gleaner_common::job::{JobSpec, Outcome};
+use gleaner_common::job::{JobSpec, OnBusy, Outcome, Reaction};
+use gleaner_common::program::{RANKS_MAX, RankOffer};
 use gleaner_common::time::Moment;
 use gleaner_common::units::spoken_size;
 use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
 
+use gleaner_program_core::address::{Rank, Snapshot};
+use gleaner_program_core::endpoint::Config;
+use gleaner_program_core::facts::End;
+use gleaner_program_core::wire::PIPES_VARIABLE;
+
 use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
 use crate::contain::{
-    Ended, GuestLimits, Keeper, KeeperError, Order, Program, Report, Sandbox, Start,
+    Ended, GuestLimits, Keeper, KeeperError, Order, PIPES_FD, Program, Report, Sandbox, Start,
 };
 use crate::ground::{Ground, GroundError, open_strange};
 use crate::link::{Collection, Laying, LinkOrder};
+use crate::post::{self, Begin, Ends, Letter};
 
 /// How long a keeper without a guest stays, so that an idle agent is small.
 const KEEPER_STAYS: Duration = Duration::from_secs(60);
+
+/// How much is kept of what a rank receives, for it to go back.
+const LOG_BYTES_MAX: u64 = 64 << 20;
 
 /// How long a keeper may take to sandbox itself when it is tried out; it takes
 /// a few milliseconds.
@@ -86,6 +97,8 @@ enum StartError {
     Keeper(#[from] KeeperError),
     #[error("{0}: {source}", source = source_of(.0))]
     Group(#[from] crate::cgroup::CgroupError),
+    #[error("cannot make a rank's pipes: {0}")]
+    Pipes(io::Error),
     #[error("shared directory {0} is not offered here: guests.shared_directories has it not")]
     NotShared(String),
 }
@@ -100,10 +113,22 @@ struct Guest {
     spec: Arc<JobSpec>,
     limits: Limits,
     start: Option<Start>,
+    /// A rank's, until it starts.
+    begin: Option<Beginning>,
+    /// Has the post a seat for it?
+    seated: bool,
     /// Killed before it could start.
     unwanted: bool,
     cpu_before: Duration,
     oom_before: u64,
+}
+
+/// A rank that is about to begin: for the post, and the pipe ends that are its
+/// program's.
+#[derive(Debug)]
+struct Beginning {
+    begin: Box<Begin>,
+    theirs: Ends,
 }
 
 #[derive(Debug)]
@@ -126,6 +151,9 @@ pub(crate) struct Place {
 pub(crate) struct Told {
     pub(crate) events: Vec<Event>,
     pub(crate) orders: Vec<LinkOrder>,
+    pub(crate) letters: Vec<Letter>,
+    /// How ranks ended, to be told when the post has answered.
+    pub(crate) settling: Vec<(Fence, Exit)>,
     pub(crate) missing: Vec<String>,
 }
 
@@ -239,21 +267,24 @@ impl Place {
             directory: shared.unwrap_or_else(|| ground.work()),
             fresh: std::mem::take(&mut self.fresh),
             limits: site.guest_limits(limits),
+            pipes: start.rank.is_some(),
         };
+        let begin = start.rank.as_ref().map(|rank| beginning(start, rank)).transpose()?;
         let group = self.group.as_ref();
         let guest = Guest {
             fence: start.fence,
             spec: Arc::clone(spec),
             limits,
             start: None,
+            begin,
+            seated: false,
             unwanted: false,
             cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
             oom_before: group.map_or(0, PlaceGroup::oom_kills),
         };
         if spec.inputs.is_empty() {
-            if let Some(keeper) = &self.keeper {
-                keeper.send(&Order::Start(Box::new(order)))?;
-            }
+            let mut guest = guest;
+            self.send_start(order, &mut guest, told)?;
             self.guest = Some(guest);
             told.events.push(Event::Started(start.fence));
         } else {
@@ -267,6 +298,48 @@ impl Place {
             self.guest = Some(Guest { start: Some(order), ..guest });
         }
         Ok(())
+    }
+
+    /// Orders the start, and has the post expect a rank.
+    fn send_start(
+        &self,
+        order: Start,
+        guest: &mut Guest,
+        told: &mut Told,
+    ) -> Result<(), KeeperError> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        let order = Order::Start(Box::new(order));
+        let Some(Beginning { begin, theirs }) = guest.begin.take() else {
+            return keeper.send(&order);
+        };
+        keeper.send_with(&order, &[theirs.read.as_fd(), theirs.write.as_fd()])?;
+        guest.seated = true;
+        told.letters.push(Letter::Begin(begin));
+        Ok(())
+    }
+
+    /// Nobody wants the guest any more: nobody needs to hear of its rank.
+    pub(crate) fn abandon(&mut self, fence: Fence, told: &mut Told) {
+        if let Some(guest) = self.guest.as_ref().filter(|guest| guest.fence == fence)
+            && guest.seated
+        {
+            told.letters.push(Letter::Dropped(fence));
+        }
+    }
+
+    /// Tells that a guest has ended. The post first reads what a rank wrote.
+    fn tell_exit(guest: &Guest, status: ExitStatus, exit: Exit, told: &mut Told) {
+        let fence = guest.fence;
+        if guest.seated {
+            let end = match (status.code(), status.signal()) {
+                (Some(code), _) => End::ExitCode(code),
+                (None, signal) => End::Signal(signal.unwrap_or(0)),
+            };
+            told.letters.push(Letter::Exited { fence, end });
+            told.settling.push((fence, exit));
+        } else {
+            told.events.push(Event::Exited { fence, exit });
+        }
     }
 
     /// The input files lie where the guest will find them, or do not.
@@ -284,7 +357,12 @@ impl Place {
             told.events.push(Event::Exited { fence, exit });
             return;
         }
-        match done.and_then(|()| self.order(&Order::Start(Box::new(order)))) {
+        let Some(mut guest) = self.guest.take() else { unreachable!("it was there just now") };
+        let started = done.and_then(|()| {
+            self.send_start(order, &mut guest, told).map_err(|error| error.to_string())
+        });
+        self.guest = Some(guest);
+        match started {
             Ok(()) => told.events.push(Event::Started(fence)),
             Err(reason) => {
                 self.guest = None;
@@ -379,8 +457,13 @@ impl Place {
                 Ok(Some(Report::CannotStart { fence, why, here_only })) => {
                     let guest = self.guest.take();
                     self.idle_since = now;
-                    if guest.is_some_and(|guest| !guest.spec.inputs.is_empty()) {
-                        self.clear_ground(fence, told);
+                    if let Some(guest) = guest {
+                        if guest.seated {
+                            told.letters.push(Letter::Dropped(fence));
+                        }
+                        if !guest.spec.inputs.is_empty() {
+                            self.clear_ground(fence, told);
+                        }
                     }
                     told.events.push(Event::StartFailed {
                         fence,
@@ -396,7 +479,8 @@ impl Place {
     fn ended(&mut self, now: Moment, site: &Site, ended: Ended, told: &mut Told) {
         let Some(guest) = self.guest.take() else { return };
         self.idle_since = now;
-        let outcome = self.outcome(&guest, ExitStatus::from_raw(ended.status));
+        let status = ExitStatus::from_raw(ended.status);
+        let outcome = self.outcome(&guest, status);
         let inline = |bytes: &Vec<u8>, size| bytes.len() as u64 == size;
         let all_inline =
             inline(&ended.stdout, ended.stdout_bytes) && inline(&ended.stderr, ended.stderr_bytes);
@@ -414,7 +498,7 @@ impl Place {
             self.keeper = None;
         }
         let exit = Exit { outcome, cpu: ended.cpu, left };
-        told.events.push(Event::Exited { fence: guest.fence, exit });
+        Self::tell_exit(&guest, status, exit, told);
     }
 
     /// The keeper is dead, and with it everything at this place.
@@ -431,7 +515,8 @@ impl Place {
         self.idle_since = now;
         let cpu = self.group.as_ref().map_or(Duration::ZERO, PlaceGroup::cpu_time);
         let status = last.as_ref().map_or(libc::SIGKILL, |ended| ended.status);
-        let outcome = self.outcome(&guest, ExitStatus::from_raw(status));
+        let status = ExitStatus::from_raw(status);
+        let outcome = self.outcome(&guest, status);
         let (mut printed, all_inline) = match &self.ground {
             Some(ground) => read_printed(ground.directory()),
             None => (Left::default(), true),
@@ -448,7 +533,7 @@ impl Place {
         let left = self.take_away(site, &guest, printed, all_inline, told);
         let cpu = cpu.saturating_sub(guest.cpu_before);
         let exit = Exit { outcome, cpu, left };
-        told.events.push(Event::Exited { fence: guest.fence, exit });
+        Self::tell_exit(&guest, status, exit, told);
     }
 
     /// Clears the ground. `None` if what was on it must be staged first.
@@ -469,7 +554,7 @@ impl Place {
                 return Some(printed);
             }
         };
-        let outputs = guest.spec.collect_output
+        let outputs = (guest.spec.collect_output || records(&guest.spec))
             && fs::read_dir(directory.join("guest/output"))
                 .is_ok_and(|mut entries| entries.next().is_some());
         if all_inline && !outputs {
@@ -599,11 +684,67 @@ fn environment(ground: &Ground, start: &desk::Start) -> Vec<(String, String)> {
         ("GLEAN_OUTPUT", text(ground.output())),
     ];
     let given = &start.spec.environment;
+    let about_rank = rank_environment(ground, start);
     ours.into_iter()
         .map(|(key, value)| (key.to_owned(), value))
         .filter(|(key, _)| !given.iter().any(|(name, _)| name == key))
-        .chain(given.iter().cloned())
+        .chain(
+            given.iter().filter(|(name, _)| ![PIPES_VARIABLE, RECORD].contains(&&**name)).cloned(),
+        )
+        .chain(about_rank)
         .collect()
+}
+
+/// Where a rank writes down what it does.
+const RECORD: &str = "GLEAN_RECORD";
+
+/// What only we can say: no job's environment hides it.
+fn rank_environment(ground: &Ground, start: &desk::Start) -> Vec<(String, String)> {
+    let mut variables = vec![];
+    if start.rank.is_some() {
+        let pipes = format!("{PIPES_FD},{}", PIPES_FD + 1);
+        variables.push((PIPES_VARIABLE.to_owned(), pipes));
+        if records(&start.spec) {
+            let path = ground.output().join(format!("trace.{}", start.subprogram.index));
+            variables.push((RECORD.to_owned(), path.to_string_lossy().into_owned()));
+        }
+    }
+    variables
+}
+
+fn records(spec: &JobSpec) -> bool {
+    spec.program.is_some_and(|program| program.record)
+}
+
+/// Makes the pipes of a rank, and says what the post has to know of it.
+fn beginning(start: &desk::Start, offer: &RankOffer) -> Result<Beginning, StartError> {
+    let (ours, theirs) = post::pair().map_err(StartError::Pipes)?;
+    let program = start.spec.program.unwrap_or_default();
+    let begin = Begin {
+        fence: start.fence,
+        job: start.subprogram.job,
+        life: offer.life,
+        config: Config {
+            rank: Rank(start.subprogram.index),
+            ranks: offer.ranks,
+            first: Rank(offer.first),
+            members: offer.members,
+            parent: offer.parent.map(Rank),
+            ranks_max: program.ranks_max.max(offer.ranks).clamp(1, RANKS_MAX),
+            log_bytes_max: if may_go_back(&start.spec) { LOG_BYTES_MAX } else { 0 },
+            snapshot: Snapshot(offer.snapshot),
+            floor: offer.floor,
+        },
+        ends: ours,
+    };
+    Ok(Beginning { begin: Box::new(begin), theirs })
+}
+
+/// Is anything kept to go back with?
+fn may_go_back(spec: &JobSpec) -> bool {
+    let OnBusy { reaction, then, .. } = spec.on_busy;
+    [reaction, then].contains(&Reaction::Rollback)
+        || spec.program.is_some_and(|program| program.checkpoint_every.is_some())
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ use tokio::sync::watch;
 use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
 use crate::owner::{self, Asked};
+use crate::post::{self, Post};
 use crate::spool::Spool;
 
 /// A restarted coordinator is found again at once, and one that stays away
@@ -134,6 +135,8 @@ pub(crate) enum LinkEvent {
     Trouble(Option<String>),
     /// The owner asks.
     Asked(Asked),
+    /// The post has something to tell.
+    Post(post::Told),
 }
 
 /// The desk's end.
@@ -143,6 +146,7 @@ pub(crate) struct LinkHandle {
     events: Receiver<LinkEvent>,
     /// Readable when there are events.
     pub(crate) bell: Arc<rustix::fd::OwnedFd>,
+    pub(crate) post: Post,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -191,6 +195,9 @@ impl LinkHandle {
         let (events, told) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let desk = ToDesk { events, bell: Arc::clone(&bell) };
+        let (frames, outgoing) = unbounded_channel();
+        let post = Post::start(frames.downgrade(), desk.clone())?;
+        let mail = post.clone();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .thread_name("files")
@@ -199,11 +206,11 @@ impl LinkHandle {
             .build()?;
         let thread = std::thread::Builder::new().name("link".into()).stack_size(512 << 10).spawn(
             move || {
-                runtime.block_on(run(setup, received, desk));
+                runtime.block_on(run(setup, received, desk, mail, (frames, outgoing)));
                 runtime.shutdown_timeout(Duration::from_secs(1));
             },
         )?;
-        Ok(Self { orders, events: told, bell, thread: Some(thread) })
+        Ok(Self { orders, events: told, bell, post, thread: Some(thread) })
     }
 
     pub(crate) fn order(&self, order: LinkOrder) {
@@ -234,10 +241,18 @@ impl LinkHandle {
 /// The connection of the moment, for whoever has something to stage.
 pub(crate) type Current = watch::Receiver<Option<Connection>>;
 
-async fn run(setup: Setup, mut orders: UnboundedReceiver<LinkOrder>, desk: ToDesk) {
+/// Frames for the coordinator, each for the connection of that number.
+type Outgoing = (UnboundedSender<(u64, AgentFrame)>, UnboundedReceiver<(u64, AgentFrame)>);
+
+async fn run(
+    setup: Setup,
+    mut orders: UnboundedReceiver<LinkOrder>,
+    desk: ToDesk,
+    post: Post,
+    (frames, outgoing): Outgoing,
+) {
     let Setup { config, identity, boot, spool } = setup;
     let (set_current, current) = watch::channel(None);
-    let (frames, outgoing) = unbounded_channel();
     let (stop, stopped) = watch::channel(false);
     let identity = Arc::new(identity);
     let (peers, mut arriving, deaf) = Peers::start(&config.peers, Arc::clone(&identity));
@@ -253,6 +268,7 @@ async fn run(setup: Setup, mut orders: UnboundedReceiver<LinkOrder>, desk: ToDes
         identity,
         peers: peers.clone(),
         desk: desk.clone(),
+        post,
         outgoing,
         set_current,
         stopped,
@@ -344,6 +360,7 @@ struct Dialling {
     identity: Arc<Identity>,
     peers: Peers,
     desk: ToDesk,
+    post: Post,
     outgoing: UnboundedReceiver<(u64, AgentFrame)>,
     set_current: watch::Sender<Option<Connection>>,
     stopped: watch::Receiver<bool>,
@@ -374,13 +391,14 @@ async fn keep_connected(mut of: Dialling) {
                 let ended = session::serve(
                     &link.connection,
                     session::Greeting { session, addresses },
-                    &of.desk,
+                    session::Ends { desk: &of.desk, post: &of.post },
                     &mut of.outgoing,
                     &mut of.stopped,
                     &of.wake,
                 )
                 .await;
                 let _ = of.set_current.send(None);
+                of.post.deliver(post::Letter::Down);
                 of.desk.core(Event::LinkDown);
                 if matches!(ended, session::End::Stopped) {
                     link.close().await;

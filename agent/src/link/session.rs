@@ -11,9 +11,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
 
 use super::{LinkEvent, ToDesk};
+use crate::post::{Letter, Post};
 
-/// How many frames leave with one write.
-const BATCH: usize = 256;
+/// How much leaves with one write, more or less.
+const BATCH_BYTES: usize = 256 << 10;
 
 /// Why a connection is no more.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub(super) struct Greeting {
 pub(super) async fn serve(
     connection: &Connection,
     Greeting { session, addresses }: Greeting,
-    desk: &ToDesk,
+    to: Ends<'_>,
     outgoing: &mut UnboundedReceiver<(u64, AgentFrame)>,
     stopped: &mut watch::Receiver<bool>,
     wake: &Arc<Notify>,
@@ -44,11 +45,11 @@ pub(super) async fn serve(
         Ok(ends) => ends,
         Err(error) => return End::Lost(error.to_string()),
     };
-    desk.tell(LinkEvent::Up { session, addresses });
+    to.desk.tell(LinkEvent::Up { session, addresses });
     let mut welcomed = false;
     let why = tokio::select! {
-        Err(error) = listen(reader, desk, &mut welcomed) => error.to_string(),
-        said = speak(writer, session, outgoing) => match said {
+        Err(error) = listen(reader, session, to, &mut welcomed) => error.to_string(),
+        said = speak(writer, session, outgoing, to.post) => match said {
             // The desk has no more to say: it is over.
             Ok(()) => return End::Stopped,
             Err(error) => error.to_string(),
@@ -67,7 +68,8 @@ async fn gone(stopped: &mut watch::Receiver<bool>) {
 
 async fn listen(
     mut reader: FrameReader,
-    desk: &ToDesk,
+    session: u64,
+    to: Ends<'_>,
     welcomed: &mut bool,
 ) -> Result<(), StreamError> {
     loop {
@@ -77,7 +79,43 @@ async fn listen(
             batch.push(frame);
         }
         *welcomed |= batch.iter().any(|frame| matches!(frame, CoordinatorFrame::Welcome { .. }));
-        desk.tell_all(batch.into_iter().map(|frame| LinkEvent::Core(Event::Frame(frame))));
+        let for_desk: Vec<_> =
+            batch.into_iter().filter_map(|frame| to.sort(session, frame)).collect();
+        to.desk.tell_all(for_desk.into_iter().map(|frame| LinkEvent::Core(Event::Frame(frame))));
+    }
+}
+
+/// Who hears what the coordinator says.
+#[derive(Clone, Copy)]
+pub(super) struct Ends<'a> {
+    pub(super) desk: &'a ToDesk,
+    pub(super) post: &'a Post,
+}
+
+impl Ends<'_> {
+    /// Hands the post what is for its ranks; gives back what is for the desk.
+    fn sort(self, session: u64, frame: CoordinatorFrame) -> Option<CoordinatorFrame> {
+        let (letter, back) = match frame {
+            CoordinatorFrame::Ranks { job, life, at } => (Letter::Ranks { job, life, at }, None),
+            CoordinatorFrame::Relayed { bytes, .. } => (Letter::Relayed { bytes }, None),
+            CoordinatorFrame::ToRank { fence, life, bytes } => {
+                (Letter::ToRank { fence, life, bytes }, None)
+            }
+            CoordinatorFrame::Forget { job } => (Letter::Forget(job), Some(frame)),
+            CoordinatorFrame::Welcome { workstation, .. } => {
+                (Letter::Up { session, own: workstation }, Some(frame))
+            }
+            CoordinatorFrame::HeartbeatAck { .. }
+            | CoordinatorFrame::Job { .. }
+            | CoordinatorFrame::Offer(_)
+            | CoordinatorFrame::Cancel { .. }
+            | CoordinatorFrame::Acknowledge { .. }
+            | CoordinatorFrame::Refused { .. }
+            | CoordinatorFrame::Depart { .. }
+            | CoordinatorFrame::StayHere { .. } => return Some(frame),
+        };
+        self.post.deliver(letter);
+        back
     }
 }
 
@@ -85,18 +123,25 @@ async fn speak(
     mut writer: FrameWriter,
     session: u64,
     outgoing: &mut UnboundedReceiver<(u64, AgentFrame)>,
+    post: &Post,
 ) -> Result<(), StreamError> {
-    let mut batch = Vec::new();
     loop {
-        if outgoing.recv_many(&mut batch, BATCH).await == 0 {
+        let Some(mut next) = outgoing.recv().await else {
             writer.finish();
             return Ok(());
-        }
-        for (of, frame) in batch.drain(..) {
+        };
+        loop {
+            let (of, frame) = next;
+            post.waiting().done(&frame);
             // Said to a connection that is gone: the next one's Hello tells anew.
             if of == session {
                 writer.queue(&frame)?;
             }
+            if writer.queued_bytes() >= BATCH_BYTES {
+                break;
+            }
+            let Ok(more) = outgoing.try_recv() else { break };
+            next = more;
         }
         writer.flush().await?;
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gleaner_agent::AgentConfig;
 use gleaner_agent::owner::{self, Answer, Status};
-use gleaner_common::id::{Fence, Incarnation, JobId, SubprogramId};
+use gleaner_common::id::{Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Outcome, Reaction, StagedFile};
 use gleaner_common::usage::Cause;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
@@ -51,10 +51,10 @@ pub(crate) fn main(path: &str) -> std::process::ExitCode {
     }
 }
 
-struct Lab {
-    coordinator: Coordinator,
+pub(crate) struct Lab {
+    pub(crate) coordinator: Coordinator,
     agent: Option<Child>,
-    config: AgentConfig,
+    pub(crate) config: AgentConfig,
     cgroup: Option<PathBuf>,
     /// The address of a system bus of the test's own.
     bus: Option<String>,
@@ -69,6 +69,11 @@ impl Lab {
     }
 
     fn without_agent() -> Self {
+        Self::of(WorkstationId(1))
+    }
+
+    /// A workstation of that number, whose agent is not started.
+    pub(crate) fn of(workstation: WorkstationId) -> Self {
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = |name: &str| home.path().join(name);
@@ -101,11 +106,11 @@ impl Lab {
             Path::new(mount).join(format!("gleaner-agent-{name}"))
         });
         config.cgroup.directory.clone_from(&cgroup);
-        let coordinator = Coordinator::start(&path("coordinator"), &path("identity"));
+        let coordinator = Coordinator::start(&path("coordinator"), &path("identity"), workstation);
         Self { coordinator, agent: None, config, cgroup, bus: None, home }
     }
 
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         self.agent = Some(self.spawn());
         self.wait_for_idle();
     }

@@ -23,6 +23,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Shared {
+    workstation: WorkstationId,
     blobs: Mutex<BTreeMap<ContentHash, Vec<u8>>>,
     records: Mutex<Vec<UsageRecord>>,
     muted: AtomicBool,
@@ -38,14 +39,14 @@ pub(crate) struct Coordinator {
 
 impl Coordinator {
     /// Also enrols an agent into a directory.
-    pub(crate) fn start(home: &Path, identity: &Path) -> Self {
+    pub(crate) fn start(home: &Path, identity: &Path, workstation: WorkstationId) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
         let authority = Authority::load_or_create(home).unwrap();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { workstation, ..Shared::default() });
         let (told, frames) = channel();
         let endpoint = {
             let _guard = runtime.enter();
@@ -95,6 +96,11 @@ impl Coordinator {
                 Err(error) => panic!("never: {what}: {error}"),
             }
         }
+    }
+
+    /// The next frame, if one comes soon.
+    pub(crate) fn next(&self, within: Duration) -> Option<AgentFrame> {
+        self.frames.recv_timeout(within).ok()
     }
 
     /// Hears and answers nothing any more, or again.
@@ -147,7 +153,7 @@ impl Shared {
                     if self.muted.load(Ordering::SeqCst) {
                         continue;
                     }
-                    let answer = answer_to(&frame);
+                    let answer = answer_to(self.workstation, &frame);
                     if !matches!(frame, AgentFrame::Heartbeat { .. }) {
                         let _ = told.send(frame);
                     }
@@ -198,10 +204,10 @@ impl Shared {
 }
 
 /// What any coordinator answers at once.
-fn answer_to(frame: &AgentFrame) -> Option<CoordinatorFrame> {
+fn answer_to(workstation: WorkstationId, frame: &AgentFrame) -> Option<CoordinatorFrame> {
     match frame {
         AgentFrame::Hello { held, .. } => Some(CoordinatorFrame::Welcome {
-            workstation: WorkstationId(1),
+            workstation,
             name: "desk-1".into(),
             lease: LEASE,
             heartbeat: LEASE / 8,

@@ -14,6 +14,7 @@ mod agent;
 mod containment;
 mod coordinator;
 mod machine;
+mod ranks;
 mod sessions;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,8 +32,13 @@ fn main() -> ExitCode {
     {
         return agent::main(path);
     }
+    if let [first, program] = arguments.as_slice()
+        && first == "rank"
+    {
+        return ranks::main(program);
+    }
     let filters: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-    let tests = containment::TESTS.iter().chain(agent::TESTS);
+    let tests = containment::TESTS.iter().chain(agent::TESTS).chain(ranks::TESTS);
     let chosen: Vec<&Test> = tests
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))
         .collect();

@@ -87,6 +87,12 @@ impl Directory {
         }
     }
 
+    /// The ranks that are known to be at other workstations.
+    pub fn elsewhere(&self) -> impl Iterator<Item = Rank> {
+        let own = self.own;
+        self.known.iter().filter(move |(_, known)| known.at != own).map(|(rank, _)| *rank)
+    }
+
     /// Where a frame of a rank of ours goes.
     pub fn route(&mut self, to: Rank) -> Route {
         match self.known.get(&to) {

@@ -10,7 +10,7 @@ use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
 use crate::address::PIECE_BYTES_MAX;
-use crate::wire::{ASK_BYTES_MAX, AgentFrame, Parcel, PeerFrame, ProgramFrame};
+use crate::wire::{ASK_BYTES_MAX, AgentFrame, Between, Parcel, PeerFrame, ProgramFrame};
 
 /// The longest frame anybody accepts on a program's pipes and between agents.
 pub const FRAME_BYTES_MAX: usize = PIECE_BYTES_MAX + ASK_BYTES_MAX;
@@ -97,6 +97,11 @@ frame!(PeerFrame, "a peer's frame", frame => match frame {
 });
 
 frame!(Parcel, "a parcel", parcel => parcel.frame.payload());
+
+frame!(Between, "an agent's frame to another", frame => match frame {
+    Between::Parcel(parcel) => parcel.frame.payload(),
+    Between::Notice(_) => None,
+});
 
 /// Writes everything except a payload that the caller writes by itself.
 struct Head<'a> {

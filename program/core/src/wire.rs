@@ -305,6 +305,24 @@ pub enum Notice {
     WhereIs { job: JobId, rank: Rank },
 }
 
+/// A frame between agents: on a stream of their own, or several, one after
+/// the other, in the bytes that the coordinator relays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Between<P = Bytes> {
+    Parcel(Parcel<P>),
+    Notice(Notice),
+}
+
+impl<P> Between<P> {
+    /// The same frame with another kind of payload.
+    pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Between<Q> {
+        match self {
+            Self::Parcel(parcel) => Between::Parcel(parcel.map(change)),
+            Self::Notice(notice) => Between::Notice(notice),
+        }
+    }
+}
+
 // ── agent ⇄ coordinator ────────────────────────────────────────────────────
 
 /// What an agent tells the coordinator of a rank; in

@@ -89,6 +89,11 @@ pub enum Event {
         fence: Fence,
         what: String,
     },
+    /// The guest broke the rules of its program's messages: how.
+    Faulted {
+        fence: Fence,
+        what: String,
+    },
     /// The owner: no guests until then.
     Pause(Pause),
     Resume,

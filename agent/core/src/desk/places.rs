@@ -202,6 +202,12 @@ impl Desk {
         self.carry_out(place_id(index), effects, Some(now), out);
     }
 
+    pub(super) fn faulted(&mut self, now: Moment, fence: Fence, what: String, out: &mut Out) {
+        let Some(index) = self.places.iter().position(|place| place.holds(fence)) else { return };
+        let effects = self.places[index].faulted(now, fence, what);
+        self.carry_out(place_id(index), effects, Some(now), out);
+    }
+
     /// Passes a place's orders on. A retreat's reason is the owner's.
     pub(super) fn carry_out(
         &mut self,
@@ -333,6 +339,7 @@ fn outcome(end: End, exit: Outcome) -> Outcome {
         End::Exited => exit,
         End::TimedOut => Outcome::TimedOut,
         End::OverLimit(what) => Outcome::OverLimit(what),
+        End::Fault(what) => Outcome::Fault(what),
     }
 }
 

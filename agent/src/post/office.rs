@@ -1,0 +1,512 @@
+//! What the post does with what it hears: endpoints and directories decide,
+//! this carries it out.
+//!
+//! One turn is: what is due, what has come, then everything that ranks here
+//! say to each other, and last what leaves: into pipes and to other agents.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::program::{Life, RankAt};
+use gleaner_common::time::Moment;
+use gleaner_program_core::address::Rank;
+use gleaner_program_core::complaint::Complaint;
+use gleaner_program_core::directory::Route;
+use gleaner_program_core::endpoint::{Effect, Endpoint, Event};
+use gleaner_program_core::facts::End;
+use gleaner_program_core::framing::FrameReader;
+use gleaner_program_core::wire::{Answer, Between, FromRank, Notice, Parcel, PeerFrame, ToRank};
+
+use super::line::Line;
+use super::program::Program;
+use super::seat::{Heard, Seat};
+use super::{Begin, Letter, Told};
+use crate::link::{LinkEvent, ToDesk};
+
+/// How much of what comes for ranks that have not begun is held.
+const EARLY_MAX: usize = 4_096;
+
+/// How often a pipe is read before others have their turn, unless its program
+/// has ended.
+const READS_IN_A_ROW: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Office {
+    pub(super) line: Line,
+    own: WorkstationId,
+    pub(super) watch: OwnedFd,
+    pub(super) desk: ToDesk,
+    pub(super) seats: BTreeMap<Fence, Seat>,
+    pub(super) programs: BTreeMap<JobId, Program>,
+    /// For ranks that were offered and have not begun.
+    early: VecDeque<(Fence, Life, ToRank)>,
+    /// What ranks here say to each other.
+    todo: VecDeque<(Fence, Event)>,
+    effects: Vec<Effect>,
+    /// Seats that may have something to write.
+    dirty: Vec<Fence>,
+}
+
+impl Office {
+    pub(super) fn new(line: Line, watch: OwnedFd, desk: ToDesk) -> Self {
+        Self {
+            line,
+            own: WorkstationId(0),
+            watch,
+            desk,
+            seats: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            early: VecDeque::new(),
+            todo: VecDeque::new(),
+            effects: vec![],
+            dirty: vec![],
+        }
+    }
+
+    pub(super) fn take(&mut self, now: Moment, letter: Letter) {
+        match letter {
+            Letter::Up { session, own } => self.up(now, session, own),
+            Letter::Down => self.line.down(),
+            Letter::Begin(begin) => self.begin(now, *begin),
+            Letter::Exited { fence, end } => self.exited(now, fence, end),
+            Letter::Dropped(fence) => self.drop_seat(fence),
+            Letter::Retreat { fence, within } => {
+                self.handle(now, fence, Event::Retreat { within });
+            }
+            Letter::Depart { fence, keep } => self.depart(now, fence, keep),
+            Letter::Stayed(fence) => self.stayed(now, fence),
+            Letter::Left { fence, to, at } => self.has_left(fence, to, at),
+            Letter::Arrive(arrive) => self.arrive(*arrive),
+            Letter::SetGoing(fence) => self.set_going(now, fence),
+            Letter::Ranks { job, life, at } => self.ranks(job, life, &at),
+            Letter::ToRank { fence, life, bytes } => self.tell_rank(now, fence, life, &bytes),
+            Letter::Relayed { bytes } => self.relayed(now, &bytes),
+            Letter::Forget(job) => self.forget(job),
+        }
+    }
+
+    // ── the desk ───────────────────────────────────────────────────────────
+
+    fn begin(&mut self, now: Moment, begin: Begin) {
+        let Begin { fence, job, config, life, ends } = begin;
+        let rank = config.rank;
+        if !self.enter(job, life, rank, fence) {
+            // Of a life that is over: its pipes close, its attempt is cancelled.
+            return;
+        }
+        let mut seat = Seat::new(job, life, Endpoint::new(config, fence));
+        if let Err(error) = seat.plug(&self.watch, ends) {
+            let what = format!("cannot watch the pipes of {rank}: {error}");
+            self.desk.tell(LinkEvent::Post(Told::Faulted { fence, what }));
+            return;
+        }
+        self.seats.insert(fence, seat);
+        self.is_here(job, rank, fence);
+        self.hear_early(now, fence);
+    }
+
+    /// What the rank was told before it was here.
+    pub(super) fn hear_early(&mut self, now: Moment, fence: Fence) {
+        for (of, life, what) in std::mem::take(&mut self.early) {
+            if of == fence {
+                self.told(now, fence, life, what);
+            } else {
+                self.early.push_back((of, life, what));
+            }
+        }
+    }
+
+    /// Makes a rank known as ours. `false`: its life is over.
+    pub(super) fn enter(&mut self, job: JobId, life: Life, rank: Rank, fence: Fence) -> bool {
+        let own = self.own;
+        let Some(program) = self.program(job, life) else { return false };
+        program.directory.learn(rank, fence, own);
+        if let Some(old) = program.here.insert(rank, fence) {
+            self.seats.remove(&old);
+        }
+        true
+    }
+
+    /// The program in this life; `None` if it is over.
+    pub(super) fn program(&mut self, job: JobId, life: Life) -> Option<&mut Program> {
+        let own = self.own;
+        let known = self.programs.get(&job).map(|program| program.life);
+        if known.is_some_and(|known| known > life) {
+            return None;
+        }
+        if known != Some(life) {
+            self.seats.retain(|_, seat| seat.job != job);
+            self.programs.insert(job, Program::new(job, life, own));
+        }
+        self.programs.get_mut(&job)
+    }
+
+    /// Tells everybody who had something for the rank that it is here.
+    pub(super) fn is_here(&mut self, job: JobId, rank: Rank, fence: Fence) {
+        let at = self.own;
+        let early =
+            self.programs.get_mut(&job).map(|program| program.take_early(rank)).unwrap_or_default();
+        for workstation in early {
+            let notice = Notice::Moved { job, rank, fence, at };
+            self.line.pass(workstation, &Between::Notice(notice));
+        }
+        self.peer_at(job, rank);
+    }
+
+    pub(super) fn peer_at(&mut self, job: JobId, rank: Rank) {
+        let of = self.seats.iter().filter(|(_, seat)| seat.job == job).map(|(fence, _)| *fence);
+        self.todo.extend(of.map(|fence| (fence, Event::PeerAt(rank))));
+    }
+
+    /// The process has gone: takes in what it has written last.
+    fn exited(&mut self, now: Moment, fence: Fence, end: End) {
+        while self.read(now, fence, READS_IN_A_ROW) {}
+        let Some(seat) = self.seats.get_mut(&fence) else {
+            return self.desk.tell(LinkEvent::Post(Told::Settled { fence, fault: None }));
+        };
+        seat.unplug();
+        let (fault, end) = (seat.fault.clone(), seat.end(end));
+        if fault.is_none() {
+            self.handle(now, fence, Event::Ended(end));
+        }
+        self.desk.tell(LinkEvent::Post(Told::Settled { fence, fault }));
+    }
+
+    pub(super) fn drop_seat(&mut self, fence: Fence) {
+        self.early.retain(|(of, ..)| *of != fence);
+        let Some(seat) = self.seats.remove(&fence) else { return };
+        let Some(program) = self.programs.get_mut(&seat.job) else { return };
+        if program.here.get(&seat.rank()) == Some(&fence) {
+            program.here.remove(&seat.rank());
+            program.directory.lose(seat.rank());
+        }
+    }
+
+    fn forget(&mut self, job: JobId) {
+        self.seats.retain(|_, seat| seat.job != job || !seat.endpoint.is_ended());
+        if !self.seats.values().any(|seat| seat.job == job) {
+            self.programs.remove(&job);
+        }
+    }
+
+    // ── the coordinator ────────────────────────────────────────────────────
+
+    fn up(&mut self, now: Moment, session: u64, own: WorkstationId) {
+        self.own = own;
+        self.line.up(session);
+        let fences: Vec<Fence> = self.seats.keys().copied().collect();
+        for fence in fences {
+            let Some(seat) = self.seats.get_mut(&fence) else { continue };
+            seat.doubt_what_was_told(now);
+            for said in &seat.said {
+                self.line.tell(fence, seat.life, said);
+            }
+            let job = seat.job;
+            self.handle(now, fence, Event::CoordinatorBack);
+            // What was on its way through the coordinator is lost.
+            let others = self.programs.get(&job).map(|program| program.directory.elsewhere());
+            let again = others.into_iter().flatten().map(|rank| (fence, Event::PeerAt(rank)));
+            self.todo.extend(again);
+        }
+    }
+
+    fn ranks(&mut self, job: JobId, life: Life, at: &[RankAt]) {
+        let Some(program) = self.program(job, life) else { return };
+        let mut news = vec![];
+        for RankAt { rank, fence, workstation, .. } in at {
+            if program.directory.learn(Rank(*rank), *fence, *workstation) {
+                news.push(Rank(*rank));
+            }
+        }
+        for rank in news {
+            self.peer_at(job, rank);
+        }
+    }
+
+    fn tell_rank(&mut self, now: Moment, fence: Fence, life: Life, bytes: &[u8]) {
+        match postcard::from_bytes::<ToRank>(bytes) {
+            Ok(what) if self.seats.contains_key(&fence) => self.told(now, fence, life, what),
+            Ok(what) => {
+                if self.early.len() >= EARLY_MAX {
+                    self.early.pop_front();
+                }
+                self.early.push_back((fence, life, what));
+            }
+            Err(error) => tracing::warn!(%error, "cannot read what a rank is told"),
+        }
+    }
+
+    fn told(&mut self, now: Moment, fence: Fence, life: Life, what: ToRank) {
+        let Some(seat) = self.seats.get_mut(&fence).filter(|seat| seat.life == life) else {
+            return;
+        };
+        let event = match what {
+            ToRank::Answered { request, answer } => {
+                seat.left |= answer == Answer::Left;
+                Event::Answered { request, answer }
+            }
+            ToRank::Ranks(count) => Event::Ranks(count),
+            ToRank::PeerEnded { rank, snapshot, end, last } => {
+                Event::PeerEnded { rank, snapshot, end, last }
+            }
+            ToRank::TellFacts { asked } => {
+                let facts = seat.endpoint.facts();
+                let facts = FromRank::Facts { asked: Some(asked), facts };
+                return self.line.tell(fence, life, &facts);
+            }
+            ToRank::Deadlock(waits) => Event::Deadlock(waits),
+            ToRank::Cut(snapshot) => Event::Cut(snapshot),
+        };
+        self.handle(now, fence, event);
+    }
+
+    // ── other agents ───────────────────────────────────────────────────────
+
+    fn relayed(&mut self, now: Moment, bytes: &[u8]) {
+        let mut reader = FrameReader::default();
+        reader.push(bytes);
+        loop {
+            match reader.next_frame::<Between>() {
+                Ok(Some(frame)) => self.between(now, frame),
+                Ok(None) => return,
+                Err(error) => return tracing::warn!(%error, "cannot read what an agent says"),
+            }
+        }
+    }
+
+    fn between(&mut self, now: Moment, frame: Between) {
+        match frame {
+            Between::Parcel(parcel) => self.parcel(now, parcel),
+            Between::Notice(Notice::Moved { job, rank, fence, at }) => {
+                if let Some(program) = self.programs.get_mut(&job) {
+                    // Also what is no news: something was thrown away there.
+                    program.directory.learn(rank, fence, at);
+                    self.peer_at(job, rank);
+                }
+            }
+            // Asked of the coordinator.
+            Between::Notice(Notice::WhereIs { .. }) => {}
+        }
+    }
+
+    fn parcel(&mut self, now: Moment, mut parcel: Parcel) {
+        let Some(program) = self.programs.get_mut(&parcel.job) else { return };
+        let sender = parcel.at;
+        let (route, notice) = program.directory.forward(&mut parcel);
+        let here = program.here.get(&parcel.to).copied();
+        match (route, here) {
+            (Route::Here, Some(fence)) => {
+                let Parcel { from, fence: theirs, frame, .. } = parcel;
+                self.handle(now, fence, Event::FromPeer { from, fence: theirs, frame });
+            }
+            // Offered to us and not begun, or just lost: it will be sent again.
+            (Route::Here, None) | (Route::Unknown { .. }, _) => program.missed(parcel.to, sender),
+            (Route::To(at), _) => {
+                self.line.pass(at, &Between::Parcel(parcel));
+                if let Some(notice) = notice {
+                    self.line.pass(sender, &Between::Notice(notice));
+                }
+            }
+            (Route::Lost, _) => {}
+        }
+    }
+
+    fn send_to_peer(&mut self, from: Fence, to: Rank, frame: PeerFrame) {
+        let Some(seat) = self.seats.get(&from) else { return };
+        let Some(program) = self.programs.get_mut(&seat.job) else { return };
+        let rank = seat.rank();
+        match program.directory.route(to) {
+            Route::Here => {
+                if let Some(fence) = program.here.get(&to) {
+                    let event = Event::FromPeer { from: rank, fence: from, frame };
+                    self.todo.push_back((*fence, event));
+                }
+            }
+            Route::To(workstation) => {
+                let parcel = Parcel {
+                    job: seat.job,
+                    life: seat.life,
+                    to,
+                    from: rank,
+                    fence: from,
+                    at: self.own,
+                    hops: 0,
+                    frame,
+                };
+                self.line.pass(workstation, &Between::Parcel(parcel));
+            }
+            Route::Unknown { ask: true } => {
+                self.line.tell(from, seat.life, &FromRank::WhereIs(to));
+            }
+            Route::Unknown { ask: false } | Route::Lost => {}
+        }
+    }
+
+    // ── programs ───────────────────────────────────────────────────────────
+
+    /// A descriptor of this seat is ready.
+    pub(super) fn ready(&mut self, now: Moment, fence: Fence, readable: bool, writable: bool) {
+        if readable {
+            self.read(now, fence, READS_IN_A_ROW);
+        }
+        if writable {
+            self.dirty.push(fence);
+        }
+    }
+
+    /// Reads so often at most. Is there more?
+    pub(super) fn read(&mut self, now: Moment, fence: Fence, times: usize) -> bool {
+        for _ in 0..times {
+            let Some(seat) = self.seats.get_mut(&fence) else { return false };
+            match seat.fill() {
+                Ok(Heard::Something) => self.frames(now, fence),
+                Ok(Heard::Nothing) => return false,
+                Ok(Heard::End) => {
+                    if let Some(error) = seat.is_cut_off() {
+                        self.protocol(fence, error.to_string());
+                    }
+                    return false;
+                }
+                Err(error) => {
+                    self.protocol(fence, error.to_string());
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn frames(&mut self, now: Moment, fence: Fence) {
+        while let Some(seat) = self.seats.get_mut(&fence) {
+            match seat.next_frame() {
+                Ok(Some(frame)) => {
+                    seat.heard(now, &frame);
+                    self.handle(now, fence, Event::FromProgram(frame));
+                }
+                Ok(None) => return,
+                Err(error) => return self.protocol(fence, error.to_string()),
+            }
+        }
+    }
+
+    /// The program has written what cannot be read.
+    fn protocol(&mut self, fence: Fence, what: String) {
+        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        let rank = seat.rank();
+        self.complained(fence, &Complaint::Protocol { rank, what });
+    }
+
+    fn complained(&mut self, fence: Fence, complaint: &Complaint) {
+        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        if !complaint.is_fatal() {
+            if seat.complains(complaint) {
+                self.line.tell(fence, seat.life, &FromRank::Complain(complaint.clone()));
+            }
+            return;
+        }
+        if seat.fault.is_none() {
+            let what = complaint.to_string();
+            seat.fault = Some(what.clone());
+            self.desk.tell(LinkEvent::Post(Told::Faulted { fence, what }));
+        }
+        // What it was told last is why.
+        seat.flush(&self.watch);
+        seat.unplug();
+    }
+
+    pub(super) fn handle(&mut self, now: Moment, fence: Fence, event: Event) {
+        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        let mut effects = std::mem::take(&mut self.effects);
+        seat.endpoint.handle(now, event, &mut effects);
+        self.carry_out(fence, &mut effects);
+        self.effects = effects;
+    }
+
+    fn carry_out(&mut self, fence: Fence, effects: &mut Vec<Effect>) {
+        for effect in effects.drain(..) {
+            let Some(seat) = self.seats.get_mut(&fence) else { continue };
+            match effect {
+                Effect::ToProgram(frame) => {
+                    seat.give(&frame);
+                    if self.dirty.last() != Some(&fence) {
+                        self.dirty.push(fence);
+                    }
+                }
+                Effect::Restore(boundary) => seat.restore(boundary),
+                Effect::ToPeer { to, frame } => self.send_to_peer(fence, to, frame),
+                Effect::Ask { request, ask } => {
+                    self.line.tell(fence, seat.life, &FromRank::Ask { request, ask });
+                }
+                Effect::Keep { boundary, last, state } => {
+                    let state = Bytes::copy_from_slice(&state);
+                    match seat.states.keep(boundary, last, state) {
+                        Some(true) => self.todo.push_back((fence, Event::Kept(boundary))),
+                        Some(false) => self.todo.push_back((fence, Event::NotKept(boundary))),
+                        None => {}
+                    }
+                }
+                Effect::Forget(boundary) => seat.states.forget_before(boundary),
+                Effect::Complain(complaint) => self.complained(fence, &complaint),
+                Effect::Retreated => {
+                    seat.retreated = true;
+                    self.desk.tell(LinkEvent::Post(Told::Returned(fence)));
+                }
+                Effect::Ended { end, snapshot, sent } => {
+                    self.say(fence, FromRank::Ended { end, snapshot, sent });
+                }
+                Effect::Drained => self.say(fence, FromRank::Drained),
+                Effect::Cut { snapshot, .. } | Effect::NoCut(snapshot) => {
+                    self.line.tell(fence, seat.life, &FromRank::NoCut(snapshot));
+                }
+                Effect::TakeImage => {
+                    let because = "images are not taken for snapshots".to_owned();
+                    self.todo.push_back((fence, Event::NotImaged { because }));
+                }
+            }
+        }
+    }
+
+    /// Tells the coordinator now and on every connection.
+    fn say(&mut self, fence: Fence, what: FromRank) {
+        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        self.line.tell(fence, seat.life, &what);
+        seat.said.push(what);
+    }
+
+    // ── time ───────────────────────────────────────────────────────────────
+
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        self.seats.values().filter_map(Seat::deadline).min()
+    }
+
+    pub(super) fn wake(&mut self, now: Moment) {
+        let due = |seat: &Seat| seat.deadline().is_some_and(|at| at <= now);
+        let due: Vec<Fence> =
+            self.seats.iter().filter(|(_, seat)| due(seat)).map(|(fence, _)| *fence).collect();
+        for fence in due {
+            let Some(seat) = self.seats.get_mut(&fence) else { continue };
+            if let Some(facts) = seat.long_wait(now) {
+                self.line.tell(fence, seat.life, &facts);
+            }
+            let mut effects = std::mem::take(&mut self.effects);
+            seat.endpoint.wake(now, &mut effects);
+            self.carry_out(fence, &mut effects);
+            self.effects = effects;
+        }
+    }
+
+    /// What ranks say to each other, until all is said; then what leaves.
+    pub(super) fn settle(&mut self, now: Moment) {
+        while let Some((fence, event)) = self.todo.pop_front() {
+            self.handle(now, fence, event);
+        }
+        for fence in std::mem::take(&mut self.dirty) {
+            if let Some(seat) = self.seats.get_mut(&fence) {
+                seat.flush(&self.watch);
+            }
+        }
+        self.line.flush();
+    }
+}

@@ -1,0 +1,287 @@
+//! One rank at this agent: its endpoint, its pipes, its saved states.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, JobId};
+use gleaner_common::program::Life;
+use gleaner_common::reaction::Keep;
+use gleaner_common::time::Moment;
+use gleaner_program_core::address::{Boundary, Rank};
+use gleaner_program_core::complaint::Complaint;
+use gleaner_program_core::endpoint::{Endpoint, PipeRest};
+use gleaner_program_core::facts::{End, Stance};
+use gleaner_program_core::framing::{FrameReader, FramingError};
+use gleaner_program_core::wire::{AgentFrame, FromRank, ProgramFrame};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::kept::States;
+use super::pipes::{Ends, Outbox};
+
+/// A wait that lasts so long is told: it may be for ever.
+const LONG_WAIT: Duration = Duration::from_secs(3);
+
+/// The most that is told of what one rank does wrong and may.
+const COMPLAINTS_MAX: usize = 64;
+
+/// How much of a pipe is taken out at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// What a read came to.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Perhaps there is more.
+    Something,
+    Nothing,
+    /// The program has closed its end.
+    End,
+}
+
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) job: JobId,
+    pub(super) life: Life,
+    pub(super) endpoint: Endpoint,
+    pub(super) states: States,
+    /// What ended it: the desk knows.
+    pub(super) fault: Option<String>,
+    /// It has returned its work.
+    pub(super) retreated: bool,
+    /// It was let go as it wished.
+    pub(super) left: bool,
+    /// Said again on every connection.
+    pub(super) said: Vec<FromRank>,
+    complained: Vec<Complaint>,
+    read: Option<OwnedFd>,
+    write: Option<OwnedFd>,
+    reader: FrameReader,
+    outbox: Outbox,
+    /// The pipe is full: its write end is watched.
+    blocked: bool,
+    /// Comes from elsewhere, with that, and is not set going yet.
+    pub(super) arriving: Option<Keep>,
+    /// What was in the pipes when it was packed.
+    rest: PipeRest,
+    /// Blocked in a receive since then, and nobody was told.
+    waits_since: Option<Moment>,
+}
+
+impl Seat {
+    pub(super) fn new(job: JobId, life: Life, endpoint: Endpoint) -> Self {
+        Self {
+            job,
+            life,
+            endpoint,
+            states: States::default(),
+            fault: None,
+            retreated: false,
+            left: false,
+            said: vec![],
+            complained: vec![],
+            read: None,
+            write: None,
+            reader: FrameReader::default(),
+            outbox: Outbox::default(),
+            blocked: false,
+            arriving: None,
+            rest: PipeRest::default(),
+            waits_since: None,
+        }
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        self.endpoint.rank()
+    }
+
+    // ── pipes ──────────────────────────────────────────────────────────────
+
+    /// Gives the seat the pipes of a new process.
+    ///
+    /// # Errors
+    /// No room to watch them.
+    pub(super) fn plug(&mut self, watch: impl AsFd, ends: Ends) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(self.token());
+        epoll::add(watch, &ends.read, data, epoll::EventFlags::IN)?;
+        (self.read, self.write) = (Some(ends.read), Some(ends.write));
+        self.reader = FrameReader::default();
+        self.outbox.clear();
+        self.blocked = false;
+        Ok(())
+    }
+
+    pub(super) fn unplug(&mut self) {
+        // Closed descriptors leave the watch by themselves.
+        (self.read, self.write) = (None, None);
+        self.outbox.clear();
+        self.states.interrupted();
+        self.waits_since = None;
+    }
+
+    fn token(&self) -> u64 {
+        self.endpoint.fence().0
+    }
+
+    /// Takes in what the program has written, at most a buffer of it.
+    ///
+    /// # Errors
+    /// The pipe is sick.
+    pub(super) fn fill(&mut self) -> io::Result<Heard> {
+        let Some(read) = &self.read else { return Ok(Heard::Nothing) };
+        match rustix::io::read(read, spare_capacity(self.reader.space())) {
+            Ok(0) => {
+                self.read = None;
+                Ok(Heard::End)
+            }
+            Ok(_) => Ok(Heard::Something),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Heard::Nothing),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The next frame of what was taken in.
+    pub(super) fn next_frame(&mut self) -> Result<Option<ProgramFrame>, FramingError> {
+        self.reader.next_frame()
+    }
+
+    /// Did the program end in the middle of a frame?
+    pub(super) fn is_cut_off(&self) -> Option<FramingError> {
+        self.reader.finish().err()
+    }
+
+    pub(super) fn give(&mut self, frame: &AgentFrame) {
+        self.waits_since = None;
+        if self.write.is_some()
+            && let Err(error) = self.outbox.push(frame)
+        {
+            tracing::error!(%error, "cannot write a frame for a rank");
+        }
+    }
+
+    /// Gives the state that was kept at a boundary.
+    pub(super) fn restore(&mut self, boundary: Boundary) {
+        let parts = self.states.get(boundary).unwrap_or_default().to_vec();
+        let (count, mut frames) = (parts.len(), vec![]);
+        for (index, state) in parts.into_iter().enumerate() {
+            frames.push(AgentFrame::State { last: index + 1 == count, state });
+        }
+        if frames.is_empty() {
+            frames.push(AgentFrame::State { last: true, state: bytes::Bytes::new() });
+        }
+        for frame in &frames {
+            self.give(frame);
+        }
+    }
+
+    /// Writes what the pipe takes; watches it while it is full.
+    pub(super) fn flush(&mut self, watch: impl AsFd) {
+        let Some(write) = &self.write else { return };
+        let token = epoll::EventData::new_u64(self.token());
+        match self.outbox.write(write) {
+            Ok(true) if self.blocked => {
+                self.blocked = false;
+                let _ = epoll::delete(watch, write);
+            }
+            Ok(false) if !self.blocked => {
+                self.blocked = true;
+                if let Err(error) = epoll::add(watch, write, token, epoll::EventFlags::OUT) {
+                    tracing::error!(%error, "cannot wait for a rank to read");
+                }
+            }
+            Ok(_) => {}
+            // Nobody reads any more: the end of the other pipe says so.
+            Err(_) => {
+                self.write = None;
+                self.outbox.clear();
+            }
+        }
+    }
+
+    /// Takes out of the pipes what stands in them: the process does, too. What
+    /// it has written whole was read before.
+    ///
+    /// # Errors
+    /// The pipe cannot be emptied from this side.
+    pub(super) fn empty_pipes(&mut self) -> io::Result<&PipeRest> {
+        let mut unread = vec![];
+        if let Some(write) = &self.write {
+            // The other end is the program's; the kernel opens it to us as well.
+            let path = format!("/proc/self/fd/{}", write.as_raw_fd());
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let read = rustix::fs::open(path, flags, Mode::empty())?;
+            loop {
+                unread.reserve(READ_BYTES);
+                match rustix::io::read(&read, spare_capacity(&mut unread)) {
+                    Ok(0) | Err(Errno::AGAIN) => break,
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        unread.append(&mut self.outbox.take());
+        self.rest = PipeRest { to_program: unread, from_program: self.reader.take_rest() };
+        Ok(&self.rest)
+    }
+
+    /// Puts back what was taken out of the pipes, here or elsewhere.
+    pub(super) fn refill_pipes(&mut self, rest: Option<PipeRest>) {
+        let PipeRest { to_program, from_program } =
+            rest.unwrap_or_else(|| std::mem::take(&mut self.rest));
+        self.outbox.begin_with(to_program);
+        if !from_program.is_empty() {
+            self.reader = FrameReader::with_rest(from_program);
+        }
+    }
+
+    // ── what it is about ───────────────────────────────────────────────────
+
+    /// The program said something.
+    pub(super) fn heard(&mut self, now: Moment, frame: &ProgramFrame) {
+        self.waits_since = matches!(frame, ProgramFrame::Waiting { .. }).then_some(now);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        let told = self.waits_since.map(|since| since + LONG_WAIT);
+        [self.endpoint.deadline(), told].into_iter().flatten().min()
+    }
+
+    /// A wait of which the coordinator should know.
+    pub(super) fn long_wait(&mut self, now: Moment) -> Option<FromRank> {
+        self.waits_since.take_if(|since| now >= *since + LONG_WAIT)?;
+        let facts = self.endpoint.facts();
+        matches!(facts.stance, Stance::Waits(_)).then_some(FromRank::Facts { asked: None, facts })
+    }
+
+    /// What it waits for is told once more, in case nobody heard it.
+    pub(super) fn doubt_what_was_told(&mut self, now: Moment) {
+        if matches!(self.endpoint.facts().stance, Stance::Waits(_)) {
+            self.waits_since.get_or_insert(now);
+        }
+    }
+
+    /// Is this worth telling? Not twice, and not without end.
+    pub(super) fn complains(&mut self, complaint: &Complaint) -> bool {
+        let new = self.complained.len() < COMPLAINTS_MAX && !self.complained.contains(complaint);
+        if new {
+            self.complained.push(complaint.clone());
+        }
+        new
+    }
+
+    /// How it ended, knowing more than the kernel.
+    pub(super) fn end(&self, end: End) -> End {
+        match end == End::ExitCode(0) {
+            true if self.retreated => End::Retreated,
+            true if self.left => End::Left,
+            _ => end,
+        }
+    }
+}
+
+/// The seat that a watched descriptor belongs to.
+pub(super) fn seat_of(token: epoll::EventData) -> Fence {
+    Fence(token.u64())
+}

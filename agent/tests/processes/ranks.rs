@@ -1,0 +1,457 @@
+//! Programs of ranks over two agents. What one agent says to the other goes
+//! through the test, which is the coordinator of both.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::fd::FromRawFd as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::job::{IndexRange, JobSpec, Outcome};
+use gleaner_common::program::{Life, ProgramSpec, RankAt, RankOffer};
+use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
+use gleaner_program::live::run;
+use gleaner_program::{Communicator, Failure, Run};
+use gleaner_program_core::address::{Communicator as Space, Envelope, PIECE_BYTES_MAX, Rank, Tag};
+use gleaner_program_core::facts::{End, Stance};
+use gleaner_program_core::framing;
+use gleaner_program_core::wire::{Answer, Ask, FromRank, ProgramFrame, ToRank, VERSION};
+use gleaner_shell::clock::Clock;
+
+use crate::Test;
+use crate::agent::Lab;
+use crate::machine::{LONG, processes_with, until};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("ranks_of_two_agents_talk_through_the_coordinator", ring),
+    ("ranks_of_one_agent_talk_without_a_coordinator", without_coordinator),
+    ("a_rank_that_writes_garbage_is_ended_for_it_and_its_neighbour_is_not", garbage),
+    ("a_rank_that_writes_garbage_and_exits_well_has_failed_all_the_same", garbage_and_exit),
+    ("a_rank_that_floods_is_ended_for_it", flood),
+    ("a_rank_that_sends_to_nobody_is_ended_for_it", nobody),
+    ("a_rank_that_never_reads_holds_its_sender_and_nobody_else", deaf),
+    ("a_long_wait_is_told", long_wait),
+    ("a_newer_life_leaves_nothing_of_the_older", newer_life),
+];
+
+const JOB: JobId = JobId(3);
+
+// ── the programs ───────────────────────────────────────────────────────────
+
+/// `processes rank PROGRAM`: one rank.
+pub(crate) fn main(program: &str) -> ExitCode {
+    let raw: Option<fn(&mut Raw)> = match program {
+        "garbage" => Some(|raw| raw.say(&[0xff; 64])),
+        "garbage-exit" => Some(|raw| {
+            raw.say(&[0xff; 64]);
+            std::process::exit(0);
+        }),
+        "flood" => Some(|raw| {
+            for _ in 0..10_000 {
+                raw.send(1, PIECE_BYTES_MAX);
+            }
+        }),
+        "nobody" => Some(|raw| raw.send(99, 1)),
+        _ => None,
+    };
+    // Only rank 0 is sick.
+    if let Some(act) = raw
+        && std::env::var("GLEAN_INDEX").unwrap() == "0"
+    {
+        let mut raw = Raw::new();
+        act(&mut raw);
+        loop {
+            std::thread::sleep(Duration::from_secs(60));
+        }
+    }
+    let alone =
+        Run { ranks: 4, record: None, processors: 0, retreats: vec![], saved: BTreeMap::new() };
+    let ran = run(alone, |comm| match program {
+        "ring" => play_ring(comm),
+        "deaf" => play_deaf(comm),
+        _ => play_waiting(comm),
+    });
+    match ran {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn long(rank: u32) -> Vec<u8> {
+    (0..3 << 20).map(|at: u32| u8::try_from((at ^ rank) % 251).unwrap()).collect()
+}
+
+/// Passes small and big messages round, and adds up.
+fn play_ring(comm: &mut Communicator) -> Result<(), Failure> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+    for round in 0..200_u32 {
+        let sent = comm.isend(next, 1, &round.to_le_bytes())?;
+        assert_eq!(comm.recv(before, 1)?.bytes, round.to_le_bytes());
+        comm.wait_sent(&sent)?;
+    }
+    let sending = comm.isend(next, 2, &long(rank))?;
+    let got = comm.recv(before, 2)?;
+    assert!(got.bytes == long(before), "rank {rank} got something else");
+    comm.wait_sent(&sending)?;
+    let sum = comm.allreduce(&[u64::from(rank) + 1], |a, b| a + b)?;
+    println!("rank {rank} of {size}: {}", sum[0]);
+    Ok(())
+}
+
+/// Rank 1 never receives what rank 0 sends it; 2 and 3 talk meanwhile.
+fn play_deaf(comm: &mut Communicator) -> Result<(), Failure> {
+    match comm.rank() {
+        0 => {
+            for _ in 0..64 {
+                comm.send(1, 5, &long(0))?;
+            }
+        }
+        1 => loop {
+            std::thread::sleep(Duration::from_secs(60));
+        },
+        rank => {
+            for _ in 0..50 {
+                comm.send(5 - rank, 1, b"x")?;
+                comm.recv(5 - rank, 1)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits for rank 0, which sleeps.
+fn play_waiting(comm: &mut Communicator) -> Result<(), Failure> {
+    if comm.rank() > 0 {
+        comm.recv(0, 1)?;
+    }
+    loop {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
+
+/// A program that writes its frames by hand.
+struct Raw(std::fs::File);
+
+impl Raw {
+    fn new() -> Self {
+        let pipes = std::env::var("GLEAN_PIPES").unwrap();
+        let number = pipes.split_once(',').unwrap().1.parse().unwrap();
+        #[expect(unsafe_code, reason = "the descriptor is inherited by number")]
+        // SAFETY: the agent has put it there for this process, and nobody else takes it.
+        let file = unsafe { std::fs::File::from_raw_fd(number) };
+        let mut raw = Self(file);
+        raw.frame(&ProgramFrame::Hello { version: VERSION });
+        raw
+    }
+
+    /// Goes on if nobody reads any more: it is sick.
+    fn say(&mut self, bytes: &[u8]) {
+        let _ = self.0.write_all(bytes);
+    }
+
+    fn frame(&mut self, frame: &ProgramFrame) {
+        let mut bytes = vec![];
+        framing::encode_whole(frame, &mut bytes).unwrap();
+        self.say(&bytes);
+    }
+
+    fn send(&mut self, to: u32, bytes: usize) {
+        let envelope = Envelope::whole(Space(0), Tag(1));
+        self.frame(&ProgramFrame::Send { to: Rank(to), envelope, payload: vec![7; bytes].into() });
+    }
+}
+
+// ── the site ───────────────────────────────────────────────────────────────
+
+/// Two workstations and what their agents have said.
+struct Site {
+    labs: Vec<Lab>,
+    life: Life,
+    ranks: u32,
+    /// Where each rank is.
+    at: BTreeMap<u32, RankAt>,
+    finished: BTreeMap<u32, Finished>,
+    ended: BTreeMap<u32, End>,
+    drained: Vec<u32>,
+    complaints: Vec<String>,
+    waits: Vec<u32>,
+    relayed: usize,
+    fence: u64,
+}
+
+impl Site {
+    fn new() -> Self {
+        let labs = [1, 2].map(|number| {
+            let mut lab = Lab::of(WorkstationId(number));
+            let own = std::env::current_exe().unwrap();
+            lab.config.guests.readable.push(own.parent().unwrap().into());
+            lab.start();
+            lab
+        });
+        Self {
+            labs: labs.into(),
+            life: Life(1),
+            ranks: 0,
+            at: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            drained: vec![],
+            complaints: vec![],
+            waits: vec![],
+            relayed: 0,
+            fence: 0,
+        }
+    }
+
+    /// Offers a program's ranks, each to the workstation that `place` says.
+    fn offer(&mut self, program: &str, ranks: u32, place: impl Fn(u32) -> usize) {
+        let own = std::env::current_exe().unwrap().to_string_lossy().into_owned();
+        let command = vec![own, "rank".into(), program.into()];
+        let mut spec = JobSpec::new(command, IndexRange { first: 0, last: ranks - 1, step: 1 });
+        spec.program = Some(ProgramSpec { ranks_max: ranks, ..ProgramSpec::default() });
+        self.ranks = ranks;
+        let floor = Fence(self.fence + 1);
+        let mut offers = vec![];
+        for rank in 0..ranks {
+            self.fence += 1;
+            let (lab, fence) = (place(rank), Fence(self.fence));
+            let workstation = WorkstationId(u32::try_from(lab).unwrap() + 1);
+            let name = format!("desk-{}", lab + 1);
+            let at = RankAt { rank, fence, workstation, name, addresses: vec![] };
+            self.at.insert(rank, at);
+            offers.push((lab, fence, rank));
+        }
+        for lab in &self.labs {
+            lab.coordinator.say(CoordinatorFrame::Job { job: JOB, spec: Box::new(spec.clone()) });
+            lab.coordinator.say(self.places());
+        }
+        for (lab, fence, rank) in offers {
+            let offer = RankOffer {
+                life: self.life,
+                ranks,
+                first: 0,
+                members: ranks,
+                parent: None,
+                snapshot: 0,
+                floor,
+                cut: None,
+            };
+            self.labs[lab].coordinator.say(CoordinatorFrame::Offer(Offer {
+                fence,
+                subprogram: SubprogramId { job: JOB, index: rank },
+                rank: Some(Box::new(offer)),
+                arrival: None,
+            }));
+        }
+    }
+
+    fn places(&self) -> CoordinatorFrame {
+        let at = self.at.values().cloned().collect();
+        CoordinatorFrame::Ranks { job: JOB, life: self.life, at }
+    }
+
+    fn tell(&self, rank: u32, what: &ToRank) {
+        let RankAt { fence, workstation, .. } = &self.at[&rank];
+        let bytes = postcard::to_stdvec(what).unwrap();
+        let (fence, life) = (*fence, self.life);
+        let to = workstation.0 as usize - 1;
+        self.labs[to].coordinator.say(CoordinatorFrame::ToRank { fence, life, bytes });
+    }
+
+    /// Is the coordinator of both until something holds.
+    #[track_caller]
+    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let end = Clock.now() + LONG + LONG;
+        while !holds(self) {
+            assert!(Clock.now() < end, "never: {what}: {:?} {:?}", self.complaints, self.finished);
+            for lab in 0..self.labs.len() {
+                while let Some(frame) = self.labs[lab].coordinator.next(Duration::from_millis(1)) {
+                    self.hear(lab, frame);
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, lab: usize, frame: AgentFrame) {
+        match frame {
+            AgentFrame::Relay { to, bytes } => {
+                self.relayed += 1;
+                let from = WorkstationId(u32::try_from(lab).unwrap() + 1);
+                let to = &self.labs[to.0 as usize - 1];
+                to.coordinator.say(CoordinatorFrame::Relayed { from, bytes });
+            }
+            AgentFrame::FromRank { fence, bytes, .. } => {
+                let what: FromRank = postcard::from_bytes(&bytes).unwrap();
+                if let Some(rank) = self.rank_of(fence) {
+                    self.rank_says(rank, what);
+                }
+            }
+            AgentFrame::Attempt(AttemptEvent::Finished(finished)) => {
+                if let Some(rank) = self.rank_of(finished.fence) {
+                    self.finished.insert(rank, finished);
+                }
+            }
+            AgentFrame::Attempt(AttemptEvent::Refused { reason, .. }) => panic!("{reason}"),
+            _ => {}
+        }
+    }
+
+    fn rank_of(&self, fence: Fence) -> Option<u32> {
+        self.at.values().find(|at| at.fence == fence).map(|at| at.rank)
+    }
+
+    fn rank_says(&mut self, rank: u32, what: FromRank) {
+        match what {
+            FromRank::Ask { request, ask: Ask::Processors } => {
+                let answer = Answer::Processors { count: 3 };
+                self.tell(rank, &ToRank::Answered { request, answer });
+            }
+            FromRank::Ended { end, snapshot, sent } => {
+                self.ended.insert(rank, end);
+                for other in (0..self.ranks).filter(|other| *other != rank) {
+                    let last = sent.iter().find(|(to, _)| to.0 == other);
+                    let last = last.map_or(0, |(_, last)| *last);
+                    let rank = Rank(rank);
+                    self.tell(other, &ToRank::PeerEnded { rank, snapshot, end, last });
+                }
+            }
+            FromRank::Drained => self.drained.push(rank),
+            FromRank::Complain(complaint) => self.complaints.push(complaint.to_string()),
+            FromRank::Facts { asked: None, facts } => {
+                assert!(matches!(facts.stance, Stance::Waits(_)), "{facts:?}");
+                self.waits.push(rank);
+            }
+            FromRank::WhereIs(_) => {
+                for lab in &self.labs {
+                    lab.coordinator.say(self.places());
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn outcome(&self, rank: u32) -> Option<&Outcome> {
+        self.finished.get(&rank).map(|finished| &finished.outcome)
+    }
+
+    #[track_caller]
+    fn expect_fault(&mut self, part: &str) {
+        self.until("rank 0 is ended", |site| site.finished.contains_key(&0));
+        let outcome = self.outcome(0).unwrap();
+        let Outcome::Fault(what) = outcome else { panic!("{outcome:?}") };
+        assert!(what.contains("rank 0") && what.contains(part), "{what}");
+    }
+
+    /// The neighbour has noticed nothing; it goes with the program.
+    fn end_neighbour(&self) {
+        assert_eq!(self.outcome(1), None);
+        for lab in &self.labs {
+            for fence in self.at.values().map(|at| at.fence) {
+                lab.coordinator.say(CoordinatorFrame::Cancel { fence });
+            }
+        }
+        let own = std::env::current_exe().unwrap().to_string_lossy().into_owned();
+        until("all ranks are gone", || processes_with(&format!("{own} rank ")).is_empty());
+    }
+}
+
+// ── the tests ──────────────────────────────────────────────────────────────
+
+fn printed(finished: &Finished) -> String {
+    match &finished.stdout {
+        Printed::Inline(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Printed::Staged { .. } => panic!("{finished:?}"),
+    }
+}
+
+#[track_caller]
+fn check_ring(site: &mut Site) {
+    site.until("all have finished", |site| site.finished.len() == 4);
+    for (rank, finished) in &site.finished {
+        assert_eq!(finished.outcome, Outcome::Succeeded, "{finished:?}");
+        assert_eq!(printed(finished), format!("rank {rank} of 4: 10\n"));
+    }
+    assert_eq!(site.complaints, Vec::<String>::new());
+}
+
+fn ring() {
+    let mut site = Site::new();
+    site.offer("ring", 4, |rank| rank as usize % 2);
+    check_ring(&mut site);
+    assert!(site.relayed > 0);
+    site.until("all have ended", |site| site.ended.len() == 4);
+    assert!(site.ended.values().all(|end| *end == End::ExitCode(0)), "{:?}", site.ended);
+    site.until("nobody lacks anything", |site| site.drained.len() == 4);
+}
+
+fn without_coordinator() {
+    let mut site = Site::new();
+    site.offer("ring", 2, |_| 0);
+    site.until("both have finished", |site| site.finished.len() == 2);
+    assert!(site.finished.values().all(|finished| finished.outcome == Outcome::Succeeded));
+    assert_eq!(site.relayed, 0);
+}
+
+fn garbage() {
+    let mut site = Site::new();
+    site.offer("garbage", 2, |_| 0);
+    site.expect_fault("broke the protocol of its pipes");
+    site.end_neighbour();
+}
+
+fn garbage_and_exit() {
+    let mut site = Site::new();
+    site.offer("garbage-exit", 2, |_| 0);
+    site.expect_fault("broke the protocol of its pipes");
+    site.end_neighbour();
+}
+
+fn flood() {
+    let mut site = Site::new();
+    site.offer("flood", 2, |rank| rank as usize);
+    site.expect_fault("floods rank 1");
+    site.end_neighbour();
+}
+
+fn nobody() {
+    let mut site = Site::new();
+    site.offer("nobody", 2, |_| 0);
+    site.expect_fault("sends to rank 99");
+    site.end_neighbour();
+}
+
+fn deaf() {
+    let mut site = Site::new();
+    site.offer("deaf", 4, |rank| rank as usize % 2);
+    let talkers = |site: &Site| [2, 3].iter().all(|rank| site.finished.contains_key(rank));
+    site.until("the others have talked", talkers);
+    assert!([2, 3].iter().all(|rank| site.outcome(*rank) == Some(&Outcome::Succeeded)));
+    site.until("the sender is known to wait", |site| site.waits.contains(&0));
+    assert_eq!(site.outcome(0), None);
+    site.end_neighbour();
+}
+
+fn long_wait() {
+    let mut site = Site::new();
+    site.offer("waiting", 2, |_| 0);
+    site.until("a wait is told", |site| site.waits == [1]);
+    site.end_neighbour();
+}
+
+fn newer_life() {
+    let mut site = Site::new();
+    site.offer("waiting", 2, |rank| rank as usize);
+    site.until("a wait is told", |site| site.waits == [1]);
+    let old: Vec<Fence> = site.at.values().map(|at| at.fence).collect();
+    for (lab, fence) in site.labs.iter().zip(old) {
+        lab.coordinator.say(CoordinatorFrame::Cancel { fence });
+    }
+    site.life = Life(2);
+    site.offer("ring", 4, |rank| rank as usize % 2);
+    check_ring(&mut site);
+}
