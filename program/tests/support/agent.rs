@@ -344,6 +344,8 @@ impl Agent {
                 Effect::Complain(complaint) => {
                     if complaint.is_fatal() {
                         seat.unplug();
+                        seat.end = End::Stopped;
+                        self.todo.push_back((index, Event::Ended(End::Stopped)));
                     }
                     self.complaints.push(complaint);
                 }
