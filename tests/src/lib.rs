@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use gleaner_lab::{Lab, Options};
 
 /// The binary under test: built beside the tests by `cargo build --workspace`.
@@ -18,6 +18,54 @@ pub fn glean() -> Result<PathBuf> {
     let glean = profile.join("glean");
     anyhow::ensure!(glean.exists(), "{} is missing: run `cargo build` first", glean.display());
     Ok(glean)
+}
+
+/// A program of `program/examples`, built beside the tests.
+///
+/// # Errors
+/// It has not been built.
+pub fn example(name: &str) -> Result<PathBuf> {
+    let program = glean()?.with_file_name("examples").join(name);
+    anyhow::ensure!(
+        program.exists(),
+        "{} is missing: run `cargo build --examples` first",
+        program.display()
+    );
+    Ok(program)
+}
+
+/// Submits a program of `program/examples`: options of `glean submit`, then
+/// the program's own.
+///
+/// # Errors
+/// It has not been built, or the job is refused.
+pub fn submit_example(lab: &Lab, options: &[&str], name: &str, own: &[&str]) -> Result<u64> {
+    let program = format!("{}={name}", example(name)?.display());
+    let command = format!("./{name}");
+    let mut arguments = vec!["--input", program.as_str()];
+    arguments.extend(options);
+    arguments.extend(["--", command.as_str()]);
+    arguments.extend(own);
+    lab.submit(&arguments)
+}
+
+/// Waits for a program's end, which must be a good one, and gives what it
+/// printed.
+///
+/// # Errors
+/// It does not end, or not well: the message carries what is known of it.
+pub fn answer(lab: &Lab, job: u64) -> Result<String> {
+    let number = job.to_string();
+    let told = || {
+        let commands: [&[&str]; 3] =
+            [&["job", &number], &["why", &number], &["logs", &number, "--stderr"]];
+        let said =
+            commands.map(|command| lab.text(command).unwrap_or_else(|error| format!("{error:#}")));
+        said.join("\n")
+    };
+    let row = lab.wait_for_job(job).with_context(told)?;
+    anyhow::ensure!(row["summary"]["state"] == "succeeded", "{row}\n{}", told());
+    lab.text(&["logs", &number])
 }
 
 /// Options of a lab of `hosts` hosts.
