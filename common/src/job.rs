@@ -220,10 +220,10 @@ pub enum InvalidJob {
     BadPath(String),
     #[error("shared directory `{0}` must be an absolute path without `..`")]
     SharedNotAbsolute(String),
-    #[error(
-        "{ranks} ranks that may become {ranks_max}: expected as many or more, and at most {RANKS_MAX}"
-    )]
-    Ranks { ranks: u32, ranks_max: u32 },
+    #[error("the ranks of a program are numbered 0, 1, ..: expected such indexes")]
+    RankNumbers,
+    #[error("the program may have {0} ranks: expected at most {RANKS_MAX}")]
+    Ranks(u32),
     #[error("checkpoints are at least a second apart")]
     CheckpointsTooOften,
     #[error("rollback is for programs of ranks: expected migrate or retreat")]
@@ -307,8 +307,12 @@ impl JobSpec {
             return Err(InvalidJob::SharedNotAbsolute(path.clone()));
         }
         if let Some(program) = &self.program {
-            if count > RANKS_MAX || !(count..=RANKS_MAX).contains(&program.ranks_max) {
-                return Err(InvalidJob::Ranks { ranks: count, ranks_max: program.ranks_max });
+            if self.indexes.first != 0 || self.indexes.step != 1 {
+                return Err(InvalidJob::RankNumbers);
+            }
+            let ranks = count.max(program.ranks_max);
+            if ranks > RANKS_MAX {
+                return Err(InvalidJob::Ranks(ranks));
             }
             if program.checkpoint_every.is_some_and(|every| every < CHECKPOINT_EVERY_MIN) {
                 return Err(InvalidJob::CheckpointsTooOften);

@@ -32,7 +32,7 @@ pub struct ProgramSpec {
     pub increases: bool,
     /// Does it react to its own spawn and leave (Table 1, fifth column)?
     pub spawns: bool,
-    /// The most ranks it may come to have by spawning.
+    /// The most ranks it may come to have; never fewer than it begins with.
     pub ranks_max: u32,
     /// How often a consistent set of its ranks' states is saved; `None` never.
     /// A rank that is lost takes the program back to the last set, or to its

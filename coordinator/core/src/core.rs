@@ -8,6 +8,7 @@
 //! change is durable before anybody hears of it.
 
 mod ends;
+mod grow;
 mod links;
 mod moves;
 mod placement;
@@ -93,6 +94,9 @@ pub struct Core {
     moves: BTreeMap<Fence, Moving>,
     waiting_moves: BTreeSet<Fence>,
     moves_looked_at: Option<u64>,
+    /// Programs that react to increases, and what was free when they last did.
+    growing: BTreeSet<JobId>,
+    grown_at: Option<u64>,
     /// The last attempts of ranks that have ended in their program's life.
     ended_ranks: BTreeMap<Fence, (JobId, Position)>,
     /// When each program is to be woken.
@@ -162,6 +166,8 @@ impl Core {
             moves: BTreeMap::new(),
             waiting_moves: BTreeSet::new(),
             moves_looked_at: None,
+            growing: BTreeSet::new(),
+            grown_at: None,
             ended_ranks: BTreeMap::new(),
             timers: BTreeSet::new(),
             timer_of: BTreeMap::new(),
@@ -238,6 +244,8 @@ impl Core {
             let program =
                 Program::restore(now, spec, of.map(|event| (event.life, event.bytes.as_slice())));
             job.program = program.map(Box::new);
+            self.may_grow(id);
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
             let over: Vec<_> = job
                 .over()
                 .iter()
@@ -318,6 +326,7 @@ impl Core {
     fn conclude(&mut self, mut draft: Draft) -> Step {
         self.try_moves(&mut draft);
         self.place(&mut draft);
+        self.grow(&mut draft);
         self.send_places(&mut draft);
         for (id, durably) in std::mem::take(&mut draft.moved) {
             self.job_moved(&mut draft, id, durably);

@@ -225,6 +225,25 @@ impl Program {
         self.orders.push(Order::TellOthers { rank: Rank(u32::MAX), what: ranks });
     }
 
+    pub(crate) fn reacts_to_increases(&self) -> bool {
+        self.spec.increases
+    }
+
+    /// There is room for so many more: a program with tasks left takes it. One
+    /// without a bag would not know what new ranks are for.
+    pub(crate) fn grow(&mut self, room: u32) {
+        let count = room.min(self.ranks_max().saturating_sub(self.past.ranks()));
+        let has_work = self.past.has_used_bag() && !self.past.bag.is_done();
+        if !self.spec.increases || !has_work || count == 0 {
+            return;
+        }
+        let first = Rank(self.past.ranks());
+        self.happen(Happened::Grew { first, count });
+        self.orders.push(Order::Spawned { count });
+        let ranks = ToRank::Ranks(self.past.ranks());
+        self.orders.push(Order::TellOthers { rank: Rank(u32::MAX), what: ranks });
+    }
+
     /// The spawned ranks exist from now on.
     pub(crate) fn began(&mut self, now: Moment, ranks: impl Iterator<Item = Rank>) {
         for rank in ranks {

@@ -77,7 +77,7 @@ impl Core {
         self.moves_looked_at = Some(self.pool.version());
     }
 
-    fn target_for(&self, fence: Fence) -> Option<WorkstationId> {
+    pub(super) fn target_for(&self, fence: Fence) -> Option<WorkstationId> {
         let (moving, attempt) = (self.moves.get(&fence)?, self.attempts.get(&fence)?);
         let source = self.pool.get(attempt.workstation)?;
         source.session.as_ref()?;
@@ -88,7 +88,7 @@ impl Core {
         })
     }
 
-    fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {
+    pub(super) fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {
         let Some(to) = self.link(target) else { return };
         let (Some(attempt), Some(moving)) = (self.attempts.get(&old), self.moves.get(&old)) else {
             return;

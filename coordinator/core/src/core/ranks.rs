@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 
 use gleaner_common::id::{Fence, JobId, WorkstationId};
-use gleaner_common::job::{JobSpec, Outcome};
-use gleaner_common::program::{Life, RANKS_MAX, RankAt, RankOffer};
+use gleaner_common::job::Outcome;
+use gleaner_common::program::{Life, RankAt, RankOffer};
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{CoordinatorFrame, Finished};
 use gleaner_program_core::address::Rank;
@@ -26,23 +26,6 @@ use crate::step::Effect;
 /// So many places in one frame, so that it stays far below a frame's limit.
 const PLACES_AT_ONCE: usize = 1_000;
 const NOTE_BYTES_MAX: usize = 300;
-
-/// What is wrong with a program of ranks, beyond its job's spec.
-pub(super) fn check(spec: &JobSpec) -> Result<(), String> {
-    let Some(program) = spec.program else { return Ok(()) };
-    let indexes = spec.indexes;
-    if indexes.first != 0 || indexes.step != 1 {
-        return Err("the ranks of a program are numbered 0, 1, ..: expected such indexes".into());
-    }
-    let ranks = indexes.len().max(program.ranks_max);
-    if ranks > RANKS_MAX {
-        return Err(format!("the program has {ranks} ranks: expected at most {RANKS_MAX}"));
-    }
-    if program.checkpoint_every.is_some_and(|every| every.is_zero()) {
-        return Err("a snapshot every 0 s leaves no time to work: expected longer".into());
-    }
-    Ok(())
-}
 
 impl Core {
     // ── what is sent ───────────────────────────────────────────────────────
@@ -198,6 +181,10 @@ impl Core {
         let tells_facts = matches!(said, FromRank::Facts { .. });
         let awake = if tells_facts { self.live_ranks(id) } else { BTreeSet::new() };
         let is_placed = self.attempts.contains_key(&fence);
+        if matches!(said, FromRank::Ask { .. }) && self.growing.contains(&id) {
+            // There may be tasks for more ranks now.
+            self.grown_at = None;
+        }
         if said == FromRank::Drained {
             self.drop_remains(draft, id, position);
         }
@@ -238,7 +225,7 @@ impl Core {
     }
 
     /// How many subprograms more of this job would find a place now.
-    fn room_for(&self, id: JobId) -> u32 {
+    pub(super) fn room_for(&self, id: JobId) -> u32 {
         let before = self.queued.range(..=id).filter_map(|id| self.jobs.get(id));
         let waiting = before.map(Job::queued).fold(0, u32::saturating_add);
         self.pool.room().saturating_sub(waiting)

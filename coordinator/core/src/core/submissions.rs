@@ -6,7 +6,7 @@ use gleaner_common::program::Life;
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::CoordinatorFrame;
 
-use super::{Core, Draft, ranks};
+use super::{Core, Draft};
 use crate::event::RequestId;
 use crate::job::Job;
 use crate::program::Program;
@@ -27,7 +27,6 @@ impl Core {
     ) {
         let refusal = match spec.check() {
             Err(wrong) => Some(wrong.to_string()),
-            Ok(()) if ranks::check(&spec).is_err() => ranks::check(&spec).err(),
             Ok(()) if self.jobs.len() >= JOBS_MAX => {
                 Some(format!("{JOBS_MAX} jobs are under way: expected fewer"))
             }
@@ -49,6 +48,7 @@ impl Core {
         let floor = self.fences.floor();
         job.program = program.map(|spec| Box::new(Program::new(draft.now, spec, ranks, floor)));
         self.jobs.insert(id, job);
+        self.may_grow(id);
         self.obey_program(draft, id);
         self.requeue(id);
         draft.moves(id);

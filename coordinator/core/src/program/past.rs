@@ -72,6 +72,7 @@ pub(super) enum Happened {
     Drained(Rank),
     CutBegan(Snapshot),
     Whole { snapshot: Snapshot, parts: BTreeMap<Rank, ContentHash> },
+    Grew { first: Rank, count: u32 },
 }
 
 impl Happened {
@@ -175,6 +176,9 @@ impl Past {
                 if answers.len() > OPEN_ASKS_MAX {
                     answers.pop_front();
                 }
+            }
+            Happened::Grew { first, count } => {
+                self.groups.push(Group { first: first.0, count, parent: None });
             }
             Happened::Ended { rank, end, snapshot, sent } => {
                 self.ended.insert(rank, Ended { end, snapshot, sent, drained: false });

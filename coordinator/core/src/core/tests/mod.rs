@@ -2,6 +2,7 @@
 
 mod attempts;
 mod choosing;
+mod grow;
 mod hostile;
 mod ranks;
 mod why;

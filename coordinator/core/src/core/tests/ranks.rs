@@ -1,5 +1,6 @@
 //! Programs of ranks: their places, their questions, their ends.
 
+use gleaner_common::job::OnBusy;
 use gleaner_common::program::{Life, ProgramSpec, RankAt, RankOffer};
 use gleaner_common::report::JobState;
 use gleaner_program_core::address::{Communicator, Rank, Request, Snapshot, Tag, Task};
@@ -18,9 +19,19 @@ impl Site {
         ranks: u32,
         spec: ProgramSpec,
     ) -> (JobId, Vec<Offered>) {
+        self.submit_program_that(ranks, spec, OnBusy::default())
+    }
+
+    pub(super) fn submit_program_that(
+        &mut self,
+        ranks: u32,
+        spec: ProgramSpec,
+        on_busy: OnBusy,
+    ) -> (JobId, Vec<Offered>) {
         let indexes = IndexRange::count_of(ranks).unwrap();
         let mut job = JobSpec::new(vec!["./mesh".into()], indexes);
         job.program = Some(spec);
+        job.on_busy = on_busy;
         job.retries = 1;
         let event =
             Event::Submitted { request: RequestId(1), user: "ann".into(), spec: Box::new(job) };

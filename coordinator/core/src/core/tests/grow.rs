@@ -1,0 +1,69 @@
+//! Programs that react to increases in availability.
+
+use gleaner_common::job::{OnBusy, Reaction};
+use gleaner_common::program::ProgramSpec;
+use gleaner_common::reaction::Keep;
+use gleaner_program_core::address::Request;
+use gleaner_program_core::wire::{Ask, FromRank};
+
+use super::*;
+
+const GROWS: ProgramSpec = ProgramSpec {
+    increases: true,
+    spawns: false,
+    ranks_max: 4,
+    checkpoint_every: None,
+    record: false,
+};
+
+fn put_a_task(site: &mut Site, at: Offered) -> Vec<Offered> {
+    let ask = Ask::PutTask { task: vec![1] };
+    site.say(at, &FromRank::Ask { request: Request(1), ask })
+}
+
+fn becomes_idle(site: &mut Site, id: u32) -> Vec<Offered> {
+    site.enrol(id);
+    site.connect(id, 1, 1)
+}
+
+#[test]
+fn a_bag_takes_what_becomes_free_up_to_the_most_ranks_it_may_have() {
+    let mut site = Site::with_idle(2);
+    let (_, offered) = site.submit_program(2, GROWS);
+    for (id, _, fence) in &offered {
+        site.started(*id, *fence);
+    }
+    assert_eq!(put_a_task(&mut site, offered[0]), [], "nothing is free");
+    for (workstation, more) in [(3, 1), (4, 1), (5, 0)] {
+        let begun = becomes_idle(&mut site, workstation);
+        assert_eq!(begun.len(), more, "workstation {workstation}");
+    }
+}
+
+#[test]
+fn a_program_without_a_bag_gets_no_ranks_that_nobody_asked_for() {
+    let mut site = Site::with_idle(3);
+    let (_, offered) = site.submit_program(2, GROWS);
+    for (id, _, fence) in &offered {
+        site.started(*id, *fence);
+    }
+    assert_eq!(becomes_idle(&mut site, 4), []);
+}
+
+#[test]
+fn a_frozen_rank_goes_where_it_can_run_and_stays_frozen_where_the_program_does_not_ask() {
+    for (increases, moves) in [(true, 1), (false, 0)] {
+        let mut site = Site::with_idle(1);
+        let spec = ProgramSpec { increases, ranks_max: 1, ..GROWS };
+        let patient = OnBusy::suspend(None, Reaction::Retreat);
+        let (_, offered) = site.submit_program_that(1, spec, patient);
+        let (id, _, fence) = offered[0];
+        site.started(id, fence);
+        site.hear(id, AgentFrame::Attempt(AttemptEvent::Suspended { fence }));
+        becomes_idle(&mut site, 2);
+        let departs = site.sent().filter(|(to, frame)| {
+            *to == id && matches!(frame, CoordinatorFrame::Depart { keep: Keep::Nothing, .. })
+        });
+        assert_eq!(departs.count(), moves);
+    }
+}
