@@ -9,10 +9,11 @@ mod files;
 mod logind;
 #[allow(dead_code, reason = "the first users are on their way")]
 mod peers;
+mod roads;
 mod session;
 mod usage;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -196,8 +197,9 @@ impl LinkHandle {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let desk = ToDesk { events, bell: Arc::clone(&bell) };
         let (frames, outgoing) = unbounded_channel();
-        let post = Post::start(frames.downgrade(), desk.clone())?;
-        let mail = post.clone();
+        let (wanted, roads) = unbounded_channel();
+        let post = Post::start(frames.downgrade(), wanted, desk.clone())?;
+        let mail = Mail { post: post.clone(), frames, outgoing, roads };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .thread_name("files")
@@ -206,7 +208,7 @@ impl LinkHandle {
             .build()?;
         let thread = std::thread::Builder::new().name("link".into()).stack_size(512 << 10).spawn(
             move || {
-                runtime.block_on(run(setup, received, desk, mail, (frames, outgoing)));
+                runtime.block_on(run(setup, received, desk, mail));
                 runtime.shutdown_timeout(Duration::from_secs(1));
             },
         )?;
@@ -241,15 +243,21 @@ impl LinkHandle {
 /// The connection of the moment, for whoever has something to stage.
 pub(crate) type Current = watch::Receiver<Option<Connection>>;
 
-/// Frames for the coordinator, each for the connection of that number.
-type Outgoing = (UnboundedSender<(u64, AgentFrame)>, UnboundedReceiver<(u64, AgentFrame)>);
+/// The post, and what it and the desk have for others.
+struct Mail {
+    post: Post,
+    /// For the coordinator, each for the connection of that number.
+    frames: UnboundedSender<(u64, AgentFrame)>,
+    outgoing: UnboundedReceiver<(u64, AgentFrame)>,
+    /// Direct ways that are wanted.
+    roads: UnboundedReceiver<post::Wanted>,
+}
 
 async fn run(
     setup: Setup,
     mut orders: UnboundedReceiver<LinkOrder>,
     desk: ToDesk,
-    post: Post,
-    (frames, outgoing): Outgoing,
+    Mail { post, frames, outgoing, roads }: Mail,
 ) {
     let Setup { config, identity, boot, spool } = setup;
     let (set_current, current) = watch::channel(None);
@@ -261,6 +269,7 @@ async fn run(
             "other agents reach this one only through the coordinator: {error}"
         )));
     }
+    tokio::spawn(roads::open_all(roads, peers.clone(), post.clone()));
     let recorder = usage::start(spool, boot, current.clone(), desk.clone());
     let files = files::Files::new(&config, current.clone(), desk.clone());
     let wake = Arc::new(tokio::sync::Notify::new());
@@ -268,7 +277,7 @@ async fn run(
         identity,
         peers: peers.clone(),
         desk: desk.clone(),
-        post,
+        post: post.clone(),
         outgoing,
         set_current,
         stopped,
@@ -280,7 +289,12 @@ async fn run(
         let order = tokio::select! {
             order = orders.recv() => order,
             Some(arrived) = arriving.recv() => {
-                refuse(arrived).await;
+                match arrived {
+                    Arriving::Parcels { from, reader } => {
+                        tokio::spawn(roads::take(from, reader, post.clone()));
+                    }
+                    handover @ Arriving::Handover { .. } => refuse(handover).await,
+                }
                 continue;
             }
         };
@@ -356,6 +370,16 @@ async fn serve_owner(config: AgentConfig, desk: ToDesk) {
     }
 }
 
+/// The address that this machine has on its way there. The side of a connection
+/// that dialled is not told; the kernel knows without a packet.
+fn own_address(there: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr =
+        if there.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(there).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
 struct Dialling {
     identity: Arc<Identity>,
     peers: Peers,
@@ -387,7 +411,7 @@ async fn keep_connected(mut of: Dialling) {
                 of.desk.tell(LinkEvent::Trouble(None));
                 let _ = of.set_current.send(Some(link.connection.clone()));
                 of.peers.take_from_coordinator(link.connection.clone());
-                let addresses = of.peers.addresses(link.connection.local_ip());
+                let addresses = of.peers.addresses(own_address(link.connection.remote_address()));
                 let ended = session::serve(
                     &link.connection,
                     session::Greeting { session, addresses },

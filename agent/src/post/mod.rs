@@ -38,13 +38,15 @@ use gleaner_common::time::Moment;
 use gleaner_program_core::address::Rank;
 use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
+use gleaner_program_core::wire::Between;
 use gleaner_shell::clock::Clock;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use tokio::sync::mpsc::UnboundedSender;
 
-pub(crate) use self::line::{Frames, Waiting};
+pub(crate) use self::line::{Frames, Road, Waiting, Wanted};
 use self::office::Office;
 pub(crate) use self::pipes::{Ends, pair};
 use crate::link::ToDesk;
@@ -114,6 +116,15 @@ pub(crate) enum Letter {
     Relayed {
         bytes: Vec<u8>,
     },
+    /// From another agent, directly.
+    Parcels(Vec<Between>),
+    /// There is a direct way to another agent.
+    RoadOpened {
+        at: WorkstationId,
+        road: Road,
+    },
+    /// It is no more, or could not be opened.
+    RoadLost(WorkstationId),
     /// The job is over.
     Forget(JobId),
 }
@@ -185,7 +196,11 @@ impl Post {
     ///
     /// # Errors
     /// No thread or descriptor left.
-    pub(crate) fn start(frames: Frames, desk: ToDesk) -> io::Result<Self> {
+    pub(crate) fn start(
+        frames: Frames,
+        wanted: UnboundedSender<Wanted>,
+        desk: ToDesk,
+    ) -> io::Result<Self> {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let own_watch = rustix::io::fcntl_dupfd_cloexec(&watch, 0)?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -193,7 +208,7 @@ impl Post {
         epoll::add(&watch, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (letters, received) = channel();
         let waiting = Waiting::default();
-        let line = line::Line::new(frames, waiting.clone());
+        let line = line::Line::new(frames, wanted, waiting.clone());
         let office = Office::new(line, watch, desk.clone());
         let counter = Mutex::new(Counter { office, letters: received, asleep_until: None });
         let shared = Arc::new(Shared { letters, bell, counter, waiting });

@@ -124,7 +124,7 @@ impl Office {
             Keep::SubtaskStart => self.handle(now, fence, Event::RolledBack(Back::Process)),
             Keep::Nothing => self.handle(now, fence, Event::RolledBack(Back::Nothing)),
         }
-        self.is_here(job, rank, fence);
+        self.is_here(now, job, rank, fence);
         self.hear_early(now, fence);
     }
 }

@@ -83,6 +83,13 @@ impl Office {
             Letter::Ranks { job, life, at } => self.ranks(job, life, &at),
             Letter::ToRank { fence, life, bytes } => self.tell_rank(now, fence, life, &bytes),
             Letter::Relayed { bytes } => self.relayed(now, &bytes),
+            Letter::Parcels(frames) => {
+                for frame in frames {
+                    self.between(now, frame);
+                }
+            }
+            Letter::RoadOpened { at, road } => self.line.opened(at, road),
+            Letter::RoadLost(at) => self.road_lost(now, at),
             Letter::Forget(job) => self.forget(job),
         }
     }
@@ -103,7 +110,7 @@ impl Office {
             return;
         }
         self.seats.insert(fence, seat);
-        self.is_here(job, rank, fence);
+        self.is_here(now, job, rank, fence);
         self.hear_early(now, fence);
     }
 
@@ -144,13 +151,13 @@ impl Office {
     }
 
     /// Tells everybody who had something for the rank that it is here.
-    pub(super) fn is_here(&mut self, job: JobId, rank: Rank, fence: Fence) {
+    pub(super) fn is_here(&mut self, now: Moment, job: JobId, rank: Rank, fence: Fence) {
         let at = self.own;
         let early =
             self.programs.get_mut(&job).map(|program| program.take_early(rank)).unwrap_or_default();
         for workstation in early {
             let notice = Notice::Moved { job, rank, fence, at };
-            self.line.pass(workstation, &Between::Notice(notice));
+            self.line.pass(now, workstation, &Between::Notice(notice));
         }
         self.peer_at(job, rank);
     }
@@ -222,6 +229,21 @@ impl Office {
         }
         for rank in news {
             self.peer_at(job, rank);
+        }
+        for RankAt { workstation, name, addresses, .. } in at {
+            self.line.learn(*workstation, name, addresses);
+        }
+    }
+
+    /// What was on its way there is lost.
+    fn road_lost(&mut self, now: Moment, at: WorkstationId) {
+        self.line.lost(now, at);
+        let of = |program: &Program| program.directory.at(at).collect::<Vec<_>>();
+        let lost: Vec<_> = self.programs.iter().map(|(job, program)| (*job, of(program))).collect();
+        for (job, ranks) in lost {
+            for rank in ranks {
+                self.peer_at(job, rank);
+            }
         }
     }
 
@@ -304,16 +326,16 @@ impl Office {
             // Offered to us and not begun, or just lost: it will be sent again.
             (Route::Here, None) | (Route::Unknown { .. }, _) => program.missed(parcel.to, sender),
             (Route::To(at), _) => {
-                self.line.pass(at, &Between::Parcel(parcel));
+                self.line.pass(now, at, &Between::Parcel(parcel));
                 if let Some(notice) = notice {
-                    self.line.pass(sender, &Between::Notice(notice));
+                    self.line.pass(now, sender, &Between::Notice(notice));
                 }
             }
             (Route::Lost, _) => {}
         }
     }
 
-    fn send_to_peer(&mut self, from: Fence, to: Rank, frame: PeerFrame) {
+    fn send_to_peer(&mut self, now: Moment, from: Fence, to: Rank, frame: PeerFrame) {
         let Some(seat) = self.seats.get(&from) else { return };
         let Some(program) = self.programs.get_mut(&seat.job) else { return };
         let rank = seat.rank();
@@ -335,7 +357,7 @@ impl Office {
                     hops: 0,
                     frame,
                 };
-                self.line.pass(workstation, &Between::Parcel(parcel));
+                self.line.pass(now, workstation, &Between::Parcel(parcel));
             }
             Route::Unknown { ask: true } => {
                 self.line.tell(from, seat.life, &FromRank::WhereIs(to));
@@ -420,11 +442,11 @@ impl Office {
         let Some(seat) = self.seats.get_mut(&fence) else { return };
         let mut effects = std::mem::take(&mut self.effects);
         seat.endpoint.handle(now, event, &mut effects);
-        self.carry_out(fence, &mut effects);
+        self.carry_out(now, fence, &mut effects);
         self.effects = effects;
     }
 
-    fn carry_out(&mut self, fence: Fence, effects: &mut Vec<Effect>) {
+    fn carry_out(&mut self, now: Moment, fence: Fence, effects: &mut Vec<Effect>) {
         for effect in effects.drain(..) {
             let Some(seat) = self.seats.get_mut(&fence) else { continue };
             match effect {
@@ -435,7 +457,7 @@ impl Office {
                     }
                 }
                 Effect::Restore(boundary) => seat.restore(boundary),
-                Effect::ToPeer { to, frame } => self.send_to_peer(fence, to, frame),
+                Effect::ToPeer { to, frame } => self.send_to_peer(now, fence, to, frame),
                 Effect::Ask { request, ask } => {
                     self.line.tell(fence, seat.life, &FromRank::Ask { request, ask });
                 }
@@ -492,7 +514,7 @@ impl Office {
             }
             let mut effects = std::mem::take(&mut self.effects);
             seat.endpoint.wake(now, &mut effects);
-            self.carry_out(fence, &mut effects);
+            self.carry_out(now, fence, &mut effects);
             self.effects = effects;
         }
     }
@@ -507,6 +529,6 @@ impl Office {
                 seat.flush(&self.watch);
             }
         }
-        self.line.flush();
+        self.line.flush(now);
     }
 }

@@ -69,11 +69,12 @@ impl Lab {
     }
 
     fn without_agent() -> Self {
-        Self::of(WorkstationId(1))
+        Self::of(WorkstationId(1), None)
     }
 
-    /// A workstation of that number, whose agent is not started.
-    pub(crate) fn of(workstation: WorkstationId) -> Self {
+    /// A workstation of that number, whose agent is not started; perhaps of the
+    /// same authority as another.
+    pub(crate) fn of(workstation: WorkstationId, beside: Option<&Self>) -> Self {
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = |name: &str| home.path().join(name);
@@ -106,7 +107,9 @@ impl Lab {
             Path::new(mount).join(format!("gleaner-agent-{name}"))
         });
         config.cgroup.directory.clone_from(&cgroup);
-        let coordinator = Coordinator::start(&path("coordinator"), &path("identity"), workstation);
+        let authority =
+            beside.map_or(path("coordinator"), |lab| lab.home.path().join("coordinator"));
+        let coordinator = Coordinator::start(&authority, &path("identity"), workstation);
         Self { coordinator, agent: None, config, cgroup, bus: None, home }
     }
 

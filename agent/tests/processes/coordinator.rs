@@ -1,6 +1,7 @@
 //! A coordinator that does as the tests tell it: real QUIC, no brain.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,6 +25,8 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 #[derive(Default)]
 struct Shared {
     workstation: WorkstationId,
+    /// Where the agent says that others reach it.
+    addresses: Mutex<Vec<SocketAddr>>,
     blobs: Mutex<BTreeMap<ContentHash, Vec<u8>>>,
     records: Mutex<Vec<UsageRecord>>,
     muted: AtomicBool,
@@ -54,7 +57,9 @@ impl Coordinator {
             serve("127.0.0.1:0".parse().unwrap(), &authority, admit).unwrap()
         };
         let address = endpoint.local_addr().unwrap();
-        let agent = authority.issue_identity(Role::Agent, "desk-1", &address.to_string()).unwrap();
+        let agent = authority
+            .issue_identity(Role::Agent, &name_of(workstation), &address.to_string())
+            .unwrap();
         std::fs::create_dir_all(identity).unwrap();
         agent.store(identity).unwrap();
         let state = Arc::clone(&shared);
@@ -96,6 +101,11 @@ impl Coordinator {
                 Err(error) => panic!("never: {what}: {error}"),
             }
         }
+    }
+
+    /// Where the agent says that others reach it.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.shared.addresses.lock().unwrap().clone()
     }
 
     /// The next frame, if one comes soon.
@@ -153,6 +163,9 @@ impl Shared {
                     if self.muted.load(Ordering::SeqCst) {
                         continue;
                     }
+                    if let AgentFrame::Hello { facts, .. } = &frame {
+                        self.addresses.lock().unwrap().clone_from(&facts.addresses);
+                    }
                     let answer = answer_to(self.workstation, &frame);
                     if !matches!(frame, AgentFrame::Heartbeat { .. }) {
                         let _ = told.send(frame);
@@ -203,12 +216,16 @@ impl Shared {
     }
 }
 
+pub(crate) fn name_of(workstation: WorkstationId) -> String {
+    format!("desk-{}", workstation.0)
+}
+
 /// What any coordinator answers at once.
 fn answer_to(workstation: WorkstationId, frame: &AgentFrame) -> Option<CoordinatorFrame> {
     match frame {
         AgentFrame::Hello { held, .. } => Some(CoordinatorFrame::Welcome {
             workstation,
-            name: "desk-1".into(),
+            name: name_of(workstation),
             lease: LEASE,
             heartbeat: LEASE / 8,
             heartbeat_without_guests: LEASE / 4,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::os::fd::FromRawFd as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,10 +22,13 @@ use gleaner_shell::clock::Clock;
 
 use crate::Test;
 use crate::agent::Lab;
+use crate::coordinator::name_of;
 use crate::machine::{LONG, processes_with, until};
 
 pub(crate) const TESTS: &[Test] = &[
     ("ranks_of_two_agents_talk_through_the_coordinator", ring),
+    ("ranks_of_two_agents_talk_directly", direct),
+    ("ranks_of_agents_that_do_not_reach_each_other_talk_all_the_same", unreachable),
     ("ranks_of_one_agent_talk_without_a_coordinator", without_coordinator),
     ("a_rank_that_writes_garbage_is_ended_for_it_and_its_neighbour_is_not", garbage),
     ("a_rank_that_writes_garbage_and_exits_well_has_failed_all_the_same", garbage_and_exit),
@@ -82,14 +86,14 @@ pub(crate) fn main(program: &str) -> ExitCode {
 }
 
 fn long(rank: u32) -> Vec<u8> {
-    (0..3 << 20).map(|at: u32| u8::try_from((at ^ rank) % 251).unwrap()).collect()
+    (0..1 << 20).map(|at: u32| u8::try_from((at ^ rank) % 251).unwrap()).collect()
 }
 
 /// Passes small and big messages round, and adds up.
 fn play_ring(comm: &mut Communicator) -> Result<(), Failure> {
     let (rank, size) = (comm.rank(), comm.size());
     let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
-    for round in 0..200_u32 {
+    for round in 0..40_u32 {
         let sent = comm.isend(next, 1, &round.to_le_bytes())?;
         assert_eq!(comm.recv(before, 1)?.bytes, round.to_le_bytes());
         comm.wait_sent(&sent)?;
@@ -181,20 +185,25 @@ struct Site {
     complaints: Vec<String>,
     waits: Vec<u32>,
     relayed: usize,
+    /// Nothing is passed on between the agents.
+    relays: bool,
+    /// Where each agent is said to be.
+    addresses: Vec<Vec<SocketAddr>>,
     fence: u64,
 }
 
 impl Site {
     fn new() -> Self {
-        let labs = [1, 2].map(|number| {
-            let mut lab = Lab::of(WorkstationId(number));
+        let mut labs: Vec<Lab> = vec![];
+        for number in 1..=2 {
+            let mut lab = Lab::of(WorkstationId(number), labs.first());
             let own = std::env::current_exe().unwrap();
             lab.config.guests.readable.push(own.parent().unwrap().into());
             lab.start();
-            lab
-        });
+            labs.push(lab);
+        }
         Self {
-            labs: labs.into(),
+            labs,
             life: Life(1),
             ranks: 0,
             at: BTreeMap::new(),
@@ -204,6 +213,8 @@ impl Site {
             complaints: vec![],
             waits: vec![],
             relayed: 0,
+            relays: true,
+            addresses: vec![vec![]; 2],
             fence: 0,
         }
     }
@@ -221,8 +232,8 @@ impl Site {
             self.fence += 1;
             let (lab, fence) = (place(rank), Fence(self.fence));
             let workstation = WorkstationId(u32::try_from(lab).unwrap() + 1);
-            let name = format!("desk-{}", lab + 1);
-            let at = RankAt { rank, fence, workstation, name, addresses: vec![] };
+            let (name, addresses) = (name_of(workstation), self.addresses[lab].clone());
+            let at = RankAt { rank, fence, workstation, name, addresses };
             self.at.insert(rank, at);
             offers.push((lab, fence, rank));
         }
@@ -266,7 +277,8 @@ impl Site {
     /// Is the coordinator of both until something holds.
     #[track_caller]
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let end = Clock.now() + LONG + LONG;
+        // Guests come after everybody else who wants a core.
+        let end = Clock.now() + 6 * LONG;
         while !holds(self) {
             assert!(Clock.now() < end, "never: {what}: {:?} {:?}", self.complaints, self.finished);
             for lab in 0..self.labs.len() {
@@ -281,6 +293,9 @@ impl Site {
         match frame {
             AgentFrame::Relay { to, bytes } => {
                 self.relayed += 1;
+                if !self.relays {
+                    return;
+                }
                 let from = WorkstationId(u32::try_from(lab).unwrap() + 1);
                 let to = &self.labs[to.0 as usize - 1];
                 to.coordinator.say(CoordinatorFrame::Relayed { from, bytes });
@@ -387,6 +402,28 @@ fn ring() {
     site.until("all have ended", |site| site.ended.len() == 4);
     assert!(site.ended.values().all(|end| *end == End::ExitCode(0)), "{:?}", site.ended);
     site.until("nobody lacks anything", |site| site.drained.len() == 4);
+}
+
+fn direct() {
+    let mut site = Site::new();
+    site.addresses = site.labs.iter().map(|lab| lab.coordinator.addresses()).collect();
+    assert!(site.addresses.iter().all(|known| !known.is_empty()), "{:?}", site.addresses);
+    site.relays = false;
+    site.offer("ring", 4, |rank| rank as usize % 2);
+    check_ring(&mut site);
+    let before = site.relayed;
+    site.until("all have ended", |site| site.ended.len() == 4);
+    site.until("nobody lacks anything", |site| site.drained.len() == 4);
+    // Only while the way was being opened.
+    assert!(before < 50, "{before} were relayed");
+}
+
+fn unreachable() {
+    let mut site = Site::new();
+    site.addresses = vec![vec!["127.0.0.1:9".parse().unwrap()]; 2];
+    site.offer("ring", 4, |rank| rank as usize % 2);
+    check_ring(&mut site);
+    assert!(site.relayed > 0);
 }
 
 fn without_coordinator() {

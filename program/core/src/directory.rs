@@ -87,6 +87,11 @@ impl Directory {
         }
     }
 
+    /// The ranks that are known to be at this workstation.
+    pub fn at(&self, workstation: WorkstationId) -> impl Iterator<Item = Rank> {
+        self.known.iter().filter(move |(_, known)| known.at == workstation).map(|(rank, _)| *rank)
+    }
+
     /// The ranks that are known to be at other workstations.
     pub fn elsewhere(&self) -> impl Iterator<Item = Rank> {
         let own = self.own;

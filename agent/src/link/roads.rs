@@ -1,0 +1,113 @@
+//! Parcels of ranks straight to other agents: one stream each way, as long as
+//! its connection lasts. What it is about, the post decides.
+
+use bytes::Bytes;
+use gleaner_common::wire::Purpose;
+use gleaner_program_core::framing::{self, FramingError};
+use gleaner_program_core::wire::Between;
+use gleaner_shell::stream::{FrameReader, StreamError};
+use quinn::SendStream;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::peers::{Peers, ReachError};
+use crate::post::{Letter, Post, Road, Waiting, Wanted};
+
+/// Before images of guests that go the same way.
+const PRIORITY: i32 = 1;
+
+/// How many pieces are taken up with one write.
+const PIECES_MAX: usize = 1_024;
+
+#[derive(Debug, thiserror::Error)]
+enum RoadError {
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error("the other side reads no more")]
+    Ended,
+}
+
+/// Opens the ways that the post wants.
+pub(super) async fn open_all(mut wanted: UnboundedReceiver<Wanted>, peers: Peers, post: Post) {
+    while let Some(wanted) = wanted.recv().await {
+        let (peers, post) = (peers.clone(), post.clone());
+        tokio::spawn(async move {
+            if let Err(error) = keep_open(&wanted, &peers, &post).await {
+                tracing::debug!(name = wanted.name, %error, "no direct way for messages");
+            }
+            post.deliver(Letter::RoadLost(wanted.at));
+        });
+    }
+}
+
+async fn keep_open(wanted: &Wanted, peers: &Peers, post: &Post) -> Result<(), RoadError> {
+    let opened = peers.open(&wanted.name, &wanted.addresses, Purpose::Parcels).await;
+    let (mut writer, _) = opened?;
+    writer.flush().await?;
+    let stream = writer.into_stream();
+    let _ = stream.set_priority(PRIORITY);
+    let (road, pieces, waiting) = Road::new();
+    post.deliver(Letter::RoadOpened { at: wanted.at, road });
+    let stopped = stream.stopped();
+    tokio::select! {
+        // Also when the connection is lost while nothing is to be said.
+        _ = stopped => Err(RoadError::Ended),
+        written = write(stream, pieces, waiting) => Ok(written?),
+    }
+}
+
+/// Writes what the post gives, without a copy.
+async fn write(
+    mut stream: SendStream,
+    mut pieces: UnboundedReceiver<Vec<Bytes>>,
+    waiting: Waiting,
+) -> Result<(), StreamError> {
+    while let Some(mut batch) = pieces.recv().await {
+        while batch.len() < PIECES_MAX
+            && let Ok(mut more) = pieces.try_recv()
+        {
+            batch.append(&mut more);
+        }
+        let bytes = batch.iter().map(Bytes::len).sum();
+        let written = stream.write_all_chunks(&mut batch).await;
+        waiting.take_off(bytes);
+        written?;
+    }
+    Ok(())
+}
+
+/// Reads parcels that another agent sends, until it ends.
+pub(super) async fn take(from: String, reader: FrameReader, post: Post) {
+    match read(reader, &post).await {
+        Ok(()) => {}
+        Err(error) => tracing::debug!(from, %error, "a direct way for messages has ended"),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum TakeError {
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+}
+
+async fn read(reader: FrameReader, post: &Post) -> Result<(), TakeError> {
+    let (mut stream, rest) = reader.into_parts();
+    let mut frames = framing::FrameReader::with_rest(rest);
+    loop {
+        let mut batch: Vec<Between> = vec![];
+        while let Some(frame) = frames.next_frame()? {
+            batch.push(frame);
+        }
+        if !batch.is_empty() {
+            post.deliver(Letter::Parcels(batch));
+        }
+        let space = framing::FRAME_BYTES_MAX;
+        let Some(chunk) = stream.read_chunk(space, true).await.map_err(StreamError::from)? else {
+            return Ok(frames.finish()?);
+        };
+        frames.push(&chunk.bytes);
+    }
+}
