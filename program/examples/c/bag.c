@@ -1,0 +1,135 @@
+/* Primes by a bag of tasks, in C: rank 0 puts in ranges of numbers, whoever is
+ * free counts the primes in one. Who is asked to retreat gives its range back;
+ * rank 0 saves what it has, so that it can be begun again there. With `spawn`,
+ * rank 0 begins alone and spawns as many workers as it can have.
+ *
+ *     ./bag 5          all ranks in this process
+ *     glean submit --ranks 5 --on-busy retreat --wait -- ./bag
+ *     glean submit --ranks 1 --ranks-max 9 --spawns --wait -- ./bag spawn
+ */
+#include <glean.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIMIT 200000u
+#define RANGE 5000u
+#define PRIMES 17984u /* below LIMIT */
+
+#define TRY(call)              \
+    do {                       \
+        int tried = (call);    \
+        if (tried != GLEAN_OK) \
+            return tried;      \
+    } while (0)
+
+/* What rank 0 has, and saves. */
+struct sum {
+    uint32_t put, done, primes;
+};
+
+static int is_prime(uint32_t n)
+{
+    if (n < 2)
+        return 0;
+    for (uint32_t d = 2; d * d <= n; d++)
+        if (n % d == 0)
+            return 0;
+    return 1;
+}
+
+static int host(glean *rank, int spawns)
+{
+    struct sum sum = {0, 0, 0};
+    glean_message state;
+    glean_task result;
+    uint32_t processors, first, found;
+    int got = glean_restore(rank, &state);
+
+    if (got == GLEAN_OK) {
+        memcpy(&sum, state.data, sizeof sum);
+        glean_free(&state);
+    } else if (got != GLEAN_NONE) {
+        return got;
+    }
+    for (; sum.put < LIMIT / RANGE; sum.put++)
+        TRY(glean_add_task(rank, &sum.put, sizeof sum.put, NULL));
+    TRY(glean_save(rank, &sum, sizeof sum));
+    if (spawns) {
+        TRY(glean_processors(rank, &processors));
+        TRY(glean_spawn(rank, processors, &first));
+    }
+    while (sum.done < LIMIT / RANGE) {
+        TRY(glean_next_result(rank, &result));
+        memcpy(&found, result.data, sizeof found);
+        glean_free_task(&result);
+        sum.primes += found;
+        sum.done++;
+        TRY(glean_save(rank, &sum, sizeof sum));
+    }
+    TRY(glean_close_bag(rank));
+    if (sum.primes != PRIMES) {
+        fprintf(stderr, "bag: wrong answer: %u primes\n", sum.primes);
+        return 100;
+    }
+    printf("bag: answer ok: %u primes below %u\n", sum.primes, LIMIT);
+    return GLEAN_OK;
+}
+
+struct hand {
+    int full;
+    uint64_t id;
+};
+
+static int give_back(glean *rank, void *argument)
+{
+    struct hand *hand = argument;
+
+    return hand->full ? glean_return_task(rank, hand->id) : GLEAN_OK;
+}
+
+static int work(glean *rank)
+{
+    struct hand hand = {0, 0};
+    glean_task task;
+    int got;
+
+    TRY(glean_on_retreat(rank, give_back, &hand));
+    while ((got = glean_next_task(rank, &task)) == GLEAN_OK) {
+        uint32_t range, primes = 0;
+
+        memcpy(&range, task.data, sizeof range);
+        hand.id = task.id;
+        hand.full = 1;
+        glean_free_task(&task);
+        for (uint32_t n = range * RANGE; n < (range + 1) * RANGE; n++) {
+            primes += is_prime(n);
+            if (n % 1000 == 0)
+                TRY(glean_heed(rank)); /* The owner may be back. */
+        }
+        TRY(glean_done(rank, hand.id, &primes, sizeof primes));
+        hand.full = 0;
+    }
+    if (got != GLEAN_NONE)
+        return got;
+    return glean_parent(rank) >= 0 ? glean_leave(rank) : GLEAN_OK;
+}
+
+static int program(glean *rank, void *argument)
+{
+    return glean_rank(rank) == 0 ? host(rank, *(int *)argument) : work(rank);
+}
+
+int main(int argc, char **argv)
+{
+    int spawns = argc > 1 && strcmp(argv[1], "spawn") == 0;
+    glean_alone alone = {
+        .ranks = spawns ? 1 : argc > 1 ? (uint32_t)atoi(argv[1]) : 5,
+        .processors = spawns ? 4 : 0,
+    };
+    int failed = glean_run(alone, program, &spawns);
+
+    if (failed)
+        fprintf(stderr, "bag: %s\n", glean_error());
+    return failed;
+}
