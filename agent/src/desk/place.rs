@@ -735,6 +735,7 @@ fn beginning(start: &desk::Start, offer: &RankOffer) -> Result<Beginning, StartE
             snapshot: Snapshot(offer.snapshot),
             floor: offer.floor,
         },
+        cut: offer.cut,
         ends: ours,
     };
     Ok(Beginning { begin: Box::new(begin), theirs })

@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use gleaner_agent_core::desk::{Event, Left};
-use gleaner_common::id::{Fence, JobId, PlaceId};
+use gleaner_common::id::{ContentHash, Fence, JobId, PlaceId};
 use gleaner_common::job::{FILES_MAX, JobSpec, StagedFile, is_inside};
 use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, OutputFile, Printed};
+use gleaner_program_core::address::Snapshot;
 use gleaner_shell::blob::{self, BlobError};
 use gleaner_shell::clock::Clock;
 use quinn::Connection;
@@ -24,6 +26,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use super::{Collection, Current, Laying, LinkEvent, ToDesk};
 use crate::config::AgentConfig;
 use crate::ground::{clear, disk_usage, open_strange};
+use crate::post::{Letter, Post};
 
 /// How often a broken transfer is begun anew before the work goes elsewhere.
 const TRIES: u32 = 5;
@@ -96,6 +99,34 @@ impl Files {
                     hopeless: error.is_hopeless(),
                 },
             });
+        });
+    }
+
+    /// Stages a rank's part of a snapshot; tells the post.
+    pub(super) fn stage_part(&self, fence: Fence, snapshot: Snapshot, bytes: Bytes, post: Post) {
+        let mut current = self.current.clone();
+        tokio::spawn(async move {
+            let (size_bytes, to_hash) = (bytes.len() as u64, bytes.clone());
+            let Ok(hash) = spawn_blocking(move || blob::hash_bytes(&to_hash)).await else { return };
+            let staged = repeat(&mut current, |connection| {
+                let bytes = bytes.clone();
+                async move { Ok(blob::put(&connection, hash, size_bytes, &bytes[..]).await?) }
+            })
+            .await;
+            let part = staged.map(|()| (hash, size_bytes)).map_err(|error| error.to_string());
+            post.deliver(Letter::Staged { fence, snapshot, part });
+        });
+    }
+
+    /// Gets a rank's part of a snapshot for the post.
+    pub(super) fn fetch_part(&self, fence: Fence, hash: ContentHash, post: Post) {
+        let mut current = self.current.clone();
+        tokio::spawn(async move {
+            let got = repeat(&mut current, |connection| async move {
+                Ok(blob::get_bytes(&connection, hash).await?)
+            })
+            .await;
+            post.deliver(Letter::Fetched { fence, part: got.map_err(|error| error.to_string()) });
         });
     }
 
@@ -395,7 +426,6 @@ fn list(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gleaner_common::id::ContentHash;
 
     fn file(path: &str, byte: u8) -> StagedFile {
         StagedFile {

@@ -38,7 +38,7 @@ use tokio::sync::watch;
 use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
 use crate::owner::{self, Asked};
-use crate::post::{self, Post};
+use crate::post::{self, Errand, Post};
 use crate::spool::Spool;
 
 /// A restarted coordinator is found again at once, and one that stays away
@@ -197,9 +197,9 @@ impl LinkHandle {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let desk = ToDesk { events, bell: Arc::clone(&bell) };
         let (frames, outgoing) = unbounded_channel();
-        let (wanted, roads) = unbounded_channel();
-        let post = Post::start(frames.downgrade(), wanted, desk.clone())?;
-        let mail = Mail { post: post.clone(), frames, outgoing, roads };
+        let (errand, errands) = unbounded_channel();
+        let post = Post::start(frames.downgrade(), errand, desk.clone())?;
+        let mail = Mail { post: post.clone(), frames, outgoing, errands };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .thread_name("files")
@@ -249,15 +249,15 @@ struct Mail {
     /// For the coordinator, each for the connection of that number.
     frames: UnboundedSender<(u64, AgentFrame)>,
     outgoing: UnboundedReceiver<(u64, AgentFrame)>,
-    /// Direct ways that are wanted.
-    roads: UnboundedReceiver<post::Wanted>,
+    /// What the post wants done.
+    errands: UnboundedReceiver<Errand>,
 }
 
 async fn run(
     setup: Setup,
     mut orders: UnboundedReceiver<LinkOrder>,
     desk: ToDesk,
-    Mail { post, frames, outgoing, roads }: Mail,
+    Mail { post, frames, outgoing, mut errands }: Mail,
 ) {
     let Setup { config, identity, boot, spool } = setup;
     let (set_current, current) = watch::channel(None);
@@ -269,7 +269,6 @@ async fn run(
             "other agents reach this one only through the coordinator: {error}"
         )));
     }
-    tokio::spawn(roads::open_all(roads, peers.clone(), post.clone()));
     let recorder = usage::start(spool, boot, current.clone(), desk.clone());
     let files = files::Files::new(&config, current.clone(), desk.clone());
     let wake = Arc::new(tokio::sync::Notify::new());
@@ -288,6 +287,18 @@ async fn run(
     loop {
         let order = tokio::select! {
             order = orders.recv() => order,
+            Some(errand) = errands.recv() => {
+                match errand {
+                    Errand::Road(wanted) => {
+                        tokio::spawn(roads::open(wanted, peers.clone(), post.clone()));
+                    }
+                    Errand::Stage { fence, snapshot, bytes } => {
+                        files.stage_part(fence, snapshot, bytes, post.clone());
+                    }
+                    Errand::Fetch { fence, hash } => files.fetch_part(fence, hash, post.clone()),
+                }
+                continue;
+            }
             Some(arrived) = arriving.recv() => {
                 match arrived {
                     Arriving::Parcels { from, reader } => {

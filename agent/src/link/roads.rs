@@ -28,17 +28,12 @@ enum RoadError {
     Ended,
 }
 
-/// Opens the ways that the post wants.
-pub(super) async fn open_all(mut wanted: UnboundedReceiver<Wanted>, peers: Peers, post: Post) {
-    while let Some(wanted) = wanted.recv().await {
-        let (peers, post) = (peers.clone(), post.clone());
-        tokio::spawn(async move {
-            if let Err(error) = keep_open(&wanted, &peers, &post).await {
-                tracing::debug!(name = wanted.name, %error, "no direct way for messages");
-            }
-            post.deliver(Letter::RoadLost(wanted.at));
-        });
+/// Opens a way that the post wants, and keeps it open.
+pub(super) async fn open(wanted: Wanted, peers: Peers, post: Post) {
+    if let Err(error) = keep_open(&wanted, &peers, &post).await {
+        tracing::debug!(name = wanted.name, %error, "no direct way for messages");
     }
+    post.deliver(Letter::RoadLost(wanted.at));
 }
 
 async fn keep_open(wanted: &Wanted, peers: &Peers, post: &Post) -> Result<(), RoadError> {

@@ -55,6 +55,18 @@ impl States {
         self.kept.get(&boundary).map(Vec::as_slice)
     }
 
+    /// Only the state of one boundary.
+    pub(super) fn only(&self, boundary: Boundary) -> Self {
+        let kept: BTreeMap<_, _> = self
+            .kept
+            .get_key_value(&boundary)
+            .map(|(at, it)| (*at, it.clone()))
+            .into_iter()
+            .collect();
+        let kept_bytes = kept.values().flatten().map(Bytes::len).sum();
+        Self { kept, kept_bytes, ..Self::default() }
+    }
+
     /// The process has gone in the middle of saving.
     pub(super) fn interrupted(&mut self) {
         self.saving.clear();

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gleaner_common::id::{Fence, WorkstationId};
+use gleaner_common::id::{ContentHash, Fence, WorkstationId};
 use gleaner_common::program::{Life, RELAYED_BYTES_MAX};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::AgentFrame;
+use gleaner_program_core::address::Snapshot;
 use gleaner_program_core::framing;
 use gleaner_program_core::wire::{Between, FromRank};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender};
@@ -58,6 +59,19 @@ pub(crate) struct Wanted {
     pub(crate) at: WorkstationId,
     pub(crate) name: String,
     pub(crate) addresses: Vec<SocketAddr>,
+}
+
+/// What the link is to do for the post.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// Open a direct way; [`Letter::RoadOpened`](super::Letter::RoadOpened),
+    /// [`Letter::RoadLost`](super::Letter::RoadLost).
+    Road(Wanted),
+    /// Stage a rank's part of a snapshot at the coordinator;
+    /// [`Letter::Staged`](super::Letter::Staged).
+    Stage { fence: Fence, snapshot: Snapshot, bytes: Bytes },
+    /// Get one; [`Letter::Fetched`](super::Letter::Fetched).
+    Fetch { fence: Fence, hash: ContentHash },
 }
 
 /// The direct way to another agent.
@@ -132,7 +146,7 @@ impl Neighbour {
 #[derive(Debug)]
 pub(super) struct Line {
     frames: Frames,
-    wanted: UnboundedSender<Wanted>,
+    errands: UnboundedSender<Errand>,
     waiting: Waiting,
     /// The connection that is there.
     session: Option<u64>,
@@ -141,9 +155,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(frames: Frames, wanted: UnboundedSender<Wanted>, waiting: Waiting) -> Self {
+    pub(super) fn new(frames: Frames, errands: UnboundedSender<Errand>, waiting: Waiting) -> Self {
         let (neighbours, dirty) = (BTreeMap::new(), vec![]);
-        Self { frames, wanted, waiting, session: None, neighbours, dirty }
+        Self { frames, errands, waiting, session: None, neighbours, dirty }
     }
 
     pub(super) fn up(&mut self, session: u64) {
@@ -161,6 +175,12 @@ impl Line {
             Ok(bytes) => self.send(AgentFrame::FromRank { fence, life, bytes }),
             Err(error) => tracing::error!(%error, "cannot write what a rank says"),
         }
+    }
+
+    /// Has the link do something.
+    pub(super) fn have(&self, errand: Errand) {
+        // An error means that the link is ending.
+        let _ = self.errands.send(errand);
     }
 
     fn send(&self, frame: AgentFrame) {
@@ -187,7 +207,7 @@ impl Line {
 
     /// Has the direct way opened if it is time to try.
     fn want(
-        wanted: &UnboundedSender<Wanted>,
+        errands: &UnboundedSender<Errand>,
         now: Moment,
         at: WorkstationId,
         neighbour: &mut Neighbour,
@@ -195,7 +215,7 @@ impl Line {
         let Neighbour { name, addresses, way, .. } = neighbour;
         if matches!(way, Way::Relayed { again_at } if *again_at <= now) && !addresses.is_empty() {
             let (name, addresses) = (name.clone(), addresses.clone());
-            if wanted.send(Wanted { at, name, addresses }).is_ok() {
+            if errands.send(Errand::Road(Wanted { at, name, addresses })).is_ok() {
                 *way = Way::Opening;
             }
         }
@@ -215,7 +235,7 @@ impl Line {
     /// Hands a frame to another agent, with the next flush or before.
     pub(super) fn pass(&mut self, now: Moment, to: WorkstationId, frame: &Between) {
         let neighbour = self.neighbours.entry(to).or_insert_with(Neighbour::new);
-        Self::want(&self.wanted, now, to, neighbour);
+        Self::want(&self.errands, now, to, neighbour);
         if !std::mem::replace(&mut neighbour.dirty, true) {
             self.dirty.push(to);
         }

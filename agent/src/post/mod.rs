@@ -25,17 +25,18 @@ mod office;
 mod pipes;
 mod program;
 mod seat;
+mod snapshot;
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::id::{ContentHash, Fence, JobId, WorkstationId};
 use gleaner_common::program::{Life, RankAt};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
-use gleaner_program_core::address::Rank;
+use gleaner_program_core::address::{Rank, Snapshot};
 use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
 use gleaner_program_core::wire::Between;
@@ -46,7 +47,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(crate) use self::line::{Frames, Road, Waiting, Wanted};
+pub(crate) use self::line::{Errand, Frames, Road, Waiting, Wanted};
 use self::office::Office;
 pub(crate) use self::pipes::{Ends, pair};
 use crate::link::ToDesk;
@@ -125,6 +126,17 @@ pub(crate) enum Letter {
     },
     /// It is no more, or could not be opened.
     RoadLost(WorkstationId),
+    /// The rank's part of a snapshot is at the coordinator, or why not.
+    Staged {
+        fence: Fence,
+        snapshot: Snapshot,
+        part: Result<(ContentHash, u64), String>,
+    },
+    /// The part of a snapshot with which a rank begins.
+    Fetched {
+        fence: Fence,
+        part: Result<Vec<u8>, String>,
+    },
     /// The job is over.
     Forget(JobId),
 }
@@ -136,6 +148,8 @@ pub(crate) struct Begin {
     pub(crate) job: JobId,
     pub(crate) life: Life,
     pub(crate) config: Config,
+    /// Its part of the snapshot that the program goes back to.
+    pub(crate) cut: Option<ContentHash>,
     pub(crate) ends: Ends,
 }
 
@@ -198,7 +212,7 @@ impl Post {
     /// No thread or descriptor left.
     pub(crate) fn start(
         frames: Frames,
-        wanted: UnboundedSender<Wanted>,
+        errands: UnboundedSender<Errand>,
         desk: ToDesk,
     ) -> io::Result<Self> {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -208,7 +222,7 @@ impl Post {
         epoll::add(&watch, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (letters, received) = channel();
         let waiting = Waiting::default();
-        let line = line::Line::new(frames, wanted, waiting.clone());
+        let line = line::Line::new(frames, errands, waiting.clone());
         let office = Office::new(line, watch, desk.clone());
         let counter = Mutex::new(Counter { office, letters: received, asleep_until: None });
         let shared = Arc::new(Shared { letters, bell, counter, waiting });

@@ -23,10 +23,10 @@ use crate::link::LinkEvent;
 
 /// What travels with a rank. Its version is the endpoint's, which comes first.
 #[derive(Debug, Serialize, Deserialize)]
-struct Luggage {
-    endpoint: Bytes,
-    states: States,
-    retreated: bool,
+pub(super) struct Luggage {
+    pub(super) endpoint: Bytes,
+    pub(super) states: States,
+    pub(super) retreated: bool,
 }
 
 impl Office {

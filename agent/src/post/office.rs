@@ -40,6 +40,8 @@ pub(super) struct Office {
     pub(super) desk: ToDesk,
     pub(super) seats: BTreeMap<Fence, Seat>,
     pub(super) programs: BTreeMap<JobId, Program>,
+    /// Ranks whose part of a snapshot is being fetched.
+    pub(super) fetching: BTreeMap<Fence, Begin>,
     /// For ranks that were offered and have not begun.
     early: VecDeque<(Fence, Life, ToRank)>,
     /// What ranks here say to each other.
@@ -58,6 +60,7 @@ impl Office {
             desk,
             seats: BTreeMap::new(),
             programs: BTreeMap::new(),
+            fetching: BTreeMap::new(),
             early: VecDeque::new(),
             todo: VecDeque::new(),
             effects: vec![],
@@ -90,6 +93,8 @@ impl Office {
             }
             Letter::RoadOpened { at, road } => self.line.opened(at, road),
             Letter::RoadLost(at) => self.road_lost(now, at),
+            Letter::Staged { fence, snapshot, part } => self.staged(fence, snapshot, part),
+            Letter::Fetched { fence, part } => self.fetched(now, fence, part),
             Letter::Forget(job) => self.forget(job),
         }
     }
@@ -97,7 +102,10 @@ impl Office {
     // ── the desk ───────────────────────────────────────────────────────────
 
     fn begin(&mut self, now: Moment, begin: Begin) {
-        let Begin { fence, job, config, life, ends } = begin;
+        if let Some(hash) = begin.cut {
+            return self.begin_with_cut(begin, hash);
+        }
+        let Begin { fence, job, config, life, ends, .. } = begin;
         let rank = config.rank;
         if !self.enter(job, life, rank, fence) {
             // Of a life that is over: its pipes close, its attempt is cancelled.
@@ -169,6 +177,7 @@ impl Office {
 
     /// The process has gone: takes in what it has written last.
     fn exited(&mut self, now: Moment, fence: Fence, end: End) {
+        self.fetching.remove(&fence);
         while self.read(now, fence, READS_IN_A_ROW) {}
         let Some(seat) = self.seats.get_mut(&fence) else {
             return self.desk.tell(LinkEvent::Post(Told::Settled { fence, fault: None }));
@@ -183,6 +192,7 @@ impl Office {
 
     pub(super) fn drop_seat(&mut self, fence: Fence) {
         self.early.retain(|(of, ..)| *of != fence);
+        self.fetching.remove(&fence);
         let Some(seat) = self.seats.remove(&fence) else { return };
         let Some(program) = self.programs.get_mut(&seat.job) else { return };
         if program.here.get(&seat.rank()) == Some(&fence) {
@@ -207,7 +217,7 @@ impl Office {
         for fence in fences {
             let Some(seat) = self.seats.get_mut(&fence) else { continue };
             seat.doubt_what_was_told(now);
-            for said in &seat.said {
+            for said in seat.said.iter().chain(&seat.cut) {
                 self.line.tell(fence, seat.life, said);
             }
             let job = seat.job;
@@ -279,7 +289,11 @@ impl Office {
                 return self.line.tell(fence, life, &facts);
             }
             ToRank::Deadlock(waits) => Event::Deadlock(waits),
-            ToRank::Cut(snapshot) => Event::Cut(snapshot),
+            ToRank::Cut(snapshot) => {
+                self.handle(now, fence, Event::Cut(snapshot));
+                // So that the next one goes back less far.
+                Event::PleaseSave
+            }
         };
         self.handle(now, fence, event);
     }
@@ -479,7 +493,10 @@ impl Office {
                     self.say(fence, FromRank::Ended { end, snapshot, sent });
                 }
                 Effect::Drained => self.say(fence, FromRank::Drained),
-                Effect::Cut { snapshot, .. } | Effect::NoCut(snapshot) => {
+                Effect::Cut { snapshot, boundary, state } => {
+                    self.cut(fence, snapshot, boundary, state);
+                }
+                Effect::NoCut(snapshot) => {
                     self.line.tell(fence, seat.life, &FromRank::NoCut(snapshot));
                 }
                 Effect::TakeImage => {

@@ -55,6 +55,8 @@ pub(super) struct Seat {
     pub(super) left: bool,
     /// Said again on every connection.
     pub(super) said: Vec<FromRank>,
+    /// The same, of the last snapshot it took part in.
+    pub(super) cut: Option<FromRank>,
     complained: Vec<Complaint>,
     read: Option<OwnedFd>,
     write: Option<OwnedFd>,
@@ -81,6 +83,7 @@ impl Seat {
             retreated: false,
             left: false,
             said: vec![],
+            cut: None,
             complained: vec![],
             read: None,
             write: None,

@@ -8,13 +8,15 @@ use std::os::fd::FromRawFd as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec, Outcome};
 use gleaner_common::program::{Life, ProgramSpec, RankAt, RankOffer};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
 use gleaner_program::live::run;
 use gleaner_program::{Communicator, Failure, Run};
-use gleaner_program_core::address::{Communicator as Space, Envelope, PIECE_BYTES_MAX, Rank, Tag};
+use gleaner_program_core::address::{
+    Communicator as Space, Envelope, PIECE_BYTES_MAX, Rank, Snapshot, Tag,
+};
 use gleaner_program_core::facts::{End, Stance};
 use gleaner_program_core::framing;
 use gleaner_program_core::wire::{Answer, Ask, FromRank, ProgramFrame, ToRank, VERSION};
@@ -36,10 +38,17 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_rank_that_sends_to_nobody_is_ended_for_it", nobody),
     ("a_rank_that_never_reads_holds_its_sender_and_nobody_else", deaf),
     ("a_long_wait_is_told", long_wait),
+    ("a_program_goes_back_to_its_snapshot", snapshot),
     ("a_newer_life_leaves_nothing_of_the_older", newer_life),
 ];
 
 const JOB: JobId = JobId(3);
+
+/// Of the program that saves.
+const STEPS: u32 = 150;
+
+/// It asks something when it has done so much: a test hears it.
+const SAVED_BY: u32 = 5;
 
 // ── the programs ───────────────────────────────────────────────────────────
 
@@ -74,6 +83,7 @@ pub(crate) fn main(program: &str) -> ExitCode {
     let ran = run(alone, |comm| match program {
         "ring" => play_ring(comm),
         "deaf" => play_deaf(comm),
+        "steps" => play_steps(comm),
         _ => play_waiting(comm),
     });
     match ran {
@@ -124,6 +134,23 @@ fn play_deaf(comm: &mut Communicator) -> Result<(), Failure> {
                 comm.recv(5 - rank, 1)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Two ranks in step, which save after each.
+fn play_steps(comm: &mut Communicator) -> Result<(), Failure> {
+    let other = 1 - comm.rank();
+    let state = comm.restore().and_then(|state| Some(u32::from_le_bytes(state.try_into().ok()?)));
+    println!("from {}", state.unwrap_or(0));
+    for step in state.unwrap_or(0)..STEPS {
+        comm.send(other, 1, &step.to_le_bytes())?;
+        assert_eq!(comm.recv(other, 1)?.bytes, step.to_le_bytes());
+        comm.save(&(step + 1).to_le_bytes())?;
+        if step == SAVED_BY {
+            comm.processors()?;
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }
@@ -190,6 +217,10 @@ struct Site {
     /// Where each agent is said to be.
     addresses: Vec<Vec<SocketAddr>>,
     fence: u64,
+    /// How often ranks have asked for processors.
+    asked: u32,
+    /// The ranks' parts of the newest snapshot.
+    cuts: BTreeMap<u32, ContentHash>,
 }
 
 impl Site {
@@ -216,6 +247,8 @@ impl Site {
             relays: true,
             addresses: vec![vec![]; 2],
             fence: 0,
+            asked: 0,
+            cuts: BTreeMap::new(),
         }
     }
 
@@ -224,7 +257,9 @@ impl Site {
         let own = std::env::current_exe().unwrap().to_string_lossy().into_owned();
         let command = vec![own, "rank".into(), program.into()];
         let mut spec = JobSpec::new(command, IndexRange { first: 0, last: ranks - 1, step: 1 });
-        spec.program = Some(ProgramSpec { ranks_max: ranks, ..ProgramSpec::default() });
+        let checkpoint_every = (program == "steps").then_some(Duration::from_secs(60));
+        spec.program =
+            Some(ProgramSpec { ranks_max: ranks, checkpoint_every, ..ProgramSpec::default() });
         self.ranks = ranks;
         let floor = Fence(self.fence + 1);
         let mut offers = vec![];
@@ -250,7 +285,7 @@ impl Site {
                 parent: None,
                 snapshot: 0,
                 floor,
-                cut: None,
+                cut: self.cuts.get(&rank).copied(),
             };
             self.labs[lab].coordinator.say(CoordinatorFrame::Offer(Offer {
                 fence,
@@ -323,6 +358,7 @@ impl Site {
     fn rank_says(&mut self, rank: u32, what: FromRank) {
         match what {
             FromRank::Ask { request, ask: Ask::Processors } => {
+                self.asked += 1;
                 let answer = Answer::Processors { count: 3 };
                 self.tell(rank, &ToRank::Answered { request, answer });
             }
@@ -334,6 +370,10 @@ impl Site {
                     let rank = Rank(rank);
                     self.tell(other, &ToRank::PeerEnded { rank, snapshot, end, last });
                 }
+            }
+            FromRank::Cut { snapshot, part, .. } => {
+                assert_eq!(snapshot, Snapshot(1));
+                self.cuts.insert(rank, part);
             }
             FromRank::Drained => self.drained.push(rank),
             FromRank::Complain(complaint) => self.complaints.push(complaint.to_string()),
@@ -478,6 +518,29 @@ fn long_wait() {
     site.offer("waiting", 2, |_| 0);
     site.until("a wait is told", |site| site.waits == [1]);
     site.end_neighbour();
+}
+
+fn snapshot() {
+    let mut site = Site::new();
+    site.offer("steps", 2, |rank| rank as usize);
+    site.until("one has saved", |site| site.asked > 0);
+    // The other hears of it by the first's messages.
+    site.tell(0, &ToRank::Cut(Snapshot(1)));
+    site.until("both have taken part", |site| site.cuts.len() == 2);
+    let old: Vec<Fence> = site.at.values().map(|at| at.fence).collect();
+    for (lab, fence) in site.labs.iter().zip(old) {
+        lab.coordinator.say(CoordinatorFrame::Cancel { fence });
+    }
+    assert_eq!(site.finished.len(), 0, "the cut was to be in the middle");
+    site.life = Life(2);
+    site.offer("steps", 2, |rank| rank as usize);
+    site.until("both have finished", |site| site.finished.len() == 2);
+    for finished in site.finished.values() {
+        assert_eq!(finished.outcome, Outcome::Succeeded, "{finished:?}");
+        let from: u32 = printed(finished).trim().strip_prefix("from ").unwrap().parse().unwrap();
+        assert!(from >= SAVED_BY && from < STEPS, "{from}");
+    }
+    assert_eq!(site.complaints, Vec::<String>::new());
 }
 
 fn newer_life() {

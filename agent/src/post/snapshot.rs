@@ -1,0 +1,104 @@
+//! Parts of snapshots: a rank's endpoint and the state it saved last, as a blob
+//! at the coordinator, and back.
+
+use bytes::Bytes;
+use gleaner_common::id::{ContentHash, Fence};
+use gleaner_common::time::Moment;
+use gleaner_program_core::address::{Boundary, Snapshot};
+use gleaner_program_core::complaint::Complaint;
+use gleaner_program_core::endpoint::{Back, Endpoint, Event};
+use gleaner_program_core::wire::FromRank;
+
+use super::Begin;
+use super::line::Errand;
+use super::moving::Luggage;
+use super::office::Office;
+use super::seat::Seat;
+
+impl Office {
+    /// The rank's part of a snapshot, to be staged.
+    pub(super) fn cut(
+        &mut self,
+        fence: Fence,
+        snapshot: Snapshot,
+        boundary: Boundary,
+        state: Vec<u8>,
+    ) {
+        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        seat.cut = None;
+        let (endpoint, states) = (Bytes::from(state), seat.states.only(boundary));
+        let part = Luggage { endpoint, states, retreated: false };
+        match postcard::to_stdvec(&part) {
+            Ok(bytes) => {
+                let bytes = bytes.into();
+                self.line.have(Errand::Stage { fence, snapshot, bytes });
+            }
+            Err(error) => self.no_cut(fence, snapshot, error.to_string()),
+        }
+    }
+
+    pub(super) fn staged(
+        &mut self,
+        fence: Fence,
+        snapshot: Snapshot,
+        part: Result<(ContentHash, u64), String>,
+    ) {
+        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        match part {
+            Ok((part, size_bytes)) => {
+                let said = FromRank::Cut { snapshot, part, size_bytes };
+                self.line.tell(fence, seat.life, &said);
+                seat.cut = Some(said);
+            }
+            Err(because) => self.no_cut(fence, snapshot, because),
+        }
+    }
+
+    fn no_cut(&mut self, fence: Fence, snapshot: Snapshot, because: String) {
+        let Some(seat) = self.seats.get(&fence) else { return };
+        let (life, rank) = (seat.life, seat.rank());
+        self.line.tell(fence, life, &FromRank::NoCut(snapshot));
+        let complaint = Complaint::NoCut { rank, snapshot, because };
+        self.line.tell(fence, life, &FromRank::Complain(complaint));
+    }
+
+    // ── going back ─────────────────────────────────────────────────────────
+
+    /// The process may say Hello meanwhile: its pipes are not read before.
+    pub(super) fn begin_with_cut(&mut self, begin: Begin, hash: ContentHash) {
+        let fence = begin.fence;
+        self.fetching.insert(fence, begin);
+        self.line.have(Errand::Fetch { fence, hash });
+    }
+
+    pub(super) fn fetched(&mut self, now: Moment, fence: Fence, part: Result<Vec<u8>, String>) {
+        let Some(begin) = self.fetching.remove(&fence) else { return };
+        let rank = begin.config.rank;
+        if let Err(error) = part.and_then(|part| self.go_back(now, begin, &part)) {
+            // With its pipes closed its process ends, and the program with it.
+            tracing::warn!(%rank, %error, "a rank cannot go back to its snapshot");
+        }
+    }
+
+    fn go_back(&mut self, now: Moment, begin: Begin, part: &[u8]) -> Result<(), String> {
+        let Begin { fence, job, life, config, ends, .. } = begin;
+        let part: Luggage = postcard::from_bytes(part).map_err(|error| error.to_string())?;
+        let endpoint = Endpoint::restore(&part.endpoint, fence, config.floor)
+            .map_err(|error| error.to_string())?;
+        if endpoint.rank() != config.rank {
+            return Err(format!("it is the part of {}", endpoint.rank()));
+        }
+        if !self.enter(job, life, config.rank, fence) {
+            return Ok(());
+        }
+        let mut seat = Seat::new(job, life, endpoint);
+        seat.states = part.states;
+        seat.plug(&self.watch, ends).map_err(|error| error.to_string())?;
+        self.seats.insert(fence, seat);
+        self.handle(now, fence, Event::Arrived);
+        self.handle(now, fence, Event::RolledBack(Back::Process));
+        self.is_here(now, job, config.rank, fence);
+        self.hear_early(now, fence);
+        Ok(())
+    }
+}
