@@ -137,6 +137,9 @@ Exit code: 0 the distance of end times is small enough, 1 it is not.")]
     /// A guest that holds memory and tells when it stood still; `glean bench migrate` moves it.
     #[command(hide = true, after_help = "Example:\n  glean hold --mib 64 --gaps 1")]
     Hold(bench::migrate::guest::Args),
+    /// Two ranks that send each other bytes; `glean bench messages` times them.
+    #[command(hide = true, after_help = "Example:\n  glean ping --rounds 1000")]
+    Ping(bench::messages::rank::Args),
 }
 
 #[derive(Debug, clap::Args)]

@@ -5,6 +5,7 @@ mod dispatch;
 mod footprint;
 mod latency;
 mod load;
+pub mod messages;
 pub mod migrate;
 mod owner_latency;
 mod owner_return;
@@ -43,6 +44,8 @@ pub enum Bench {
     Replay,
     /// A key typed to a guest at work on another workstation, by its size.
     Migrate,
+    /// Round trips and bandwidth between two ranks.
+    Messages,
     /// All of them, one after the other.
     All,
 }
@@ -86,6 +89,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Load,
             Bench::Replay,
             Bench::Migrate,
+            Bench::Messages,
         ]
     } else {
         std::slice::from_ref(&args.name)
@@ -101,6 +105,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Load => load::run(args)?,
             Bench::Replay => replay::run_all(args)?,
             Bench::Migrate => migrate::run(args)?,
+            Bench::Messages => messages::run(args)?,
             Bench::All => unreachable!("`all` was taken apart above"),
         };
         print(args, &records)?;

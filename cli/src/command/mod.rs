@@ -70,6 +70,7 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Completions(args) => pages::completions(&args),
         Command::Man(args) => pages::man(&args),
         Command::Hold(args) => bench::migrate::guest::hold(&args).map(|()| Verdict::Yes),
+        Command::Ping(args) => bench::messages::rank::run(args).map(|()| Verdict::Yes),
         Command::Keeper(_) => {
             unreachable!("a keeper has its own exit codes and does not come here")
         }

@@ -1,0 +1,113 @@
+//! The barest that does the same.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+
+use anyhow::{Context, Result};
+use gleaner_lab::Lab;
+use gleaner_shell::endpoint::{dial_peer, listen_to_peers};
+use gleaner_shell::identity::Identity;
+use tokio::runtime::{Builder, Runtime};
+
+use super::rank::{Figures, What, measure};
+
+/// Through a third process, as two ranks of one workstation through their agent.
+pub(super) fn sockets(rounds: u32) -> Result<Figures> {
+    let (mut own, relay_in) = UnixStream::pair()?;
+    let (relay_out, echo) = UnixStream::pair()?;
+    let glean = std::env::current_exe()?;
+    let part = |part: &str| {
+        let mut command = Command::new(&glean);
+        command.args(["ping", "--part", part]);
+        command
+    };
+    let ends = |end: UnixStream| Stdio::from(OwnedFd::from(end));
+    let mut relay = part("relay").stdin(ends(relay_in)).stdout(ends(relay_out)).spawn()?;
+    let mut echo = part("echo").stdin(ends(echo)).stdout(Stdio::null()).spawn()?;
+    let (one, block) = (What::One.spoken(), What::Block.spoken());
+    let figures = measure(rounds, |what| {
+        own.write_all(if what == What::One { &one } else { &block })?;
+        own.read_exact(&mut [0])?;
+        anyhow::Ok(())
+    });
+    own.shutdown(std::net::Shutdown::Both)?;
+    relay.wait()?;
+    echo.wait()?;
+    figures
+}
+
+/// Between two identities of the lab, with the settings that agents have among
+/// themselves; each end a thread of its own.
+pub(super) fn quic(lab: &Lab, rounds: u32) -> Result<Figures> {
+    let identity = |number: usize| {
+        let host = lab.hosts.get(number).context("two hosts")?;
+        anyhow::Ok((Identity::load(&host.identity())?, host.name.clone()))
+    };
+    let ((theirs, name), (ours, _)) = (identity(0)?, identity(1)?);
+    let (bound, address) = channel();
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(move || serve(&theirs, |address| Ok(bound.send(address)?)));
+        let figures = address
+            .recv()
+            .context("nobody listens")
+            .and_then(|address| ask(&ours, &name, address, rounds));
+        let echo = echo.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the echo panicked")));
+        figures.and_then(|figures| echo.map(|()| figures))
+    })
+}
+
+fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+fn loopback() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+fn serve(identity: &Identity, bound: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+    runtime()?.block_on(async {
+        let endpoint = listen_to_peers(loopback(), identity)?;
+        bound(endpoint.local_addr()?)?;
+        let connection = endpoint.accept().await.context("nobody dials")?.await?;
+        let (mut send, mut receive) = connection.accept_bi().await?;
+        let (mut first, mut buffer) = ([0], vec![0; 256 << 10]);
+        while receive.read_exact(&mut first).await.is_ok() {
+            let mut left = What::rest(first[0]);
+            while left > 0 {
+                let most = left.min(buffer.len());
+                left -= receive.read(&mut buffer[..most]).await?.context("cut short")?;
+            }
+            send.write_all(&first).await?;
+        }
+        connection.close(0_u32.into(), b"");
+        endpoint.wait_idle().await;
+        Ok(())
+    })
+}
+
+fn ask(identity: &Identity, name: &str, address: SocketAddr, rounds: u32) -> Result<Figures> {
+    let runtime = runtime()?;
+    let (endpoint, (mut send, mut receive)) = runtime.block_on(async {
+        let endpoint = listen_to_peers(loopback(), identity)?;
+        let connection = dial_peer(&endpoint, identity, name, &[address]).await?;
+        anyhow::Ok((endpoint, connection.open_bi().await?))
+    })?;
+    let (one, block) = (What::One.spoken(), What::Block.spoken());
+    let figures = measure(rounds, |what| {
+        let bytes = if what == What::One { &one } else { &block };
+        runtime.block_on(async {
+            send.write_all(bytes).await?;
+            receive.read_exact(&mut [0]).await?;
+            anyhow::Ok(())
+        })
+    });
+    runtime.block_on(async {
+        let _ = send.finish();
+        endpoint.wait_idle().await;
+    });
+    figures
+}
