@@ -97,6 +97,9 @@ impl Core {
         for (fence, state) in hello.held {
             if self.is_placed_at(fence, id) {
                 self.set_stage(draft, fence, Stage::Held(state));
+                if state != GuestState::Leaving {
+                    self.stop_move(draft, fence, "it does not leave any more");
+                }
                 missing.retain(|other| *other != fence);
                 keep.push(fence);
             }
@@ -171,20 +174,17 @@ impl Core {
                 self.set_stage(draft, fence, Stage::Held(GuestState::Running));
                 return self.rank_began(draft, fence);
             }
-            AttemptEvent::Resumed { .. } => {
-                self.stop_move(draft, fence, "it runs again");
-                GuestState::Running
-            }
+            AttemptEvent::Resumed { .. } => GuestState::Running,
             AttemptEvent::Stays { .. } => {
-                self.stop_move(draft, fence, "its owner has left");
+                self.not_away(draft, fence, "its owner has left");
                 GuestState::Running
             }
             AttemptEvent::Arrived { bytes, frozen, .. } => {
                 return self.arrived(draft, from, fence, (bytes, frozen));
             }
             AttemptEvent::WantsAway { keep, .. } => return self.wants_away(draft, fence, keep),
-            AttemptEvent::CannotLeave { reason, .. } => {
-                return self.cannot_leave(draft, fence, &reason);
+            AttemptEvent::CannotLeave { keep, reason, .. } => {
+                return self.cannot_leave(draft, fence, keep, &reason);
             }
             AttemptEvent::Suspended { .. } => GuestState::Suspended,
             AttemptEvent::Demoted { .. } => GuestState::Demoted,

@@ -249,7 +249,12 @@ impl Core {
         moving.new = None;
         moving.tried.insert(target);
         moving.failures += 1;
-        if moving.failures < TARGETS_MAX {
+        // One without a process has nothing to stay for: it waits for another.
+        let goes_on = moving.failures < TARGETS_MAX || moving.keep == Keep::Nothing;
+        if moving.failures.is_multiple_of(TARGETS_MAX) {
+            moving.tried.clear();
+        }
+        if goes_on {
             self.waiting_moves.insert(coming.old);
             self.moves_looked_at = None;
             return;
@@ -264,16 +269,33 @@ impl Core {
         self.note(draft, id, note);
     }
 
+    /// It runs on where it is. Should that be old news, it hears so.
+    pub(super) fn not_away(&mut self, draft: &mut Draft, fence: Fence, why: &str) {
+        if !self.moves.contains_key(&fence) {
+            return;
+        }
+        self.stop_move(draft, fence, why);
+        let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
+        if let Some(to) = at.and_then(|id| self.link(id)) {
+            draft.send(to, CoordinatorFrame::StayHere { fence });
+        }
+    }
+
     /// It cannot be carried like this.
-    pub(super) fn cannot_leave(&mut self, draft: &mut Draft, fence: Fence, reason: &str) {
-        let was_leaving = self.moves.contains_key(&fence);
-        self.stop_move(draft, fence, reason);
-        let Some(attempt) = self.attempts.get(&fence) else { return };
-        let (id, position) = (attempt.job, attempt.position);
-        if !was_leaving {
+    pub(super) fn cannot_leave(
+        &mut self,
+        draft: &mut Draft,
+        fence: Fence,
+        keep: Keep,
+        reason: &str,
+    ) {
+        if self.moves.get(&fence).is_none_or(|moving| moving.keep != keep) {
             // Its owner has left meanwhile, and it has said so.
             return;
         }
+        self.not_away(draft, fence, reason);
+        let Some(attempt) = self.attempts.get(&fence) else { return };
+        let (id, position) = (attempt.job, attempt.position);
         self.set_stage(draft, fence, Stage::Held(GuestState::Suspended));
         let name = self.attempts.get(&fence).and_then(|a| self.workstation_name(a.workstation));
         let what = self.called(id, position);

@@ -2,6 +2,13 @@
 
 use proptest::prelude::*;
 
+use gleaner_common::id::ContentHash;
+use gleaner_common::program::{Life, ProgramSpec};
+use gleaner_common::reaction::Keep;
+use gleaner_program_core::address::{Rank, Request, Snapshot, Task};
+use gleaner_program_core::facts::{End, RankFacts, Stance};
+use gleaner_program_core::wire::{Ask, FromRank, Wait};
+
 use super::*;
 use crate::job::Whereabouts;
 use crate::placement::Policy;
@@ -14,7 +21,10 @@ enum Turn {
     Presence { id: u32, serial: u64, busy: bool, slots: u16 },
     Attempt { id: u32, serial: u64, fence: u64, kind: u8 },
     Leave { id: u32, serial: u64 },
+    FromRank { id: u32, serial: u64, fence: u64, life: u32, said: FromRank },
+    Junk { id: u32, serial: u64, fence: u64, bytes: Vec<u8> },
     Submit { count: u32, retries: u32 },
+    SubmitProgram { ranks: u32, more: u32, every: bool },
     Cancel(u32),
     Pass(u64),
 }
@@ -47,12 +57,62 @@ fn turn() -> impl Strategy<Value = Turn> {
         }),
         (id.clone(), serial.clone(), any::<bool>(), 0u16..4)
             .prop_map(|(id, serial, busy, slots)| Turn::Presence { id, serial, busy, slots }),
-        (id.clone(), serial.clone(), 0u64..20, 0u8..8)
+        (id.clone(), serial.clone(), 0u64..20, 0u8..13)
             .prop_map(|(id, serial, fence, kind)| Turn::Attempt { id, serial, fence, kind }),
+        (id.clone(), serial.clone(), 0u64..20, 1u32..3, said()).prop_map(
+            |(id, serial, fence, life, said)| Turn::FromRank { id, serial, fence, life, said }
+        ),
+        (id.clone(), serial.clone(), 0u64..20, proptest::collection::vec(any::<u8>(), 0..20))
+            .prop_map(|(id, serial, fence, bytes)| Turn::Junk { id, serial, fence, bytes }),
+        (1u32..4, 0u32..3, any::<bool>()).prop_map(|(ranks, more, every)| Turn::SubmitProgram {
+            ranks,
+            more,
+            every
+        }),
         (id, serial).prop_map(|(id, serial)| Turn::Leave { id, serial }),
         (1u32..9, 0u32..3).prop_map(|(count, retries)| Turn::Submit { count, retries }),
         (1u32..4).prop_map(Turn::Cancel),
         (0u64..15_000).prop_map(Turn::Pass),
+    ]
+}
+
+fn said() -> impl Strategy<Value = FromRank> {
+    let task = (0u64..3).prop_map(Task);
+    let ask = prop_oneof![
+        (0u32..5).prop_map(|count| Ask::Spawn { count }),
+        Just(Ask::Leave),
+        Just(Ask::Processors),
+        Just(Ask::NextTask),
+        Just(Ask::NextResult),
+        Just(Ask::CloseBag),
+        Just(Ask::PutTask { task: vec![1] }),
+        task.clone().prop_map(|task| Ask::ReturnTask { task }),
+        task.prop_map(|task| Ask::Done { task, result: vec![2] }),
+    ];
+    let snapshot = (0u32..4).prop_map(Snapshot);
+    let facts = (0u32..4, any::<bool>()).prop_map(|(rank, waits)| RankFacts {
+        rank: Rank(rank),
+        stance: if waits { Stance::Waits(Wait::Room { to: Rank(0) }) } else { Stance::Active },
+        sent: vec![(Rank(9), u64::MAX)],
+        received: vec![],
+    });
+    prop_oneof![
+        (0u64..9, ask).prop_map(|(n, ask)| FromRank::Ask { request: Request(n), ask }),
+        (proptest::option::of(0u64..6), facts)
+            .prop_map(|(asked, facts)| FromRank::Facts { asked, facts }),
+        snapshot.clone().prop_map(|snapshot| FromRank::Ended {
+            end: End::ExitCode(0),
+            snapshot,
+            sent: vec![(Rank(77), 3)],
+        }),
+        Just(FromRank::Drained),
+        (0u32..9).prop_map(|rank| FromRank::WhereIs(Rank(rank))),
+        snapshot.clone().prop_map(FromRank::NoCut),
+        snapshot.prop_map(|snapshot| FromRank::Cut {
+            snapshot,
+            part: ContentHash([7; 32]),
+            size_bytes: u64::MAX,
+        }),
     ]
 }
 
@@ -66,6 +126,11 @@ fn event(kind: u8, fence: Fence) -> AttemptEvent {
         4 => AttemptEvent::Retreated { fence, reason, suspensions: u32::MAX },
         5 => AttemptEvent::Refused { fence, reason },
         6 => AttemptEvent::Finished(finished(fence, Outcome::Succeeded, Duration::MAX)),
+        7 => AttemptEvent::WantsAway { fence, keep: Keep::Nothing, image_bytes: u64::MAX },
+        8 => AttemptEvent::WantsAway { fence, keep: Keep::State, image_bytes: 0 },
+        9 => AttemptEvent::Arrived { fence, bytes: u64::MAX, frozen: Duration::MAX },
+        10 => AttemptEvent::CannotLeave { fence, keep: Keep::Nothing, reason },
+        11 => AttemptEvent::Stays { fence },
         _ => AttemptEvent::Finished(finished(fence, Outcome::ExitCode(1), Duration::ZERO)),
     }
 }
@@ -95,6 +160,23 @@ fn play(site: &mut Site, turn: Turn) {
         Turn::Attempt { id, serial, fence, kind } => {
             let frame = AgentFrame::Attempt(event(kind, Fence(fence)));
             site.handle(heard(id, serial, frame));
+        }
+        Turn::FromRank { id, serial, fence, life, said } => {
+            let bytes = postcard::to_stdvec(&said).unwrap();
+            let (fence, life) = (Fence(fence), Life(life));
+            site.handle(heard(id, serial, AgentFrame::FromRank { fence, life, bytes }));
+        }
+        Turn::Junk { id, serial, fence, bytes } => {
+            let (fence, life) = (Fence(fence), Life(1));
+            site.handle(heard(id, serial, AgentFrame::FromRank { fence, life, bytes }));
+        }
+        Turn::SubmitProgram { ranks, more, every } => {
+            let spec = ProgramSpec {
+                ranks_max: ranks + more,
+                checkpoint_every: every.then_some(s(2)),
+                ..ProgramSpec::default()
+            };
+            site.submit_program(ranks, spec);
         }
         Turn::Leave { id, serial } => {
             site.handle(heard(id, serial, AgentFrame::Leaving { reason: "é".repeat(300) }));
@@ -133,6 +215,18 @@ fn check_counts(core: &Core) {
         assert_eq!(seen[0], job.queued());
         assert_eq!(core.queued.contains(id), seen[0] > 0);
         queued += u64::from(seen[0]);
+        for (position, history) in job.over() {
+            assert_eq!(core.ended_ranks.get(&history.last.fence), Some(&(*id, *position)));
+        }
+    }
+    let over = core.jobs.values().map(|job| job.over().len()).sum::<usize>();
+    assert_eq!(core.ended_ranks.len(), over);
+    for (old, moving) in &core.moves {
+        assert!(core.attempts[old].coming.is_none());
+        assert_eq!(core.waiting_moves.contains(old), moving.new.is_none());
+        if let Some(new) = moving.new {
+            assert_eq!(core.attempts[&new].coming.map(|coming| coming.old), Some(*old));
+        }
     }
     assert_eq!(core.queued(), queued);
     let mut placed = 0;

@@ -4,6 +4,7 @@ mod attempts;
 mod choosing;
 mod grow;
 mod hostile;
+mod moves;
 mod ranks;
 mod why;
 

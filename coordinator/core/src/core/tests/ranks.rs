@@ -30,7 +30,8 @@ impl Site {
     ) -> (JobId, Vec<Offered>) {
         let indexes = IndexRange::count_of(ranks).unwrap();
         let mut job = JobSpec::new(vec!["./mesh".into()], indexes);
-        job.program = Some(spec);
+        let ranks_max = spec.ranks_max.max(ranks);
+        job.program = Some(ProgramSpec { ranks_max, ..spec });
         job.on_busy = on_busy;
         job.retries = 1;
         let event =
@@ -324,7 +325,7 @@ fn a_cancelled_program_leaves_nothing_behind() {
 fn programs_that_cannot_be_are_refused() {
     let mut site = Site::with_idle(1);
     let mut spec = JobSpec::new(vec!["x".into()], IndexRange { first: 1, last: 4, step: 1 });
-    spec.program = Some(ProgramSpec::default());
+    spec.program = Some(ProgramSpec { ranks_max: 4, ..ProgramSpec::default() });
     site.handle(Event::Submitted { request: RequestId(3), user: "ann".into(), spec: spec.into() });
     let Some(Answer::No(reason)) = site.answer() else { panic!("accepted") };
     assert_eq!(reason, "the ranks of a program are numbered 0, 1, ..: expected such indexes");

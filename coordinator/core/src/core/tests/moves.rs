@@ -1,0 +1,372 @@
+//! Attempts that move: never two that run, and never none for good.
+
+use gleaner_common::fingerprint::{Fingerprint, Version};
+use gleaner_common::program::{Arrival, ProgramSpec};
+use gleaner_common::reaction::Keep;
+use gleaner_common::report::SubprogramState;
+use gleaner_program_core::wire::ToRank;
+
+use super::*;
+
+const WANTS: Keep = Keep::State;
+
+fn machine(kernel: &str) -> Fingerprint {
+    Fingerprint {
+        architecture: "x86_64".into(),
+        kernel: kernel.into(),
+        criu: Version { major: 4, minor: 1, patch: 1 },
+        processor: "Xeon".into(),
+        features: [].into(),
+        system: "Debian 13".into(),
+        root: [1; 16],
+    }
+}
+
+/// What one workstation was sent last of a move: the old and the new attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Move {
+    from: u32,
+    old: Fence,
+    to: u32,
+    new: Fence,
+}
+
+impl Site {
+    fn connect_machine(&mut self, id: u32, kernel: &str) -> Vec<Offered> {
+        self.enrol(id);
+        let fingerprint = Some(Box::new(machine(kernel)));
+        let facts = Facts { cores: 1, places: 1, speed: 100.0, fingerprint, ..Facts::default() };
+        self.now = self.now + Duration::from_millis(1);
+        self.hello(link(id, 1), Incarnation(1), facts, presence(false, 1), vec![])
+    }
+
+    /// One subprogram that runs on host1, and other workstations alike.
+    fn with_guest(others: u32) -> (Self, JobId, Fence) {
+        let mut site = Self::new(Config::default());
+        site.connect_machine(1, "6.12.1");
+        let (job, offered) = site.submit(1, 0);
+        let (_, _, fence) = only(&offered);
+        site.started(1, fence);
+        for id in 2..2 + others {
+            site.connect_machine(id, "6.12.1");
+        }
+        (site, job, fence)
+    }
+
+    fn turns_busy(&mut self, id: u32) {
+        self.hear(id, AgentFrame::Presence(presence(true, 1)));
+    }
+
+    fn wants_away(&mut self, id: u32, fence: Fence, keep: Keep) {
+        self.turns_busy(id);
+        self.hear_of(id, AttemptEvent::WantsAway { fence, keep, image_bytes: 5 });
+    }
+
+    /// The move that the last step began.
+    fn begun(&self) -> Option<Move> {
+        let (to, offer) = self.sent().find_map(|(to, frame)| {
+            let CoordinatorFrame::Offer(offer) = frame else { return None };
+            offer.arrival.is_some().then_some((to, offer))
+        })?;
+        let (from, old, at) = self.sent().find_map(|(from, frame)| {
+            let CoordinatorFrame::Depart { fence, to, .. } = frame else { return None };
+            Some((from, *fence, to.clone()))
+        })?;
+        let arrival = Arrival { from: WorkstationId(from), old };
+        assert_eq!(offer.arrival, Some(arrival));
+        assert_eq!((at.fence, at.workstation.0), (offer.fence, to));
+        assert_eq!(at.name, format!("host{to}"));
+        Some(Move { from, old, to, new: offer.fence })
+    }
+
+    #[track_caller]
+    fn move_away(&mut self, id: u32, fence: Fence) -> Move {
+        self.wants_away(id, fence, WANTS);
+        self.begun().expect("a move begins")
+    }
+
+    fn arrives(&mut self, Move { to, new, .. }: Move) {
+        let frozen = Duration::from_millis(80);
+        self.hear_of(to, AttemptEvent::Arrived { fence: new, bytes: 1_000, frozen });
+    }
+
+    fn is_refused(&mut self, Move { to, new, .. }: Move) {
+        self.hear_of(to, AttemptEvent::Refused { fence: new, reason: "no room".into() });
+    }
+
+    #[track_caller]
+    fn check_row(&self, job: JobId, at: u32, state: SubprogramState, moves: u32) {
+        let row = self.core.subprogram_row(subprogram(job, 0)).unwrap();
+        let seen = (row.workstation.as_deref(), row.state, row.moves);
+        assert_eq!(seen, (Some(format!("host{at}").as_str()), state, moves));
+    }
+}
+
+#[test]
+fn a_guest_that_has_arrived_runs_and_the_old_one_is_destroyed() {
+    let (mut site, job, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    assert_eq!((begun.from, begun.old, begun.to), (1, old, 2));
+    site.check_row(job, 1, SubprogramState::Suspended, 0);
+    site.arrives(begun);
+    site.check_sent(1, &CoordinatorFrame::Cancel { fence: old });
+    site.check_sent(2, &CoordinatorFrame::StayHere { fence: begun.new });
+    let end = site.last.changes.iter().find_map(|change| {
+        let Change::Attempt(attempt) = change else { return None };
+        attempt.end.clone().filter(|_| attempt.fence == old)
+    });
+    assert_eq!(end.unwrap().1, "moved to host2");
+    let progress = site.progress();
+    assert_eq!((progress.moves, progress.moved_bytes), (1, 1_000));
+    assert_eq!(progress.frozen, Duration::from_millis(80));
+    site.check_row(job, 2, SubprogramState::Running, 1);
+    site.finished(2, begun.new, Outcome::Succeeded);
+    assert_eq!(site.accepted(), [subprogram(job, 0)]);
+}
+
+#[test]
+fn an_arrival_told_again_is_answered_again_and_counted_once() {
+    let (mut site, _, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    site.arrives(begun);
+    site.arrives(begun);
+    assert_eq!(site.last.changes, []);
+    site.check_sent(2, &CoordinatorFrame::StayHere { fence: begun.new });
+}
+
+#[test]
+fn without_a_target_it_waits_for_one() {
+    let (mut site, job, old) = Site::with_guest(0);
+    site.wants_away(1, old, WANTS);
+    assert_eq!(site.begun(), None);
+    let why = site.core.why_subprogram(site.now, subprogram(job, 0)).unwrap();
+    assert!(why.iter().any(|line| line.contains("none is free")), "{why:?}");
+    site.connect_machine(2, "6.12.1");
+    assert!(site.begun().is_some());
+}
+
+#[test]
+fn an_unsuitable_workstation_is_not_chosen_and_why_says_so() {
+    let (mut site, job, old) = Site::with_guest(0);
+    site.connect_machine(2, "6.1.0");
+    site.wants_away(1, old, WANTS);
+    assert_eq!(site.begun(), None);
+    let why = site.core.why_subprogram(site.now, subprogram(job, 0)).unwrap();
+    let expected = "not to host2: older kernel: 6.12.1 here, 6.1.0 there";
+    assert!(why.iter().any(|line| line == expected), "{why:?}");
+    // Without its state it may go anywhere.
+    site.wants_away(1, old, Keep::Nothing);
+    assert_eq!(site.begun().unwrap().to, 2);
+}
+
+#[test]
+fn a_refused_move_is_tried_elsewhere_three_times_and_then_its_agent_decides() {
+    let (mut site, job, old) = Site::with_guest(4);
+    let mut begun = site.move_away(1, old);
+    let mut tried = vec![];
+    for _ in 0..2 {
+        tried.push(begun.to);
+        site.is_refused(begun);
+        site.check_sent(begun.to, &CoordinatorFrame::Acknowledge { fence: begun.new });
+        begun = site.begun().expect("another target");
+        assert!(!tried.contains(&begun.to), "{tried:?}");
+    }
+    site.is_refused(begun);
+    assert_eq!(site.begun(), None);
+    site.check_sent(1, &CoordinatorFrame::StayHere { fence: old });
+    let notes = site.core.job_row(job).unwrap().notes;
+    assert!(notes[0].contains("found no place to move to"), "{notes:?}");
+    site.check_row(job, 1, SubprogramState::Suspended, 0);
+}
+
+#[test]
+fn an_owner_who_leaves_in_time_keeps_the_guest() {
+    let (mut site, job, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    site.hear_of(1, AttemptEvent::Stays { fence: old });
+    site.check_sent(begun.to, &CoordinatorFrame::Cancel { fence: begun.new });
+    site.check_row(job, 1, SubprogramState::Running, 0);
+    // What had crossed it comes to nothing.
+    site.arrives(begun);
+    site.check_sent(begun.to, &CoordinatorFrame::Cancel { fence: begun.new });
+    site.check_row(job, 1, SubprogramState::Running, 0);
+}
+
+#[test]
+fn what_cannot_be_carried_stays_and_its_user_is_told_why() {
+    let (mut site, job, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    let reason = "an open socket".to_owned();
+    site.hear_of(1, AttemptEvent::CannotLeave { fence: old, keep: WANTS, reason });
+    site.check_sent(begun.to, &CoordinatorFrame::Cancel { fence: begun.new });
+    let note = format!("subprogram {job}.0 cannot leave host1: an open socket");
+    assert_eq!(site.core.job_row(job).unwrap().notes, [note]);
+    site.check_row(job, 1, SubprogramState::Suspended, 0);
+}
+
+#[test]
+fn a_lost_target_is_no_loss() {
+    let (mut site, job, old) = Site::with_guest(2);
+    let begun = site.move_away(1, old);
+    site.heartbeat(1);
+    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    site.hello(link(begun.to, 2), Incarnation(2), facts, presence(true, 1), vec![]);
+    let next = site.begun().expect("another target");
+    assert_ne!(next.to, begun.to);
+    assert_eq!(site.core.summary(job).unwrap().lost, 0);
+}
+
+#[test]
+fn a_source_that_dies_leaves_the_state_that_was_under_way() {
+    let (mut site, job, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    site.hello(link(1, 2), Incarnation(2), facts, presence(true, 1), vec![]);
+    assert_eq!(site.offers(), [], "it is not begun a second time");
+    site.arrives(begun);
+    site.check_sent(2, &CoordinatorFrame::StayHere { fence: begun.new });
+    site.check_row(job, 2, SubprogramState::Running, 0);
+    assert_eq!(site.core.summary(job).unwrap().moves, 1);
+}
+
+#[test]
+fn a_source_that_dies_and_a_state_that_does_not_come_begin_anew() {
+    let (mut site, job, old) = Site::with_guest(2);
+    let begun = site.move_away(1, old);
+    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    site.hello(link(1, 2), Incarnation(2), facts, presence(true, 1), vec![]);
+    site.is_refused(begun);
+    let (_, again, _) = only(&site.offers());
+    assert_eq!(again, subprogram(job, 0));
+}
+
+#[test]
+fn a_guest_that_ends_or_is_cancelled_while_it_moves_is_awaited_no_more() {
+    let (mut site, job, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    site.cancel(job);
+    site.check_sent(1, &CoordinatorFrame::Cancel { fence: old });
+    site.check_sent(2, &CoordinatorFrame::Cancel { fence: begun.new });
+    assert_eq!((site.core.attempts.len(), site.core.moves.len()), (0, 0));
+}
+
+#[test]
+fn a_broken_connection_loses_no_order() {
+    let (mut site, _, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    let facts = |site: &Site, id| site.core.pool.get(WorkstationId(id)).unwrap().facts.clone();
+    let (one, two) = (facts(&site, 1), facts(&site, 2));
+    let held = vec![(old, GuestState::Leaving)];
+    site.hello(link(1, 2), Incarnation(1), one, presence(true, 1), held);
+    let depart = site.sent().any(|(to, frame)| {
+        to == 1 && matches!(frame, CoordinatorFrame::Depart { fence, .. } if *fence == old)
+    });
+    assert!(depart, "{:#?}", site.last.effects);
+    site.hello(link(2, 2), Incarnation(1), two, presence(false, 1), vec![]);
+    let offer = site.sent().any(|(to, frame)| {
+        to == 2
+            && matches!(frame, CoordinatorFrame::Offer(offer)
+                if offer.fence == begun.new && offer.arrival.is_some())
+    });
+    assert!(offer, "{:#?}", site.last.effects);
+}
+
+#[test]
+fn a_new_life_of_the_coordinator_goes_on_with_a_move() {
+    let (mut site, job, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    let record = site.core.jobs[&job].record().clone();
+    let attempts = site.core.attempts.iter().map(|(fence, attempt)| crate::AttemptRecord {
+        fence: *fence,
+        subprogram: subprogram(job, 0),
+        workstation: attempt.workstation,
+        placed: attempt.placed,
+        end: None,
+        coming: attempt.coming,
+    });
+    let restored = Restored {
+        workstations: vec![(WorkstationId(1), "host1".into()), (WorkstationId(2), "host2".into())],
+        jobs: vec![record],
+        attempts: attempts.collect(),
+        fences_below: Fence(10_000),
+        ..Restored::default()
+    };
+    site.core = Core::restore(site.now, Config::default(), restored);
+    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    let held = vec![(old, GuestState::Leaving)];
+    site.hello(link(1, 1), Incarnation(1), facts.clone(), presence(true, 1), held);
+    let held = vec![(begun.new, GuestState::Waiting)];
+    site.hello(link(2, 1), Incarnation(1), facts, presence(false, 1), held);
+    site.arrives(begun);
+    site.check_sent(1, &CoordinatorFrame::Cancel { fence: old });
+    site.check_sent(2, &CoordinatorFrame::StayHere { fence: begun.new });
+}
+
+#[test]
+fn everybody_hears_where_a_rank_has_moved_and_not_before() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    site.enrol(3);
+    site.connect(3, 1, 1);
+    let (id, _, old) = offered[0];
+    site.wants_away(id, old, Keep::Nothing);
+    let begun = site.begun().unwrap();
+    let offer = &site.rank_offers()[0];
+    assert_eq!((offer.life.0, offer.ranks, offer.cut), (1, 2, None));
+    assert_eq!(site.places(offered[1].0), [], "it has not moved yet");
+    assert_eq!(site.places(3).len(), 2, "who takes it in must know the others");
+    site.arrives(begun);
+    assert_eq!(site.places(offered[1].0), [(0, begun.new.0, 3)]);
+    assert_eq!(site.core.job_row(job).unwrap().life, 1);
+}
+
+#[test]
+fn a_rank_that_left_without_its_process_returns_its_tasks() {
+    use gleaner_program_core::address::{Request, Task};
+    use gleaner_program_core::wire::{Answer, Ask, FromRank};
+    let (mut site, _, offered) = Site::with_ranks(2);
+    site.enrol(3);
+    site.connect(3, 1, 1);
+    let ask = |request, ask| FromRank::Ask { request: Request(request), ask };
+    site.say(offered[1], &ask(1, Ask::PutTask { task: vec![7] }));
+    site.say(offered[0], &ask(1, Ask::NextTask));
+    site.say(offered[1], &ask(2, Ask::NextTask));
+    let (id, _, old) = offered[0];
+    site.wants_away(id, old, Keep::Nothing);
+    let begun = site.begun().unwrap();
+    site.arrives(begun);
+    let answer = Answer::Task { task: Task(0), bytes: vec![7] };
+    let said = ToRank::Answered { request: Request(2), answer };
+    assert!(site.told().contains(&(offered[1].0, said)), "{:?}", site.told());
+}
+
+#[test]
+fn a_snapshot_is_gone_back_to_when_all_have_their_parts() {
+    use gleaner_common::id::ContentHash;
+    use gleaner_program_core::address::Snapshot;
+    use gleaner_program_core::wire::FromRank;
+    let mut site = Site::with_idle(2);
+    let checkpoint_every = Some(s(3));
+    let spec = ProgramSpec { checkpoint_every, ranks_max: 2, ..ProgramSpec::default() };
+    let (_, offered) = site.submit_program(2, spec);
+    for (id, _, fence) in &offered {
+        site.started(*id, *fence);
+    }
+    site.pass(s(3));
+    let cuts = [0, 1].map(|rank| (offered[rank].0, ToRank::Cut(Snapshot(1))));
+    assert_eq!(site.told(), cuts);
+    let part = |n| ContentHash([n; 32]);
+    let cut = |n| FromRank::Cut { snapshot: Snapshot(1), part: part(n), size_bytes: 9 };
+    for at in &offered {
+        site.heartbeat(at.0);
+        site.say(*at, &cut(u8::try_from(at.1.index).unwrap()));
+    }
+    let cuts = Change::Cuts { job: offered[0].1.job, parts: vec![part(0), part(1)] };
+    assert!(site.last.changes.contains(&cuts), "{:?}", site.last.changes);
+    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    let dead = offered[0].0;
+    site.hello(link(dead, 2), Incarnation(2), facts, presence(false, 1), vec![]);
+    let offers = site.rank_offers();
+    let parts: Vec<_> = offers.iter().map(|offer| offer.cut).collect();
+    assert_eq!(parts, [Some(part(0)), Some(part(1))]);
+    assert!(offers.iter().all(|offer| offer.life.0 == 2 && offer.snapshot == 1));
+}
