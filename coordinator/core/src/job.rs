@@ -306,15 +306,15 @@ impl Job {
         &mut self,
         ranks: u32,
         stays_over: impl Fn(Position) -> bool,
-    ) -> Vec<Position> {
+    ) -> Vec<(Position, History)> {
         let over = std::mem::take(&mut self.over);
         let mut again = vec![];
         for (position, history) in over {
             if stays_over(position) {
                 self.over.insert(position, history);
             } else {
-                self.history.insert(position, history);
-                again.push(position);
+                self.history.insert(position, history.clone());
+                again.push((position, history));
             }
         }
         let beyond = self.history.split_off(&ranks);

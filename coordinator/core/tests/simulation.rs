@@ -30,6 +30,7 @@ fn stormy() -> Setting {
         commit_hangs: Some(s(60)),
         owner: Some(s(4)),
         late_frames: 0.005,
+        programs: 0.3,
     }
 }
 
@@ -82,7 +83,10 @@ fn nothing_is_lost_or_done_twice_in_a_storm() {
         && seen(|o| o.lost)
         && seen(|o| o.retried)
         && seen(|o| o.failed)
-        && seen(|o| o.cancelled);
+        && seen(|o| o.cancelled)
+        && seen(|o| o.moves)
+        && seen(|o| o.lives)
+        && seen(|o| o.tasks as u64);
     assert!(everything || outlines.len() == 1, "a storm without some trouble: {outlines:#?}");
 }
 

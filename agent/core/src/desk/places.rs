@@ -72,11 +72,13 @@ impl Desk {
         }
     }
 
-    /// Its work goes back; what has its state elsewhere goes on there.
+    /// Its work goes back; what has its state elsewhere goes on there, and a
+    /// rank of which nothing has begun takes nothing of its program with it.
     fn not_started_after_all(&mut self, fence: Fence, reason: &str, out: &mut Out) {
         let reason = format!("not started: {reason}");
-        let arrives = self.attempts.get(&fence).is_some_and(|it| it.arrival.is_some());
-        let end = if arrives {
+        let attempt = self.attempts.get(&fence);
+        let refuses = attempt.is_some_and(|it| it.arrival.is_some() || it.rank.is_some());
+        let end = if refuses {
             AttemptEvent::Refused { fence, reason }
         } else {
             AttemptEvent::Retreated { fence, reason, suspensions: 0 }

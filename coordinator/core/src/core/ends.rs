@@ -135,7 +135,7 @@ impl Core {
         let name = self.workstation_name(attempt.workstation).unwrap_or("a workstation");
         let why = match how {
             Return::Refused(_) => return,
-            Return::Retreated { .. } if !attempt.stage.has_started() => return,
+            // Whether or not that is known here: one that had not is refused.
             Return::Retreated { reason, .. } => {
                 format!("rank {position} retreated from {name}: {reason}")
             }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::Outcome;
 use gleaner_common::program::{Life, RankAt, RankOffer};
 use gleaner_common::report::SubprogramState;
@@ -383,9 +383,9 @@ impl Core {
         let over: BTreeSet<u32> = program.past().ended.keys().map(|rank| rank.0).collect();
         let from = program.past().base().map(|whole| whole.snapshot);
         job.progress_mut().life = life;
-        for position in job.begin_again(ranks, |position| over.contains(&position)) {
-            let Some(history) = job.history(position) else { continue };
-            let record = history.record(job.subprogram(position), SubprogramState::Queued);
+        for (index, history) in job.begin_again(ranks, |position| over.contains(&position)) {
+            let subprogram = SubprogramId { job: id, index };
+            let record = history.record(subprogram, SubprogramState::Queued);
             draft.change(Change::Subprogram(record));
         }
         let told: Vec<WorkstationId> = job.told.iter().copied().collect();

@@ -9,6 +9,8 @@ use gleaner_core::Link;
 use rand::Rng;
 
 use super::host::{Process, Want};
+use super::moves::Carried;
+use super::rank::Script;
 use super::{Happening, Lab, Wire, index_of};
 
 impl Lab {
@@ -36,6 +38,8 @@ impl Lab {
         self.wires.insert(link, Wire::default());
         self.hosts[index].link = Some(link);
         self.tell(index, desk::Event::LinkUp);
+        let again = self.hosts[index].say_again();
+        self.grant(index, again);
     }
 
     pub(super) fn agent_loses(&mut self, link: Link) {
@@ -69,7 +73,13 @@ impl Lab {
         for want in wants {
             match want {
                 Want::Send(frame) => self.send_up(index, frame),
-                Want::Spawn { fence, subprogram } => {
+                Want::Went(fence) => self.witness.went(&self.hosts, index, fence),
+                Want::Carry(departure) => {
+                    let after = self.up_to(Duration::from_millis(300));
+                    let carried = Carried { host, incarnation, departure, tries: 0 };
+                    self.plan(after, Happening::Carried(Box::new(carried)));
+                }
+                Want::Spawn { fence, subprogram, life } => {
                     let after = self.up_to(Duration::from_millis(5));
                     if self.rng.random_bool(0.01) {
                         self.plan(after, Happening::StartFails { host, incarnation, fence });
@@ -82,6 +92,11 @@ impl Lab {
                         left: self.work(subprogram.job),
                         since: self.now,
                         outcome: self.outcome(),
+                        runs: 0,
+                        old: None,
+                        landed: false,
+                        script: life
+                            .map(|life| Script::new(subprogram.job, subprogram.index, life)),
                     };
                     self.hosts[index].processes.insert(fence, process);
                     self.plan(after, Happening::Started { host, incarnation, fence });

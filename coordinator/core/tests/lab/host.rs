@@ -4,13 +4,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gleaner_agent_core::desk::{Desk, Effect, Event, Exit, Left, Setup};
+use gleaner_agent_core::desk::{Departure, Desk, Effect, Event, Exit, Left, Setup};
 use gleaner_agent_core::occupancy::{Criteria, Observation};
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId, SubprogramId};
+use gleaner_common::fingerprint::{Fingerprint, Version};
 use gleaner_common::job::Outcome;
+use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, Facts, Printed};
 use gleaner_core::Link;
+
+use super::rank::{Remains, Script};
 
 /// A guest's processes.
 #[derive(Clone, Debug)]
@@ -22,6 +26,13 @@ pub(crate) struct Process {
     pub(crate) left: Duration,
     pub(crate) since: Moment,
     pub(crate) outcome: Outcome,
+    /// How often it was set going: an image is of one time between.
+    pub(crate) runs: u32,
+    /// Its state comes from there, and has it come?
+    pub(crate) old: Option<Fence>,
+    pub(crate) landed: bool,
+    /// If it is a rank.
+    pub(crate) script: Option<Script>,
 }
 
 /// What a host wants of the world after an event.
@@ -32,7 +43,12 @@ pub(crate) enum Want {
     Spawn {
         fence: Fence,
         subprogram: SubprogramId,
+        life: Option<Life>,
     },
+    /// What has landed is set going.
+    Went(Fence),
+    /// A guest is to be carried away.
+    Carry(Departure),
     /// A guest was killed and will be reaped.
     Reap(Fence),
     Stage(JobId),
@@ -47,6 +63,11 @@ pub(crate) struct Host {
     /// `None` while the agent is dead.
     pub(crate) desk: Option<Desk>,
     pub(crate) processes: BTreeMap<Fence, Process>,
+    /// Where each guest is being carried to.
+    pub(crate) carrying: BTreeMap<Fence, Fence>,
+    /// Scripts of ranks whose process is gone and that want away without it.
+    pub(crate) bare: BTreeMap<Fence, Script>,
+    pub(crate) remains: BTreeMap<Fence, Remains>,
     /// The connection its agent uses; it may be broken already.
     pub(crate) link: Option<Link>,
     /// The machine sleeps: nothing here happens.
@@ -65,6 +86,9 @@ impl Host {
             incarnation: u64::from(id) * 1_000,
             desk: None,
             processes: BTreeMap::new(),
+            carrying: BTreeMap::new(),
+            bare: BTreeMap::new(),
+            remains: BTreeMap::new(),
             link: None,
             asleep: false,
             owner_here: false,
@@ -84,6 +108,7 @@ impl Host {
             cores: self.cores,
             places: self.places,
             speed: 1_000.0 + self.id as f32,
+            fingerprint: (!self.id.is_multiple_of(5)).then(|| Box::new(machine(self.id))),
             ..Facts::default()
         };
         let criteria = Criteria {
@@ -108,6 +133,9 @@ impl Host {
     pub(crate) fn crash(&mut self) {
         self.desk = None;
         self.processes.clear();
+        self.carrying.clear();
+        self.bare.clear();
+        self.remains.clear();
         self.link = None;
     }
 
@@ -143,10 +171,40 @@ impl Host {
 
     pub(crate) fn exit_of(&mut self, now: Moment, fence: Fence) -> Vec<Want> {
         let Some(process) = self.processes.remove(&fence) else { return vec![] };
+        let mut wants = vec![];
+        if let Some(script) = process.script {
+            if process.killed {
+                self.bare.insert(fence, script);
+            } else {
+                let remains = Remains { job: script.job, life: script.life, drained: false };
+                wants.extend(remains.say(fence).into_iter().map(Want::Send));
+                self.remains.insert(fence, remains);
+            }
+        }
         let left =
             Left { stdout: Printed::Inline(fence.to_string().into_bytes()), ..Left::default() };
         let exit = Exit { outcome: process.outcome, cpu: Duration::from_secs(1), left: Some(left) };
-        self.handle(now, Event::Exited { fence, exit })
+        wants.extend(self.handle(now, Event::Exited { fence, exit }));
+        wants
+    }
+
+    /// What the ranks here say again on a new connection.
+    pub(crate) fn say_again(&mut self) -> Vec<Want> {
+        let mut said: Vec<AgentFrame> =
+            self.remains.iter().flat_map(|(fence, remains)| remains.say(*fence)).collect();
+        said.extend(self.processes.keys().copied().collect::<Vec<_>>().into_iter().filter_map(
+            |fence| {
+                let process = self.processes.get_mut(&fence)?;
+                if process.frozen || process.killed { None } else { process.ask(fence) }
+            },
+        ));
+        said.into_iter().map(Want::Send).collect()
+    }
+
+    /// A rank goes on, or has begun.
+    pub(crate) fn kick(&mut self, fence: Fence) -> Vec<Want> {
+        let process = self.processes.get_mut(&fence).filter(|process| !process.frozen);
+        process.and_then(|process| process.ask(fence)).map(Want::Send).into_iter().collect()
     }
 
     pub(crate) fn falls_asleep(&mut self, now: Moment) {
@@ -173,31 +231,62 @@ impl Host {
             match effect {
                 Effect::Start(start) => {
                     let (fence, subprogram) = (start.fence, start.subprogram);
-                    wants.push(Want::Spawn { fence, subprogram });
+                    let life = start.rank.map(|rank| rank.life);
+                    wants.push(Want::Spawn { fence, subprogram, life });
+                }
+                Effect::Expect(start) => {
+                    let process = Process {
+                        subprogram: start.subprogram,
+                        frozen: true,
+                        killed: false,
+                        left: Duration::ZERO,
+                        since: now,
+                        outcome: Outcome::Succeeded,
+                        runs: 0,
+                        old: start.arrival.map(|arrival| arrival.old),
+                        landed: false,
+                        script: None,
+                    };
+                    self.processes.insert(start.fence, process);
+                }
+                Effect::Go { place, fence } => {
+                    self.with(place, fence, |process| {
+                        process.since = now;
+                        process.frozen = false;
+                    });
+                    wants.push(Want::Went(fence));
+                    wants.extend(self.kick(fence));
+                }
+                Effect::Depart(departure) => {
+                    self.carrying.insert(departure.fence, departure.to.fence);
+                    wants.push(Want::Carry(departure));
+                }
+                Effect::CallBack { fence, .. } => {
+                    self.carrying.remove(&fence);
                 }
                 Effect::Freeze { place, fence } => self.with(place, fence, |process| {
                     process.pause(now);
                     process.frozen = true;
                 }),
-                Effect::Thaw { place, fence } => self.with(place, fence, |process| {
-                    process.since = now;
-                    process.frozen = false;
-                }),
+                Effect::Thaw { place, fence } => {
+                    self.with(place, fence, |process| {
+                        process.since = now;
+                        process.frozen = false;
+                        process.runs += 1;
+                    });
+                    wants.extend(self.kick(fence));
+                }
                 Effect::Kill { fence, .. } => {
                     if let Some(process) = self.processes.get_mut(&fence) {
                         process.killed = true;
                     }
                     wants.push(Want::Reap(fence));
                 }
-                Effect::Expect(_)
-                | Effect::Go { .. }
-                | Effect::AskToRetreat { .. }
-                | Effect::Depart(_)
-                | Effect::CallBack { .. } => unreachable!("no job of this lab moves"),
                 Effect::Prepare { job, .. } => wants.push(Want::Stage(job)),
                 Effect::Send(frame) => wants.push(Want::Send(frame)),
                 Effect::Demote { .. }
                 | Effect::Restore { .. }
+                | Effect::AskToRetreat { .. }
                 | Effect::Discard { .. }
                 | Effect::Abandon { .. }
                 | Effect::Record(_)
@@ -217,11 +306,28 @@ impl Host {
 }
 
 impl Process {
+    fn ask(&mut self, fence: Fence) -> Option<AgentFrame> {
+        self.script.as_mut()?.ask(fence)
+    }
+
     /// What it has run since it last went on is behind it.
     fn pause(&mut self, now: Moment) {
         if !self.frozen {
             self.left = self.left.saturating_sub(now.since(self.since));
             self.since = now;
         }
+    }
+}
+
+/// Two kinds of machine: what was made on the newer one suits no older one.
+fn machine(id: u32) -> Fingerprint {
+    Fingerprint {
+        architecture: "x86_64".into(),
+        kernel: if id.is_multiple_of(2) { "6.12.1" } else { "6.1.0" }.into(),
+        criu: Version { major: 4, minor: 1, patch: 1 },
+        processor: "Xeon".into(),
+        features: [].into(),
+        system: "Debian 13".into(),
+        root: [1; 16],
     }
 }

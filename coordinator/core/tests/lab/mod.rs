@@ -9,7 +9,9 @@
 
 mod agents;
 mod host;
+mod moves;
 mod outline;
+mod rank;
 mod store;
 mod troubles;
 mod witness;
@@ -20,6 +22,7 @@ use std::time::Duration;
 use gleaner_agent_core::desk;
 use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience, Reaction};
+use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
@@ -28,6 +31,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use self::host::Host;
+use self::moves::{Carried, Landing};
 pub(crate) use self::outline::Outline;
 use self::store::Store;
 use self::troubles::Trouble;
@@ -53,6 +57,8 @@ pub(crate) struct Setting {
     pub(crate) owner: Option<Duration>,
     /// How often a frame is on its way for up to fifteen seconds.
     pub(crate) late_frames: f64,
+    /// How many of the jobs are programs of ranks.
+    pub(crate) programs: f64,
 }
 
 /// Something that is to happen.
@@ -85,6 +91,13 @@ enum Happening {
         host: u32,
         incarnation: u64,
         job: JobId,
+    },
+    Carried(Box<Carried>),
+    Landing(Box<Landing>),
+    Drains {
+        host: u32,
+        incarnation: u64,
+        fence: Fence,
     },
     AgentStarts(u32),
     OwnerLeaves(u32),
@@ -212,7 +225,12 @@ impl Lab {
             }
             if let Some((_, fence)) = self.hosts[index].next_exit().filter(|(at, _)| *at <= now) {
                 self.witness.exited(&self.hosts[index], fence);
+                let (host, incarnation) = (self.hosts[index].id, self.hosts[index].incarnation);
                 let wants = self.hosts[index].exit_of(now, fence);
+                if self.hosts[index].remains.contains_key(&fence) {
+                    let after = self.up_to(Duration::from_secs(20));
+                    self.plan(after, Happening::Drains { host, incarnation, fence });
+                }
                 return self.grant(index, wants);
             }
         }
@@ -236,6 +254,7 @@ impl Lab {
                     // Read when it is awake again.
                     self.plan(Duration::from_millis(100), Happening::Told(to, frame));
                 } else if self.hosts[index].link == Some(to) {
+                    self.tell_ranks(index, &frame);
                     self.tell(index, desk::Event::Frame(frame));
                 }
             }
@@ -244,6 +263,11 @@ impl Lab {
             Happening::Dial(id) => self.dial(id),
             Happening::Started { host, incarnation, fence } => {
                 self.tell_life(host, incarnation, desk::Event::Started(fence));
+                let index = host as usize - 1;
+                if self.hosts[index].incarnation == incarnation {
+                    let wants = self.hosts[index].kick(fence);
+                    self.grant(index, wants);
+                }
             }
             Happening::StartFails { host, incarnation, fence } => {
                 let reason = "out of processes".to_owned();
@@ -259,6 +283,19 @@ impl Lab {
             }
             Happening::Staged { host, incarnation, job } => {
                 self.tell_life(host, incarnation, desk::Event::Staged(job));
+            }
+            Happening::Carried(carried) => self.carried(*carried),
+            Happening::Landing(landing) => self.landing(*landing),
+            Happening::Drains { host, incarnation, fence } => {
+                let host = &mut self.hosts[host as usize - 1];
+                if host.incarnation == incarnation
+                    && let Some(remains) = host.remains.get_mut(&fence)
+                {
+                    remains.drained = true;
+                    let index = host.id as usize - 1;
+                    let said = remains.say(fence).into_iter().map(host::Want::Send).collect();
+                    self.grant(index, said);
+                }
             }
             Happening::AgentStarts(id) => self.agent_starts(id),
             Happening::OwnerLeaves(id) => self.hosts[id as usize - 1].owner_here = false,
@@ -368,12 +405,18 @@ impl Lab {
             IndexRange { first: 3, last: 3 + (count - 1) * 2, step: 2 },
         );
         spec.retries = self.rng.random_range(0..4);
-        let reaction = [Reaction::Renice, Reaction::Suspend, Reaction::Retreat];
+        let reaction =
+            [Reaction::Renice, Reaction::Suspend, Reaction::Retreat, Reaction::Migrate];
         spec.on_busy = OnBusy {
-            reaction: reaction[self.rng.random_range(0..3)],
+            reaction: reaction[self.rng.random_range(0..4)],
             patience: Patience::For(Duration::from_secs(self.rng.random_range(1..20))),
-            then: Reaction::Retreat,
+            then: [Reaction::Retreat, Reaction::Migrate][self.rng.random_range(0..2)],
         };
+        if self.rng.random_bool(self.setting.programs) {
+            let ranks = self.rng.random_range(1..=4);
+            spec.indexes = IndexRange { first: 0, last: ranks - 1, step: 1 };
+            spec.program = Some(ProgramSpec { ranks_max: ranks + 1, ..ProgramSpec::default() });
+        }
         spec.timeout = self.rng.random_bool(0.2).then_some(self.setting.work_max / 2);
         self.requests += 1;
         let (request, user) = (RequestId(self.requests), "ann".to_owned());
@@ -417,9 +460,14 @@ impl Lab {
             assert!(self.store.jobs.contains_key(job), "job {job} was lost");
         }
         for (id, record) in &self.store.subprograms {
+            // A rank that an earlier life had spawned.
+            if self.store.jobs[&id.job].indexes().position(id.index).is_none() {
+                continue;
+            }
             assert_ne!(record.state, SubprogramState::Queued, "{id} was forgotten");
         }
         self.witness.check_results(&self.store);
+        self.store.check_nothing_is_left();
     }
 
     // ── chance and time ────────────────────────────────────────────────────

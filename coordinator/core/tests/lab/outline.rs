@@ -19,6 +19,11 @@ pub(crate) struct Outline {
     pub(crate) suspensions: u64,
     pub(crate) lost: u64,
     pub(crate) retried: u64,
+    pub(crate) moves: u64,
+    pub(crate) went: u64,
+    /// Lives of programs beyond their first.
+    pub(crate) lives: u64,
+    pub(crate) tasks: usize,
 }
 
 impl Outline {
@@ -26,11 +31,13 @@ impl Outline {
         let mut outline = Self {
             took: lab.now.since(Moment::ZERO),
             attempts: lab.store.attempts.len(),
+            went: lab.witness.moves,
+            tasks: lab.witness.tasks_accepted(),
             ..Self::default()
         };
         for job in lab.store.jobs.values() {
             let progress = &job.progress;
-            outline.subprograms += u64::from(job.spec.indexes.len());
+            outline.subprograms += u64::from(job.indexes().len());
             outline.succeeded += u64::from(progress.succeeded);
             outline.failed += u64::from(progress.failed);
             outline.cancelled += u64::from(progress.cancelled);
@@ -38,6 +45,8 @@ impl Outline {
             outline.suspensions += progress.suspensions;
             outline.lost += progress.lost;
             outline.retried += progress.retried;
+            outline.moves += progress.moves;
+            outline.lives += u64::from(progress.life.0.saturating_sub(1));
         }
         outline
     }

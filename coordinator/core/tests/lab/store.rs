@@ -74,6 +74,9 @@ impl Store {
             Change::ProgramOver { job } => {
                 self.events.remove(job);
                 self.cuts.remove(job);
+                for (id, (accepted, _)) in &mut self.results {
+                    *accepted |= id.job == *job;
+                }
             }
             Change::FencesReserved { below } => {
                 assert!(self.fences_below < *below);
@@ -111,6 +114,22 @@ impl Store {
             }
         }
         self.attempts.insert(fence, record.clone());
+    }
+
+    /// Programs that have ended need nothing any more, and nothing moves.
+    pub(crate) fn check_nothing_is_left(&self) {
+        assert_eq!((self.events.len(), self.cuts.len()), (0, 0));
+        assert_eq!((self.open.len(), self.coming.len()), (0, 0));
+    }
+
+    /// Attempts that have their place until another has arrived, or their own.
+    pub(crate) fn placed(&self, job: JobId) -> usize {
+        let orphans = self.coming.values().filter(|attempt| {
+            !self.open.contains_key(&attempt.subprogram)
+        });
+        let of = |id: &SubprogramId| id.job == job;
+        self.open.keys().filter(|id| of(id)).count()
+            + orphans.filter(|attempt| of(&attempt.subprogram)).count()
     }
 
     fn check_newest(&self, fence: Fence) {

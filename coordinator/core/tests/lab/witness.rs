@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gleaner_common::id::{Fence, JobId, SubprogramId};
 use gleaner_common::job::Outcome;
+use gleaner_common::program::Life;
 use gleaner_common::report::{JobSummary, WorkstationState};
 use gleaner_common::time::Moment;
 use gleaner_core::{Change, Core, Step};
+use gleaner_program_core::address::Task;
 
-use super::host::Host;
+use super::host::{Host, Process};
 use super::store::Store;
 
 #[derive(Debug, Default)]
@@ -18,6 +20,11 @@ pub(crate) struct Witness {
     exits: BTreeMap<(Fence, u64), Outcome>,
     ended: BTreeSet<JobId>,
     placed: Fence,
+    /// Attempts whose state was on its way.
+    coming: BTreeSet<Fence>,
+    gone: BTreeSet<Fence>,
+    tasks: BTreeSet<(JobId, Life, Task)>,
+    pub(crate) moves: u64,
 }
 
 impl Witness {
@@ -28,22 +35,53 @@ impl Witness {
     }
 
     /// No subprogram runs in two places, and none beside its owner unless its
-    /// job chose so (that part is the desk's own, and tested there).
+    /// job chose so (that part is the desk's own, and tested there). Of two
+    /// that are there, one has come from the other, which stands still. When a
+    /// program begins again, what is left of its old life may not know yet.
     pub(crate) fn check(hosts: &[Host]) {
-        let mut seen: BTreeMap<SubprogramId, (u32, Fence)> = BTreeMap::new();
+        let mut seen: BTreeMap<(SubprogramId, Option<Life>), (u32, Fence, &Process)> =
+            BTreeMap::new();
         for host in hosts.iter().filter(|host| host.is_up()) {
             for (fence, process) in &host.processes {
-                if process.killed {
+                if process.killed || process.old.is_some() && !process.landed {
                     continue;
                 }
-                let other = seen.insert(process.subprogram, (host.id, *fence));
-                assert_eq!(
-                    other, None,
-                    "{} runs twice: {fence} on host{}",
-                    process.subprogram, host.id
+                let life = process.script.as_ref().map(|script| script.life);
+                let other = seen.insert((process.subprogram, life), (host.id, *fence, process));
+                let Some((at, before, other)) = other else { continue };
+                let moves = process.old == Some(before) || other.old == Some(*fence);
+                assert!(
+                    moves && (process.frozen || other.frozen),
+                    "{} runs twice: {before} on host{at} and {fence} on host{}",
+                    process.subprogram,
+                    host.id
                 );
             }
         }
+    }
+
+    /// What has landed goes on from where its source stands still, or stood
+    /// when it ended: nothing is done twice, and nothing is left out.
+    pub(crate) fn went(&mut self, hosts: &[Host], at: usize, fence: Fence) {
+        self.moves += 1;
+        let process = &hosts[at].processes[&fence];
+        let Some(old) = process.old else { panic!("{fence} did not come from anywhere") };
+        for host in hosts {
+            if let Some(source) = host.processes.get(&old) {
+                assert!(source.frozen || source.killed, "{old} runs beside {fence}");
+                assert_eq!(source.runs, process.runs, "{old} has run since {fence} was taken");
+            }
+        }
+        assert!(self.gone.insert(fence), "{fence} went twice");
+    }
+
+    pub(crate) fn tasks_accepted(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// A rank was told that its result of a task is the one that counts.
+    pub(crate) fn accepted(&mut self, job: JobId, life: Life, task: Task) {
+        assert!(self.tasks.insert((job, life, task)), "{task} of job {job} was accepted twice");
     }
 
     /// New attempts go to workstations that are idle as far as is known, and
@@ -52,8 +90,13 @@ impl Witness {
         let mut placed = 0;
         for change in &step.changes {
             let Change::Attempt(record) = change else { continue };
-            if record.end.is_some() {
+            // One that has come is where it was on its way to.
+            let has_come = record.coming.is_none() && self.coming.contains(&record.fence);
+            if record.end.is_some() || has_come {
                 continue;
+            }
+            if record.coming.is_some() {
+                self.coming.insert(record.fence);
             }
             placed += 1;
             assert!(self.placed < record.fence, "{} is not the newest", record.fence);
@@ -86,12 +129,11 @@ impl Witness {
         for job in store.jobs.values().filter(|job| !job.progress.state.has_ended()) {
             assert_eq!(jobs.next(), Some(job.job));
             let summary = core.summary(job.job).expect("it was just listed");
-            let open = store.attempts.values();
-            let open = open.filter(|a| a.end.is_none() && a.subprogram.job == job.job).count();
+            let open = store.placed(job.job);
             assert_eq!((summary.running + summary.suspended) as usize, open);
             assert_eq!(summary.succeeded, job.progress.succeeded);
             for position in 0..summary.total {
-                let index = job.spec.indexes.at(position).expect("within the range");
+                let index = job.indexes().at(position).expect("within the range");
                 let id = SubprogramId { job: job.job, index };
                 let record = store.subprograms.get(&id);
                 let has_ended = record.is_some_and(|record| {
