@@ -176,6 +176,9 @@ impl Core {
         for (id, name) in restored.workstations {
             core.pool.enrol(id, name);
         }
+        for (id, incarnation) in restored.incarnations {
+            core.change_workstation(now, id, |w| w.incarnation = Some(incarnation));
+        }
         for record in restored.jobs {
             core.jobs.insert(record.job, Job::new(record));
         }

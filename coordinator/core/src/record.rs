@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
-use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::id::{
+    ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId,
+};
 use gleaner_common::job::{IndexRange, JobSpec};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
@@ -38,6 +40,9 @@ pub enum Change {
     /// anew. Key: `job`, `life`, `sequence`; number 0 of a life begins it, and
     /// nothing of earlier lives is needed from then on.
     ProgramEvent { job: JobId, life: Life, sequence: u64, bytes: Vec<u8> },
+    /// An agent began a new life, with nothing of the old one. Key:
+    /// `workstation`.
+    Incarnation { workstation: WorkstationId, incarnation: Incarnation },
     /// What a job's user should know, the newest last. Key: `job`.
     Notes { job: JobId, notes: Vec<String> },
     /// The parts that a program goes back to, staged as blobs: those of
@@ -144,6 +149,8 @@ pub struct ProgramEvent {
 pub struct Restored {
     /// Every enrolled workstation and its name.
     pub workstations: Vec<(WorkstationId, String)>,
+    /// The lives of agents, as far as they were ever heard from.
+    pub incarnations: Vec<(WorkstationId, Incarnation)>,
     /// The jobs that have not ended, each with its latest progress.
     pub jobs: Vec<JobRecord>,
     /// Of those jobs, the subprograms whose record says `Queued`, and all

@@ -1,7 +1,9 @@
 //! Reading: what a new life of the core starts from, and what is over and
 //! therefore only here.
 
-use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::id::{
+    ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId,
+};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::{JobState, SubprogramState};
@@ -54,8 +56,18 @@ pub(crate) fn restored(connection: &Connection) -> Read<Restored> {
         [],
         |row| row.get(0),
     )?;
+    let incarnations = rows(
+        connection,
+        "SELECT workstation, incarnation FROM workstations WHERE incarnation IS NOT NULL",
+        [],
+        |row| {
+            let incarnation: i64 = row.get(1)?;
+            Ok((WorkstationId(row.get(0)?), Incarnation(incarnation.cast_unsigned())))
+        },
+    )?;
     Ok(Restored {
         workstations,
+        incarnations,
         jobs: rows(connection, &format!("{JOB} WHERE state = 'running' ORDER BY job"), [], job)?,
         subprograms,
         attempts: rows(

@@ -6,6 +6,7 @@ ALTER TABLE jobs ADD COLUMN moved      INTEGER NOT NULL DEFAULT 0; -- bytes
 ALTER TABLE jobs ADD COLUMN frozen     INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN spawned    INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN life       INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE workstations ADD COLUMN incarnation INTEGER; -- which life of its agent
 ALTER TABLE subprograms ADD COLUMN moves INTEGER NOT NULL DEFAULT 0;
 
 -- While an attempt's state is on its way: from which attempt and workstation,

@@ -74,6 +74,7 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
                 Change::Job(_)
                 | Change::Result { .. }
                 | Change::ProgramEvent { .. }
+                | Change::Incarnation { .. }
                 | Change::ProgramOver { .. },
             )
             | Write::Record(_)
@@ -99,6 +100,14 @@ fn apply(connection: &Connection, write: &Write) -> Result<(), rusqlite::Error> 
             Change::FencesReserved { below } => put_fences(connection, *below),
             Change::ProgramEvent { job, life, sequence, bytes } => {
                 put_event(connection, (*job, *life, *sequence), bytes)
+            }
+            Change::Incarnation { workstation, incarnation } => {
+                connection
+                    .prepare_cached(
+                        "UPDATE workstations SET incarnation = ?2 WHERE workstation = ?1",
+                    )?
+                    .execute(params![workstation.0, incarnation.0.cast_signed()])?;
+                Ok(())
             }
             Change::Notes { job, notes } => put_notes(connection, *job, notes),
             Change::Cuts { job, parts } => put_cuts(connection, *job, parts),

@@ -9,6 +9,7 @@ use gleaner_common::wire::{
 use super::{Core, Draft};
 use crate::attempt::{Return, Stage};
 use crate::event::Link;
+use crate::record::Change;
 use crate::step::Effect;
 use crate::workstation::{Session, Standing, Workstation};
 
@@ -77,6 +78,10 @@ impl Core {
             None => {}
         }
         let reborn = workstation.incarnation.is_some_and(|known| known != hello.incarnation);
+        if workstation.incarnation != Some(hello.incarnation) {
+            let incarnation = hello.incarnation;
+            draft.change(Change::Incarnation { workstation: id, incarnation });
+        }
         self.forget_session(draft.now, id);
         if reborn {
             let why = "the agent died, and its guests with it";

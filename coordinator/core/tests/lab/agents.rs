@@ -94,7 +94,9 @@ impl Lab {
                         outcome: self.outcome(),
                         runs: 0,
                         old: None,
+                        before: [].into(),
                         landed: false,
+                        stopped: false,
                         script: life
                             .map(|life| Script::new(subprogram.job, subprogram.index, life)),
                     };

@@ -1,7 +1,7 @@
 //! A workstation: the real desk of an agent, and a model of its keepers, its
 //! owner and its machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gleaner_agent_core::desk::{Departure, Desk, Effect, Event, Exit, Left, Setup};
@@ -28,9 +28,12 @@ pub(crate) struct Process {
     pub(crate) outcome: Outcome,
     /// How often it was set going: an image is of one time between.
     pub(crate) runs: u32,
-    /// Its state comes from there, and has it come?
+    /// Its state comes from there, and from where it had come before.
     pub(crate) old: Option<Fence>,
+    pub(crate) before: BTreeSet<Fence>,
     pub(crate) landed: bool,
+    /// Has come, or is to, and was not set going.
+    pub(crate) stopped: bool,
     /// If it is a rank.
     pub(crate) script: Option<Script>,
 }
@@ -164,7 +167,7 @@ impl Host {
     /// The first guest that ends by itself, and when.
     pub(crate) fn next_exit(&self) -> Option<(Moment, Fence)> {
         let running =
-            self.processes.iter().filter(|(_, process)| !process.frozen && !process.killed);
+            self.processes.iter().filter(|(_, process)| process.runs());
         let running = running.filter(|_| !self.asleep);
         running.map(|(fence, process)| (process.since + process.left, *fence)).min()
     }
@@ -195,7 +198,7 @@ impl Host {
         said.extend(self.processes.keys().copied().collect::<Vec<_>>().into_iter().filter_map(
             |fence| {
                 let process = self.processes.get_mut(&fence)?;
-                if process.frozen || process.killed { None } else { process.ask(fence) }
+                if process.runs() { process.ask(fence) } else { None }
             },
         ));
         said.into_iter().map(Want::Send).collect()
@@ -203,7 +206,7 @@ impl Host {
 
     /// A rank goes on, or has begun.
     pub(crate) fn kick(&mut self, fence: Fence) -> Vec<Want> {
-        let process = self.processes.get_mut(&fence).filter(|process| !process.frozen);
+        let process = self.processes.get_mut(&fence).filter(|process| process.runs());
         process.and_then(|process| process.ask(fence)).map(Want::Send).into_iter().collect()
     }
 
@@ -237,14 +240,16 @@ impl Host {
                 Effect::Expect(start) => {
                     let process = Process {
                         subprogram: start.subprogram,
-                        frozen: true,
+                        frozen: false,
                         killed: false,
                         left: Duration::ZERO,
                         since: now,
                         outcome: Outcome::Succeeded,
                         runs: 0,
                         old: start.arrival.map(|arrival| arrival.old),
+                        before: BTreeSet::new(),
                         landed: false,
+                        stopped: true,
                         script: None,
                     };
                     self.processes.insert(start.fence, process);
@@ -252,7 +257,7 @@ impl Host {
                 Effect::Go { place, fence } => {
                     self.with(place, fence, |process| {
                         process.since = now;
-                        process.frozen = false;
+                        process.stopped = false;
                     });
                     wants.push(Want::Went(fence));
                     wants.extend(self.kick(fence));
@@ -306,13 +311,21 @@ impl Host {
 }
 
 impl Process {
+    pub(crate) fn is_still(&self) -> bool {
+        self.frozen || self.stopped
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        !self.is_still() && !self.killed
+    }
+
     fn ask(&mut self, fence: Fence) -> Option<AgentFrame> {
         self.script.as_mut()?.ask(fence)
     }
 
     /// What it has run since it last went on is behind it.
     fn pause(&mut self, now: Moment) {
-        if !self.frozen {
+        if self.runs() {
             self.left = self.left.saturating_sub(now.since(self.since));
             self.since = now;
         }

@@ -76,20 +76,24 @@ impl Lab {
         if departure.keep != Keep::Nothing {
             let process = host.processes.get(&departure.fence)?;
             assert!(process.frozen, "{} is carried while it runs", departure.fence);
-            return Some(process.clone());
+            let mut image = process.clone();
+            image.before.insert(departure.fence);
+            return Some(image);
         }
         let mut script = host.bare.get(&departure.fence)?.clone();
         script.begin_anew();
         Some(Process {
             subprogram: departure.subprogram,
-            frozen: true,
+            frozen: false,
             killed: false,
             left: work,
             since: self.now,
             outcome,
             runs: 0,
             old: None,
+            before: [departure.fence].into(),
             landed: false,
+            stopped: false,
             script: Some(script),
         })
     }
@@ -119,8 +123,9 @@ impl Lab {
             let event = desk::Event::StartFailed { fence: new, reason, hopeless: false };
             return self.tell(index, event);
         }
-        let old = process.old;
-        *process = Process { frozen: true, killed: false, old, landed: true, ..image };
+        let (old, frozen) = (process.old, process.frozen);
+        *process =
+            Process { frozen, killed: false, old, landed: true, stopped: true, ..image };
         let (bytes, frozen) = (1_000, Duration::from_millis(100));
         self.tell(index, desk::Event::Landed { fence: new, bytes, frozen });
     }
@@ -161,7 +166,7 @@ impl Lab {
         let ToRank::Answered { request, answer } = told else { return };
         // What stands still hears nothing, and asks again.
         let Some(process) = self.hosts[index].processes.get_mut(&fence) else { return };
-        if process.frozen || process.killed {
+        if !process.runs() {
             return;
         }
         let Some(script) = &mut process.script else { return };

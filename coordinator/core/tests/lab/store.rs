@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::Finished;
 use gleaner_core::{
@@ -22,6 +22,7 @@ pub(crate) struct Store {
     open: BTreeMap<SubprogramId, Fence>,
     /// Those whose state is on its way.
     coming: BTreeMap<Fence, AttemptRecord>,
+    incarnations: BTreeMap<WorkstationId, Incarnation>,
     events: BTreeMap<JobId, Vec<ProgramEvent>>,
     pub(crate) cuts: BTreeMap<JobId, Vec<ContentHash>>,
 }
@@ -66,6 +67,9 @@ impl Store {
                 }
                 assert_eq!(events.len() as u64, *sequence, "{job}: an event is missing");
                 events.push(ProgramEvent { job: *job, life: *life, bytes: bytes.clone() });
+            }
+            Change::Incarnation { workstation, incarnation } => {
+                self.incarnations.insert(*workstation, *incarnation);
             }
             Change::Notes { job, notes } => {
                 self.jobs.get_mut(job).expect("the job came first").notes.clone_from(notes);
@@ -159,6 +163,7 @@ impl Store {
                 .chain(self.coming.keys())
                 .map(|fence| self.attempts[fence].clone())
                 .collect(),
+            incarnations: self.incarnations.iter().map(|(id, it)| (*id, *it)).collect(),
             events: self.events.values().flatten().cloned().collect(),
             fences_below: self.fences_below,
             last_job: self.jobs.keys().next_back().copied(),

@@ -47,11 +47,17 @@ impl Witness {
                     continue;
                 }
                 let life = process.script.as_ref().map(|script| script.life);
-                let other = seen.insert((process.subprogram, life), (host.id, *fence, process));
-                let Some((at, before, other)) = other else { continue };
-                let moves = process.old == Some(before) || other.old == Some(*fence);
+                let key = (process.subprogram, life);
+                let Some((at, before, other)) = seen.get(&key).copied() else {
+                    seen.insert(key, (host.id, *fence, process));
+                    continue;
+                };
+                if other.is_still() {
+                    seen.insert(key, (host.id, *fence, process));
+                }
+                let moves = process.before.contains(&before) || other.before.contains(fence);
                 assert!(
-                    moves && (process.frozen || other.frozen),
+                    moves && (process.is_still() || other.is_still()),
                     "{} runs twice: {before} on host{at} and {fence} on host{}",
                     process.subprogram,
                     host.id
@@ -68,7 +74,7 @@ impl Witness {
         let Some(old) = process.old else { panic!("{fence} did not come from anywhere") };
         for host in hosts {
             if let Some(source) = host.processes.get(&old) {
-                assert!(source.frozen || source.killed, "{old} runs beside {fence}");
+                assert!(!source.runs(), "{old} runs beside {fence}");
                 assert_eq!(source.runs, process.runs, "{old} has run since {fence} was taken");
             }
         }
