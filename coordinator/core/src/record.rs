@@ -7,9 +7,7 @@
 
 use std::time::Duration;
 
-use gleaner_common::id::{
-    ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId,
-};
+use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;

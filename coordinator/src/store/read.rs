@@ -1,9 +1,7 @@
 //! Reading: what a new life of the core starts from, and what is over and
 //! therefore only here.
 
-use gleaner_common::id::{
-    ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId,
-};
+use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::{JobState, SubprogramState};

@@ -2,15 +2,17 @@ use std::fs;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec, Outcome};
+use gleaner_common::program::{Life, ProgramSpec};
+use gleaner_common::reaction::Keep;
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed, Role};
-use gleaner_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
+use gleaner_core::{AttemptRecord, Change, Coming, JobProgress, JobRecord, SubprogramRecord};
 
 use super::*;
-use crate::directory::{Identity, Token};
+use crate::directory::{Identity, Record, Token};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -322,4 +324,70 @@ fn a_disk_that_refuses_releases_nothing_and_a_stop_still_ends_it() {
     assert!(told.try_recv().is_err());
     let store = Store::open(dir.path()).unwrap();
     assert!(read::job_record(&store.connection, JobId(number)).unwrap().is_none());
+}
+
+#[test]
+fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let mut record = job(1);
+    record.spec.program = Some(ProgramSpec { ranks_max: 4, ..ProgramSpec::default() });
+    record.progress.life = Life(2);
+    record.progress.spawned = 3;
+    let event = |life, sequence, byte| Change::ProgramEvent {
+        job: JobId(1),
+        life: Life(life),
+        sequence,
+        bytes: vec![byte],
+    };
+    let part = ContentHash([9; 32]);
+    let coming = Coming { from: WorkstationId(4), old: Fence(7), keep: Keep::SubtaskStart };
+    let moves = AttemptRecord { coming: Some(coming), ..attempt(8, None) };
+    let done = SubprogramRecord { state: SubprogramState::Succeeded, ..subprogram(1, 2) };
+    let incarnation = Incarnation(u64::MAX - 1);
+    store
+        .commit(vec![Write::Record(Record::Workstation {
+            workstation: WorkstationId(4),
+            name: "desk".into(),
+        })])
+        .unwrap();
+    store
+        .commit(writes(vec![
+            Change::Incarnation { workstation: WorkstationId(4), incarnation },
+            Change::Job(Box::new(record.clone())),
+            event(1, 0, 1),
+            event(1, 1, 2),
+            event(2, 0, 3),
+            event(2, 1, 4),
+            Change::Notes { job: JobId(1), notes: vec!["one".into(), "two".into()] },
+            Change::Cuts { job: JobId(1), parts: vec![ContentHash([1; 32])] },
+            Change::Cuts { job: JobId(1), parts: vec![part] },
+            Change::Attempt(moves.clone()),
+            Change::Subprogram(done.clone()),
+            Change::Result {
+                subprogram: done.subprogram,
+                accepted: false,
+                finished: Box::new(finished(7)),
+            },
+        ]))
+        .unwrap();
+    drop(store);
+    let mut store = Store::open(dir.path()).unwrap();
+    let (restored, _) = store.load().unwrap();
+    let bytes: Vec<_> = restored.events.iter().map(|it| (it.life, it.bytes[0])).collect();
+    assert_eq!(bytes, [(Life(2), 3), (Life(2), 4)], "what came before is not needed");
+    let notes = vec!["one".to_owned(), "two".to_owned()];
+    assert_eq!(restored.jobs, [JobRecord { notes, ..record }]);
+    assert_eq!(restored.attempts, [moves]);
+    assert_eq!(restored.subprograms, [done], "all ranks, those that have ended too");
+    assert_eq!(restored.incarnations, [(WorkstationId(4), incarnation)]);
+    assert!(read::is_wanted(&store.connection, part).unwrap());
+    assert!(!read::is_wanted(&store.connection, ContentHash([1; 32])).unwrap());
+
+    store.commit(writes(vec![Change::ProgramOver { job: JobId(1) }])).unwrap();
+    assert!(!read::is_wanted(&store.connection, part).unwrap());
+    assert_eq!(store.load().unwrap().0.events, []);
+    let accepted: bool =
+        store.connection.query_row("SELECT accepted FROM results", [], |row| row.get(0)).unwrap();
+    assert!(accepted);
 }

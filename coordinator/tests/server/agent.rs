@@ -18,7 +18,7 @@ use crate::coordinator::PATIENCE;
 
 pub struct Agent {
     /// Kept open as long as the agent.
-    _link: Link,
+    pub link: Link,
     writer: FrameWriter,
     reader: FrameReader,
     /// What the coordinator still wants of what was held.
@@ -70,7 +70,7 @@ impl Agent {
         let link = link.await.unwrap();
         let (mut writer, reader) = stream::open(&link.connection, Purpose::Agent).await.unwrap();
         writer.send(&hello).await.unwrap();
-        let mut agent = Self { _link: link, writer, reader, keep: vec![] };
+        let mut agent = Self { link, writer, reader, keep: vec![] };
         match agent.next().await.unwrap() {
             CoordinatorFrame::Welcome { keep, .. } => agent.keep = keep,
             other => panic!("{other:?}"),

@@ -16,6 +16,7 @@ mod disk;
 mod enrolment;
 mod jobs;
 mod lease;
+mod ranks;
 mod relay;
 mod restart;
 mod roles;

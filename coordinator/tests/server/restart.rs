@@ -8,12 +8,15 @@ use std::process::{Child, Command, Stdio};
 
 use gleaner_common::wire::{CoordinatorFrame, GuestState, Reply, Request, Role};
 use gleaner_coordinator::{ADMIN, serve};
+use gleaner_program_core::address::Task;
+use gleaner_program_core::wire::{Answer, Ask};
 use gleaner_shell::client::Client;
 use gleaner_shell::enrol::enrol;
 use gleaner_shell::identity::Identity;
 
 use crate::agent::{Agent, finished, hello};
 use crate::coordinator::{PATIENCE, config, listing, spec, submit, token, watch};
+use crate::ranks::{answer, asks, program};
 
 const VARIABLE: &str = "GLEAN_TEST_COORDINATOR";
 const ADDRESS: &str = "address";
@@ -151,5 +154,42 @@ async fn killed_again_and_again_it_finishes_every_subprogram_once() {
     assert_eq!((summary.succeeded, summary.failed), (COUNT, 0));
     let rows = listing(&client, Request::Subprograms(job)).await;
     assert_eq!(rows.len(), COUNT as usize);
+    process.kill();
+}
+
+#[tokio::test]
+async fn a_killed_coordinator_has_answered_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::start(dir.path()).await;
+    let desk = enrolled(dir.path(), "desk-1").await;
+    let mut agent = Agent::connect(&desk, 1, 2).await;
+    let client = admin(dir.path()).await;
+    let job = submit(&client, program(2)).await;
+    let (first, second) = (agent.offer().await, agent.offer().await);
+    agent.started(first.fence).await;
+    agent.started(second.fence).await;
+    agent.say(asks(first.fence, 1, Ask::PutTask { task: vec![1] })).await;
+    agent.say(asks(first.fence, 2, Ask::PutTask { task: vec![2] })).await;
+    assert_eq!(answer(&mut agent).await, (1, Answer::Put { task: Task(0) }));
+    assert_eq!(answer(&mut agent).await, (2, Answer::Put { task: Task(1) }));
+    agent.say(asks(second.fence, 1, Ask::NextTask)).await;
+    let task = Answer::Task { task: Task(0), bytes: vec![1] };
+    assert_eq!(answer(&mut agent).await, (1, task.clone()));
+    process.kill();
+
+    let process = Process::start(dir.path()).await;
+    let held = [first.fence, second.fence].map(|fence| (fence, GuestState::Running));
+    let mut agent = Agent::with(&desk, hello(1, 2, held.into())).await;
+    assert_eq!(agent.keep, [first.fence, second.fence]);
+    agent.say(asks(second.fence, 1, Ask::NextTask)).await;
+    assert_eq!(answer(&mut agent).await, (1, task));
+    agent.say(asks(first.fence, 3, Ask::NextTask)).await;
+    let other = Answer::Task { task: Task(1), bytes: vec![2] };
+    assert_eq!(answer(&mut agent).await, (3, other));
+    for fence in [first.fence, second.fence] {
+        agent.say(finished(fence, "done\n")).await;
+    }
+    let client = admin(dir.path()).await;
+    assert_eq!(watch(&client, job).await.succeeded, 2);
     process.kill();
 }

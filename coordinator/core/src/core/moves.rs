@@ -296,6 +296,10 @@ impl Core {
         self.not_away(draft, fence, reason);
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position) = (attempt.job, attempt.position);
+        if !attempt.stage.is_suspended() {
+            // It ran again before it was to depart.
+            return;
+        }
         self.set_stage(draft, fence, Stage::Held(GuestState::Suspended));
         let name = self.attempts.get(&fence).and_then(|a| self.workstation_name(a.workstation));
         let what = self.called(id, position);

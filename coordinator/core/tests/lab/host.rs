@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use gleaner_agent_core::desk::{Departure, Desk, Effect, Event, Exit, Left, Setup};
 use gleaner_agent_core::occupancy::{Criteria, Observation};
-use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId, SubprogramId};
 use gleaner_common::fingerprint::{Fingerprint, Version};
+use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId, SubprogramId};
 use gleaner_common::job::Outcome;
 use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
@@ -17,6 +17,7 @@ use gleaner_core::Link;
 use super::rank::{Remains, Script};
 
 /// A guest's processes.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) subprogram: SubprogramId,
@@ -166,8 +167,7 @@ impl Host {
 
     /// The first guest that ends by itself, and when.
     pub(crate) fn next_exit(&self) -> Option<(Moment, Fence)> {
-        let running =
-            self.processes.iter().filter(|(_, process)| process.runs());
+        let running = self.processes.iter().filter(|(_, process)| process.runs());
         let running = running.filter(|_| !self.asleep);
         running.map(|(fence, process)| (process.since + process.left, *fence)).min()
     }

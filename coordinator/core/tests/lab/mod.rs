@@ -405,8 +405,7 @@ impl Lab {
             IndexRange { first: 3, last: 3 + (count - 1) * 2, step: 2 },
         );
         spec.retries = self.rng.random_range(0..4);
-        let reaction =
-            [Reaction::Renice, Reaction::Suspend, Reaction::Retreat, Reaction::Migrate];
+        let reaction = [Reaction::Renice, Reaction::Suspend, Reaction::Retreat, Reaction::Migrate];
         spec.on_busy = OnBusy {
             reaction: reaction[self.rng.random_range(0..4)],
             patience: Patience::For(Duration::from_secs(self.rng.random_range(1..20))),

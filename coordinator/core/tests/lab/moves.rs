@@ -101,8 +101,7 @@ impl Lab {
     pub(super) fn landing(&mut self, landing: Landing) {
         let Landing { source: (from, life, old), target: (to, incarnation, new), image } = landing;
         let (source, index) = (&self.hosts[from as usize - 1], to as usize - 1);
-        let is_called_back =
-            source.incarnation != life || source.carrying.get(&old) != Some(&new);
+        let is_called_back = source.incarnation != life || source.carrying.get(&old) != Some(&new);
         // All of it may have been on its way already when its source gave up.
         let fails = self.rng.random_bool(if is_called_back { 0.5 } else { 0.05 });
         if self.hosts[index].incarnation != incarnation {
@@ -124,8 +123,7 @@ impl Lab {
             return self.tell(index, event);
         }
         let (old, frozen) = (process.old, process.frozen);
-        *process =
-            Process { frozen, killed: false, old, landed: true, stopped: true, ..image };
+        *process = Process { frozen, killed: false, old, landed: true, stopped: true, ..image };
         let (bytes, frozen) = (1_000, Duration::from_millis(100));
         self.tell(index, desk::Event::Landed { fence: new, bytes, frozen });
     }

@@ -128,9 +128,8 @@ impl Store {
 
     /// Attempts that have their place until another has arrived, or their own.
     pub(crate) fn placed(&self, job: JobId) -> usize {
-        let orphans = self.coming.values().filter(|attempt| {
-            !self.open.contains_key(&attempt.subprogram)
-        });
+        let orphans =
+            self.coming.values().filter(|attempt| !self.open.contains_key(&attempt.subprogram));
         let of = |id: &SubprogramId| id.job == job;
         self.open.keys().filter(|id| of(id)).count()
             + orphans.filter(|attempt| of(&attempt.subprogram)).count()
