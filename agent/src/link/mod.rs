@@ -159,6 +159,14 @@ pub(crate) struct ToDesk {
 }
 
 impl ToDesk {
+    /// With a test as the desk.
+    #[cfg(test)]
+    pub(crate) fn to_test() -> (Self, Receiver<LinkEvent>) {
+        let (events, told) = channel();
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        (Self { events, bell }, told)
+    }
+
     pub(crate) fn tell(&self, event: LinkEvent) {
         self.tell_all([event]);
     }

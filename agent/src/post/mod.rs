@@ -293,6 +293,8 @@ impl Shared {
     fn turn(&self, events: &[epoll::Event]) -> Option<Moment> {
         let mut counter = self.counter();
         let now = Clock.now();
+        // First: what a process says comes after what its agent was told of it.
+        counter.take_letters(now);
         for event in events {
             let (token, flags) = (event.data, event.flags);
             if token.u64() == BELL {
@@ -304,6 +306,7 @@ impl Shared {
             let writable = flags.intersects(epoll::EventFlags::OUT | epoll::EventFlags::ERR);
             counter.office.ready(now, seat::seat_of(token), readable, writable);
         }
+        // Again: what was left since then has rung a bell that is silent now.
         counter.take_letters(now);
         counter.office.wake(now);
         counter.office.settle(now);
@@ -346,3 +349,6 @@ impl Drop for SaysGoodbye {
         self.0.tell(crate::link::LinkEvent::Post(Told::Died));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -538,7 +538,7 @@ fn snapshot() {
     for finished in site.finished.values() {
         assert_eq!(finished.outcome, Outcome::Succeeded, "{finished:?}");
         let from: u32 = printed(finished).trim().strip_prefix("from ").unwrap().parse().unwrap();
-        assert!(from >= SAVED_BY && from < STEPS, "{from}");
+        assert!((SAVED_BY..STEPS).contains(&from), "{from}");
     }
     assert_eq!(site.complaints, Vec::<String>::new());
 }

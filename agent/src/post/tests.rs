@@ -1,0 +1,324 @@
+//! Posts of several workstations, and threads as their ranks' processes.
+
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver as Heard, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use gleaner_common::wire::AgentFrame;
+use gleaner_program::Communicator;
+use gleaner_program::live::{Live, Pipes};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::*;
+use crate::link::LinkEvent;
+
+const JOB: JobId = JobId(1);
+const LIFE: Life = Life(1);
+const LONG: Duration = Duration::from_secs(60);
+
+/// Workstations 1, 2, .. and somebody who passes on what they relay.
+struct Lab {
+    posts: Vec<Post>,
+    told: Vec<Heard<LinkEvent>>,
+    /// Keeps the ways to the coordinator open.
+    _frames: Vec<UnboundedSender<(u64, AgentFrame)>>,
+    over: Arc<AtomicBool>,
+    relay: Option<JoinHandle<()>>,
+}
+
+impl Lab {
+    fn new(workstations: u32) -> Self {
+        let (mut posts, mut told, mut frames, mut outgoing) = (vec![], vec![], vec![], vec![]);
+        for own in 1..=workstations {
+            let (sender, receiver) = unbounded_channel();
+            let (errands, _) = unbounded_channel();
+            let (desk, heard) = ToDesk::to_test();
+            let post = Post::start(sender.downgrade(), errands, desk).unwrap();
+            post.deliver(Letter::Up { session: 1, own: WorkstationId(own) });
+            posts.push(post);
+            told.push(heard);
+            frames.push(sender);
+            outgoing.push(receiver);
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        let (stop, all) = (Arc::clone(&over), posts.clone());
+        let relay = std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                for (post, receiver) in all.iter().zip(&mut outgoing) {
+                    while let Ok((_, frame)) = receiver.try_recv() {
+                        post.waiting().done(&frame);
+                        if let AgentFrame::Relay { to, bytes } = frame {
+                            all[to.0 as usize - 1].deliver(Letter::Relayed { bytes });
+                        }
+                    }
+                }
+                std::thread::yield_now();
+            }
+        });
+        Self { posts, told, _frames: frames, over, relay: Some(relay) }
+    }
+
+    /// Where ranks are, for those who ask.
+    fn places(&self, at: &[(u32, u64, u32)]) {
+        let at: Vec<RankAt> = at
+            .iter()
+            .map(|(rank, fence, workstation)| RankAt {
+                rank: *rank,
+                fence: Fence(*fence),
+                workstation: WorkstationId(*workstation),
+                name: String::new(),
+                addresses: vec![],
+            })
+            .collect();
+        for post in &self.posts {
+            post.deliver(Letter::Ranks { job: JOB, life: LIFE, at: at.clone() });
+        }
+    }
+
+    fn begin(&self, workstation: u32, rank: u32, fence: u64, log_bytes_max: u64) -> Ends {
+        let (ends, theirs) = pair().unwrap();
+        let config = Config {
+            rank: Rank(rank),
+            ranks: 2,
+            first: Rank(0),
+            members: 2,
+            parent: None,
+            ranks_max: 2,
+            log_bytes_max,
+            snapshot: Snapshot(0),
+            floor: Fence(0),
+        };
+        let fence = Fence(fence);
+        let begin = Begin { fence, job: JOB, life: LIFE, config, cut: None, ends };
+        self.post(workstation).leave(Letter::Begin(Box::new(begin)));
+        theirs
+    }
+
+    fn post(&self, workstation: u32) -> &Post {
+        &self.posts[workstation as usize - 1]
+    }
+
+    #[track_caller]
+    fn told(&self, workstation: u32) -> Told {
+        let event = self.told[workstation as usize - 1].recv_timeout(LONG).unwrap();
+        let LinkEvent::Post(told) = event else { panic!("{event:?}") };
+        told
+    }
+
+    #[track_caller]
+    fn depart(&self, workstation: u32, fence: u64, keep: Keep) -> Result<Vec<u8>, String> {
+        self.post(workstation).leave(Letter::Depart { fence: Fence(fence), keep });
+        let told = self.told(workstation);
+        let Told::Packed { packed, .. } = told else { panic!("{told:?}") };
+        packed
+    }
+
+    /// Takes rank 1 in.
+    #[track_caller]
+    fn arrive(&self, workstation: u32, fence: u64, keep: Keep, packed: Vec<u8>) -> Ends {
+        let (ends, theirs) = pair().unwrap();
+        let fence = Fence(fence);
+        let (job, life, rank) = (JOB, LIFE, Rank(1));
+        let arrive = Arrive { fence, job, life, rank, keep, packed, ends };
+        self.post(workstation).leave(Letter::Arrive(Box::new(arrive)));
+        let told = self.told(workstation);
+        let Told::Unpacked { done, .. } = told else { panic!("{told:?}") };
+        done.unwrap();
+        theirs
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.relay.take().unwrap().join();
+    }
+}
+
+fn connect(ends: Ends) -> Communicator {
+    let (live, welcome) = Live::connect(Pipes::new(ends.read, ends.write)).unwrap();
+    Communicator::new(Box::new(live), welcome, None)
+}
+
+/// A process that does one thing after the other, and nothing in between: it can
+/// be taken as frozen.
+struct Process {
+    act: Option<SyncSender<Act>>,
+    done: Heard<()>,
+    thread: Option<JoinHandle<()>>,
+    pipes: (RawFd, RawFd),
+}
+
+type Act = Box<dyn FnOnce(&mut Communicator) + Send>;
+
+impl Process {
+    fn start(ends: Ends) -> Self {
+        let pipes = (ends.read.as_raw_fd(), ends.write.as_raw_fd());
+        let (act, acts) = sync_channel::<Act>(0);
+        let (say, done) = sync_channel(1);
+        let thread = std::thread::spawn(move || {
+            let mut comm = connect(ends);
+            while let Ok(act) = acts.recv() {
+                act(&mut comm);
+                say.send(()).unwrap();
+            }
+        });
+        Self { act: Some(act), done, thread: Some(thread), pipes }
+    }
+
+    #[track_caller]
+    fn does(&self, act: impl FnOnce(&mut Communicator) + Send + 'static) {
+        self.act.as_ref().unwrap().send(Box::new(act)).unwrap();
+        self.done.recv_timeout(LONG).expect("it does not come to an end");
+    }
+
+    /// Gives the frozen process other pipes under the same numbers.
+    #[expect(unsafe_code, reason = "what a restore does to a process")]
+    fn replug(&self, ends: &Ends) {
+        // SAFETY: both numbers are the process's pipes, which stay open under
+        // them; nobody uses them at this moment.
+        unsafe {
+            assert!(libc::dup2(ends.read.as_raw_fd(), self.pipes.0) >= 0);
+            assert!(libc::dup2(ends.write.as_raw_fd(), self.pipes.1) >= 0);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.act = None;
+        if !std::thread::panicking() {
+            self.thread.take().unwrap().join().unwrap();
+        }
+    }
+}
+
+/// Sends messages with these numbers to rank 1; one is longer than a piece.
+fn send(numbers: std::ops::Range<u8>) -> impl FnOnce(&mut Communicator) + Send {
+    move |comm| {
+        for number in numbers {
+            comm.send(1, 7, &vec![number; if number == 1 { 300_000 } else { 1 }]).unwrap();
+        }
+    }
+}
+
+/// Receives just these.
+fn receive(numbers: std::ops::Range<u8>) -> impl FnOnce(&mut Communicator) + Send {
+    move |comm| {
+        for number in numbers {
+            let bytes = comm.recv(0, 7).unwrap().bytes;
+            let length = if number == 1 { 300_000 } else { 1 };
+            assert!(bytes.len() == length && bytes.iter().all(|it| *it == number), "{number}");
+        }
+    }
+}
+
+/// Rank 0 at workstation 1, rank 1 at workstation 2.
+fn two(log_bytes_max: u64) -> (Lab, Process, Process) {
+    let lab = Lab::new(3);
+    lab.places(&[(0, 1, 1), (1, 2, 2)]);
+    let [zero, one] =
+        [(1, 0, 1), (2, 1, 2)].map(|(at, rank, fence)| lab.begin(at, rank, fence, log_bytes_max));
+    (lab, Process::start(zero), Process::start(one))
+}
+
+#[test]
+fn a_rank_that_moves_misses_nothing_and_hears_nothing_twice() {
+    let (lab, zero, one) = two(0);
+    zero.does(send(0..3));
+    one.does(receive(0..1));
+    one.does(|comm| comm.send(0, 8, b"from the old place").unwrap());
+    let packed = lab.depart(2, 2, Keep::State).unwrap();
+    // To the old place, which is left.
+    zero.does(send(3..4));
+    let ends = lab.arrive(3, 3, Keep::State, packed);
+    one.replug(&ends);
+    lab.post(3).leave(Letter::SetGoing(Fence(3)));
+    lab.post(2).leave(Letter::Left { fence: Fence(2), to: Fence(3), at: WorkstationId(3) });
+    one.does(receive(1..4));
+    one.does(|comm| comm.send(0, 8, b"from the new place").unwrap());
+    zero.does(|comm| {
+        assert_eq!(comm.recv(1, 8).unwrap().bytes, b"from the old place");
+        assert_eq!(comm.recv(1, 8).unwrap().bytes, b"from the new place");
+    });
+    zero.does(send(4..6));
+    one.does(receive(4..6));
+}
+
+#[test]
+fn a_rank_that_stays_after_all_misses_nothing() {
+    let (lab, zero, one) = two(0);
+    zero.does(send(0..3));
+    one.does(receive(0..1));
+    lab.depart(2, 2, Keep::State).unwrap();
+    zero.does(send(3..5));
+    lab.post(2).leave(Letter::Stayed(Fence(2)));
+    one.does(receive(1..5));
+    one.does(|comm| comm.send(0, 8, b"still here").unwrap());
+    zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"still here"));
+}
+
+#[test]
+fn a_rank_rolled_back_elsewhere_has_its_state_and_the_messages_since() {
+    let (lab, zero, one) = two(1 << 20);
+    zero.does(send(0..4));
+    one.does(receive(0..2));
+    one.does(|comm| comm.save(b"two received").unwrap());
+    one.does(receive(2..3));
+    one.does(|comm| comm.send(0, 8, b"once").unwrap());
+    let packed = lab.depart(2, 2, Keep::SubtaskStart).unwrap();
+    let ends = lab.arrive(3, 3, Keep::SubtaskStart, packed);
+    lab.post(3).leave(Letter::SetGoing(Fence(3)));
+    lab.post(2).leave(Letter::Left { fence: Fence(2), to: Fence(3), at: WorkstationId(3) });
+    let anew = Process::start(ends);
+    anew.does(|comm| assert_eq!(comm.restore().as_deref(), Some(&b"two received"[..])));
+    anew.does(receive(2..4));
+    // Said before: it goes no further.
+    anew.does(|comm| comm.send(0, 8, b"once").unwrap());
+    anew.does(|comm| comm.send(0, 8, b"more").unwrap());
+    zero.does(|comm| {
+        assert_eq!(comm.recv(1, 8).unwrap().bytes, b"once");
+        assert_eq!(comm.recv(1, 8).unwrap().bytes, b"more");
+    });
+}
+
+#[test]
+fn a_rank_of_which_nothing_is_kept_begins_elsewhere_with_what_it_had_not_received() {
+    let (lab, zero, one) = two(0);
+    zero.does(send(0..1));
+    one.does(receive(0..1));
+    lab.post(2).leave(Letter::Retreat { fence: Fence(2), within: Duration::from_millis(300) });
+    let packed = lab.depart(2, 2, Keep::Nothing).unwrap();
+    zero.does(send(1..3));
+    let ends = lab.arrive(3, 3, Keep::Nothing, packed);
+    lab.post(3).leave(Letter::SetGoing(Fence(3)));
+    lab.post(2).leave(Letter::Left { fence: Fence(2), to: Fence(3), at: WorkstationId(3) });
+    let anew = Process::start(ends);
+    anew.does(|comm| assert_eq!(comm.restore(), None));
+    anew.does(receive(1..3));
+}
+
+#[test]
+fn a_rank_that_keeps_nothing_cannot_be_rolled_back() {
+    let (lab, _zero, one) = two(0);
+    one.does(|comm| comm.send(0, 8, b"hello").unwrap());
+    let refused = lab.depart(2, 2, Keep::SubtaskStart).unwrap_err();
+    assert_eq!(refused, "rank 1 cannot go back: no state is kept to go back to");
+    lab.post(2).leave(Letter::Stayed(Fence(2)));
+    one.does(|comm| comm.send(0, 8, b"on it goes").unwrap());
+}
+
+#[test]
+fn what_is_no_luggage_is_refused() {
+    let lab = Lab::new(1);
+    for packed in [vec![], vec![0xff; 100]] {
+        let (ends, _theirs) = pair().unwrap();
+        let (fence, job, life, rank) = (Fence(1), JOB, LIFE, Rank(1));
+        let arrive = Arrive { fence, job, life, rank, keep: Keep::State, packed, ends };
+        lab.post(1).leave(Letter::Arrive(Box::new(arrive)));
+        let Told::Unpacked { done, .. } = lab.told(1) else { panic!("no answer") };
+        assert!(done.is_err());
+    }
+}
