@@ -321,6 +321,15 @@ impl PlaceGroup {
         Duration::from_micros(number_after(&text, "usage_usec"))
     }
 
+    /// Memory of the processes in the group, without what they have read.
+    pub fn memory_bytes(&self) -> u64 {
+        let (dir, field) = match self.legacy_dir("memory") {
+            Some(dir) => (dir, "rss"),
+            None => (self.path.as_path(), "anon"),
+        };
+        number_after(&fs::read_to_string(dir.join("memory.stat")).unwrap_or_default(), field)
+    }
+
     /// How often the kernel killed something here for want of memory.
     pub fn oom_kills(&self) -> u64 {
         let file = match self.legacy_dir("memory") {

@@ -28,6 +28,7 @@ pub struct AgentConfig {
     pub cgroup: CgroupConfig,
     pub guests: GuestsConfig,
     pub peers: PeersConfig,
+    pub moves: MovesConfig,
 }
 
 /// When the workstation counts as idle.
@@ -121,6 +122,16 @@ pub struct PeersConfig {
     pub addresses: Vec<SocketAddr>,
 }
 
+/// Moving guests with their state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MovesConfig {
+    pub enabled: bool,
+    /// The program, or the directory of a private tree; found by itself if
+    /// left out.
+    pub criu: Option<PathBuf>,
+}
+
 impl Default for AgentConfig {
     fn default() -> Self {
         Self {
@@ -134,6 +145,7 @@ impl Default for AgentConfig {
             cgroup: CgroupConfig::default(),
             guests: GuestsConfig::default(),
             peers: PeersConfig::default(),
+            moves: MovesConfig::default(),
         }
     }
 }
@@ -162,6 +174,12 @@ impl Default for SensorsConfig {
             input: sense.input,
             sessions: true,
         }
+    }
+}
+
+impl Default for MovesConfig {
+    fn default() -> Self {
+        Self { enabled: true, criu: None }
     }
 }
 

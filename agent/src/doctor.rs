@@ -179,11 +179,11 @@ fn guest(
     let program = Program::own().map_err(TrialError::of)?;
     let own_network = config.guests.network == Network::None;
     let (mut keeper, lacking) =
-        Keeper::spawn(&program, group, sandbox, own_network).map_err(TrialError::of)?;
+        Keeper::spawn(&program, group, sandbox, own_network, &[]).map_err(TrialError::of)?;
     let mut missing: Vec<String> = lacking.into_iter().collect();
     match report(&mut keeper)? {
         Report::Ready { missing: more } => missing.extend(more),
-        Report::Ended(_) | Report::CannotStart { .. } => {
+        Report::Ended(_) | Report::Landed { .. } | Report::CannotStart { .. } => {
             return Err(TrialError::Step("the keeper is confused".into()));
         }
     }

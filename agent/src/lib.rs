@@ -16,6 +16,7 @@ mod desk;
 pub mod doctor;
 pub mod ground;
 mod link;
+mod moving;
 pub mod owner;
 mod pause;
 mod post;

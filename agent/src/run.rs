@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use gleaner_agent_core::desk;
 use gleaner_common::id::{BootId, Incarnation};
@@ -19,6 +20,7 @@ use crate::contain::{KeeperError, Program};
 use crate::desk::{Desk, Ended, Known, Limits, Site};
 use crate::ground::clear;
 use crate::link::{LinkHandle, Setup};
+use crate::moving::Mover;
 use crate::speed;
 use crate::spool::{Spool, SpoolError};
 use crate::supervisor::{self, HOPELESS};
@@ -108,8 +110,18 @@ fn work(
         processes_max: guests.processes_max,
         disk_bytes_max: guests.disk_bytes_max,
     };
-    let site =
-        Site { config: config.clone(), program: Program::own()?, tree: tree.cloned(), limits };
+    let mover = Mover::find(config, tree, boot).map(Arc::new);
+    if let Err(why) = &mover {
+        missing.push(format!("moving guests: {why}"));
+    }
+    let fingerprint = mover.as_ref().ok().map(|mover| Box::new(mover.fingerprint.clone()));
+    let site = Site {
+        config: config.clone(),
+        program: Program::own()?,
+        tree: tree.cloned(),
+        limits,
+        mover,
+    };
     missing.extend(site.try_out());
     let facts = Facts {
         cores,
@@ -119,7 +131,7 @@ fn work(
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         missing: missing.clone(),
         addresses: vec![],
-        fingerprint: None,
+        fingerprint,
     };
     let setup = desk::Setup {
         incarnation: incarnation(),

@@ -49,7 +49,7 @@ impl MissingEngine {
             Self::Nowhere | Self::TooOld { .. } => {
                 "glean agent install fetches it, as does apt-get install criu on Debian 13 or newer"
             }
-            Self::Broken { .. } => "correct move.criu in the agent's configuration",
+            Self::Broken { .. } => "correct moves.criu in the agent's configuration",
         }
     }
 }

@@ -134,6 +134,13 @@ fn become_keeper(plan: &Plan) -> ! {
         } else {
             libc::dup2(plan.socket, SOCKET_FD);
         }
+        // What we were born with by accident is no guest's.
+        libc::syscall(
+            libc::SYS_close_range,
+            SOCKET_FD + 1,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
         libc::syscall(
             libc::SYS_execveat,
             plan.program,

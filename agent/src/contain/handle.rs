@@ -63,7 +63,8 @@ pub struct Keeper {
 
 impl Keeper {
     /// Starts a keeper and orders it to sandbox itself; its first report is
-    /// [`Report::Ready`]. It dies with the calling thread.
+    /// [`Report::Ready`]. It dies with the calling thread. `along` goes with
+    /// the order: the directory of an image to land.
     ///
     /// # Errors
     /// No processes left, or no memory.
@@ -72,6 +73,7 @@ impl Keeper {
         group: Option<&PlaceGroup>,
         mut sandbox: Sandbox,
         own_network: bool,
+        along: &[BorrowedFd<'_>],
     ) -> Result<(Self, Option<String>), KeeperError> {
         let (ours, theirs) = rustix::net::socketpair(
             rustix::net::AddressFamily::UNIX,
@@ -104,7 +106,7 @@ impl Keeper {
         let contained = namespaces.own;
         let buffer = vec![0; REPORT_BYTES_MAX];
         let keeper = Self { socket: ours, pid, pidfd, contained, buffer };
-        keeper.send(&Order::Prepare(Box::new(sandbox)))?;
+        keeper.send_with(&Order::Prepare(Box::new(sandbox)), along)?;
         Ok((keeper, missing))
     }
 

@@ -14,6 +14,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use gleaner_common::id::Fence;
+use gleaner_move::landing::Restored;
+use gleaner_move::stage::GROUND;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
@@ -26,6 +28,7 @@ use super::protocol::{
 };
 use super::sandbox;
 use super::spawn::{SpawnError, Stage, spawn};
+use super::staged::{self, Berth};
 use super::view::Scratch;
 
 /// `glean keeper`, which only an agent starts.
@@ -57,6 +60,9 @@ fn keep() -> io::Result<()> {
         buffer: vec![0; MESSAGE_BYTES_MAX],
         pipes: vec![],
         soft: None,
+        berth: None,
+        landed: None,
+        unfit: None,
     };
     // The guests' session, with no terminal: none of them leads it.
     let _ = rustix::process::setsid();
@@ -102,6 +108,12 @@ struct Keeper {
     pipes: Vec<OwnedFd>,
     /// The limits in force for the next guest.
     soft: Option<GuestLimits>,
+    /// For a guest whose image is on its way.
+    berth: Option<Berth>,
+    /// It stands still.
+    landed: Option<Restored>,
+    /// Why no guest that can move is taken.
+    unfit: Option<String>,
 }
 
 impl Keeper {
@@ -154,6 +166,14 @@ impl Keeper {
 
     fn obey(&mut self, order: Order) -> io::Result<()> {
         match order {
+            Order::Prepare(sandbox) if sandbox.staging.is_some() => self.prepare_staged(*sandbox),
+            Order::Land { fence, stopped } => self.land(fence, &stopped),
+            Order::Go => {
+                if let Some(landed) = self.landed.take() {
+                    landed.resume();
+                }
+                Ok(())
+            }
             Order::Prepare(sandbox) => {
                 let entered = sandbox::enter(&sandbox);
                 self.sandbox = *sandbox;
@@ -176,6 +196,58 @@ impl Keeper {
         }
     }
 
+    /// For one guest that can move. What it lacks is told when there is one.
+    fn prepare_staged(&mut self, sandbox: Sandbox) -> io::Result<()> {
+        let image = self.pipes.pop();
+        if let Some(staging) = &sandbox.staging {
+            match staged::enter(&sandbox, staging, image) {
+                Ok(berth) => self.berth = berth,
+                Err(error) => self.unfit = Some(format!("guest that can move: {error}")),
+            }
+        }
+        self.sandbox = Sandbox { directory: GROUND.into(), ..sandbox };
+        // What guests have open must lead to where they are.
+        match OpenOptions::new().read(true).write(true).open("/dev/null") {
+            Ok(null) => self.null = null,
+            Err(error) => {
+                self.unfit.get_or_insert(format!("guest that can move: /dev/null: {error}"));
+            }
+        }
+        self.report(&Report::Ready { missing: vec![] })
+    }
+
+    fn land(&mut self, fence: Fence, stopped: &[i32]) -> io::Result<()> {
+        let plugs = std::mem::take(&mut self.pipes);
+        let berth = self.berth.take().ok_or_else(|| {
+            self.unfit.take().unwrap_or_else(|| "a keeper that expects nobody".to_owned())
+        });
+        let landed = berth.and_then(|berth| {
+            berth.land(&self.sandbox, &plugs, stopped).map_err(|error| error.to_string())
+        });
+        // The guest's alone.
+        drop(plugs);
+        let landed = landed.and_then(|landed| {
+            let floor = Floor::open(&self.sandbox.directory).map_err(|error| error.to_string())?;
+            self.floor = Some(floor);
+            Ok(landed)
+        });
+        let pid = landed.as_ref().ok().and_then(|landed| Pid::from_raw(landed.root));
+        match (landed, pid) {
+            (Ok(landed), Some(pid)) => {
+                self.guest = Some(Guest { fence, pid, cpu: Duration::ZERO });
+                self.landed = Some(landed);
+                self.report(&Report::Landed { fence })
+            }
+            (Ok(_), None) => self.cannot_start(fence, "it has no first process".into(), true),
+            (Err(why), _) => self.cannot_start(fence, why, true),
+        }
+    }
+
+    fn cannot_start(&self, fence: Fence, mut why: String, here_only: bool) -> io::Result<()> {
+        why.truncate(why.floor_char_boundary(REASON_BYTES_MAX));
+        self.report(&Report::CannotStart { fence, why, here_only })
+    }
+
     fn report(&self, report: &Report) -> io::Result<()> {
         let bytes = postcard::to_stdvec(report).map_err(io::Error::other)?;
         rustix::net::send(&self.socket, &bytes, SendFlags::NOSIGNAL)?;
@@ -184,6 +256,9 @@ impl Keeper {
 
     fn start(&mut self, start: &Start) -> io::Result<()> {
         let fence = start.fence;
+        if let Some(why) = self.unfit.take() {
+            return self.cannot_start(fence, why, true);
+        }
         self.limit_soft(start.limits);
         let spawned = self.spawn(start);
         // The guest's alone: its end must show when the guest has gone.
@@ -196,11 +271,7 @@ impl Keeper {
                 self.guest = Some(Guest { fence, pid, cpu: Duration::ZERO });
                 Ok(())
             }
-            Err(error) => {
-                let (mut why, here_only) = (error.to_string(), error.here_only());
-                why.truncate(why.floor_char_boundary(REASON_BYTES_MAX));
-                self.report(&Report::CannotStart { fence, why, here_only })
-            }
+            Err(error) => self.cannot_start(fence, error.to_string(), error.here_only()),
         }
     }
 
@@ -225,6 +296,7 @@ impl Keeper {
             stdout: floor.stdout.as_fd(),
             stderr: floor.stderr.as_fd(),
             pipes,
+            own_session: self.sandbox.staging.is_some(),
         };
         spawn(start, stage)
     }
@@ -283,7 +355,8 @@ impl Keeper {
             stderr_bytes,
             clean: floor.is_clean(),
             // The next guest must not find what this one left there.
-            last: self.scratch.as_ref().is_some_and(|scratch| !scratch.empty(&self.sandbox)),
+            last: self.sandbox.staging.is_some()
+                || self.scratch.as_ref().is_some_and(|scratch| !scratch.empty(&self.sandbox)),
         })))
     }
 

@@ -18,11 +18,12 @@ mod keeper;
 mod protocol;
 mod sandbox;
 mod spawn;
+mod staged;
 mod view;
 
 pub use handle::{Keeper, KeeperError, Program};
 pub(crate) use keeper::descendants;
 pub use keeper::keeper_main;
 pub(crate) use protocol::PIPES_FD;
-pub use protocol::{Ended, GuestLimits, Order, Report, Sandbox, Start};
+pub use protocol::{Ended, GuestLimits, Landing, Order, Report, Sandbox, Staging, Start};
 pub(crate) use spawn::PATH;

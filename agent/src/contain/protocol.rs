@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gleaner_common::id::Fence;
+use gleaner_move::{Engine, Header};
 use serde::{Deserialize, Serialize};
 
 /// The descriptor at which a keeper finds its socket.
@@ -49,6 +50,27 @@ pub struct Sandbox {
     pub own_mounts: bool,
     /// Was it born into its own network namespace?
     pub own_network: bool,
+    /// For one guest that can move.
+    pub staging: Option<Box<Staging>>,
+}
+
+/// How a keeper makes itself ready for a guest that can move: it has a root
+/// directory of its own, and takes in one guest only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Staging {
+    /// What CRIU knows of this kernel.
+    pub knowledge: Vec<u8>,
+    /// For one that comes from elsewhere. The directory with its image rides
+    /// along.
+    pub landing: Option<Landing>,
+}
+
+/// What is known of a guest whose image is on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Landing {
+    pub engine: Engine,
+    /// Without what lay in its pipes.
+    pub header: Header,
 }
 
 /// One guest to start.
@@ -72,6 +94,15 @@ pub enum Order {
     /// First, and once.
     Prepare(Box<Sandbox>),
     Start(Box<Start>),
+    /// The image is whole: bring it to life, and let it stand still. The
+    /// guest's ends of its pipes ride along, in the header's order.
+    Land {
+        fence: Fence,
+        /// Who stood still by their own will.
+        stopped: Vec<i32>,
+    },
+    /// Set what has landed going.
+    Go,
     /// Stop the guest with signals: where there is no control group.
     Freeze,
     Thaw,
@@ -106,6 +137,10 @@ pub enum Report {
         missing: Vec<String>,
     },
     Ended(Box<Ended>),
+    /// It is there, whole, and stands still.
+    Landed {
+        fence: Fence,
+    },
     /// `here_only` if another workstation may well be able to.
     CannotStart {
         fence: Fence,

@@ -7,11 +7,12 @@
 //! whether a machine is good enough.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
-    RulesetAttr as _, RulesetCreatedAttr as _, Scope,
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
+    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
 };
 use rustix::mount::MountFlags;
 use rustix::process::{Resource, Rlimit};
@@ -72,7 +73,7 @@ fn own_proc() -> io::Result<()> {
 
 /// Programs that talk to themselves over 127.0.0.1 expect it to be there.
 #[expect(unsafe_code, reason = "interface flags are set by an ioctl without a safe binding")]
-fn raise_loopback() -> io::Result<()> {
+pub(super) fn raise_loopback() -> io::Result<()> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::DGRAM,
@@ -94,7 +95,7 @@ fn raise_loopback() -> io::Result<()> {
 }
 
 /// Hard limits: what no guest can raise.
-fn limit_hard(limits: GuestLimits) -> io::Result<()> {
+pub(super) fn limit_hard(limits: GuestLimits) -> io::Result<()> {
     let set = |resource, most: Option<u64>| {
         let before = rustix::process::getrlimit(resource);
         let most = match (most, before.maximum) {
@@ -114,7 +115,7 @@ fn limit_hard(limits: GuestLimits) -> io::Result<()> {
 /// Runs only when nobody else wants the core, as every guest then does: the
 /// class is inherited, and without privileges there is no way back.
 #[expect(unsafe_code, reason = "the scheduling class has no safe binding")]
-fn schedule_idle() -> io::Result<()> {
+pub(super) fn schedule_idle() -> io::Result<()> {
     // SAFETY: all zeroes is a valid priority; a plain system call.
     let done = unsafe {
         let priority: libc::sched_param = std::mem::zeroed();
@@ -125,7 +126,7 @@ fn schedule_idle() -> io::Result<()> {
 
 /// Becomes the place's own user, for good.
 #[expect(unsafe_code, reason = "changing the user of the whole process has no safe binding")]
-fn become_user(uid: u32) -> io::Result<()> {
+pub(super) fn become_user(uid: u32) -> io::Result<()> {
     // SAFETY: plain system calls; this process has one thread.
     let done = unsafe {
         libc::setgroups(0, std::ptr::null()) == 0
@@ -139,7 +140,7 @@ fn become_user(uid: u32) -> io::Result<()> {
 
 /// No right is left, and none comes back with a set-user-id program.
 #[expect(unsafe_code, reason = "ambient capabilities have no safe binding")]
-fn drop_rights() -> io::Result<()> {
+pub(super) fn drop_rights() -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     // As root without a guest user (a lab host's choice) there is nothing to
     // come back: the bounding set stays, the sandbox does not rest on it.
@@ -157,9 +158,34 @@ fn drop_rights() -> io::Result<()> {
     Ok(())
 }
 
+/// What guests may open.
+pub(super) struct Grants<'a> {
+    pub(super) sandbox: &'a Sandbox,
+    /// The place's directory, as the guest knows it.
+    pub(super) ground: &'a Path,
+    /// Scratch directories that are the keeper's own.
+    pub(super) scratch: &'a [&'a str],
+    /// More of them: a path, and what with it.
+    pub(super) further: Vec<(&'a Path, BitFlags<AccessFs>)>,
+    /// An open directory, all of it.
+    pub(super) opened: Option<BorrowedFd<'a>>,
+    pub(super) scope: BitFlags<Scope>,
+}
+
 /// The system read-only, the place's own directory and nothing else to write;
 /// no signals and no abstract sockets out of here.
 fn restrict_files(sandbox: &Sandbox, scratch: bool) -> io::Result<()> {
+    restrict(Grants {
+        sandbox,
+        ground: &sandbox.directory,
+        scratch: if scratch { &super::view::SCRATCH } else { &[] },
+        further: vec![],
+        opened: None,
+        scope: Scope::from_all(LANDLOCK),
+    })
+}
+
+pub(super) fn restrict(of: Grants<'_>) -> io::Result<()> {
     let failed = |error: landlock::RulesetError| io::Error::other(error.to_string());
     let all = AccessFs::from_all(LANDLOCK);
     let read = AccessFs::from_read(LANDLOCK);
@@ -167,24 +193,28 @@ fn restrict_files(sandbox: &Sandbox, scratch: bool) -> io::Result<()> {
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)
         .map_err(failed)?
-        .scope(Scope::from_all(LANDLOCK))
+        .scope(of.scope)
         .map_err(failed)?
         .create()
         .map_err(failed)?;
-    let own_scratch: &[&str] = if scratch { &super::view::SCRATCH } else { &[] };
+    let sandbox = of.sandbox;
     let grants = sandbox
         .readable
         .iter()
         .map(|path| (path.as_path(), read))
-        .chain([(Path::new("/proc"), read), (sandbox.directory.as_path(), all)])
+        .chain([(Path::new("/proc"), read), (of.ground, all)])
         .chain(sandbox.writable.iter().map(|path| (path.as_path(), all)))
-        .chain(own_scratch.iter().map(|path| (Path::new(path), all)))
-        .chain(DEVICES.iter().map(|path| (Path::new(path), read | AccessFs::WriteFile)));
+        .chain(of.scratch.iter().map(|path| (Path::new(path), all)))
+        .chain(DEVICES.iter().map(|path| (Path::new(path), read | AccessFs::WriteFile)))
+        .chain(of.further);
     for (path, access) in grants {
         // What is not there needs no grant.
         let Ok(fd) = PathFd::new(path) else { continue };
         let access = if path.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK) };
         rules = rules.add_rule(PathBeneath::new(fd, access)).map_err(failed)?;
+    }
+    if let Some(opened) = of.opened {
+        rules = rules.add_rule(PathBeneath::new(opened, all)).map_err(failed)?;
     }
     let status = rules.restrict_self().map_err(failed)?;
     if status.ruleset == landlock::RulesetStatus::NotEnforced {

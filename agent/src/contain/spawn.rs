@@ -49,6 +49,8 @@ pub(super) struct Stage<'a> {
     pub(super) stderr: BorrowedFd<'a>,
     /// A rank's, to read from and to write to.
     pub(super) pipes: Option<(BorrowedFd<'a>, BorrowedFd<'a>)>,
+    /// In a session of its own: only so can it be restored elsewhere.
+    pub(super) own_session: bool,
 }
 
 impl<'a> Stage<'a> {
@@ -105,6 +107,9 @@ fn pointers(texts: &[CString]) -> Vec<*mut c_char> {
     texts.iter().map(|text| text.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect()
 }
 
+/// `POSIX_SPAWN_SETSID`, which the `libc` crate does not know (spawn.h).
+const SETSID: i32 = 0x80;
+
 #[expect(unsafe_code, reason = "posix_spawn has no safe binding")]
 fn posix_spawn(
     program: &CStr,
@@ -126,9 +131,8 @@ fn posix_spawn(
         let mut actions: libc::posix_spawn_file_actions_t = std::mem::zeroed();
         check(libc::posix_spawnattr_init(&raw mut attributes))?;
         check(libc::posix_spawn_file_actions_init(&raw mut actions))?;
-        let flags = libc::POSIX_SPAWN_SETPGROUP
-            | libc::POSIX_SPAWN_SETSIGMASK
-            | libc::POSIX_SPAWN_SETSIGDEF;
+        let own = if stage.own_session { SETSID } else { libc::POSIX_SPAWN_SETPGROUP };
+        let flags = own | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::posix_spawnattr_setsigmask(&raw mut attributes, &raw const signals);

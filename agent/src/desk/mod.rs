@@ -253,6 +253,7 @@ impl Desk {
             for order in self.places.iter().filter_map(Place::to_measure) {
                 self.link.order(order);
             }
+            self.queue.extend(self.places.iter().filter_map(Place::weighed));
         }
         if self.give_up_at.is_some_and(|at| at <= now) {
             tracing::warn!("guests did not end in time: stopping without them");
@@ -308,20 +309,16 @@ impl Desk {
         for effect in effects {
             let mut told = Told::default();
             match effect {
-                Effect::Freeze { place, .. } => self.at(place, |place| place.freeze()),
-                Effect::Thaw { place, .. } => self.at(place, |place| place.thaw()),
+                Effect::Freeze { place, .. } => self.at(place, Place::freeze),
+                Effect::Thaw { place, .. } => self.at(place, Place::thaw),
                 // A guest is below everything of the owner's from its start: its
                 // scheduling class and its group see to it.
-                Effect::Demote { .. }
-                | Effect::Restore { .. }
-                // Only what has landed goes, and nothing lands here yet.
-                | Effect::Go { .. }
-                | Effect::CallBack { .. } => {}
+                Effect::Demote { .. } | Effect::Restore { .. } => {}
                 Effect::AskToRetreat { fence, within, .. } => {
                     self.link.post.leave(Letter::Retreat { fence, within });
                 }
                 Effect::Kill { place, fence } => {
-                    self.at(place, |place| place.kill(fence));
+                    self.at(place, |place| place.kill(fence, &mut told));
                     if !self.core.knows(fence) {
                         self.at(place, |place| place.abandon(fence, &mut told));
                     }
@@ -333,14 +330,18 @@ impl Desk {
                     }
                 }
                 Effect::Expect(start) => {
-                    let reason = "guests cannot be restored here".into();
-                    let (fence, hopeless) = (start.fence, false);
-                    told.events.push(Event::StartFailed { fence, reason, hopeless });
+                    if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
+                        place.expect(&self.site, &start, &mut told);
+                        guests_changed = true;
+                    }
                 }
+                Effect::Go { place, fence } => self.at(place, |place| place.go(fence)),
                 Effect::Depart(departure) => {
-                    let reason = "guests cannot be written down here".into();
-                    told.events.push(Event::CannotLeave { fence: departure.fence, reason });
+                    if let Some(place) = self.places.get_mut(usize::from(departure.place.0)) {
+                        place.depart(&self.site, departure, &mut told);
+                    }
                 }
+                Effect::CallBack { fence, .. } => self.link.order(LinkOrder::CallBack(fence)),
                 Effect::Prepare { job, spec } => self.link.order(LinkOrder::Stage { job, spec }),
                 Effect::Discard { job } => self.link.order(LinkOrder::Discard(job)),
                 Effect::Abandon { fence } => self.link.order(LinkOrder::Abandon(fence)),
@@ -410,6 +411,10 @@ impl Desk {
                     .and_then(|place| place.measured(fence, bytes));
                 self.queue.extend(over);
             }
+            LinkEvent::Header { .. }
+            | LinkEvent::Whole { .. }
+            | LinkEvent::NotComing { .. }
+            | LinkEvent::CarryingEnded { .. } => self.moved(event),
             LinkEvent::Missing(line) => self.lacks(line),
             LinkEvent::Trouble(line) => self.trouble = line,
             LinkEvent::Asked(asked) => self.answer(asked),
@@ -417,6 +422,37 @@ impl Desk {
         }
         // One after another: an answer must show what came before it.
         self.settle();
+    }
+
+    /// What the link says of guests that come and go.
+    fn moved(&mut self, event: LinkEvent) {
+        let (mut told, now) = (Told::default(), Clock.now());
+        match event {
+            LinkEvent::Header { place, fence, header, memory } => {
+                if let Some(place) = self.places.get_mut(usize::from(place.0)) {
+                    place.header(now, &self.site, fence, (header, &memory), &mut told);
+                }
+                self.tell_senses();
+            }
+            LinkEvent::Whole { place, fence, whole } => {
+                self.at(place, |place| place.whole(now, fence, whole, &mut told));
+            }
+            LinkEvent::NotComing { place, fence, reason } => {
+                self.at(place, |place| place.not_coming(now, fence, reason, &mut told));
+            }
+            LinkEvent::CarryingEnded { place, fence } => {
+                self.at(place, |place| place.carrying_ended(fence));
+            }
+            LinkEvent::Up { .. }
+            | LinkEvent::Core(_)
+            | LinkEvent::Laid { .. }
+            | LinkEvent::Measured { .. }
+            | LinkEvent::Missing(_)
+            | LinkEvent::Trouble(_)
+            | LinkEvent::Asked(_)
+            | LinkEvent::Post(_) => {}
+        }
+        self.take(told);
     }
 
     fn post_says(&mut self, told: post::Told) {

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -27,13 +27,16 @@ use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
 use gleaner_program_core::wire::PIPES_VARIABLE;
 
+use self::moving::{Inbound, Seen, mover_for};
 use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
 use crate::contain::{
-    Ended, GuestLimits, Keeper, KeeperError, Order, PIPES_FD, Program, Report, Sandbox, Start,
+    Ended, GuestLimits, Keeper, KeeperError, Order, PIPES_FD, Program, Report, Sandbox, Staging,
+    Start,
 };
 use crate::ground::{Ground, GroundError, open_strange};
 use crate::link::{Collection, Laying, LinkOrder};
+use crate::moving::Mover;
 use crate::post::{self, Begin, Ends, Letter};
 
 /// How long a keeper without a guest stays, so that an idle agent is small.
@@ -46,6 +49,8 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 /// a few milliseconds.
 const TRY_OUT: Duration = Duration::from_secs(2);
 
+mod moving;
+
 /// What all places share.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -54,6 +59,8 @@ pub(crate) struct Site {
     pub(crate) tree: Option<Tree>,
     /// The workstation's own limits of one guest.
     pub(crate) limits: Limits,
+    /// What moves guests, or why nothing can.
+    pub(crate) mover: Result<Arc<Mover>, String>,
 }
 
 /// What one guest may use.
@@ -121,6 +128,8 @@ struct Guest {
     unwanted: bool,
     cpu_before: Duration,
     oom_before: u64,
+    /// Comes from elsewhere, until it is set going.
+    inbound: Option<Inbound>,
 }
 
 /// A rank that is about to begin: for the post, and the pipe ends that are its
@@ -143,6 +152,12 @@ pub(crate) struct Place {
     /// Everything here was killed: how the guest ended counts only once the
     /// keeper has gone too, for it cannot take another.
     dying: Option<Dying>,
+    /// Is the keeper one for a guest that can move?
+    staged: bool,
+    /// Somebody has a hand in the guest, which is being carried away; is it to
+    /// be thawed afterwards?
+    carried: Option<Fence>,
+    thaw_later: bool,
     idle_since: Moment,
 }
 
@@ -167,6 +182,9 @@ impl Place {
             guest: None,
             fresh: true,
             dying: None,
+            staged: false,
+            carried: None,
+            thaw_later: false,
             idle_since: Moment::ZERO,
         }
     }
@@ -175,7 +193,8 @@ impl Place {
         self.keeper.as_ref()
     }
 
-    pub(crate) fn freeze(&self) {
+    pub(crate) fn freeze(&mut self) {
+        self.thaw_later = false;
         let done = match &self.group {
             Some(group) => group.freeze().map_err(|error| error.to_string()),
             None => self.order(&Order::Freeze),
@@ -183,7 +202,12 @@ impl Place {
         self.complain("freeze", done);
     }
 
-    pub(crate) fn thaw(&self) {
+    pub(crate) fn thaw(&mut self) {
+        if self.carried.is_some() {
+            // Who writes it down leaves it frozen, and is not done yet.
+            self.thaw_later = true;
+            return;
+        }
         let done = match &self.group {
             Some(group) => group.thaw().map_err(|error| error.to_string()),
             None => self.order(&Order::Thaw),
@@ -193,10 +217,13 @@ impl Place {
 
     /// Everything at this place dies, the keeper included: also what is
     /// frozen, and also a keeper that a guest has overwhelmed.
-    pub(crate) fn kill(&mut self, fence: Fence) {
+    pub(crate) fn kill(&mut self, fence: Fence, told: &mut Told) {
         match &self.guest {
             Some(guest) if guest.fence == fence => {}
             _ => return,
+        }
+        if self.call_off(fence, told) {
+            return;
         }
         if let Some(guest) = self.guest.as_mut().filter(|guest| guest.start.is_some()) {
             // It has not started, but its files are on their way here.
@@ -251,7 +278,10 @@ impl Place {
             Some(path) => return Err(StartError::NotShared(path.clone())),
             None => None,
         };
-        self.settle(site, told)?;
+        let mover = mover_for(site, spec);
+        let staging =
+            mover.map(|mover| Staging { knowledge: mover.knowledge.clone(), landing: None });
+        self.settle(site, staging, &[], told)?;
         let limits = site.limits.with(spec.limits);
         if let Some(group) = &mut self.group {
             group.set_limits(GroupLimits {
@@ -263,8 +293,8 @@ impl Place {
         let order = Start {
             fence: start.fence,
             command: with_index(&spec.command, start.subprogram.index),
-            environment: environment(ground, start),
-            directory: shared.unwrap_or_else(|| ground.work()),
+            environment: environment(&self.as_seen(ground), start),
+            directory: shared.unwrap_or_else(|| self.as_seen(ground).work),
             fresh: std::mem::take(&mut self.fresh),
             limits: site.guest_limits(limits),
             pipes: start.rank.is_some(),
@@ -281,6 +311,7 @@ impl Place {
             unwanted: false,
             cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
             oom_before: group.map_or(0, PlaceGroup::oom_kills),
+            inbound: None,
         };
         if spec.inputs.is_empty() {
             let mut guest = guest;
@@ -390,21 +421,21 @@ impl Place {
         self.fresh = true;
     }
 
-    /// Makes sure there are ground, group and keeper.
-    fn settle(&mut self, site: &Site, told: &mut Told) -> Result<(), StartError> {
-        if self.keeper.is_some() {
+    /// Makes sure there are ground, group and keeper; a keeper for a guest that
+    /// can move is for that one only. `along` goes with its first order.
+    fn settle(
+        &mut self,
+        site: &Site,
+        staging: Option<Staging>,
+        along: &[BorrowedFd<'_>],
+        told: &mut Told,
+    ) -> Result<(), StartError> {
+        if self.keeper.is_some() && !self.staged && staging.is_none() {
             return Ok(());
         }
-        let root = rustix::process::geteuid().is_root();
-        let uid = root.then(|| site.config.guests.uid_base + u32::from(self.id.0));
-        if self.ground.is_none() {
-            self.ground = Some(Ground::prepare(&site.config.data, self.id, uid)?);
-        }
-        if self.group.is_none()
-            && let Some(tree) = &site.tree
-        {
-            self.group = Some(tree.place(self.id)?);
-        }
+        self.keeper = None;
+        self.staged = staging.is_some();
+        let uid = self.settle_ground(site)?;
         let Some(ground) = &self.ground else { unreachable!("made above") };
         if let Some(group) = &self.group {
             // A place that was killed frozen would hold its next keeper.
@@ -416,21 +447,37 @@ impl Place {
             readable: site.config.guests.readable.clone(),
             writable: site.config.guests.shared_directories.clone(),
             limits: site.guest_limits(site.limits),
+            staging: staging.map(Box::new),
             ..Sandbox::default()
         };
         let own_network = site.config.guests.network == Network::None;
         let (keeper, lacking) =
-            Keeper::spawn(&site.program, self.group.as_ref(), sandbox, own_network)?;
+            Keeper::spawn(&site.program, self.group.as_ref(), sandbox, own_network, along)?;
         told.missing.extend(lacking);
         self.keeper = Some(keeper);
         Ok(())
+    }
+
+    /// Makes sure there are ground and group; who guests run as.
+    fn settle_ground(&mut self, site: &Site) -> Result<Option<u32>, StartError> {
+        let root = rustix::process::geteuid().is_root();
+        let uid = root.then(|| site.config.guests.uid_base + u32::from(self.id.0));
+        if self.ground.is_none() {
+            self.ground = Some(Ground::prepare(&site.config.data, self.id, uid)?);
+        }
+        if self.group.is_none()
+            && let Some(tree) = &site.tree
+        {
+            self.group = Some(tree.place(self.id)?);
+        }
+        Ok(uid)
     }
 
     /// Starts a keeper and lets it go again: what does it lack here?
     pub(crate) fn try_out(site: &Site) -> Vec<String> {
         let mut place = Self::new(PlaceId(0));
         let mut told = Told::default();
-        if let Err(error) = place.settle(site, &mut told) {
+        if let Err(error) = place.settle(site, None, &[], &mut told) {
             told.missing.push(format!("guests cannot start: {error}"));
         } else if let Some(keeper) = &mut place.keeper {
             match keeper.receive_within(TRY_OUT) {
@@ -453,7 +500,12 @@ impl Place {
                     Some(dying) => dying.ended = Some(ended),
                     None => self.ended(now, site, *ended, told),
                 },
-                Ok(Some(Report::CannotStart { .. })) if self.dying.is_some() => {}
+                Ok(Some(Report::CannotStart { .. } | Report::Landed { .. }))
+                    if self.dying.is_some() => {}
+                Ok(Some(Report::Landed { fence })) => self.landed(now, fence, told),
+                Ok(Some(Report::CannotStart { fence, why, .. })) if self.is_inbound(fence) => {
+                    return self.not_coming(now, fence, why, told);
+                }
                 Ok(Some(Report::CannotStart { fence, why, here_only })) => {
                     let guest = self.guest.take();
                     self.idle_since = now;
@@ -671,17 +723,17 @@ fn with_index(command: &[String], index: u32) -> Vec<String> {
 }
 
 /// A clean environment: ours, then the job's.
-fn environment(ground: &Ground, start: &desk::Start) -> Vec<(String, String)> {
+fn environment(ground: &Seen, start: &desk::Start) -> Vec<(String, String)> {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let ours = [
         ("PATH", crate::contain::PATH.to_owned()),
-        ("HOME", text(ground.work())),
-        ("TMPDIR", text(ground.tmp())),
+        ("HOME", text(ground.work.clone())),
+        ("TMPDIR", text(ground.tmp.clone())),
         ("LANG", "C.UTF-8".to_owned()),
         ("GLEAN_JOB", start.subprogram.job.to_string()),
         ("GLEAN_SUBPROGRAM", start.subprogram.to_string()),
         ("GLEAN_INDEX", start.subprogram.index.to_string()),
-        ("GLEAN_OUTPUT", text(ground.output())),
+        ("GLEAN_OUTPUT", text(ground.output.clone())),
     ];
     let given = &start.spec.environment;
     let about_rank = rank_environment(ground, start);
@@ -699,13 +751,13 @@ fn environment(ground: &Ground, start: &desk::Start) -> Vec<(String, String)> {
 const RECORD: &str = "GLEAN_RECORD";
 
 /// What only we can say: no job's environment hides it.
-fn rank_environment(ground: &Ground, start: &desk::Start) -> Vec<(String, String)> {
+fn rank_environment(ground: &Seen, start: &desk::Start) -> Vec<(String, String)> {
     let mut variables = vec![];
     if start.rank.is_some() {
         let pipes = format!("{PIPES_FD},{}", PIPES_FD + 1);
         variables.push((PIPES_VARIABLE.to_owned(), pipes));
         if records(&start.spec) {
-            let path = ground.output().join(format!("trace.{}", start.subprogram.index));
+            let path = ground.output.join(format!("trace.{}", start.subprogram.index));
             variables.push((RECORD.to_owned(), path.to_string_lossy().into_owned()));
         }
     }

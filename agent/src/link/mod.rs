@@ -7,13 +7,12 @@
 
 mod files;
 mod logind;
-#[allow(dead_code, reason = "the first users are on their way")]
-mod peers;
+pub(crate) mod peers;
 mod roads;
 mod session;
 mod usage;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,6 +25,7 @@ use gleaner_common::job::JobSpec;
 use gleaner_common::program::HandoverReply;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, close};
+use gleaner_move::{Header, Memory};
 use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Credentials};
@@ -37,6 +37,7 @@ use tokio::sync::watch;
 
 use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
+use crate::moving::{Arrivals, Cargo, Departures, Expectation, Whole};
 use crate::owner::{self, Asked};
 use crate::post::{self, Errand, Post};
 use crate::spool::Spool;
@@ -74,6 +75,16 @@ pub(crate) enum LinkOrder {
         fence: Fence,
         directory: PathBuf,
     },
+    /// A guest's state is to come.
+    Expect(Box<Expectation>),
+    /// What became of it, for whoever sent it.
+    Answer {
+        fence: Fence,
+        reply: HandoverReply,
+    },
+    /// Send a guest's state away.
+    Carry(Box<Cargo>),
+    CallBack(Fence),
     ReadyToSleep,
     /// The machine has slept: the connection is not worth waiting for.
     Woke,
@@ -129,6 +140,29 @@ pub(crate) enum LinkEvent {
         place: PlaceId,
         fence: Fence,
         bytes: u64,
+    },
+    /// The first of an image has come.
+    Header {
+        place: PlaceId,
+        fence: Fence,
+        header: Box<Header>,
+        memory: Arc<Memory>,
+    },
+    /// All of a guest's state has come.
+    Whole {
+        place: PlaceId,
+        fence: Fence,
+        whole: Box<Whole>,
+    },
+    NotComing {
+        place: PlaceId,
+        fence: Fence,
+        reason: String,
+    },
+    /// Nobody has a hand in the guest any more.
+    CarryingEnded {
+        place: PlaceId,
+        fence: Fence,
     },
     /// Something to be told to the owner and to the coordinator.
     Missing(String),
@@ -292,6 +326,8 @@ async fn run(
     }));
     let sessions = logind::Sessions::start(config.sensors.sessions, desk.clone());
     let owner = tokio::spawn(serve_owner(config, desk.clone()));
+    let mut departures = Departures::new(peers.clone(), current, desk.clone());
+    let mut arrivals = Arrivals::new(desk);
     loop {
         let order = tokio::select! {
             order = orders.recv() => order,
@@ -312,7 +348,9 @@ async fn run(
                     Arriving::Parcels { from, reader } => {
                         tokio::spawn(roads::take(from, reader, post.clone()));
                     }
-                    handover @ Arriving::Handover { .. } => refuse(handover).await,
+                    Arriving::Handover { what, writer, reader, .. } => {
+                        arrivals.arrived(*what, writer, reader);
+                    }
                 }
                 continue;
             }
@@ -332,6 +370,10 @@ async fn run(
             LinkOrder::Measure { place, fence, directory } => {
                 files.measure(place, fence, directory);
             }
+            LinkOrder::Expect(expectation) => arrivals.expect(*expectation),
+            LinkOrder::Answer { fence, reply } => arrivals.answer(fence, reply),
+            LinkOrder::Carry(cargo) => departures.send(*cargo),
+            LinkOrder::CallBack(fence) => departures.call_back(fence),
             LinkOrder::ReadyToSleep => sessions.ready_to_sleep(),
             LinkOrder::Woke => wake.notify_one(),
             LinkOrder::Stop => break,
@@ -342,19 +384,6 @@ async fn run(
     let _ = stop.send(true);
     recorder.stop().await;
     let _ = tokio::time::timeout(Duration::from_secs(2), link).await;
-}
-
-/// Nobody here waits for what arrives.
-async fn refuse(arrived: Arriving) {
-    match arrived {
-        Arriving::Parcels { mut reader, .. } => reader.stop(close::FORBIDDEN),
-        Arriving::Handover { what, mut writer, mut reader, .. } => {
-            reader.stop(close::FORBIDDEN);
-            let reason = format!("attempt {} is not expected here", what.new);
-            let _ = writer.send(&HandoverReply::No { reason }).await;
-            writer.finish();
-        }
-    }
 }
 
 /// Answers at the owner's socket, a few at a time.
@@ -389,16 +418,6 @@ async fn serve_owner(config: AgentConfig, desk: ToDesk) {
     }
 }
 
-/// The address that this machine has on its way there. The side of a connection
-/// that dialled is not told; the kernel knows without a packet.
-fn own_address(there: SocketAddr) -> Option<IpAddr> {
-    let any: IpAddr =
-        if there.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect(there).ok()?;
-    Some(socket.local_addr().ok()?.ip())
-}
-
 struct Dialling {
     identity: Arc<Identity>,
     peers: Peers,
@@ -430,7 +449,8 @@ async fn keep_connected(mut of: Dialling) {
                 of.desk.tell(LinkEvent::Trouble(None));
                 let _ = of.set_current.send(Some(link.connection.clone()));
                 of.peers.take_from_coordinator(link.connection.clone());
-                let addresses = of.peers.addresses(own_address(link.connection.remote_address()));
+                let ours = peers::own_address(link.connection.remote_address());
+                let addresses = of.peers.addresses(ours);
                 let ended = session::serve(
                     &link.connection,
                     session::Greeting { session, addresses },

@@ -6,7 +6,7 @@
 //! handed on.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ pub(crate) enum Arriving {
     /// Parcels of ranks, as frames, for as long as the stream lasts.
     Parcels { from: String, reader: FrameReader },
     /// An attempt that moves.
+    #[allow(dead_code, reason = "who it is meant for is checked by its fence")]
     Handover { to: WorkstationId, what: Box<Handover>, writer: FrameWriter, reader: FrameReader },
 }
 
@@ -212,6 +213,17 @@ impl Line {
         self.failed.is_some()
             || self.connection.as_ref().is_some_and(|it| it.close_reason().is_none())
     }
+}
+
+/// Which of this machine's addresses the way there begins at. Nothing is sent.
+pub(super) fn own_address(towards: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = match towards {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(towards).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 /// `[::]` takes both families where there are both.

@@ -75,7 +75,8 @@ impl Lab {
     /// A workstation of that number, whose agent is not started; perhaps of the
     /// same authority as another.
     pub(crate) fn of(workstation: WorkstationId, beside: Option<&Self>) -> Self {
-        let home = tempfile::tempdir().unwrap();
+        // Not below a guest's own scratch directories.
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = |name: &str| home.path().join(name);
         fs::create_dir(path("input")).unwrap();
@@ -114,8 +115,12 @@ impl Lab {
     }
 
     pub(crate) fn start(&mut self) {
-        self.agent = Some(self.spawn());
+        self.begin();
         self.wait_for_idle();
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.agent = Some(self.spawn());
     }
 
     fn spawn(&self) -> Child {
@@ -136,7 +141,7 @@ impl Lab {
             .unwrap()
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
 
@@ -149,7 +154,7 @@ impl Lab {
     }
 
     #[track_caller]
-    fn wait_for_idle(&self) {
+    pub(crate) fn wait_for_idle(&self) {
         self.coordinator.expect("idle", |frame| match frame {
             AgentFrame::Presence(presence) | AgentFrame::Hello { presence, .. } => {
                 (!presence.busy && presence.slots > 0).then_some(())
@@ -158,7 +163,7 @@ impl Lab {
         });
     }
 
-    fn offer(&self, fence: u64, spec: JobSpec) {
+    pub(crate) fn offer(&self, fence: u64, spec: JobSpec) {
         let job = JobId(u32::try_from(fence).unwrap());
         let index = spec.indexes.first;
         self.coordinator.say(CoordinatorFrame::Job { job, spec: Box::new(spec) });
@@ -172,7 +177,7 @@ impl Lab {
     }
 
     #[track_caller]
-    fn event<T>(&self, what: &str, want: impl Fn(AttemptEvent) -> Option<T>) -> T {
+    pub(crate) fn event<T>(&self, what: &str, want: impl Fn(AttemptEvent) -> Option<T>) -> T {
         self.coordinator.expect(what, |frame| match frame {
             AgentFrame::Attempt(event) => want(event),
             _ => None,
@@ -180,7 +185,7 @@ impl Lab {
     }
 
     #[track_caller]
-    fn finished(&self) -> Finished {
+    pub(crate) fn finished(&self) -> Finished {
         self.event("a finish", |event| match event {
             AttemptEvent::Finished(finished) => Some(finished),
             AttemptEvent::Refused { .. } | AttemptEvent::Retreated { .. } => panic!("{event:?}"),
@@ -189,7 +194,7 @@ impl Lab {
     }
 
     #[track_caller]
-    fn started(&self) {
+    pub(crate) fn started(&self) {
         self.event("a start", |event| match event {
             AttemptEvent::Started { .. } => Some(()),
             AttemptEvent::Refused { .. } => panic!("{event:?}"),
@@ -197,11 +202,11 @@ impl Lab {
         });
     }
 
-    fn ask(&self, command: &owner::Command) -> Answer {
+    pub(crate) fn ask(&self, command: &owner::Command) -> Answer {
         owner::ask(&self.config.owner_socket(), command).unwrap()
     }
 
-    fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         match self.ask(&owner::Command::Status) {
             Answer::Status(status) => *status,
             other => panic!("{other:?}"),
@@ -250,16 +255,16 @@ impl Drop for Lab {
     }
 }
 
-fn job(command: &[&str]) -> JobSpec {
+pub(crate) fn job(command: &[&str]) -> JobSpec {
     let command = command.iter().map(ToString::to_string).collect();
     JobSpec::new(command, IndexRange { first: 7, last: 7, step: 1 })
 }
 
-fn script(text: &str) -> JobSpec {
+pub(crate) fn script(text: &str) -> JobSpec {
     job(&["sh", "-c", text])
 }
 
-fn text(printed: &Printed) -> String {
+pub(crate) fn text(printed: &Printed) -> String {
     match printed {
         Printed::Inline(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Printed::Staged { .. } => panic!("staged: {printed:?}"),

@@ -41,7 +41,8 @@ pub(crate) struct Coordinator {
 }
 
 impl Coordinator {
-    /// Also enrols an agent into a directory.
+    /// Also enrols an agent into a directory. Those of one home share their
+    /// authority, so that their agents know each other.
     pub(crate) fn start(home: &Path, identity: &Path, workstation: WorkstationId) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

@@ -87,7 +87,8 @@ impl Place {
         };
         change(&mut sandbox);
         let program = Program::own().unwrap();
-        let (keeper, lacking) = Keeper::spawn(&program, group.as_ref(), sandbox, true).unwrap();
+        let (keeper, lacking) =
+            Keeper::spawn(&program, group.as_ref(), sandbox, true, &[]).unwrap();
         let mut place = Self {
             directory,
             keeper: Some(keeper),

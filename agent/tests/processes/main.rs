@@ -14,6 +14,7 @@ mod agent;
 mod containment;
 mod coordinator;
 mod machine;
+mod moving;
 mod ranks;
 mod sessions;
 
@@ -38,7 +39,8 @@ fn main() -> ExitCode {
         return ranks::main(program);
     }
     let filters: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-    let tests = containment::TESTS.iter().chain(agent::TESTS).chain(ranks::TESTS);
+    let tests =
+        containment::TESTS.iter().chain(agent::TESTS).chain(moving::TESTS).chain(ranks::TESTS);
     let chosen: Vec<&Test> = tests
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))
         .collect();

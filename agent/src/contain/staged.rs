@@ -1,0 +1,157 @@
+//! A keeper for one guest that can move: it has a root directory of its own,
+//! which looks the same on every workstation, and brings to life what comes
+//! from another.
+//!
+//! ```text
+//! start:  root directory ─► Landlock ─► user ─► the guest
+//! land:   root directory ─► numbers and clocks ─► Landlock ─► .. the image is whole ..
+//!                        ─► files ─► CRIU ─► user ─► told to go
+//! ```
+//!
+//! What CRIU makes is born within the keeper's walls: it runs inside of them.
+//! Every wall counts here: a guest that came and one that was started must not
+//! be shut in differently, so one that cannot be had is a failure.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use gleaner_move::landing::{self, RestoreError, Restored};
+use gleaner_move::stage::{GROUND, Stage};
+use gleaner_move::{KNOWLEDGE_FILE, Memory};
+use landlock::{AccessFs, Scope};
+use rustix::process::DumpableBehavior;
+
+use super::protocol::{Landing, Sandbox, Staging};
+use super::sandbox::{self, Grants};
+
+/// Scratch in memory where no memory limit says less.
+const SCRATCH_BYTES_MAX: u64 = 1 << 30;
+
+const SCRATCH: [&str; 2] = ["/tmp", "/dev/shm"];
+
+/// Why a keeper is not fit for a guest that can move.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StagedError {
+    #[error("a keeper without namespaces of its own")]
+    NoNamespaces,
+    #[error("{what}: {source}")]
+    Wall { what: &'static str, source: io::Error },
+    #[error("{error}{}", source_of(.error))]
+    Restore { error: RestoreError },
+    #[error("no image came with the order to land it")]
+    NoImage,
+}
+
+fn source_of(error: &RestoreError) -> String {
+    std::error::Error::source(error).map_or_else(String::new, |source| format!(": {source}"))
+}
+
+impl From<RestoreError> for StagedError {
+    fn from(error: RestoreError) -> Self {
+        Self::Restore { error }
+    }
+}
+
+fn wall(what: &'static str) -> impl FnOnce(io::Error) -> StagedError {
+    move |source| StagedError::Wall { what, source }
+}
+
+/// A guest's image, and who waits for it.
+#[derive(Debug)]
+pub(super) struct Berth {
+    landing: Landing,
+    memory: Memory,
+    uid: Option<u32>,
+}
+
+/// Shuts the calling keeper in. With an image to come it is still root
+/// afterwards, and has what it is to be landed with.
+///
+/// # Errors
+/// A wall that cannot be had.
+pub(super) fn enter(
+    sandbox: &Sandbox,
+    staging: &Staging,
+    image: Option<OwnedFd>,
+) -> Result<Option<Berth>, StagedError> {
+    if !sandbox.own_mounts || !sandbox.own_network {
+        return Err(StagedError::NoNamespaces);
+    }
+    let stage = Stage {
+        readable: sandbox.readable.clone(),
+        writable: sandbox.writable.clone(),
+        ground: sandbox.directory.clone(),
+        scratch_bytes_max: match sandbox.limits.data_bytes_max {
+            0 => SCRATCH_BYTES_MAX,
+            bytes => bytes.min(SCRATCH_BYTES_MAX),
+        },
+        knowledge: staging.knowledge.clone(),
+    };
+    sandbox::raise_loopback().map_err(wall("loopback device"))?;
+    stage.enter().map_err(wall("root directory"))?;
+    let Some(landing) = &staging.landing else {
+        sandbox::limit_hard(sandbox.limits).map_err(wall("limits"))?;
+        become_guest(sandbox)?;
+        restrict(sandbox, None)?;
+        return Ok(None);
+    };
+    let memory = Memory::inherited(image.ok_or(StagedError::NoImage)?);
+    landing::settle_in(&landing.header)?;
+    rustix::thread::set_no_new_privs(true).map_err(|error| wall("rights")(error.into()))?;
+    restrict(sandbox, Some(memory.as_fd()))?;
+    Ok(Some(Berth { landing: landing.clone(), memory, uid: sandbox.uid }))
+}
+
+/// As for every guest, and for CRIU: its images, what it knows of the kernel,
+/// and the listing of the root directory, in which there is nothing to hide.
+/// No scope for abstract sockets: the network is the guest's own, and CRIU's
+/// messenger in the guest comes to it over one.
+fn restrict(sandbox: &Sandbox, image: Option<BorrowedFd<'_>>) -> Result<(), StagedError> {
+    let mut further = vec![(Path::new("/"), AccessFs::ReadDir.into())];
+    if image.is_some() {
+        further.push((Path::new(KNOWLEDGE_FILE), AccessFs::ReadFile.into()));
+    }
+    sandbox::restrict(Grants {
+        sandbox,
+        ground: Path::new(GROUND),
+        scratch: &SCRATCH,
+        further,
+        opened: image,
+        scope: Scope::Signal.into(),
+    })
+    .map_err(wall("Landlock"))
+}
+
+/// For good: the lowest scheduling class, the place's user, no right.
+fn become_guest(sandbox: &Sandbox) -> Result<(), StagedError> {
+    sandbox::schedule_idle().map_err(wall("scheduling"))?;
+    if let Some(uid) = sandbox.uid {
+        sandbox::become_user(uid).map_err(wall("user"))?;
+    }
+    sandbox::drop_rights().map_err(wall("rights"))?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| wall("memory protection")(error.into()))
+}
+
+impl Berth {
+    /// Brings the guest to life, and gives up what that needed.
+    ///
+    /// # Errors
+    /// It cannot be restored here. Nothing of it runs.
+    pub(super) fn land(
+        self,
+        sandbox: &Sandbox,
+        plugs: &[OwnedFd],
+        stopped: &[i32],
+    ) -> Result<Restored, StagedError> {
+        let Landing { engine, header } = &self.landing;
+        let uid = self.uid.unwrap_or(0);
+        landing::lay_ground(&self.memory, uid, uid)?;
+        let plugs: Vec<_> = plugs.iter().map(OwnedFd::as_fd).collect();
+        let restored = landing::restore(engine, &self.memory, header, &plugs, stopped)?;
+        sandbox::limit_hard(sandbox.limits).map_err(wall("limits"))?;
+        become_guest(sandbox)?;
+        Ok(restored)
+    }
+}

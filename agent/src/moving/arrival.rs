@@ -1,0 +1,322 @@
+//! The target's end: a guest's state, as it comes from another agent.
+//!
+//! A stream may come before the desk expects it, by another way than the
+//! coordinator's word: it is held for a while.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gleaner_agent_core::desk::Event;
+use gleaner_agent_core::place::ARRIVAL_WITHIN;
+use gleaner_common::id::{Fence, PlaceId};
+use gleaner_common::program::{Handover, HandoverReply};
+use gleaner_common::reaction::Keep;
+use gleaner_common::time::Moment;
+use gleaner_common::wire::close;
+use gleaner_move::{AdaptError, Arrival, ArrivalError, Image, Terms};
+use gleaner_shell::clock::Clock;
+use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::Mover;
+use crate::link::{LinkEvent, ToDesk};
+
+/// Streams that came before they were expected.
+const EARLY_MAX: usize = 16;
+
+/// The most that a rank's endpoint takes: its log and its windows.
+const ENDPOINT_BYTES_MAX: u64 = 160 << 20;
+
+const PIECES: usize = 8;
+
+/// Something comes all the time, once it comes.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+
+/// What the desk waits for.
+#[derive(Debug)]
+pub(crate) struct Expectation {
+    pub(crate) place: PlaceId,
+    pub(crate) fence: Fence,
+    pub(crate) old: Fence,
+    /// The most that its image may be.
+    pub(crate) bytes_max: u64,
+    /// What it may be and use here.
+    pub(crate) terms: Terms,
+    /// None where nothing can be brought to life.
+    pub(crate) mover: Option<Arc<Mover>>,
+}
+
+/// All of it is here.
+#[derive(Debug)]
+#[allow(dead_code, reason = "ranks do not move yet")]
+pub(crate) struct Whole {
+    pub(crate) image: Option<Image>,
+    /// Who stood still by their own will.
+    pub(crate) stopped: Vec<i32>,
+    /// Of a rank.
+    pub(crate) endpoint: Vec<u8>,
+    pub(crate) keep: Keep,
+    pub(crate) bytes: u64,
+    /// It has stood still since then, by this machine's clock.
+    pub(crate) since: Moment,
+}
+
+#[derive(Debug)]
+struct Stream {
+    what: Handover,
+    writer: FrameWriter,
+    reader: FrameReader,
+    came: Moment,
+}
+
+/// All that is on its way here.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    desk: ToDesk,
+    expected: BTreeMap<Fence, Expectation>,
+    early: BTreeMap<Fence, Stream>,
+    /// Being taken in: whoever sends hears how it ended.
+    taking: BTreeMap<Fence, oneshot::Sender<HandoverReply>>,
+}
+
+/// Why it is not here.
+#[derive(Debug, thiserror::Error)]
+enum TakeError {
+    #[error("called off: {0}")]
+    CalledOff(String),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error("its endpoint takes {0} bytes: expected at most {ENDPOINT_BYTES_MAX}")]
+    Endpoint(u64),
+    #[error("it stops coming for {} s", STALLED_AFTER.as_secs())]
+    Stalled,
+    #[error("{0}{source}", source = source_of(.0))]
+    Arrival(#[from] ArrivalError),
+    #[error("{0}{source}", source = source_of(.0))]
+    Adapt(#[from] AdaptError),
+    #[error("guests cannot be restored here")]
+    Immobile,
+    #[error("it does not fit: {0}")]
+    Unsuitable(String),
+    #[error("no thread to take it in")]
+    Thread,
+}
+
+fn source_of(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(String::new, |source| format!(": {source}"))
+}
+
+impl Arrivals {
+    pub(crate) fn new(desk: ToDesk) -> Self {
+        Self { desk, expected: BTreeMap::new(), early: BTreeMap::new(), taking: BTreeMap::new() }
+    }
+
+    /// The desk has a place for it.
+    pub(crate) fn expect(&mut self, expectation: Expectation) {
+        let fence = expectation.fence;
+        tracing::debug!(%fence, "a guest is expected");
+        match self.early.remove(&fence) {
+            Some(stream) => self.begin(expectation, stream),
+            None => drop(self.expected.insert(fence, expectation)),
+        }
+    }
+
+    /// Somebody sends it.
+    pub(crate) fn arrived(&mut self, what: Handover, writer: FrameWriter, reader: FrameReader) {
+        let fence = what.new;
+        tracing::debug!(%fence, "a guest comes");
+        let stream = Stream { what, writer, reader, came: Clock.now() };
+        if let Some(expectation) = self.expected.remove(&fence) {
+            return self.begin(expectation, stream);
+        }
+        self.drop_late();
+        if self.early.len() < EARLY_MAX {
+            self.early.insert(fence, stream);
+        } else {
+            refuse(stream, format!("attempt {fence} is not expected here"));
+        }
+    }
+
+    /// How it ended, or that it is not wanted any more.
+    pub(crate) fn answer(&mut self, fence: Fence, reply: HandoverReply) {
+        self.expected.remove(&fence);
+        if let Some(answer) = self.taking.remove(&fence) {
+            let _ = answer.send(reply);
+        }
+    }
+
+    /// Who was not expected in time.
+    fn drop_late(&mut self) {
+        let now = Clock.now();
+        let late = |stream: &Stream| now.since(stream.came) >= ARRIVAL_WITHIN;
+        let fences: Vec<Fence> =
+            self.early.iter().filter(|(_, stream)| late(stream)).map(|(fence, _)| *fence).collect();
+        for fence in fences {
+            if let Some(stream) = self.early.remove(&fence) {
+                refuse(stream, format!("attempt {fence} is not expected here"));
+            }
+        }
+    }
+
+    fn begin(&mut self, expectation: Expectation, stream: Stream) {
+        let (fence, place) = (expectation.fence, expectation.place);
+        if stream.what.old != expectation.old {
+            let reason =
+                format!("attempt {} is expected here, not {}", expectation.old, stream.what.old);
+            refuse(stream, reason);
+            return drop(self.expected.insert(fence, expectation));
+        }
+        self.taking.retain(|_, answer| !answer.is_closed());
+        let (answer, answered) = oneshot::channel();
+        self.taking.insert(fence, answer);
+        let desk = self.desk.clone();
+        tokio::spawn(async move {
+            desk.core(Event::Coming(fence));
+            let Stream { what, mut writer, mut reader, came } = stream;
+            let mut answered = answered;
+            let since = came - what.frozen;
+            let taken = tokio::select! {
+                taken = take_in(&expectation, what, &mut reader, since, &desk) => taken,
+                reply = &mut answered => Err(TakeError::CalledOff(match reply {
+                    Ok(HandoverReply::No { reason }) => reason,
+                    Ok(HandoverReply::Taken) | Err(_) => "not wanted any more".into(),
+                })),
+            };
+            let reply = match taken {
+                Ok(whole) => {
+                    desk.tell(LinkEvent::Whole { place, fence, whole: Box::new(whole) });
+                    answered.await.unwrap_or(HandoverReply::No { reason: "called off".into() })
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    tracing::info!(%fence, "a guest was not taken in: {reason}");
+                    reader.stop(close::DONE);
+                    if !matches!(error, TakeError::CalledOff(_)) {
+                        let reason = reason.clone();
+                        desk.tell(LinkEvent::NotComing { place, fence, reason });
+                    }
+                    HandoverReply::No { reason }
+                }
+            };
+            let _ = writer.send(&reply).await;
+            writer.finish();
+        });
+    }
+}
+
+fn refuse(stream: Stream, reason: String) {
+    let Stream { mut writer, mut reader, .. } = stream;
+    reader.stop(close::DONE);
+    tokio::spawn(async move {
+        let _ = writer.send(&HandoverReply::No { reason }).await;
+        writer.finish();
+    });
+}
+
+async fn take_in(
+    expectation: &Expectation,
+    what: Handover,
+    reader: &mut FrameReader,
+    since: Moment,
+    desk: &ToDesk,
+) -> Result<Whole, TakeError> {
+    let (endpoint, rest) = read_endpoint(reader, what.endpoint_bytes).await?;
+    if what.keep != Keep::State {
+        let bytes = endpoint.len() as u64;
+        let (image, stopped, keep) = (None, vec![], what.keep);
+        return Ok(Whole { image, stopped, endpoint, keep, bytes, since });
+    }
+    let mover = expectation.mover.clone().ok_or(TakeError::Immobile)?;
+    let (pieces, coming) = mpsc::channel(PIECES);
+    let (done, ended) = oneshot::channel();
+    let (place, fence, bytes_max) = (expectation.place, expectation.fence, expectation.bytes_max);
+    let (terms, desk) = (expectation.terms.clone(), desk.clone());
+    std::thread::Builder::new()
+        .name("arrival".into())
+        .spawn(move || {
+            let tell = |arrival: &Arrival| {
+                let Some(header) = arrival.header().cloned() else { return };
+                let (header, memory) = (Box::new(header), Arc::clone(arrival.memory()));
+                desk.tell(LinkEvent::Header { place, fence, header, memory });
+            };
+            let _ = done.send(keep(coming, bytes_max, &mover, &terms, tell));
+        })
+        .map_err(|_| TakeError::Thread)?;
+    let passed = pass(rest, reader, &pieces).await;
+    // The end of the pieces is the end of the image.
+    drop(pieces);
+    let kept = ended.await.map_err(|_| TakeError::Thread)?;
+    match (kept, passed) {
+        (Ok((image, stopped)), _) => {
+            let bytes = image.bytes() + endpoint.len() as u64;
+            Ok(Whole { image: Some(image), stopped, endpoint, keep: what.keep, bytes, since })
+        }
+        // It is short because nothing came any more.
+        (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),
+    }
+}
+
+/// The endpoint, and what was read beyond it.
+async fn read_endpoint(
+    reader: &mut FrameReader,
+    length: u64,
+) -> Result<(Vec<u8>, Vec<u8>), TakeError> {
+    if length > ENDPOINT_BYTES_MAX {
+        return Err(TakeError::Endpoint(length));
+    }
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let mut endpoint = vec![];
+    while endpoint.len() < length {
+        let piece = timeout(STALLED_AFTER, reader.next_raw()).await;
+        let piece = piece.map_err(|_| TakeError::Stalled)??;
+        endpoint.extend(piece.ok_or(TakeError::Arrival(ArrivalError::Short))?);
+    }
+    let rest = endpoint.split_off(length);
+    Ok((endpoint, rest))
+}
+
+async fn pass(
+    rest: Vec<u8>,
+    reader: &mut FrameReader,
+    pieces: &mpsc::Sender<Vec<u8>>,
+) -> Result<(), TakeError> {
+    let mut next = Some(rest);
+    while let Some(piece) = next {
+        // Who keeps them has found something wrong, and says what.
+        if !piece.is_empty() && pieces.send(piece).await.is_err() {
+            return Ok(());
+        }
+        let piece = timeout(STALLED_AFTER, reader.next_raw()).await;
+        next = piece.map_err(|_| TakeError::Stalled)??;
+    }
+    Ok(())
+}
+
+/// The thread that keeps the image, tells of its header, and makes it this
+/// place's.
+fn keep(
+    mut coming: mpsc::Receiver<Vec<u8>>,
+    bytes_max: u64,
+    mover: &Mover,
+    terms: &Terms,
+    tell: impl Fn(&Arrival),
+) -> Result<(Image, Vec<i32>), TakeError> {
+    let mut arrival = Arrival::new(bytes_max)?;
+    let mut told = false;
+    while let Some(piece) = coming.blocking_recv() {
+        arrival.take(&piece)?;
+        if let Some(header) = arrival.header()
+            && !told
+        {
+            let fits = header.fingerprint.suits(&mover.fingerprint);
+            fits.map_err(|error| TakeError::Unsuitable(error.to_string()))?;
+            told = true;
+            tell(&arrival);
+        }
+    }
+    let image = arrival.finish()?;
+    let stopped = image.adapt(terms)?;
+    Ok((image, stopped))
+}

@@ -1,0 +1,238 @@
+//! Guests that move between two real agents, with the tests as coordinator.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use gleaner_agent::owner;
+use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+use gleaner_common::job::{JobSpec, OnBusy, Outcome, Reaction};
+use gleaner_common::program::{Arrival, RankAt};
+use gleaner_common::reaction::Keep;
+use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Offer};
+
+use crate::Test;
+use crate::agent::{Lab, script, text};
+use crate::machine::{is_root, until};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_guest_goes_on_at_another_agent_and_nothing_is_done_twice", goes_on),
+    ("what_is_not_taken_elsewhere_goes_on_where_it_was", stays),
+    ("what_cannot_be_carried_says_why_and_goes_on_where_it_was", cannot),
+    ("what_had_not_begun_is_placed_elsewhere_at_once", not_begun),
+    ("an_owner_who_leaves_in_time_keeps_the_guest", keeps),
+];
+
+/// Two agents that know each other, and where the second is reached.
+struct Labs {
+    here: Lab,
+    there: Lab,
+    address: Vec<SocketAddr>,
+}
+
+impl Labs {
+    /// None where nothing can be moved.
+    fn new() -> Option<Self> {
+        if !is_root() {
+            println!("left out: guests can be moved by root only");
+            return None;
+        }
+        let mut here = Lab::of(WorkstationId(1), None);
+        let mut there = Lab::of(WorkstationId(2), Some(&here));
+        there.config.guests.uid_base = 61_950;
+        here.start();
+        there.begin();
+        let (address, moves) = there.coordinator.expect("a hello", |frame| match frame {
+            AgentFrame::Hello { facts, .. } => {
+                Some((facts.addresses, facts.fingerprint.ok_or(facts.missing)))
+            }
+            _ => None,
+        });
+        if let Err(missing) = moves {
+            println!("left out: {}", missing.join("; "));
+            return None;
+        }
+        there.wait_for_idle();
+        Some(Self { here, there, address })
+    }
+
+    fn run(&self, command: &str) {
+        self.here.offer(1, spec(command));
+        self.here.started();
+        let printed = self.here.config.data.join("places/p0/stdout");
+        until("a first line", || fs::metadata(&printed).is_ok_and(|file| file.len() > 0));
+    }
+
+    /// The owner comes back, and the guest wants away.
+    fn owner_returns(&self) {
+        self.here.ask(&owner::Command::Pause { seconds: None });
+        self.here.event("a wish to leave", |event| match event {
+            AttemptEvent::WantsAway { fence: Fence(1), keep: Keep::State, .. } => Some(()),
+            AttemptEvent::Retreated { .. } => panic!("{event:?}"),
+            _ => None,
+        });
+    }
+
+    fn owner_leaves(&self) {
+        self.here.ask(&owner::Command::Resume);
+    }
+
+    /// As a coordinator does that has chosen the second agent.
+    fn send(&self, command: &str, fence: u64) {
+        let job = JobId(1);
+        let offer = Offer {
+            fence: Fence(fence),
+            subprogram: SubprogramId { job, index: 7 },
+            rank: None,
+            arrival: Some(Arrival { from: WorkstationId(1), old: Fence(1) }),
+        };
+        let job = CoordinatorFrame::Job { job, spec: Box::new(spec(command)) };
+        self.there.coordinator.say(job);
+        self.there.coordinator.say(CoordinatorFrame::Offer(offer));
+        self.depart(fence);
+    }
+
+    fn depart(&self, fence: u64) {
+        let to = RankAt {
+            rank: 7,
+            fence: Fence(fence),
+            workstation: WorkstationId(2),
+            name: "desk-2".into(),
+            addresses: self.address.clone(),
+        };
+        self.here.coordinator.say(CoordinatorFrame::Depart {
+            fence: Fence(1),
+            keep: Keep::State,
+            to,
+        });
+    }
+
+    fn stays(&self) {
+        self.here.coordinator.say(CoordinatorFrame::StayHere { fence: Fence(1) });
+        self.here.event("a suspension", |event| {
+            matches!(event, AttemptEvent::Suspended { fence: Fence(1) }).then_some(())
+        });
+    }
+}
+
+impl Lab {
+    fn refused(&self, of: u64) {
+        self.event("a refusal", |event| {
+            matches!(event, AttemptEvent::Refused { fence, .. } if fence == Fence(of)).then_some(())
+        });
+    }
+}
+
+fn spec(command: &str) -> JobSpec {
+    let mut spec = script(command);
+    spec.on_busy = OnBusy::at_once(Reaction::Migrate);
+    spec
+}
+
+const COUNTS: &str = "echo $GLEAN_INDEX > state; i=0; \
+    while [ $i -lt 20 ]; do i=$((i + 1)); echo $i; sleep 0.05; done; cat state; pwd";
+
+fn counted() -> String {
+    let numbers = (1..=20).fold(String::new(), |all, n| format!("{all}{n}\n"));
+    format!("{numbers}7\n/place/guest/work\n")
+}
+
+fn goes_on() {
+    let Some(labs) = Labs::new() else { return };
+    labs.run(COUNTS);
+    labs.owner_returns();
+    labs.send(COUNTS, 5);
+    let (bytes, frozen) = labs.there.event("an arrival", |event| match event {
+        AttemptEvent::Arrived { fence: Fence(5), bytes, frozen } => Some((bytes, frozen)),
+        AttemptEvent::Refused { .. } => panic!("{event:?}"),
+        _ => None,
+    });
+    println!("moved {bytes} bytes; it stood still for {frozen:?}");
+    assert_eq!(labs.here.status().guests[0].state, "leaving");
+    labs.here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(1) });
+    labs.there.coordinator.say(CoordinatorFrame::StayHere { fence: Fence(5) });
+    let finished = labs.there.finished();
+    assert_eq!(finished.outcome, Outcome::Succeeded, "{}", text(&finished.stderr));
+    assert_eq!(text(&finished.stdout), counted());
+    // Both places take the next guest.
+    labs.owner_leaves();
+    labs.here.wait_for_idle();
+    for lab in [&labs.here, &labs.there] {
+        lab.offer(9, script("pwd"));
+        assert_eq!(lab.finished().outcome, Outcome::Succeeded);
+    }
+}
+
+fn stays() {
+    let Some(labs) = Labs::new() else { return };
+    labs.run(COUNTS);
+    labs.there.ask(&owner::Command::Pause { seconds: None });
+    labs.owner_returns();
+    labs.send(COUNTS, 5);
+    labs.there.refused(5);
+    labs.stays();
+    labs.owner_leaves();
+    let finished = labs.here.finished();
+    assert_eq!(finished.outcome, Outcome::Succeeded, "{}", text(&finished.stderr));
+    assert_eq!(text(&finished.stdout), counted());
+}
+
+const HOLDS: &str = "exec perl -e 'use Socket; $| = 1; socket(L, PF_INET, SOCK_STREAM, 0); \
+    bind(L, sockaddr_in(8123, INADDR_LOOPBACK)); listen(L, 1); \
+    socket(C, PF_INET, SOCK_STREAM, 0); connect(C, sockaddr_in(8123, INADDR_LOOPBACK)); \
+    print \"holds\\n\"; sleep 4; print \"done\\n\"'";
+
+fn cannot() {
+    let Some(labs) = Labs::new() else { return };
+    labs.run(HOLDS);
+    labs.owner_returns();
+    labs.send(HOLDS, 5);
+    let reason = labs.here.event("an obstacle", |event| match event {
+        AttemptEvent::CannotLeave { fence: Fence(1), keep: Keep::State, reason } => Some(reason),
+        _ => None,
+    });
+    assert!(reason.ends_with("(perl) holds a TCP socket to 127.0.0.1:8123"), "{reason}");
+    labs.there.refused(5);
+    labs.owner_leaves();
+    let finished = labs.here.finished();
+    assert_eq!(text(&finished.stdout), "holds\ndone\n");
+    labs.there.offer(9, script("pwd"));
+    assert_eq!(labs.there.finished().outcome, Outcome::Succeeded);
+}
+
+fn keeps() {
+    let Some(labs) = Labs::new() else { return };
+    labs.run(COUNTS);
+    labs.owner_returns();
+    labs.owner_leaves();
+    labs.here.event("a stay", |event| {
+        matches!(event, AttemptEvent::Stays { fence: Fence(1) }).then_some(())
+    });
+    // It crossed that word.
+    labs.depart(5);
+    let reason = labs.here.event("a refusal to leave", |event| match event {
+        AttemptEvent::CannotLeave { fence: Fence(1), reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert_eq!(reason, "its owner has left");
+    assert_eq!(text(&labs.here.finished().stdout), counted());
+}
+
+fn not_begun() {
+    let Some(labs) = Labs::new() else { return };
+    // A place that is being made for it is frozen before it is there.
+    labs.here.offer(1, spec(COUNTS));
+    labs.here.started();
+    labs.owner_returns();
+    labs.depart(5);
+    labs.here.event("an end or a departure", |event| match event {
+        AttemptEvent::Refused { fence: Fence(1), reason } => {
+            assert_eq!(reason, "its owner came before it began");
+            Some(())
+        }
+        _ => None,
+    });
+    labs.owner_leaves();
+    labs.here.wait_for_idle();
+    labs.here.offer(9, script("pwd"));
+    assert_eq!(labs.here.finished().outcome, Outcome::Succeeded);
+}
