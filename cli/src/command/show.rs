@@ -1,5 +1,6 @@
 //! Rows as people read them: pure, so that tests can look at them.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use gleaner_common::job::{OnBusy, Patience, Reaction};
@@ -59,6 +60,7 @@ pub(super) fn jobs(rows: &[JobRow], zone: &TimeZone) -> Listing {
             "failed",
             "running",
             "suspended",
+            "moves",
             "retreats",
             "submitted",
         ],
@@ -73,6 +75,7 @@ pub(super) fn jobs(rows: &[JobRow], zone: &TimeZone) -> Listing {
                 of.failed.to_string(),
                 of.running.to_string(),
                 of.suspended.to_string(),
+                of.moves.to_string(),
                 of.retreats.to_string(),
                 time(row.submitted, zone),
             ]
@@ -108,9 +111,51 @@ pub(super) fn job(row: &JobRow, zone: &TimeZone) -> Listing {
     Listing {
         header: vec![title, ""],
         rows: std::iter::once(vec!["number".to_owned(), row.job.to_string()])
-            .chain(lines.into_iter().map(|(what, text)| vec![what.to_owned(), text]))
+            .chain(
+                lines
+                    .into_iter()
+                    .chain(program(row))
+                    .chain(moves(row))
+                    .chain(notes(row))
+                    .map(|(what, text)| vec![what.to_owned(), text]),
+            )
             .collect(),
     }
+}
+
+/// What only a program of ranks has.
+fn program(row: &JobRow) -> Option<(&'static str, String)> {
+    let program = row.program?;
+    let mut text = format!("{} ranks", row.summary.total);
+    if program.ranks_max > row.summary.total {
+        let _ = write!(text, ", at most {}", program.ranks_max);
+    }
+    match program.checkpoint_every {
+        Some(every) => {
+            let _ = write!(text, "; all are saved every {}", Spoken(every));
+        }
+        None => text += "; goes back to its start when a workstation dies",
+    }
+    if row.life > 1 {
+        let _ = write!(text, "; began {} times", row.life);
+    }
+    Some(("program", text))
+}
+
+fn moves(row: &JobRow) -> Option<(&'static str, String)> {
+    let moves = row.summary.moves;
+    let text = || {
+        let (bytes, frozen) = (spoken_size(row.moved_bytes), seconds(row.frozen_s));
+        format!("{moves}, {bytes} carried, stood still for {frozen} in all")
+    };
+    (moves > 0).then(|| ("moves", text()))
+}
+
+fn notes(row: &JobRow) -> impl Iterator<Item = (&'static str, String)> + '_ {
+    row.notes
+        .iter()
+        .enumerate()
+        .map(|(at, note)| (if at == 0 { "notes" } else { "" }, note.clone()))
 }
 
 /// `240: 12 queued, 4 running, ..`, leaving out what there is none of.
@@ -153,6 +198,7 @@ pub(super) fn subprograms(rows: &[SubprogramRow]) -> Listing {
             "attempts",
             "failures",
             "retreats",
+            "moves",
             "lost",
             "cpu",
             "last end",
@@ -165,6 +211,7 @@ pub(super) fn subprograms(rows: &[SubprogramRow]) -> Listing {
                 row.attempts.to_string(),
                 row.failures.to_string(),
                 row.retreats.to_string(),
+                row.moves.to_string(),
                 row.lost.to_string(),
                 seconds(row.cpu_s),
                 row.outcome.clone().unwrap_or_default(),
@@ -234,6 +281,7 @@ pub(super) fn tokens(rows: &[TokenRow], zone: &TimeZone) -> Listing {
 #[cfg(test)]
 pub(super) mod tests {
     use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+    use gleaner_common::program::ProgramSpec;
     use gleaner_common::report::{JobState, SubprogramState, WorkstationState};
     use gleaner_common::wire::Role;
 
@@ -282,8 +330,8 @@ pub(super) mod tests {
     #[test]
     fn jobs_are_a_table_and_one_job_is_its_lines() {
         insta::assert_snapshot!(text(&jobs(&[a_job()], &TimeZone::UTC)), @r"
-        JOB  NAME    USER  STATE    DONE     FAILED  RUNNING  SUSPENDED  RETREATS  SUBMITTED
-          7  primes  ada   running  134/240       0        4          2         9  2026-11-18 11:06:40
+        JOB  NAME    USER  STATE    DONE     FAILED  RUNNING  SUSPENDED  MOVES  RETREATS  SUBMITTED
+          7  primes  ada   running  134/240       0        4          2      0         9  2026-11-18 11:06:40
         ");
         insta::assert_snapshot!(text(&job(&a_job(), &TimeZone::UTC)), @r"
         JOB
@@ -297,6 +345,22 @@ pub(super) mod tests {
         subprograms  240: 134 succeeded, 4 running, 2 suspended, 100 queued
         setbacks     21 suspensions, 9 retreats, 1 lost with their workstation, 0 retried of 2 allowed each
         cpu          8 min useful, 3.2 s thrown away
+        ");
+    }
+
+    #[test]
+    fn a_program_says_how_it_moved_and_what_its_user_should_know() {
+        let mut row = a_job();
+        row.program = Some(ProgramSpec { ranks_max: 250, ..ProgramSpec::default() });
+        (row.life, row.summary.moves, row.moved_bytes, row.frozen_s) = (2, 3, 5 << 20, 1.5);
+        row.notes = vec!["rank 3 was lost on host2".into(), "rank 1 floods rank 0".into()];
+        let shown = text(&job(&row, &TimeZone::UTC));
+        let lines: Vec<&str> = shown.lines().skip(11).collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        program      240 ranks, at most 250; goes back to its start when a workstation dies; began 2 times
+        moves        3, 5.0 MiB carried, stood still for 1.5 s in all
+        notes        rank 3 was lost on host2
+                     rank 1 floods rank 0
         ");
     }
 
@@ -324,8 +388,8 @@ pub(super) mod tests {
             moves: 0,
         };
         insta::assert_snapshot!(text(&subprograms(&[row])), @r"
-        SUBPROGRAM  STATE      WORKSTATION  ATTEMPTS  FAILURES  RETREATS  LOST  CPU    LAST END
-              7.12  suspended  ws-042              2         0         1     0  1.5 s  retreated: pts/3, 0.0 s ago
+        SUBPROGRAM  STATE      WORKSTATION  ATTEMPTS  FAILURES  RETREATS  MOVES  LOST  CPU    LAST END
+              7.12  suspended  ws-042              2         0         1      0     0  1.5 s  retreated: pts/3, 0.0 s ago
         ");
         let at = WallTime::from_unix_s;
         let rows = [
