@@ -68,6 +68,26 @@ pub fn answer(lab: &Lab, job: u64) -> Result<String> {
     lab.text(&["logs", &number])
 }
 
+/// The subprograms of a job, in order: what `glean job --json` tells of each.
+///
+/// # Errors
+/// There is no such job.
+pub fn subprograms(lab: &Lab, job: u64) -> Result<Vec<serde_json::Value>> {
+    let rows = lab.rows::<serde_json::Value>(&["job", &job.to_string(), "--json"])?;
+    Ok(rows.into_iter().filter(|row| row["subprogram"].is_object()).collect())
+}
+
+/// The lab host on which a subprogram is in this state; `None` if it is not.
+///
+/// # Errors
+/// There is no such job.
+pub fn host_in_state(lab: &Lab, job: u64, index: usize, state: &str) -> Result<Option<usize>> {
+    let rows = subprograms(lab, job)?;
+    let row = rows.get(index).filter(|row| row["state"] == state);
+    let name = row.and_then(|row| row["workstation"].as_str());
+    Ok(lab.hosts.iter().position(|host| Some(host.name.as_str()) == name))
+}
+
 /// Options of a lab of `hosts` hosts.
 ///
 /// # Errors

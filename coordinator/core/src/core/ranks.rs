@@ -11,7 +11,7 @@ use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::Outcome;
 use gleaner_common::program::{Life, RankAt, RankOffer};
 use gleaner_common::report::SubprogramState;
-use gleaner_common::wire::{CoordinatorFrame, Finished};
+use gleaner_common::wire::{CoordinatorFrame, Finished, Printed};
 use gleaner_program_core::address::Rank;
 use gleaner_program_core::wire::{Ask, FromRank, ToRank};
 
@@ -355,10 +355,13 @@ impl Core {
         progress.wasted_cpu = progress.wasted_cpu.saturating_add(cpu);
         // No workstation is avoided: its place may be all that the others leave.
         history.failures += 1;
+        let name = self.workstation_name(attempt.workstation).unwrap_or("a workstation");
+        let mut why = format!("rank {position} on {name}: {outcome}");
+        if let Some(word) = last_word(&finished.stderr) {
+            why = format!("{why}: {word}");
+        }
         let finished = Box::new(finished);
         draft.change(Change::Result { subprogram, accepted: false, finished });
-        let name = self.workstation_name(attempt.workstation).unwrap_or("a workstation");
-        let why = format!("rank {position} on {name}: {outcome}");
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let failures = job.program.as_ref().map_or(0, |program| program.past().failures);
         if matches!(outcome, Outcome::Fault(_)) || failures >= job.spec().retries {
@@ -494,4 +497,11 @@ impl Core {
             self.change_workstation(now, at, |w| w.remains.remove(&(id, position)));
         }
     }
+}
+
+/// What a process said last before it failed is most often why.
+fn last_word(stderr: &Printed) -> Option<String> {
+    let Printed::Inline(text) = stderr else { return None };
+    let line = text.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?;
+    (!line.is_empty()).then(|| String::from_utf8_lossy(line).into_owned())
 }

@@ -282,6 +282,17 @@ fn a_failure_begins_the_program_again_while_retries_are_left() {
 }
 
 #[test]
+fn what_a_rank_said_last_before_it_failed_is_told_with_it() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    let (id, _, fence) = offered[1];
+    let mut end = finished(fence, Outcome::ExitCode(2), s(60));
+    end.stderr = Printed::Inline(b"reading\nmesh: no such file\n".to_vec());
+    let _ = site.hear_of(id, AttemptEvent::Finished(end));
+    let said = format!("rank 1 on host{id}: exit code 2: mesh: no such file");
+    assert_eq!(site.notes(job), [format!("begins again from its start: {said}")]);
+}
+
+#[test]
 fn a_fault_is_not_tried_again() {
     let (mut site, _, offered) = Site::with_ranks(2);
     let fault = Outcome::Fault("rank 0 sends to rank 7: the program has ranks 0 to 1".into());
