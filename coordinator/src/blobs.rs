@@ -136,20 +136,41 @@ impl Blobs {
             for file in fs::read_dir(folder.path())? {
                 let file = file?;
                 let Some(hash) = hash_of(&folder.file_name(), &file.file_name()) else { continue };
-                if is_wanted(hash)? {
-                    continue;
-                }
-                let _sweeping = self.0.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
-                let metadata = file.metadata()?;
-                if metadata.modified()? < system_time(before) {
-                    fs::remove_file(file.path())?;
-                    self.0.taken_bytes.fetch_sub(metadata.len(), Ordering::Relaxed);
+                if let Some(size) = self.remove_unless(hash, before, || is_wanted(hash))? {
                     files += 1;
-                    bytes += metadata.len();
+                    bytes += size;
                 }
             }
         }
         Ok((files, bytes))
+    }
+
+    /// Removes a file that is older than `before` and not wanted; returns its
+    /// size, and nothing if it stays or is not here. Blocks on the disk.
+    ///
+    /// # Errors
+    /// Those of the disk, and those of `is_wanted`.
+    pub(crate) fn remove_unless<E: From<io::Error>>(
+        &self,
+        hash: ContentHash,
+        before: WallTime,
+        is_wanted: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<Option<u64>, E> {
+        if is_wanted()? {
+            return Ok(None);
+        }
+        let path = self.path_of(hash);
+        let _sweeping = self.0.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let metadata = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            metadata => metadata?,
+        };
+        if metadata.modified()? >= system_time(before) {
+            return Ok(None);
+        }
+        fs::remove_file(&path)?;
+        self.0.taken_bytes.fetch_sub(metadata.len(), Ordering::Relaxed);
+        Ok(Some(metadata.len()))
     }
 
     /// Opens a file for reading, and its size. Blocks on the disk.

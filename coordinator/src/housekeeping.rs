@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 
 use crate::blobs::Blobs;
 use crate::brain::{BrainHandle, Stopping};
+use crate::parts::earlier;
 use crate::store::{ReadStoreError, Reader, StoreHealth, Write, read};
 
 /// At the start there is other work to do.
@@ -95,10 +96,6 @@ impl Housekeeper {
         });
         swept.await.map_err(|_| Stopping)?
     }
-}
-
-fn earlier(wall: WallTime, span: Duration) -> WallTime {
-    WallTime(wall.0.saturating_sub(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
 }
 
 #[cfg(test)]

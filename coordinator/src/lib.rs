@@ -16,6 +16,7 @@ pub mod config;
 mod directory;
 mod housekeeping;
 mod outbox;
+mod parts;
 mod placement;
 mod run;
 mod server;

@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use gleaner_common::id::ContentHash;
 use gleaner_common::wire::{Role, close};
 use gleaner_core::{Core, Restored};
 use gleaner_shell::clock::Clock;
@@ -31,6 +32,7 @@ use crate::complaints::Complaints;
 use crate::config::{ConfigMistake, CoordinatorConfig};
 use crate::directory::{Directory, Standing};
 use crate::housekeeping::Housekeeper;
+use crate::parts::{self, PartKeeper};
 use crate::placement::PlacementTimes;
 use crate::server::{self, Shared};
 use crate::store::{self, OpenStoreError, Store, StoreHealth, StoreThread, Write};
@@ -127,8 +129,14 @@ pub async fn serve(
     appoint_admin(&config.data, address, &authority, &directory, &mut store)?;
 
     let (reader, quiet_reader) = (store.reader()?, store.reader()?);
-    let Started { brain, thread, handle, health, placement, agents } =
+    let Started { brain, thread, handle, health, placement, agents, unneeded } =
         start_brain(config, restored, &directory, store)?;
+    let parts = PartKeeper {
+        clock: Clock::new(),
+        blobs: blobs.clone(),
+        reader: quiet_reader.clone(),
+        unneeded,
+    };
     let housekeeper = Housekeeper {
         clock: Clock::new(),
         brain: handle.clone(),
@@ -157,6 +165,7 @@ pub async fn serve(
         () = server::accept(shared, endpoint.clone()) => Ok(()),
         () = brain.run() => Err(CoordinatorError::StoreEnded),
         () = housekeeper.run() => Ok(()),
+        () = parts.run() => Ok(()),
         () = stop => Ok(()),
     };
     tracing::info!("stopping");
@@ -175,6 +184,7 @@ struct Started {
     health: StoreHealth,
     placement: Arc<PlacementTimes>,
     agents: Agents,
+    unneeded: mpsc::Receiver<Vec<ContentHash>>,
 }
 
 fn start_brain(
@@ -191,6 +201,7 @@ fn start_brain(
     let (handle, inputs) = BrainHandle::channel();
     let placement = Arc::new(PlacementTimes::default());
     let agents = Agents::default();
+    let (tell_unneeded, unneeded) = parts::channel();
     let brain = Brain {
         clock,
         core: Core::restore(clock.now(), core_config(config), restored),
@@ -201,9 +212,10 @@ fn start_brain(
         health: health.clone(),
         placement: placement.clone(),
         agents: agents.clone(),
+        unneeded: tell_unneeded,
         state: State::default(),
     };
-    Ok(Started { brain, thread, handle, health, placement, agents })
+    Ok(Started { brain, thread, handle, health, placement, agents, unneeded })
 }
 
 fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {

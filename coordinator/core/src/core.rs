@@ -104,6 +104,8 @@ pub struct Core {
     timer_of: BTreeMap<JobId, Moment>,
     /// There was more to place than one step places.
     more_to_place: bool,
+    /// Programs whose past does not read: they begin again.
+    unreadable: Vec<JobId>,
 }
 
 /// A step in the making, and what it is made for.
@@ -172,6 +174,7 @@ impl Core {
             timers: BTreeSet::new(),
             timer_of: BTreeMap::new(),
             more_to_place: false,
+            unreadable: vec![],
         };
         for (id, name) in restored.workstations {
             core.pool.enrol(id, name);
@@ -211,6 +214,7 @@ impl Core {
                 None => job.restore_placed(index, attempt.fence),
             };
             let Some(position) = position else { continue };
+            job.told.insert(attempt.workstation);
             if let Some(coming) = moves {
                 self.moves.insert(coming.old, Moving::new(coming.keep, Some(attempt.fence)));
             }
@@ -246,7 +250,12 @@ impl Core {
             let of = events.iter().filter(|event| event.job == id);
             let program =
                 Program::restore(now, spec, of.map(|event| (event.life, event.bytes.as_slice())));
-            job.program = program.map(Box::new);
+            if program.is_none() {
+                self.unreadable.push(id);
+            }
+            let (ranks, floor) = (job.spec().indexes.len(), self.fences.floor());
+            let anew = || Program::new(now, spec, ranks, floor).in_life(job.progress().life);
+            job.program = Some(Box::new(program.unwrap_or_else(anew)));
             self.may_grow(id);
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             let over: Vec<_> = job
@@ -261,6 +270,9 @@ impl Core {
                 self.ended_ranks.insert(fence, (id, position));
                 let drained = ended.as_ref().and_then(|ended| ended.get(&Rank(position)));
                 if drained.is_none_or(|ended| !ended.drained) {
+                    if let Some(job) = self.jobs.get_mut(&id) {
+                        job.told.insert(at);
+                    }
                     self.change_workstation(now, at, |w| {
                         w.heard = w.heard.max(now);
                         w.remains.insert((id, position))
@@ -291,7 +303,7 @@ impl Core {
     /// When `wake` is due. Ask again after every `handle` and `wake`. It may
     /// have passed already: then there is more to place than one step places.
     pub fn deadline(&self) -> Option<Moment> {
-        if self.more_to_place {
+        if self.more_to_place || !self.unreadable.is_empty() {
             return Some(Moment::ZERO);
         }
         let program = self.timers.first().map(|(at, _)| *at);
@@ -312,6 +324,10 @@ impl Core {
         }
         while let Some((_, id)) = self.pool.first_due().filter(|(at, _)| *at <= now) {
             self.workstation_is_due(&mut draft, id);
+        }
+        for id in std::mem::take(&mut self.unreadable) {
+            let why = "the coordinator was restarted, and cannot read what had happened to it";
+            self.begin_again(&mut draft, id, why, false);
         }
         let due: Vec<JobId> =
             self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect();

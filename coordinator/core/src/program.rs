@@ -24,7 +24,7 @@ use gleaner_program_core::facts::{End, RankFacts};
 use gleaner_program_core::snapshots::{self, Snapshots};
 use gleaner_program_core::wire::{ASK_BYTES_MAX, Answer, Ask, ToRank};
 
-pub(crate) use past::{Beginning, Ended, Group, Past};
+pub(crate) use past::{Beginning, Ended, Group, Past, Whole};
 use past::{Happened, Undecided};
 use waits::Waits;
 
@@ -40,11 +40,7 @@ pub(crate) enum Order {
         rank: Rank,
         what: ToRank,
     },
-    /// Whoever there is, but for this rank.
-    TellOthers {
-        rank: Rank,
-        what: ToRank,
-    },
+    TellAll(ToRank),
     /// So many ranks more.
     Spawned {
         count: u32,
@@ -52,6 +48,25 @@ pub(crate) enum Order {
     Note(String),
     /// These parts are what the program goes back to.
     Cuts(Vec<ContentHash>),
+    /// Nothing of this program needs these parts any more.
+    Unneeded(Vec<ContentHash>),
+}
+
+/// A journal is written anew when it has grown to twice what that takes, and
+/// is not small: each event so costs at most two more.
+const JOURNAL_BYTES_MIN: usize = 1 << 20;
+
+/// What an event takes beside its bytes. A guess.
+const EVENT_BYTES: usize = 64;
+
+const NO_SNAPSHOTS: &str = "it uses its bag of tasks, which takes no part in snapshots: none are \
+                            taken, and a rank that is lost takes it back to its start";
+
+impl Order {
+    /// Whatever becomes of the ranks of the life that decided so.
+    fn outlives_a_life(&self) -> bool {
+        matches!(self, Self::Note(_) | Self::Unneeded(_))
+    }
 }
 
 #[derive(Debug)]
@@ -61,9 +76,12 @@ pub(crate) struct Program {
     past: Past,
     /// Of the next event of this life.
     sequence: u64,
+    /// What the journal takes, and what the first event of it does.
+    journal_bytes: usize,
+    journal_from_bytes: usize,
     snapshots: Option<Snapshots>,
-    /// Of the snapshot under way.
-    parts: BTreeMap<Rank, ContentHash>,
+    /// Of the snapshot under way, if one is.
+    parts: Option<BTreeMap<Rank, ContentHash>>,
     waits: Waits,
     orders: Vec<Order>,
 }
@@ -90,16 +108,28 @@ impl Program {
                 (Happened::Began(beginning), _) => {
                     program = Some(Self::of(now, spec, life, *beginning));
                 }
+                (Happened::AllThis(past), _) => {
+                    let mut then = Self::of(now, spec, life, Beginning::default());
+                    then.past = *past;
+                    program = Some(then);
+                }
                 (happened, Some(program)) => {
                     let _ = program.past.apply(happened);
                 }
                 (_, None) => return None,
             }
-            program.as_mut()?.sequence += 1;
+            program.as_mut()?.grow_journal(bytes.len());
         }
         let mut program = program?;
         program.drive_snapshots(now);
         Some(program)
+    }
+
+    /// Of which nothing else is known.
+    pub(crate) fn in_life(mut self, life: Life) -> Self {
+        self.life = life;
+        self.orders.clear();
+        self
     }
 
     fn of(now: Moment, spec: ProgramSpec, life: Life, beginning: Beginning) -> Self {
@@ -108,8 +138,10 @@ impl Program {
             life,
             past: Past::begin(beginning),
             sequence: 0,
+            journal_bytes: 0,
+            journal_from_bytes: 0,
             snapshots: None,
-            parts: BTreeMap::new(),
+            parts: None,
             waits: Waits::default(),
             orders: vec![],
         };
@@ -118,12 +150,14 @@ impl Program {
     }
 
     fn drive_snapshots(&mut self, now: Moment) {
+        self.drop_parts();
         let past = &self.past;
         let ranks = (0..past.ranks()).map(Rank);
         let there = ranks.filter(|rank| past.ended.get(rank).is_none_or(|ended| !ended.drained));
         self.snapshots = self
             .spec
             .checkpoint_every
+            .filter(|_| !past.has_used_bag())
             .map(|every| Snapshots::new(now, every, there).after(past.newest));
     }
 
@@ -148,8 +182,26 @@ impl Program {
 
     fn journal(&mut self, happened: &Happened) {
         let (sequence, bytes) = (self.sequence, happened.to_bytes());
-        self.sequence += 1;
+        self.grow_journal(bytes.len());
         self.orders.push(Order::Journal { sequence, bytes });
+    }
+
+    fn grow_journal(&mut self, by: usize) {
+        self.journal_bytes += by + EVENT_BYTES;
+        if self.sequence == 0 {
+            self.journal_from_bytes = self.journal_bytes;
+        }
+        self.sequence += 1;
+    }
+
+    /// A long life must not fill the disk, nor take long to be read again.
+    fn renew_journal(&mut self) {
+        if self.journal_bytes < JOURNAL_BYTES_MIN.max(2 * self.journal_from_bytes) {
+            return;
+        }
+        (self.sequence, self.journal_bytes) = (0, 0);
+        let all = Happened::AllThis(Box::new(self.past.clone()));
+        self.journal(&all);
     }
 
     /// Writes it down, and then lets it have happened.
@@ -166,6 +218,7 @@ impl Program {
                 ))),
             }
         }
+        self.renew_journal();
     }
 
     fn answer(&mut self, rank: Rank, request: Request, answer: Answer) {
@@ -221,8 +274,7 @@ impl Program {
         self.happen(Happened::Spawned { by, request, first, count });
         self.orders.push(Order::Spawned { count });
         self.answer(by, request, Answer::Spawned { first, count });
-        let ranks = ToRank::Ranks(self.past.ranks());
-        self.orders.push(Order::TellOthers { rank: Rank(u32::MAX), what: ranks });
+        self.orders.push(Order::TellAll(ToRank::Ranks(self.past.ranks())));
     }
 
     pub(crate) fn reacts_to_increases(&self) -> bool {
@@ -240,8 +292,7 @@ impl Program {
         let first = Rank(self.past.ranks());
         self.happen(Happened::Grew { first, count });
         self.orders.push(Order::Spawned { count });
-        let ranks = ToRank::Ranks(self.past.ranks());
-        self.orders.push(Order::TellOthers { rank: Rank(u32::MAX), what: ranks });
+        self.orders.push(Order::TellAll(ToRank::Ranks(self.past.ranks())));
     }
 
     /// The spawned ranks exist from now on.
@@ -272,9 +323,10 @@ impl Program {
         if self.past.ended.contains_key(&rank) {
             return;
         }
-        let last = |to: Rank| sent.iter().find(|(of, _)| *of == to).map_or(0, |(_, last)| *last);
+        let lasts: BTreeMap<Rank, u64> = sent.iter().copied().collect();
         for to in (0..self.past.ranks()).map(Rank).filter(|to| *to != rank) {
-            let what = ToRank::PeerEnded { rank, snapshot, end, last: last(to) };
+            let last = lasts.get(&to).copied().unwrap_or_default();
+            let what = ToRank::PeerEnded { rank, snapshot, end, last };
             self.orders.push(Order::Tell { rank: to, what });
         }
         self.happen(Happened::Ended { rank, end, snapshot, sent });
@@ -283,13 +335,15 @@ impl Program {
         self.waits.look_again(now);
     }
 
-    /// What somebody who begins, arrives or is back is told of those that have
-    /// ended.
-    pub(crate) fn tell_of_ended(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
-        self.past.ended.iter().filter(move |(rank, _)| **rank != to).map(move |(&rank, ended)| {
+    /// What somebody who begins, arrives or is back is told: who has ended, and
+    /// the snapshot that is under way.
+    pub(crate) fn tell_of_past(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
+        let others = self.past.ended.iter().filter(move |(rank, _)| **rank != to);
+        let ended = others.map(move |(&rank, ended)| {
             let &Ended { end, snapshot, .. } = ended;
             ToRank::PeerEnded { rank, snapshot, end, last: ended.last_to(to) }
-        })
+        });
+        ended.chain(self.parts.as_ref().map(|_| ToRank::Cut(self.past.newest)))
     }
 
     pub(crate) fn drained(&mut self, now: Moment, rank: Rank) {
@@ -307,13 +361,25 @@ impl Program {
     /// Everything begins again: where the last whole snapshot says, or at the
     /// start. What the new life has of the old one.
     pub(crate) fn begin_again(&mut self, now: Moment, floor: Fence, counts: bool) {
+        self.drop_parts();
         let beginning = self.past.again(floor, counts);
         let life = Life(self.life.0 + 1);
         let mut next = Self::of(now, self.spec, life, beginning.clone());
         next.journal(&Happened::Began(Box::new(beginning)));
-        let parts = next.past.whole.as_ref().map(|whole| whole.parts.values().copied().collect());
-        next.orders.push(Order::Cuts(parts.unwrap_or_default()));
+        let parts = next.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
+        if let Some(whole) = self.past.whole.as_ref().filter(|_| parts.is_empty()) {
+            self.orders.push(Order::Unneeded(whole.hashes()));
+        }
+        next.orders.push(Order::Cuts(parts));
+        // What it had decided last goes first.
+        next.orders.splice(0..0, self.take_orders().into_iter().filter(Order::outlives_a_life));
         *self = next;
+    }
+
+    /// It is over: the parts that nobody needs any more.
+    pub(crate) fn unneeded_now(&mut self) -> Vec<ContentHash> {
+        let under_way = self.parts.take().unwrap_or_default().into_values();
+        under_way.chain(self.past.whole.iter().flat_map(Whole::hashes)).collect()
     }
 
     /// The part of the snapshot that this rank begins with.
@@ -330,10 +396,10 @@ impl Program {
         snapshot: Snapshot,
         part: ContentHash,
     ) {
-        if snapshot != self.past.newest {
-            return;
+        match &mut self.parts {
+            Some(parts) if snapshot == self.past.newest => drop(parts.insert(rank, part)),
+            Some(_) | None => return,
         }
-        self.parts.insert(rank, part);
         let event = snapshots::Event::Kept { rank, snapshot };
         let effects = self.snapshots.as_mut().map(|snapshots| snapshots.handle(now, event));
         self.snapshot_effects(effects.unwrap_or_default());
@@ -349,12 +415,15 @@ impl Program {
         for effect in effects {
             match effect {
                 snapshots::Effect::Cut(snapshot) => {
-                    self.parts.clear();
+                    self.drop_parts();
+                    self.parts = Some(BTreeMap::new());
                     self.happen(Happened::CutBegan(snapshot));
-                    let what = ToRank::Cut(snapshot);
-                    self.orders.push(Order::TellOthers { rank: Rank(u32::MAX), what });
+                    self.orders.push(Order::TellAll(ToRank::Cut(snapshot)));
                 }
                 snapshots::Effect::Whole(snapshot) => self.is_whole(snapshot),
+                snapshots::Effect::Forget(snapshot) if snapshot == self.past.newest => {
+                    self.drop_parts();
+                }
                 // What counts is the last whole one, which `past` knows.
                 snapshots::Effect::Forget(_) | snapshots::Effect::GoBack(_) => {}
             }
@@ -365,14 +434,33 @@ impl Program {
     /// that had ended, with messages that nobody has yet, would have no
     /// process to begin with: such a program goes back further.
     fn is_whole(&mut self, snapshot: Snapshot) {
-        let parts = std::mem::take(&mut self.parts);
         let had_ended =
             |rank: &Rank| self.past.ended.get(rank).is_some_and(|ended| ended.snapshot < snapshot);
-        if self.past.has_used_bag() || parts.keys().any(had_ended) {
-            return;
+        let is_of_use = !self.past.has_used_bag()
+            && self.parts.as_ref().is_some_and(|parts| !parts.keys().any(had_ended));
+        if !is_of_use {
+            return self.drop_parts();
         }
+        let parts = self.parts.take().unwrap_or_default();
         self.orders.push(Order::Cuts(parts.values().copied().collect()));
+        let before = self.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
+        let kept: BTreeSet<ContentHash> = parts.values().copied().collect();
+        self.unneeded(before.into_iter().filter(|part| !kept.contains(part)).collect());
         self.happen(Happened::Whole { snapshot, parts });
+    }
+
+    /// The snapshot under way comes to nothing, if there is one.
+    fn drop_parts(&mut self) {
+        let Some(parts) = self.parts.take() else { return };
+        let kept = self.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
+        let kept: BTreeSet<ContentHash> = kept.into_iter().collect();
+        self.unneeded(parts.into_values().filter(|part| !kept.contains(part)).collect());
+    }
+
+    fn unneeded(&mut self, parts: Vec<ContentHash>) {
+        if !parts.is_empty() {
+            self.orders.push(Order::Unneeded(parts));
+        }
     }
 
     // ── who waits for whom ─────────────────────────────────────────────────
@@ -409,7 +497,12 @@ impl Program {
         if self.snapshots.as_ref().and_then(Snapshots::deadline).is_none_or(|at| now < at) {
             return;
         }
-        if all || !self.parts.is_empty() {
+        if self.past.has_used_bag() {
+            // None would be of any use: see `is_whole`.
+            self.drop_parts();
+            self.snapshots = None;
+            self.orders.push(Order::Note(NO_SNAPSHOTS.to_owned()));
+        } else if all || self.parts.is_some() {
             let effects = self.snapshots.as_mut().map(|snapshots| snapshots.wake(now));
             self.snapshot_effects(effects.unwrap_or_default());
         } else {

@@ -1,6 +1,6 @@
 //! What the core answers: what must be durable, then what is to be done.
 
-use gleaner_common::id::JobId;
+use gleaner_common::id::{ContentHash, JobId};
 use gleaner_common::report::JobSummary;
 use gleaner_common::wire::CoordinatorFrame;
 
@@ -42,6 +42,9 @@ pub enum Effect {
     /// A job got further: tell who watches it. At most one a step and job;
     /// the last one of a job has an ended state.
     Progress(JobSummary),
+    /// These staged parts of snapshots are not needed any more, as far as
+    /// their program goes. Left alone, they only take up room.
+    Unneeded(Vec<ContentHash>),
 }
 
 /// What a request comes to.

@@ -31,6 +31,9 @@ fn stormy() -> Setting {
         owner: Some(s(4)),
         late_frames: 0.005,
         programs: 0.3,
+        obstacles: 0.05,
+        failures: 0.1,
+        away: s(15),
     }
 }
 
@@ -86,7 +89,8 @@ fn nothing_is_lost_or_done_twice_in_a_storm() {
         && seen(|o| o.cancelled)
         && seen(|o| o.moves)
         && seen(|o| o.lives)
-        && seen(|o| o.tasks as u64);
+        && seen(|o| o.tasks as u64)
+        && seen(|o| o.went_back);
     assert!(everything || outlines.len() == 1, "a storm without some trouble: {outlines:#?}");
 }
 
@@ -110,6 +114,40 @@ fn a_lab_without_trouble_loses_and_repeats_nothing() {
     }) {
         assert_eq!((outline.lost, outline.suspensions), (0, 0), "{outline:?}");
     }
+}
+
+/// Owners come and go all the time, most of what moves is refused or called
+/// back on its way, and the coordinator dies in the middle of it.
+fn restless() -> Setting {
+    Setting {
+        hosts: 6,
+        jobs: 6,
+        cut: None,
+        agent_crash: None,
+        sleep: None,
+        coordinator_crash: Some(s(6)),
+        commit_hangs: None,
+        owner: Some(Duration::from_millis(1_500)),
+        late_frames: 0.0,
+        programs: 0.6,
+        obstacles: 0.4,
+        failures: 0.0,
+        away: s(3),
+        // Nobody is given up for having been out of reach so long.
+        config: Config { lease: s(60), ..Config::default() },
+        ..stormy()
+    }
+}
+
+#[test]
+fn nothing_that_moves_is_lost_while_its_workstations_live() {
+    let test = "nothing_that_moves_is_lost_while_its_workstations_live";
+    let outlines = check(test, 12, |_| restless());
+    for outline in &outlines {
+        assert_eq!((outline.lost, outline.lives), (0, 0), "{outline:?}");
+    }
+    let moves: u64 = outlines.iter().map(|outline| outline.moves).sum();
+    assert!(moves > 0 || outlines.len() == 1, "nothing moved");
 }
 
 fn late() -> Setting {

@@ -32,6 +32,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::agents::Agents;
 use crate::directory::{Directory, Enrolment, RefusedEnrolment};
 use crate::outbox::NotTaken;
+use crate::parts::Unneeded;
 use crate::placement::PlacementTimes;
 use crate::store::{Batch, FromStore, StoreHealth, Write};
 
@@ -72,6 +73,8 @@ pub(crate) struct Brain {
     pub(crate) health: StoreHealth,
     pub(crate) placement: Arc<PlacementTimes>,
     pub(crate) agents: Agents,
+    /// Parts of snapshots that may go.
+    pub(crate) unneeded: Unneeded,
     pub(crate) state: State,
 }
 
@@ -276,6 +279,8 @@ impl Brain {
                     }
                 }
                 Effect::Progress(summary) => self.progress(summary),
+                // Should there be too many, the next great sweep finds them.
+                Effect::Unneeded(parts) => drop(self.unneeded.try_send(parts)),
             }
         }
     }

@@ -114,8 +114,9 @@ impl Desk {
         to: RankAt,
         out: &mut Out,
     ) {
+        // What it wants is told again until it is known what came of it: a
+        // coordinator that begins anew may know of no target any more.
         let Some((attempt, place)) = self.placed(fence) else { return };
-        attempt.word = None;
         let next = to.fence;
         attempt.to = Some(to);
         let effects = self.places[usize::from(place.0)].depart(now, fence, keep, next);

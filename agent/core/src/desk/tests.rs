@@ -540,7 +540,12 @@ fn what_leaves_is_held_and_asks_again_on_a_new_connection() {
     assert_eq!(said(&desk.handle(at(4), welcome(&[1]))), Vec::<String>::new());
     let _ = desk.handle(at(4), depart(1, 5));
     let _ = desk.handle(at(5), Event::LinkDown);
-    assert_eq!(said(&desk.handle(at(6), Event::LinkUp)), ["hello 1"]);
+    // Also when it was on its way: nobody may know of that any more.
+    assert_eq!(said(&desk.handle(at(6), Event::LinkUp)), ["hello 1", "#1 wants away: State"]);
+    let stay = frame(CoordinatorFrame::StayHere { fence: Fence(1) });
+    let _ = desk.handle(at(6), stay);
+    let _ = desk.handle(at(7), Event::LinkDown);
+    assert_eq!(said(&desk.handle(at(8), Event::LinkUp)), ["hello 1"]);
 }
 
 #[test]

@@ -43,6 +43,10 @@ impl Core {
                 draft.send(from, CoordinatorFrame::HeartbeatAck { sequence });
             }
             AgentFrame::Presence(presence) => {
+                if !presence.busy {
+                    // What waits to leave may stay.
+                    self.moves_looked_at = None;
+                }
                 self.change_workstation(now, id, |w| w.learn_presence(now, presence));
             }
             AgentFrame::Attempt(event) => self.attempt_told(draft, from, event),

@@ -7,7 +7,8 @@
 //! ```text
 //! WantsAway ──► a target ──► Offer (new) and Depart (old)
 //!                                ├─ Arrived ──► durable ──► Cancel (old), StayHere (new): it runs
-//!                                ├─ Refused, or the target is lost ──► another, three times at most
+//!                                ├─ Refused, or the target is lost ──► another, three times at most;
+//!                                │                 if its owner has left meanwhile, it stays
 //!                                ├─ CannotLeave, Stays, the old one ends ──► Cancel (new)
 //!                                └─ the old one is lost ──► what is on its way is all there is
 //! ```
@@ -70,22 +71,44 @@ impl Core {
             return;
         }
         for fence in self.waiting_moves.clone() {
-            if let Some(target) = self.target_for(fence) {
+            if self.may_stay(fence) {
+                self.not_away(draft, fence, "its owner has left");
+            } else if let Some(target) = self.target_for(fence) {
                 self.begin_move(draft, fence, target);
             }
         }
         self.moves_looked_at = Some(self.pool.version());
     }
 
+    /// Has its owner left while nothing of it is under way? Its agent may not
+    /// know the latter, and would not set it going by itself.
+    fn may_stay(&self, fence: Fence) -> bool {
+        let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
+        let source = at.and_then(|id| self.pool.get(id));
+        self.moves.get(&fence).is_some_and(|moving| moving.keep != Keep::Nothing)
+            && source.is_some_and(|source| source.session.is_some() && !source.is_busy())
+    }
+
+    /// One that came to nothing in this move is tried once more only if there
+    /// is no other that could do.
     pub(super) fn target_for(&self, fence: Fence) -> Option<WorkstationId> {
         let (moving, attempt) = (self.moves.get(&fence)?, self.attempts.get(&fence)?);
         let source = self.pool.get(attempt.workstation)?;
         source.session.as_ref()?;
-        self.pool.choose_where(|id, target| {
-            id != attempt.workstation
-                && !moving.tried.contains(&id)
-                && misfit(source, target, moving.keep).is_none()
-        })
+        let could_do = |id: WorkstationId, target: &Workstation| {
+            id != attempt.workstation && misfit(source, target, moving.keep).is_none()
+        };
+        let is_new = |id: WorkstationId| !moving.tried.contains(&id);
+        let new = self.pool.choose_where(|id, target| is_new(id) && could_do(id, target));
+        if new.is_some() || moving.tried.is_empty() {
+            return new;
+        }
+        let others = self.pool.ids().filter(|id| is_new(*id));
+        let mut others = others.filter_map(|id| Some((id, self.pool.get(id)?)));
+        if others.any(|(id, target)| target.session.is_some() && could_do(id, target)) {
+            return None;
+        }
+        self.pool.choose_where(could_do)
     }
 
     pub(super) fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {
@@ -197,6 +220,14 @@ impl Core {
         if let Some((_, mut history)) = self.end(draft, coming.old, format!("moved to {name}"), 0) {
             history.moves += 1;
             let Some(job) = self.jobs.get_mut(&id) else { return };
+            let record = history.record(job.subprogram(position), SubprogramState::Queued);
+            draft.change(Change::Subprogram(record));
+            job.go_on(position, history, fence);
+        } else if let Some(job) = self.jobs.get_mut(&id)
+            && let Some(mut history) = job.history(position).cloned()
+        {
+            // Its source was lost meanwhile.
+            history.moves += 1;
             let record = history.record(job.subprogram(position), SubprogramState::Queued);
             draft.change(Change::Subprogram(record));
             job.go_on(position, history, fence);

@@ -150,7 +150,7 @@ impl Core {
         if program.past().ranks() != job.record().spec.indexes.len() {
             self.tell_attempt(draft, id, at, &ToRank::Ranks(program.past().ranks()));
         }
-        for what in program.tell_of_ended(Rank(position)) {
+        for what in program.tell_of_past(Rank(position)) {
             self.tell_attempt(draft, id, at, &what);
         }
     }
@@ -254,15 +254,16 @@ impl Core {
                     draft.change(Change::ProgramEvent { job: id, life, sequence, bytes });
                 }
                 Order::Tell { rank, what } => self.tell_rank(draft, id, rank, &what),
-                Order::TellOthers { rank: except, what } => {
+                Order::TellAll(what) => {
                     let total = self.jobs.get(&id).map_or(0, Job::total);
-                    for rank in (0..total).map(Rank).filter(|rank| *rank != except) {
+                    for rank in (0..total).map(Rank) {
                         self.tell_rank(draft, id, rank, &what);
                     }
                 }
                 Order::Spawned { count } => self.spawned(draft, id, count),
                 Order::Note(note) => self.note(draft, id, note),
                 Order::Cuts(parts) => draft.change(Change::Cuts { job: id, parts }),
+                Order::Unneeded(parts) => draft.effect(Effect::Unneeded(parts)),
             }
         }
         self.set_timer(id);
@@ -416,6 +417,7 @@ impl Core {
         why: String,
     ) {
         self.stop_all(draft, id, "its program failed");
+        self.forget_ended(draft.now, id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let failed = history.record(job.subprogram(position), SubprogramState::Failed);
         for (position, history) in job.tried_before() {

@@ -100,10 +100,14 @@ impl Core {
             return;
         }
         self.forget_ended(draft.now, id);
-        let Some(job) = self.jobs.remove(&id) else { return };
+        let Some(mut job) = self.jobs.remove(&id) else { return };
         self.set_timer(id);
-        if job.program.is_some() {
+        if let Some(program) = &mut job.program {
             draft.change(Change::ProgramOver { job: id });
+            let unneeded = program.unneeded_now();
+            if !unneeded.is_empty() {
+                draft.effect(Effect::Unneeded(unneeded));
+            }
         }
         for workstation in job.told {
             self.change_workstation(draft.now, workstation, |w| {

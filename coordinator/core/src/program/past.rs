@@ -46,6 +46,13 @@ pub(crate) struct Whole {
     pub(crate) parts: BTreeMap<Rank, ContentHash>,
     groups: Vec<Group>,
     ended: BTreeMap<Rank, Ended>,
+    spawned: BTreeMap<Rank, VecDeque<(Request, Answer)>>,
+}
+
+impl Whole {
+    pub(crate) fn hashes(&self) -> Vec<ContentHash> {
+        self.parts.values().copied().collect()
+    }
 }
 
 /// What a life begins with.
@@ -65,14 +72,39 @@ pub(crate) struct Beginning {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Happened {
     Began(Box<Beginning>),
-    Asked { rank: Rank, request: Request, ask: Ask },
-    Gone { rank: Rank, lost: bool },
-    Spawned { by: Rank, request: Request, first: Rank, count: u32 },
-    Ended { rank: Rank, end: End, snapshot: Snapshot, sent: Vec<(Rank, u64)> },
+    Asked {
+        rank: Rank,
+        request: Request,
+        ask: Ask,
+    },
+    Gone {
+        rank: Rank,
+        lost: bool,
+    },
+    Spawned {
+        by: Rank,
+        request: Request,
+        first: Rank,
+        count: u32,
+    },
+    Ended {
+        rank: Rank,
+        end: End,
+        snapshot: Snapshot,
+        sent: Vec<(Rank, u64)>,
+    },
     Drained(Rank),
     CutBegan(Snapshot),
-    Whole { snapshot: Snapshot, parts: BTreeMap<Rank, ContentHash> },
-    Grew { first: Rank, count: u32 },
+    Whole {
+        snapshot: Snapshot,
+        parts: BTreeMap<Rank, ContentHash>,
+    },
+    Grew {
+        first: Rank,
+        count: u32,
+    },
+    /// All that had happened so far in this life: a journal begins anew.
+    AllThis(Box<Past>),
 }
 
 impl Happened {
@@ -95,7 +127,7 @@ pub(super) enum Undecided {
     Void,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Past {
     pub(crate) floor: Fence,
     pub(crate) failures: u32,
@@ -117,6 +149,9 @@ pub(crate) struct Past {
 
 impl Past {
     pub(super) fn begin(beginning: Beginning) -> Self {
+        let whole = beginning.whole.as_ref();
+        // Who had asked and not heard by then asks again.
+        let spawned = whole.map(|whole| whole.spawned.clone()).unwrap_or_default();
         Self {
             floor: beginning.floor,
             failures: beginning.failures,
@@ -128,7 +163,7 @@ impl Past {
             bag: Bag::new(BAG, None),
             questions: BTreeMap::new(),
             void: BTreeMap::new(),
-            spawned: BTreeMap::new(),
+            spawned,
         }
     }
 
@@ -159,6 +194,7 @@ impl Past {
     pub(super) fn apply(&mut self, happened: Happened) -> Vec<bag::Effect> {
         match happened {
             Happened::Began(beginning) => *self = Self::begin(*beginning),
+            Happened::AllThis(past) => *self = *past,
             Happened::Asked { rank, request, ask } => {
                 self.questions.insert(rank, request);
                 return self.bag.ask(rank, request, ask);
@@ -195,6 +231,7 @@ impl Past {
                 self.whole = Some(Whole {
                     snapshot,
                     groups: self.groups.clone(),
+                    spawned: self.spawned.clone(),
                     ended: ended.map(|(rank, ended)| (*rank, ended.clone())).collect(),
                     parts,
                 });

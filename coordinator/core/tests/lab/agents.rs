@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use gleaner_agent_core::desk;
-use gleaner_common::id::WorkstationId;
+use gleaner_common::id::{SubprogramId, WorkstationId};
+use gleaner_common::program::RankOffer;
 use gleaner_common::wire::AgentFrame;
 use gleaner_core::Link;
 use rand::Rng;
@@ -79,12 +80,13 @@ impl Lab {
                     let carried = Carried { host, incarnation, departure, tries: 0 };
                     self.plan(after, Happening::Carried(Box::new(carried)));
                 }
-                Want::Spawn { fence, subprogram, life } => {
+                Want::Spawn { fence, subprogram, rank } => {
                     let after = self.up_to(Duration::from_millis(5));
                     if self.rng.random_bool(0.01) {
                         self.plan(after, Happening::StartFails { host, incarnation, fence });
                         continue;
                     }
+                    let script = rank.map(|rank| self.script_of(subprogram, &rank));
                     let process = Process {
                         subprogram,
                         frozen: false,
@@ -97,8 +99,7 @@ impl Lab {
                         before: [].into(),
                         landed: false,
                         stopped: false,
-                        script: life
-                            .map(|life| Script::new(subprogram.job, subprogram.index, life)),
+                        script,
                     };
                     self.hosts[index].processes.insert(fence, process);
                     self.plan(after, Happening::Started { host, incarnation, fence });
@@ -113,6 +114,13 @@ impl Lab {
                 }
             }
         }
+    }
+
+    fn script_of(&mut self, id: SubprogramId, rank: &RankOffer) -> Script {
+        let program = self.store.jobs[&id.job].spec.program;
+        let bag = program.is_some_and(|spec| spec.checkpoint_every.is_none());
+        let kept = self.cuts.begin(&self.store, id, rank.life, rank.cut);
+        kept.unwrap_or_else(|| Script::new(id.job, id.index, rank.life, bag))
     }
 
     pub(super) fn send_up(&mut self, index: usize, frame: AgentFrame) {

@@ -9,11 +9,12 @@ use gleaner_agent_core::occupancy::{Criteria, Observation};
 use gleaner_common::fingerprint::{Fingerprint, Version};
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId, SubprogramId};
 use gleaner_common::job::Outcome;
-use gleaner_common::program::Life;
+use gleaner_common::program::RankOffer;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, Facts, Printed};
 use gleaner_core::Link;
 
+use super::cuts::cut_frame;
 use super::rank::{Remains, Script};
 
 /// A guest's processes.
@@ -47,7 +48,7 @@ pub(crate) enum Want {
     Spawn {
         fence: Fence,
         subprogram: SubprogramId,
-        life: Option<Life>,
+        rank: Option<Box<RankOffer>>,
     },
     /// What has landed is set going.
     Went(Fence),
@@ -179,7 +180,8 @@ impl Host {
             if process.killed {
                 self.bare.insert(fence, script);
             } else {
-                let remains = Remains { job: script.job, life: script.life, drained: false };
+                let (job, rank, life) = (script.job, script.rank, script.life);
+                let remains = Remains { job, rank, life, drained: false };
                 wants.extend(remains.say(fence).into_iter().map(Want::Send));
                 self.remains.insert(fence, remains);
             }
@@ -201,6 +203,11 @@ impl Host {
                 if process.runs() { process.ask(fence) } else { None }
             },
         ));
+        let cuts = self.processes.iter().filter(|(_, process)| !process.killed);
+        said.extend(cuts.filter_map(|(fence, process)| {
+            let script = process.script.as_ref()?;
+            Some(cut_frame(*fence, script.life, script.cut?))
+        }));
         said.into_iter().map(Want::Send).collect()
     }
 
@@ -234,8 +241,7 @@ impl Host {
             match effect {
                 Effect::Start(start) => {
                     let (fence, subprogram) = (start.fence, start.subprogram);
-                    let life = start.rank.map(|rank| rank.life);
-                    wants.push(Want::Spawn { fence, subprogram, life });
+                    wants.push(Want::Spawn { fence, subprogram, rank: start.rank });
                 }
                 Effect::Expect(start) => {
                     let process = Process {

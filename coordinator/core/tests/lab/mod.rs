@@ -8,6 +8,7 @@
 //! fall asleep, commits hang, owners come and go.
 
 mod agents;
+mod cuts;
 mod host;
 mod moves;
 mod outline;
@@ -27,9 +28,11 @@ use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
 use gleaner_core::{Answer, Config, Core, Effect, Event, Link, RequestId, Step};
+use gleaner_program_core::address::Snapshot;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use self::cuts::Cuts;
 use self::host::Host;
 use self::moves::{Carried, Landing};
 pub(crate) use self::outline::Outline;
@@ -59,6 +62,12 @@ pub(crate) struct Setting {
     pub(crate) late_frames: f64,
     /// How many of the jobs are programs of ranks.
     pub(crate) programs: f64,
+    /// How often a guest cannot be carried, or is not taken in.
+    pub(crate) obstacles: f64,
+    /// How often a guest fails by itself.
+    pub(crate) failures: f64,
+    /// The longest that the coordinator is away.
+    pub(crate) away: Duration,
 }
 
 /// Something that is to happen.
@@ -91,6 +100,13 @@ enum Happening {
         host: u32,
         incarnation: u64,
         job: JobId,
+    },
+    /// A rank's part of a snapshot is staged.
+    Cut {
+        host: u32,
+        incarnation: u64,
+        fence: Fence,
+        snapshot: Snapshot,
     },
     Carried(Box<Carried>),
     Landing(Box<Landing>),
@@ -133,6 +149,7 @@ pub(crate) struct Lab {
     pending: VecDeque<Step>,
     commits_from: Moment,
     witness: Witness,
+    cuts: Cuts,
     requests: u64,
     submitted: u32,
     accepted: BTreeSet<JobId>,
@@ -159,6 +176,7 @@ impl Lab {
             pending: VecDeque::new(),
             commits_from: Moment::ZERO,
             witness: Witness::default(),
+            cuts: Cuts::default(),
             requests: 0,
             submitted: 0,
             accepted: BTreeSet::new(),
@@ -284,6 +302,11 @@ impl Lab {
             Happening::Staged { host, incarnation, job } => {
                 self.tell_life(host, incarnation, desk::Event::Staged(job));
             }
+            Happening::Cut { host, incarnation, fence, snapshot } => {
+                if self.hosts[host as usize - 1].incarnation == incarnation {
+                    self.cut_is_staged(host as usize - 1, fence, snapshot);
+                }
+            }
             Happening::Carried(carried) => self.carried(*carried),
             Happening::Landing(landing) => self.landing(*landing),
             Happening::Drains { host, incarnation, fence } => {
@@ -374,6 +397,9 @@ impl Lab {
                         (offer.subprogram, to.workstation)
                     );
                 }
+                if let CoordinatorFrame::Cancel { fence } = frame {
+                    self.witness.cancels(&self.hosts, &self.store, index_of(to.workstation), fence);
+                }
                 if self.wires.get(&to).is_some_and(|wire| !wire.broken) {
                     let delay = self.delay();
                     let wire = self.wires.get_mut(&to).expect("it was there");
@@ -389,6 +415,7 @@ impl Lab {
             }
             Effect::Answer { answer: Answer::Cancelled(_) | Answer::No(_), .. } => {}
             Effect::Progress(summary) => self.witness.progressed(&summary),
+            Effect::Unneeded(parts) => self.cuts.drop(parts, &self.store),
         }
     }
 
@@ -414,9 +441,13 @@ impl Lab {
         if self.rng.random_bool(self.setting.programs) {
             let ranks = self.rng.random_range(1..=4);
             spec.indexes = IndexRange { first: 0, last: ranks - 1, step: 1 };
-            spec.program = Some(ProgramSpec { ranks_max: ranks + 1, ..ProgramSpec::default() });
+            let checkpoint_every = self.rng.random_bool(0.5).then_some(Duration::from_secs(2));
+            let ranks_max = ranks + 2;
+            spec.program =
+                Some(ProgramSpec { ranks_max, checkpoint_every, ..ProgramSpec::default() });
         }
-        spec.timeout = self.rng.random_bool(0.2).then_some(self.setting.work_max / 2);
+        let may_time_out = self.setting.failures > 0.0 && self.rng.random_bool(0.2);
+        spec.timeout = may_time_out.then_some(self.setting.work_max / 2);
         self.requests += 1;
         let (request, user) = (RequestId(self.requests), "ann".to_owned());
         self.handle(Event::Submitted { request, user, spec: Box::new(spec) });
@@ -457,6 +488,9 @@ impl Lab {
         self.store.check_counters();
         for job in &self.accepted {
             assert!(self.store.jobs.contains_key(job), "job {job} was lost");
+        }
+        for (id, job) in &self.store.jobs {
+            assert!(job.progress.spawned <= 1, "job {id}: a question was answered twice");
         }
         for (id, record) in &self.store.subprograms {
             // A rank that an earlier life had spawned.
@@ -502,9 +536,10 @@ impl Lab {
     }
 
     fn outcome(&mut self) -> Outcome {
-        match self.rng.random_range(0..20) {
-            0 => Outcome::ExitCode(1),
-            1 => Outcome::Signal(11),
+        let fails = self.rng.random_bool(self.setting.failures);
+        match self.rng.random_bool(0.5) {
+            true if fails => Outcome::ExitCode(1),
+            false if fails => Outcome::Signal(11),
             _ => Outcome::Succeeded,
         }
     }

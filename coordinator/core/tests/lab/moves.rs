@@ -54,7 +54,8 @@ impl Lab {
             }
             return;
         }
-        if carried.departure.keep != Keep::Nothing && self.rng.random_bool(0.05) {
+        let obstacle = self.rng.random_bool(self.setting.obstacles);
+        if carried.departure.keep != Keep::Nothing && obstacle {
             let reason = "an open socket".to_owned();
             self.hosts[index].carrying.remove(&old);
             return self.tell(index, desk::Event::CannotLeave { fence: old, reason });
@@ -103,7 +104,7 @@ impl Lab {
         let (source, index) = (&self.hosts[from as usize - 1], to as usize - 1);
         let is_called_back = source.incarnation != life || source.carrying.get(&old) != Some(&new);
         // All of it may have been on its way already when its source gave up.
-        let fails = self.rng.random_bool(if is_called_back { 0.5 } else { 0.05 });
+        let fails = self.rng.random_bool(if is_called_back { 0.5 } else { self.setting.obstacles });
         if self.hosts[index].incarnation != incarnation {
             return;
         }
@@ -123,6 +124,7 @@ impl Lab {
             return self.tell(index, event);
         }
         let (old, frozen) = (process.old, process.frozen);
+        self.witness.landed(old);
         *process = Process { frozen, killed: false, old, landed: true, stopped: true, ..image };
         let (bytes, frozen) = (1_000, Duration::from_millis(100));
         self.tell(index, desk::Event::Landed { fence: new, bytes, frozen });
@@ -161,6 +163,14 @@ impl Lab {
     }
 
     fn tell_rank(&mut self, index: usize, fence: Fence, life: Life, told: &ToRank) {
+        let is_here = self.hosts[index].processes.contains_key(&fence)
+            || self.hosts[index].remains.contains_key(&fence);
+        if let ToRank::Cut(snapshot) = told {
+            if is_here {
+                self.tell_to_cut(index, fence, *snapshot);
+            }
+            return;
+        }
         let ToRank::Answered { request, answer } = told else { return };
         // What stands still hears nothing, and asks again.
         let Some(process) = self.hosts[index].processes.get_mut(&fence) else { return };

@@ -24,6 +24,8 @@ pub(crate) struct Outline {
     /// Lives of programs beyond their first.
     pub(crate) lives: u64,
     pub(crate) tasks: usize,
+    /// Ranks that began with what was kept of them.
+    pub(crate) went_back: u64,
 }
 
 impl Outline {
@@ -32,6 +34,7 @@ impl Outline {
             took: lab.now.since(Moment::ZERO),
             attempts: lab.store.attempts.len(),
             went: lab.witness.moves,
+            went_back: lab.cuts.begun,
             tasks: lab.witness.tasks_accepted(),
             ..Self::default()
         };

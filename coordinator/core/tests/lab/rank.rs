@@ -1,7 +1,7 @@
 //! What a lab's ranks do: they put tasks into their program's bag, take some
 //! out, and end. And what their agents keep of those that have ended.
 
-use gleaner_common::id::{Fence, JobId};
+use gleaner_common::id::{ContentHash, Fence, JobId};
 use gleaner_common::program::Life;
 use gleaner_common::wire::AgentFrame;
 use gleaner_program_core::address::{Rank, Request, Snapshot, Task};
@@ -9,12 +9,17 @@ use gleaner_program_core::facts::End;
 use gleaner_program_core::wire::{Answer, Ask, FromRank};
 
 /// One rank's questions, one after the other. It moves with its rank.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) job: JobId,
     pub(crate) rank: u32,
     pub(crate) life: Life,
     asked: u64,
+    /// Does it use the bag? A program that does has no snapshots.
+    bag: bool,
+    /// Its newest part of a snapshot, told of on every connection.
+    pub(crate) cut: Option<(Snapshot, ContentHash)>,
     open: Option<(Request, Ask)>,
     puts: u32,
     holding: Option<Task>,
@@ -24,13 +29,15 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    pub(crate) fn new(job: JobId, rank: u32, life: Life) -> Self {
+    pub(crate) fn new(job: JobId, rank: u32, life: Life, bag: bool) -> Self {
         let first = rank == 0;
         Self {
             job,
             rank,
             life,
             asked: 0,
+            bag,
+            cut: None,
             open: None,
             puts: 3,
             holding: None,
@@ -42,7 +49,8 @@ impl Script {
 
     /// A new process: it knows nothing, and its questions have new numbers.
     pub(crate) fn begin_anew(&mut self) {
-        *self = Self { asked: self.asked, ..Self::new(self.job, self.rank, self.life) };
+        let anew = Self::new(self.job, self.rank, self.life, self.bag);
+        *self = Self { asked: self.asked, spawns: self.spawns, cut: self.cut, ..anew };
     }
 
     /// The question that is open, or the next one.
@@ -59,6 +67,9 @@ impl Script {
     fn next(&mut self) -> Option<Ask> {
         if std::mem::take(&mut self.spawns) {
             return Some(Ask::Spawn { count: 1 });
+        }
+        if !self.bag {
+            return None;
         }
         if self.puts > 0 {
             self.puts -= 1;
@@ -89,6 +100,7 @@ impl Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Remains {
     pub(crate) job: JobId,
+    pub(crate) rank: u32,
     pub(crate) life: Life,
     pub(crate) drained: bool,
 }
@@ -105,7 +117,7 @@ impl Remains {
     }
 }
 
-fn frame(fence: Fence, life: Life, said: &FromRank) -> AgentFrame {
+pub(super) fn frame(fence: Fence, life: Life, said: &FromRank) -> AgentFrame {
     let bytes = postcard::to_stdvec(said).expect("it serialises");
     AgentFrame::FromRank { fence, life, bytes }
 }

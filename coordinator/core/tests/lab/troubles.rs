@@ -86,7 +86,7 @@ impl Lab {
                 Happening::Heard(..) | Happening::CoordinatorLoses(_) | Happening::Commit
             )
         });
-        let after = self.up_to(Duration::from_secs(15));
+        let after = self.up_to(self.setting.away);
         self.plan(after, Happening::CoordinatorStarts);
     }
 

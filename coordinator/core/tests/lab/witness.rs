@@ -23,6 +23,8 @@ pub(crate) struct Witness {
     /// Attempts whose state was on its way.
     coming: BTreeSet<Fence>,
     gone: BTreeSet<Fence>,
+    /// Attempts whose state is somewhere else.
+    carried: BTreeSet<Fence>,
     tasks: BTreeSet<(JobId, Life, Task)>,
     pub(crate) moves: u64,
 }
@@ -81,6 +83,30 @@ impl Witness {
         assert!(self.gone.insert(fence), "{fence} went twice");
     }
 
+    /// The state of this attempt has all come to where it goes on.
+    pub(crate) fn landed(&mut self, old: Option<Fence>) {
+        self.carried.extend(old);
+    }
+
+    /// What stands still is thrown away only when its state is elsewhere, or
+    /// nobody wants it any more.
+    pub(crate) fn cancels(&self, hosts: &[Host], store: &Store, at: usize, fence: Fence) {
+        let Some(process) = hosts[at].processes.get(&fence) else { return };
+        let job = &store.jobs[&process.subprogram.job];
+        let life = process.script.as_ref().map_or(job.progress.life, |script| script.life);
+        let is_still = process.frozen && !process.killed && process.old.is_none();
+        let is_wanted = !job.progress.state.has_ended() && life == job.progress.life;
+        let was_lost = store.attempts[&fence].end.as_ref().is_some_and(|(_, how)| {
+            // Its agent did not answer for a lease, and stops it by itself.
+            how.starts_with("lost: ")
+        });
+        assert!(
+            !is_still || !is_wanted || was_lost || self.carried.contains(&fence),
+            "{fence} is thrown away: {:?}",
+            store.attempts[&fence].end
+        );
+    }
+
     pub(crate) fn tasks_accepted(&self) -> usize {
         self.tasks.len()
     }
@@ -131,6 +157,7 @@ impl Witness {
     /// A new life knows what the store knows.
     pub(crate) fn check_restored(&mut self, core: &Core, store: &Store) {
         self.placed = self.placed.min(Fence(store.fences_below.0.saturating_sub(1)));
+        self.coming.retain(|fence| store.attempts.contains_key(fence));
         let mut jobs = core.jobs();
         for job in store.jobs.values().filter(|job| !job.progress.state.has_ended()) {
             assert_eq!(jobs.next(), Some(job.job));

@@ -6,6 +6,7 @@ mod grow;
 mod hostile;
 mod moves;
 mod ranks;
+mod snapshots;
 mod why;
 
 use std::time::Duration;
@@ -21,7 +22,7 @@ use gleaner_common::wire::{
 
 use super::{Config, Core};
 use crate::event::{Event, Link, RequestId};
-use crate::record::{Change, JobProgress, Restored};
+use crate::record::{Change, JobProgress, ProgramEvent, Restored};
 use crate::step::{Answer, Effect, Step};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -41,13 +42,15 @@ struct Site {
     now: Moment,
     requests: u64,
     last: Step,
+    /// What a store would hold of programs.
+    journal: Vec<ProgramEvent>,
 }
 
 impl Site {
     fn new(config: Config) -> Self {
         let now = Moment(1_000_000_000_000);
         let core = Core::restore(now, config, Restored::default());
-        Self { core, now, requests: 0, last: Step::default() }
+        Self { core, now, requests: 0, last: Step::default(), journal: vec![] }
     }
 
     /// With so many workstations connected, each with one core and place, all
@@ -69,6 +72,7 @@ impl Site {
 
     fn handle(&mut self, event: Event) -> Vec<Offered> {
         self.last = self.core.handle(self.now, self.wall(), event);
+        self.keep_journal();
         self.offers()
     }
 
@@ -79,10 +83,22 @@ impl Site {
         while let Some(at) = self.core.deadline().filter(|at| *at <= until) {
             self.now = self.now.max(at);
             self.last = self.core.wake(self.now, self.wall());
+            self.keep_journal();
             offered.extend(self.offers());
         }
         self.now = until;
         offered
+    }
+
+    fn keep_journal(&mut self) {
+        for change in &self.last.changes {
+            let Change::ProgramEvent { job, life, sequence, bytes } = change else { continue };
+            if *sequence == 0 {
+                self.journal.retain(|event| event.job != *job);
+            }
+            let event = ProgramEvent { job: *job, life: *life, bytes: bytes.clone() };
+            self.journal.push(event);
+        }
     }
 
     fn offers(&self) -> Vec<Offered> {

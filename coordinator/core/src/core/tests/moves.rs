@@ -1,7 +1,7 @@
 //! Attempts that move: never two that run, and never none for good.
 
 use gleaner_common::fingerprint::{Fingerprint, Version};
-use gleaner_common::program::{Arrival, ProgramSpec};
+use gleaner_common::program::Arrival;
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
 use gleaner_program_core::wire::ToRank;
@@ -225,7 +225,7 @@ fn a_source_that_dies_leaves_the_state_that_was_under_way() {
     assert_eq!(site.offers(), [], "it is not begun a second time");
     site.arrives(begun);
     site.check_sent(2, &CoordinatorFrame::StayHere { fence: begun.new });
-    site.check_row(job, 2, SubprogramState::Running, 0);
+    site.check_row(job, 2, SubprogramState::Running, 1);
     assert_eq!(site.core.summary(job).unwrap().moves, 1);
 }
 
@@ -340,33 +340,60 @@ fn a_rank_that_left_without_its_process_returns_its_tasks() {
 }
 
 #[test]
-fn a_snapshot_is_gone_back_to_when_all_have_their_parts() {
-    use gleaner_common::id::ContentHash;
-    use gleaner_program_core::address::Snapshot;
-    use gleaner_program_core::wire::FromRank;
-    let mut site = Site::with_idle(2);
-    let checkpoint_every = Some(s(3));
-    let spec = ProgramSpec { checkpoint_every, ranks_max: 2, ..ProgramSpec::default() };
-    let (_, offered) = site.submit_program(2, spec);
-    for (id, _, fence) in &offered {
-        site.started(*id, *fence);
+fn an_owner_who_leaves_after_a_refused_move_keeps_the_guest() {
+    let (mut site, job, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    site.hear(begun.to, AgentFrame::Presence(presence(true, 1)));
+    site.is_refused(begun);
+    assert_eq!(site.begun(), None, "nobody else is there");
+    // Its agent knows of a move under way, and waits for a word.
+    site.hear(1, AgentFrame::Presence(presence(false, 1)));
+    site.check_sent(1, &CoordinatorFrame::StayHere { fence: old });
+    site.hear_of(1, AttemptEvent::Resumed { fence: old });
+    site.check_row(job, 1, SubprogramState::Running, 0);
+    assert_eq!(site.core.moves.len(), 0);
+}
+
+#[test]
+fn the_only_suitable_workstation_is_tried_again_and_not_for_ever() {
+    let (mut site, _, old) = Site::with_guest(1);
+    site.connect_machine(3, "6.1.0");
+    let mut begun = site.move_away(1, old);
+    for _ in 0..2 {
+        site.is_refused(begun);
+        assert_eq!(site.begun(), None, "it rests");
+        begun = (0..40)
+            .find_map(|_| {
+                site.pass(Duration::from_millis(500));
+                site.begun()
+            })
+            .expect("once more");
+        assert_eq!(begun.to, 2);
+        for id in 1..=3 {
+            site.heartbeat(id);
+        }
     }
-    site.pass(s(3));
-    let cuts = [0, 1].map(|rank| (offered[rank].0, ToRank::Cut(Snapshot(1))));
-    assert_eq!(site.told(), cuts);
-    let part = |n| ContentHash([n; 32]);
-    let cut = |n| FromRank::Cut { snapshot: Snapshot(1), part: part(n), size_bytes: 9 };
-    for at in &offered {
-        site.heartbeat(at.0);
-        site.say(*at, &cut(u8::try_from(at.1.index).unwrap()));
-    }
-    let cuts = Change::Cuts { job: offered[0].1.job, parts: vec![part(0), part(1)] };
-    assert!(site.last.changes.contains(&cuts), "{:?}", site.last.changes);
-    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
-    let dead = offered[0].0;
-    site.hello(link(dead, 2), Incarnation(2), facts, presence(false, 1), vec![]);
-    let offers = site.rank_offers();
-    let parts: Vec<_> = offers.iter().map(|offer| offer.cut).collect();
-    assert_eq!(parts, [Some(part(0)), Some(part(1))]);
-    assert!(offers.iter().all(|offer| offer.life.0 == 2 && offer.snapshot == 1));
+    site.is_refused(begun);
+    site.check_sent(1, &CoordinatorFrame::StayHere { fence: old });
+}
+
+#[test]
+fn a_move_that_a_new_life_of_the_coordinator_knows_nothing_of_begins_anew() {
+    let (mut site, job, old) = Site::with_guest(2);
+    let begun = site.move_away(1, old);
+    site.is_refused(begun);
+    let next = site.begun().unwrap();
+    site.hear(next.to, AgentFrame::Presence(presence(true, 1)));
+    site.is_refused(next);
+    site.restart(job);
+    let facts = |kernel| {
+        let fingerprint = Some(Box::new(machine(kernel)));
+        Facts { cores: 1, places: 1, speed: 100.0, fingerprint, ..Facts::default() }
+    };
+    let held = vec![(old, GuestState::Leaving)];
+    site.hello(link(1, 2), Incarnation(1), facts("6.12.1"), presence(true, 1), held);
+    let wants = AttemptEvent::WantsAway { fence: old, keep: WANTS, image_bytes: 5 };
+    site.handle(Event::Heard { from: link(1, 2), frame: AgentFrame::Attempt(wants) });
+    site.hello(link(2, 2), Incarnation(1), facts("6.12.1"), presence(false, 1), vec![]);
+    assert_eq!(site.begun().unwrap().old, old);
 }

@@ -2,14 +2,14 @@
 
 use gleaner_common::job::OnBusy;
 use gleaner_common::program::{Life, ProgramSpec, RankAt, RankOffer};
-use gleaner_common::report::JobState;
+use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_program_core::address::{Communicator, Rank, Request, Snapshot, Tag, Task};
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::facts::{End, RankFacts, Stance};
 use gleaner_program_core::wire::{Answer as Said, Ask, FromRank, ToRank, Wait};
 
 use super::*;
-use crate::record::ProgramEvent;
+use crate::record::AttemptRecord;
 
 pub(super) const LIFE: Life = Life(1);
 
@@ -56,12 +56,17 @@ impl Site {
         self.say_in(LIFE, at, said)
     }
 
-    fn say_in(&mut self, life: Life, (id, _, fence): Offered, said: &FromRank) -> Vec<Offered> {
+    pub(super) fn say_in(
+        &mut self,
+        life: Life,
+        (id, _, fence): Offered,
+        said: &FromRank,
+    ) -> Vec<Offered> {
         let bytes = postcard::to_stdvec(said).unwrap();
         self.hear(id, AgentFrame::FromRank { fence, life, bytes })
     }
 
-    fn ask(&mut self, at: Offered, request: u64, ask: Ask) {
+    pub(super) fn ask(&mut self, at: Offered, request: u64, ask: Ask) {
         self.say(at, &FromRank::Ask { request: Request(request), ask });
     }
 
@@ -75,7 +80,7 @@ impl Site {
     }
 
     #[track_caller]
-    fn check_answer(&self, to: u32, request: u64, answer: &Said) {
+    pub(super) fn check_answer(&self, to: u32, request: u64, answer: &Said) {
         let said = ToRank::Answered { request: Request(request), answer: answer.clone() };
         let told = self.told();
         assert!(told.contains(&(to, said)), "{answer:?} was not answered: {told:?}");
@@ -101,14 +106,43 @@ impl Site {
         places.flatten().collect()
     }
 
-    fn end_well(&mut self, at: Offered) -> Vec<Offered> {
+    pub(super) fn end_well(&mut self, at: Offered) -> Vec<Offered> {
         let (end, snapshot) = (End::ExitCode(0), Snapshot(0));
         self.say(at, &FromRank::Ended { end, snapshot, sent: vec![(Rank(1), 5)] });
         self.finished(at.0, at.2, Outcome::Succeeded)
     }
 
-    fn notes(&self, job: JobId) -> Vec<String> {
+    pub(super) fn notes(&self, job: JobId) -> Vec<String> {
         self.core.job_row(job).unwrap().notes
+    }
+
+    /// A new life of the coordinator, from what the steps so far had kept.
+    pub(super) fn restart(&mut self, job: JobId) {
+        let before = &self.core.jobs[&job];
+        let attempts = before.placed().map(|(position, fence)| {
+            let attempt = &self.core.attempts[&fence];
+            AttemptRecord {
+                fence,
+                subprogram: before.subprogram(position),
+                workstation: attempt.workstation,
+                placed: attempt.placed,
+                end: None,
+                coming: attempt.coming,
+            }
+        });
+        let over = before.over().iter().map(|(position, history)| {
+            history.record(before.subprogram(*position), SubprogramState::Succeeded)
+        });
+        let restored = Restored {
+            workstations: (1..=4).map(|id| (WorkstationId(id), format!("host{id}"))).collect(),
+            jobs: vec![before.record().clone()],
+            subprograms: over.collect(),
+            attempts: attempts.collect(),
+            fences_below: Fence(10_000),
+            events: self.journal.clone(),
+            ..Restored::default()
+        };
+        self.core = Core::restore(self.now, Config::default(), restored);
     }
 }
 
@@ -402,57 +436,87 @@ fn where_a_rank_is_can_be_asked() {
     assert_eq!(site.places(offered[0].0), [(1, offered[1].2.0, offered[1].0)]);
 }
 
-/// A new life of the coordinator, from what the steps so far had kept.
-fn restarted(site: &mut Site, events: Vec<ProgramEvent>, job: JobId) {
-    let before = &site.core.jobs[&job];
-    let attempts = before.placed().map(|(position, fence)| {
-        let attempt = &site.core.attempts[&fence];
-        crate::record::AttemptRecord {
-            fence,
-            subprogram: before.subprogram(position),
-            workstation: attempt.workstation,
-            placed: attempt.placed,
-            end: None,
-            coming: attempt.coming,
-        }
-    });
-    let restored = Restored {
-        workstations: (1..=4).map(|id| (WorkstationId(id), format!("host{id}"))).collect(),
-        jobs: vec![before.record().clone()],
-        attempts: attempts.collect(),
-        fences_below: Fence(10_000),
-        events,
-        ..Restored::default()
-    };
-    site.core = Core::restore(site.now, Config::default(), restored);
-}
-
 #[test]
 fn what_was_answered_stays_answered_in_the_next_life_of_the_coordinator() {
     let mut site = Site::with_idle(2);
-    let mut events = vec![];
-    let keep = |site: &Site, events: &mut Vec<ProgramEvent>| {
-        events.extend(site.last.changes.iter().filter_map(|change| {
-            let Change::ProgramEvent { job, life, bytes, .. } = change else { return None };
-            Some(ProgramEvent { job: *job, life: *life, bytes: bytes.clone() })
-        }));
-    };
     let (job, offered) = site.submit_program(2, ProgramSpec::default());
-    keep(&site, &mut events);
     for (request, ask) in
         [Ask::PutTask { task: vec![1] }, Ask::PutTask { task: vec![2] }].into_iter().enumerate()
     {
         site.ask(offered[0], request as u64 + 1, ask);
-        keep(&site, &mut events);
     }
     site.ask(offered[1], 1, Ask::NextTask);
-    keep(&site, &mut events);
     let past = site.core.jobs[&job].program.as_ref().unwrap().past().clone();
-    restarted(&mut site, events, job);
+    site.restart(job);
     assert_eq!(*site.core.jobs[&job].program.as_ref().unwrap().past(), past);
     site.reconnect(offered[1].0, 2, &[offered[1].2]);
     let bytes = postcard::to_stdvec(&FromRank::Ask { request: Request(1), ask: Ask::NextTask });
     let frame = AgentFrame::FromRank { fence: offered[1].2, life: LIFE, bytes: bytes.unwrap() };
     site.handle(Event::Heard { from: link(offered[1].0, 2), frame });
     site.check_answer(offered[1].0, 1, &Said::Task { task: Task(0), bytes: vec![1] });
+}
+
+#[test]
+fn a_long_life_does_not_grow_its_journal_without_end() {
+    let (mut site, job, offered) = Site::with_ranks(1);
+    let at = offered[0];
+    for request in 0..100 {
+        site.ask(at, 3 * request + 1, Ask::PutTask { task: vec![7; 60_000] });
+        site.ask(at, 3 * request + 2, Ask::NextTask);
+        let task = Task(request);
+        site.ask(at, 3 * request + 3, Ask::Done { task, result: vec![8] });
+        let bytes: usize = site.journal.iter().map(|event| event.bytes.len()).sum();
+        assert!(bytes < 4 << 20, "{bytes} after {request}");
+    }
+    let past = site.core.jobs[&job].program.as_ref().unwrap().past().clone();
+    site.restart(job);
+    assert_eq!(*site.core.jobs[&job].program.as_ref().unwrap().past(), past);
+}
+
+#[test]
+fn a_program_whose_past_does_not_read_begins_again() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    site.journal.truncate(1);
+    site.journal[0].bytes = vec![0xff; 9];
+    site.restart(job);
+    site.pass(s(0));
+    let notes = site.notes(job);
+    assert!(notes[0].starts_with("begins again from its start: the coordinator was"), "{notes:?}");
+    assert_eq!(site.core.job_row(job).unwrap().life, 2);
+    let first = site.journal.first().unwrap();
+    assert_eq!((site.journal.len(), first.life), (1, Life(2)));
+    // What had begun is not kept, and begins again.
+    let again = site.reconnect(offered[0].0, 2, &[offered[0].2]);
+    assert_eq!(again.len(), 1);
+    let keeps = site.sent().any(
+        |(_, frame)| matches!(frame, CoordinatorFrame::Welcome { keep, .. } if !keep.is_empty()),
+    );
+    assert!(!keeps, "{:?}", site.last.effects);
+}
+
+#[test]
+fn who_had_a_part_of_a_job_is_told_to_forget_it_also_by_the_next_life() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    site.end_well(offered[0]);
+    site.restart(job);
+    for (id, _, fence) in &offered {
+        site.reconnect(*id, 2, &[*fence]);
+    }
+    let (id, _, fence) = offered[1];
+    let event = AttemptEvent::Finished(finished(fence, Outcome::Succeeded, s(1)));
+    site.handle(Event::Heard { from: link(id, 2), frame: AgentFrame::Attempt(event) });
+    for (id, _, _) in offered {
+        site.check_sent(id, &CoordinatorFrame::Forget { job });
+    }
+}
+
+#[test]
+fn a_failed_program_leaves_nothing_behind() {
+    let (mut site, _, offered) = Site::with_ranks(2);
+    site.end_well(offered[0]);
+    site.finished(offered[1].0, offered[1].2, Outcome::Fault("it floods".into()));
+    assert_eq!(site.progress().state, JobState::Failed);
+    let core = &site.core;
+    assert_eq!((core.ended_ranks.len(), core.timers.len(), core.jobs.len()), (0, 0, 0));
+    assert!(core.pool.ids().all(|id| core.pool.get(id).unwrap().remains.is_empty()));
 }

@@ -1,0 +1,111 @@
+//! Parts of snapshots in a lab: staged, gone back to, thrown away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use gleaner_common::id::{ContentHash, Fence, SubprogramId};
+use gleaner_common::program::Life;
+use gleaner_common::wire::AgentFrame;
+use gleaner_program_core::address::Snapshot;
+use gleaner_program_core::wire::FromRank;
+use rand::Rng;
+
+use super::host::Want;
+use super::rank::{Script, frame};
+use super::store::Store;
+use super::{Happening, Lab};
+
+/// What is staged, by its hash.
+#[derive(Debug, Default)]
+pub(crate) struct Cuts {
+    staged: BTreeMap<ContentHash, Script>,
+    gone: BTreeSet<ContentHash>,
+    /// Ranks that began with a part.
+    pub(crate) begun: u64,
+}
+
+impl Cuts {
+    /// Nobody goes back to these any more.
+    pub(super) fn drop(&mut self, parts: Vec<ContentHash>, store: &Store) {
+        for part in &parts {
+            let is_kept = store.cuts.values().any(|parts| parts.contains(part));
+            assert!(!is_kept, "{part} is dropped and gone back to");
+        }
+        self.gone.extend(parts);
+    }
+
+    /// A rank of the present life begins with its part of the last whole
+    /// snapshot, or, if there is none, from nothing.
+    pub(super) fn begin(
+        &mut self,
+        store: &Store,
+        id: SubprogramId,
+        life: Life,
+        cut: Option<ContentHash>,
+    ) -> Option<Script> {
+        let kept = store.cuts.get(&id.job).map(Vec::as_slice).unwrap_or_default();
+        let part = kept.iter().find(|part| self.staged[part].rank == id.index).copied();
+        if store.jobs[&id.job].progress.life == life {
+            assert_eq!(cut, part, "{id} begins somewhere else than the others");
+        }
+        let cut = cut?;
+        assert!(!self.gone.contains(&cut), "{id} begins with a part that is gone");
+        self.begun += 1;
+        let mut script = self.staged[&cut].clone();
+        assert_eq!((script.job, script.rank), (id.job, id.index));
+        (script.life, script.cut) = (life, None);
+        Some(script)
+    }
+}
+
+impl Lab {
+    /// Also a frozen rank has a part: what it saved last.
+    pub(super) fn tell_to_cut(&mut self, index: usize, fence: Fence, snapshot: Snapshot) {
+        let (host, incarnation) = (self.hosts[index].id, self.hosts[index].incarnation);
+        let after = self.up_to(Duration::from_secs(1));
+        self.plan(after, Happening::Cut { host, incarnation, fence, snapshot });
+    }
+
+    pub(super) fn cut_is_staged(&mut self, index: usize, fence: Fence, snapshot: Snapshot) {
+        let fails = self.rng.random_bool(0.03);
+        let said = if let Some(process) = self.hosts[index].processes.get_mut(&fence) {
+            let Some(script) = process.script.as_mut().filter(|_| !process.killed) else { return };
+            if script.cut.is_some_and(|(of, _)| of >= snapshot) {
+                return;
+            }
+            if fails {
+                frame(fence, script.life, &FromRank::NoCut(snapshot))
+            } else {
+                let part = hash_of(script, snapshot);
+                script.cut = Some((snapshot, part));
+                self.cuts.staged.insert(part, script.clone());
+                cut_frame(fence, script.life, (snapshot, part))
+            }
+        } else if let Some(remains) = self.hosts[index].remains.get(&fence) {
+            let script = Script::new(remains.job, remains.rank, remains.life, false);
+            let part = hash_of(&script, snapshot);
+            self.cuts.staged.insert(part, script);
+            cut_frame(fence, remains.life, (snapshot, part))
+        } else {
+            return;
+        };
+        self.grant(index, vec![Want::Send(said)]);
+    }
+}
+
+pub(super) fn cut_frame(
+    fence: Fence,
+    life: Life,
+    (snapshot, part): (Snapshot, ContentHash),
+) -> AgentFrame {
+    frame(fence, life, &FromRank::Cut { snapshot, part, size_bytes: 100 })
+}
+
+fn hash_of(script: &Script, snapshot: Snapshot) -> ContentHash {
+    let mut hash = [0; 32];
+    let of = [script.job.0, script.rank, script.life.0, snapshot.0];
+    for (bytes, number) in hash.chunks_exact_mut(4).zip(of) {
+        bytes.copy_from_slice(&number.to_be_bytes());
+    }
+    ContentHash(hash)
+}
