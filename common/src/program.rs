@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ContentHash, Fence, SubprogramId, WorkstationId};
 use crate::reaction::Keep;
+use crate::time::Spoken;
 
 /// The most ranks of one program.
 pub const RANKS_MAX: u32 = 65_536;
@@ -40,6 +41,19 @@ pub struct ProgramSpec {
     pub checkpoint_every: Option<Duration>,
     /// Write down what each rank computes, sends and receives.
     pub record: bool,
+}
+
+impl ProgramSpec {
+    /// What a workstation's death costs the program, as was chosen for it.
+    pub fn goes_back(&self) -> String {
+        match self.checkpoint_every {
+            Some(every) => format!(
+                "it goes back to where all of it was last saved, every {}, or to its start",
+                Spoken(every)
+            ),
+            None => "it goes back to its start".to_owned(),
+        }
+    }
 }
 
 /// Which life of a program: 1 at first, one more whenever all of it begins

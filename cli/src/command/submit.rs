@@ -123,7 +123,11 @@ impl Program {
 pub fn run(args: &Args) -> Result<Verdict> {
     let (spec, found) = prepare(args)?;
     let (job, watched) = ask(&args.access, async |client| {
+        let program = spec.program;
         let job = submit(client, spec, &found).await?;
+        if let Some(program) = program.filter(|_| !args.json) {
+            eprintln!("when a workstation dies, {}", program.goes_back());
+        }
         if !args.wait {
             return Ok((job, None));
         }

@@ -1,5 +1,8 @@
 //! An attempt on its way from one agent to another that it cannot reach: its
 //! stream is passed on to the other's connection, unread.
+//!
+//! The promise: nothing is passed on but what the coordinator has ordered to
+//! be carried from the one to the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +27,7 @@ pub(super) async fn serve(
     mut writer: FrameWriter,
     mut reader: FrameReader,
 ) {
-    match open(&shared, to, what).await {
+    match open(&shared, &peer, to, what).await {
         Ok(streams) => splice((writer, reader), streams, close::NO_AGENT).await,
         Err(reason) => {
             tracing::debug!("{} cannot hand over: {reason}", peer.name());
@@ -39,10 +42,20 @@ pub(super) async fn serve(
 
 async fn open(
     shared: &Arc<Shared>,
+    peer: &Peer,
     to: WorkstationId,
     what: Box<Handover>,
 ) -> Result<(SendStream, RecvStream), String> {
     let name = shared.workstation_name(to);
+    let (from, asked) = (peer.identity.workstation, what.clone());
+    let look = |from| shared.brain.look(move |core, _| core.carries(from, to, &asked));
+    let is_ordered = match from {
+        Some(from) => look(from).await.map_err(|stopping| stopping.to_string())?,
+        None => false,
+    };
+    if !is_ordered {
+        return Err(format!("{} is not to be carried to {name}", what.subprogram));
+    }
     let Some(connection) = shared.agents.connection(to) else {
         return Err(format!("{name} is not connected to the coordinator"));
     };

@@ -111,6 +111,11 @@ impl Agent {
         self.writer.send(&frame).await.unwrap();
     }
 
+    pub async fn renews_its_lease(&mut self) {
+        let load = LoadAverages::default();
+        self.say(AgentFrame::Heartbeat { sequence: 1, slots: 1, load }).await;
+    }
+
     pub async fn started(&mut self, fence: Fence) {
         let waited = Duration::ZERO;
         self.say(AgentFrame::Attempt(AttemptEvent::Started { fence, waited })).await;

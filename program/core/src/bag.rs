@@ -27,7 +27,8 @@ pub const LOSSES_MAX: u32 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub tasks_max: u64,
-    /// Tasks that are not done and results that are not given out.
+    /// Of tasks that are not done and results that are not given out, when a
+    /// task is put in; results may take as much again.
     pub bytes_max: u64,
 }
 
@@ -224,6 +225,9 @@ impl Bag {
             Some(State::Over) => Answer::Done { first: false },
             // Whoever has done it: work is kept, also of a rank that was
             // thought to be gone.
+            Some(State::Held(_) | State::Waiting) if !self.has_room_for(&result) => {
+                Answer::Declined { reason: "the bag is full of results".to_owned() }
+            }
             Some(State::Held(_) | State::Waiting) => {
                 self.waiting.retain(|waiting| *waiting != task);
                 self.over(task);
@@ -234,6 +238,10 @@ impl Bag {
             }
         };
         self.answer(rank, request, answer, effects);
+    }
+
+    fn has_room_for(&self, result: &[u8]) -> bool {
+        self.bytes + result.len() as u64 <= self.limits.bytes_max.saturating_mul(2)
     }
 
     fn over(&mut self, task: Task) {

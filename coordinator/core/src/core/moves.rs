@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, WorkstationId};
-use gleaner_common::program::{Arrival, RankAt};
+use gleaner_common::program::{Arrival, Handover, RankAt};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{CoordinatorFrame, GuestState, Offer};
@@ -25,6 +25,7 @@ use gleaner_common::wire::{CoordinatorFrame, GuestState, Offer};
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Return, Stage};
 use crate::event::Link;
+use crate::job::Job;
 use crate::record::{AttemptRecord, Change, Coming};
 use crate::workstation::{Workstation, clip};
 
@@ -391,6 +392,29 @@ impl Core {
         draft.moves(attempt.job);
     }
 
+    /// Is this what was ordered to be carried from there to here?
+    pub fn carries(&self, from: WorkstationId, to: WorkstationId, what: &Handover) -> bool {
+        self.attempts.get(&what.new).is_some_and(|attempt| {
+            let (old, is_it) = (what.old, |coming: Coming| coming.from == from);
+            attempt.workstation == to
+                && attempt.coming.is_some_and(|coming| is_it(coming) && coming.old == old)
+        })
+    }
+
+    /// What of a job wants away and has nowhere to go, and why.
+    pub(super) fn why_still_there(&self, job: &Job) -> Vec<String> {
+        let waiting = job.placed().filter(|(_, fence)| self.waiting_moves.contains(fence));
+        let mut reasons = vec![];
+        for (position, fence) in waiting.take(MOVES_NAMED) {
+            let at = self.attempts.get(&fence).and_then(|it| self.workstation_name(it.workstation));
+            let what = self.called(job.id(), position);
+            let there = format!("{what} wants to leave {}", at.unwrap_or("its workstation"));
+            let why = self.why_still_here(fence);
+            reasons.extend(why.into_iter().map(|why| format!("{there}: {why}")));
+        }
+        reasons
+    }
+
     /// Why does this attempt not leave, where it wants away?
     pub(super) fn why_still_here(&self, fence: Fence) -> Vec<String> {
         let (Some(moving), Some(attempt)) = (self.moves.get(&fence), self.attempts.get(&fence))
@@ -423,6 +447,9 @@ impl Core {
 
 /// How many unsuitable workstations are named.
 const MISFITS_NAMED: usize = 5;
+
+/// Of one job, how many of those that want away.
+const MOVES_NAMED: usize = 3;
 
 /// Why a guest from there cannot go on here.
 fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<String> {

@@ -49,6 +49,7 @@ impl Core {
             let id = job.subprogram(position);
             let where_it_is = self.why_placed(now, oldest)?.into_iter().next()?;
             reasons.push(format!("the one placed first, {id}, {where_it_is}"));
+            reasons.extend(self.why_still_there(job));
         }
         Some(reasons)
     }

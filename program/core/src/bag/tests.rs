@@ -49,6 +49,24 @@ impl Desk {
     }
 }
 
+#[test]
+fn results_that_nobody_takes_have_a_bound() {
+    let mut desk = Desk::new(Some(40));
+    let result = vec![7; 60_000];
+    let declined = (0..40).find_map(|number| {
+        desk.ask(0, Ask::NextTask);
+        let done = Ask::Done { task: Task(number), result: result.clone() };
+        let answers = desk.ask(0, done.clone());
+        let is_declined = matches!(answers[..], [(0, Answer::Declined { .. })]);
+        is_declined.then_some(done)
+    });
+    let done = declined.expect("two mebibytes are the most");
+    assert_eq!(desk.accepted.len(), 34);
+    // With one taken there is room again.
+    desk.ask(1, Ask::NextResult);
+    assert_eq!(desk.ask(0, done), [(0, Answer::Done { first: true })]);
+}
+
 fn task(number: u64) -> Answer {
     Answer::Task { task: Task(number), bytes: vec![number as u8] }
 }

@@ -1,7 +1,7 @@
 //! Attempts that move: never two that run, and never none for good.
 
 use gleaner_common::fingerprint::{Fingerprint, Version};
-use gleaner_common::program::Arrival;
+use gleaner_common::program::{Arrival, Handover};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
 use gleaner_program_core::wire::ToRank;
@@ -125,6 +125,27 @@ fn a_guest_that_has_arrived_runs_and_the_old_one_is_destroyed() {
 }
 
 #[test]
+fn only_what_was_ordered_is_carried() {
+    let (mut site, job, old) = Site::with_guest(1);
+    let begun = site.move_away(1, old);
+    let [one, two] = [1, 2].map(WorkstationId);
+    let what = Handover {
+        subprogram: subprogram(job, 0),
+        old,
+        new: begun.new,
+        keep: WANTS,
+        endpoint_bytes: 0,
+        frozen: Duration::ZERO,
+    };
+    assert!(site.core.carries(one, two, &what));
+    assert!(!site.core.carries(two, one, &what));
+    assert!(!site.core.carries(two, two, &what), "from somebody else");
+    assert!(!site.core.carries(one, two, &Handover { old: Fence(77), ..what.clone() }));
+    site.arrives(begun);
+    assert!(!site.core.carries(one, two, &what), "it is there");
+}
+
+#[test]
 fn an_arrival_told_again_is_answered_again_and_counted_once() {
     let (mut site, _, old) = Site::with_guest(1);
     let begun = site.move_away(1, old);
@@ -154,6 +175,9 @@ fn an_unsuitable_workstation_is_not_chosen_and_why_says_so() {
     let why = site.core.why_subprogram(site.now, subprogram(job, 0)).unwrap();
     let expected = "not to host2: older kernel: 6.12.1 here, 6.1.0 there";
     assert!(why.iter().any(|line| line == expected), "{why:?}");
+    let why = site.core.why_job(site.now, job).unwrap();
+    let expected = format!("subprogram {job}.0 wants to leave host1: {expected}");
+    assert!(why.contains(&expected), "{why:?}");
     // Without its state it may go anywhere.
     site.wants_away(1, old, Keep::Nothing);
     assert_eq!(site.begun().unwrap().to, 2);
