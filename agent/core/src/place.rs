@@ -43,6 +43,8 @@ pub enum Effect {
     Restore(Fence),
     /// End its processes, frozen or not; the place is free when they have.
     Kill(Fence),
+    /// End its processes; the rank stays, to leave without them.
+    Empty(Fence),
     /// Wait for its state, which comes from elsewhere.
     Expect(Fence),
     /// Set going what has landed.
@@ -359,6 +361,10 @@ impl Place {
         let owner = self.owner;
         let Some(guest) = self.guest_of(fence) else { return vec![] };
         let State::Leaving { keep, to: Some(_) } = guest.state else { return vec![] };
+        if keep == Keep::Nothing {
+            // Its process is gone, and nothing of it can be carried.
+            return self.retreat(now);
+        }
         guest.cannot.push(keep);
         let mut effects = guest.settle_down(now, owner);
         effects.push(Effect::CannotLeave { fence, keep, reason });
@@ -582,7 +588,7 @@ impl Guest {
     /// A rank goes without its process. It says so once that is gone.
     fn leave_bare(&mut self, now: Moment) -> Vec<Effect> {
         self.enter(now, State::Leaving { keep: Keep::Nothing, to: None });
-        vec![Effect::Kill(self.fence)]
+        vec![Effect::Empty(self.fence)]
     }
 
     fn wants_away(&self) -> Vec<Effect> {

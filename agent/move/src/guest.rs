@@ -113,6 +113,21 @@ fn numbers_in(path: &Path) -> io::Result<Vec<i32>> {
     Ok(text.lines().filter_map(|line| line.trim().parse().ok()).collect())
 }
 
+/// Does somebody in a frozen group wait for a child that has not yet become
+/// another program (`vfork`)? The kernel lets nobody look into such a one, so
+/// the group must run on for a moment before it can be written down.
+///
+/// # Errors
+/// The group cannot be read.
+pub fn awaits_newborn(group: &Path) -> io::Result<bool> {
+    let threads = numbers_in(&group.join("cgroup.threads"))?;
+    Ok(threads.iter().any(|thread| {
+        let stat = fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
+        // The name may hold anything, so count from its closing bracket.
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('D'))
+    }))
+}
+
 /// Brings the group to a stand; `false` if it does not stand in time.
 pub(crate) fn freeze(group: &Path) -> io::Result<bool> {
     fs::write(group.join("cgroup.freeze"), "1")?;

@@ -53,7 +53,7 @@ mod wire;
 pub use dump::{Dump, DumpError, Dumped, keep};
 pub use engine::{Engine, FetchError, MissingEngine, TREE, fetch};
 pub use fingerprint::{Fingerprint, Unsuitable, Version, of_this_machine};
-pub use guest::Guest;
+pub use guest::{Guest, awaits_newborn};
 pub use image::{Terms, UNLIMITED};
 pub use knowledge::{KNOWLEDGE_FILE, LearnError};
 pub use memory::Memory;

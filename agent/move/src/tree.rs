@@ -5,22 +5,29 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
-use std::os::unix::fs::{FileTypeExt as _, lchown};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, lchown};
 use std::path::Path;
 
 use tar::{Archive, Builder, EntryType};
 
 use crate::stream::CHUNK;
 
-/// Writes everything below a directory.
+/// Writes everything below a directory but what is mounted there: that is the
+/// machine's, and there as well.
 pub(crate) fn pack(directory: &Path, out: impl Write) -> io::Result<()> {
     let mut builder = Builder::new(BufWriter::with_capacity(CHUNK, out));
     builder.follow_symlinks(false);
-    below(&mut builder, directory, Path::new("."))?;
+    let device = std::fs::metadata(directory)?.dev();
+    below(&mut builder, device, directory, Path::new("."))?;
     builder.into_inner()?.flush()
 }
 
-fn below(builder: &mut Builder<impl Write>, from: &Path, name: &Path) -> io::Result<()> {
+fn below(
+    builder: &mut Builder<impl Write>,
+    device: u64,
+    from: &Path,
+    name: &Path,
+) -> io::Result<()> {
     let mut entries = std::fs::read_dir(from)?.collect::<io::Result<Vec<_>>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
@@ -29,9 +36,12 @@ fn below(builder: &mut Builder<impl Write>, from: &Path, name: &Path) -> io::Res
         if kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
             continue;
         }
+        if entry.metadata()?.dev() != device {
+            continue;
+        }
         builder.append_path_with_name(&path, &name)?;
         if kind.is_dir() {
-            below(builder, &path, &name)?;
+            below(builder, device, &path, &name)?;
         }
     }
     Ok(())
@@ -79,8 +89,8 @@ mod tests {
         pack(from.path(), &mut packed).unwrap();
         io::Seek::rewind(&mut packed).unwrap();
         let own = std::fs::metadata(to.path()).unwrap();
-        let owner = std::os::unix::fs::MetadataExt::uid(&own);
-        let group = std::os::unix::fs::MetadataExt::gid(&own);
+        let owner = own.uid();
+        let group = own.gid();
         unpack(packed, to.path(), (owner, group)).unwrap();
         let arrived = to.path().join("work/a");
         assert_eq!(std::fs::read_to_string(&arrived).unwrap(), "content");

@@ -73,7 +73,7 @@ pub(crate) struct Desk {
     ended: bool,
     missing: Vec<String>,
     /// How ranks ended; the post still reads what they wrote last.
-    settling: BTreeMap<Fence, Exit>,
+    settling: BTreeMap<Fence, (PlaceId, Exit)>,
     /// Why there is no connection.
     trouble: Option<String>,
     name: String,
@@ -277,7 +277,8 @@ impl Desk {
         for letter in told.letters {
             self.link.post.leave(letter);
         }
-        self.settling.extend(told.settling);
+        let settling = told.settling.into_iter();
+        self.settling.extend(settling.map(|(fence, place, exit)| (fence, (place, exit))));
         for line in told.missing {
             self.lacks(line);
         }
@@ -310,7 +311,11 @@ impl Desk {
             let mut told = Told::default();
             match effect {
                 Effect::Freeze { place, .. } => self.at(place, Place::freeze),
-                Effect::Thaw { place, .. } => self.at(place, Place::thaw),
+                Effect::Thaw { place, .. } => {
+                    self.at(place, |place| place.before_thaw(&mut told));
+                    self.take(std::mem::take(&mut told));
+                    self.at(place, Place::thaw);
+                }
                 // A guest is below everything of the owner's from its start: its
                 // scheduling class and its group see to it.
                 Effect::Demote { .. } | Effect::Restore { .. } => {}
@@ -322,6 +327,9 @@ impl Desk {
                     if !self.core.knows(fence) {
                         self.at(place, |place| place.abandon(fence, &mut told));
                     }
+                }
+                Effect::Empty { place, fence } => {
+                    self.at(place, |place| place.empty(fence, &mut told));
                 }
                 Effect::Start(start) => {
                     if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
@@ -335,13 +343,20 @@ impl Desk {
                         guests_changed = true;
                     }
                 }
-                Effect::Go { place, fence } => self.at(place, |place| place.go(fence)),
+                Effect::Go { place, fence } => {
+                    if let Some(place) = self.places.get_mut(usize::from(place.0)) {
+                        place.go(&self.site, fence, &mut told);
+                        guests_changed = true;
+                    }
+                }
                 Effect::Depart(departure) => {
                     if let Some(place) = self.places.get_mut(usize::from(departure.place.0)) {
                         place.depart(&self.site, departure, &mut told);
                     }
                 }
-                Effect::CallBack { fence, .. } => self.link.order(LinkOrder::CallBack(fence)),
+                Effect::CallBack { place, fence } => {
+                    self.at(place, |place| place.call_back(fence, &mut told));
+                }
                 Effect::Prepare { job, spec } => self.link.order(LinkOrder::Stage { job, spec }),
                 Effect::Discard { job } => self.link.order(LinkOrder::Discard(job)),
                 Effect::Abandon { fence } => self.link.order(LinkOrder::Abandon(fence)),
@@ -367,6 +382,11 @@ impl Desk {
         if guests_changed {
             self.tell_senses();
         }
+        let mut told = Told::default();
+        for place in &mut self.places {
+            place.drop_bare(|fence| self.core.knows(fence), &mut told);
+        }
+        self.take(told);
     }
 
     /// The load sensor looks closer while there are guests.
@@ -460,16 +480,32 @@ impl Desk {
             post::Told::Faulted { fence, what } => {
                 self.queue.push_back(Event::Faulted { fence, what });
             }
-            post::Told::Settled { fence, fault } => {
-                let Some(mut exit) = self.settling.remove(&fence) else { return };
+            post::Told::Settled { fence, fault, stays } => {
+                let Some((place, mut exit)) = self.settling.remove(&fence) else { return };
+                if stays {
+                    self.at(place, |place| place.is_bare(fence));
+                }
                 if let Some(what) = fault {
                     exit.outcome = Outcome::Fault(what);
                 }
                 self.queue.push_back(Event::Exited { fence, exit });
             }
             post::Told::Returned(fence) => self.queue.push_back(Event::Returned(fence)),
-            // Nothing is carried here yet.
-            post::Told::Packed { .. } | post::Told::Unpacked { .. } => {}
+            post::Told::Packed { fence, packed } => {
+                let mut told = Told::default();
+                if let Some(place) = self.places.iter_mut().find(|place| place.packs(fence)) {
+                    place.packed(&self.site, fence, packed, &mut told);
+                }
+                self.take(told);
+            }
+            post::Told::Unpacked { fence, done } => {
+                let mut told = Told::default();
+                let now = Clock.now();
+                if let Some(place) = self.places.iter_mut().find(|it| it.is_inbound(fence)) {
+                    place.unpacked(now, fence, done, &mut told);
+                }
+                self.take(told);
+            }
             post::Told::Died => self.post_died = true,
         }
     }

@@ -27,7 +27,7 @@ use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
 use gleaner_program_core::wire::PIPES_VARIABLE;
 
-use self::moving::{Inbound, Seen, mover_for};
+use self::moving::{Inbound, LeavingRank, NOT_BEGUN, Seen, mover_for};
 use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
 use crate::contain::{
@@ -115,6 +115,7 @@ fn source_of(error: &dyn std::error::Error) -> String {
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says what was done to it")]
 struct Guest {
     fence: Fence,
     spec: Arc<JobSpec>,
@@ -126,21 +127,26 @@ struct Guest {
     seated: bool,
     /// Killed before it could start.
     unwanted: bool,
+    /// Its process ends, and its rank goes elsewhere without it.
+    emptied: bool,
+    /// A rank that came from elsewhere: it has more than its beginning.
+    came: bool,
     cpu_before: Duration,
     oom_before: u64,
     /// Comes from elsewhere, until it is set going.
     inbound: Option<Inbound>,
 }
 
-/// A rank that is about to begin: for the post, and the pipe ends that are its
-/// program's.
+/// A rank that is about to begin: for the post unless it has its seat, and the
+/// pipe ends that are its program's.
 #[derive(Debug)]
 struct Beginning {
-    begin: Box<Begin>,
+    begin: Option<Box<Begin>>,
     theirs: Ends,
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says what was done to it")]
 pub(crate) struct Place {
     id: PlaceId,
     ground: Option<Ground>,
@@ -158,6 +164,12 @@ pub(crate) struct Place {
     /// be thawed afterwards?
     carried: Option<Fence>,
     thaw_later: bool,
+    /// What the core wants, whatever keeper is here.
+    frozen: bool,
+    /// The rank that is about to leave.
+    leaving: Option<LeavingRank>,
+    /// A rank that has lost its process, and has its seat still.
+    bare: Option<Fence>,
     idle_since: Moment,
 }
 
@@ -168,7 +180,7 @@ pub(crate) struct Told {
     pub(crate) orders: Vec<LinkOrder>,
     pub(crate) letters: Vec<Letter>,
     /// How ranks ended, to be told when the post has answered.
-    pub(crate) settling: Vec<(Fence, Exit)>,
+    pub(crate) settling: Vec<(Fence, PlaceId, Exit)>,
     pub(crate) missing: Vec<String>,
 }
 
@@ -185,6 +197,9 @@ impl Place {
             staged: false,
             carried: None,
             thaw_later: false,
+            frozen: false,
+            leaving: None,
+            bare: None,
             idle_since: Moment::ZERO,
         }
     }
@@ -195,6 +210,7 @@ impl Place {
 
     pub(crate) fn freeze(&mut self) {
         self.thaw_later = false;
+        self.frozen = true;
         let done = match &self.group {
             Some(group) => group.freeze().map_err(|error| error.to_string()),
             None => self.order(&Order::Freeze),
@@ -208,6 +224,7 @@ impl Place {
             self.thaw_later = true;
             return;
         }
+        self.frozen = false;
         let done = match &self.group {
             Some(group) => group.thaw().map_err(|error| error.to_string()),
             None => self.order(&Order::Thaw),
@@ -254,15 +271,13 @@ impl Place {
     }
 
     pub(crate) fn start(&mut self, site: &Site, start: &desk::Start, told: &mut Told) {
-        let fence = start.fence;
-        match self.try_start(site, start, told) {
-            Ok(()) => {}
-            Err(error) => {
-                self.guest = None;
-                let hopeless = false;
-                let reason = error.to_string();
-                told.events.push(Event::StartFailed { fence, reason, hopeless });
-            }
+        self.frozen = false;
+        let begin = start.rank.as_ref().map(|rank| beginning(start, rank)).transpose();
+        let done = begin.and_then(|begin| self.try_start(site, start, begin, told));
+        if let Err(error) = done {
+            self.guest = None;
+            let (reason, hopeless) = (error.to_string(), false);
+            told.events.push(Event::StartFailed { fence: start.fence, reason, hopeless });
         }
     }
 
@@ -270,6 +285,7 @@ impl Place {
         &mut self,
         site: &Site,
         start: &desk::Start,
+        begin: Option<Beginning>,
         told: &mut Told,
     ) -> Result<(), StartError> {
         let spec = &start.spec;
@@ -297,18 +313,20 @@ impl Place {
             directory: shared.unwrap_or_else(|| self.as_seen(ground).work),
             fresh: std::mem::take(&mut self.fresh),
             limits: site.guest_limits(limits),
-            pipes: start.rank.is_some(),
+            pipes: begin.is_some(),
         };
-        let begin = start.rank.as_ref().map(|rank| beginning(start, rank)).transpose()?;
         let group = self.group.as_ref();
+        let came = begin.as_ref().is_some_and(|it| it.begin.is_none());
         let guest = Guest {
             fence: start.fence,
             spec: Arc::clone(spec),
             limits,
             start: None,
+            seated: came,
+            came,
             begin,
-            seated: false,
             unwanted: false,
+            emptied: false,
             cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
             oom_before: group.map_or(0, PlaceGroup::oom_kills),
             inbound: None,
@@ -345,29 +363,30 @@ impl Place {
         };
         keeper.send_with(&order, &[theirs.read.as_fd(), theirs.write.as_fd()])?;
         guest.seated = true;
-        told.letters.push(Letter::Begin(begin));
+        told.letters.extend(begin.map(Letter::Begin));
         Ok(())
     }
 
-    /// Nobody wants the guest any more: nobody needs to hear of its rank.
+    /// Nobody wants the guest here any more: nobody needs to hear of its rank.
     pub(crate) fn abandon(&mut self, fence: Fence, told: &mut Told) {
-        if let Some(guest) = self.guest.as_ref().filter(|guest| guest.fence == fence)
-            && guest.seated
-        {
-            told.letters.push(Letter::Dropped(fence));
+        if self.guest.as_ref().is_some_and(|guest| guest.fence == fence && guest.seated) {
+            self.unseat(fence, told);
         }
     }
 
     /// Tells that a guest has ended. The post first reads what a rank wrote.
-    fn tell_exit(guest: &Guest, status: ExitStatus, exit: Exit, told: &mut Told) {
+    fn tell_exit(&mut self, guest: &Guest, status: ExitStatus, exit: Exit, told: &mut Told) {
         let fence = guest.fence;
+        if !guest.emptied {
+            self.leaving = None;
+        }
         if guest.seated {
             let end = match (status.code(), status.signal()) {
                 (Some(code), _) => End::ExitCode(code),
                 (None, signal) => End::Signal(signal.unwrap_or(0)),
             };
-            told.letters.push(Letter::Exited { fence, end });
-            told.settling.push((fence, exit));
+            told.letters.push(Letter::Exited { fence, end, stays: guest.emptied });
+            told.settling.push((fence, self.id, exit));
         } else {
             told.events.push(Event::Exited { fence, exit });
         }
@@ -378,8 +397,16 @@ impl Place {
         let Some(guest) = self.guest.as_mut().filter(|guest| guest.fence == fence) else { return };
         let Some(order) = guest.start.take() else { return };
         if guest.unwanted {
+            let (emptied, seated) = (guest.emptied, guest.seated);
             self.guest = None;
             self.clear_ground(fence, told);
+            if seated {
+                self.unseat(fence, told);
+            }
+            if emptied {
+                let (reason, hopeless) = (NOT_BEGUN.to_owned(), false);
+                return told.events.push(Event::StartFailed { fence, reason, hopeless });
+            }
             let exit = Exit {
                 outcome: Outcome::Signal(libc::SIGKILL),
                 cpu: Duration::ZERO,
@@ -392,11 +419,15 @@ impl Place {
         let started = done.and_then(|()| {
             self.send_start(order, &mut guest, told).map_err(|error| error.to_string())
         });
+        let seated = guest.seated;
         self.guest = Some(guest);
         match started {
             Ok(()) => told.events.push(Event::Started(fence)),
             Err(reason) => {
                 self.guest = None;
+                if seated {
+                    self.unseat(fence, told);
+                }
                 self.clear_ground(fence, told);
                 told.events.push(Event::StartFailed { fence, reason, hopeless: false });
             }
@@ -455,6 +486,13 @@ impl Place {
             Keeper::spawn(&site.program, self.group.as_ref(), sandbox, own_network, along)?;
         told.missing.extend(lacking);
         self.keeper = Some(keeper);
+        if self.frozen
+            && let Some(group) = &self.group
+        {
+            // The owner came before what is to begin here.
+            let done = group.freeze().map_err(|error| error.to_string());
+            self.complain("freeze", done);
+        }
         Ok(())
     }
 
@@ -502,7 +540,7 @@ impl Place {
                 },
                 Ok(Some(Report::CannotStart { .. } | Report::Landed { .. }))
                     if self.dying.is_some() => {}
-                Ok(Some(Report::Landed { fence })) => self.landed(now, fence, told),
+                Ok(Some(Report::Landed { fence })) => self.stands(now, fence, told),
                 Ok(Some(Report::CannotStart { fence, why, .. })) if self.is_inbound(fence) => {
                     return self.not_coming(now, fence, why, told);
                 }
@@ -511,7 +549,7 @@ impl Place {
                     self.idle_since = now;
                     if let Some(guest) = guest {
                         if guest.seated {
-                            told.letters.push(Letter::Dropped(fence));
+                            self.unseat(fence, told);
                         }
                         if !guest.spec.inputs.is_empty() {
                             self.clear_ground(fence, told);
@@ -541,7 +579,10 @@ impl Place {
             stderr: Printed::Inline(ended.stderr),
             outputs: vec![],
         };
-        let left = if ended.clean && all_inline {
+        let left = if guest.emptied {
+            self.clear_ground(guest.fence, told);
+            Some(Left::default())
+        } else if ended.clean && all_inline {
             Some(printed)
         } else {
             self.take_away(site, &guest, printed, all_inline, told)
@@ -550,7 +591,7 @@ impl Place {
             self.keeper = None;
         }
         let exit = Exit { outcome, cpu: ended.cpu, left };
-        Self::tell_exit(&guest, status, exit, told);
+        self.tell_exit(&guest, status, exit, told);
     }
 
     /// The keeper is dead, and with it everything at this place.
@@ -582,10 +623,15 @@ impl Place {
                 printed.stderr = Printed::Inline(stderr);
             }
         }
-        let left = self.take_away(site, &guest, printed, all_inline, told);
+        let left = if guest.emptied {
+            self.clear_ground(guest.fence, told);
+            Some(Left::default())
+        } else {
+            self.take_away(site, &guest, printed, all_inline, told)
+        };
         let cpu = cpu.saturating_sub(guest.cpu_before);
         let exit = Exit { outcome, cpu, left };
-        Self::tell_exit(&guest, status, exit, told);
+        self.tell_exit(&guest, status, exit, told);
     }
 
     /// Clears the ground. `None` if what was on it must be staged first.
@@ -790,7 +836,7 @@ fn beginning(start: &desk::Start, offer: &RankOffer) -> Result<Beginning, StartE
         cut: offer.cut,
         ends: ours,
     };
-    Ok(Beginning { begin: Box::new(begin), theirs })
+    Ok(Beginning { begin: Some(Box::new(begin)), theirs })
 }
 
 /// Is anything kept to go back with?

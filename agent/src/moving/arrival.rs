@@ -50,9 +50,7 @@ pub(crate) struct Expectation {
 
 /// All of it is here.
 #[derive(Debug)]
-#[allow(dead_code, reason = "ranks do not move yet")]
 pub(crate) struct Whole {
-    pub(crate) image: Option<Image>,
     /// Who stood still by their own will.
     pub(crate) stopped: Vec<i32>,
     /// Of a rank.
@@ -225,8 +223,7 @@ async fn take_in(
     let (endpoint, rest) = read_endpoint(reader, what.endpoint_bytes).await?;
     if what.keep != Keep::State {
         let bytes = endpoint.len() as u64;
-        let (image, stopped, keep) = (None, vec![], what.keep);
-        return Ok(Whole { image, stopped, endpoint, keep, bytes, since });
+        return Ok(Whole { stopped: vec![], endpoint, keep: what.keep, bytes, since });
     }
     let mover = expectation.mover.clone().ok_or(TakeError::Immobile)?;
     let (pieces, coming) = mpsc::channel(PIECES);
@@ -251,7 +248,7 @@ async fn take_in(
     match (kept, passed) {
         (Ok((image, stopped)), _) => {
             let bytes = image.bytes() + endpoint.len() as u64;
-            Ok(Whole { image: Some(image), stopped, endpoint, keep: what.keep, bytes, since })
+            Ok(Whole { stopped, endpoint, keep: what.keep, bytes, since })
         }
         // It is short because nothing came any more.
         (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),

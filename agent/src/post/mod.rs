@@ -60,7 +60,6 @@ const BELL: u64 = u64::MAX;
 
 /// What the post is told.
 #[derive(Debug)]
-#[allow(dead_code, reason = "the desk carries nothing yet")]
 pub(crate) enum Letter {
     /// The coordinator has welcomed us on this connection.
     Up {
@@ -75,6 +74,8 @@ pub(crate) enum Letter {
     Exited {
         fence: Fence,
         end: End,
+        /// The rank stays, and goes elsewhere without it.
+        stays: bool,
     },
     /// The attempt is not wanted any more.
     Dropped(Fence),
@@ -168,12 +169,12 @@ pub(crate) struct Arrive {
 
 /// What the post tells the desk.
 #[derive(Debug)]
-#[allow(dead_code, reason = "the desk carries nothing yet")]
 pub(crate) enum Told {
     /// The rank's program did what it must not: its process must end.
     Faulted { fence: Fence, what: String },
-    /// Of a process that had ended all is known now.
-    Settled { fence: Fence, fault: Option<String> },
+    /// Of a process that had ended all is known now, and whether its rank is
+    /// here to go elsewhere without it.
+    Settled { fence: Fence, fault: Option<String>, stays: bool },
     /// The rank has returned its work; its process is about to end.
     Returned(Fence),
     /// The endpoint as bytes, or why the rank cannot leave like this.

@@ -73,7 +73,7 @@ impl Office {
             Letter::Up { session, own } => self.up(now, session, own),
             Letter::Down => self.line.down(),
             Letter::Begin(begin) => self.begin(now, *begin),
-            Letter::Exited { fence, end } => self.exited(now, fence, end),
+            Letter::Exited { fence, end, stays } => self.exited(now, fence, end, stays),
             Letter::Dropped(fence) => self.drop_seat(fence),
             Letter::Retreat { fence, within } => {
                 self.handle(now, fence, Event::Retreat { within });
@@ -176,18 +176,24 @@ impl Office {
     }
 
     /// The process has gone: takes in what it has written last.
-    fn exited(&mut self, now: Moment, fence: Fence, end: End) {
+    fn exited(&mut self, now: Moment, fence: Fence, end: End, stays: bool) {
         self.fetching.remove(&fence);
+        if self.seats.get(&fence).is_some_and(|seat| seat.arriving.is_some()) {
+            // It goes on where it came from.
+            self.drop_seat(fence);
+        }
         while self.read(now, fence, READS_IN_A_ROW) {}
         let Some(seat) = self.seats.get_mut(&fence) else {
-            return self.desk.tell(LinkEvent::Post(Told::Settled { fence, fault: None }));
+            let settled = Told::Settled { fence, fault: None, stays: false };
+            return self.desk.tell(LinkEvent::Post(settled));
         };
         seat.unplug();
         let (fault, end) = (seat.fault.clone(), seat.end(end));
-        if fault.is_none() {
+        let stays = fault.is_none() && (stays || seat.retreated);
+        if fault.is_none() && !stays {
             self.handle(now, fence, Event::Ended(end));
         }
-        self.desk.tell(LinkEvent::Post(Told::Settled { fence, fault }));
+        self.desk.tell(LinkEvent::Post(Told::Settled { fence, fault, stays }));
     }
 
     pub(super) fn drop_seat(&mut self, fence: Fence) {

@@ -276,11 +276,7 @@ impl Seat {
 
     /// How it ended, knowing more than the kernel.
     pub(super) fn end(&self, end: End) -> End {
-        match end == End::ExitCode(0) {
-            true if self.retreated => End::Retreated,
-            true if self.left => End::Left,
-            _ => end,
-        }
+        if self.left && end == End::ExitCode(0) { End::Left } else { end }
     }
 }
 

@@ -17,6 +17,7 @@ mod machine;
 mod moving;
 mod ranks;
 mod sessions;
+mod travels;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -39,8 +40,12 @@ fn main() -> ExitCode {
         return ranks::main(program);
     }
     let filters: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-    let tests =
-        containment::TESTS.iter().chain(agent::TESTS).chain(moving::TESTS).chain(ranks::TESTS);
+    let tests = containment::TESTS
+        .iter()
+        .chain(agent::TESTS)
+        .chain(moving::TESTS)
+        .chain(ranks::TESTS)
+        .chain(travels::TESTS);
     let chosen: Vec<&Test> = tests
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))
         .collect();

@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
-use gleaner_common::job::{IndexRange, JobSpec, Outcome};
-use gleaner_common::program::{Life, ProgramSpec, RankAt, RankOffer};
+use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome};
+use gleaner_common::program::{Arrival, Life, ProgramSpec, RankAt, RankOffer};
+use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
 use gleaner_program::live::run;
 use gleaner_program::{Communicator, Failure, Run};
@@ -46,6 +47,9 @@ const JOB: JobId = JobId(3);
 
 /// Of the program that saves.
 const STEPS: u32 = 150;
+
+/// What the test says there is when a rank has arrived.
+const PROCESSORS_AFTER: u32 = 9;
 
 /// It asks something when it has done so much: a test hears it.
 const SAVED_BY: u32 = 5;
@@ -84,6 +88,7 @@ pub(crate) fn main(program: &str) -> ExitCode {
         "ring" => play_ring(comm),
         "deaf" => play_deaf(comm),
         "steps" => play_steps(comm),
+        "late" => play_late(comm),
         _ => play_waiting(comm),
     });
     match ran {
@@ -155,6 +160,20 @@ fn play_steps(comm: &mut Communicator) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Rank 1 receives what is sent when somebody has arrived somewhere.
+fn play_late(comm: &mut Communicator) -> Result<(), Failure> {
+    if comm.rank() == 1 {
+        let got = comm.recv(0, 1)?.bytes;
+        return Ok(comm.send(0, 1, &got)?);
+    }
+    while comm.processors()? != PROCESSORS_AFTER {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    comm.send(1, 1, b"late")?;
+    assert_eq!(comm.recv(1, 1)?.bytes, b"late");
+    Ok(())
+}
+
 /// Waits for rank 0, which sleeps.
 fn play_waiting(comm: &mut Communicator) -> Result<(), Failure> {
     if comm.rank() > 0 {
@@ -200,36 +219,45 @@ impl Raw {
 // ── the site ───────────────────────────────────────────────────────────────
 
 /// Two workstations and what their agents have said.
-struct Site {
-    labs: Vec<Lab>,
+pub(crate) struct Site {
+    pub(crate) labs: Vec<Lab>,
     life: Life,
     ranks: u32,
+    pub(crate) on_busy: OnBusy,
+    spec: Option<JobSpec>,
     /// Where each rank is.
-    at: BTreeMap<u32, RankAt>,
-    finished: BTreeMap<u32, Finished>,
+    pub(crate) at: BTreeMap<u32, RankAt>,
+    pub(crate) finished: BTreeMap<u32, Finished>,
+    /// Who wants away, with what.
+    pub(crate) leaving: BTreeMap<u32, Keep>,
+    /// Where it stands until it is told to go.
+    pub(crate) arrived: BTreeMap<Fence, (u64, Duration)>,
+    /// Who cannot leave, and why.
+    pub(crate) stuck: BTreeMap<u32, String>,
     ended: BTreeMap<u32, End>,
     drained: Vec<u32>,
-    complaints: Vec<String>,
+    pub(crate) complaints: Vec<String>,
     waits: Vec<u32>,
     relayed: usize,
     /// Nothing is passed on between the agents.
     relays: bool,
     /// Where each agent is said to be.
-    addresses: Vec<Vec<SocketAddr>>,
+    pub(crate) addresses: Vec<Vec<SocketAddr>>,
     fence: u64,
     /// How often ranks have asked for processors.
-    asked: u32,
+    pub(crate) asked: u32,
     /// The ranks' parts of the newest snapshot.
     cuts: BTreeMap<u32, ContentHash>,
 }
 
 impl Site {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut labs: Vec<Lab> = vec![];
         for number in 1..=2 {
             let mut lab = Lab::of(WorkstationId(number), labs.first());
             let own = std::env::current_exe().unwrap();
             lab.config.guests.readable.push(own.parent().unwrap().into());
+            lab.config.guests.uid_base += 50 * (number - 1);
             lab.start();
             labs.push(lab);
         }
@@ -237,6 +265,11 @@ impl Site {
             labs,
             life: Life(1),
             ranks: 0,
+            on_busy: OnBusy::default(),
+            spec: None,
+            leaving: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            stuck: BTreeMap::new(),
             at: BTreeMap::new(),
             finished: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -253,13 +286,15 @@ impl Site {
     }
 
     /// Offers a program's ranks, each to the workstation that `place` says.
-    fn offer(&mut self, program: &str, ranks: u32, place: impl Fn(u32) -> usize) {
+    pub(crate) fn offer(&mut self, program: &str, ranks: u32, place: impl Fn(u32) -> usize) {
         let own = std::env::current_exe().unwrap().to_string_lossy().into_owned();
         let command = vec![own, "rank".into(), program.into()];
         let mut spec = JobSpec::new(command, IndexRange { first: 0, last: ranks - 1, step: 1 });
         let checkpoint_every = (program == "steps").then_some(Duration::from_secs(60));
         spec.program =
             Some(ProgramSpec { ranks_max: ranks, checkpoint_every, ..ProgramSpec::default() });
+        spec.on_busy = self.on_busy;
+        self.spec = Some(spec.clone());
         self.ranks = ranks;
         let floor = Fence(self.fence + 1);
         let mut offers = vec![];
@@ -277,22 +312,62 @@ impl Site {
             lab.coordinator.say(self.places());
         }
         for (lab, fence, rank) in offers {
-            let offer = RankOffer {
-                life: self.life,
-                ranks,
-                first: 0,
-                members: ranks,
-                parent: None,
-                snapshot: 0,
-                floor,
-                cut: self.cuts.get(&rank).copied(),
-            };
+            let offer = self.rank_offer(rank, floor);
             self.labs[lab].coordinator.say(CoordinatorFrame::Offer(Offer {
                 fence,
                 subprogram: SubprogramId { job: JOB, index: rank },
                 rank: Some(Box::new(offer)),
                 arrival: None,
             }));
+        }
+    }
+
+    fn rank_offer(&self, rank: u32, floor: Fence) -> RankOffer {
+        RankOffer {
+            life: self.life,
+            ranks: self.ranks,
+            first: 0,
+            members: self.ranks,
+            parent: None,
+            snapshot: 0,
+            floor,
+            cut: self.cuts.get(&rank).copied(),
+        }
+    }
+
+    /// Has a rank that wants away go to a workstation, up to where it stands
+    /// there.
+    pub(crate) fn send_to(&mut self, rank: u32, lab: usize) -> RankAt {
+        self.fence += 1;
+        let (old, fence) = (self.at[&rank].clone(), Fence(self.fence));
+        let workstation = WorkstationId(u32::try_from(lab).unwrap() + 1);
+        let (name, addresses) = (name_of(workstation), self.addresses[lab].clone());
+        let to = RankAt { rank, fence, workstation, name, addresses };
+        let there = &self.labs[lab].coordinator;
+        let spec = Box::new(self.spec.clone().unwrap());
+        there.say(CoordinatorFrame::Job { job: JOB, spec });
+        there.say(self.places());
+        there.say(CoordinatorFrame::Offer(Offer {
+            fence,
+            subprogram: SubprogramId { job: JOB, index: rank },
+            rank: Some(Box::new(self.rank_offer(rank, Fence(1)))),
+            arrival: Some(Arrival { from: old.workstation, old: old.fence }),
+        }));
+        let keep = self.leaving[&rank];
+        let here = &self.labs[old.workstation.0 as usize - 1].coordinator;
+        here.say(CoordinatorFrame::Depart { fence: old.fence, keep, to: to.clone() });
+        to
+    }
+
+    /// It has arrived: the old one goes, the new one is set going.
+    pub(crate) fn settle(&mut self, to: &RankAt) {
+        let old = self.at.insert(to.rank, to.clone()).unwrap();
+        let here = &self.labs[old.workstation.0 as usize - 1].coordinator;
+        here.say(CoordinatorFrame::Cancel { fence: old.fence });
+        let there = &self.labs[to.workstation.0 as usize - 1].coordinator;
+        there.say(CoordinatorFrame::StayHere { fence: to.fence });
+        for lab in &self.labs {
+            lab.coordinator.say(self.places());
         }
     }
 
@@ -311,7 +386,7 @@ impl Site {
 
     /// Is the coordinator of both until something holds.
     #[track_caller]
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         // Guests come after everybody else who wants a core.
         let end = Clock.now() + 6 * LONG;
         while !holds(self) {
@@ -346,7 +421,18 @@ impl Site {
                     self.finished.insert(rank, finished);
                 }
             }
-            AgentFrame::Attempt(AttemptEvent::Refused { reason, .. }) => panic!("{reason}"),
+            AgentFrame::Attempt(AttemptEvent::WantsAway { fence, keep, .. }) => {
+                self.leaving.extend(self.rank_of(fence).map(|rank| (rank, keep)));
+            }
+            AgentFrame::Attempt(AttemptEvent::Arrived { fence, bytes, frozen }) => {
+                self.arrived.insert(fence, (bytes, frozen));
+            }
+            AgentFrame::Attempt(AttemptEvent::CannotLeave { fence, reason, .. }) => {
+                self.stuck.extend(self.rank_of(fence).map(|rank| (rank, reason)));
+            }
+            AgentFrame::Attempt(
+                AttemptEvent::Refused { reason, .. } | AttemptEvent::Retreated { reason, .. },
+            ) => panic!("{reason}"),
             _ => {}
         }
     }
@@ -359,7 +445,8 @@ impl Site {
         match what {
             FromRank::Ask { request, ask: Ask::Processors } => {
                 self.asked += 1;
-                let answer = Answer::Processors { count: 3 };
+                let count = if self.arrived.is_empty() { 3 } else { PROCESSORS_AFTER };
+                let answer = Answer::Processors { count };
                 self.tell(rank, &ToRank::Answered { request, answer });
             }
             FromRank::Ended { end, snapshot, sent } => {
@@ -417,7 +504,7 @@ impl Site {
 
 // ── the tests ──────────────────────────────────────────────────────────────
 
-fn printed(finished: &Finished) -> String {
+pub(crate) fn printed(finished: &Finished) -> String {
     match &finished.stdout {
         Printed::Inline(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Printed::Staged { .. } => panic!("{finished:?}"),

@@ -156,6 +156,13 @@ pub enum Effect {
         place: PlaceId,
         fence: Fence,
     },
+    /// End a rank's processes, and keep the rank: it leaves without them.
+    /// `Event::Exited` follows; the rank is gone when its attempt is not known
+    /// any more.
+    Empty {
+        place: PlaceId,
+        fence: Fence,
+    },
     Start(Start),
     /// Take its state in, which another agent sends, and let it stand still.
     /// `Landed` or `StartFailed` follows; `Kill` ends it like a guest.

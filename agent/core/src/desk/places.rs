@@ -281,6 +281,7 @@ impl Desk {
                     changed = Some(fence);
                 }
                 place::Effect::Kill(fence) => out.first.push(Effect::Kill { place, fence }),
+                place::Effect::Empty(fence) => out.first.push(Effect::Empty { place, fence }),
                 place::Effect::Retreat { fence, why, suspensions } => {
                     let reason = match why {
                         Why::OwnerCame | Why::Asked => reason.to_owned(),

@@ -155,6 +155,7 @@ fn short(effect: &Effect) -> String {
         Effect::Demote { fence, .. } => format!("demote {fence}"),
         Effect::Restore { fence, .. } => format!("restore {fence}"),
         Effect::Kill { fence, .. } => format!("kill {fence}"),
+        Effect::Empty { fence, .. } => format!("empty {fence}"),
         Effect::Start(start) => format!("start {}", start.fence),
         Effect::Expect(start) => format!("expect {}", start.fence),
         Effect::Go { fence, .. } => format!("go {fence}"),
@@ -636,6 +637,7 @@ struct World {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "what can be seen of a guest")]
 struct Run {
     frozen: bool,
     demoted: bool,
@@ -757,6 +759,7 @@ impl World {
         self.now = until;
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
     fn do_step(&mut self, step: &Step) {
         self.may_undo = matches!(
             step,
@@ -958,7 +961,7 @@ impl World {
                 }),
                 Effect::Demote { fence, .. } => run(self, fence, |run| run.demoted = true),
                 Effect::Restore { fence, .. } => run(self, fence, |run| run.demoted = false),
-                Effect::Kill { fence, .. } => {
+                Effect::Kill { fence, .. } | Effect::Empty { fence, .. } => {
                     let over = self.lease_until.is_none_or(|until| self.now >= until);
                     let carried = self.started[fence].carried;
                     assert!(!carried || self.may_undo || over, "destroyed on its way: {effects:?}");

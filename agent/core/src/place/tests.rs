@@ -61,6 +61,7 @@ const STEPS: [Step; 15] = [
 
 /// What the outside has seen of the only guest of a place.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "what can be seen of a guest")]
 struct Witness {
     entered: bool,
     frozen: bool,
@@ -108,7 +109,7 @@ impl Witness {
                 }
                 Effect::Stays(_) => assert!(!self.carried),
                 Effect::CannotLeave { .. } => self.carried = false,
-                Effect::Kill(_) => {
+                Effect::Kill(_) | Effect::Empty(_) => {
                     assert!(!self.killed && !self.gone);
                     // Only who may undo the work undoes what is on its way.
                     let may = matches!(step, Step::Cancel | Step::Retreat | Step::OverLimit);
@@ -267,7 +268,7 @@ fn a_guest_that_moves_stands_still_until_it_is_told_what_became_of_it() {
     let wants = [Effect::Freeze(fence), Effect::WantsAway { fence, keep }];
     assert_eq!(place.turned(at(1), Owner::Here), wants);
     let depart = Effect::Depart { fence, keep, since: at(1) };
-    assert_eq!(place.depart(at(2), fence, keep, Fence(8)), [depart.clone()]);
+    assert_eq!(place.depart(at(2), fence, keep, Fence(8)), std::slice::from_ref(&depart));
     assert_eq!(place.depart(at(3), fence, keep, Fence(8)), [], "said again");
     assert_eq!(place.turned(at(4), Owner::Away), [], "on its way");
     let elsewhere = [Effect::CallBack(fence), depart];

@@ -14,30 +14,62 @@ use std::time::Duration;
 use gleaner_agent_core::desk::{self, Departure, Event, Exit, Left};
 use gleaner_common::id::Fence;
 use gleaner_common::job::{JobSpec, Outcome, Reaction};
-use gleaner_common::program::HandoverReply;
+use gleaner_common::program::{HandoverReply, RankAt};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
 use gleaner_move::{Header, Memory, Terms};
+use gleaner_program_core::address::Rank;
 
-use super::{Guest, GuestLimits, Place, Site, StartError, Told};
+use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told};
 use crate::cgroup::{GroupLimits, PlaceGroup};
-use crate::contain::{Landing, Order, Staging};
+use crate::contain::{Landing, Order, PIPES_FD, Staging};
 use crate::ground::Ground;
 use crate::link::LinkOrder;
 use crate::moving::{Cargo, Expectation, Mover, Whole, on_stage};
-use crate::post::Letter;
+use crate::post::{self, Arrive, Ends, Letter};
 
 /// What is kept in memory of an image beside the guest's own memory: its
 /// files, and what CRIU writes of them.
 const BESIDE_BYTES_MAX: u64 = 256 << 20;
 
+/// Why a guest that is to leave is placed elsewhere as it was.
+pub(super) const NOT_BEGUN: &str = "its owner came before it began";
+
+/// A guest that was frozen long ago stands still; one that was not just now, at
+/// once.
+const STANDS_WITHIN: Duration = Duration::from_millis(100);
+
+/// How long a process takes to become another program, and how often it may be
+/// found on the way. Its owner is here: it must not run for longer.
+const NEWBORN_TAKES: Duration = Duration::from_millis(1);
+const NEWBORNS_MAX: usize = 16;
+
 /// A guest on its way here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Inbound {
+    start: Box<desk::Start>,
     /// All that came, until it has landed.
     whole: Option<Box<Whole>>,
     /// Its keeper expects it.
     berthed: bool,
+    /// What is kept of it.
+    keep: Keep,
+    /// A rank's pipes, until they are its process's.
+    theirs: Option<Ends>,
+    /// Its process is here, or will be begun anew.
+    stands: bool,
+    /// The post has it: of a rank.
+    unpacked: bool,
+}
+
+/// A rank whose endpoint was asked for, to be carried.
+#[derive(Debug)]
+pub(super) struct LeavingRank {
+    to: RankAt,
+    /// Until it is packed.
+    departure: Option<Departure>,
+    /// So many answers of the post's are to earlier questions.
+    stale: u32,
 }
 
 /// A place's directories, as its guest sees them.
@@ -61,19 +93,143 @@ impl Place {
     /// Has its state carried away.
     pub(crate) fn depart(&mut self, site: &Site, departure: Departure, told: &mut Told) {
         let fence = departure.fence;
+        let is_rank = self.bare == Some(fence) || self.seated(fence).is_some();
         if self.has_not_begun(fence) {
-            return self.give_back(fence, told);
+            if self.guest.as_ref().is_some_and(|guest| !guest.came) {
+                return self.give_back(fence, told);
+            }
+            cannot_leave(fence, NOT_BEGUN.to_owned(), told);
+        } else if let Err(reason) = self.stands_still(fence) {
+            cannot_leave(fence, reason, told);
+        } else if !is_rank {
+            self.carry(site, departure, vec![], told);
+        } else {
+            let stale = self.stay(fence, told);
+            told.letters.push(Letter::Depart { fence, keep: departure.keep });
+            let to = departure.to.clone();
+            self.leaving = Some(LeavingRank { to, departure: Some(departure), stale });
         }
-        match self.cargo(site, departure) {
+    }
+
+    /// Is this rank asked for, to be carried?
+    pub(crate) fn packs(&self, fence: Fence) -> bool {
+        self.leaving.is_some() && (self.bare == Some(fence) || self.seated(fence).is_some())
+    }
+
+    /// The post has packed what is to be carried of a rank.
+    pub(crate) fn packed(
+        &mut self,
+        site: &Site,
+        fence: Fence,
+        packed: Result<Vec<u8>, String>,
+        told: &mut Told,
+    ) {
+        let Some(leaving) = &mut self.leaving else { return };
+        if let Some(fewer) = leaving.stale.checked_sub(1) {
+            leaving.stale = fewer;
+            return;
+        }
+        let Some(departure) = leaving.departure.take_if(|it| it.fence == fence) else { return };
+        match packed {
+            Ok(endpoint) => self.carry(site, departure, endpoint, told),
+            Err(reason) => cannot_leave(fence, reason, told),
+        }
+    }
+
+    fn carry(&mut self, site: &Site, departure: Departure, endpoint: Vec<u8>, told: &mut Told) {
+        let fence = departure.fence;
+        match self.cargo(site, departure, endpoint) {
             Ok(cargo) => {
                 self.carried = Some(fence);
                 told.orders.push(LinkOrder::Carry(Box::new(cargo)));
             }
-            Err(reason) => {
-                tracing::info!(%fence, %reason, "a guest cannot be moved");
-                told.events.push(Event::CannotLeave { fence, reason });
-            }
+            Err(reason) => cannot_leave(fence, reason, told),
         }
+    }
+
+    /// It is not awaited there any more.
+    pub(crate) fn call_back(&mut self, fence: Fence, told: &mut Told) {
+        told.orders.push(LinkOrder::CallBack(fence));
+        let stale = self.stay(fence, told);
+        if stale > 0
+            && let Some(leaving) = &mut self.leaving
+        {
+            leaving.stale = stale;
+        }
+    }
+
+    /// A rank that was about to leave goes on here: says so to the post before
+    /// its process runs or it is packed again. How many answers of the post's
+    /// are on their way?
+    pub(crate) fn stay(&mut self, fence: Fence, told: &mut Told) -> u32 {
+        let seated = self.bare == Some(fence) || self.seated(fence).is_some();
+        let Some(leaving) = self.leaving.take_if(|_| seated) else { return 0 };
+        told.letters.push(Letter::Stayed(fence));
+        let stale = leaving.stale + u32::from(leaving.departure.is_some());
+        if stale > 0 {
+            self.leaving = Some(LeavingRank { departure: None, stale, ..leaving });
+        }
+        stale
+    }
+
+    /// Before the guest runs again.
+    pub(crate) fn before_thaw(&mut self, told: &mut Told) {
+        if let Some(fence) = self.guest.as_ref().map(|guest| guest.fence) {
+            self.stay(fence, told);
+        }
+    }
+
+    fn seated(&self, fence: Fence) -> Option<&Guest> {
+        self.guest.as_ref().filter(|guest| guest.fence == fence && guest.seated)
+    }
+
+    /// What a process says after its rank was packed would be lost.
+    fn stands_still(&mut self, fence: Fence) -> Result<(), String> {
+        let runs = self.guest.as_ref().is_some_and(|guest| guest.fence == fence);
+        let Some(group) = self.group.as_mut().filter(|_| runs) else { return Ok(()) };
+        for _ in 0..NEWBORNS_MAX {
+            if !group.wait_frozen(STANDS_WITHIN) {
+                return Err("it does not stand still".to_owned());
+            }
+            let failed = |error| format!("cannot look at it: {error}");
+            if !gleaner_move::awaits_newborn(group.path()).map_err(failed)? {
+                return Ok(());
+            }
+            group.thaw().map_err(failed)?;
+            std::thread::sleep(NEWBORN_TAKES);
+            group.freeze().map_err(failed)?;
+        }
+        Err("it starts processes without end".to_owned())
+    }
+
+    /// Ends the process of a rank that leaves without it.
+    pub(crate) fn empty(&mut self, fence: Fence, told: &mut Told) {
+        if let Some(guest) = self.guest.as_mut().filter(|guest| guest.fence == fence) {
+            guest.emptied = true;
+        }
+        self.kill(fence, told);
+    }
+
+    /// Its process is gone, and the post has kept its rank.
+    pub(crate) fn is_bare(&mut self, fence: Fence) {
+        self.bare = Some(fence);
+    }
+
+    /// Lets go of a rank without a process that is not wanted here any more.
+    pub(crate) fn drop_bare(&mut self, wanted: impl Fn(Fence) -> bool, told: &mut Told) {
+        if let Some(fence) = self.bare.take_if(|fence| !wanted(*fence)) {
+            self.unseat(fence, told);
+        }
+    }
+
+    /// The post need not keep the rank: it has left, or is not wanted.
+    pub(super) fn unseat(&mut self, fence: Fence, told: &mut Told) {
+        told.letters.push(match self.leaving.take() {
+            Some(LeavingRank { to, departure: None, .. }) => {
+                Letter::Left { fence, to: to.fence, at: to.workstation }
+            }
+            Some(_) | None => Letter::Dropped(fence),
+        });
     }
 
     /// Was it frozen before its keeper could start it?
@@ -85,21 +241,21 @@ impl Place {
 
     /// There is nothing to carry: its work is placed elsewhere at once.
     fn give_back(&mut self, fence: Fence, told: &mut Told) {
-        let reason = "its owner came before it began".to_owned();
+        let reason = NOT_BEGUN.to_owned();
         self.keeper = None;
         if self.guest.take().is_some_and(|guest| guest.seated) {
-            told.letters.push(Letter::Dropped(fence));
+            self.unseat(fence, told);
         }
         self.clear_ground(fence, told);
         told.events.push(Event::StartFailed { fence, reason, hopeless: false });
     }
 
-    fn cargo(&self, site: &Site, departure: Departure) -> Result<Cargo, String> {
-        let guest = self.guest.as_ref().filter(|guest| guest.fence == departure.fence);
-        guest.ok_or("it has no process here")?;
+    fn cargo(&self, site: &Site, departure: Departure, endpoint: Vec<u8>) -> Result<Cargo, String> {
         if departure.keep != Keep::State {
-            return Err(format!("{:?} is not kept here", departure.keep));
+            return Ok(Cargo { departure, process: None, endpoint });
         }
+        let guest = self.guest.as_ref().filter(|guest| guest.fence == departure.fence);
+        let guest = guest.ok_or("it has no process here")?;
         let mover = site.mover.clone().map_err(|why| format!("nothing moves from here: {why}"))?;
         let (Some(group), Some(keeper), true) = (&self.group, &self.keeper, self.staged) else {
             return Err("it was not started to be moved".into());
@@ -107,8 +263,9 @@ impl Place {
         let keeper = keeper.pid().as_raw_nonzero().get();
         let root = first_child(keeper).ok_or("its first process is gone")?;
         let group = group.path().to_path_buf();
-        let process = gleaner_move::Guest { group, keeper, root, plugs: vec![] };
-        Ok(Cargo { departure, process: Some((process, mover)), endpoint: vec![] })
+        let plugs = if guest.seated { vec![PIPES_FD, PIPES_FD + 1] } else { vec![] };
+        let process = gleaner_move::Guest { group, keeper, root, plugs };
+        Ok(Cargo { departure, process: Some((process, mover)), endpoint })
     }
 
     /// Nobody has a hand in the guest any more.
@@ -161,9 +318,19 @@ impl Place {
             begin: None,
             seated: false,
             unwanted: false,
+            emptied: false,
+            came: true,
             cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
             oom_before: group.map_or(0, PlaceGroup::oom_kills),
-            inbound: Some(Inbound::default()),
+            inbound: Some(Inbound {
+                start: Box::new(start.clone()),
+                whole: None,
+                berthed: false,
+                keep: Keep::State,
+                theirs: None,
+                stands: false,
+                unpacked: start.rank.is_none(),
+            }),
         });
         let user = uid.unwrap_or(0);
         Ok(Expectation {
@@ -176,7 +343,7 @@ impl Place {
         })
     }
 
-    pub(super) fn is_inbound(&self, fence: Fence) -> bool {
+    pub(crate) fn is_inbound(&self, fence: Fence) -> bool {
         self.guest.as_ref().is_some_and(|guest| guest.fence == fence && guest.inbound.is_some())
     }
 
@@ -192,9 +359,10 @@ impl Place {
         if !self.is_inbound(fence) {
             return;
         }
+        let plugs = self.inbound(fence).map_or(0, |it| if it.unpacked { 0 } else { 2 });
         let berthed = site.mover.clone().and_then(|mover| {
-            if !header.plugs.is_empty() {
-                return Err("it has pipes, and is no rank".to_owned());
+            if header.plugs.len() != plugs {
+                return Err(format!("it has {} pipes: expected {plugs}", header.plugs.len()));
             }
             for plug in &mut header.plugs {
                 plug.unread.clear();
@@ -216,35 +384,95 @@ impl Place {
 
     /// All of it is here: it is brought to life.
     pub(crate) fn whole(&mut self, now: Moment, fence: Fence, whole: Box<Whole>, told: &mut Told) {
-        let Some(inbound) = self.inbound(fence) else { return };
-        let berthed = inbound.berthed;
-        let stopped = whole.stopped.clone();
-        inbound.whole = Some(whole);
-        let ordered = if berthed {
-            self.order(&Order::Land { fence, stopped })
-        } else {
-            Err("it came without a process".to_owned())
-        };
-        if let Err(reason) = ordered {
-            self.not_coming(now, fence, reason, told);
+        if !self.is_inbound(fence) {
+            return;
+        }
+        match self.land(fence, whole, told) {
+            Ok(()) => self.landed(now, fence, told),
+            Err(reason) => self.not_coming(now, fence, reason, told),
         }
     }
 
-    /// It stands here.
-    pub(super) fn landed(&mut self, now: Moment, fence: Fence, told: &mut Told) {
+    fn land(&mut self, fence: Fence, mut whole: Box<Whole>, told: &mut Told) -> Result<(), String> {
+        let inbound = self.inbound(fence).ok_or("not expected")?;
+        let (keep, is_rank) = (whole.keep, inbound.start.rank.is_some());
+        inbound.keep = keep;
+        if is_rank {
+            let (arrive, theirs) = arriving(&inbound.start, &mut whole)?;
+            inbound.theirs = Some(theirs);
+            told.letters.push(Letter::Arrive(Box::new(arrive)));
+        }
+        let stopped = whole.stopped.clone();
+        inbound.whole = Some(whole);
+        match (keep, inbound.berthed, is_rank) {
+            (Keep::State, true, _) => {
+                let theirs = inbound.theirs.take();
+                let along = theirs.as_ref().map(|it| [it.read.as_fd(), it.write.as_fd()]);
+                let along = along.as_ref().map_or(&[][..], |along| &along[..]);
+                let order = Order::Land { fence, stopped };
+                let keeper = self.keeper.as_ref().ok_or("its keeper is gone")?;
+                keeper.send_with(&order, along).map_err(|error| error.to_string())?;
+            }
+            (Keep::SubtaskStart | Keep::Nothing, _, true) => inbound.stands = true,
+            _ => return Err("it came without a process".to_owned()),
+        }
+        if let Some(guest) = self.guest.as_mut().filter(|_| is_rank) {
+            guest.seated = true;
+        }
+        Ok(())
+    }
+
+    /// The post has a rank, or can do nothing with it.
+    pub(crate) fn unpacked(
+        &mut self,
+        now: Moment,
+        fence: Fence,
+        done: Result<(), String>,
+        told: &mut Told,
+    ) {
         let Some(inbound) = self.inbound(fence) else { return };
-        let Some(whole) = inbound.whole.take() else { return };
+        inbound.unpacked = done.is_ok();
+        match done {
+            Ok(()) => self.landed(now, fence, told),
+            Err(reason) => self.not_coming(now, fence, reason, told),
+        }
+    }
+
+    /// Its process stands here.
+    pub(super) fn stands(&mut self, now: Moment, fence: Fence, told: &mut Told) {
+        if let Some(inbound) = self.inbound(fence) {
+            inbound.stands = true;
+            self.landed(now, fence, told);
+        }
+    }
+
+    /// Tells when all of it is here.
+    fn landed(&mut self, now: Moment, fence: Fence, told: &mut Told) {
+        let Some(inbound) = self.inbound(fence) else { return };
+        let complete = inbound.stands && inbound.unpacked;
+        let Some(whole) = inbound.whole.take_if(|_| complete) else { return };
         let (bytes, frozen) = (whole.bytes, now.since(whole.since));
         told.orders.push(LinkOrder::Answer { fence, reply: HandoverReply::Taken });
         told.events.push(Event::Landed { fence, bytes, frozen });
     }
 
     /// Sets it going.
-    pub(crate) fn go(&mut self, fence: Fence) {
-        if let Some(guest) = self.guest.as_mut().filter(|guest| guest.fence == fence) {
-            guest.inbound = None;
+    pub(crate) fn go(&mut self, site: &Site, fence: Fence, told: &mut Told) {
+        let guest = self.guest.as_mut().filter(|guest| guest.fence == fence);
+        let Some(inbound) = guest.and_then(|guest| guest.inbound.take()) else { return };
+        if inbound.start.rank.is_some() {
+            told.letters.push(Letter::SetGoing(fence));
+        }
+        let Some(theirs) = inbound.theirs.filter(|_| inbound.keep != Keep::State) else {
             let done = self.order(&Order::Go);
-            self.complain("set going", done);
+            return self.complain("set going", done);
+        };
+        let begin = Some(Beginning { begin: None, theirs });
+        if let Err(error) = self.try_start(site, &inbound.start, begin, told) {
+            self.guest = None;
+            self.unseat(fence, told);
+            let (reason, hopeless) = (error.to_string(), false);
+            told.events.push(Event::StartFailed { fence, reason, hopeless });
         }
     }
 
@@ -285,7 +513,9 @@ impl Place {
 
     fn clear_inbound(&mut self, now: Moment, fence: Fence, reason: String, told: &mut Told) {
         told.orders.push(LinkOrder::Answer { fence, reply: HandoverReply::No { reason } });
-        self.guest = None;
+        if self.guest.take().is_some_and(|guest| guest.seated) {
+            self.unseat(fence, told);
+        }
         self.idle_since = now;
         // It was for this one, and knows its image.
         self.keeper = None;
@@ -302,6 +532,27 @@ impl Place {
         let bytes = self.group.as_ref()?.memory_bytes();
         Some(Event::Weighed { fence: guest.fence, bytes })
     }
+}
+
+fn cannot_leave(fence: Fence, reason: String, told: &mut Told) {
+    tracing::info!(%fence, %reason, "a guest cannot be moved");
+    told.events.push(Event::CannotLeave { fence, reason });
+}
+
+/// A rank that has come, for the post, and its process's ends of its pipes.
+fn arriving(start: &desk::Start, whole: &mut Whole) -> Result<(Arrive, Ends), String> {
+    let offer = start.rank.as_ref().ok_or("it is no rank")?;
+    let (ends, theirs) = post::pair().map_err(|error| format!("no pipes for it: {error}"))?;
+    let arrive = Arrive {
+        fence: start.fence,
+        job: start.subprogram.job,
+        life: offer.life,
+        rank: Rank(start.subprogram.index),
+        keep: whole.keep,
+        packed: std::mem::take(&mut whole.endpoint),
+        ends,
+    };
+    Ok((arrive, theirs))
 }
 
 /// What will move this job's guests, if anything may have to. Where nothing

@@ -1,0 +1,91 @@
+//! Ranks that leave an agent whose owner comes, and go on at another.
+
+use std::time::Duration;
+
+use gleaner_agent::owner;
+use gleaner_common::job::{OnBusy, Outcome, Reaction};
+use gleaner_common::reaction::Keep;
+
+use crate::Test;
+use crate::machine::is_root;
+use crate::ranks::{Site, printed};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_rank_goes_on_at_another_agent_and_its_neighbour_never_learns_of_it", migrates),
+    ("a_rank_that_is_not_taken_elsewhere_goes_on_where_it_was", comes_back),
+    ("a_rank_begins_elsewhere_from_its_last_subtask", rolls_back),
+    ("a_rank_that_retreats_begins_elsewhere_with_what_it_had_not_received", retreats),
+];
+
+/// Rank 0 at the first workstation; rank 1 at the second, whose owner comes.
+fn owner_comes(program: &str, reaction: Reaction) -> Option<Site> {
+    if !is_root() {
+        println!("left out: guests can be moved by root only");
+        return None;
+    }
+    let mut site = Site::new();
+    site.on_busy = OnBusy::at_once(reaction);
+    site.addresses = site.labs.iter().map(|lab| lab.coordinator.addresses()).collect();
+    site.offer(program, 2, |rank| rank as usize);
+    site.until("it is in the middle", |site| site.asked > 0);
+    site.labs[1].ask(&owner::Command::Pause { seconds: None });
+    site.until("rank 1 wants away", |site| site.leaving.contains_key(&1));
+    Some(site)
+}
+
+/// To the first workstation.
+fn goes(site: &mut Site) -> (u64, Duration) {
+    let to = site.send_to(1, 0);
+    site.until("rank 1 has arrived", |site| {
+        assert!(site.stuck.is_empty(), "{:?}", site.stuck);
+        site.arrived.contains_key(&to.fence)
+    });
+    let moved = site.arrived[&to.fence];
+    site.settle(&to);
+    moved
+}
+
+#[track_caller]
+fn end_well(site: &mut Site) -> Vec<String> {
+    site.until("both have finished", |site| site.finished.len() == 2);
+    assert_eq!(site.complaints, Vec::<String>::new());
+    let well = |finished: &gleaner_common::wire::Finished| finished.outcome == Outcome::Succeeded;
+    assert!(site.finished.values().all(well), "{:?}", site.finished);
+    site.finished.values().map(printed).collect()
+}
+
+fn migrates() {
+    let Some(mut site) = owner_comes("steps", Reaction::Migrate) else { return };
+    assert_eq!(site.leaving[&1], Keep::State);
+    let (bytes, frozen) = goes(&mut site);
+    println!("moved {bytes} bytes; it stood still for {frozen:?}");
+    assert_eq!(end_well(&mut site), ["from 0\n", "from 0\n"], "it never began again");
+}
+
+fn comes_back() {
+    let Some(mut site) = owner_comes("steps", Reaction::Migrate) else { return };
+    // Nobody is there.
+    site.addresses = vec![vec!["127.0.0.1:9".parse().unwrap()]; 2];
+    site.send_to(1, 0);
+    site.labs[1].ask(&owner::Command::Resume);
+    let fence = site.at[&1].fence;
+    site.labs[1].coordinator.say(gleaner_common::wire::CoordinatorFrame::StayHere { fence });
+    assert_eq!(end_well(&mut site), ["from 0\n", "from 0\n"]);
+}
+
+fn rolls_back() {
+    let Some(mut site) = owner_comes("steps", Reaction::Rollback) else { return };
+    assert_eq!(site.leaving[&1], Keep::SubtaskStart);
+    goes(&mut site);
+    let printed = end_well(&mut site);
+    assert_eq!(printed[0], "from 0\n");
+    let from: u32 = printed[1].trim().strip_prefix("from ").unwrap().parse().unwrap();
+    assert!(from > 1, "it began from {from}");
+}
+
+fn retreats() {
+    let Some(mut site) = owner_comes("late", Reaction::Retreat) else { return };
+    assert_eq!(site.leaving[&1], Keep::Nothing);
+    goes(&mut site);
+    end_well(&mut site);
+}
