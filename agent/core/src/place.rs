@@ -317,6 +317,12 @@ impl Place {
             |reason: &str| vec![Effect::CannotLeave { fence, keep, reason: reason.to_owned() }];
         let mut effects = match guest.state {
             State::Leaving { to: Some(before), .. } if before == to => return vec![],
+            // Overtaken by another wish, of which the coordinator hears.
+            State::Leaving { keep: wish, .. } if wish != keep => return vec![],
+            // Not asked for here: it says so when it is without its process.
+            State::Suspended(_) if keep == Keep::Nothing && guest.rank => {
+                return guest.leave_bare(now);
+            }
             State::Leaving { to: Some(_), .. } => vec![Effect::CallBack(fence)],
             State::Leaving { to: None, .. } | State::Suspended(_) => vec![],
             State::Running | State::Demoted | State::Retreating { .. } => {

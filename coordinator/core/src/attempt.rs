@@ -21,6 +21,9 @@ pub(crate) struct Attempt {
     pub(crate) suspensions: u32,
     /// Its state is on its way here. Nothing of it runs here before.
     pub(crate) coming: Option<Coming>,
+    /// It has come. To begin it anew, whatever its agent says of it, would be
+    /// a step back.
+    pub(crate) arrived: bool,
 }
 
 /// How far an attempt is known to be.

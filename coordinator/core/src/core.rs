@@ -232,6 +232,7 @@ impl Core {
                     stage: Stage::Offered,
                     suspensions: 0,
                     coming: attempt.coming,
+                    arrived: attempt.arrived,
                 },
             );
             let lease = self.config.lease;

@@ -123,6 +123,8 @@ pub struct AttemptRecord {
     pub end: Option<(WallTime, String)>,
     /// Its state is on its way, from there; `None` once it has come.
     pub coming: Option<Coming>,
+    /// Its state has come.
+    pub arrived: bool,
 }
 
 /// What an attempt that moves to its workstation waits for.

@@ -25,8 +25,8 @@ const JOB: &str = "SELECT job, user, submitted, spec, state, ended, succeeded, f
 const SUBPROGRAM: &str = "SELECT s.job, s.idx, s.state, s.fence, s.workstation, s.attempts, \
                           s.failures, s.retreats, s.lost, s.outcome, s.cpu, s.avoided, s.moves \
                           FROM subprograms s";
-const ATTEMPT: &str = "SELECT fence, job, idx, workstation, placed, ended, how, old, came, keep \
-                       FROM attempts";
+const ATTEMPT: &str = "SELECT fence, job, idx, workstation, placed, ended, how, old, came, keep, \
+                       arrived FROM attempts";
 
 /// Everything that has not ended.
 ///
@@ -266,6 +266,7 @@ fn attempt(row: &Row<'_>) -> Read<AttemptRecord> {
         placed: WallTime(row.get(4)?),
         end: ended.map(|at| (WallTime(at), how.unwrap_or_default())),
         coming: coming(row)?,
+        arrived: row.get(10)?,
     })
 }
 

@@ -14,6 +14,7 @@ ALTER TABLE subprograms ADD COLUMN moves INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE attempts ADD COLUMN old  INTEGER;
 ALTER TABLE attempts ADD COLUMN came INTEGER;
 ALTER TABLE attempts ADD COLUMN keep TEXT;
+ALTER TABLE attempts ADD COLUMN arrived INTEGER NOT NULL DEFAULT 0; -- has it come?
 
 -- What happened to running programs, from which their state is built anew.
 CREATE TABLE events (

@@ -53,6 +53,7 @@ fn attempt(fence: u64, end: Option<&str>) -> AttemptRecord {
         placed: WallTime(6),
         end: end.map(|how| (WallTime(7), how.to_owned())),
         coming: None,
+        arrived: false,
     }
 }
 
@@ -343,6 +344,7 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
     let part = ContentHash([9; 32]);
     let coming = Coming { from: WorkstationId(4), old: Fence(7), keep: Keep::SubtaskStart };
     let moves = AttemptRecord { coming: Some(coming), ..attempt(8, None) };
+    let arrived = AttemptRecord { arrived: true, ..attempt(9, None) };
     let done = SubprogramRecord { state: SubprogramState::Succeeded, ..subprogram(1, 2) };
     let incarnation = Incarnation(u64::MAX - 1);
     store
@@ -363,6 +365,7 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
             Change::Cuts { job: JobId(1), parts: vec![ContentHash([1; 32])] },
             Change::Cuts { job: JobId(1), parts: vec![part] },
             Change::Attempt(moves.clone()),
+            Change::Attempt(arrived.clone()),
             Change::Subprogram(done.clone()),
             Change::Result {
                 subprogram: done.subprogram,
@@ -378,7 +381,7 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
     assert_eq!(bytes, [(Life(2), 3), (Life(2), 4)], "what came before is not needed");
     let notes = vec!["one".to_owned(), "two".to_owned()];
     assert_eq!(restored.jobs, [JobRecord { notes, ..record }]);
-    assert_eq!(restored.attempts, [moves]);
+    assert_eq!(restored.attempts, [moves, arrived]);
     assert_eq!(restored.subprograms, [done], "all ranks, those that have ended too");
     assert_eq!(restored.incarnations, [(WorkstationId(4), incarnation)]);
     assert!(read::is_wanted(&store.connection, part).unwrap());

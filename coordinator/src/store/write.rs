@@ -226,7 +226,7 @@ fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Result<(), r
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO attempts (fence, job, idx, workstation, placed, ended, how, \
-             old, came, keep) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             old, came, keep, arrived) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(params![
             number(attempt.fence.0),
@@ -239,6 +239,7 @@ fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Result<(), r
             attempt.coming.map(|coming| number(coming.old.0)),
             attempt.coming.map(|coming| coming.from.0),
             attempt.coming.map(|coming| keep_name(coming.keep)),
+            attempt.arrived,
         ])?;
     Ok(())
 }

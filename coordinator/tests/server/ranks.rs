@@ -155,9 +155,7 @@ async fn parcels_between_agents_that_cannot_reach_each_other_arrive_in_order() {
         one.say(AgentFrame::Relay { to: WorkstationId(2), bytes }).await;
         let bytes = two
             .until(|frame| match frame {
-                CoordinatorFrame::Relayed { from, bytes } if from == WorkstationId(1) => {
-                    Some(bytes)
-                }
+                CoordinatorFrame::Relayed { from: WorkstationId(1), bytes } => Some(bytes),
                 _ => None,
             })
             .await;

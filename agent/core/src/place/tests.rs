@@ -338,3 +338,31 @@ fn a_rank_that_retreats_returns_its_work_and_leaves_without_its_process() {
     assert_eq!(place.cancel(at(3), fence), []);
     assert!(place.is_free());
 }
+
+#[test]
+fn a_rank_that_waits_goes_without_its_process_when_that_is_asked_of_it() {
+    let mut place = Place::new();
+    let _ = place.turned(at(0), Owner::Away);
+    let fence = Fence(7);
+    let _ = place.take(at(0), fence, entry(Reaction::Suspend, true));
+    assert_eq!(place.turned(at(1), Owner::Here), [Effect::Freeze(fence)]);
+    let depart = |place: &mut Place| place.depart(at(2), fence, Keep::Nothing, Fence(8));
+    assert_eq!(depart(&mut place), [Effect::Empty(fence)]);
+    let wants = Effect::WantsAway { fence, keep: Keep::Nothing };
+    assert_eq!(place.exited(at(2), fence), [wants]);
+    let departs = Effect::Depart { fence, keep: Keep::Nothing, since: at(1) };
+    assert_eq!(depart(&mut place), [departs]);
+}
+
+#[test]
+fn an_order_that_another_wish_has_overtaken_is_ignored() {
+    let mut place = Place::new();
+    let _ = place.turned(at(0), Owner::Away);
+    let fence = Fence(7);
+    let _ = place.take(at(0), fence, entry(Reaction::Retreat, true));
+    let _ = place.turned(at(1), Owner::Here);
+    place.returned(fence);
+    let _ = place.exited(at(1), fence);
+    assert_eq!(place.depart(at(2), fence, Keep::State, Fence(8)), []);
+    assert_eq!(place.depart(at(2), fence, Keep::Nothing, Fence(9)).len(), 1);
+}

@@ -134,7 +134,10 @@ impl Core {
         }
         let name = self.workstation_name(attempt.workstation).unwrap_or("a workstation");
         let why = match how {
-            Return::Refused(_) => return,
+            Return::Refused(_) if !attempt.arrived => return,
+            Return::Refused(reason) => {
+                format!("rank {position} had come to {name} and was not set going: {reason}")
+            }
             // Whether or not that is known here: one that had not is refused.
             Return::Retreated { reason, .. } => {
                 format!("rank {position} retreated from {name}: {reason}")
@@ -179,6 +182,7 @@ impl Core {
             placed: attempt.placed,
             end: Some((draft.wall, outcome)),
             coming: attempt.coming,
+            arrived: attempt.arrived,
         }));
         draft.advances(attempt.job);
         Some((attempt, history))

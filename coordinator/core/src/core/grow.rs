@@ -22,6 +22,10 @@ impl Core {
             return;
         }
         for id in self.growing.clone() {
+            // It ends with this step.
+            if self.jobs.get(&id).is_none_or(Job::has_ended) {
+                continue;
+            }
             self.move_the_frozen(draft, id);
             self.begin_more(draft, id);
         }

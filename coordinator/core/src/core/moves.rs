@@ -133,6 +133,7 @@ impl Core {
             stage: Stage::Offered,
             suspensions: 0,
             coming: Some(coming),
+            arrived: false,
         };
         draft.change(Change::Attempt(AttemptRecord {
             fence,
@@ -141,6 +142,7 @@ impl Core {
             placed: draft.wall,
             end: None,
             coming: Some(coming),
+            arrived: false,
         }));
         self.attempts.insert(fence, new);
         if let Some(moving) = self.moves.get_mut(&old) {
@@ -234,7 +236,7 @@ impl Core {
             job.go_on(position, history, fence);
         }
         if let Some(attempt) = self.attempts.get_mut(&fence) {
-            attempt.coming = None;
+            (attempt.coming, attempt.arrived) = (None, true);
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let progress = job.progress_mut();
@@ -252,6 +254,7 @@ impl Core {
             placed,
             end: None,
             coming: None,
+            arrived: true,
         }));
         self.set_stage(draft, fence, Stage::Held(GuestState::Running));
         draft.advances(id);
@@ -388,6 +391,7 @@ impl Core {
             placed: attempt.placed,
             end: Some((draft.wall, outcome)),
             coming: attempt.coming,
+            arrived: false,
         }));
         draft.moves(attempt.job);
     }

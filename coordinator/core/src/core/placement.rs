@@ -84,6 +84,7 @@ impl Core {
             stage: Stage::Offered,
             suspensions: 0,
             coming: None,
+            arrived: false,
         };
         self.attempts.insert(fence, attempt);
         let (now, lease) = (draft.now, self.config.lease);
@@ -95,6 +96,7 @@ impl Core {
             placed: draft.wall,
             end: None,
             coming: None,
+            arrived: false,
         }));
         self.offer(draft, to, fence);
         draft.moves(id);

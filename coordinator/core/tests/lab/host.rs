@@ -287,7 +287,7 @@ impl Host {
                     });
                     wants.extend(self.kick(fence));
                 }
-                Effect::Kill { fence, .. } => {
+                Effect::Kill { fence, .. } | Effect::Empty { fence, .. } => {
                     if let Some(process) = self.processes.get_mut(&fence) {
                         process.killed = true;
                     }

@@ -442,9 +442,12 @@ impl Lab {
             let ranks = self.rng.random_range(1..=4);
             spec.indexes = IndexRange { first: 0, last: ranks - 1, step: 1 };
             let checkpoint_every = self.rng.random_bool(0.5).then_some(Duration::from_secs(2));
-            let ranks_max = ranks + 2;
-            spec.program =
-                Some(ProgramSpec { ranks_max, checkpoint_every, ..ProgramSpec::default() });
+            let (ranks_max, increases) = (ranks + 2, self.rng.random_bool(0.3));
+            let program = ProgramSpec { ranks_max, increases, ..ProgramSpec::default() };
+            spec.program = Some(ProgramSpec { checkpoint_every, ..program });
+            if self.rng.random_bool(0.3) {
+                spec.on_busy.reaction = Reaction::Rollback;
+            }
         }
         let may_time_out = self.setting.failures > 0.0 && self.rng.random_bool(0.2);
         spec.timeout = may_time_out.then_some(self.setting.work_max / 2);
@@ -490,7 +493,9 @@ impl Lab {
             assert!(self.store.jobs.contains_key(job), "job {job} was lost");
         }
         for (id, job) in &self.store.jobs {
-            assert!(job.progress.spawned <= 1, "job {id}: a question was answered twice");
+            let grows = job.spec.program.is_some_and(|program| program.increases);
+            let is_once = job.progress.spawned <= 1;
+            assert!(is_once || grows, "job {id}: a question was answered twice");
         }
         for (id, record) in &self.store.subprograms {
             // A rank that an earlier life had spawned.

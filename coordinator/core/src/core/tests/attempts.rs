@@ -205,6 +205,7 @@ fn a_result_that_outlived_the_coordinator_is_accepted() {
         placed: WallTime(0),
         end: None,
         coming: None,
+        arrived: false,
     };
     let restored = Restored {
         workstations: vec![(WorkstationId(1), "host1".into())],
@@ -235,6 +236,7 @@ fn agents_that_do_not_come_back_after_a_restart_lose_their_attempts() {
         placed: WallTime(0),
         end: None,
         coming: None,
+        arrived: false,
     };
     let restored = Restored { jobs: vec![record], attempts: vec![attempt], ..Restored::default() };
     site.core = Core::restore(site.now, Config::default(), restored);

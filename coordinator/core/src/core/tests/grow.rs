@@ -67,3 +67,16 @@ fn a_frozen_rank_goes_where_it_can_run_and_stays_frozen_where_the_program_does_n
         assert_eq!(departs.count(), moves);
     }
 }
+
+#[test]
+fn a_program_that_fails_does_not_grow_any_more() {
+    let mut site = Site::with_idle(2);
+    let (job, offered) = site.submit_program(2, GROWS);
+    for (id, _, fence) in &offered {
+        site.started(*id, *fence);
+    }
+    put_a_task(&mut site, offered[0]);
+    let fault = Outcome::Fault("it floods".into());
+    assert_eq!(site.finished(offered[1].0, offered[1].2, fault), []);
+    assert!(site.core.job_row(job).is_none(), "it is over");
+}

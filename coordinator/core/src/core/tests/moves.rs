@@ -307,6 +307,7 @@ fn a_new_life_of_the_coordinator_goes_on_with_a_move() {
         placed: attempt.placed,
         end: None,
         coming: attempt.coming,
+        arrived: attempt.arrived,
     });
     let restored = Restored {
         workstations: vec![(WorkstationId(1), "host1".into()), (WorkstationId(2), "host2".into())],
@@ -341,6 +342,25 @@ fn everybody_hears_where_a_rank_has_moved_and_not_before() {
     site.arrives(begun);
     assert_eq!(site.places(offered[1].0), [(0, begun.new.0, 3)]);
     assert_eq!(site.core.job_row(job).unwrap().life, 1);
+}
+
+#[test]
+fn a_rank_that_had_come_and_never_went_on_takes_its_program_back() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    site.enrol(3);
+    site.connect(3, 1, 1);
+    let (id, _, old) = offered[0];
+    site.wants_away(id, old, Keep::Nothing);
+    let begun = site.begun().unwrap();
+    site.arrives(begun);
+    // Also if the coordinator is another by then.
+    site.restart(job);
+    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    let held = vec![(begun.new, GuestState::Waiting)];
+    site.hello(link(3, 2), Incarnation(1), facts, presence(false, 1), held);
+    let refused = AttemptEvent::Refused { fence: begun.new, reason: "its lease ended".into() };
+    site.handle(Event::Heard { from: link(3, 2), frame: AgentFrame::Attempt(refused) });
+    assert_eq!(site.core.job_row(job).unwrap().life, 2);
 }
 
 #[test]

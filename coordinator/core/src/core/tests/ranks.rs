@@ -128,6 +128,7 @@ impl Site {
                 placed: attempt.placed,
                 end: None,
                 coming: attempt.coming,
+                arrived: attempt.arrived,
             }
         });
         let over = before.over().iter().map(|(position, history)| {
