@@ -239,11 +239,14 @@ impl Desk {
             let effects = self.core.wake(now);
             self.apply(effects);
         }
+        let mut told = Told::default();
         for place in &mut self.places {
+            place.look(now, &self.site, &mut told);
             if place.wake(now) {
                 self.give_back_at = Some(now + THRIFTY_AFTER);
             }
         }
+        self.take(told);
         if self.give_back_at.is_some_and(|at| at <= now) {
             self.give_back_at = None;
             crate::thrift::give_back();

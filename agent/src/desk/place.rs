@@ -27,7 +27,7 @@ use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
 use gleaner_program_core::wire::PIPES_VARIABLE;
 
-use self::moving::{Inbound, LeavingRank, NOT_BEGUN, Seen, mover_for};
+use self::moving::{Inbound, LeavingRank, NOT_BEGUN, Seen, Standing, mover_for};
 use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
 use crate::contain::{
@@ -166,6 +166,8 @@ pub(crate) struct Place {
     thaw_later: bool,
     /// What the core wants, whatever keeper is here.
     frozen: bool,
+    /// The guest that is to leave when it stands still.
+    standing: Option<Standing>,
     /// The rank that is about to leave.
     leaving: Option<LeavingRank>,
     /// A rank that has lost its process, and has its seat still.
@@ -198,6 +200,7 @@ impl Place {
             carried: None,
             thaw_later: false,
             frozen: false,
+            standing: None,
             leaving: None,
             bare: None,
             idle_since: Moment::ZERO,
@@ -377,6 +380,7 @@ impl Place {
     /// Tells that a guest has ended. The post first reads what a rank wrote.
     fn tell_exit(&mut self, guest: &Guest, status: ExitStatus, exit: Exit, told: &mut Told) {
         let fence = guest.fence;
+        self.standing = None;
         if !guest.emptied {
             self.leaving = None;
         }
@@ -699,14 +703,17 @@ impl Place {
             .then(|| Event::OverLimit { fence, what: disk_limit(guest.limits) })
     }
 
-    /// When a keeper without work goes.
+    /// When a keeper without work goes, or a guest is looked at again.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        (self.keeper.is_some() && self.guest.is_none()).then(|| self.idle_since + KEEPER_STAYS)
+        let keeper_goes =
+            (self.keeper.is_some() && self.guest.is_none()).then(|| self.idle_since + KEEPER_STAYS);
+        [keeper_goes, self.look_at()].into_iter().flatten().min()
     }
 
     /// Lets a keeper go that has had no guest for a while. Did it?
     pub(crate) fn wake(&mut self, now: Moment) -> bool {
-        let due = self.deadline().is_some_and(|at| at <= now);
+        let idle = self.keeper.is_some() && self.guest.is_none();
+        let due = idle && self.idle_since + KEEPER_STAYS <= now;
         if due {
             self.keeper = None;
         }

@@ -204,7 +204,8 @@ fn read(path: &Path) -> Result<Trace> {
 }
 
 fn usage(lab: &Lab) -> Result<Vec<Timeline>> {
-    let loaded = timelines(&lab.collector_data(), &LoadOptions::default(), &mut |_| ())?;
+    let loaded =
+        timelines(&lab.collector_data().join("usage"), &LoadOptions::default(), &mut |_| ())?;
     let mut by_name: BTreeMap<_, Timeline> = loaded.timelines.into_iter().collect();
     lab.hosts
         .iter()

@@ -6,6 +6,7 @@
 //!   └──────────────┴─ not coming, called off, cannot land ─► as if it never came
 //! ```
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
 use gleaner_move::{Header, Memory, Terms};
 use gleaner_program_core::address::Rank;
+use gleaner_shell::clock::Clock;
 
 use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told};
 use crate::cgroup::{GroupLimits, PlaceGroup};
@@ -35,14 +37,23 @@ const BESIDE_BYTES_MAX: u64 = 256 << 20;
 /// Why a guest that is to leave is placed elsewhere as it was.
 pub(super) const NOT_BEGUN: &str = "its owner came before it began";
 
-/// A guest that was frozen long ago stands still; one that was not just now, at
-/// once.
-const STANDS_WITHIN: Duration = Duration::from_millis(100);
+/// How long a guest may take to stand: it does so when it gets a core, and comes
+/// after everybody else who wants one.
+const STANDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a process takes to become another program, and how often it may be
-/// found on the way. Its owner is here: it must not run for longer.
-const NEWBORN_TAKES: Duration = Duration::from_millis(1);
-const NEWBORNS_MAX: usize = 16;
+/// How soon it is looked at again; also how long it runs on while one of its
+/// processes is becoming another program.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+
+/// A guest that is to leave, and does not stand still yet.
+#[derive(Debug)]
+pub(super) struct Standing {
+    departure: Departure,
+    until: Moment,
+    look: Moment,
+    /// Until then it runs on.
+    thawed: bool,
+}
 
 /// A guest on its way here.
 #[derive(Debug)]
@@ -93,22 +104,16 @@ impl Place {
     /// Has its state carried away.
     pub(crate) fn depart(&mut self, site: &Site, departure: Departure, told: &mut Told) {
         let fence = departure.fence;
-        let is_rank = self.bare == Some(fence) || self.seated(fence).is_some();
         if self.has_not_begun(fence) {
             if self.guest.as_ref().is_some_and(|guest| !guest.came) {
                 return self.give_back(fence, told);
             }
-            cannot_leave(fence, NOT_BEGUN.to_owned(), told);
-        } else if let Err(reason) = self.stands_still(fence) {
-            cannot_leave(fence, reason, told);
-        } else if !is_rank {
-            self.carry(site, departure, vec![], told);
-        } else {
-            let stale = self.stay(fence, told);
-            told.letters.push(Letter::Depart { fence, keep: departure.keep });
-            let to = departure.to.clone();
-            self.leaving = Some(LeavingRank { to, departure: Some(departure), stale });
+            return cannot_leave(fence, NOT_BEGUN.to_owned(), told);
         }
+        let now = Clock.now();
+        let until = now + STANDS_WITHIN;
+        let standing = Standing { departure, until, look: now, thawed: false };
+        self.depart_from(now, site, standing, told);
     }
 
     /// Is this rank asked for, to be carried?
@@ -162,6 +167,11 @@ impl Place {
     /// its process runs or it is packed again. How many answers of the post's
     /// are on their way?
     pub(crate) fn stay(&mut self, fence: Fence, told: &mut Told) -> u32 {
+        if self.standing.take_if(|it| it.departure.fence == fence).is_some_and(|it| it.thawed)
+            && self.frozen
+        {
+            self.freeze();
+        }
         let seated = self.bare == Some(fence) || self.seated(fence).is_some();
         let Some(leaving) = self.leaving.take_if(|_| seated) else { return 0 };
         told.letters.push(Letter::Stayed(fence));
@@ -183,23 +193,65 @@ impl Place {
         self.guest.as_ref().filter(|guest| guest.fence == fence && guest.seated)
     }
 
-    /// What a process says after its rank was packed would be lost.
-    fn stands_still(&mut self, fence: Fence) -> Result<(), String> {
-        let runs = self.guest.as_ref().is_some_and(|guest| guest.fence == fence);
-        let Some(group) = self.group.as_mut().filter(|_| runs) else { return Ok(()) };
-        for _ in 0..NEWBORNS_MAX {
-            if !group.wait_frozen(STANDS_WITHIN) {
-                return Err("it does not stand still".to_owned());
-            }
-            let failed = |error| format!("cannot look at it: {error}");
-            if !gleaner_move::awaits_newborn(group.path()).map_err(failed)? {
-                return Ok(());
-            }
-            group.thaw().map_err(failed)?;
-            std::thread::sleep(NEWBORN_TAKES);
-            group.freeze().map_err(failed)?;
+    /// Looks again at a guest that is to leave and did not stand still.
+    pub(crate) fn look(&mut self, now: Moment, site: &Site, told: &mut Told) {
+        let Some(standing) = self.standing.take_if(|standing| standing.look <= now) else { return };
+        if standing.thawed {
+            self.freeze();
         }
-        Err("it starts processes without end".to_owned())
+        self.depart_from(now, site, standing, told);
+    }
+
+    pub(crate) fn look_at(&self) -> Option<Moment> {
+        self.standing.as_ref().map(|standing| standing.look)
+    }
+
+    /// When everything stands, and can be looked into, it is carried. What a
+    /// process says after its rank was packed would be lost.
+    fn depart_from(&mut self, now: Moment, site: &Site, standing: Standing, told: &mut Told) {
+        let Standing { departure, until, .. } = standing;
+        let fence = departure.fence;
+        match self.is_steady(fence) {
+            Ok(true) => self.depart_now(site, departure, told),
+            Ok(false) if now >= until => {
+                cannot_leave(fence, "it does not come to a stand".to_owned(), told);
+            }
+            Ok(false) => {
+                let (look, thawed) = (now + LOOK_AFTER, self.is_between());
+                if thawed && let Some(group) = &self.group {
+                    let done = group.thaw().map_err(|error| error.to_string());
+                    self.complain("thaw", done);
+                }
+                self.standing = Some(Standing { departure, until, look, thawed });
+            }
+            Err(error) => cannot_leave(fence, format!("cannot look at it: {error}"), told),
+        }
+    }
+
+    /// Does it stand still, and can it be looked into?
+    fn is_steady(&self, fence: Fence) -> io::Result<bool> {
+        let runs = self.guest.as_ref().is_some_and(|guest| guest.fence == fence);
+        match self.group.as_ref().filter(|_| runs) {
+            Some(group) if group.is_frozen() => Ok(!gleaner_move::awaits_newborn(group.path())?),
+            Some(_) => Ok(false),
+            None => Ok(true),
+        }
+    }
+
+    /// It stands, and must run on for a moment before it can be looked into.
+    fn is_between(&self) -> bool {
+        self.group.as_ref().is_some_and(PlaceGroup::is_frozen)
+    }
+
+    fn depart_now(&mut self, site: &Site, departure: Departure, told: &mut Told) {
+        let fence = departure.fence;
+        if self.bare != Some(fence) && self.seated(fence).is_none() {
+            return self.carry(site, departure, vec![], told);
+        }
+        let stale = self.stay(fence, told);
+        told.letters.push(Letter::Depart { fence, keep: departure.keep });
+        let to = departure.to.clone();
+        self.leaving = Some(LeavingRank { to, departure: Some(departure), stale });
     }
 
     /// Ends the process of a rank that leaves without it.
