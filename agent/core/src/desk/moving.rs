@@ -114,12 +114,18 @@ impl Desk {
         to: RankAt,
         out: &mut Out,
     ) {
-        // What it wants is told again until it is known what came of it: a
-        // coordinator that begins anew may know of no target any more.
         let Some((attempt, place)) = self.placed(fence) else { return };
         let next = to.fence;
         attempt.to = Some(to);
         let effects = self.places[usize::from(place.0)].depart(now, fence, keep, next);
+        if effects.iter().any(|effect| matches!(effect, place::Effect::Depart { .. }))
+            && let Some((attempt, _)) = self.placed(fence)
+        {
+            // Told again until it is known what came of it, also if it was the
+            // coordinator's wish: one that begins anew may not know of it.
+            let image_bytes = attempt.bytes;
+            attempt.word = Some(AttemptEvent::WantsAway { fence, keep, image_bytes });
+        }
         self.carry_out(place, effects, Some(now), out);
     }
 

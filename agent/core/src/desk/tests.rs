@@ -550,6 +550,17 @@ fn what_leaves_is_held_and_asks_again_on_a_new_connection() {
 }
 
 #[test]
+fn what_was_made_to_leave_asks_for_it_on_a_new_connection() {
+    // Suspended, it did not ask.
+    let mut desk = running(1);
+    let _ = desk.handle(at(2), typed());
+    assert_eq!(desk.held(), [(Fence(1), GuestState::Suspended)]);
+    assert_eq!(said(&desk.handle(at_ms(2_500), depart(1, 5))), ["carry #1 to ws2"]);
+    let _ = desk.handle(at(4), Event::LinkDown);
+    assert_eq!(said(&desk.handle(at(5), Event::LinkUp)), ["hello 1", "#1 wants away: State"]);
+}
+
+#[test]
 fn an_owner_who_leaves_before_the_move_has_begun_keeps_the_guest() {
     let mut desk = running(4);
     let _ = desk.handle(at(2), typed());

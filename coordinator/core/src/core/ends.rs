@@ -88,11 +88,13 @@ impl Core {
             let Return::Lost(why) = how else { return };
             return self.move_failed(draft, fence, &format!("lost: {why}"));
         }
-        match how {
-            Return::Lost(why) if self.lost_while_moving(draft, fence, why) => return,
-            Return::Lost(_) | Return::Refused(_) | Return::Retreated { .. } => {
-                self.stop_move(draft, fence, "it came back");
-            }
+        let moving_to = self.moves.get(&fence).and_then(|moving| moving.new);
+        let goes_on = moving_to.filter(|_| !matches!(how, Return::Refused(_)));
+        if goes_on.is_some() {
+            // What is on its way may be all of it, and is all there is.
+            self.moves.remove(&fence);
+        } else {
+            self.stop_move(draft, fence, "it came back");
         }
         let (outcome, suspensions) = match how {
             Return::Retreated { reason, suspensions } => {
@@ -120,6 +122,9 @@ impl Core {
         }
         let subprogram = job.subprogram(attempt.position);
         draft.change(Change::Subprogram(history.record(subprogram, SubprogramState::Queued)));
+        if let Some(new) = goes_on {
+            return job.go_on(attempt.position, history, new);
+        }
         job.return_first(attempt.position, history);
         self.requeue(attempt.job);
         self.rank_came_back(draft, &attempt, how);

@@ -10,7 +10,7 @@
 //!                                ├─ Refused, or the target is lost ──► another, three times at most;
 //!                                │                 if its owner has left meanwhile, it stays
 //!                                ├─ CannotLeave, Stays, the old one ends ──► Cancel (new)
-//!                                └─ the old one is lost ──► what is on its way is all there is
+//!                                └─ the old one is lost, or given up ──► what is on its way is all there is
 //! ```
 
 use std::collections::BTreeSet;
@@ -31,6 +31,10 @@ use crate::workstation::{Workstation, clip};
 
 /// How many workstations are tried before the owner's agent decides again.
 const TARGETS_MAX: u32 = 3;
+
+/// How long a workstation is idle, and the only one, before what has left it
+/// is not kept waiting: as long as others may take to come back. A guess.
+const ALONE_FOR: Duration = Duration::from_secs(60);
 
 /// No guest stands still for longer; what an agent says beyond is nonsense.
 const FROZEN_MAX: Duration = Duration::from_secs(1_000_000_000);
@@ -316,6 +320,32 @@ impl Core {
         }
     }
 
+    /// A rank without a process has nowhere to go, for long, and its owner is
+    /// not here any more: rather than wait for ever, all of it begins again.
+    pub(super) fn goes_on_alone(&mut self, draft: &mut Draft, at: WorkstationId) {
+        let is_bare = |fence: &Fence| {
+            let moving = self.moves.get(fence).filter(|moving| moving.new.is_none());
+            moving.is_some_and(|moving| moving.keep == Keep::Nothing)
+        };
+        let bare: Vec<Fence> = self.attempts_at(at).into_iter().filter(is_bare).collect();
+        if bare.is_empty() {
+            return;
+        }
+        let since = self.pool.get(at).and_then(Workstation::idle_since);
+        let is_idle = since.is_some_and(|since| since + ALONE_FOR <= draft.now);
+        let is_alone = self.pool.ids().all(|id| id == at || self.link(id).is_none());
+        if !is_idle || !is_alone {
+            return;
+        }
+        for fence in bare {
+            if let Some(to) = self.link(at) {
+                draft.send(to, CoordinatorFrame::Cancel { fence });
+            }
+            let reason = "there is no other workstation to go to".to_owned();
+            self.came_back(draft, fence, &Return::Retreated { reason, suspensions: 0 });
+        }
+    }
+
     /// It cannot be carried like this.
     pub(super) fn cannot_leave(
         &mut self,
@@ -360,22 +390,6 @@ impl Core {
         if let Some(to) = at.and_then(|id| self.link(id)) {
             draft.send(to, CoordinatorFrame::Cancel { fence: new });
         }
-    }
-
-    /// The source is lost with the old attempt; the new one may have it all.
-    pub(super) fn lost_while_moving(&mut self, draft: &mut Draft, old: Fence, why: &str) -> bool {
-        let Some(Moving { new: Some(new), .. }) = self.moves.get(&old) else { return false };
-        let new = *new;
-        self.moves.remove(&old);
-        let ended = self.end(draft, old, format!("lost: {why}"), 0);
-        let Some((attempt, mut history)) = ended else { return false };
-        history.lost += 1;
-        let Some(job) = self.jobs.get_mut(&attempt.job) else { return false };
-        job.progress_mut().lost += 1;
-        let record = history.record(job.subprogram(attempt.position), SubprogramState::Queued);
-        draft.change(Change::Subprogram(record));
-        job.go_on(attempt.position, history, new);
-        true
     }
 
     /// Takes an attempt that never ran out of everything that knows it.

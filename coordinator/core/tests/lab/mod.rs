@@ -220,7 +220,7 @@ impl Lab {
             // One after the other, even if they are late.
             self.now = self.now.max(at);
             self.advance();
-            Witness::check(&self.hosts);
+            self.witness.check(&self.hosts, &self.store);
         }
     }
 

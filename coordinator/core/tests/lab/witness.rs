@@ -25,6 +25,8 @@ pub(crate) struct Witness {
     gone: BTreeSet<Fence>,
     /// Attempts whose state is somewhere else.
     carried: BTreeSet<Fence>,
+    /// Those that stand still and have ended by that: nobody sets them going.
+    husks: BTreeSet<Fence>,
     tasks: BTreeSet<(JobId, Life, Task)>,
     pub(crate) moves: u64,
 }
@@ -40,12 +42,23 @@ impl Witness {
     /// job chose so (that part is the desk's own, and tested there). Of two
     /// that are there, one has come from the other, which stands still. When a
     /// program begins again, what is left of its old life may not know yet.
-    pub(crate) fn check(hosts: &[Host]) {
+    pub(crate) fn check(&mut self, hosts: &[Host], store: &Store) {
         let mut seen: BTreeMap<(SubprogramId, Option<Life>), (u32, Fence, &Process)> =
             BTreeMap::new();
         for host in hosts.iter().filter(|host| host.is_up()) {
             for (fence, process) in &host.processes {
                 if process.killed || process.old.is_some() && !process.landed {
+                    continue;
+                }
+                if self.husks.contains(fence) {
+                    assert!(process.is_still(), "{fence} has moved and runs again");
+                    continue;
+                }
+                let end = store.attempts.get(fence).and_then(|attempt| attempt.end.as_ref());
+                if let Some((_, how)) = end.filter(|_| process.is_still()) {
+                    if how.starts_with("moved to ") {
+                        self.husks.insert(*fence);
+                    }
                     continue;
                 }
                 let life = process.script.as_ref().map(|script| script.life);

@@ -174,6 +174,7 @@ fn play(site: &mut Site, turn: Turn) {
             let spec = ProgramSpec {
                 ranks_max: ranks + more,
                 checkpoint_every: every.then_some(s(2)),
+                increases: more == 2,
                 ..ProgramSpec::default()
             };
             site.submit_program(ranks, spec);
@@ -229,6 +230,10 @@ fn check_counts(core: &Core) {
         }
     }
     assert_eq!(core.queued(), queued);
+    assert_eq!(core.timers.len(), core.timer_of.len());
+    assert!(core.timer_of.keys().all(|id| core.jobs.contains_key(id)));
+    let remains = core.pool.ids().flat_map(|id| &core.pool.get(id).unwrap().remains);
+    assert!(remains.into_iter().all(|(id, _)| core.jobs.contains_key(id)));
     let mut placed = 0;
     for id in core.pool.ids() {
         for fence in core.attempts_at(id) {

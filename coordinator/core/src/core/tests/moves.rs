@@ -254,6 +254,18 @@ fn a_source_that_dies_leaves_the_state_that_was_under_way() {
 }
 
 #[test]
+fn a_source_that_gives_its_guest_up_leaves_the_state_that_was_under_way() {
+    let (mut site, job, old) = Site::with_guest(2);
+    let begun = site.move_away(1, old);
+    assert_eq!(site.retreated(1, old), [], "it is not begun a second time");
+    site.check_sent(1, &CoordinatorFrame::Acknowledge { fence: old });
+    site.arrives(begun);
+    site.check_sent(begun.to, &CoordinatorFrame::StayHere { fence: begun.new });
+    site.check_row(job, begun.to, SubprogramState::Running, 1);
+    assert_eq!(site.core.summary(job).unwrap().retreats, 1);
+}
+
+#[test]
 fn a_source_that_dies_and_a_state_that_does_not_come_begin_anew() {
     let (mut site, job, old) = Site::with_guest(2);
     let begun = site.move_away(1, old);
@@ -440,4 +452,21 @@ fn a_move_that_a_new_life_of_the_coordinator_knows_nothing_of_begins_anew() {
     site.handle(Event::Heard { from: link(1, 2), frame: AgentFrame::Attempt(wants) });
     site.hello(link(2, 2), Incarnation(1), facts("6.12.1"), presence(false, 1), vec![]);
     assert_eq!(site.begun().unwrap().old, old);
+}
+
+#[test]
+fn what_has_nowhere_to_go_begins_again_where_its_owner_has_left_for_long() {
+    let (mut site, job, offered) = Site::with_ranks(1);
+    let (id, _, old) = offered[0];
+    site.wants_away(id, old, Keep::Nothing);
+    site.hear(id, AgentFrame::Presence(presence(false, 1)));
+    for _ in 0..19 {
+        site.pass(s(3));
+        assert_eq!(site.heartbeat(id), []);
+    }
+    site.pass(s(3));
+    let (at, _, new) = only(&site.heartbeat(id));
+    site.check_sent(id, &CoordinatorFrame::Cancel { fence: old });
+    assert_eq!((at, site.core.job_row(job).unwrap().life), (id, 2));
+    assert!(new > old);
 }
