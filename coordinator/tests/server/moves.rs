@@ -18,7 +18,7 @@ use crate::coordinator::{Coordinator, spec, submit, watch};
 use crate::ranks::{attempts, job_row, program};
 
 /// Its owner comes; what is offered to another and where it is to depart to.
-async fn owner_comes(one: &mut Agent, two: &mut Agent, fence: Fence) -> (Offer, RankAt) {
+pub async fn owner_comes(one: &mut Agent, two: &mut Agent, fence: Fence) -> (Offer, RankAt) {
     one.say(AgentFrame::Presence(presence(0))).await;
     let wants = AttemptEvent::WantsAway { fence, keep: Keep::Nothing, image_bytes: 4 };
     one.say(AgentFrame::Attempt(wants)).await;

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use gleaner_common::wire::{CoordinatorFrame, GuestState, Reply, Request, Role};
+use gleaner_common::wire::{
+    AgentFrame, AttemptEvent, CoordinatorFrame, GuestState, Reply, Request, Role,
+};
 use gleaner_coordinator::{ADMIN, serve};
 use gleaner_program_core::address::Task;
 use gleaner_program_core::wire::{Answer, Ask};
@@ -16,6 +18,7 @@ use gleaner_shell::identity::Identity;
 
 use crate::agent::{Agent, finished, hello};
 use crate::coordinator::{PATIENCE, config, listing, spec, submit, token, watch};
+use crate::moves::owner_comes;
 use crate::ranks::{answer, asks, program};
 
 const VARIABLE: &str = "GLEAN_TEST_COORDINATOR";
@@ -191,5 +194,47 @@ async fn a_killed_coordinator_has_answered_for_good() {
     }
     let client = admin(dir.path()).await;
     assert_eq!(watch(&client, job).await.succeeded, 2);
+    process.kill();
+}
+
+#[tokio::test]
+async fn a_killed_coordinator_goes_on_with_a_move() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::start(dir.path()).await;
+    let (one, two) = (enrolled(dir.path(), "one").await, enrolled(dir.path(), "two").await);
+    let mut source = Agent::connect(&one, 1, 1).await;
+    let job = submit(&admin(dir.path()).await, program(1)).await;
+    let old = source.offer().await.fence;
+    source.started(old).await;
+    let mut target = Agent::connect(&two, 2, 1).await;
+    let new = owner_comes(&mut source, &mut target, old).await.0.fence;
+    process.kill();
+
+    let process = Process::start(dir.path()).await;
+    let away = hello(1, 0, vec![(old, GuestState::Leaving)]);
+    let mut source = Agent::with(&one, away).await;
+    let to = source
+        .until(|frame| match frame {
+            CoordinatorFrame::Depart { fence, to, .. } if fence == old => Some(to),
+            _ => None,
+        })
+        .await;
+    assert_eq!((to.fence, to.name.as_str()), (new, "two"));
+    let awaits = hello(2, 1, vec![(new, GuestState::Waiting)]);
+    let mut target = Agent::with(&two, awaits.clone()).await;
+    assert_eq!(target.keep, [new]);
+    let arrived = AttemptEvent::Arrived { fence: new, bytes: 7, frozen: PATIENCE };
+    target.say(AgentFrame::Attempt(arrived.clone())).await;
+    source.until(|frame| (frame == CoordinatorFrame::Cancel { fence: old }).then_some(())).await;
+    process.kill();
+
+    // It had not heard that it may go, and asks again.
+    let process = Process::start(dir.path()).await;
+    let mut target = Agent::with(&two, awaits).await;
+    target.say(AgentFrame::Attempt(arrived)).await;
+    target.until(|frame| (frame == CoordinatorFrame::StayHere { fence: new }).then_some(())).await;
+    target.say(finished(new, "there\n")).await;
+    let summary = watch(&admin(dir.path()).await, job).await;
+    assert_eq!((summary.succeeded, summary.moves, summary.lost), (1, 1, 0));
     process.kill();
 }

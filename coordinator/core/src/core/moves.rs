@@ -217,8 +217,10 @@ impl Core {
         let (id, position, workstation) = (attempt.job, attempt.position, attempt.workstation);
         let (placed, coming) = (attempt.placed, attempt.coming);
         let Some(coming) = coming else {
-            // Acknowledged before; the word may have been lost.
-            return draft.send(to, CoordinatorFrame::StayHere { fence });
+            // Acknowledged before; the word may have been lost, and what else
+            // it was told before all of it was there.
+            draft.send(to, CoordinatorFrame::StayHere { fence });
+            return self.tell_what_was(draft, id, position);
         };
         let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
         self.moves.remove(&coming.old);

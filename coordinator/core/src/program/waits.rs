@@ -18,6 +18,9 @@ use super::{Order, Past};
 /// Facts may be lost with a connection: they are asked for again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Every rank of a large program is told, but not of every other one.
+const NAMED_MAX: usize = 1_000;
+
 #[derive(Debug)]
 struct Round {
     asked: u64,
@@ -111,9 +114,14 @@ impl Waits {
             } else {
                 continue;
             };
-            for (rank, _) in &waits {
-                let what = ToRank::Deadlock(waits.clone());
-                orders.push(Order::Tell { rank: *rank, what });
+            for (rank, on) in &waits {
+                let others = waits.iter().filter(|(other, _)| other != rank);
+                let what = if waits.len() <= NAMED_MAX {
+                    waits.clone()
+                } else {
+                    [(*rank, *on)].into_iter().chain(others.copied()).take(NAMED_MAX).collect()
+                };
+                orders.push(Order::Tell { rank: *rank, what: ToRank::Deadlock(what) });
             }
         }
         self.said = found;

@@ -357,6 +357,29 @@ fn everybody_hears_where_a_rank_has_moved_and_not_before() {
 }
 
 #[test]
+fn a_rank_that_came_hears_of_those_that_ended_from_the_next_life_too() {
+    let (mut site, job, offered) = Site::with_ranks(2);
+    site.enrol(3);
+    site.connect(3, 1, 1);
+    let (id, _, old) = offered[0];
+    site.wants_away(id, old, Keep::Nothing);
+    let begun = site.begun().unwrap();
+    site.end_well(offered[1]);
+    site.arrives(begun);
+    let ended = |told: &(u32, ToRank)| told.0 == 3 && matches!(told.1, ToRank::PeerEnded { .. });
+    assert!(site.told().iter().any(ended));
+    site.restart(job);
+    let facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    let held = vec![(begun.new, GuestState::Waiting)];
+    site.hello(link(3, 2), Incarnation(1), facts, presence(false, 1), held);
+    let frozen = Duration::from_millis(80);
+    let again = AttemptEvent::Arrived { fence: begun.new, bytes: 1_000, frozen };
+    site.handle(Event::Heard { from: link(3, 2), frame: AgentFrame::Attempt(again) });
+    site.check_sent(3, &CoordinatorFrame::StayHere { fence: begun.new });
+    assert!(site.told().iter().any(ended), "{:?}", site.told());
+}
+
+#[test]
 fn a_rank_that_had_come_and_never_went_on_takes_its_program_back() {
     let (mut site, job, offered) = Site::with_ranks(2);
     site.enrol(3);
