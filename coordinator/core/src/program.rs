@@ -20,6 +20,7 @@ use gleaner_common::program::{Life, ProgramSpec};
 use gleaner_common::time::Moment;
 use gleaner_program_core::address::{Rank, Request, Snapshot};
 use gleaner_program_core::bag;
+use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::facts::{End, RankFacts};
 use gleaner_program_core::snapshots::{self, Snapshots};
 use gleaner_program_core::wire::{ASK_BYTES_MAX, Answer, Ask, ToRank};
@@ -82,6 +83,8 @@ pub(crate) struct Program {
     snapshots: Option<Snapshots>,
     /// Of the snapshot under way, if one is.
     parts: Option<BTreeMap<Rank, ContentHash>>,
+    /// It was said why a snapshot came to nothing, and none was whole since.
+    missed: bool,
     waits: Waits,
     orders: Vec<Order>,
 }
@@ -142,6 +145,7 @@ impl Program {
             journal_from_bytes: 0,
             snapshots: None,
             parts: None,
+            missed: false,
             waits: Waits::default(),
             orders: vec![],
         };
@@ -441,12 +445,19 @@ impl Program {
         if !is_of_use {
             return self.drop_parts();
         }
+        self.missed = false;
         let parts = self.parts.take().unwrap_or_default();
         self.orders.push(Order::Cuts(parts.values().copied().collect()));
         let before = self.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
         let kept: BTreeSet<ContentHash> = parts.values().copied().collect();
         self.unneeded(before.into_iter().filter(|part| !kept.contains(part)).collect());
         self.happen(Happened::Whole { snapshot, parts });
+    }
+
+    /// Is this news for the user? What keeps one snapshot from becoming whole
+    /// keeps the next, and would drown everything else.
+    pub(crate) fn is_news(&mut self, complaint: &Complaint) -> bool {
+        !matches!(complaint, Complaint::NoCut { .. }) || !std::mem::replace(&mut self.missed, true)
     }
 
     /// The snapshot under way comes to nothing, if there is one.

@@ -150,6 +150,22 @@ fn nothing_that_moves_is_lost_while_its_workstations_live() {
     assert!(moves > 0 || outlines.len() == 1, "nothing moved");
 }
 
+#[test]
+fn nothing_is_done_twice_while_everything_moves_and_dies() {
+    let test = "nothing_is_done_twice_while_everything_moves_and_dies";
+    check(test, 8, |_| Setting {
+        cut: Some(s(5)),
+        agent_crash: Some(s(10)),
+        sleep: Some(s(30)),
+        commit_hangs: Some(s(30)),
+        late_frames: 0.01,
+        programs: 0.9,
+        failures: 0.05,
+        config: Config::default(),
+        ..restless()
+    });
+}
+
 fn late() -> Setting {
     Setting {
         cut: None,

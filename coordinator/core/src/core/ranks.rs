@@ -191,9 +191,7 @@ impl Core {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(program) = &mut job.program else { return };
         match said {
-            // A rank that has ended asks nothing any more.
             FromRank::Ask { request, ask } if is_placed => program.asked(rank, request, ask, free),
-            FromRank::Ask { .. } => {}
             FromRank::Facts { asked, mut facts } => {
                 facts.rank = rank;
                 program.facts(now, asked, facts, &awake);
@@ -202,7 +200,11 @@ impl Core {
                 program.ended(now, rank, (end, snapshot), sent);
             }
             FromRank::Drained => program.drained(now, rank),
-            FromRank::Complain(complaint) => self.note(draft, id, complaint.to_string()),
+            FromRank::Complain(complaint) if program.is_news(&complaint) => {
+                self.note(draft, id, complaint.to_string());
+            }
+            // Asked after its end, or said before.
+            FromRank::Ask { .. } | FromRank::Complain(_) => {}
             FromRank::Cut { snapshot, part, .. } => program.has_part(now, rank, snapshot, part),
             FromRank::NoCut(snapshot) => program.has_no_part(now, rank, snapshot),
             FromRank::WhereIs(rank) => {

@@ -167,11 +167,16 @@ impl Past {
         }
     }
 
-    /// What the next life begins with.
+    /// What the next life begins with. `counts`: this one failed by itself. If
+    /// it had begun with a snapshot and came to no other, that may be why.
     pub(super) fn again(&self, floor: Fence, counts: bool) -> Beginning {
         let failures = self.failures + u32::from(counts);
         let newest = self.newest;
-        match self.whole.clone().filter(|_| !self.has_used_bag()) {
+        let is_of_use = |whole: &Whole| {
+            let failed_from_it = counts && self.base == Some(whole.snapshot);
+            !self.has_used_bag() && !failed_from_it
+        };
+        match self.whole.clone().filter(is_of_use) {
             Some(whole) => Beginning {
                 floor,
                 failures,

@@ -28,12 +28,31 @@ impl Site {
         spec: ProgramSpec,
         on_busy: OnBusy,
     ) -> (JobId, Vec<Offered>) {
+        self.submit_program_like(ranks, spec, on_busy, 1)
+    }
+
+    pub(super) fn submit_program_with(
+        &mut self,
+        ranks: u32,
+        spec: ProgramSpec,
+        retries: u32,
+    ) -> (JobId, Vec<Offered>) {
+        self.submit_program_like(ranks, spec, OnBusy::default(), retries)
+    }
+
+    fn submit_program_like(
+        &mut self,
+        ranks: u32,
+        spec: ProgramSpec,
+        on_busy: OnBusy,
+        retries: u32,
+    ) -> (JobId, Vec<Offered>) {
         let indexes = IndexRange::count_of(ranks).unwrap();
         let mut job = JobSpec::new(vec!["./mesh".into()], indexes);
         let ranks_max = spec.ranks_max.max(ranks);
         job.program = Some(ProgramSpec { ranks_max, ..spec });
         job.on_busy = on_busy;
-        job.retries = 1;
+        job.retries = retries;
         let event =
             Event::Submitted { request: RequestId(1), user: "ann".into(), spec: Box::new(job) };
         let offered = self.handle(event);

@@ -3,6 +3,7 @@
 use gleaner_common::id::ContentHash;
 use gleaner_common::program::{Life, ProgramSpec};
 use gleaner_program_core::address::{Rank, Request, Snapshot};
+use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::wire::{Answer as Said, Ask, FromRank, ToRank};
 
 use super::*;
@@ -202,4 +203,49 @@ fn a_program_that_uses_its_bag_takes_no_snapshots_and_says_so() {
     site.dies(offered[1].0);
     site.check_begins_with(&[None, None]);
     assert_eq!(site.unneeded(), [part(1, 0), part(1, 1)]);
+}
+
+#[test]
+fn a_snapshot_from_which_a_program_fails_again_is_not_gone_back_to_twice() {
+    let mut site = Site::with_idle(2);
+    let spec = ProgramSpec { checkpoint_every: Some(EVERY), ..ProgramSpec::default() };
+    let (job, offered) = site.submit_program_with(2, spec, 5);
+    for (id, _, fence) in &offered {
+        site.started(*id, *fence);
+    }
+    site.becomes_whole(1, &offered);
+    let again = site.finished(offered[0].0, offered[0].2, Outcome::Signal(11));
+    site.check_begins_with(&[Some(part(1, 0)), Some(part(1, 1))]);
+    for (id, _, fence) in &again {
+        site.started(*id, *fence);
+    }
+    site.finished(again[0].0, again[0].2, Outcome::Signal(11));
+    site.check_begins_with(&[None, None]);
+    assert_eq!(site.unneeded(), [part(1, 0), part(1, 1)]);
+    let notes = site.notes(job);
+    assert!(notes[1].starts_with("begins again from its start: rank 0 on host"), "{notes:?}");
+}
+
+#[test]
+fn why_snapshots_come_to_nothing_is_told_once_until_one_is_whole() {
+    let (mut site, job, offered) = Site::with_saved(2);
+    let missed = |site: &mut Site, snapshot, at: Offered| {
+        let (rank, snapshot) = (Rank(at.1.index), Snapshot(snapshot));
+        let because = "images are not taken for snapshots".to_owned();
+        let complaint = Complaint::NoCut { rank, snapshot, because };
+        site.say(at, &FromRank::NoCut(snapshot));
+        site.say(at, &FromRank::Complain(complaint));
+    };
+    for snapshot in 1..=3 {
+        site.cut_begins(snapshot, &offered);
+        for at in &offered {
+            missed(&mut site, snapshot, *at);
+        }
+    }
+    let first = "rank 0 took no part in snapshot 1: images are not taken for snapshots";
+    assert_eq!(site.notes(job), [first]);
+    site.becomes_whole(4, &offered);
+    site.cut_begins(5, &offered);
+    missed(&mut site, 5, offered[0]);
+    assert_eq!(site.notes(job).len(), 2);
 }
