@@ -35,8 +35,8 @@ pub enum Change {
     /// Fences below this may have been given out. One row.
     FencesReserved { below: Fence },
     /// Something that happened to a program, from which its state is built
-    /// anew. Key: `job`, `life`, `sequence`; number 0 of a life begins it, and
-    /// nothing of earlier lives is needed from then on.
+    /// anew. Key: `job`, `life`, `sequence`; number 0 begins a life, or says
+    /// all of one so far: nothing that came before is needed from then on.
     ProgramEvent { job: JobId, life: Life, sequence: u64, bytes: Vec<u8> },
     /// An agent began a new life, with nothing of the old one. Key:
     /// `workstation`.

@@ -361,6 +361,11 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
             event(1, 1, 2),
             event(2, 0, 3),
             event(2, 1, 4),
+            event(2, 2, 5),
+            event(2, 3, 6),
+            // All of it so far.
+            event(2, 0, 7),
+            event(2, 1, 8),
             Change::Notes { job: JobId(1), notes: vec!["one".into(), "two".into()] },
             Change::Cuts { job: JobId(1), parts: vec![ContentHash([1; 32])] },
             Change::Cuts { job: JobId(1), parts: vec![part] },
@@ -378,7 +383,7 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
     let mut store = Store::open(dir.path()).unwrap();
     let (restored, _) = store.load().unwrap();
     let bytes: Vec<_> = restored.events.iter().map(|it| (it.life, it.bytes[0])).collect();
-    assert_eq!(bytes, [(Life(2), 3), (Life(2), 4)], "what came before is not needed");
+    assert_eq!(bytes, [(Life(2), 7), (Life(2), 8)], "what came before is not needed");
     let notes = vec!["one".to_owned(), "two".to_owned()];
     assert_eq!(restored.jobs, [JobRecord { notes, ..record }]);
     assert_eq!(restored.attempts, [moves, arrived]);

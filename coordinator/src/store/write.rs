@@ -252,16 +252,15 @@ pub(super) fn keep_name(keep: Keep) -> &'static str {
     }
 }
 
-/// The first event of a life makes those of earlier ones needless.
+/// A first event makes those of earlier lives needless, and those before it in
+/// the same one.
 fn put_event(
     connection: &Connection,
     (job, life, sequence): (JobId, Life, u64),
     bytes: &[u8],
 ) -> Result<(), rusqlite::Error> {
     if sequence == 0 {
-        connection
-            .prepare_cached("DELETE FROM events WHERE job = ?1 AND life < ?2")?
-            .execute([job.0, life.0])?;
+        connection.prepare_cached("DELETE FROM events WHERE job = ?1")?.execute([job.0])?;
     }
     connection
         .prepare_cached(

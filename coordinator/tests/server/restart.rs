@@ -238,3 +238,42 @@ async fn a_killed_coordinator_goes_on_with_a_move() {
     assert_eq!((summary.succeeded, summary.moves, summary.lost), (1, 1, 0));
     process.kill();
 }
+
+/// What happened is written down anew now and then: none of it is lost by that.
+#[tokio::test]
+async fn a_killed_coordinator_knows_a_long_past() {
+    const TASKS: u64 = 50;
+    let dir = tempfile::tempdir().unwrap();
+    let process = Process::start(dir.path()).await;
+    let desk = enrolled(dir.path(), "desk-1").await;
+    let mut agent = Agent::connect(&desk, 1, 1).await;
+    let client = admin(dir.path()).await;
+    submit(&client, program(1)).await;
+    let fence = agent.offer().await.fence;
+    agent.started(fence).await;
+    for number in 0..TASKS {
+        let (task, put) = (Task(number), vec![1; 60_000]);
+        let asked = [
+            (Ask::PutTask { task: put.clone() }, Answer::Put { task }),
+            (Ask::NextTask, Answer::Task { task, bytes: put }),
+            (Ask::Done { task, result: vec![2; 9] }, Answer::Done { first: true }),
+        ];
+        for (request, (ask, expected)) in (3 * number + 1..).zip(asked) {
+            agent.say(asks(fence, request, ask)).await;
+            assert_eq!(answer(&mut agent).await, (request, expected));
+        }
+    }
+    process.kill();
+
+    let process = Process::start(dir.path()).await;
+    let held = vec![(fence, GuestState::Running)];
+    let mut agent = Agent::with(&desk, hello(1, 1, held)).await;
+    assert_eq!(agent.keep, [fence]);
+    for number in 0..TASKS {
+        let request = 3 * TASKS + 1 + number;
+        agent.say(asks(fence, request, Ask::NextResult)).await;
+        let result = Answer::Result { task: Task(number), bytes: vec![2; 9] };
+        assert_eq!(answer(&mut agent).await, (request, result));
+    }
+    process.kill();
+}

@@ -62,7 +62,10 @@ impl Store {
             Change::ProgramEvent { job, life, sequence, bytes } => {
                 let events = self.events.entry(*job).or_default();
                 if *sequence == 0 {
-                    assert!(events.iter().all(|event| event.life < *life), "{job}: {life:?} twice");
+                    assert!(
+                        events.iter().all(|event| event.life <= *life),
+                        "{job}: {life:?} twice"
+                    );
                     events.clear();
                 }
                 assert_eq!(events.len() as u64, *sequence, "{job}: an event is missing");
