@@ -76,6 +76,11 @@ fn an_agent_under_its_units_hardening_runs_guests_and_sees_a_key() {
     let unit = fs::read_to_string(unit).unwrap();
     assert!(unit.contains("\nNoNewPrivileges=yes\n") && unit.contains("\nProtectSystem=strict\n"));
 
+    // Each of these puts a filter upon the agent, and nothing moves from there.
+    for filter in ["ProtectClock", "ProtectKernel", "Restrict", "LockPersonality", "SystemCall"] {
+        assert!(!unit.lines().any(|line| line.starts_with(filter)), "{filter}");
+    }
+
     let mut terminal = Terminal::open(None).unwrap();
     terminal.attach(Command::new("cat"), || Ok(())).unwrap();
     fs::write(dir.path().join("agent.toml"), configuration(home, &terminal.path, &cgroup)).unwrap();
@@ -102,7 +107,8 @@ fn an_agent_under_its_units_hardening_runs_guests_and_sees_a_key() {
     let terminals =
         idle["sensors"].as_array().unwrap().iter().find(|it| it["sensor"] == "terminals");
     assert_eq!(terminals.unwrap()["health"], "well", "{idle}");
-    assert!(!idle["missing"].to_string().contains("sandbox"), "{idle}");
+    let missing = idle["missing"].to_string();
+    assert!(!missing.contains("sandbox") && !missing.contains("CAP_"), "{idle}");
     succeeds(&lab.admin(&["submit", "--wait", "--", "/bin/true"]));
 
     let key = terminal.path.strip_prefix("/dev").unwrap().to_str().unwrap().to_owned();
