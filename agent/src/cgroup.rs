@@ -110,7 +110,7 @@ impl Tree {
         // Groups compete with their siblings: the places' parent meets the
         // owner's sessions, and the places below it only each other.
         let cpu = tree.legacy.iter().find(|legacy| legacy.controller == "cpu");
-        demote_to_idle(cpu.map_or(&tree.guests, |legacy| &legacy.guests));
+        set_idle(cpu.map_or(&tree.guests, |legacy| &legacy.guests), true);
         tree.clear()?;
         Ok(tree)
     }
@@ -233,7 +233,7 @@ impl Tree {
         };
         // A group is thawed when made; a reused one may not be.
         let _ = group.thaw();
-        demote_to_idle(group.legacy_dir("cpu").unwrap_or(&group.path));
+        group.hurry(false);
         Ok(group)
     }
 }
@@ -339,6 +339,23 @@ impl PlaceGroup {
         number_after(&fs::read_to_string(file).unwrap_or_default(), "oom_kill")
     }
 
+    /// Is what runs here in a hurry? Usually it comes below every other group, as
+    /// `SCHED_IDLE` is below every other task: the policy alone orders tasks only
+    /// within their own group, and the kernel gives each session a group of its
+    /// own (autogroup). A guest that is being written down or brought to life
+    /// stands still, and what is done to it should not take for ever: all places
+    /// together then have a quarter of what anybody else has.
+    pub fn hurry(&self, hurries: bool) {
+        let group = self.legacy_dir("cpu").unwrap_or(&self.path);
+        set_idle(group, !hurries);
+        let Some(guests) = group.parent() else { return };
+        set_idle(guests, !hurries);
+        if hurries {
+            let _ = fs::write(guests.join("cpu.shares"), "256");
+            let _ = fs::write(guests.join("cpu.weight"), "25");
+        }
+    }
+
     /// Sets the limits where controllers are there; unchanged ones cost nothing.
     pub fn set_limits(&mut self, limits: GroupLimits) {
         if limits.memory_bytes_max != self.limits.memory_bytes_max {
@@ -372,12 +389,9 @@ impl PlaceGroup {
     }
 }
 
-/// Below every other group, as `SCHED_IDLE` is below every other task: the
-/// policy alone orders tasks only within their own group, and the kernel gives
-/// each session a group of its own (autogroup).
-fn demote_to_idle(group: &Path) {
-    // Where the controller is missing, `missing` says so.
-    let _ = fs::write(group.join("cpu.idle"), "1");
+/// Where the controller is missing, `missing` says so.
+fn set_idle(group: &Path, idle: bool) {
+    let _ = fs::write(group.join("cpu.idle"), if idle { "1" } else { "0" });
 }
 
 /// `NAME 123` in a file of such lines; 0 if it is not there.

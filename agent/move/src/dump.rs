@@ -307,6 +307,8 @@ fn command(engine: &Engine, header: &Header, memory: &Memory, group: &OwnedFd) -
     let mut command = engine.command();
     command
         .args(["dump", "--no-default-config", "--leave-running", "--file-locks"])
+        // Its own, of 10 s, is short on a machine whose owner is at work.
+        .args(["--timeout", "30"])
         // Nothing of the network goes along, so nothing of it is held meanwhile.
         .args(["--manage-cgroups=ignore", "--network-lock", "skip", "--ghost-limit"])
         .args([DELETED_BYTES_MAX, "--log-file", LOG, "--images-dir", &memory.path()])

@@ -166,6 +166,8 @@ pub(crate) struct Place {
     thaw_later: bool,
     /// What the core wants, whatever keeper is here.
     frozen: bool,
+    /// It stands still, and is on its way from here or to here.
+    hurries: bool,
     /// The guest that is to leave when it stands still.
     standing: Option<Standing>,
     /// The rank that is about to leave.
@@ -200,6 +202,7 @@ impl Place {
             carried: None,
             thaw_later: false,
             frozen: false,
+            hurries: false,
             standing: None,
             leaving: None,
             bare: None,
@@ -228,6 +231,7 @@ impl Place {
             return;
         }
         self.frozen = false;
+        self.hurry(false);
         let done = match &self.group {
             Some(group) => group.thaw().map_err(|error| error.to_string()),
             None => self.order(&Order::Thaw),
@@ -275,6 +279,7 @@ impl Place {
 
     pub(crate) fn start(&mut self, site: &Site, start: &desk::Start, told: &mut Told) {
         self.frozen = false;
+        self.hurry(false);
         let begin = start.rank.as_ref().map(|rank| beginning(start, rank)).transpose();
         let done = begin.and_then(|begin| self.try_start(site, start, begin, told));
         if let Err(error) = done {
@@ -381,6 +386,7 @@ impl Place {
     fn tell_exit(&mut self, guest: &Guest, status: ExitStatus, exit: Exit, told: &mut Told) {
         let fence = guest.fence;
         self.standing = None;
+        self.hurry(false);
         if !guest.emptied {
             self.leaving = None;
         }

@@ -110,6 +110,7 @@ impl Place {
             }
             return cannot_leave(fence, NOT_BEGUN.to_owned(), told);
         }
+        self.hurry(true);
         let now = Clock.now();
         let until = now + STANDS_WITHIN;
         let standing = Standing { departure, until, look: now, thawed: false };
@@ -137,7 +138,10 @@ impl Place {
         let Some(departure) = leaving.departure.take_if(|it| it.fence == fence) else { return };
         match packed {
             Ok(endpoint) => self.carry(site, departure, endpoint, told),
-            Err(reason) => cannot_leave(fence, reason, told),
+            Err(reason) => {
+                self.hurry(false);
+                cannot_leave(fence, reason, told);
+            }
         }
     }
 
@@ -148,13 +152,19 @@ impl Place {
                 self.carried = Some(fence);
                 told.orders.push(LinkOrder::Carry(Box::new(cargo)));
             }
-            Err(reason) => cannot_leave(fence, reason, told),
+            Err(reason) => {
+                self.hurry(false);
+                cannot_leave(fence, reason, told);
+            }
         }
     }
 
     /// It is not awaited there any more.
     pub(crate) fn call_back(&mut self, fence: Fence, told: &mut Told) {
         told.orders.push(LinkOrder::CallBack(fence));
+        if self.carried.is_none() {
+            self.hurry(false);
+        }
         let stale = self.stay(fence, told);
         if stale > 0
             && let Some(leaving) = &mut self.leaving
@@ -214,6 +224,7 @@ impl Place {
         match self.is_steady(fence) {
             Ok(true) => self.depart_now(site, departure, told),
             Ok(false) if now >= until => {
+                self.hurry(false);
                 cannot_leave(fence, "it does not come to a stand".to_owned(), told);
             }
             Ok(false) => {
@@ -224,7 +235,10 @@ impl Place {
                 }
                 self.standing = Some(Standing { departure, until, look, thawed });
             }
-            Err(error) => cannot_leave(fence, format!("cannot look at it: {error}"), told),
+            Err(error) => {
+                self.hurry(false);
+                cannot_leave(fence, format!("cannot look at it: {error}"), told);
+            }
         }
     }
 
@@ -322,10 +336,21 @@ impl Place {
 
     /// Nobody has a hand in the guest any more.
     pub(crate) fn carrying_ended(&mut self, fence: Fence) {
-        if self.carried.take_if(|carried| *carried == fence).is_some()
-            && std::mem::take(&mut self.thaw_later)
-        {
+        if self.carried.take_if(|carried| *carried == fence).is_none() {
+            return;
+        }
+        self.hurry(false);
+        if std::mem::take(&mut self.thaw_later) {
             self.thaw();
+        }
+    }
+
+    /// Has what is done to a guest that stands still done soon.
+    pub(super) fn hurry(&mut self, hurries: bool) {
+        if std::mem::replace(&mut self.hurries, hurries) != hurries
+            && let Some(group) = &self.group
+        {
+            group.hurry(hurries);
         }
     }
 
@@ -411,6 +436,7 @@ impl Place {
         if !self.is_inbound(fence) {
             return;
         }
+        self.hurry(true);
         let plugs = self.inbound(fence).map_or(0, |it| if it.unpacked { 0 } else { 2 });
         let berthed = site.mover.clone().and_then(|mover| {
             if header.plugs.len() != plugs {
@@ -512,6 +538,7 @@ impl Place {
     pub(crate) fn go(&mut self, site: &Site, fence: Fence, told: &mut Told) {
         let guest = self.guest.as_mut().filter(|guest| guest.fence == fence);
         let Some(inbound) = guest.and_then(|guest| guest.inbound.take()) else { return };
+        self.hurry(false);
         if inbound.start.rank.is_some() {
             told.letters.push(Letter::SetGoing(fence));
         }
@@ -569,6 +596,7 @@ impl Place {
             self.unseat(fence, told);
         }
         self.idle_since = now;
+        self.hurry(false);
         // It was for this one, and knows its image.
         self.keeper = None;
         self.clear_ground(fence, told);
