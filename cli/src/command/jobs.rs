@@ -1,12 +1,14 @@
 //! `glean jobs`: the jobs, newest first.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use gleaner_common::id::JobId;
 use gleaner_common::report::JobRow;
 use gleaner_common::wire::{Reply, Request};
 use gleaner_shell::client::Client;
 
-use super::show;
+use super::{show, whereabouts};
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
 use crate::output;
@@ -26,22 +28,29 @@ pub struct Args {
 /// # Errors
 /// No answer, or a job that is not there.
 pub fn run(args: &Args) -> Result<Verdict> {
-    let rows = ask(&args.access, async |client| {
-        if args.jobs.is_empty() {
-            return ask::rows(client, &Request::Jobs, pick).await;
-        }
-        let mut rows = vec![];
-        for id in &args.jobs {
-            rows.push(one(client, *id).await?);
-        }
-        Ok(rows)
+    let (rows, ranks) = ask(&args.access, async |client| {
+        let rows = all(client, &args.jobs).await?;
+        let ranks =
+            if args.json { BTreeMap::new() } else { whereabouts::ask(client, &rows).await? };
+        Ok((rows, ranks))
     })?;
     if args.json {
         rows.iter().try_for_each(output::record)?;
     } else {
-        show::jobs(&rows, &show::here()).print()?;
+        show::jobs(&rows, &ranks, &show::here()).print()?;
     }
     Ok(Verdict::Yes)
+}
+
+async fn all(client: &Client, jobs: &[JobId]) -> Result<Vec<JobRow>> {
+    if jobs.is_empty() {
+        return ask::rows(client, &Request::Jobs, pick).await;
+    }
+    let mut rows = vec![];
+    for id in jobs {
+        rows.push(one(client, *id).await?);
+    }
+    Ok(rows)
 }
 
 /// One job's row.

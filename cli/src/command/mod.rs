@@ -17,6 +17,7 @@ pub mod token;
 pub mod trace;
 pub mod usage;
 mod watch;
+mod whereabouts;
 pub mod why;
 pub mod workstations;
 

@@ -1,8 +1,10 @@
 //! Rows as people read them: pure, so that tests can look at them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use gleaner_common::id::JobId;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::report::{
     AttemptRow, JobRow, JobSummary, SubprogramRow, TokenRow, WorkstationRow,
@@ -49,38 +51,43 @@ fn seconds(seconds: f64) -> String {
         .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
 }
 
-pub(super) fn jobs(rows: &[JobRow], zone: &TimeZone) -> Listing {
-    Listing::new(
-        [
-            "job",
-            "name",
-            "user",
-            "state",
-            "done",
-            "failed",
-            "running",
-            "suspended",
-            "moves",
-            "retreats",
-            "submitted",
-        ],
-        rows.iter().map(|row| {
-            let of = &row.summary;
-            [
-                row.job.to_string(),
-                row.name.clone(),
-                row.user.clone(),
-                of.state.name().to_owned(),
-                format!("{}/{}", of.succeeded, of.total),
-                of.failed.to_string(),
-                of.running.to_string(),
-                of.suspended.to_string(),
-                of.moves.to_string(),
-                of.retreats.to_string(),
-                time(row.submitted, zone),
-            ]
-        }),
-    )
+/// With a column of where ranks are, by job, if there is any to tell of.
+pub(super) fn jobs(rows: &[JobRow], ranks: &BTreeMap<JobId, String>, zone: &TimeZone) -> Listing {
+    let mut header = vec![
+        "job",
+        "name",
+        "user",
+        "state",
+        "done",
+        "failed",
+        "running",
+        "suspended",
+        "moves",
+        "retreats",
+        "submitted",
+    ];
+    header.extend((!ranks.is_empty()).then_some("ranks"));
+    let cells = |row: &JobRow| {
+        let of = &row.summary;
+        let mut cells = vec![
+            row.job.to_string(),
+            row.name.clone(),
+            row.user.clone(),
+            of.state.name().to_owned(),
+            format!("{}/{}", of.succeeded, of.total),
+            of.failed.to_string(),
+            of.running.to_string(),
+            of.suspended.to_string(),
+            of.moves.to_string(),
+            of.retreats.to_string(),
+            time(row.submitted, zone),
+        ];
+        if !ranks.is_empty() {
+            cells.push(ranks.get(&row.job).cloned().unwrap_or_default());
+        }
+        cells
+    };
+    Listing { header, rows: rows.iter().map(cells).collect() }
 }
 
 /// One job in lines of what and how much.
@@ -280,7 +287,7 @@ pub(super) fn tokens(rows: &[TokenRow], zone: &TimeZone) -> Listing {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
+    use gleaner_common::id::{Fence, SubprogramId, WorkstationId};
     use gleaner_common::program::ProgramSpec;
     use gleaner_common::report::{JobState, SubprogramState, WorkstationState};
     use gleaner_common::wire::Role;
@@ -329,7 +336,7 @@ pub(super) mod tests {
 
     #[test]
     fn jobs_are_a_table_and_one_job_is_its_lines() {
-        insta::assert_snapshot!(text(&jobs(&[a_job()], &TimeZone::UTC)), @r"
+        insta::assert_snapshot!(text(&jobs(&[a_job()], &BTreeMap::new(), &TimeZone::UTC)), @r"
         JOB  NAME    USER  STATE    DONE     FAILED  RUNNING  SUSPENDED  MOVES  RETREATS  SUBMITTED
           7  primes  ada   running  134/240       0        4          2      0         9  2026-11-18 11:06:40
         ");
@@ -345,6 +352,15 @@ pub(super) mod tests {
         subprograms  240: 134 succeeded, 4 running, 2 suspended, 100 queued
         setbacks     21 suspensions, 9 retreats, 1 lost with their workstation, 0 retried of 2 allowed each
         cpu          8 min useful, 3.2 s thrown away
+        ");
+    }
+
+    #[test]
+    fn jobs_tell_where_ranks_are_while_there_are_any() {
+        let ranks = BTreeMap::from([(JobId(7), "host1: 0-3; host2: 4 (1 move)".to_owned())]);
+        insta::assert_snapshot!(text(&jobs(&[a_job()], &ranks, &TimeZone::UTC)), @r"
+        JOB  NAME    USER  STATE    DONE     FAILED  RUNNING  SUSPENDED  MOVES  RETREATS  SUBMITTED            RANKS
+          7  primes  ada   running  134/240       0        4          2      0         9  2026-11-18 11:06:40  host1: 0-3; host2: 4 (1 move)
         ");
     }
 
