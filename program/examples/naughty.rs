@@ -138,7 +138,8 @@ fn misbehave(mode: Mode, comm: &mut Communicator, options: &Options) -> Result<(
             return go_round(comm, options);
         }
         Mode::Device => {
-            let _open = File::open(&options.device)?;
+            let _open = File::open(&options.device)
+                .map_err(|error| format!("{}: {error}", options.device.display()))?;
             return go_round(comm, options);
         }
         _ => {}

@@ -76,6 +76,9 @@ impl Office {
             Letter::Exited { fence, end, stays } => self.exited(now, fence, end, stays),
             Letter::Dropped(fence) => self.drop_seat(fence),
             Letter::Retreat { fence, within } => {
+                if let Some(seat) = self.seats.get_mut(&fence) {
+                    seat.retreats_within = Some(within);
+                }
                 self.handle(now, fence, Event::Retreat { within });
             }
             Letter::Depart { fence, keep } => self.depart(now, fence, keep),
@@ -190,6 +193,11 @@ impl Office {
         seat.unplug();
         let (fault, end) = (seat.fault.clone(), seat.end(end));
         let stays = fault.is_none() && (stays || seat.retreated);
+        let ignored = seat.retreats_within.take().filter(|_| stays && !seat.retreated);
+        let rank = seat.rank();
+        if let Some(within) = ignored {
+            self.complained(fence, &Complaint::RetreatIgnored { rank, within });
+        }
         if fault.is_none() && !stays {
             self.handle(now, fence, Event::Ended(end));
         }
@@ -263,9 +271,15 @@ impl Office {
         }
     }
 
+    fn is_set_going(&self, fence: Fence) -> bool {
+        self.seats.get(&fence).is_some_and(|seat| seat.arriving.is_none())
+    }
+
     fn tell_rank(&mut self, now: Moment, fence: Fence, life: Life, bytes: &[u8]) {
         match postcard::from_bytes::<ToRank>(bytes) {
-            Ok(what) if self.seats.contains_key(&fence) => self.told(now, fence, life, what),
+            Ok(what) if self.is_set_going(fence) => self.told(now, fence, life, what),
+            // Also one that has come, but not to stay yet: a new process of it
+            // would be told before it is welcomed.
             Ok(what) => {
                 if self.early.len() >= EARLY_MAX {
                     self.early.pop_front();

@@ -49,6 +49,8 @@ pub(super) struct Seat {
     pub(super) states: States,
     /// What ended it: the desk knows.
     pub(super) fault: Option<String>,
+    /// It was asked to return its work, and has so long.
+    pub(super) retreats_within: Option<Duration>,
     /// It has returned its work.
     pub(super) retreated: bool,
     /// It was let go as it wished.
@@ -80,6 +82,7 @@ impl Seat {
             endpoint,
             states: States::default(),
             fault: None,
+            retreats_within: None,
             retreated: false,
             left: false,
             said: vec![],

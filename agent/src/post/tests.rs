@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use gleaner_common::wire::AgentFrame;
 use gleaner_program::Communicator;
 use gleaner_program::live::{Live, Pipes};
+use gleaner_program_core::wire::ToRank;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
@@ -293,10 +294,13 @@ fn a_rank_of_which_nothing_is_kept_begins_elsewhere_with_what_it_had_not_receive
     let packed = lab.depart(2, 2, Keep::Nothing).unwrap();
     zero.does(send(1..3));
     let ends = lab.arrive(3, 3, Keep::Nothing, packed);
+    // A new process is welcomed first.
+    let (fence, bytes) = (Fence(3), postcard::to_stdvec(&ToRank::Ranks(2)).unwrap());
+    lab.post(3).leave(Letter::ToRank { fence, life: LIFE, bytes });
     lab.post(3).leave(Letter::SetGoing(Fence(3)));
     lab.post(2).leave(Letter::Left { fence: Fence(2), to: Fence(3), at: WorkstationId(3) });
     let anew = Process::start(ends);
-    anew.does(|comm| assert_eq!(comm.restore(), None));
+    anew.does(|comm| assert_eq!((comm.restore(), comm.size()), (None, 2)));
     anew.does(receive(1..3));
 }
 

@@ -1,5 +1,8 @@
 //! What can be wrong with a program, said with its rank and the cause.
 
+use std::time::Duration;
+
+use gleaner_common::time::Spoken;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Rank, Snapshot, Tag};
@@ -42,6 +45,12 @@ pub enum Complaint {
     NothingKept { rank: Rank },
     #[error("{rank} took no part in {snapshot}: {because}")]
     NoCut { rank: Rank, snapshot: Snapshot, because: String },
+    #[error(
+        "{rank} did not heed its retreat within {}: its process was ended, and what it had in \
+         hand is begun anew",
+        Spoken(*.within)
+    )]
+    RetreatIgnored { rank: Rank, within: Duration },
 }
 
 impl Complaint {
@@ -60,7 +69,8 @@ impl Complaint {
             | Self::NeverComes { .. }
             | Self::Deadlock { .. }
             | Self::LogFull { .. }
-            | Self::NoCut { .. } => false,
+            | Self::NoCut { .. }
+            | Self::RetreatIgnored { .. } => false,
         }
     }
 }

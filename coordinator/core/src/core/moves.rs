@@ -21,6 +21,7 @@ use gleaner_common::program::{Arrival, Handover, RankAt};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{CoordinatorFrame, GuestState, Offer};
+use gleaner_program_core::address::Rank;
 
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Return, Stage};
@@ -64,9 +65,24 @@ impl Core {
             return self.say_depart(draft, fence);
         }
         self.stop_move(draft, fence, "its owner's agent has another wish");
+        if keep == Keep::Nothing {
+            self.returns_tasks(draft, fence);
+        }
         self.moves.insert(fence, Moving::new(keep, None));
         self.waiting_moves.insert(fence);
         self.moves_looked_at = None;
+    }
+
+    /// A rank has no process any more. It may wait for a place until others of
+    /// its program have ended, and these for what it had in hand.
+    fn returns_tasks(&mut self, draft: &mut Draft, fence: Fence) {
+        let Some(attempt) = self.attempts.get(&fence) else { return };
+        let (id, position) = (attempt.job, attempt.position);
+        let program = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut());
+        if let Some(program) = program {
+            program.gone(Rank(position));
+            self.obey_program(draft, id);
+        }
     }
 
     /// What waits to move goes first: it stands still.
@@ -251,7 +267,7 @@ impl Core {
         progress.frozen = progress.frozen.saturating_add(frozen.min(FROZEN_MAX));
         let subprogram = job.subprogram(position);
         if let Some(program) = job.program.as_mut().filter(|_| coming.keep == Keep::Nothing) {
-            program.gone(gleaner_program_core::address::Rank(position));
+            program.gone(Rank(position));
         }
         draft.change(Change::Attempt(AttemptRecord {
             fence,
