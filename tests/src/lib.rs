@@ -77,15 +77,10 @@ pub fn subprograms(lab: &Lab, job: u64) -> Result<Vec<serde_json::Value>> {
     Ok(rows.into_iter().filter(|row| row["subprogram"].is_object()).collect())
 }
 
-/// The lab host on which a subprogram is in this state; `None` if it is not.
-///
-/// # Errors
-/// There is no such job.
-pub fn host_in_state(lab: &Lab, job: u64, index: usize, state: &str) -> Result<Option<usize>> {
-    let rows = subprograms(lab, job)?;
-    let row = rows.get(index).filter(|row| row["state"] == state);
-    let name = row.and_then(|row| row["workstation"].as_str());
-    Ok(lab.hosts.iter().position(|host| Some(host.name.as_str()) == name))
+/// The lab host on which this subprogram is; `None` before it is anywhere.
+pub fn host_of(lab: &Lab, row: &serde_json::Value) -> Option<usize> {
+    let name = row["workstation"].as_str()?;
+    lab.hosts.iter().position(|host| host.name == name)
 }
 
 /// Options of a lab of `hosts` hosts.

@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_lab::{Lab, LabHost, cgroup};
-use gleaner_tests::{answer, lab_or_skip, options, submit_example};
+use gleaner_tests::{answer, host_of, lab_or_skip, options, submit_example, subprograms};
+use serde_json::Value;
 
 /// Three workstations that two programs of three ranks fill: both are on more
 /// than one, and share one.
@@ -74,6 +75,8 @@ fn each_wrong_is_told_with_its_rank_and_cause_and_harms_nobody_else() -> Result<
             "rank 0 failed: waited for a message of tag 7 from rank 1, but rank 1 has returned",
         ),
         ("deaf", "succeeded", "rank 1 ended without receiving 1 messages of rank 0, tag 7"),
+        // No guest that may have to move is given more than /dev/null and its kin.
+        ("device", "failed", "rank 1 failed: /dev/net/tun: No such file"),
         ("mute", "succeeded", ""),
         ("forker", "succeeded", ""),
     ];
@@ -91,4 +94,47 @@ fn each_wrong_is_told_with_its_rank_and_cause_and_harms_nobody_else() -> Result<
         all_are_clean(&lab)?;
     }
     Ok(())
+}
+/// The owner of wherever rank 1 is comes, until its row is as wanted.
+fn disturb(lab: &mut Lab, job: u64, fact: &str, wanted: impl Fn(&Value) -> bool) -> Result<()> {
+    until(fact, PATIENCE, || {
+        let row = lab.job(job)?;
+        ensure!(row["summary"]["state"] == "running", told(lab, job)?);
+        let ranks = subprograms(lab, job)?;
+        if wanted(&row) || wanted(&ranks[1]) {
+            return Ok(Some(()));
+        }
+        if ranks[1]["state"] != "queued"
+            && let Some(host) = host_of(lab, &ranks[1])
+        {
+            lab.hosts[host].type_key()?;
+        }
+        Ok(None)
+    })
+}
+
+#[test]
+fn who_ignores_its_retreat_is_ended_and_begins_elsewhere() -> Result<()> {
+    let Some(mut lab) = lab()? else { return Ok(()) };
+    let job = submit(&lab, &["stubborn"], &["--on-busy", "retreat"])?;
+    disturb(&mut lab, job, "rank 1 had to go", |row| row["moves"].as_u64() >= Some(1))?;
+    let notes = lab.job(job)?["notes"].to_string();
+    assert!(notes.contains("rank 1 did not heed its retreat within 0.3 s"), "{notes}");
+    lab.text(&["cancel", &job.to_string()])?;
+    all_are_clean(&lab)
+}
+
+#[test]
+fn what_holds_an_open_connection_stays_and_its_user_is_told_why() -> Result<()> {
+    let Some(mut lab) = lab()? else { return Ok(()) };
+    let mode = ["socket", "--rounds", "100000"];
+    let job = submit(&lab, &mode, &["--on-busy", "migrate"])?;
+    disturb(&mut lab, job, "its user is told", |row| {
+        let notes = row["notes"].to_string();
+        notes.contains("rank 1 cannot leave") && notes.contains("holds a TCP socket to 127.0.0.1")
+    })?;
+    let row = &subprograms(&lab, job)?[1];
+    assert_eq!(row["moves"], 0, "{row}");
+    lab.text(&["cancel", &job.to_string()])?;
+    all_are_clean(&lab)
 }

@@ -1,0 +1,320 @@
+//! The eight models of Phalen 1994, Table 1, live: what a program of each does
+//! when owners return, when owners leave, and when it asks for more or less
+//! itself. `program/examples/README.md` has the same commands.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_lab::{Lab, cgroup};
+use gleaner_tests::{answer, host_of, lab_or_skip, options, submit_example, subprograms};
+use serde_json::Value;
+
+/// 32 tasks; about six seconds of two cores.
+const MANDELBROT: [&str; 6] = ["--size", "2048", "--depth", "1200", "--rows", "64"];
+const TASKS: u32 = 32;
+
+/// A job on a lab.
+struct Run {
+    lab: Lab,
+    job: u64,
+}
+
+/// Workstations of which the last is its owner's at first.
+fn lab_with_an_owner(hosts: usize, places: u16) -> Result<Option<Lab>> {
+    let lab = idle_lab(hosts, places)?;
+    if let Some(lab) = &lab {
+        comes(lab, hosts - 1)?;
+        until("one is busy", PATIENCE, || Ok(is_busy(lab, hosts - 1)?.then_some(())))?;
+    }
+    Ok(lab)
+}
+
+fn idle_lab(hosts: usize, places: u16) -> Result<Option<Lab>> {
+    let mut options = options(hosts)?;
+    options.host.places = places;
+    let Some(lab) = lab_or_skip(options)? else { return Ok(None) };
+    lab.wait_for_idle(hosts)?;
+    Ok(Some(lab))
+}
+
+/// An owner who says so: for as long as it takes.
+fn comes(lab: &Lab, host: usize) -> Result<()> {
+    let socket = lab.hosts[host].owner_socket().display().to_string();
+    lab.text(&["agent", "pause", "2h", "--socket", &socket]).map(drop)
+}
+
+fn leaves(lab: &Lab, host: usize) -> Result<()> {
+    let socket = lab.hosts[host].owner_socket().display().to_string();
+    lab.text(&["agent", "resume", "--socket", &socket]).map(drop)
+}
+
+fn is_busy(lab: &Lab, host: usize) -> Result<bool> {
+    let rows = lab.rows::<Value>(&["workstations", "--json"])?;
+    let row = rows.iter().find(|row| row["name"] == lab.hosts[host].name.as_str());
+    Ok(row.is_some_and(|row| row["state"] == "busy"))
+}
+
+impl Run {
+    fn submit(lab: Lab, options: &[&str], name: &str, own: &[&str]) -> Result<Self> {
+        let job = submit_example(&lab, options, name, own)?;
+        Ok(Self { lab, job })
+    }
+
+    fn told(&self) -> String {
+        self.lab.text(&["job", &self.job.to_string()]).unwrap_or_else(|error| format!("{error:#}"))
+    }
+
+    /// Waits for a fact about the ranks while the program runs.
+    fn until<T>(&self, fact: &str, mut ask: impl FnMut(&[Value]) -> Option<T>) -> Result<T> {
+        let found = until(fact, PATIENCE, || {
+            if let Some(answer) = ask(&subprograms(&self.lab, self.job)?) {
+                return Ok(Some(answer));
+            }
+            let row = self.lab.job(self.job)?;
+            ensure!(row["summary"]["state"] == "running", "it ended before this: {fact}");
+            Ok(None)
+        });
+        found.with_context(|| self.told())
+    }
+
+    fn until_all_run(&self, ranks: usize) -> Result<()> {
+        let fact = format!("{ranks} ranks run");
+        self.until(&fact, |rows| {
+            (rows.len() == ranks && rows.iter().all(|row| row["state"] == "running")).then_some(())
+        })
+    }
+
+    /// A workstation with ranks at work, rank 0 not among them.
+    fn somewhere_else(&self) -> Result<usize> {
+        let rows = subprograms(&self.lab, self.job)?;
+        let first = host_of(&self.lab, &rows[0]);
+        let mut others = rows.iter().filter_map(|row| host_of(&self.lab, row));
+        let host = others.find(|host| Some(*host) != first).context("all are with rank 0")?;
+        self.until_it_computes(host)?;
+        Ok(host)
+    }
+
+    /// Ranks at a workstation have something in hand.
+    fn until_it_computes(&self, host: usize) -> Result<()> {
+        let guests = self.lab.hosts[host].cgroup.as_ref().map(|path| path.join("guests"));
+        let guests = guests.context("no cgroup")?;
+        let before = cgroup::cpu_us(&guests);
+        self.until("ranks there compute", |_| {
+            (cgroup::cpu_us(&guests) > before + 100_000).then_some(())
+        })
+    }
+
+    /// The ranks that are at a workstation.
+    fn ranks_at(&self, host: usize) -> Result<BTreeSet<usize>> {
+        let rows = subprograms(&self.lab, self.job)?;
+        let at = |rank: &usize| host_of(&self.lab, &rows[*rank]) == Some(host);
+        Ok((0..rows.len()).filter(at).collect())
+    }
+
+    fn until_nobody_is_at(&self, host: usize) -> Result<()> {
+        until("nobody is left with the owner", PATIENCE, || {
+            Ok(self.lab.hosts[host].guests().is_empty().then_some(()))
+        })
+    }
+
+    /// Ranks run elsewhere; `moves` of the others has not changed.
+    fn until_moved(&self, ranks: &BTreeSet<usize>, from: usize) -> Result<()> {
+        self.until("they have moved", |rows| {
+            let has_moved = |rank: &usize| {
+                let row = &rows[*rank];
+                let at = host_of(&self.lab, row);
+                row["moves"].as_u64() >= Some(1) && at.is_some() && at != Some(from)
+            };
+            ranks.iter().all(has_moved).then_some(())
+        })
+    }
+
+    /// The right answer, of one life; and only these ranks have moved.
+    fn ends_well(&self, moved: &BTreeSet<usize>) -> Result<String> {
+        let said = answer(&self.lab, self.job)?;
+        ensure!(said.contains("answer ok"), "{said}");
+        let row = self.lab.job(self.job)?;
+        ensure!(row["life"] == 1, "nothing begins again when an owner comes: {}", self.told());
+        for (rank, row) in subprograms(&self.lab, self.job)?.iter().enumerate() {
+            let times = row["moves"].as_u64();
+            ensure!((times >= Some(1)) == moved.contains(&rank), "rank {rank}: {}", self.told());
+        }
+        Ok(said)
+    }
+
+    fn total(&self) -> Result<u64> {
+        Ok(self.lab.job(self.job)?["summary"]["total"].as_u64().unwrap_or(0))
+    }
+}
+
+/// `.. 34 tasks by 5 ranks`: both numbers.
+fn tasks_and_ranks(said: &str) -> Result<(u32, u32)> {
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let before = |word: &str| -> Result<u32> {
+        let at = words
+            .iter()
+            .position(|one| one.trim_end_matches(',') == word)
+            .context(said.to_owned())?;
+        Ok(words[at - 1].parse()?)
+    };
+    Ok((before("tasks")?, before("ranks")?))
+}
+
+// ── adaptive: work goes back to the bag ────────────────────────────────────────
+
+#[test]
+fn model_1_returns_work_to_the_bag_and_takes_no_more_than_it_began_with() -> Result<()> {
+    let Some(lab) = lab_with_an_owner(3, 1)? else { return Ok(()) };
+    let options = ["--ranks", "2", "--on-busy", "retreat"];
+    let run = Run::submit(lab, &options, "mandelbrot", &MANDELBROT)?;
+    run.until_all_run(2)?;
+    let owners = run.somewhere_else()?;
+    let gone = run.ranks_at(owners)?;
+    comes(&run.lab, owners)?;
+    run.until_nobody_is_at(owners)?;
+    leaves(&run.lab, 2)?;
+    run.until_moved(&gone, owners)?;
+    let (tasks, _) = tasks_and_ranks(&run.ends_well(&gone)?)?;
+    // What was left of its task is another one, unless its time was not enough
+    // to hand in the rest: on a loaded machine it hardly gets a core.
+    let told = run.told();
+    assert!(tasks > TASKS || told.contains("did not heed its retreat"), "{tasks}: {told}");
+    assert_eq!(run.total()?, 2);
+    Ok(())
+}
+
+#[test]
+fn model_2_takes_what_an_owner_leaves_and_gives_it_back() -> Result<()> {
+    let Some(lab) = lab_with_an_owner(3, 2)? else { return Ok(()) };
+    let options = ["--ranks", "4", "--ranks-max", "6", "--grows", "--on-busy", "retreat"];
+    let run = Run::submit(lab, &options, "mandelbrot", &MANDELBROT)?;
+    run.until_all_run(4)?;
+    leaves(&run.lab, 2)?;
+    run.until_all_run(6)?;
+    assert_eq!(run.ranks_at(2)?, BTreeSet::from([4, 5]), "{}", run.told());
+    run.until_it_computes(2)?;
+    comes(&run.lab, 2)?;
+    run.until_nobody_is_at(2)?;
+    run.ends_well(&BTreeSet::from([4, 5])).map(drop)
+}
+
+#[test]
+fn model_3_spawns_as_many_as_there_are_processors_once() -> Result<()> {
+    let Some(lab) = lab_with_an_owner(3, 2)? else { return Ok(()) };
+    let options = ["--ranks", "1", "--ranks-max", "6", "--spawns", "--on-busy", "retreat"];
+    let own = [&MANDELBROT[..], &["--spawn", "5"]].concat();
+    let run = Run::submit(lab, &options, "mandelbrot", &own)?;
+    run.until_all_run(4)?;
+    let owners = run.somewhere_else()?;
+    let gone = run.ranks_at(owners)?;
+    comes(&run.lab, owners)?;
+    run.until_nobody_is_at(owners)?;
+    leaves(&run.lab, 2)?;
+    run.until_moved(&gone, owners)?;
+    run.ends_well(&gone)?;
+    assert_eq!(run.total()?, 4, "an owner who leaves changes nothing");
+    Ok(())
+}
+
+#[test]
+fn model_4_spawns_again_when_an_owner_leaves() -> Result<()> {
+    let Some(lab) = lab_with_an_owner(3, 2)? else { return Ok(()) };
+    let options =
+        ["--ranks", "1", "--ranks-max", "6", "--spawns", "--grows", "--on-busy", "retreat"];
+    let own = [&MANDELBROT[..], &["--spawn", "5", "--again"]].concat();
+    let run = Run::submit(lab, &options, "mandelbrot", &own)?;
+    run.until_all_run(4)?;
+    leaves(&run.lab, 2)?;
+    run.until_all_run(6)?;
+    run.until_it_computes(2)?;
+    comes(&run.lab, 2)?;
+    run.until_nobody_is_at(2)?;
+    run.ends_well(&BTreeSet::from([4, 5])).map(drop)
+}
+
+// ── scheduled: ranks move, and need not know of it ─────────────────────────────
+
+#[test]
+fn model_5_goes_on_elsewhere_and_the_list_and_the_picture_tell_where() -> Result<()> {
+    let Some(lab) = idle_lab(4, 6)? else { return Ok(()) };
+    let options = ["--ranks", "17", "--on-busy", "migrate"];
+    let run = Run::submit(lab, &options, "mesh", &["--size", "256"])?;
+    run.until_all_run(17)?;
+    let owners = run.somewhere_else()?;
+    let gone = run.ranks_at(owners)?;
+    comes(&run.lab, owners)?;
+    run.until_moved(&gone, owners)?;
+    let listed = run.lab.text(&["jobs"])?;
+    assert!(listed.contains("(1 move)"), "{listed}");
+    assert!(!listed.contains(&format!("{}:", run.lab.hosts[owners].name)), "{listed}");
+    run.ends_well(&gone)?;
+    let picture = run.lab.hosts[0].dir.join("gantt.svg");
+    run.lab.text(&["job", &run.job.to_string(), "--gantt", &picture.display().to_string()])?;
+    let drawn = std::fs::read_to_string(picture)?;
+    let moves = format!("{} attempts, {} moves", 17 + gone.len(), gone.len());
+    assert!(drawn.contains(&moves), "expected {moves}: {}", run.told());
+    Ok(())
+}
+
+#[test]
+fn model_6_stands_still_until_there_is_room_and_resumes_where_it_stood() -> Result<()> {
+    let Some(lab) = lab_with_an_owner(4, 6)? else { return Ok(()) };
+    let options = ["--ranks", "17", "--grows", "--on-busy", "suspend then migrate"];
+    let run = Run::submit(lab, &options, "mesh", &["--size", "256"])?;
+    run.until_all_run(17)?;
+    let owners = run.somewhere_else()?;
+    let gone = run.ranks_at(owners)?;
+    comes(&run.lab, owners)?;
+    run.until("they stand still", |rows| {
+        gone.iter().any(|rank| rows[*rank]["state"] == "suspended").then_some(())
+    })?;
+    leaves(&run.lab, 3)?;
+    run.until_moved(&gone, owners)?;
+    run.ends_well(&gone)?;
+    Ok(())
+}
+
+#[test]
+fn model_7_spawns_and_leaves_and_its_ranks_go_on_elsewhere() -> Result<()> {
+    let Some(lab) = idle_lab(3, 2)? else { return Ok(()) };
+    let options = ["--ranks", "1", "--ranks-max", "4", "--spawns", "--on-busy", "migrate"];
+    let own = ["--halvings", "5", "--points", "2500000"];
+    let run = Run::submit(lab, &options, "quadrature", &own)?;
+    run.until("it has spawned", |rows| (rows.len() >= 3).then_some(()))?;
+    let owners = run.somewhere_else()?;
+    let gone = run.ranks_at(owners)?;
+    comes(&run.lab, owners)?;
+    run.until_moved(&gone, owners)?;
+    let (_, ranks) = tasks_and_ranks(&run.ends_well(&gone)?.replace("parts", "tasks"))?;
+    assert!(ranks >= 3, "{ranks}");
+    Ok(())
+}
+
+#[test]
+fn model_8_spawns_and_leaves_and_goes_on_where_an_owner_leaves() -> Result<()> {
+    let Some(lab) = lab_with_an_owner(3, 2)? else { return Ok(()) };
+    let options = [
+        "--ranks",
+        "1",
+        "--ranks-max",
+        "4",
+        "--spawns",
+        "--grows",
+        "--on-busy",
+        "suspend then migrate",
+    ];
+    let own = ["--halvings", "5", "--points", "2500000"];
+    let run = Run::submit(lab, &options, "quadrature", &own)?;
+    run.until("it has spawned", |rows| (rows.len() >= 4).then_some(()))?;
+    let owners = run.somewhere_else()?;
+    let gone = run.ranks_at(owners)?;
+    comes(&run.lab, owners)?;
+    run.until("they stand still", |rows| {
+        gone.iter().any(|rank| rows[*rank]["state"] == "suspended").then_some(())
+    })?;
+    leaves(&run.lab, 2)?;
+    run.until_moved(&gone, owners)?;
+    run.ends_well(&gone)?;
+    Ok(())
+}
