@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use clap::Parser;
 use gleaner_program::{Communicator, Error, Failure, Run, TaskId, live};
@@ -40,6 +41,9 @@ struct Options {
     /// Asks again with each result, and spawns more (model 4).
     #[arg(long, requires = "spawn")]
     again: bool,
+    /// Waits so long after each row: to watch many ranks on few processors.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    linger: u64,
     /// Ranks of a run in one process.
     #[arg(long, value_name = "N", default_value_t = 5)]
     ranks: u32,
@@ -154,6 +158,7 @@ fn work(comm: &mut Communicator, options: &Options) -> Result<(), Failure> {
             // The owner may be back.
             comm.heed()?;
             let steps = row_steps(row, options);
+            std::thread::sleep(Duration::from_millis(options.linger));
             if let Some(in_hand) = open(&hand).as_mut() {
                 in_hand.ready.push((row, steps));
             }

@@ -12,6 +12,7 @@
 mod tell;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use gleaner_program::{Communicator, Ending, Error, Failure, Run, live};
@@ -31,6 +32,9 @@ struct Options {
     /// Points at which the function is computed for each of the last parts.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     points: u32,
+    /// Waits so long after each part: to watch many ranks on few processors.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    linger: u64,
     /// Processors of a run in one process.
     #[arg(long, value_name = "N", default_value_t = 4)]
     processors: u32,
@@ -85,7 +89,9 @@ fn integrate(
 ) -> Result<Part, Failure> {
     let Interval { from, to, halvings } = interval;
     if halvings == 0 {
-        return Ok((simpson(from, to, options.points), 1));
+        let part = simpson(from, to, options.points);
+        std::thread::sleep(Duration::from_millis(options.linger));
+        return Ok((part, 1));
     }
     let middle = f64::midpoint(from, to);
     let (left, right) = (

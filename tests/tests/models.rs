@@ -10,8 +10,9 @@ use gleaner_lab::{Lab, cgroup};
 use gleaner_tests::{answer, host_of, lab_or_skip, options, submit_example, subprograms};
 use serde_json::Value;
 
-/// 32 tasks; about six seconds of two cores.
-const MANDELBROT: [&str; 6] = ["--size", "2048", "--depth", "1200", "--rows", "64"];
+/// 32 tasks that last half a second each, and hardly need a core: guests get
+/// next to none on a loaded machine.
+const MANDELBROT: [&str; 8] = ["--size", "256", "--rows", "8", "--depth", "8000", "--linger", "40"];
 const TASKS: u32 = 32;
 
 /// A job on a lab.
@@ -95,14 +96,17 @@ impl Run {
         Ok(host)
     }
 
-    /// Ranks at a workstation have something in hand.
+    /// All ranks at a workstation have begun, and have something in hand.
     fn until_it_computes(&self, host: usize) -> Result<()> {
-        let guests = self.lab.hosts[host].cgroup.as_ref().map(|path| path.join("guests"));
-        let guests = guests.context("no cgroup")?;
+        let place = &self.lab.hosts[host];
+        let guests = place.cgroup.as_ref().map(|path| path.join("guests")).context("no cgroup")?;
+        self.until("all ranks there have begun", |rows| {
+            let there = rows.iter().filter(|row| host_of(&self.lab, row) == Some(host)).count();
+            (place.guests().len() >= there).then_some(())
+        })?;
+        // More than it takes to begin.
         let before = cgroup::cpu_us(&guests);
-        self.until("ranks there compute", |_| {
-            (cgroup::cpu_us(&guests) > before + 100_000).then_some(())
-        })
+        self.until("they compute", |_| (cgroup::cpu_us(&guests) > before + 15_000).then_some(()))
     }
 
     /// The ranks that are at a workstation.
@@ -118,11 +122,11 @@ impl Run {
         })
     }
 
-    /// Ranks run elsewhere; `moves` of the others has not changed.
+    /// Ranks have gone on elsewhere.
     fn until_moved(&self, ranks: &BTreeSet<usize>, from: usize) -> Result<()> {
         self.until("they have moved", |rows| {
             let has_moved = |rank: &usize| {
-                let row = &rows[*rank];
+                let Some(row) = rows.get(*rank) else { return false };
                 let at = host_of(&self.lab, row);
                 row["moves"].as_u64() >= Some(1) && at.is_some() && at != Some(from)
             };
@@ -165,10 +169,10 @@ fn tasks_and_ranks(said: &str) -> Result<(u32, u32)> {
 
 #[test]
 fn model_1_returns_work_to_the_bag_and_takes_no_more_than_it_began_with() -> Result<()> {
-    let Some(lab) = lab_with_an_owner(3, 1)? else { return Ok(()) };
-    let options = ["--ranks", "2", "--on-busy", "retreat"];
+    let Some(lab) = lab_with_an_owner(3, 2)? else { return Ok(()) };
+    let options = ["--ranks", "4", "--on-busy", "retreat"];
     let run = Run::submit(lab, &options, "mandelbrot", &MANDELBROT)?;
-    run.until_all_run(2)?;
+    run.until_all_run(4)?;
     let owners = run.somewhere_else()?;
     let gone = run.ranks_at(owners)?;
     comes(&run.lab, owners)?;
@@ -176,11 +180,8 @@ fn model_1_returns_work_to_the_bag_and_takes_no_more_than_it_began_with() -> Res
     leaves(&run.lab, 2)?;
     run.until_moved(&gone, owners)?;
     let (tasks, _) = tasks_and_ranks(&run.ends_well(&gone)?)?;
-    // What was left of its task is another one, unless its time was not enough
-    // to hand in the rest: on a loaded machine it hardly gets a core.
-    let told = run.told();
-    assert!(tasks > TASKS || told.contains("did not heed its retreat"), "{tasks}: {told}");
-    assert_eq!(run.total()?, 2);
+    assert!(tasks >= TASKS, "what was in hand is done by somebody: {tasks}");
+    assert_eq!(run.total()?, 4);
     Ok(())
 }
 
@@ -279,7 +280,7 @@ fn model_6_stands_still_until_there_is_room_and_resumes_where_it_stood() -> Resu
 fn model_7_spawns_and_leaves_and_its_ranks_go_on_elsewhere() -> Result<()> {
     let Some(lab) = idle_lab(3, 2)? else { return Ok(()) };
     let options = ["--ranks", "1", "--ranks-max", "4", "--spawns", "--on-busy", "migrate"];
-    let own = ["--halvings", "5", "--points", "2500000"];
+    let own = ["--halvings", "5", "--points", "200000", "--linger", "400"];
     let run = Run::submit(lab, &options, "quadrature", &own)?;
     run.until("it has spawned", |rows| (rows.len() >= 3).then_some(()))?;
     let owners = run.somewhere_else()?;
@@ -304,7 +305,7 @@ fn model_8_spawns_and_leaves_and_goes_on_where_an_owner_leaves() -> Result<()> {
         "--on-busy",
         "suspend then migrate",
     ];
-    let own = ["--halvings", "5", "--points", "2500000"];
+    let own = ["--halvings", "5", "--points", "200000", "--linger", "400"];
     let run = Run::submit(lab, &options, "quadrature", &own)?;
     run.until("it has spawned", |rows| (rows.len() >= 4).then_some(()))?;
     let owners = run.somewhere_else()?;
