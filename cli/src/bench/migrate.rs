@@ -113,15 +113,16 @@ fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
 }
 
 fn submit(lab: &Lab, mib: u64, times: u32) -> Result<JobId> {
-    let glean = format!("{}=glean", std::env::current_exe()?.display());
+    // Under another name than keepers have.
+    let program = format!("{}=holder", std::env::current_exe()?.display());
     let (mib, gaps) = (mib.to_string(), times.to_string());
     let job = lab.submit(&[
         "--on-busy",
         "migrate",
         "--input",
-        &glean,
+        &program,
         "--",
-        "./glean",
+        "./holder",
         "hold",
         "--mib",
         &mib,

@@ -1,6 +1,6 @@
 //! The guest that is measured while it moves: it holds memory that does not
 //! compress, looks at the wall clock all the time, and tells of every stretch
-//! in which it did not.
+//! in which it did not and after which it was elsewhere.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use anyhow::{Result, bail};
 use gleaner_common::time::WallTime;
 use gleaner_shell::clock::Clock;
 
-/// A guest that is only not chosen by the scheduler is back sooner.
-const GAP_MIN: Duration = Duration::from_millis(25);
+/// A guest that looks again sooner was not away.
+const GAP_MIN: Duration = Duration::from_millis(2);
 
 /// Arguments of the hidden `glean hold`.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -18,12 +18,12 @@ pub struct Args {
     /// How much it holds, in MiB.
     #[arg(long)]
     pub mib: usize,
-    /// It ends after so many gaps.
+    /// It ends after so many moves.
     #[arg(long)]
     pub gaps: u32,
 }
 
-/// A stretch in which the guest stood still: its last look and its next.
+/// A stretch in which the guest moved: its last look and its next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     pub(super) from: WallTime,
@@ -50,11 +50,12 @@ impl Gap {
 pub fn hold(args: &Args) -> Result<()> {
     let held = random(args.mib << 17);
     let sum = checksum(&held);
-    let mut last = Clock.wall();
+    let (mut last, mut here) = (Clock.wall(), printed_to()?);
     let mut gaps = 0;
     while gaps < args.gaps {
         let now = Clock.wall();
-        if now.since(last) >= GAP_MIN {
+        if now.since(last) >= GAP_MIN && printed_to()? != here {
+            here = printed_to()?;
             gaps += 1;
             std::io::stdout().write_all(Gap { from: last, to: now }.line().as_bytes())?;
             std::io::stdout().flush()?;
@@ -67,6 +68,12 @@ pub fn hold(args: &Args) -> Result<()> {
         bail!("what was held is not what it was");
     }
     Ok(())
+}
+
+/// What it prints goes into another file at each place.
+fn printed_to() -> Result<(u64, u64)> {
+    let file = rustix::fs::fstat(std::io::stdout())?;
+    Ok((file.st_dev, file.st_ino))
 }
 
 /// Eight bytes each.
