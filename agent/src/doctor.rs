@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, PlaceId};
+use gleaner_common::units::spoken_size;
 use gleaner_shell::clock::Clock;
 use serde::Serialize;
 
@@ -14,6 +15,7 @@ use crate::cgroup::{PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
 use crate::contain::{Keeper, Order, Program, Report, Sandbox, Start};
 use crate::ground::{Ground, clear};
+use crate::moving::Mover;
 
 /// How long any one step may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -156,11 +158,32 @@ fn trial(config: &AgentConfig) -> Vec<Check> {
         }
     }
     drop(group);
+    checks.push(moves(config, tree.as_ref()));
     if let Some(tree) = tree {
         tree.remove();
     }
     clear(&home);
     checks
+}
+
+/// Writes a guest down and brings it to life at another place.
+fn moves(config: &AgentConfig, tree: Option<&Tree>) -> Check {
+    let name = "moves";
+    if !config.moves.enabled {
+        return Check::well(name, "switched off: moves.enabled is false");
+    }
+    match Mover::try_out(config, tree) {
+        Ok((mover, tried)) => {
+            let (size, ms) = (spoken_size(tried.image_bytes), tried.moving.as_millis());
+            let criu = mover.fingerprint.criu;
+            Check::well(name, format!("CRIU {criu} moved a guest of {size} in {ms} ms"))
+        }
+        Err(why) => {
+            let repair = "install CRIU 4.1 or newer; without it guests return their work instead of \
+                          moving (moves.enabled = false says that this is meant)";
+            Check::sick(name, why, repair)
+        }
+    }
 }
 
 fn guest(
