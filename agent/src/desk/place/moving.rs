@@ -376,6 +376,8 @@ impl Place {
         {
             return Err(StartError::NotShared(path.clone()));
         }
+        // The guest before may have been frozen when it was killed.
+        self.frozen = false;
         // One of its own is made when it is known what comes.
         self.keeper = None;
         let uid = self.settle_ground(site)?;
