@@ -12,6 +12,9 @@ use gleaner_shell::clock::Clock;
 /// A guest that looks again sooner was not away.
 const GAP_MIN: Duration = Duration::from_millis(2);
 
+/// How long it goes on after its last move.
+const SEEN_FOR: Duration = Duration::from_secs(2);
+
 /// Arguments of the hidden `glean hold`.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Args {
@@ -64,6 +67,9 @@ pub fn hold(args: &Args) -> Result<()> {
             last = now;
         }
     }
+    // So that it is seen at work where it came to.
+    let came = Clock.wall();
+    while Clock.wall().since(came) < SEEN_FOR {}
     if checksum(&held) != sum {
         bail!("what was held is not what it was");
     }
