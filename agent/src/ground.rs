@@ -12,13 +12,18 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use gleaner_common::id::{Fence, PlaceId};
+use rustix::fs::{Mode, OFlags};
+
+/// Where a guest runs, below its ground.
+pub const WORK: &str = "guest/work";
 
 /// What a guest owns on its ground.
-const OWNED: [&str; 3] = ["guest/work", "guest/output", "tmp"];
+const OWNED: [&str; 3] = [WORK, "guest/output", "tmp"];
 const PRINTED: [&str; 2] = ["stdout", "stderr"];
 
 /// Why a place has no ground to run a guest on.
@@ -58,7 +63,18 @@ impl Ground {
 
     /// Where a guest runs.
     pub fn work(&self) -> PathBuf {
-        self.directory.join("guest/work")
+        self.directory.join(WORK)
+    }
+
+    /// The directory that guests run in as it is now, wherever it is moved to.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn open_work(&self) -> Result<OwnedFd, GroundError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = self.work();
+        rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(|error| GroundError { path, source: error.into() })
     }
 
     pub fn output(&self) -> PathBuf {

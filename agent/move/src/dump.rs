@@ -10,6 +10,7 @@
 //! going. It stands still before and after; who asked for the dump then
 //! destroys it (the new one is there) or thaws it (it is not).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -198,9 +199,12 @@ impl Dump {
         if !inside(GROUND).is_dir() {
             return Ok(());
         }
+        let ground = self.header.left_out.iter().map(String::as_str).collect();
+        let nothing = BTreeSet::new();
         for (name, path) in TREES {
             let file = packer.open(name)?;
-            tree::pack(&inside(path), packer.file(file))?;
+            let left_out = if path == GROUND { &ground } else { &nothing };
+            tree::pack(&inside(path), left_out, packer.file(file))?;
             packer.close(file)?;
         }
         Ok(())
@@ -276,6 +280,7 @@ fn begin_dump(
             .map(|fd| plug(guest.root, *fd))
             .collect::<io::Result<_>>()
             .map_err(DumpError::Look)?,
+        left_out: guest.left_out.clone(),
     };
     let memory = Memory::new().map_err(DumpError::Start)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -23,6 +23,9 @@ pub struct Guest {
     pub root: i32,
     /// The first process's descriptors that are pipes to the agent.
     pub plugs: Vec<i32>,
+    /// Files below [`crate::stage::GROUND`] that whoever takes it in lays
+    /// there: they do not go along.
+    pub left_out: Vec<String>,
 }
 
 /// One process of it.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 
-pub(crate) const MAGIC: &[u8; 8] = b"gleaner\x01";
+pub(crate) const MAGIC: &[u8; 8] = b"gleaner\x02";
 
 /// The most that one frame means.
 pub(crate) const CHUNK: usize = 1 << 20;
@@ -46,6 +46,8 @@ pub struct Header {
     /// The guest's clocks (monotonic, since boot) when it stood still.
     pub clocks: (Duration, Duration),
     pub plugs: Vec<Plug>,
+    /// Files on its ground that do not come along: they are to be laid.
+    pub left_out: Vec<String>,
 }
 
 /// A pipe between the guest and its agent.

@@ -3,35 +3,38 @@
 //! Sockets and devices do not go along: a guest can make no device, and a
 //! socket is worth nothing without who listens.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, lchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tar::{Archive, Builder, EntryType};
 
 use crate::stream::CHUNK;
 
-/// Writes everything below a directory but what is mounted there: that is the
-/// machine's, and there as well.
-pub(crate) fn pack(directory: &Path, out: impl Write) -> io::Result<()> {
+/// Writes everything below a directory but what is left out, and what is
+/// mounted there: that is the machine's, and there as well.
+pub(crate) fn pack(directory: &Path, left_out: &BTreeSet<&str>, out: impl Write) -> io::Result<()> {
     let mut builder = Builder::new(BufWriter::with_capacity(CHUNK, out));
     builder.follow_symlinks(false);
     let device = std::fs::metadata(directory)?.dev();
-    below(&mut builder, device, directory, Path::new("."))?;
+    let mut names = vec![];
+    below(directory, device, Path::new(""), &mut names)?;
+    for name in names {
+        if !name.to_str().is_some_and(|name| left_out.contains(name)) {
+            builder.append_path_with_name(directory.join(&name), &name)?;
+        }
+    }
     builder.into_inner()?.flush()
 }
 
-fn below(
-    builder: &mut Builder<impl Write>,
-    device: u64,
-    from: &Path,
-    name: &Path,
-) -> io::Result<()> {
-    let mut entries = std::fs::read_dir(from)?.collect::<io::Result<Vec<_>>>()?;
+/// What there is, directories before what is in them.
+fn below(directory: &Path, device: u64, name: &Path, names: &mut Vec<PathBuf>) -> io::Result<()> {
+    let entries = std::fs::read_dir(directory.join(name))?;
+    let mut entries = entries.collect::<io::Result<Vec<_>>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
-        let (path, name) = (entry.path(), name.join(entry.file_name()));
         let kind = entry.file_type()?;
         if kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
             continue;
@@ -39,9 +42,10 @@ fn below(
         if entry.metadata()?.dev() != device {
             continue;
         }
-        builder.append_path_with_name(&path, &name)?;
+        let name = name.join(entry.file_name());
+        names.push(name.clone());
         if kind.is_dir() {
-            below(builder, device, &path, &name)?;
+            below(directory, device, &name, names)?;
         }
     }
     Ok(())
@@ -86,7 +90,8 @@ mod tests {
         std::fs::create_dir(to.path().join("work")).unwrap();
         std::fs::write(to.path().join("work/a"), "older").unwrap();
         let mut packed = tempfile::tempfile().unwrap();
-        pack(from.path(), &mut packed).unwrap();
+        std::fs::write(from.path().join("work/b"), "is there as well").unwrap();
+        pack(from.path(), &BTreeSet::from(["work/b"]), &mut packed).unwrap();
         io::Seek::rewind(&mut packed).unwrap();
         let own = std::fs::metadata(to.path()).unwrap();
         let owner = own.uid();
@@ -98,5 +103,6 @@ mod tests {
         let link = std::fs::read_link(to.path().join("link")).unwrap();
         assert_eq!(link, Path::new("/etc/passwd"));
         assert!(!to.path().join("socket").exists());
+        assert!(!to.path().join("work/b").exists());
     }
 }

@@ -202,6 +202,7 @@ impl Subject {
             keeper: self.ward.keeper(),
             root: self.ward.root().unwrap_or(0),
             plugs: self.plugs(),
+            left_out: vec![],
         }
     }
 

@@ -423,8 +423,8 @@ impl Desk {
                 self.queue.push_back(event);
             }
             LinkEvent::Laid { place, fence, done } => {
-                let mut told = Told::default();
-                self.at(place, |place| place.laid(fence, done, &mut told));
+                let (mut told, now) = (Told::default(), Clock.now());
+                self.at(place, |place| place.laid(now, fence, done, &mut told));
                 self.take(told);
             }
             LinkEvent::Measured { place, fence, bytes } => {

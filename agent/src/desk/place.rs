@@ -349,7 +349,8 @@ impl Place {
                 place: self.id,
                 fence: start.fence,
                 spec: Arc::clone(spec),
-                into: ground.work(),
+                only: None,
+                into: ground.open_work()?,
                 uid: ground.uid(),
             }));
             self.guest = Some(Guest { start: Some(order), ..guest });
@@ -403,7 +404,16 @@ impl Place {
     }
 
     /// The input files lie where the guest will find them, or do not.
-    pub(crate) fn laid(&mut self, fence: Fence, done: Result<(), String>, told: &mut Told) {
+    pub(crate) fn laid(
+        &mut self,
+        now: Moment,
+        fence: Fence,
+        done: Result<(), String>,
+        told: &mut Told,
+    ) {
+        if self.is_inbound(fence) {
+            return self.laid_for_inbound(now, fence, done, told);
+        }
         let Some(guest) = self.guest.as_mut().filter(|guest| guest.fence == fence) else { return };
         let Some(order) = guest.start.take() else { return };
         if guest.unwanted {

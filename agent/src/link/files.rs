@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,8 @@ use super::{Collection, Current, Laying, LinkEvent, ToDesk};
 use crate::config::AgentConfig;
 use crate::ground::{clear, disk_usage, open_strange};
 use crate::post::{Letter, Post};
+
+const CACHE: &str = "cache";
 
 /// How often a broken transfer is begun anew before the work goes elsewhere.
 const TRIES: u32 = 5;
@@ -77,7 +80,7 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn new(config: &AgentConfig, current: Current, desk: ToDesk) -> Self {
-        let cache = Cache::open(config.data.join("cache"), config.guests.cache_bytes_max);
+        let cache = Cache::open(config.data.join(CACHE), config.guests.cache_bytes_max);
         Self { cache: Arc::new(cache), current, desk, collecting: Arc::default() }
     }
 
@@ -138,15 +141,12 @@ impl Files {
     }
 
     pub(super) fn lay(&self, laying: Laying) {
-        let (cache, desk) = (Arc::clone(&self.cache), self.desk.clone());
-        spawn_blocking(move || {
-            let done = laying
-                .spec
-                .inputs
-                .iter()
-                .try_for_each(|file| cache.lay(file, &laying.into, laying.uid))
-                .map_err(|error| error.to_string());
-            desk.tell(LinkEvent::Laid { place: laying.place, fence: laying.fence, done });
+        let (cache, desk, current) =
+            (Arc::clone(&self.cache), self.desk.clone(), self.current.clone());
+        tokio::spawn(async move {
+            let (place, fence) = (laying.place, laying.fence);
+            let done = lay(cache, laying, current).await.map_err(|error| error.to_string());
+            desk.tell(LinkEvent::Laid { place, fence, done });
         });
     }
 
@@ -195,6 +195,26 @@ impl Files {
             desk.tell(LinkEvent::Measured { place, fence, bytes });
         });
     }
+}
+
+/// Waits for what is not here yet: a guest comes before its input files do
+/// where none of its job has been.
+async fn lay(cache: Arc<Cache>, laying: Laying, mut current: Current) -> Result<(), FilesError> {
+    let Laying { spec, only, into, uid, .. } = laying;
+    let is_wanted = |file: &&StagedFile| only.as_ref().is_none_or(|it| it.contains(&file.path));
+    let wanted: Arc<[StagedFile]> = spec.inputs.iter().filter(is_wanted).cloned().collect();
+    if !cache.has(&wanted).await {
+        repeat(&mut current, |connection| {
+            let (cache, wanted) = (Arc::clone(&cache), Arc::clone(&wanted));
+            async move { cache.fetch(&connection, &wanted).await }
+        })
+        .await?;
+    }
+    let laid = spawn_blocking(move || {
+        let directory = PathBuf::from(format!("/proc/self/fd/{}", into.as_raw_fd()));
+        wanted.iter().try_for_each(|file| cache.lay(file, &directory, uid))
+    });
+    laid.await.map_err(|_| FilesError::Stopping)?
 }
 
 /// Does something over the connection of the moment, and anew over the next if
@@ -253,6 +273,16 @@ impl Cache {
 
     fn unpin(&self, job: JobId) {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+    }
+
+    async fn has(&self, inputs: &[StagedFile]) -> bool {
+        for input in inputs {
+            let path = self.directory.join(name_of(input));
+            if !tokio::fs::try_exists(&path).await.unwrap_or(false) {
+                return false;
+            }
+        }
+        true
     }
 
     async fn fetch(
@@ -334,6 +364,17 @@ impl Cache {
             }
         }
     }
+}
+
+/// Which of these lie below a directory as they were laid: links to the cache.
+pub(crate) fn as_laid(data: &Path, inputs: &[StagedFile], below: &Path) -> Vec<String> {
+    let inode =
+        |path: &Path| fs::symlink_metadata(path).ok().map(|about| (about.dev(), about.ino()));
+    let is_same = |file: &&StagedFile| {
+        let cached = inode(&data.join(CACHE).join(name_of(file)));
+        cached.is_some() && cached == inode(&below.join(&file.path))
+    };
+    inputs.iter().filter(is_same).map(|file| file.path.clone()).collect()
 }
 
 /// A file's rights are its inode's: one content may be there twice.

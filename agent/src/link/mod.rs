@@ -5,14 +5,16 @@
 //! waits. The two talk by queues. Decides nothing: what the coordinator says
 //! goes to the desk, what the desk says goes to the coordinator.
 
-mod files;
+pub(crate) mod files;
 mod logind;
 pub(crate) mod peers;
 mod roads;
 mod session;
 mod usage;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -106,7 +108,10 @@ pub(crate) struct Laying {
     pub(crate) place: PlaceId,
     pub(crate) fence: Fence,
     pub(crate) spec: Arc<JobSpec>,
-    pub(crate) into: PathBuf,
+    /// Those that a guest had where it comes from; else all.
+    pub(crate) only: Option<BTreeSet<String>>,
+    /// As it is now: what is here later is another guest's.
+    pub(crate) into: OwnedFd,
     pub(crate) uid: Option<u32>,
 }
 

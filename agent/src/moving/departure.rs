@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use gleaner_agent_core::desk::{Departure, Event};
 use gleaner_common::id::Fence;
 use gleaner_common::program::{Handover, HandoverReply};
@@ -281,19 +282,19 @@ async fn pass(
     coming: &mut mpsc::Receiver<Vec<u8>>,
 ) -> Result<(), CarryError> {
     writer.flush().await?;
-    write(writer, &cargo.endpoint).await?;
+    write(writer, cargo.endpoint.clone().into()).await?;
     loop {
         let piece = timeout(STALLED_AFTER, coming.recv()).await.map_err(|_| {
             writer.reset(close::DONE);
             CarryError::Stalled
         })?;
         let Some(piece) = piece else { return Ok(()) };
-        write(writer, &piece).await?;
+        write(writer, piece.into()).await?;
     }
 }
 
-async fn write(writer: &mut FrameWriter, bytes: &[u8]) -> Result<(), CarryError> {
-    let written = timeout(STALLED_AFTER, writer.send_raw(bytes)).await;
+async fn write(writer: &mut FrameWriter, bytes: Bytes) -> Result<(), CarryError> {
+    let written = timeout(STALLED_AFTER, writer.send_bytes(bytes)).await;
     Ok(written.map_err(|_| CarryError::Stalled)??)
 }
 

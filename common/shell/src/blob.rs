@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use gleaner_common::id::ContentHash;
 use gleaner_common::wire::{BlobReply, Purpose};
 use quinn::Connection;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter};
 
 use crate::stream::{self, StreamError};
 
@@ -134,7 +134,7 @@ pub async fn put_file(
 pub async fn get<W: AsyncWrite + Unpin>(
     connection: &Connection,
     hash: ContentHash,
-    mut sink: W,
+    sink: W,
 ) -> Result<u64, BlobError> {
     let corrupt = |detail: String| BlobError::Corrupt { hash, detail };
     let (mut writer, mut reader) = stream::open(connection, Purpose::Get { hash }).await?;
@@ -144,6 +144,8 @@ pub async fn get<W: AsyncWrite + Unpin>(
         BlobReply::Have { size_bytes } => size_bytes,
         BlobReply::No { reason } => return Err(BlobError::No { reason }),
     };
+    // A file is written by a thread of its own: not for every datagram.
+    let mut sink = BufWriter::with_capacity(4 * CHUNK_BYTES, sink);
     let (mut hasher, mut found) = (blake3::Hasher::new(), 0);
     while let Some(bytes) = reader.next_raw().await? {
         found += bytes.len() as u64;

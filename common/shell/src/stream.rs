@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use gleaner_common::frame::{self, Decoder, FrameError};
 use gleaner_common::wire::{Opening, Purpose, VERSION, close};
 use quinn::{Connection, ReadError, RecvStream, SendStream, VarInt, WriteError};
@@ -25,6 +26,9 @@ pub const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much is read at once: memory of a connection that was busy once.
 const CHUNK_BYTES: usize = 16 << 10;
+
+/// As many datagrams' bytes are taken at once.
+const CHUNKS: usize = 64;
 
 /// Why a stream is of no more use. Each is one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -128,6 +132,15 @@ impl FrameWriter {
         Ok(self.stream.write_all(bytes).await?)
     }
 
+    /// As [`Self::send_raw`], without copying them.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub async fn send_bytes(&mut self, bytes: Bytes) -> Result<(), StreamError> {
+        self.flush().await?;
+        Ok(self.stream.write_chunk(bytes).await?)
+    }
+
     /// No more follows. What was flushed still arrives, as long as the
     /// connection lives.
     pub fn finish(&mut self) {
@@ -203,8 +216,10 @@ impl FrameReader {
         if !rest.is_empty() {
             return Ok(Some(rest));
         }
-        let chunk = self.stream.read_chunk(4 * CHUNK_BYTES, true).await?;
-        Ok(chunk.map(|chunk| chunk.bytes.to_vec()))
+        // One per datagram: all that are here at once, not piece by piece.
+        let mut chunks = [const { Bytes::new() }; CHUNKS];
+        let count = self.stream.read_chunks(&mut chunks).await?;
+        Ok(count.map(|count| chunks[..count].concat()))
     }
 
     /// Tells the peer that nothing more will be read.

@@ -188,11 +188,13 @@ impl Desk {
         }
     }
 
-    /// The oldest attempt whose input files are here.
+    /// The oldest attempt whose input files are here. What comes with its state
+    /// stands still meanwhile: its files may come beside it.
     pub(super) fn next_staged(&self) -> Option<Fence> {
         self.waiting.iter().copied().find(|fence| {
-            let job = self.attempts.get(fence).and_then(|a| self.jobs.get(&a.subprogram.job));
-            job.is_some_and(|job| job.inputs == Inputs::Here)
+            let Some(attempt) = self.attempts.get(fence) else { return false };
+            let job = self.jobs.get(&attempt.subprogram.job);
+            job.is_some_and(|job| job.inputs == Inputs::Here || attempt.arrival.is_some())
         })
     }
 

@@ -20,6 +20,7 @@ fn header() -> Header {
         memory_bytes: 0,
         clocks: (std::time::Duration::ZERO, std::time::Duration::ZERO),
         plugs: vec![],
+        left_out: vec![],
     }
 }
 

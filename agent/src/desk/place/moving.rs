@@ -25,8 +25,8 @@ use gleaner_shell::clock::Clock;
 use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told};
 use crate::cgroup::{GroupLimits, PlaceGroup};
 use crate::contain::{Landing, Order, PIPES_FD, Staging};
-use crate::ground::Ground;
-use crate::link::LinkOrder;
+use crate::ground::{Ground, WORK};
+use crate::link::{Laying, LinkOrder, files};
 use crate::moving::{Cargo, Expectation, Mover, Whole, on_stage};
 use crate::post::{self, Arrive, Ends, Letter};
 
@@ -63,6 +63,10 @@ pub(super) struct Inbound {
     whole: Option<Box<Whole>>,
     /// Its keeper expects it.
     berthed: bool,
+    /// Input files that did not come along are still to be laid.
+    lacks_inputs: bool,
+    /// All that came, if it came before those.
+    waiting: Option<Box<Whole>>,
     /// What is kept of it.
     keep: Keep,
     /// A rank's pipes, until they are its process's.
@@ -330,7 +334,11 @@ impl Place {
         let root = first_child(keeper).ok_or("its first process is gone")?;
         let group = group.path().to_path_buf();
         let plugs = if guest.seated { vec![PIPES_FD, PIPES_FD + 1] } else { vec![] };
-        let process = gleaner_move::Guest { group, keeper, root, plugs };
+        let left_out = self.ground.as_ref().map_or_else(Vec::new, |ground| {
+            let laid = files::as_laid(&site.config.data, &guest.spec.inputs, &ground.work());
+            laid.iter().map(|name| format!("{WORK}/{name}")).collect()
+        });
+        let process = gleaner_move::Guest { group, keeper, root, plugs, left_out };
         Ok(Cargo { departure, process: Some((process, mover)), endpoint })
     }
 
@@ -405,6 +413,8 @@ impl Place {
                 start: Box::new(start.clone()),
                 whole: None,
                 berthed: false,
+                lacks_inputs: false,
+                waiting: None,
                 keep: Keep::State,
                 theirs: None,
                 stands: false,
@@ -440,6 +450,7 @@ impl Place {
         }
         self.hurry(true);
         let plugs = self.inbound(fence).map_or(0, |it| if it.unpacked { 0 } else { 2 });
+        let left_out = std::mem::take(&mut header.left_out);
         let berthed = site.mover.clone().and_then(|mover| {
             if header.plugs.len() != plugs {
                 return Err(format!("it has {} pipes: expected {plugs}", header.plugs.len()));
@@ -452,7 +463,7 @@ impl Place {
             self.settle(site, Some(staging), &[memory.as_fd()], told)
                 .map_err(|error| error.to_string())
         });
-        match berthed {
+        match berthed.and_then(|()| self.lay_what_stayed(fence, &left_out, told)) {
             Ok(()) => {
                 if let Some(inbound) = self.inbound(fence) {
                     inbound.berthed = true;
@@ -462,9 +473,59 @@ impl Place {
         }
     }
 
+    /// Input files that lie there as they were staged are laid here from what
+    /// is staged here.
+    fn lay_what_stayed(
+        &mut self,
+        fence: Fence,
+        left_out: &[String],
+        told: &mut Told,
+    ) -> Result<(), String> {
+        let Some(ground) = &self.ground else { return Ok(()) };
+        if left_out.is_empty() {
+            return Ok(());
+        }
+        let below =
+            |name: &String| Path::new(name).strip_prefix(WORK).ok()?.to_str().map(str::to_owned);
+        let (into, uid) = (ground.open_work().map_err(|error| error.to_string())?, ground.uid());
+        let Some(guest) = self.guest.as_mut() else { return Ok(()) };
+        if let Some(inbound) = &mut guest.inbound {
+            inbound.lacks_inputs = true;
+        }
+        told.orders.push(LinkOrder::Lay(Laying {
+            place: self.id,
+            fence,
+            spec: Arc::clone(&guest.spec),
+            only: Some(left_out.iter().filter_map(below).collect()),
+            into,
+            uid,
+        }));
+        Ok(())
+    }
+
+    /// What did not come along is here, or is not to be had.
+    pub(super) fn laid_for_inbound(
+        &mut self,
+        now: Moment,
+        fence: Fence,
+        done: Result<(), String>,
+        told: &mut Told,
+    ) {
+        let Some(inbound) = self.inbound(fence) else { return };
+        if let Err(reason) = done {
+            return self.not_coming(now, fence, reason, told);
+        }
+        inbound.lacks_inputs = false;
+        if let Some(whole) = inbound.waiting.take() {
+            self.whole(now, fence, whole, told);
+        }
+    }
+
     /// All of it is here: it is brought to life.
     pub(crate) fn whole(&mut self, now: Moment, fence: Fence, whole: Box<Whole>, told: &mut Told) {
-        if !self.is_inbound(fence) {
+        let Some(inbound) = self.inbound(fence) else { return };
+        if inbound.lacks_inputs {
+            inbound.waiting = Some(whole);
             return;
         }
         match self.land(fence, whole, told) {

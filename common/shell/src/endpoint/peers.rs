@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use gleaner_common::wire::{ALPN, Role};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, TokioRuntime};
+use quinn::{ClientConfig, Connection, Endpoint, TokioRuntime};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -80,7 +80,7 @@ pub fn listen_to_peers(bind: SocketAddr, identity: &Identity) -> Result<Endpoint
     config.transport_config(transport::settings(Load::Peers, None)).migration(true);
     let failed = |why: io::Error| BindError::Socket { address: bind, why };
     let socket = serve::socket(bind).map_err(failed)?;
-    Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(TokioRuntime))
+    Endpoint::new(transport::of_peers(), Some(config), socket, Arc::new(TokioRuntime))
         .map_err(failed)
 }
 

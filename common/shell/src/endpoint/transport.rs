@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{IdleTimeout, TransportConfig, VarInt};
+use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
 /// A connection that was silent for so long is gone. Twice the heartbeat of an
 /// agent without guests (15 s), so that one lost heartbeat ends nothing.
@@ -29,6 +29,11 @@ const RELAYS_WINDOW_BYTES: u32 = 64 << 20;
 /// Between agents go guests' images, on few connections: 4 MiB moves 1 GB/s at
 /// a round trip of 4 ms, which is a loaded machine's.
 const PEERS_WINDOW_BYTES: u32 = 4 << 20;
+
+/// What one datagram between agents may carry where the network takes it
+/// (jumbo frames, one machine): each costs much more than its bytes do. quinn
+/// gives the kernel ten at a time, which together must stay below 64 KiB.
+const PEERS_DATAGRAM_BYTES: u16 = 6_500;
 
 /// What a connection's other side opens streams for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,5 +62,19 @@ pub(super) fn settings(load: Load, keep_alive: Option<Duration>) -> Arc<Transpor
         .max_concurrent_bidi_streams(VarInt::from_u32(streams_max))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(None);
+    if load == Load::Peers {
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(PEERS_DATAGRAM_BYTES);
+        settings.mtu_discovery_config(Some(discovery));
+    }
     Arc::new(settings)
+}
+
+/// An endpoint's part of it: what it receives at most at once.
+pub(super) fn of_peers() -> EndpointConfig {
+    let mut config = EndpointConfig::default();
+    config
+        .max_udp_payload_size(PEERS_DATAGRAM_BYTES)
+        .unwrap_or_else(|_| unreachable!("QUIC's least is 1,200"));
+    config
 }
