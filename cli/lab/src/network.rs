@@ -61,6 +61,9 @@ pub struct Network {
 /// The coordinator's address on the bridge.
 pub const SWITCH_ADDRESS: &str = "10.77.0.1";
 
+/// What the loopback device has, nearly: these hosts are one machine.
+const MTU: &str = "65535";
+
 impl Network {
     /// Needs a mount namespace of the caller's own.
     ///
@@ -80,8 +83,9 @@ impl Network {
     /// The kernel or `ip` refuses.
     pub fn plug(&self, name: &str, number: usize) -> Result<Namespace> {
         let host = Namespace::create(name)?;
-        self.switch
-            .ip(&["link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name])?;
+        let cable = ["link", "add", name, "mtu", MTU, "type", "veth"];
+        let plug = ["peer", "name", "eth0", "mtu", MTU, "netns", name];
+        self.switch.ip(&[&cable[..], &plug].concat())?;
         self.switch.ip(&["link", "set", name, "master", "lab", "up"])?;
         host.ip(&["addr", "add", &format!("{}/16", address(number, 0)), "dev", "eth0"])?;
         host.ip(&["link", "set", "eth0", "up"])?;

@@ -86,14 +86,12 @@ fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
     let job = submit(&lab, mib, times)?;
     let mut typed = vec![];
     for _ in 0..times {
-        let here = until("the guest computes", PATIENCE, || Ok(busy_host(&lab, mib)))?;
+        let here = until("the guest computes", PATIENCE, || Ok(busy_host(&lab)))?;
         lab.wait_for_idle(2)?;
         typed.push(Clock.wall());
         lab.hosts[here].type_key()?;
-        until("the guest has moved", PATIENCE, || {
-            Ok(busy_host(&lab, mib).filter(|host| *host != here))
-        })
-        .with_context(|| lab.text(&["job", &job.to_string()]).unwrap_or_default())?;
+        until("the guest has moved", PATIENCE, || Ok(busy_host(&lab).filter(|host| *host != here)))
+            .with_context(|| lab.text(&["job", &job.to_string()]).unwrap_or_default())?;
         progress.step();
     }
     let summary = talk.wait(job)?;
@@ -133,27 +131,17 @@ fn submit(lab: &Lab, mib: u64, times: u32) -> Result<JobId> {
 }
 
 /// Where the guest, grown to its size, uses the processor.
-fn busy_host(lab: &Lab, mib: u64) -> Option<usize> {
-    for (number, host) in lab.hosts.iter().enumerate() {
-        let Some(place) = host.places().into_iter().next() else { continue };
-        let grown = host.guests().iter().any(|pid| resident_mib(*pid) >= mib);
-        if !grown {
-            continue;
+fn busy_host(lab: &Lab) -> Option<usize> {
+    lab.hosts.iter().position(|host| {
+        let Some(place) = host.places().into_iter().next() else { return false };
+        let printed = std::fs::read_to_string(host.dir.join("data/places/p0/stdout"));
+        if !printed.is_ok_and(|text| Gap::is_looked_for(&text)) {
+            return false;
         }
         let before = cgroup::cpu_us(&place);
         std::thread::sleep(Duration::from_millis(20));
-        if cgroup::cpu_us(&place) > before + 5_000 {
-            return Some(number);
-        }
-    }
-    None
-}
-
-fn resident_mib(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.unwrap_or(0) >> 10
+        cgroup::cpu_us(&place) > before + 5_000
+    })
 }
 
 fn floor(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Duration>> {

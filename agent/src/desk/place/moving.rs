@@ -63,10 +63,7 @@ pub(super) struct Inbound {
     whole: Option<Box<Whole>>,
     /// Its keeper expects it.
     berthed: bool,
-    /// Input files that did not come along are still to be laid.
-    lacks_inputs: bool,
-    /// All that came, if it came before those.
-    waiting: Option<Box<Whole>>,
+    inputs: Inputs,
     /// What is kept of it.
     keep: Keep,
     /// A rank's pipes, until they are its process's.
@@ -75,6 +72,14 @@ pub(super) struct Inbound {
     stands: bool,
     /// The post has it: of a rank.
     unpacked: bool,
+}
+
+/// A job's input files, which do not come along.
+#[derive(Debug)]
+enum Inputs {
+    Here,
+    /// They are to be laid; all that came, if it came before them.
+    Awaited(Option<Box<Whole>>),
 }
 
 /// A rank whose endpoint was asked for, to be carried.
@@ -413,8 +418,7 @@ impl Place {
                 start: Box::new(start.clone()),
                 whole: None,
                 berthed: false,
-                lacks_inputs: false,
-                waiting: None,
+                inputs: Inputs::Here,
                 keep: Keep::State,
                 theirs: None,
                 stands: false,
@@ -490,7 +494,7 @@ impl Place {
         let (into, uid) = (ground.open_work().map_err(|error| error.to_string())?, ground.uid());
         let Some(guest) = self.guest.as_mut() else { return Ok(()) };
         if let Some(inbound) = &mut guest.inbound {
-            inbound.lacks_inputs = true;
+            inbound.inputs = Inputs::Awaited(None);
         }
         told.orders.push(LinkOrder::Lay(Laying {
             place: self.id,
@@ -515,8 +519,8 @@ impl Place {
         if let Err(reason) = done {
             return self.not_coming(now, fence, reason, told);
         }
-        inbound.lacks_inputs = false;
-        if let Some(whole) = inbound.waiting.take() {
+        let awaited = std::mem::replace(&mut inbound.inputs, Inputs::Here);
+        if let Inputs::Awaited(Some(whole)) = awaited {
             self.whole(now, fence, whole, told);
         }
     }
@@ -524,8 +528,8 @@ impl Place {
     /// All of it is here: it is brought to life.
     pub(crate) fn whole(&mut self, now: Moment, fence: Fence, whole: Box<Whole>, told: &mut Told) {
         let Some(inbound) = self.inbound(fence) else { return };
-        if inbound.lacks_inputs {
-            inbound.waiting = Some(whole);
+        if let Inputs::Awaited(waiting) = &mut inbound.inputs {
+            *waiting = Some(whole);
             return;
         }
         match self.land(fence, whole, told) {

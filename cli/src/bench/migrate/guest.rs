@@ -8,9 +8,13 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use gleaner_common::time::WallTime;
 use gleaner_shell::clock::Clock;
+use rustix::fs::{AtFlags, StatxFlags};
 
 /// A guest that looks again sooner was not away.
 const GAP_MIN: Duration = Duration::from_millis(2);
+
+/// What it prints first, when all is filled.
+const LOOKS: &str = "looks";
 
 /// How long it goes on after its last move.
 const SEEN_FOR: Duration = Duration::from_secs(2);
@@ -34,6 +38,11 @@ pub(super) struct Gap {
 }
 
 impl Gap {
+    /// Has the guest printed that it looks at the clock?
+    pub(super) fn is_looked_for(text: &str) -> bool {
+        text.starts_with(LOOKS)
+    }
+
     fn line(self) -> String {
         format!("{} {}\n", self.from.0, self.to.0)
     }
@@ -53,6 +62,8 @@ impl Gap {
 pub fn hold(args: &Args) -> Result<()> {
     let held = random(args.mib << 17);
     let sum = checksum(&held);
+    std::io::stdout().write_all(format!("{LOOKS}\n").as_bytes())?;
+    std::io::stdout().flush()?;
     let (mut last, mut here) = (Clock.wall(), printed_to()?);
     let mut gaps = 0;
     while gaps < args.gaps {
@@ -76,10 +87,12 @@ pub fn hold(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What it prints goes into another file at each place.
-fn printed_to() -> Result<(u64, u64)> {
-    let file = rustix::fs::fstat(std::io::stdout())?;
-    Ok((file.st_dev, file.st_ino))
+/// What it prints goes into another file at each place; numbers are given out
+/// again, so when it was made belongs to it.
+fn printed_to() -> Result<(u64, i64, u32)> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let file = rustix::fs::statx(std::io::stdout(), c"", AtFlags::EMPTY_PATH, wanted)?;
+    Ok((file.stx_ino, file.stx_btime.tv_sec, file.stx_btime.tv_nsec))
 }
 
 /// Eight bytes each.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
+use quinn::{
+    AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt,
+};
 
 /// A connection that was silent for so long is gone. Twice the heartbeat of an
 /// agent without guests (15 s), so that one lost heartbeat ends nothing.
@@ -34,6 +36,10 @@ const PEERS_WINDOW_BYTES: u32 = 4 << 20;
 /// (jumbo frames, one machine): each costs much more than its bytes do. quinn
 /// gives the kernel ten at a time, which together must stay below 64 KiB.
 const PEERS_DATAGRAM_BYTES: u16 = 6_500;
+
+/// A datagram that only acknowledges costs as much as one that carries: one for
+/// so many, not for every other (draft-ietf-quic-ack-frequency).
+const PEERS_ACKNOWLEDGED_AT_ONCE: u32 = 16;
 
 /// What a connection's other side opens streams for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +72,9 @@ pub(super) fn settings(load: Load, keep_alive: Option<Duration>) -> Arc<Transpor
         let mut discovery = MtuDiscoveryConfig::default();
         discovery.upper_bound(PEERS_DATAGRAM_BYTES);
         settings.mtu_discovery_config(Some(discovery));
+        let mut acknowledgements = AckFrequencyConfig::default();
+        acknowledgements.ack_eliciting_threshold(VarInt::from_u32(PEERS_ACKNOWLEDGED_AT_ONCE));
+        settings.ack_frequency_config(Some(acknowledgements));
     }
     Arc::new(settings)
 }
