@@ -86,8 +86,9 @@ fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
     let job = submit(&lab, mib, times)?;
     let mut typed = vec![];
     for _ in 0..times {
-        let here = until("the guest computes", PATIENCE, || Ok(busy_host(&lab)))?;
+        // Only then nothing of it is left where it came from.
         lab.wait_for_idle(2)?;
+        let here = until("the guest computes", PATIENCE, || Ok(busy_host(&lab)))?;
         typed.push(Clock.wall());
         lab.hosts[here].type_key()?;
         until("the guest has moved", PATIENCE, || Ok(busy_host(&lab).filter(|host| *host != here)))
