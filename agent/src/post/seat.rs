@@ -61,6 +61,8 @@ pub(super) struct Seat {
     pub(super) cut: Option<FromRank>,
     complained: Vec<Complaint>,
     read: Option<OwnedFd>,
+    /// The last of those about snapshots, which may go on for as long as it runs.
+    missed: Option<Complaint>,
     write: Option<OwnedFd>,
     reader: FrameReader,
     outbox: Outbox,
@@ -89,6 +91,7 @@ impl Seat {
             cut: None,
             complained: vec![],
             read: None,
+            missed: None,
             write: None,
             reader: FrameReader::default(),
             outbox: Outbox::default(),
@@ -268,9 +271,15 @@ impl Seat {
         }
     }
 
-    /// Is this worth telling? Not twice, and not without end.
+    /// Is this worth telling? Not twice, and not without end. That it had no
+    /// part in a snapshot is said of each, because the coordinator tells what is
+    /// news of it; it takes no room from what else may be wrong.
     pub(super) fn complains(&mut self, complaint: &Complaint) -> bool {
         let new = self.complained.len() < COMPLAINTS_MAX && !self.complained.contains(complaint);
+        if matches!(complaint, Complaint::NoCut { .. }) {
+            let before = self.missed.replace(complaint.clone());
+            return before.as_ref() != Some(complaint);
+        }
         if new {
             self.complained.push(complaint.clone());
         }
@@ -286,4 +295,51 @@ impl Seat {
 /// The seat that a watched descriptor belongs to.
 pub(super) fn seat_of(token: epoll::EventData) -> Fence {
     Fence(token.u64())
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_program_core::address::Snapshot;
+    use gleaner_program_core::endpoint::Config;
+
+    use super::*;
+
+    fn seat() -> Seat {
+        let config = Config {
+            rank: Rank(0),
+            ranks: 1,
+            first: Rank(0),
+            members: 1,
+            parent: None,
+            ranks_max: 1,
+            log_bytes_max: 0,
+            snapshot: Snapshot(0),
+            floor: Fence(0),
+        };
+        Seat::new(JobId(1), Life(0), Endpoint::new(config, Fence(1)))
+    }
+
+    fn no_cut(snapshot: u32) -> Complaint {
+        let because = "it saves no state".to_owned();
+        Complaint::NoCut { rank: Rank(0), snapshot: Snapshot(snapshot), because }
+    }
+
+    #[test]
+    fn missed_snapshots_do_not_crowd_out_what_else_is_wrong() {
+        let mut seat = seat();
+        for snapshot in 1..=1_000 {
+            assert!(seat.complains(&no_cut(snapshot)));
+            assert!(!seat.complains(&no_cut(snapshot)), "snapshot {snapshot} twice");
+        }
+        assert!(seat.complains(&Complaint::EndedInsideMessage { rank: Rank(0), to: Rank(1) }));
+    }
+
+    #[test]
+    fn a_rank_is_not_complained_of_twice_nor_without_end() {
+        let mut seat = seat();
+        let full = |bytes_max| Complaint::LogFull { rank: Rank(0), bytes_max };
+        let told = (0..1_000).filter(|bytes| seat.complains(&full(*bytes))).count();
+        assert_eq!(told, COMPLAINTS_MAX);
+        assert!(!seat.complains(&full(0)));
+    }
 }
