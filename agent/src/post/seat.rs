@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
+use gleaner_common::frame::FrameError;
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
@@ -12,7 +13,7 @@ use gleaner_program_core::address::{Boundary, Rank};
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::endpoint::{Endpoint, PipeRest};
 use gleaner_program_core::facts::{End, Stance};
-use gleaner_program_core::framing::{FrameReader, FramingError};
+use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{AgentFrame, FromRank, ProgramFrame};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
@@ -60,9 +61,9 @@ pub(super) struct Seat {
     /// The same, of the last snapshot it took part in.
     pub(super) cut: Option<FromRank>,
     complained: Vec<Complaint>,
-    read: Option<OwnedFd>,
     /// The last of those about snapshots, which may go on for as long as it runs.
     missed: Option<Complaint>,
+    read: Option<OwnedFd>,
     write: Option<OwnedFd>,
     reader: FrameReader,
     outbox: Outbox,
@@ -90,8 +91,8 @@ impl Seat {
             said: vec![],
             cut: None,
             complained: vec![],
-            read: None,
             missed: None,
+            read: None,
             write: None,
             reader: FrameReader::default(),
             outbox: Outbox::default(),
@@ -152,12 +153,12 @@ impl Seat {
     }
 
     /// The next frame of what was taken in.
-    pub(super) fn next_frame(&mut self) -> Result<Option<ProgramFrame>, FramingError> {
+    pub(super) fn next_frame(&mut self) -> Result<Option<ProgramFrame>, FrameError> {
         self.reader.next_frame()
     }
 
     /// Did the program end in the middle of a frame?
-    pub(super) fn is_cut_off(&self) -> Option<FramingError> {
+    pub(super) fn is_cut_off(&self) -> Option<FrameError> {
         self.reader.finish().err()
     }
 
@@ -275,11 +276,11 @@ impl Seat {
     /// part in a snapshot is said of each, because the coordinator tells what is
     /// news of it; it takes no room from what else may be wrong.
     pub(super) fn complains(&mut self, complaint: &Complaint) -> bool {
-        let new = self.complained.len() < COMPLAINTS_MAX && !self.complained.contains(complaint);
         if matches!(complaint, Complaint::NoCut { .. }) {
             let before = self.missed.replace(complaint.clone());
             return before.as_ref() != Some(complaint);
         }
+        let new = self.complained.len() < COMPLAINTS_MAX && !self.complained.contains(complaint);
         if new {
             self.complained.push(complaint.clone());
         }
