@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use gleaner_agent_core::desk;
 use gleaner_common::id::{BootId, Incarnation};
+use gleaner_common::time::Spoken;
 use gleaner_common::wire::Facts;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::identity::{Identity, IdentityError};
@@ -110,7 +111,9 @@ fn work(
         processes_max: guests.processes_max,
         disk_bytes_max: guests.disk_bytes_max,
     };
+    let begun = Clock.now();
     let mover = Mover::find(config, tree, boot).map(Arc::new);
+    tracing::debug!(took = %Spoken(Clock.now().since(begun)), "knows whether guests can move");
     if let Err(why) = &mover {
         missing.push(format!("moving guests: {why}"));
     }
@@ -122,7 +125,9 @@ fn work(
         limits,
         mover,
     };
+    let begun = Clock.now();
     missing.extend(site.try_out());
+    tracing::debug!(took = %Spoken(Clock.now().since(begun)), "knows whether guests can start");
     let facts = Facts {
         cores,
         places,

@@ -15,11 +15,12 @@ const LENGTH_BYTES: usize = 4;
 /// once does not hold memory for ever.
 const KEPT_BYTES: usize = 4 << 10;
 
-/// Why bytes are not a frame.
+/// Why bytes are not a frame: also of those between programs and agents, whose
+/// payloads travel apart (`gleaner_program_core::framing`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    #[error("a frame of {0} bytes: expected at most {FRAME_BYTES_MAX}")]
-    TooLong(usize),
+    #[error("a frame of {bytes} bytes: expected at most {bytes_max}")]
+    TooLong { bytes: usize, bytes_max: usize },
     #[error("a frame that does not read as {expected}: {detail}")]
     Malformed { expected: &'static str, detail: String },
     #[error("the stream ended {missing} bytes before the end of a frame")]
@@ -46,9 +47,13 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), FrameE
         }
         _ => {
             out.truncate(start);
-            Err(FrameError::TooLong(length))
+            Err(too_long(length))
         }
     }
+}
+
+fn too_long(bytes: usize) -> FrameError {
+    FrameError::TooLong { bytes, bytes_max: FRAME_BYTES_MAX }
 }
 
 /// Reads the payload of one frame.
@@ -130,7 +135,7 @@ impl Decoder {
         };
         let length = u32::from_le_bytes(*prefix) as usize;
         if length > FRAME_BYTES_MAX {
-            return Err(FrameError::TooLong(length));
+            return Err(too_long(length));
         }
         Ok(payload.get(..length))
     }
@@ -201,7 +206,7 @@ mod tests {
     fn an_oversized_length_is_refused_before_its_bytes_arrive() {
         let mut decoder = Decoder::new();
         decoder.push(&u32::MAX.to_le_bytes());
-        assert_eq!(decoder.next_frame::<u8>(), Err(FrameError::TooLong(u32::MAX as usize)));
+        assert_eq!(decoder.next_frame::<u8>(), Err(too_long(u32::MAX as usize)));
     }
 
     #[test]
@@ -219,7 +224,7 @@ mod tests {
         let mut out = vec![1, 2, 3];
         assert!(matches!(
             encode(&vec![0u8; FRAME_BYTES_MAX], &mut out),
-            Err(FrameError::TooLong(_))
+            Err(FrameError::TooLong { .. })
         ));
         assert_eq!(out, [1, 2, 3]);
     }

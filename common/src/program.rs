@@ -22,6 +22,11 @@ pub const CHECKPOINT_EVERY_MIN: Duration = Duration::from_secs(1);
 /// The most bytes that agents hand each other through the coordinator at once.
 pub const RELAYED_BYTES_MAX: usize = 96 << 10;
 
+/// The longest that an agent says of one rank: two lists with an entry for every
+/// other rank, a rank in at most 3 bytes and a number in at most 10 (postcard),
+/// and what little comes with them.
+pub const RANK_REPORT_BYTES_MAX: usize = 2 * (3 + 10) * RANKS_MAX as usize + (1 << 10);
+
 /// The most addresses an agent says it can be reached at.
 pub const ADDRESSES_MAX: usize = 8;
 

@@ -98,3 +98,13 @@ fn a_job_can_be_waited_for_cancelled_and_asked_about() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_lab_leaves_nothing_behind() -> Result<()> {
+    let Some(lab) = lab_or_skip(options(2)?)? else { return Ok(()) };
+    let (dir, cgroup) = (lab.dir().to_owned(), lab.cgroup.as_ref().unwrap().path.clone());
+    drop(lab);
+    assert!(!dir.exists(), "{} is gone", dir.display());
+    assert!(!cgroup.exists(), "{} is gone", cgroup.display());
+    Ok(())
+}

@@ -2,8 +2,9 @@
 //! its connection lasts. What it is about, the post decides.
 
 use bytes::Bytes;
+use gleaner_common::frame::FrameError;
 use gleaner_common::wire::Purpose;
-use gleaner_program_core::framing::{self, FramingError};
+use gleaner_program_core::framing;
 use gleaner_program_core::wire::Between;
 use gleaner_shell::stream::{FrameReader, StreamError};
 use quinn::SendStream;
@@ -85,7 +86,7 @@ enum TakeError {
     #[error(transparent)]
     Stream(#[from] StreamError),
     #[error(transparent)]
-    Framing(#[from] FramingError),
+    Framing(#[from] FrameError),
 }
 
 async fn read(reader: FrameReader, post: &Post) -> Result<(), TakeError> {

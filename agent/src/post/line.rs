@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use gleaner_common::frame::FrameError;
 use gleaner_common::id::{ContentHash, Fence, WorkstationId};
 use gleaner_common::program::{Life, RELAYED_BYTES_MAX};
 use gleaner_common::time::Moment;
@@ -93,7 +94,7 @@ impl Road {
         (road, written, waiting)
     }
 
-    fn push(&mut self, frame: &Between) -> Result<(), framing::FramingError> {
+    fn push(&mut self, frame: &Between) -> Result<(), FrameError> {
         let apart = framing::encode(frame, &mut self.tail)?;
         if !apart.is_empty() {
             self.batch.push(std::mem::take(&mut self.tail).into());
@@ -275,7 +276,7 @@ impl Line {
 }
 
 /// Adds a frame to a batch; gives the batch before it if both are too much.
-fn add(batch: &mut Vec<u8>, frame: &Between) -> Result<Option<Vec<u8>>, framing::FramingError> {
+fn add(batch: &mut Vec<u8>, frame: &Between) -> Result<Option<Vec<u8>>, FrameError> {
     let before = batch.len();
     framing::encode_whole(frame, batch)?;
     if batch.len() <= RELAYED_BYTES_MAX || before == 0 {

@@ -454,7 +454,7 @@ impl Office {
         self.complained(fence, &Complaint::Protocol { rank, what });
     }
 
-    fn complained(&mut self, fence: Fence, complaint: &Complaint) {
+    pub(super) fn complained(&mut self, fence: Fence, complaint: &Complaint) {
         let Some(seat) = self.seats.get_mut(&fence) else { return };
         if !complaint.is_fatal() {
             if seat.complains(complaint) {

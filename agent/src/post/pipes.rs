@@ -5,7 +5,8 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 
 use bytes::{Buf as _, Bytes};
-use gleaner_program_core::framing::{self, Frame, FramingError};
+use gleaner_common::frame::FrameError;
+use gleaner_program_core::framing::{self, Frame};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
@@ -52,7 +53,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn push<F: Frame>(&mut self, frame: &F) -> Result<(), FramingError> {
+    pub(super) fn push<F: Frame>(&mut self, frame: &F) -> Result<(), FrameError> {
         let apart = framing::encode(frame, &mut self.tail)?;
         if !apart.is_empty() || self.tail.len() >= COLLECTED_BYTES {
             self.queue.push_back(std::mem::take(&mut self.tail).into());

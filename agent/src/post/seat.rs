@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
+use gleaner_common::frame::FrameError;
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
@@ -12,7 +13,7 @@ use gleaner_program_core::address::{Boundary, Rank};
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::endpoint::{Endpoint, PipeRest};
 use gleaner_program_core::facts::{End, Stance};
-use gleaner_program_core::framing::{FrameReader, FramingError};
+use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{AgentFrame, FromRank, ProgramFrame};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
@@ -60,6 +61,8 @@ pub(super) struct Seat {
     /// The same, of the last snapshot it took part in.
     pub(super) cut: Option<FromRank>,
     complained: Vec<Complaint>,
+    /// The last of those about snapshots, which may go on for as long as it runs.
+    missed: Option<Complaint>,
     read: Option<OwnedFd>,
     write: Option<OwnedFd>,
     reader: FrameReader,
@@ -88,6 +91,7 @@ impl Seat {
             said: vec![],
             cut: None,
             complained: vec![],
+            missed: None,
             read: None,
             write: None,
             reader: FrameReader::default(),
@@ -149,12 +153,12 @@ impl Seat {
     }
 
     /// The next frame of what was taken in.
-    pub(super) fn next_frame(&mut self) -> Result<Option<ProgramFrame>, FramingError> {
+    pub(super) fn next_frame(&mut self) -> Result<Option<ProgramFrame>, FrameError> {
         self.reader.next_frame()
     }
 
     /// Did the program end in the middle of a frame?
-    pub(super) fn is_cut_off(&self) -> Option<FramingError> {
+    pub(super) fn is_cut_off(&self) -> Option<FrameError> {
         self.reader.finish().err()
     }
 
@@ -268,8 +272,14 @@ impl Seat {
         }
     }
 
-    /// Is this worth telling? Not twice, and not without end.
+    /// Is this worth telling? Not twice, and not without end. That it had no
+    /// part in a snapshot is said of each, because the coordinator tells what is
+    /// news of it; it takes no room from what else may be wrong.
     pub(super) fn complains(&mut self, complaint: &Complaint) -> bool {
+        if matches!(complaint, Complaint::NoCut { .. }) {
+            let before = self.missed.replace(complaint.clone());
+            return before.as_ref() != Some(complaint);
+        }
         let new = self.complained.len() < COMPLAINTS_MAX && !self.complained.contains(complaint);
         if new {
             self.complained.push(complaint.clone());
@@ -286,4 +296,51 @@ impl Seat {
 /// The seat that a watched descriptor belongs to.
 pub(super) fn seat_of(token: epoll::EventData) -> Fence {
     Fence(token.u64())
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_program_core::address::Snapshot;
+    use gleaner_program_core::endpoint::Config;
+
+    use super::*;
+
+    fn seat() -> Seat {
+        let config = Config {
+            rank: Rank(0),
+            ranks: 1,
+            first: Rank(0),
+            members: 1,
+            parent: None,
+            ranks_max: 1,
+            log_bytes_max: 0,
+            snapshot: Snapshot(0),
+            floor: Fence(0),
+        };
+        Seat::new(JobId(1), Life(0), Endpoint::new(config, Fence(1)))
+    }
+
+    fn no_cut(snapshot: u32) -> Complaint {
+        let because = "it saves no state".to_owned();
+        Complaint::NoCut { rank: Rank(0), snapshot: Snapshot(snapshot), because }
+    }
+
+    #[test]
+    fn missed_snapshots_do_not_crowd_out_what_else_is_wrong() {
+        let mut seat = seat();
+        for snapshot in 1..=1_000 {
+            assert!(seat.complains(&no_cut(snapshot)));
+            assert!(!seat.complains(&no_cut(snapshot)), "snapshot {snapshot} twice");
+        }
+        assert!(seat.complains(&Complaint::EndedInsideMessage { rank: Rank(0), to: Rank(1) }));
+    }
+
+    #[test]
+    fn a_rank_is_not_complained_of_twice_nor_without_end() {
+        let mut seat = seat();
+        let full = |bytes_max| Complaint::LogFull { rank: Rank(0), bytes_max };
+        let told = (0..1_000).filter(|bytes| seat.complains(&full(*bytes))).count();
+        assert_eq!(told, COMPLAINTS_MAX);
+        assert!(!seat.complains(&full(0)));
+    }
 }

@@ -58,8 +58,7 @@ impl Office {
         let Some(seat) = self.seats.get(&fence) else { return };
         let (life, rank) = (seat.life, seat.rank());
         self.line.tell(fence, life, &FromRank::NoCut(snapshot));
-        let complaint = Complaint::NoCut { rank, snapshot, because };
-        self.line.tell(fence, life, &FromRank::Complain(complaint));
+        self.complained(fence, &Complaint::NoCut { rank, snapshot, because });
     }
 
     // ── going back ─────────────────────────────────────────────────────────

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::wait;
+
 /// Where cgroup v2 may be mounted: alone, or beside v1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
@@ -18,10 +20,15 @@ pub struct Cgroup {
 impl Cgroup {
     /// A new one at the top of the tree; `None` where that is not allowed.
     pub fn at_top(name: &str) -> Option<Self> {
-        let mount = MOUNTS.into_iter().find(|at| Path::new(at).join("cgroup.procs").exists())?;
-        let path = Path::new(mount).join(name);
+        let path = top()?.join(name);
         fs::create_dir(&path).ok()?;
         path.join("cgroup.kill").exists().then_some(Self { path })
+    }
+
+    /// One that a lab has left at the top of the tree, to be dropped.
+    pub(crate) fn left(name: &str) -> Option<Self> {
+        let path = top()?.join(name);
+        path.is_dir().then_some(Self { path })
     }
 
     /// # Errors
@@ -36,21 +43,26 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
-        for _ in 0..200 {
+        // On a loaded machine it takes a while until what was killed has ended.
+        let gone = wait::until("the lab's cgroup is gone", wait::PATIENCE, || {
             remove_tree(&self.path);
-            if !self.path.exists() {
-                return remove_legacy(&self.path);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            Ok((!self.path.exists()).then_some(()))
+        });
+        if let Err(error) = gone {
+            tracing::warn!(cgroup = %self.path.display(), "{error}");
         }
-        tracing::warn!(cgroup = %self.path.display(), "cannot remove the lab's cgroup");
+        remove_legacy(&self.path);
     }
 }
 
+fn top() -> Option<&'static Path> {
+    MOUNTS.into_iter().map(Path::new).find(|at| at.join("cgroup.procs").exists())
+}
+
 /// Removes what agents of the lab have made in the hierarchies of version 1,
-/// under names that begin as the lab's.
+/// under names of the lab's and the host's.
 fn remove_legacy(lab: &Path) {
-    let name = lab.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = format!("{}-", lab.file_name().unwrap_or_default().to_string_lossy());
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     for line in own.lines() {
         let mut parts = line.splitn(3, ':').skip(1);

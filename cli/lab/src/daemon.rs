@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 
 use crate::network::Namespace;
 use crate::wait;
@@ -86,6 +86,28 @@ impl Daemon {
 
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
+    }
+
+    /// # Errors
+    /// It has ended by itself.
+    pub fn expect_alive(&self) -> Result<()> {
+        let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        // Left to be collected: its exit status is asked for later.
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if let Some(pid) = pid
+            && let Some(status) = waitid(WaitId::Pid(pid), look)?
+        {
+            let code =
+                status.exit_status().map_or("a signal".into(), |code| format!("code {code}"));
+            bail!("{} ended with {code}", self.name);
+        }
+        Ok(())
+    }
+
+    /// The end of its log, with its name above.
+    pub fn last_words(&self) -> String {
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        format!("{}:\n{}", self.name, last_lines(&said))
     }
 
     /// SIGKILL: as when the power fails. Harmless if it is dead already.

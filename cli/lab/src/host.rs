@@ -47,7 +47,7 @@ pub struct LabHost {
     pub network: Option<Namespace>,
     /// The host's cgroup, with `agent` and `owner` below it, and `guests` by the agent.
     pub cgroup: Option<PathBuf>,
-    devpts: Option<PathBuf>,
+    devpts: Option<DevPts>,
     pub terminals: Vec<Terminal>,
     owners: Vec<Child>,
     pub agent: Option<Daemon>,
@@ -71,7 +71,7 @@ impl LabHost {
         let name = format!("host{number}");
         let dir = site.dir.join(&name);
         fs::create_dir_all(&dir)?;
-        let devpts = if site.mounts { Some(mount_devpts(&dir)?) } else { None };
+        let devpts = if site.mounts { Some(DevPts::mount(&dir)?) } else { None };
         let network = site.network.map(|network| network.plug(&name, number)).transpose()?;
         let cgroup = match site.cgroup {
             None => None,
@@ -106,7 +106,7 @@ impl LabHost {
     /// # Errors
     /// No terminal is to be had.
     pub fn open_terminal(&mut self) -> Result<&mut Terminal> {
-        let mut terminal = Terminal::open(self.devpts.as_deref())?;
+        let mut terminal = Terminal::open(self.devpts.as_ref().map(|devpts| devpts.0.as_path()))?;
         let home = self.owner_home();
         let procs = home.cgroup.map(|path| path.join("cgroup.procs"));
         let procs = procs.map(|path| fs::OpenOptions::new().write(true).open(path)).transpose()?;
@@ -188,7 +188,7 @@ impl LabHost {
             let _ = writeln!(text, "load_idle_max = 1000.0\nrise_cores = 1000.0");
         }
         let terminals: Vec<_> = match &self.devpts {
-            Some(mount) => vec![mount.display().to_string()],
+            Some(devpts) => vec![devpts.0.display().to_string()],
             None => self.terminals.iter().map(|one| one.path.display().to_string()).collect(),
         };
         let _ = writeln!(text, "[sensors]\nterminals = {terminals:?}\ninput = \"{dir}/input\"");
@@ -288,16 +288,30 @@ pub fn is_keeper(pid: u32) -> bool {
     program.is_empty() || program.rsplit(|byte| *byte == b'/').next() == Some(b"glean")
 }
 
-fn mount_devpts(dir: &Path) -> Result<PathBuf> {
-    let at = dir.join("pts");
-    fs::create_dir_all(&at)?;
-    rustix::mount::mount(
-        "devpts",
-        &at,
-        "devpts",
-        rustix::mount::MountFlags::empty(),
-        Some(c"newinstance,ptmxmode=0666,mode=0620"),
-    )
-    .with_context(|| format!("cannot mount a terminal file system at {}", at.display()))?;
-    Ok(at)
+/// A file system of terminals that nobody else's are in.
+#[derive(Debug)]
+struct DevPts(PathBuf);
+
+impl DevPts {
+    fn mount(dir: &Path) -> Result<Self> {
+        let at = dir.join("pts");
+        fs::create_dir_all(&at)?;
+        rustix::mount::mount(
+            "devpts",
+            &at,
+            "devpts",
+            rustix::mount::MountFlags::empty(),
+            Some(c"newinstance,ptmxmode=0666,mode=0620"),
+        )
+        .with_context(|| format!("cannot mount a terminal file system at {}", at.display()))?;
+        Ok(Self(at))
+    }
+}
+
+/// The lab's directory cannot be removed while something is mounted in it.
+impl Drop for DevPts {
+    fn drop(&mut self) {
+        // Its terminals may be open for a moment longer.
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
 }

@@ -1,6 +1,6 @@
 //! The whole lab: its daemons and its hosts.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::cgroup::Cgroup;
 use crate::daemon::{Daemon, Home};
 use crate::host::{HostOptions, LabHost, Site};
+use crate::leftovers;
 use crate::network::{Network, SWITCH_ADDRESS};
 use crate::wait;
 
@@ -56,6 +57,8 @@ pub struct Lab {
     options: Options,
     address: String,
     dir: TempDir,
+    /// Held while the lab lives.
+    _lock: File,
 }
 
 impl Lab {
@@ -81,9 +84,11 @@ impl Lab {
     }
 
     fn prepare(options: Options) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("glean-lab-").tempdir()?;
+        leftovers::sweep(&std::env::temp_dir());
+        let dir = tempfile::Builder::new().prefix(leftovers::PREFIX).tempdir()?;
         // Guests of another user must be able to walk through.
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let lock = leftovers::claim(dir.path())?;
         let mut missing = vec![];
         let mounts = own_mounts();
         if let Err(error) = &mounts {
@@ -114,7 +119,8 @@ impl Lab {
                 }
             },
         };
-        let cgroup = Cgroup::at_top(&format!("glean-lab-{}", unique()));
+        let name = dir.path().file_name().unwrap_or_default();
+        let cgroup = Cgroup::at_top(&name.to_string_lossy());
         if cgroup.is_none() {
             missing.push(
                 "cgroups: not writable here; guests are stopped by signals, and the owners' load is not watched".into(),
@@ -132,6 +138,7 @@ impl Lab {
             options,
             address: format!("{ip}:{port}"),
             dir,
+            _lock: lock,
         })
     }
 
@@ -256,17 +263,21 @@ impl Lab {
     /// Waits until every host's workstation is connected.
     ///
     /// # Errors
-    /// One of them is not; the message carries its log.
+    /// One of them is not, or a daemon has ended: the message carries the logs.
     pub fn wait_for_workstations(&self) -> Result<()> {
+        let daemons = || {
+            let agents = self.hosts.iter().filter_map(|host| host.agent.as_ref());
+            self.coordinator.iter().chain(agents)
+        };
         wait::until("every workstation is connected", wait::PATIENCE, || {
             let rows = self.rows::<serde_json::Value>(&["workstations", "--json"])?;
             let here = rows.iter().filter(|row| row["state"] != "away").count();
+            if here < self.hosts.len() {
+                daemons().try_for_each(Daemon::expect_alive)?;
+            }
             Ok((here >= self.hosts.len()).then_some(()))
         })
-        .with_context(|| {
-            let logs = self.hosts.iter().map(|host| host.dir.join("agent.log"));
-            logs.filter_map(|log| fs::read_to_string(log).ok()).collect::<Vec<_>>().join("\n")
-        })
+        .with_context(|| daemons().map(Daemon::last_words).collect::<Vec<_>>().join("\n"))
     }
 
     /// Waits until a number of workstations are idle.
@@ -390,17 +401,12 @@ fn utf8(path: &Path) -> Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
-fn unique() -> String {
-    let thread = rustix::thread::gettid().as_raw_nonzero();
-    format!("{}-{thread}", std::process::id())
-}
-
 fn free_port() -> Result<u16> {
     Ok(std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Gives the calling thread a mount namespace whose mounts nobody else sees.
-fn own_mounts() -> Result<(), std::io::Error> {
+pub(crate) fn own_mounts() -> Result<(), std::io::Error> {
     use rustix::mount::{MountPropagationFlags, mount_change};
     private_mounts()?;
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;

@@ -7,12 +7,14 @@
 //! What the rights do not allow is left out and said ([`Lab::missing`]).
 //!
 //! Nothing of a lab outlives it: mounts and networks live in namespaces of the
-//! lab's own thread, processes in its cgroup or under a death signal.
+//! lab's own thread, processes in its cgroup or under a death signal. What a lab
+//! leaves that was killed itself, the next one clears away.
 
 pub mod cgroup;
 pub mod daemon;
 pub mod host;
 pub mod lab;
+mod leftovers;
 pub mod network;
 pub mod terminal;
 pub mod wait;

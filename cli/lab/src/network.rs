@@ -8,6 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use rustix::thread::LinkNameSpaceType;
 
+use crate::wait;
+
 /// A network namespace that lives as long as this.
 #[derive(Clone, Debug)]
 pub struct Namespace {
@@ -34,9 +36,19 @@ impl Namespace {
     /// # Errors
     /// What `ip` says.
     pub fn ip(&self, arguments: &[&str]) -> Result<()> {
+        self.ask(arguments).map(drop)
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Result<String> {
         let mut all = vec!["-n", self.name.as_str()];
         all.extend(arguments);
         ip(&all)
+    }
+
+    /// Does this device carry what is sent? Until the kernel has seen its other
+    /// end, a moment after both are set up, all is lost.
+    fn carries(&self, device: &str) -> Result<bool> {
+        Ok(self.ask(&["link", "show", "dev", device])?.contains(" state UP "))
     }
 
     /// Moves the calling thread here; usable between fork and exec.
@@ -64,6 +76,11 @@ pub const SWITCH_ADDRESS: &str = "10.77.0.1";
 /// What the loopback device has, nearly: these hosts are one machine.
 const MTU: &str = "65535";
 
+/// The bridge's own. Without one it takes the lowest of those plugged into it,
+/// which the next host's may be; hosts that know the former one are then not
+/// heard until they ask again, for up to a minute.
+const SWITCH_HARDWARE_ADDRESS: &str = "02:00:0a:4d:00:01";
+
 impl Network {
     /// Needs a mount namespace of the caller's own.
     ///
@@ -71,7 +88,8 @@ impl Network {
     /// The kernel or `ip` refuses.
     pub fn create() -> Result<Self> {
         let switch = Namespace::create("switch")?;
-        switch.ip(&["link", "add", "lab", "type", "bridge"])?;
+        let hardware = SWITCH_HARDWARE_ADDRESS;
+        switch.ip(&["link", "add", "lab", "address", hardware, "type", "bridge"])?;
         switch.ip(&["addr", "add", &format!("{SWITCH_ADDRESS}/16"), "dev", "lab"])?;
         switch.ip(&["link", "set", "lab", "up"])?;
         Ok(Self { switch })
@@ -89,6 +107,9 @@ impl Network {
         self.switch.ip(&["link", "set", name, "master", "lab", "up"])?;
         host.ip(&["addr", "add", &format!("{}/16", address(number, 0)), "dev", "eth0"])?;
         host.ip(&["link", "set", "eth0", "up"])?;
+        wait::until(&format!("{name} is plugged in"), wait::PATIENCE, || {
+            Ok((host.carries("eth0")? && self.switch.carries(name)?).then_some(()))
+        })?;
         Ok(host)
     }
 }
@@ -98,11 +119,30 @@ pub fn address(number: usize, generation: u8) -> String {
     format!("10.77.{}.{}", generation + 1, number + 1)
 }
 
-fn ip(arguments: &[&str]) -> Result<()> {
+fn ip(arguments: &[&str]) -> Result<String> {
     let output = Command::new("ip").args(arguments).output().context("cannot run `ip`")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("ip {}: {}", arguments.join(" "), said.trim());
     }
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_is_known_by_one_address_whoever_is_plugged_in() {
+        if crate::lab::own_mounts().is_err() {
+            return println!("SKIPPED: namespaces need root");
+        }
+        let network = Network::create().unwrap();
+        let mut hosts = vec![];
+        for number in 1..=4 {
+            hosts.push(network.plug(&format!("host{number}"), number).unwrap());
+            let shown = network.switch.ask(&["link", "show", "dev", "lab"]).unwrap();
+            assert!(shown.contains(SWITCH_HARDWARE_ADDRESS), "{shown}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! but its machine may be in anybody's hands.
 
 use gleaner_common::job::{FILES_MAX, is_inside};
-use gleaner_common::program::{ADDRESSES_MAX, RELAYED_BYTES_MAX};
+use gleaner_common::program::{ADDRESSES_MAX, RANK_REPORT_BYTES_MAX, RELAYED_BYTES_MAX};
 use gleaner_common::usage::REASON_BYTES_MAX;
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, Facts, Finished, INLINE_OUTPUT_BYTES_MAX, Presence, Printed,
@@ -34,8 +34,11 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
         AgentFrame::Attempt(event) => check_attempt(event),
         AgentFrame::Leaving { reason } => text("a reason", reason),
         AgentFrame::Heartbeat { .. } => Ok(()),
-        AgentFrame::Relay { bytes, .. } | AgentFrame::FromRank { bytes, .. } => {
+        AgentFrame::Relay { bytes, .. } => {
             at_most("what agents hand each other", bytes.len(), RELAYED_BYTES_MAX)
+        }
+        AgentFrame::FromRank { bytes, .. } => {
+            at_most("what is said of a rank", bytes.len(), RANK_REPORT_BYTES_MAX)
         }
     }
 }
@@ -97,9 +100,14 @@ fn count(what: &'static str, count: usize, count_max: usize) -> Result<(), Exces
 mod tests {
     use std::time::Duration;
 
+    use gleaner_common::frame::FRAME_BYTES_MAX;
     use gleaner_common::id::{ContentHash, Fence};
     use gleaner_common::job::Outcome;
+    use gleaner_common::program::{Life, RANKS_MAX};
     use gleaner_common::wire::OutputFile;
+    use gleaner_program_core::address::Rank;
+    use gleaner_program_core::facts::{End, RankFacts, Stance};
+    use gleaner_program_core::wire::FromRank;
 
     use super::*;
 
@@ -132,5 +140,19 @@ mod tests {
         assert_eq!(check(&finished(0, "../a")), Err(Excess::Path("../a".into())));
         let reason = "x".repeat(1_000);
         assert!(check(&AgentFrame::Leaving { reason }).is_err());
+    }
+
+    #[test]
+    fn the_longest_report_of_a_rank_passes_and_no_longer_one() {
+        let all: Vec<_> = (0..RANKS_MAX).map(|rank| (Rank(rank), u64::MAX)).collect();
+        let stance = Stance::Ended(End::ExitCode(i32::MIN));
+        let rank = Rank(RANKS_MAX);
+        let facts = RankFacts { rank, stance, sent: all.clone(), received: all };
+        let report = FromRank::Facts { asked: Some(u64::MAX), facts };
+        let said =
+            |bytes| check(&AgentFrame::FromRank { fence: Fence(1), life: Life::default(), bytes });
+        assert_eq!(said(postcard::to_stdvec(&report).unwrap()), Ok(()));
+        assert!(said(vec![0; RANK_REPORT_BYTES_MAX + 1]).is_err());
+        const { assert!(RANK_REPORT_BYTES_MAX + 100 < FRAME_BYTES_MAX) };
     }
 }

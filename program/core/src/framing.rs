@@ -6,6 +6,7 @@
 //! out of the buffer it arrived in.
 
 use bytes::Bytes;
+use gleaner_common::frame::FrameError;
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
@@ -23,17 +24,6 @@ const LENGTH_BYTES: usize = 4;
 
 /// How much a reader takes from the pipe at once.
 const READ_BYTES: usize = 66 << 10;
-
-/// Why bytes are not a frame.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FramingError {
-    #[error("a frame of {0} bytes: expected at most {FRAME_BYTES_MAX}")]
-    TooLong(usize),
-    #[error("a frame that does not read as {expected}: {detail}")]
-    Malformed { expected: &'static str, detail: String },
-    #[error("the stream ended {missing} bytes before the end of a frame")]
-    Truncated { missing: usize },
-}
 
 /// What can be a frame: its payload, if it has one, is its last field.
 pub trait Frame: Serialize + Sized {
@@ -134,7 +124,7 @@ impl Flavor for Head<'_> {
 ///
 /// # Errors
 /// A frame longer than [`FRAME_BYTES_MAX`]; `out` is then as it was.
-pub fn encode<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<Bytes, FramingError> {
+pub fn encode<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<Bytes, FrameError> {
     let start = out.len();
     let apart = frame
         .payload()
@@ -149,22 +139,26 @@ pub fn encode<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<Bytes, FramingEr
         (Ok(()), Ok(prefix)) if length <= FRAME_BYTES_MAX => prefix,
         (Err(error), _) => {
             out.truncate(start);
-            return Err(FramingError::Malformed { expected: F::NAME, detail: error.to_string() });
+            return Err(FrameError::Malformed { expected: F::NAME, detail: error.to_string() });
         }
         _ => {
             out.truncate(start);
-            return Err(FramingError::TooLong(length));
+            return Err(too_long(length));
         }
     };
     out[start..start + LENGTH_BYTES].copy_from_slice(&prefix.to_le_bytes());
     Ok(apart)
 }
 
+fn too_long(bytes: usize) -> FrameError {
+    FrameError::TooLong { bytes, bytes_max: FRAME_BYTES_MAX }
+}
+
 /// Appends a frame, payload and all.
 ///
 /// # Errors
 /// As [`encode`].
-pub fn encode_whole<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<(), FramingError> {
+pub fn encode_whole<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let apart = encode(frame, out)?;
     out.extend_from_slice(&apart);
     Ok(())
@@ -175,15 +169,15 @@ pub fn encode_whole<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<(), Framin
 ///
 /// # Errors
 /// Bytes that are not an `F`, or more bytes than an `F`.
-pub fn decode<F: Frame>(bytes: &Bytes) -> Result<F, FramingError> {
+pub fn decode<F: Frame>(bytes: &Bytes) -> Result<F, FrameError> {
     decode_with(bytes, |payload| match payload.len() {
         0..APART_BYTES_MIN => Bytes::copy_from_slice(payload),
         _ => bytes.slice_ref(payload),
     })
 }
 
-fn decode_with<F: Frame>(bytes: &[u8], take: impl Fn(&[u8]) -> Bytes) -> Result<F, FramingError> {
-    let malformed = |detail: String| FramingError::Malformed { expected: F::NAME, detail };
+fn decode_with<F: Frame>(bytes: &[u8], take: impl Fn(&[u8]) -> Bytes) -> Result<F, FrameError> {
+    let malformed = |detail: String| FrameError::Malformed { expected: F::NAME, detail };
     let (frame, rest) = postcard::take_from_bytes::<F::Borrowed<'_>>(bytes)
         .map_err(|error| malformed(error.to_string()))?;
     if rest.is_empty() {
@@ -237,10 +231,10 @@ impl FrameReader {
     /// # Errors
     /// A length over the limit or bytes that are not an `F`. The stream is
     /// lost then: close it.
-    pub fn next_frame<F: Frame>(&mut self) -> Result<Option<F>, FramingError> {
+    pub fn next_frame<F: Frame>(&mut self) -> Result<Option<F>, FrameError> {
         let Some(length) = self.length() else { return Ok(None) };
         if length > FRAME_BYTES_MAX {
-            return Err(FramingError::TooLong(length));
+            return Err(too_long(length));
         }
         let (start, end) = (self.read + LENGTH_BYTES, self.read + LENGTH_BYTES + length);
         if self.buffer.len() < end {
@@ -268,14 +262,14 @@ impl FrameReader {
     ///
     /// # Errors
     /// A frame had begun and was not whole.
-    pub fn finish(&self) -> Result<(), FramingError> {
+    pub fn finish(&self) -> Result<(), FrameError> {
         let have = self.buffer.len() - self.read;
         let missing = match self.length() {
             None if have == 0 => return Ok(()),
             None => LENGTH_BYTES - have,
             Some(length) => (LENGTH_BYTES + length).saturating_sub(have),
         };
-        Err(FramingError::Truncated { missing })
+        Err(FrameError::Truncated { missing })
     }
 
     fn length(&self) -> Option<usize> {
@@ -360,7 +354,7 @@ mod tests {
         let mut reader = FrameReader::default();
         reader.push(&u32::MAX.to_le_bytes());
         let refused = reader.next_frame::<ProgramFrame>();
-        assert_eq!(refused, Err(FramingError::TooLong(u32::MAX as usize)));
+        assert_eq!(refused, Err(too_long(u32::MAX as usize)));
         assert!(reader.space().capacity() < 1 << 20);
     }
 

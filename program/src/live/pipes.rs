@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gleaner_program_core::framing::{self, FrameReader, FramingError};
+use gleaner_common::frame::FrameError;
+use gleaner_program_core::framing::{self, FrameReader};
 use gleaner_program_core::wire::{AgentFrame, PIPES_VARIABLE, ProgramFrame};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -121,7 +122,7 @@ impl Pipes {
 
     /// The next frame that has been read whole.
     pub(super) fn poll_frame(&mut self) -> Result<Option<AgentFrame>, Error> {
-        self.reader.next_frame().map_err(|error: FramingError| lost(&error))
+        self.reader.next_frame().map_err(|error: FrameError| lost(&error))
     }
 
     /// Waits for the next frame.

@@ -77,6 +77,35 @@ struct Report<'a> {
     named: &'a Named,
 }
 
+/// What a figure has a line for each value of, in its file's name and in words.
+struct By {
+    dim: Dim,
+    file: &'static str,
+    words: &'static str,
+}
+
+/// What a figure shows.
+struct Shown {
+    quantity: Quantity,
+    axis: &'static str,
+    file: &'static str,
+    title: &'static str,
+}
+
+const STRETCH: Shown = Shown {
+    quantity: Quantity::Stretch,
+    axis: "times as long as undisturbed",
+    file: "stretch",
+    title: "How much longer programs take",
+};
+
+const MET: Shown = Shown {
+    quantity: TRANSITIONS,
+    axis: "busy transitions",
+    file: "transitions",
+    title: "Busy transitions met",
+};
+
 impl Report<'_> {
     fn many(&self, dim: Dim) -> usize {
         self.named.cube.values(dim).len()
@@ -213,29 +242,20 @@ impl Report<'_> {
 
     fn reactions(&self, document: &mut Document) -> Result<(), WriteReportError> {
         document.section("What each reaction costs program, owner and lab (§8)");
-        let charts = [
-            (
-                "times as long as undisturbed",
-                Quantity::Stretch,
-                "stretch",
-                "How much longer programs take",
-            ),
-            (
-                "of the idle time used (%)",
-                Quantity::Utilisation,
-                "utilisation",
-                "CPU utilisation: idle time that did useful work",
-            ),
-            ("of the work (%)", Quantity::WastedShare, "wasted", "Work done in vain"),
-        ];
-        for (y, quantity, name, title) in charts {
-            let chart = self.named.against_cost(title, y, Dim::OnBusy, &[], quantity);
-            document.figure(
-                &format!("reaction-{name}"),
-                &format!("{title}, by reaction"),
-                &chart,
-            )?;
-        }
+        let by = By { dim: Dim::OnBusy, file: "reaction", words: "reaction" };
+        let used = Shown {
+            quantity: Quantity::Utilisation,
+            axis: "of the idle time used (%)",
+            file: "utilisation",
+            title: "CPU utilisation: idle time that did useful work",
+        };
+        let wasted = Shown {
+            quantity: Quantity::WastedShare,
+            axis: "of the work (%)",
+            file: "wasted",
+            title: "Work done in vain",
+        };
+        self.against_cost(document, &by, &[STRETCH, used, wasted])?;
         self.owners_loss(document)?;
         self.break_even(document)
     }
@@ -345,19 +365,8 @@ impl Report<'_> {
             return Ok(());
         }
         document.section("Placement");
-        for (y, quantity, name, title) in [
-            (
-                "times as long as undisturbed",
-                Quantity::Stretch,
-                "stretch",
-                "How much longer programs take",
-            ),
-            ("busy transitions", TRANSITIONS, "transitions", "Busy transitions met"),
-        ] {
-            let chart = self.named.against_cost(title, y, Dim::Policy, &[], quantity);
-            document.figure(&format!("policy-{name}"), &format!("{title}, by policy"), &chart)?;
-        }
-        Ok(())
+        let by = By { dim: Dim::Policy, file: "policy", words: "policy" };
+        self.against_cost(document, &by, &[STRETCH, MET])
     }
 
     fn criteria(&self, document: &mut Document) -> Result<(), WriteReportError> {
@@ -365,27 +374,28 @@ impl Report<'_> {
             return Ok(());
         }
         document.section("The idle criterion (§5, §8)");
-        for (y, quantity, name, title) in [
-            (
-                "times as long as undisturbed",
-                Quantity::Stretch,
-                "stretch",
-                "How much longer programs take",
-            ),
-            ("busy transitions", TRANSITIONS, "transitions", "Busy transitions met"),
-            (
-                "mean idle period (s)",
-                Quantity::Seconds(Measure::AverageIdle),
-                "idle",
-                "Length of the idle periods",
-            ),
-        ] {
-            let chart = self.named.against_cost(title, y, Dim::Criterion, &[], quantity);
-            document.figure(
-                &format!("criterion-{name}"),
-                &format!("{title}, by idle criterion"),
-                &chart,
-            )?;
+        let by = By { dim: Dim::Criterion, file: "criterion", words: "idle criterion" };
+        let idle = Shown {
+            quantity: Quantity::Seconds(Measure::AverageIdle),
+            axis: "mean idle period (s)",
+            file: "idle",
+            title: "Length of the idle periods",
+        };
+        self.against_cost(document, &by, &[STRETCH, MET, idle])
+    }
+
+    /// One figure for each quantity, with a line for each value of the dimension.
+    fn against_cost(
+        &self,
+        document: &mut Document,
+        by: &By,
+        all: &[Shown],
+    ) -> Result<(), WriteReportError> {
+        for Shown { quantity, axis, file, title } in all {
+            let chart = self.named.against_cost(title, axis, by.dim, &[], *quantity);
+            let (file, title) =
+                (format!("{}-{file}", by.file), format!("{title}, by {}", by.words));
+            document.figure(&file, &title, &chart)?;
         }
         Ok(())
     }

@@ -1,0 +1,79 @@
+//! What labs leave behind that were killed: directories and cgroups. The next
+//! lab clears them away, so that nobody does so by hand and hits one that lives.
+//!
+//! A lab holds a lock in its directory for as long as it lives. Only what is
+//! known to be dead is touched: there is a lock, and nobody holds it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use anyhow::Result;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::cgroup::Cgroup;
+
+/// How the name of a lab's directory begins, which is its cgroup's as well.
+pub(crate) const PREFIX: &str = "glean-lab-";
+
+/// In a lab's directory: locked while it lives.
+const LOCK: &str = "lock";
+
+/// Says that the lab of this directory lives, until it is dropped.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn claim(dir: &Path) -> Result<File> {
+    // Under its name it is locked from the first moment on.
+    let unnamed = dir.join("lock.new");
+    let lock = File::create(&unnamed)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    fs::rename(&unnamed, dir.join(LOCK))?;
+    Ok(lock)
+}
+
+/// Clears away what dead labs of this user have left in a directory.
+pub(crate) fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Not a link's target, and not what somebody else may have put there.
+        let is_ours = entry.metadata().is_ok_and(|found| {
+            found.is_dir() && found.uid() == rustix::process::geteuid().as_raw()
+        });
+        if name.starts_with(PREFIX) && is_ours && is_dead(&entry.path()) {
+            tracing::debug!(lab = name, "removing what a dead lab has left");
+            drop(Cgroup::left(&name));
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn is_dead(dir: &Path) -> bool {
+    File::open(dir.join(LOCK))
+        .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dead_labs_are_cleared_away_and_living_ones_are_not() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let dir = parent.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("coordinator.log"), "").unwrap();
+            dir
+        };
+        let [living, dead] = ["glean-lab-a", "glean-lab-b"].map(make);
+        let [unmarked, other] = ["glean-lab-c", "d"].map(make);
+        let _living = claim(&living).unwrap();
+        drop(claim(&dead).unwrap());
+        drop(claim(&other).unwrap());
+        sweep(parent.path());
+        let left = [&living, &dead, &unmarked, &other].map(|dir| dir.exists());
+        assert_eq!(left, [true, false, true, true]);
+    }
+}
