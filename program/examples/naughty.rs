@@ -71,6 +71,9 @@ enum Mode {
     Forker,
     /// Computes for ever, hears nothing, and ignores SIGTERM.
     Stubborn,
+    /// Rank 0 sends without end to rank 1, which computes for ever and receives
+    /// nothing.
+    Unheard,
     /// Has an open connection, so that no image can be taken of it.
     Socket,
     /// Has a device open.
@@ -116,6 +119,10 @@ fn play(options: &Options) -> Result<(), Failure> {
             (Mode::Deaf, 1) => {
                 comm.recv(0, 8)?;
             }
+            (Mode::Unheard, 0) => loop {
+                comm.send(1, 7, b"do you hear me?".repeat(4_000).as_slice())?;
+            },
+            (Mode::Unheard, 1) => compute_for_ever(),
             (Mode::Quitter | Mode::Failing | Mode::Crashing, 0) => {
                 comm.recv(1, 7)?;
             }
@@ -123,7 +130,7 @@ fn play(options: &Options) -> Result<(), Failure> {
             _ => {}
         }
         match options.mode {
-            Mode::Deaf | Mode::Quitter | Mode::Failing | Mode::Crashing => Ok(()),
+            Mode::Deaf | Mode::Unheard | Mode::Quitter | Mode::Failing | Mode::Crashing => Ok(()),
             _ => go_round(comm, options),
         }
     })?;
