@@ -23,12 +23,18 @@ use gleaner_program_core::address::{Communicator as Space, Envelope, Rank, Tag, 
 use gleaner_program_core::framing::{FrameReader, encode_whole};
 use gleaner_program_core::wire::{AgentFrame, PIPES_VARIABLE, ProgramFrame, VERSION};
 
+/// What is saved: this, and the round that is next. Tests look for it.
+const SAVED: &str = "naughty saved round ";
+
 #[derive(Clone, Debug, Parser)]
 struct Options {
     mode: Mode,
     /// How many messages go round before the end; 20 a second.
     #[arg(long, value_name = "N", default_value_t = 20)]
     rounds: u32,
+    /// Saves after each round, and goes on there.
+    #[arg(long)]
+    save: bool,
     /// What `device` opens.
     #[arg(long, value_name = "PATH", default_value = "/dev/net/tun")]
     device: PathBuf,
@@ -65,6 +71,9 @@ enum Mode {
     Forker,
     /// Computes for ever, hears nothing, and ignores SIGTERM.
     Stubborn,
+    /// Rank 0 sends without end to rank 1, which computes for ever and receives
+    /// nothing.
+    Unheard,
     /// Has an open connection, so that no image can be taken of it.
     Socket,
     /// Has a device open.
@@ -110,6 +119,10 @@ fn play(options: &Options) -> Result<(), Failure> {
             (Mode::Deaf, 1) => {
                 comm.recv(0, 8)?;
             }
+            (Mode::Unheard, 0) => loop {
+                comm.send(1, 7, b"do you hear me?".repeat(4_000).as_slice())?;
+            },
+            (Mode::Unheard, 1) => compute_for_ever(),
             (Mode::Quitter | Mode::Failing | Mode::Crashing, 0) => {
                 comm.recv(1, 7)?;
             }
@@ -117,7 +130,7 @@ fn play(options: &Options) -> Result<(), Failure> {
             _ => {}
         }
         match options.mode {
-            Mode::Deaf | Mode::Quitter | Mode::Failing | Mode::Crashing => Ok(()),
+            Mode::Deaf | Mode::Unheard | Mode::Quitter | Mode::Failing | Mode::Crashing => Ok(()),
             _ => go_round(comm, options),
         }
     })?;
@@ -150,11 +163,21 @@ fn misbehave(mode: Mode, comm: &mut Communicator, options: &Options) -> Result<(
 /// A message from each rank to its right, so that all are needed.
 fn go_round(comm: &mut Communicator, options: &Options) -> Result<(), Failure> {
     let (rank, size) = (comm.rank(), comm.size());
-    for round in 0..options.rounds {
+    let first = match comm.restore() {
+        Some(state) => saved_round(&state).ok_or("a state that is none")?,
+        None => 0,
+    };
+    if first > 0 {
+        println!("naughty: rank {rank} goes on with round {first}");
+    }
+    for round in first..options.rounds {
         comm.send_values((rank + 1) % size, 1, &[round])?;
         let heard: Vec<u32> = comm.recv_values((rank + size - 1) % size, 1)?;
         if heard != [round] {
             return Err(format!("round {round}: heard {heard:?}").into());
+        }
+        if options.save {
+            comm.save(format!("{SAVED}{}", round + 1).as_bytes())?;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -162,6 +185,10 @@ fn go_round(comm: &mut Communicator, options: &Options) -> Result<(), Failure> {
         println!("naughty: {} rounds went round {size} ranks", options.rounds);
     }
     Ok(())
+}
+
+fn saved_round(state: &[u8]) -> Option<u32> {
+    std::str::from_utf8(state).ok()?.strip_prefix(SAVED)?.parse().ok()
 }
 
 fn compute_for_ever() -> ! {

@@ -95,6 +95,45 @@ fn each_wrong_is_told_with_its_rank_and_cause_and_harms_nobody_else() -> Result<
     }
     Ok(())
 }
+
+/// The bytes that all guests of this mode have written, to their pipes above
+/// all.
+fn written(lab: &Lab, mode: &str) -> u64 {
+    let of = |pid: &u32| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+        line.split('\0').any(|word| word == mode).then_some(())?;
+        let counts = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+        counts.lines().find_map(|line| line.strip_prefix("wchar: "))?.parse::<u64>().ok()
+    };
+    lab.hosts.iter().flat_map(LabHost::guests).filter_map(|pid| of(&pid)).sum()
+}
+
+/// What may be under way from one of three ranks to another.
+const WINDOW: u64 = 4 << 20;
+
+#[test]
+fn who_sends_without_end_to_a_rank_that_never_receives_is_held_up_and_harms_nobody() -> Result<()> {
+    let Some(lab) = lab()? else { return Ok(()) };
+    let job = submit(&lab, &["unheard"], &[])?;
+    until("rank 0 has begun to send", PATIENCE, || {
+        Ok((written(&lab, "unheard") > WINDOW / 2).then_some(()))
+    })?;
+    until("it stands still while another program runs", PATIENCE, || {
+        let before = written(&lab, "unheard");
+        let said = answer(&lab, submit(&lab, &["good"], &[])?)?;
+        ensure!(said.contains("20 rounds went round 3 ranks"), "beside it: {said}");
+        Ok((written(&lab, "unheard") == before).then_some(()))
+    })?;
+    let under_way = written(&lab, "unheard");
+    assert!(under_way < 2 * WINDOW, "{under_way} bytes for whom?");
+    // Who computes may yet receive: nothing is known to be wrong with it.
+    let row = lab.job(job)?;
+    assert_eq!(row["summary"]["running"], 2, "{}", told(&lab, job)?);
+    assert_eq!(row["notes"], serde_json::json!([]));
+    lab.text(&["cancel", &job.to_string()])?;
+    all_are_clean(&lab)
+}
+
 /// The owner of wherever rank 1 is comes, until its row is as wanted.
 fn disturb(lab: &mut Lab, job: u64, fact: &str, wanted: impl Fn(&Value) -> bool) -> Result<()> {
     // A guest comes after everybody else who wants a core.

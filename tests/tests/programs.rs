@@ -1,10 +1,11 @@
 //! Message-passing programs on a lab: their ranks run on several workstations,
 //! talk to each other, and come to the right answer.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use gleaner_lab::Lab;
 use gleaner_lab::wait::{PATIENCE, until};
-use gleaner_tests::{answer, lab_or_skip, options, submit_example};
+use gleaner_tests::{answer, host_of, lab_or_skip, options, submit_example, subprograms};
+use rusqlite::{Connection, OpenFlags};
 
 /// Four workstations, three of them with room for sixteen ranks and a host.
 fn lab() -> Result<Option<Lab>> {
@@ -68,5 +69,92 @@ fn a_program_of_a_dead_workstation_begins_again_and_ends_well() -> Result<()> {
     assert!(said.contains("answer ok"), "{said}");
     let row = lab.job(job)?;
     assert!(row["life"].as_u64() >= Some(2), "it began again: {row}");
+    Ok(())
+}
+
+/// Rounds of [`RING`] ranks: each saves after every round.
+const ROUNDS: u32 = 300;
+const RING: usize = 5;
+
+/// Three workstations of four have room for the ring: one may die.
+fn lab_for_a_ring() -> Result<Option<Lab>> {
+    let mut options = options(4)?;
+    options.host.places = 2;
+    let Some(lab) = lab_or_skip(options)? else { return Ok(None) };
+    lab.wait_for_idle(4)?;
+    Ok(Some(lab))
+}
+
+/// The agent of the workstation with this rank dies, and all that is on it.
+fn kill_the_place_of(lab: &mut Lab, job: u64, rank: usize) -> Result<()> {
+    let rows = subprograms(lab, job)?;
+    let victim = host_of(lab, &rows[rank]).context("it is nowhere")?;
+    lab.hosts[victim].agent.as_mut().context("no agent")?.kill();
+    Ok(())
+}
+
+/// The round that each rank had saved in the last snapshot that is whole:
+/// the coordinator's store says which parts it has, and they carry the state.
+fn saved_rounds(lab: &Lab, job: u64) -> Result<Vec<u32>> {
+    let data = lab.coordinator_data();
+    let file = data.join("coordinator.sqlite");
+    let store = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let mut parts = store.prepare("SELECT lower(hex(hash)) FROM cuts WHERE job = ?1")?;
+    let hashes: Vec<String> =
+        parts.query_map([job], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let round = |hash: &String| {
+        let (folder, name) = hash.split_at(2);
+        let part = std::fs::read(data.join("blobs").join(folder).join(name)).ok()?;
+        number_after(&String::from_utf8_lossy(&part), "naughty saved round ")
+    };
+    Ok(hashes.iter().filter_map(round).collect())
+}
+
+fn number_after(text: &str, words: &str) -> Option<u32> {
+    let (_, rest) = text.split_once(words)?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[test]
+fn a_program_of_a_dead_workstation_goes_on_from_its_last_snapshot() -> Result<()> {
+    let Some(mut lab) = lab_for_a_ring()? else { return Ok(()) };
+    let (ranks, rounds) = (RING.to_string(), ROUNDS.to_string());
+    let options = ["--ranks", &ranks, "--checkpoint-every", "1s"];
+    let job = submit_example(&lab, &options, "naughty", &["good", "--save", "--rounds", &rounds])?;
+    let saved = until("a whole snapshot has what all ranks saved", PATIENCE, || {
+        let row = lab.job(job)?;
+        ensure!(row["ended"].is_null(), "it ended before: {row}");
+        let saved = saved_rounds(&lab, job)?;
+        Ok((saved.len() == RING).then_some(saved))
+    })?;
+    kill_the_place_of(&mut lab, job, 1)?;
+    let said = answer(&lab, job)?;
+    assert!(said.contains(&format!("{ROUNDS} rounds went round {RING} ranks")), "{said}");
+    let first = saved.into_iter().min().unwrap_or(0);
+    for rank in 0..RING {
+        let round = number_after(&said, &format!("rank {rank} goes on with round "));
+        assert!(round >= Some(first), "rank {rank} had saved round {first}: {said}");
+    }
+    let told = lab.text(&["job", &job.to_string()])?;
+    assert!(told.contains("all are saved every 1.0 s; began 2 times"), "{told}");
+    assert!(told.contains("begins again from snapshot "), "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_program_without_a_snapshot_begins_at_its_start_and_its_user_is_told() -> Result<()> {
+    let Some(mut lab) = lab_for_a_ring()? else { return Ok(()) };
+    let (ranks, own) = (RING.to_string(), ["--size", "128", "--linger", "100"]);
+    let options = ["--ranks", &ranks, "--checkpoint-every", "1s"];
+    let job = submit_example(&lab, &options, "mandelbrot", &own)?;
+    let told = |lab: &Lab| lab.text(&["job", &job.to_string()]);
+    until("its user is told that none is taken", PATIENCE, || {
+        Ok(told(&lab)?.contains("takes no part in snapshots").then_some(()))
+    })?;
+    kill_the_place_of(&mut lab, job, 1)?;
+    assert!(answer(&lab, job)?.contains("answer ok"));
+    let told = told(&lab)?;
+    assert!(told.contains("began 2 times"), "{told}");
+    assert!(told.contains("begins again from its start"), "{told}");
     Ok(())
 }
