@@ -14,6 +14,10 @@ pub(super) struct Times {
     pub(super) end: Duration,
 }
 
+/// Where a subprogram went, by number, and when it was sent there: seconds from
+/// the program's start.
+pub(super) type Visits = Vec<(u32, f64)>;
+
 /// |real − simulated| / real; 0 if both are nothing.
 pub(super) fn normalised(real: Duration, simulated: Duration) -> f64 {
     let apart = real.abs_diff(simulated).as_secs_f64();

@@ -17,7 +17,7 @@ use gleaner_common::wire::{Reply, Request};
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 
-use super::distance::Times;
+use super::distance::{Times, Visits};
 use crate::demo::owners::Owner;
 use crate::demo::usage_records;
 use crate::talk::Talk;
@@ -50,6 +50,7 @@ pub(super) struct Lived {
     pub(super) start: WallTime,
     /// Of each rank, from the start.
     pub(super) times: Vec<Times>,
+    pub(super) visits: Vec<Visits>,
     pub(super) moves: u64,
     pub(super) returns: u32,
     /// From a move's offer until it was over, all together.
@@ -92,6 +93,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
         timelines: usage(&lab)?,
         start,
         times: attempts.values().map(|all| times(all, start)).collect(),
+        visits: attempts.values().map(|all| visits(&lab, all, start)).collect(),
         moves: moved.len() as u64,
         returns,
         moving: moved.into_iter().sum(),
@@ -185,6 +187,16 @@ fn times(all: &[AttemptRow], start: WallTime) -> Times {
     let first = all.first().map_or(start, |one| one.placed);
     let last = all.last().and_then(|one| one.ended).unwrap_or(start);
     Times { start: first.since(start), end: last.since(start) }
+}
+
+fn visits(lab: &Lab, all: &[AttemptRow], start: WallTime) -> Visits {
+    let number = |one: &AttemptRow| lab.hosts.iter().position(|it| it.name == one.workstation);
+    all.iter()
+        .filter_map(|one| {
+            let number = u32::try_from(number(one)?).ok()?;
+            Some((number, one.placed.since(start).as_secs_f64()))
+        })
+        .collect()
 }
 
 /// What the ranks recorded, as one trace.

@@ -29,7 +29,7 @@ use gleaner_replay::campaign::inputs::read_trace;
 use gleaner_replay::{Costs, Model, Placement};
 use serde::Serialize;
 
-use self::distance::{Distances, Spread};
+use self::distance::{Distances, Spread, Visits};
 use self::live::Lived;
 use crate::values;
 
@@ -81,6 +81,9 @@ struct Row {
     cost_s: f64,
     end_s: f64,
     end_predicted_s: f64,
+    /// Of each rank: the workstations it was sent to, and when.
+    visits: Vec<Visits>,
+    visits_predicted: Vec<Visits>,
     distances: Distances,
 }
 
@@ -186,6 +189,8 @@ fn compare(args: &Args, run: u32, lived: &Lived) -> Result<Row> {
         cost_s: cost.as_secs_f64(),
         end_s: took.as_secs_f64(),
         end_predicted_s: end.as_secs_f64(),
+        visits: lived.visits.clone(),
+        visits_predicted: predicted.visits,
         distances: Distances::between(&lived.times, &predicted.times),
     })
 }

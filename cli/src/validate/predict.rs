@@ -9,13 +9,14 @@ use gleaner_common::time::WallTime;
 use gleaner_common::trace::Trace;
 use gleaner_replay::{Lab, Model, Network, Observed, Owner, Program, Scratch, What, run_observed};
 
-use super::distance::Times;
+use super::distance::{Times, Visits};
 
 /// What was predicted.
 #[derive(Clone, Debug)]
 pub(super) struct Prediction {
     /// Of each rank.
     pub(super) times: Vec<Times>,
+    pub(super) visits: Vec<Visits>,
     pub(super) moves: u32,
 }
 
@@ -38,16 +39,23 @@ pub(super) fn predict(
     let execution = run_observed(&program, &lab, model, &mut Scratch::default(), &mut observed);
     anyhow::ensure!(execution.finished, "in replay the program does not end within {span:?}");
     let mut times = vec![Times::default(); trace.ranks.len()];
+    let mut visits = vec![Visits::default(); trace.ranks.len()];
     for one in observed {
-        let Some(of) = times.get_mut(one.rank as usize) else { continue };
+        let rank = one.rank as usize;
+        let (Some(of), Some(visits)) = (times.get_mut(rank), visits.get_mut(rank)) else {
+            continue;
+        };
         let at = Duration::from_nanos(one.at);
+        if let What::Began { workstation: to } | What::Moves { to, .. } = one.what {
+            visits.push((to, at.as_secs_f64()));
+        }
         if matches!(one.what, What::Began { .. }) {
             of.start = at;
         } else if one.what == What::Finished {
             of.end = at;
         }
     }
-    Ok(Prediction { times, moves: execution.moves })
+    Ok(Prediction { times, visits, moves: execution.moves })
 }
 
 /// When the owner was there, from `start` on. What is not known counts as
