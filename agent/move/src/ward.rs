@@ -175,7 +175,7 @@ fn answer(mut to: &UnixStream, message: &str) -> io::Result<()> {
 }
 
 /// The keeper is the first process of new namespaces. Its parent stays outside
-/// of them, only to be waited for, and names it to us.
+/// of them, only to be waited for.
 #[expect(unsafe_code, reason = "forking without executing")]
 fn fork_keeper(
     plot: &Plot,
@@ -197,12 +197,19 @@ fn fork_keeper(
             let keeper = libc::fork();
             if keeper == 0 {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // By itself, so that this comes before all else that it says;
+                // its parent might be slower. `/proc` is still its maker's.
+                let own = fs::read_link("/proc/self").unwrap_or_default();
+                let _ = answer(theirs, &own.to_string_lossy());
                 if let Err(error) = keep(plot, errand, theirs) {
                     let _ = answer(theirs, &error);
                 }
                 libc::_exit(1)
             }
-            let _ = answer(theirs, &keeper.to_string());
+            if let Err(error) = check(keeper) {
+                let _ = answer(theirs, &format!("fork: {error}"));
+                libc::_exit(1);
+            }
             libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0);
             while libc::waitpid(keeper, std::ptr::null_mut(), 0) < 0
                 && *libc::__errno_location() == libc::EINTR
