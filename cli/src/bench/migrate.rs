@@ -12,8 +12,8 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::JobState;
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Printed, Reply, Request};
+use gleaner_lab::Lab;
 use gleaner_lab::wait::{PATIENCE, until};
-use gleaner_lab::{Lab, cgroup};
 use gleaner_move::trial::Site;
 use gleaner_move::{Engine, bench};
 use gleaner_shell::clock::Clock;
@@ -85,13 +85,12 @@ fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     let job = submit(&lab, mib, times)?;
     let mut typed = vec![];
-    for _ in 0..times {
-        // Only then nothing of it is left where it came from.
+    for moves in 0..times as usize {
         lab.wait_for_idle(2)?;
-        let here = until("the guest computes", PATIENCE, || Ok(busy_host(&lab)))?;
+        let here = until("the guest is at work", PATIENCE, || Ok(at_work(&lab, moves)))?;
         typed.push(Clock.wall());
         lab.hosts[here].type_key()?;
-        until("the guest has moved", PATIENCE, || Ok(busy_host(&lab).filter(|host| *host != here)))
+        until("the guest has moved", PATIENCE, || Ok(at_work(&lab, moves + 1)))
             .with_context(|| lab.text(&["job", &job.to_string()]).unwrap_or_default())?;
         progress.step();
     }
@@ -131,17 +130,12 @@ fn submit(lab: &Lab, mib: u64, times: u32) -> Result<JobId> {
     Ok(JobId(u32::try_from(job)?))
 }
 
-/// Where the guest, grown to its size, uses the processor.
-fn busy_host(lab: &Lab) -> Option<usize> {
+/// Where the guest is at work and has felt so many moves: only there has it
+/// printed so.
+fn at_work(lab: &Lab, moves: usize) -> Option<usize> {
     lab.hosts.iter().position(|host| {
-        let Some(place) = host.places().into_iter().next() else { return false };
         let printed = std::fs::read_to_string(host.dir.join("data/places/p0/stdout"));
-        if !printed.is_ok_and(|text| Gap::is_looked_for(&text)) {
-            return false;
-        }
-        let before = cgroup::cpu_us(&place);
-        std::thread::sleep(Duration::from_millis(20));
-        cgroup::cpu_us(&place) > before + 5_000
+        printed.is_ok_and(|text| Gap::is_looked_for(&text) && Gap::read(&text).len() >= moves)
     })
 }
 
