@@ -36,16 +36,19 @@ use crate::values;
 /// The goal: the mean distance of end times stays under it.
 const GOAL: f64 = 0.05;
 
+/// Of the built-in program.
+const ROUNDS: u32 = 40;
+
 /// Replay gives up on a program that takes so many times as long as it took.
 const SPAN_FACTOR: u32 = 10;
 
 /// Arguments of `glean validate`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The program's trace [default: ranks that compute and write to each other in turn].
+    /// The program's trace [default: two halves that compute in turn and write to each other].
     #[arg(value_name = "PROGRAM.trace")]
     pub trace: Option<PathBuf>,
-    /// How many ranks, without a trace [default: as many as there are cores].
+    /// How many ranks, without a trace [default: twice the cores but one: half of them compute at a time].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), conflicts_with = "trace")]
     pub ranks: Option<u32>,
     /// How many workstations [default: two more than ranks].
@@ -144,22 +147,41 @@ fn program(args: &Args) -> Result<Trace> {
         read_trace(path)?
     } else {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        in_turn(args.ranks.unwrap_or_else(|| u32::try_from(cores).unwrap_or(1)))
+        // One core is left to the daemons, the owners and the moves.
+        let at_once = u32::try_from(cores).unwrap_or(1).saturating_sub(1).clamp(1, 32);
+        in_turn(args.ranks.unwrap_or(2 * at_once))
     };
     Ok(trace.scaled_to(args.length)?)
 }
 
-/// Ranks that compute, unequally long, and write to their neighbour, which
-/// waits for it: forty rounds.
+/// Two halves that compute in turn, unequally long: each of one writes to its
+/// partner in the other, which waits for it, and that one to the next of the
+/// first. A rank too many computes by itself. All hosts of a lab share this
+/// machine's cores, as no real ones do: so half of the ranks wait at any time.
 fn in_turn(ranks: u32) -> Trace {
+    let half = ranks / 2;
+    let compute = |rank: u32, round: u32| {
+        let unequal = u64::from((rank * 7 + round * 3) % 5);
+        Op::Compute { nanos: 100_000_000 + 20_000_000 * unequal }
+    };
     let rank = |rank: u32| {
         let mut ops = vec![];
-        for round in 0..40 {
-            let unequal = u64::from((rank * 7 + round * 3) % 5);
-            ops.push(Op::Compute { nanos: 100_000_000 + 20_000_000 * unequal });
-            if ranks > 1 {
-                ops.push(Op::Send { to: (rank + 1) % ranks, bytes: 1_000, tag: round });
-                ops.push(Op::Receive { from: (rank + ranks - 1) % ranks, tag: round });
+        for round in 0..ROUNDS {
+            let (there, back) = (2 * round, 2 * round + 1);
+            let send = |to, tag| Op::Send { to, bytes: 1_000, tag };
+            if rank < half {
+                if let Some(before) = back.checked_sub(2) {
+                    ops.push(Op::Receive { from: half + (rank + half - 1) % half, tag: before });
+                }
+                ops.extend([compute(rank, round), send(half + rank, there)]);
+            } else if rank < 2 * half {
+                ops.push(Op::Receive { from: rank - half, tag: there });
+                ops.push(compute(rank, round));
+                if round + 1 < ROUNDS {
+                    ops.push(send((rank - half + 1) % half, back));
+                }
+            } else {
+                ops.push(compute(rank, round));
             }
         }
         ops
