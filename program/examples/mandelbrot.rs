@@ -155,20 +155,24 @@ fn work(comm: &mut Communicator, options: &Options) -> Result<(), Failure> {
         let rows = rows_of(&task.work).ok_or("a task that is none")?;
         *open(&hand) = Some(InHand { task: task.id, ready: vec![], rows: rows.clone() });
         for row in rows {
-            // The owner may be back.
-            comm.heed()?;
             let steps = row_steps(row, options);
             std::thread::sleep(Duration::from_millis(options.linger));
             if let Some(in_hand) = open(&hand).as_mut() {
                 in_hand.ready.push((row, steps));
             }
+            // The owner may be back: a row is ready, and so never done again.
+            comm.heed()?;
         }
         let in_hand = open(&hand).clone();
         in_hand.map_or(Ok(()), |in_hand| hand_in(comm, &in_hand))?;
         *open(&hand) = None;
     }
-    // A spawned rank's processor is free before its process has ended.
-    if comm.parent().is_some() { Ok(comm.leave()?) } else { Ok(()) }
+    if comm.parent().is_some() {
+        // Its processor is free before its process has ended.
+        comm.leave()?;
+        println!("mandelbrot: rank {} has left", comm.rank());
+    }
+    Ok(())
 }
 
 /// First what is left, then what is ready: between the two a row may come to
@@ -272,9 +276,11 @@ fn check(collected: &Collected, options: &Options) -> Answer {
             return Err(format!("row {row}: {found} steps, expected {expected:?}"));
         }
     }
-    let (steps, tasks, workers) =
-        (rows.values().sum::<u64>(), collected.tasks, collected.workers.len());
-    let told = format!("{size} x {size} points, {steps} steps, {tasks} tasks by {workers} ranks");
+    let (steps, tasks) = (rows.values().sum::<u64>(), collected.tasks);
+    let workers: Vec<String> = collected.workers.iter().map(ToString::to_string).collect();
+    let (count, named) = (workers.len(), workers.join(" "));
+    let told =
+        format!("{size} x {size} points, {steps} steps, {tasks} tasks by {count} ranks: {named}");
     Ok(Some(told))
 }
 

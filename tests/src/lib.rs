@@ -83,6 +83,24 @@ pub fn host_of(lab: &Lab, row: &serde_json::Value) -> Option<usize> {
     lab.hosts.iter().position(|host| host.name == name)
 }
 
+/// An owner comes, and says so: for as long as it takes.
+///
+/// # Errors
+/// The agent does not answer.
+pub fn owner_comes(lab: &Lab, host: usize) -> Result<()> {
+    let socket = lab.hosts[host].owner_socket().display().to_string();
+    lab.text(&["agent", "pause", "2h", "--socket", &socket]).map(drop)
+}
+
+/// The owner who said so leaves.
+///
+/// # Errors
+/// The agent does not answer.
+pub fn owner_leaves(lab: &Lab, host: usize) -> Result<()> {
+    let socket = lab.hosts[host].owner_socket().display().to_string();
+    lab.text(&["agent", "resume", "--socket", &socket]).map(drop)
+}
+
 /// Options of a lab of `hosts` hosts.
 ///
 /// # Errors

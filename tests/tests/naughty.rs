@@ -1,13 +1,19 @@
 //! Programs that do what they must not, live: each gets a clear word that
 //! names the rank and the cause, disturbs no other job, and leaves nothing.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_lab::{Lab, LabHost, cgroup};
-use gleaner_tests::{answer, host_of, lab_or_skip, options, submit_example, subprograms};
+use gleaner_tests::{
+    answer, host_of, lab_or_skip, options, owner_comes, owner_leaves, submit_example, subprograms,
+};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// Three workstations that two programs of three ranks fill: both are on more
 /// than one, and share one.
@@ -144,7 +150,8 @@ fn disturb(lab: &mut Lab, job: u64, fact: &str, wanted: impl Fn(&Value) -> bool)
         if wanted(&row) || wanted(&ranks[1]) {
             return Ok(Some(()));
         }
-        if ranks[1]["state"] != "queued"
+        // Not before it has begun: it would be chased from place to place.
+        if ranks[1]["state"] == "running"
             && let Some(host) = host_of(lab, &ranks[1])
         {
             lab.hosts[host].type_key()?;
@@ -176,3 +183,69 @@ fn what_holds_an_open_connection_stays_and_its_user_is_told_why() -> Result<()> 
     lab.text(&["cancel", &job.to_string()])?;
     all_are_clean(&lab)
 }
+
+/// A directory with a device that nobody's image can hold and anybody may
+/// open: FUSE, or loop control, under a name of ours.
+/// `None`, said aloud, where there is none of them.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn a_device() -> Result<Option<TempDir>> {
+    // Not below /tmp: guests have one of their own.
+    let directory = tempfile::tempdir_in("/var/tmp")?;
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
+    let path = directory.path().join(DEVICE);
+    for minor in [229, 237] {
+        let (kind, device) = (FileType::CharacterDevice, makedev(10, minor));
+        let made = mknodat(CWD, &path, kind, Mode::from_raw_mode(0o666), device);
+        if made.is_ok() && std::fs::File::open(&path).is_ok() {
+            // Whatever this process's mask is.
+            std::fs::set_permissions(&path, Permissions::from_mode(0o666))?;
+            return Ok(Some(directory));
+        }
+        let _ = std::fs::remove_file(&path);
+    }
+    eprintln!("SKIPPED: this test needs the device of FUSE or of loop control");
+    Ok(None)
+}
+
+const DEVICE: &str = "device";
+
+/// How many messages go round while an owner comes and goes.
+const ROUNDS: &str = "100";
+
+#[test]
+fn what_holds_a_device_stays_until_its_owner_leaves_and_its_user_is_told_why() -> Result<()> {
+    let Some(directory) = a_device()? else { return Ok(()) };
+    let mut options = options(3)?;
+    options.host.places = 2;
+    let shown = directory.path().display();
+    options.host.extra = format!("[guests]\nreadable = [{READABLE}, \"{shown}\"]");
+    let Some(lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(3)?;
+    let device = directory.path().join(DEVICE).display().to_string();
+    let mode = ["device", "--device", &device, "--rounds", ROUNDS];
+    let job = submit(&lab, &mode, &["--on-busy", "migrate"])?;
+    let host = until("rank 1 has it open", PATIENCE, || {
+        let holds = |host: &LabHost| host.guests().into_iter().any(|pid| has_open(pid, &device));
+        Ok(lab.hosts.iter().position(holds))
+    })?;
+    owner_comes(&lab, host)?;
+    let said = until("its user is told", PATIENCE, || {
+        let said = told(&lab, job)?;
+        Ok(said.contains("rank 1 cannot leave").then_some(said))
+    })?;
+    assert!(said.contains(&format!("holds the device {device}")), "{said}");
+    owner_leaves(&lab, host)?;
+    let said = answer(&lab, job)?;
+    assert!(said.contains(&format!("{ROUNDS} rounds went round 3 ranks")), "{said}");
+    assert_eq!(subprograms(&lab, job)?[1]["moves"], 0, "{}", told(&lab, job)?);
+    all_are_clean(&lab)
+}
+
+fn has_open(pid: u32, path: &str) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let mut targets = open.into_iter().flatten().flatten().map(|entry| entry.path().read_link());
+    targets.any(|target| target.is_ok_and(|target| target == Path::new(path)))
+}
+
+/// What guests may read anywhere.
+const READABLE: &str = r#""/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc""#;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_lab::{Lab, cgroup};
-use gleaner_tests::{lab_or_skip, options};
+use gleaner_tests::{host_of, lab_or_skip, options, owner_comes, owner_leaves, subprograms};
 
 /// A guest that computes until it is stopped.
 const BUSY: [&str; 4] = ["--", "sh", "-c", "while :; do :; done"];
@@ -153,6 +153,54 @@ fn each_reaction_does_what_it_says() -> Result<()> {
     let row = lab.job(retreat)?;
     assert_eq!(row["summary"]["state"], "running", "a retreat costs no retry: {row}");
     Ok(())
+}
+
+/// The job's one guest computes here, and is nowhere else.
+fn until_it_computes_only_at(lab: &Lab, host: usize, job: u64) -> Result<()> {
+    until(&format!("it computes at {} alone", lab.hosts[host].name), PATIENCE, || {
+        let row = subprograms(lab, job)?.into_iter().next().unwrap_or_default();
+        let is_there = row["state"] == "running" && host_of(lab, &row) == Some(host);
+        let where_guests_are: Vec<usize> =
+            (0..lab.hosts.len()).filter(|at| !lab.hosts[*at].guests().is_empty()).collect();
+        let alone = is_there && where_guests_are == [host];
+        Ok((alone && computes(lab, host)).then_some(()))
+    })
+}
+
+#[test]
+fn a_guest_moves_to_and_fro_and_lands_where_another_was_killed_frozen() -> Result<()> {
+    let mut options = options(2)?;
+    options.host.places = 1;
+    let Some(lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(2)?;
+    let migrates = ["--on-busy", "migrate"];
+    owner_comes(&lab, 1)?;
+    until("host2 is busy", PATIENCE, || Ok((state(&lab, 1)?.0 == "busy").then_some(())))?;
+    let killed = submit_busy(&lab, "1", &migrates)?;
+    until_it_computes_only_at(&lab, 0, killed)?;
+    owner_comes(&lab, 0)?;
+    until("it stands still: there is no room elsewhere", PATIENCE, || {
+        Ok((lab.job(killed)?["summary"]["suspended"] == 1).then_some(()))
+    })?;
+    lab.text(&["cancel", &killed.to_string()])?;
+    until("it was killed there", PATIENCE, || Ok(lab.hosts[0].guests().is_empty().then_some(())))?;
+
+    owner_leaves(&lab, 1)?;
+    let job = submit_busy(&lab, "1", &migrates)?;
+    until_it_computes_only_at(&lab, 1, job)?;
+    // What it leaves behind was frozen as well when it was killed.
+    for (from, to) in [(1, 0), (0, 1), (1, 0)] {
+        owner_leaves(&lab, to)?;
+        lab.wait_for_idle(2)?;
+        owner_comes(&lab, from)?;
+        until_it_computes_only_at(&lab, to, job)?;
+    }
+    let row = lab.job(job)?;
+    let told = lab.text(&["job", &format!("{job}.0")])?;
+    assert_eq!(row["summary"]["moves"], 3, "{told}");
+    assert_eq!(row["summary"]["lost"], 0, "{row}");
+    lab.text(&["cancel", &job.to_string()])?;
+    until("it is gone", PATIENCE, || Ok(lab.hosts[0].guests().is_empty().then_some(())))
 }
 
 #[test]

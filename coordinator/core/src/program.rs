@@ -277,8 +277,9 @@ impl Program {
         let first = Rank(self.past.ranks());
         self.happen(Happened::Spawned { by, request, first, count });
         self.orders.push(Order::Spawned { count });
-        self.answer(by, request, Answer::Spawned { first, count });
+        // Before the answer: whoever has that may send to the new ranks at once.
         self.orders.push(Order::TellAll(ToRank::Ranks(self.past.ranks())));
+        self.answer(by, request, Answer::Spawned { first, count });
     }
 
     pub(crate) fn reacts_to_increases(&self) -> bool {

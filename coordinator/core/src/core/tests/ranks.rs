@@ -226,6 +226,10 @@ fn ranks_are_spawned_where_there_is_room_now_and_not_beyond_what_was_asked_for()
     let frame = AgentFrame::FromRank { fence: root.2, life: LIFE, bytes: bytes.unwrap() };
     let offered = site.hear(root.0, frame.clone());
     site.check_answer(root.0, 3, &Said::Spawned { first: Rank(1), count: 2 });
+    let told: Vec<ToRank> = site.told().into_iter().map(|(_, what)| what).collect();
+    let [ToRank::Ranks(3), ToRank::Answered { .. }, ..] = &told[..] else {
+        panic!("it must know of them before it may send to them: {told:?}");
+    };
     assert_eq!(offered.len(), 2);
     let offer = &site.rank_offers()[1];
     assert_eq!((offer.ranks, offer.first, offer.members, offer.parent), (3, 1, 2, Some(0)));
