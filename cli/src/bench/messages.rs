@@ -1,7 +1,7 @@
 //! Messages between two ranks, on one workstation and on two: one byte there
 //! and back, and 16 MiB at once. Beside them, in the same run, the barest that
 //! does the same: Unix sockets with a process between, which passes on; and a
-//! QUIC stream on loopback, with the agents' own settings.
+//! QUIC stream over the lab's network, with the agents' own settings.
 
 mod floor;
 pub mod rank;
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let mut records = judge("one workstation", &here, &sockets, HERE_RATIO);
     records.extend(judge("two workstations", &there, &quic, THERE_RATIO));
     records.extend(bare("relayed Unix sockets", &sockets));
-    records.extend(bare("QUIC stream on loopback", &quic));
+    records.extend(bare("QUIC stream between two workstations", &quic));
     Ok(records)
 }
 

@@ -1,7 +1,7 @@
 //! The barest that does the same.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -9,8 +9,10 @@ use std::sync::mpsc::channel;
 
 use anyhow::{Context, Result};
 use gleaner_lab::Lab;
+use gleaner_lab::network::{Namespace, address};
 use gleaner_shell::endpoint::{dial_peer, listen_to_peers};
 use gleaner_shell::identity::Identity;
+use quinn::Endpoint;
 use tokio::runtime::{Builder, Runtime};
 
 use super::rank::{Figures, What, measure};
@@ -40,21 +42,48 @@ pub(super) fn sockets(rounds: u32) -> Result<Figures> {
     figures
 }
 
-/// Between two identities of the lab, with the settings that agents have among
-/// themselves; each end a thread of its own.
-pub(super) fn quic(lab: &Lab, rounds: u32) -> Result<Figures> {
-    let identity = |number: usize| {
+/// One end of the bare stream: an agent's identity, its name, and where its
+/// workstation is in the lab's network.
+struct End {
+    identity: Identity,
+    name: String,
+    network: Option<Namespace>,
+    ip: IpAddr,
+}
+
+impl End {
+    fn of(lab: &Lab, number: usize) -> Result<Self> {
         let host = lab.hosts.get(number).context("two hosts")?;
-        anyhow::Ok((Identity::load(&host.identity())?, host.name.clone()))
-    };
-    let ((theirs, name), (ours, _)) = (identity(0)?, identity(1)?);
+        let (network, name) = (host.network.clone(), host.name.clone());
+        let ip = match network {
+            Some(_) => address(number, 0).parse()?,
+            None => Ipv4Addr::LOCALHOST.into(),
+        };
+        Ok(Self { identity: Identity::load(&host.identity())?, name, network, ip })
+    }
+
+    /// Goes there with the calling thread.
+    fn listen(&self) -> Result<Endpoint> {
+        if let Some(network) = &self.network {
+            network.enter()?;
+        }
+        Ok(listen_to_peers((self.ip, 0).into(), &self.identity)?)
+    }
+}
+
+/// Between two workstations of the lab, over its network and with the settings
+/// that agents have among themselves; each end a thread of its own.
+pub(super) fn quic(lab: &Lab, rounds: u32) -> Result<Figures> {
+    let (theirs, ours) = (End::of(lab, 0)?, End::of(lab, 1)?);
+    let name = theirs.name.clone();
     let (bound, address) = channel();
     std::thread::scope(|scope| {
         let echo = scope.spawn(move || serve(&theirs, |address| Ok(bound.send(address)?)));
-        let figures = address
-            .recv()
-            .context("nobody listens")
-            .and_then(|address| ask(&ours, &name, address, rounds));
+        let figures = scope.spawn(move || {
+            let address = address.recv().context("nobody listens")?;
+            ask(&ours, &name, address, rounds)
+        });
+        let figures = figures.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the end panicked")));
         let echo = echo.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the echo panicked")));
         figures.and_then(|figures| echo.map(|()| figures))
     })
@@ -64,13 +93,9 @@ fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-fn loopback() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 0).into()
-}
-
-fn serve(identity: &Identity, bound: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+fn serve(end: &End, bound: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
     runtime()?.block_on(async {
-        let endpoint = listen_to_peers(loopback(), identity)?;
+        let endpoint = end.listen()?;
         bound(endpoint.local_addr()?)?;
         let connection = endpoint.accept().await.context("nobody dials")?.await?;
         let (mut send, mut receive) = connection.accept_bi().await?;
@@ -89,11 +114,11 @@ fn serve(identity: &Identity, bound: impl FnOnce(SocketAddr) -> Result<()>) -> R
     })
 }
 
-fn ask(identity: &Identity, name: &str, address: SocketAddr, rounds: u32) -> Result<Figures> {
+fn ask(end: &End, name: &str, address: SocketAddr, rounds: u32) -> Result<Figures> {
     let runtime = runtime()?;
     let (endpoint, (mut send, mut receive)) = runtime.block_on(async {
-        let endpoint = listen_to_peers(loopback(), identity)?;
-        let connection = dial_peer(&endpoint, identity, name, &[address]).await?;
+        let endpoint = end.listen()?;
+        let connection = dial_peer(&endpoint, &end.identity, name, &[address]).await?;
         anyhow::Ok((endpoint, connection.open_bi().await?))
     })?;
     let (one, block) = (What::One.spoken(), What::Block.spoken());
