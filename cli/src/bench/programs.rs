@@ -2,7 +2,7 @@
 //! each, on four workstations: alone, and with owners who come back every few
 //! seconds and send them on. The answer is checked both times.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -18,9 +18,10 @@ use crate::demo::owners::Owner;
 use crate::failure::hinted;
 use crate::talk::Talk;
 
-/// Of `program/examples`, with a size that takes some seconds on two cores.
-const PROGRAMS: [(&str, &str); 4] =
-    [("fft", "20"), ("circuit", "12"), ("mesh", "192"), ("determinant", "1024")];
+/// Of `program/examples`, with a size, and how often it is done one after the
+/// other, that together take about ten seconds on two cores.
+const PROGRAMS: [(&str, &str, u32); 4] =
+    [("fft", "22", 1), ("circuit", "32", 6), ("mesh", "768", 3), ("determinant", "4608", 1)];
 
 const HOSTS: usize = 4;
 /// Sixteen ranks and a host fit on three of the four.
@@ -38,18 +39,18 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let mut lab = lab()?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     let mut records = vec![];
-    for (name, size) in PROGRAMS {
-        let program = examples.join(name);
+    for (name, size, often) in PROGRAMS {
+        let program = &Program { path: examples.join(name), size, often };
         let (mut alone, mut disturbed) = (vec![], vec![]);
         for round in 0..times {
             lab.wait_for_idle(HOSTS)?;
-            alone.push(execute(&mut lab, &talk, &program, size, None)?);
+            alone.push(execute(&mut lab, &talk, program, None)?);
             progress.step();
             lab.wait_for_idle(HOSTS)?;
-            disturbed.push(execute(&mut lab, &talk, &program, size, Some(u64::from(round)))?);
+            disturbed.push(execute(&mut lab, &talk, program, Some(u64::from(round)))?);
             progress.step();
         }
-        records.extend(judge(name, size, &alone, &disturbed));
+        records.extend(judge(&program.told(name), &alone, &disturbed));
     }
     Ok(records)
 }
@@ -68,31 +69,64 @@ fn lab() -> Result<Lab> {
 fn examples(args: &Args) -> Result<PathBuf> {
     let beside = || Some(std::env::current_exe().ok()?.with_file_name("examples"));
     let directory = args.examples.clone().or_else(beside).context("where is this program?")?;
-    match PROGRAMS.iter().find(|(name, _)| !directory.join(name).exists()) {
+    match PROGRAMS.iter().find(|(name, ..)| !directory.join(name).exists()) {
         None => Ok(directory),
-        Some((name, _)) => Err(hinted(
+        Some((name, ..)) => Err(hinted(
             format!("{} is missing", directory.join(name).display()),
             "cargo build --release -p gleaner-program --examples makes it; --examples DIR is where",
         )),
     }
 }
 
-/// What one execution came to.
-struct Execution {
-    took: Duration,
-    row: JobRow,
-    returns: u32,
+struct Program {
+    path: PathBuf,
+    size: &'static str,
+    often: u32,
 }
 
-fn execute(
+impl Program {
+    fn told(&self, name: &str) -> String {
+        match self.often {
+            1 => format!("{name} --size {}", self.size),
+            often => format!("{often} times {name} --size {}", self.size),
+        }
+    }
+}
+
+/// What doing it as often as wanted came to.
+#[derive(Default)]
+struct Execution {
+    took: Duration,
+    returns: u32,
+    moves: u64,
+    frozen_s: f64,
+}
+
+fn execute(lab: &mut Lab, talk: &Talk, program: &Program, seed: Option<u64>) -> Result<Execution> {
+    let start = Clock.now();
+    let owner = |host: usize| Owner::new(seed.unwrap_or(0) * 1_000 + host as u64, start);
+    let mut owners: Vec<Owner> =
+        if seed.is_some() { (0..HOSTS).map(owner).collect() } else { vec![] };
+    let mut execution = Execution::default();
+    for _ in 0..program.often {
+        let row = once(lab, talk, program, &mut owners, &mut execution.returns)?;
+        execution.moves += row.summary.moves;
+        execution.frozen_s += row.frozen_s;
+    }
+    execution.took = Clock.now().since(start);
+    Ok(execution)
+}
+
+fn once(
     lab: &mut Lab,
     talk: &Talk,
-    program: &Path,
-    size: &str,
-    owners: Option<u64>,
-) -> Result<Execution> {
-    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let (input, command) = (format!("{}={name}", program.display()), format!("./{name}"));
+    program: &Program,
+    owners: &mut [Owner],
+    returns: &mut u32,
+) -> Result<JobRow> {
+    let path = &program.path;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (input, command) = (format!("{}={name}", path.display()), format!("./{name}"));
     let start = Clock.now();
     let job = lab.submit(&[
         "--ranks",
@@ -104,28 +138,23 @@ fn execute(
         "--",
         &command,
         "--size",
-        size,
+        program.size,
     ])?;
-    let job = JobId(u32::try_from(job)?);
-    let owner = |host: usize| Owner::new(owners.unwrap_or(0) * 1_000 + host as u64, start);
-    let mut owners: Vec<Owner> =
-        if owners.is_some() { (0..HOSTS).map(owner).collect() } else { vec![] };
-    let (mut returns, mut look) = (0, start);
+    let (job, mut look) = (JobId(u32::try_from(job)?), start);
     loop {
         for (owner, host) in owners.iter_mut().zip(&mut lab.hosts) {
-            returns += u32::from(owner.act(host, Clock.now())?.is_some());
+            *returns += u32::from(owner.act(host, Clock.now())?.is_some());
         }
         if Clock.now() >= look {
             look = Clock.now() + LOOK;
             let Reply::Job(row) = talk.request(&Request::Job(job))? else {
                 bail!("the coordinator does not know job {job} any more");
             };
-            let took = Clock.now().since(start);
             if row.summary.state.has_ended() {
                 check(lab, talk, &row, &name)?;
-                return Ok(Execution { took, row: *row, returns });
+                return Ok(*row);
             }
-            if took > LONGEST {
+            if Clock.now().since(start) > LONGEST {
                 bail!("{name} does not end: {}", lab.text(&["job", &job.to_string()])?);
             }
         }
@@ -153,25 +182,21 @@ fn check(lab: &Lab, talk: &Talk, row: &JobRow, name: &str) -> Result<()> {
     bail!("{name} gave no answer")
 }
 
-fn judge(name: &str, size: &str, alone: &[Execution], disturbed: &[Execution]) -> Vec<Record> {
+fn judge(case: &str, alone: &[Execution], disturbed: &[Execution]) -> Vec<Record> {
     let took = |all: &[Execution]| all.iter().map(|one| one.took).collect::<Vec<_>>();
-    let sum = |of: fn(&Execution) -> f64| disturbed.iter().map(of).sum::<f64>();
-    let undisturbed =
-        Record::spans("programs", &format!("{name} --size {size}, no owners"), &took(alone));
-    let floor = undisturbed.p50.unwrap_or(f64::NAN);
     #[expect(clippy::cast_precision_loss, reason = "as many as there are executions")]
-    let each = disturbed.len() as f64;
+    let count = disturbed.len() as f64;
+    let each = |of: fn(&Execution) -> f64| disturbed.iter().map(of).sum::<f64>() / count;
+    let undisturbed = Record::spans("programs", &format!("{case}, no owners"), &took(alone));
+    let floor = undisturbed.p50.unwrap_or(f64::NAN);
     #[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
-    let moves = sum(|one| one.row.summary.moves as f64) / each;
-    let with_owners = Record::spans(
-        "programs",
-        &format!("{name} --size {size}, owners return"),
-        &took(disturbed),
-    )
-    .over(floor)
-    .with("returns_each", sum(|one| f64::from(one.returns)) / each)
-    .with("moves_each", moves)
-    .with("frozen_s_each", sum(|one| one.row.frozen_s) / each)
-    .with("answers", "right");
+    let moves = each(|one| one.moves as f64);
+    let with_owners =
+        Record::spans("programs", &format!("{case}, owners return"), &took(disturbed))
+            .over(floor)
+            .with("returns_each", each(|one| f64::from(one.returns)))
+            .with("moves_each", moves)
+            .with("frozen_s_each", each(|one| one.frozen_s))
+            .with("answers", "right");
     vec![undisturbed, with_owners]
 }
