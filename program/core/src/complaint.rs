@@ -29,6 +29,11 @@ pub enum Complaint {
     EndedInsideMessage { rank: Rank, to: Rank },
     #[error("{rank} waits for {}, which will not come: {because}", Waited(.on))]
     NeverComes { rank: Rank, on: Wait, because: String },
+    #[error(
+        "{rank} has waited for room to send to {by}, which has received nothing of it for {}",
+        Spoken(*.span)
+    )]
+    HeldUp { rank: Rank, by: Rank, span: Duration },
     #[error("deadlock: {}", Waiters(.waits))]
     Deadlock { waits: Vec<(Rank, Wait)> },
     #[error(
@@ -67,6 +72,7 @@ impl Complaint {
             | Self::NeverReceived { .. }
             | Self::EndedInsideMessage { .. }
             | Self::NeverComes { .. }
+            | Self::HeldUp { .. }
             | Self::Deadlock { .. }
             | Self::LogFull { .. }
             | Self::NoCut { .. }

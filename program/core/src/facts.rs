@@ -69,7 +69,8 @@ impl RankFacts {
         find(&self.sent, rank)
     }
 
-    fn received_from(&self, rank: Rank) -> u64 {
+    /// The number of the last piece received from that rank; 0 before the first.
+    pub fn received_from(&self, rank: Rank) -> u64 {
         find(&self.received, rank)
     }
 }

@@ -1,6 +1,9 @@
 //! Who waits for whom for ever: all ranks are asked when one has waited for
 //! long, and asked once more before anybody is told.
 //!
+//! Who only waits for room at one that computes is looked at again later: the
+//! other may yet receive, and the user is told that it has not so far.
+//!
 //! The promise: only what two whole rounds of facts say alike, the second
 //! asked for after the first was told, is called a deadlock.
 
@@ -11,12 +14,16 @@ use gleaner_common::time::Moment;
 use gleaner_program_core::address::Rank;
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::facts::{RankFacts, Stance, diagnose};
-use gleaner_program_core::wire::ToRank;
+use gleaner_program_core::wire::{ToRank, Wait};
 
 use super::{Order, Past};
 
 /// Facts may be lost with a connection: they are asked for again.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A rank that receives nothing for so long while others have no room left to
+/// send to it is named, once to each of them.
+const HELD_UP_FOR: Duration = Duration::from_secs(10);
 
 /// Every rank of a large program is told, but not of every other one.
 const NAMED_MAX: usize = 1_000;
@@ -28,6 +35,15 @@ struct Round {
     until: Moment,
 }
 
+/// A rank waits for room at another, which does not wait itself.
+#[derive(Clone, Copy, Debug)]
+struct HeldUp {
+    /// What the other has received of it.
+    received: u64,
+    since: Moment,
+    is_said: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     asked: u64,
@@ -36,6 +52,8 @@ pub(super) struct Waits {
     again: bool,
     /// Has anybody waited for long in this life?
     is_waited: bool,
+    /// By who waits and who is waited for.
+    held_up: BTreeMap<(Rank, Rank), HeldUp>,
     suspected: Vec<Complaint>,
     /// What was said already.
     said: Vec<Complaint>,
@@ -43,8 +61,15 @@ pub(super) struct Waits {
 
 impl Waits {
     pub(super) fn deadline(&self) -> Option<Moment> {
-        let due = (self.again && self.round.is_none()).then_some(Moment::ZERO);
-        due.or(self.round.as_ref().map(|round| round.until))
+        match &self.round {
+            Some(round) => Some(round.until),
+            None if self.again => Some(Moment::ZERO),
+            None => self.unsaid().map(|held_up| held_up.since + HELD_UP_FOR).min(),
+        }
+    }
+
+    fn unsaid(&self) -> impl Iterator<Item = &HeldUp> {
+        self.held_up.values().filter(|held_up| !held_up.is_said)
     }
 
     /// Somebody's end may leave others without hope.
@@ -85,13 +110,41 @@ impl Waits {
             }
             let told = std::mem::take(&mut round.told);
             self.round = None;
+            self.see_held_up(now, &told, orders);
             self.conclude(past, &told, orders);
         }
+        let is_due = self.unsaid().any(|held_up| held_up.since + HELD_UP_FOR <= now);
+        self.again |= is_due;
         if std::mem::take(&mut self.again) {
             self.asked += 1;
             let until = now + PATIENCE;
             self.round = Some(Round { asked: self.asked, told: BTreeMap::new(), until });
             ask(self.asked, asked_of(past, live).collect(), orders);
+        }
+    }
+
+    /// Who has been without room for long, and by whom.
+    fn see_held_up(
+        &mut self,
+        now: Moment,
+        told: &BTreeMap<Rank, RankFacts>,
+        orders: &mut Vec<Order>,
+    ) {
+        let mut before = std::mem::take(&mut self.held_up);
+        for (&rank, facts) in told {
+            let Stance::Waits(Wait::Room { to: by }) = facts.stance else { continue };
+            let Some(busy) = told.get(&by).filter(|it| it.stance == Stance::Active) else {
+                continue;
+            };
+            let received = busy.received_from(rank);
+            let known = before.remove(&(rank, by)).filter(|it| it.received == received);
+            let mut held_up = known.unwrap_or(HeldUp { received, since: now, is_said: false });
+            let span = now.since(held_up.since);
+            if !held_up.is_said && span >= HELD_UP_FOR {
+                held_up.is_said = true;
+                orders.push(Order::Note(Complaint::HeldUp { rank, by, span }.to_string()));
+            }
+            self.held_up.insert((rank, by), held_up);
         }
     }
 
@@ -146,4 +199,48 @@ fn facts_of(rank: Rank, past: &Past, told: &BTreeMap<Rank, RankFacts>) -> RankFa
     }
     let active = || RankFacts { rank, stance: Stance::Active, sent: vec![], received: vec![] };
     told.get(&rank).cloned().unwrap_or_else(active)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::past::Beginning;
+    use super::*;
+
+    fn s(seconds: u64) -> Moment {
+        Moment::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn facts(rank: u32, stance: Stance, received: u64) -> RankFacts {
+        let received = vec![(Rank(1 - rank), received)];
+        RankFacts { rank: Rank(rank), stance, sent: vec![], received }
+    }
+
+    /// One round: rank 0 waits for room at rank 1, which has received so much.
+    fn round(waits: &mut Waits, now: Moment, received: u64) -> Vec<String> {
+        let past = Past::begin(Beginning::default());
+        let live = BTreeSet::from([Rank(0), Rank(1)]);
+        let mut orders = vec![];
+        waits.go_on(now, &past, &live, &mut orders);
+        let asked = Some(waits.asked);
+        waits.facts(now, asked, facts(0, Stance::Waits(Wait::Room { to: Rank(1) }), 0));
+        waits.facts(now, asked, facts(1, Stance::Active, received));
+        waits.go_on(now, &past, &live, &mut orders);
+        let note = |order| if let Order::Note(text) = order { Some(text) } else { None };
+        orders.into_iter().filter_map(note).collect()
+    }
+
+    #[test]
+    fn who_receives_nothing_for_long_while_another_has_no_room_is_named_once() {
+        let mut waits = Waits::default();
+        waits.facts(s(1), None, facts(0, Stance::Waits(Wait::Room { to: Rank(1) }), 0));
+        assert_eq!(round(&mut waits, s(1), 7), [""; 0]);
+        assert_eq!(waits.deadline(), Some(s(11)));
+        // It has received something: its time begins anew.
+        assert_eq!(round(&mut waits, s(11), 8), [""; 0]);
+        assert_eq!(waits.deadline(), Some(s(21)));
+        let told = "rank 0 has waited for room to send to rank 1, which has received nothing of \
+                    it for 10 s";
+        assert_eq!(round(&mut waits, s(21), 8), [told]);
+        assert_eq!(waits.deadline(), None);
+    }
 }
