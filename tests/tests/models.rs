@@ -62,7 +62,16 @@ impl Run {
     }
 
     fn told(&self) -> String {
-        self.lab.text(&["job", &self.job.to_string()]).unwrap_or_else(|error| format!("{error:#}"))
+        let job = self.job.to_string();
+        let asked = |of: &[&str]| self.lab.text(of).unwrap_or_else(|error| format!("{error:#}"));
+        let mut said = asked(&["job", &job]) + &asked(&["why", &job]);
+        for host in &self.lab.hosts {
+            let log = std::fs::read_to_string(host.dir.join("agent.log")).unwrap_or_default();
+            let of_moves =
+                log.lines().filter(|line| line.contains("move") || line.contains("taken"));
+            of_moves.for_each(|line| said += &format!("{}: {line}\n", host.name));
+        }
+        said
     }
 
     /// Waits for a fact about the ranks while the program runs.

@@ -27,6 +27,7 @@ pub(super) struct Luggage {
     pub(super) endpoint: Bytes,
     pub(super) states: States,
     pub(super) retreated: bool,
+    pub(super) left: bool,
 }
 
 impl Office {
@@ -54,9 +55,9 @@ impl Office {
             // Its process is not needed there; here it may go on as it is.
             seat.endpoint.pack(&PipeRest::default())
         };
-        let Seat { states, retreated, .. } = seat;
+        let Seat { states, retreated, left, .. } = seat;
         // Borrowed and written as `Luggage` is.
-        postcard::to_stdvec(&(Bytes::from(endpoint), &*states, *retreated))
+        postcard::to_stdvec(&(Bytes::from(endpoint), &*states, *retreated, *left))
             .map_err(|error| error.to_string())
     }
 
@@ -99,6 +100,7 @@ impl Office {
         seat.plug(&self.watch, ends).map_err(|error| error.to_string())?;
         seat.states = luggage.states;
         seat.retreated = luggage.retreated && keep == Keep::State;
+        seat.left = luggage.left && keep == Keep::State;
         seat.arriving = Some(keep);
         if keep == Keep::State {
             seat.refill_pipes(Some(rest));

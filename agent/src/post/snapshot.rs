@@ -27,7 +27,7 @@ impl Office {
         let Some(seat) = self.seats.get_mut(&fence) else { return };
         seat.cut = None;
         let (endpoint, states) = (Bytes::from(state), seat.states.only(boundary));
-        let part = Luggage { endpoint, states, retreated: false };
+        let part = Luggage { endpoint, states, retreated: false, left: false };
         match postcard::to_stdvec(&part) {
             Ok(bytes) => {
                 let bytes = bytes.into();
