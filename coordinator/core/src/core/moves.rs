@@ -111,7 +111,7 @@ impl Core {
     }
 
     /// One that came to nothing in this move is tried once more only if there
-    /// is no other that could do.
+    /// is no other that has room: those that have none may have none for long.
     pub(super) fn target_for(&self, fence: Fence) -> Option<WorkstationId> {
         let (moving, attempt) = (self.moves.get(&fence)?, self.attempts.get(&fence)?);
         let source = self.pool.get(attempt.workstation)?;
@@ -121,15 +121,7 @@ impl Core {
         };
         let is_new = |id: WorkstationId| !moving.tried.contains(&id);
         let new = self.pool.choose_where(|id, target| is_new(id) && could_do(id, target));
-        if new.is_some() || moving.tried.is_empty() {
-            return new;
-        }
-        let others = self.pool.ids().filter(|id| is_new(*id));
-        let mut others = others.filter_map(|id| Some((id, self.pool.get(id)?)));
-        if others.any(|(id, target)| target.session.is_some() && could_do(id, target)) {
-            return None;
-        }
-        self.pool.choose_where(could_do)
+        new.or_else(|| self.pool.choose_where(could_do))
     }
 
     pub(super) fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {

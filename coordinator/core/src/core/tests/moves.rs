@@ -454,6 +454,24 @@ fn the_only_suitable_workstation_is_tried_again_and_not_for_ever() {
 }
 
 #[test]
+fn a_workstation_without_room_keeps_nothing_from_being_tried_again() {
+    let (mut site, _, old) = Site::with_guest(2);
+    site.turns_busy(3);
+    let begun = site.move_away(1, old);
+    assert_eq!(begun.to, 2);
+    site.is_refused(begun);
+    let again = (0..40).find_map(|_| {
+        site.pass(Duration::from_millis(500));
+        let begun = site.begun();
+        for id in 1..=3 {
+            site.heartbeat(id);
+        }
+        begun
+    });
+    assert_eq!(again.expect("once more").to, 2);
+}
+
+#[test]
 fn a_move_that_a_new_life_of_the_coordinator_knows_nothing_of_begins_anew() {
     let (mut site, job, old) = Site::with_guest(2);
     let begun = site.move_away(1, old);
