@@ -56,7 +56,7 @@ impl End {
         let host = lab.hosts.get(number).context("two hosts")?;
         let (network, name) = (host.network.clone(), host.name.clone());
         let ip = match network {
-            Some(_) => address(number, 0).parse()?,
+            Some(_) => address(host.number, 0).parse()?,
             None => Ipv4Addr::LOCALHOST.into(),
         };
         Ok(Self { identity: Identity::load(&host.identity())?, name, network, ip })
@@ -85,7 +85,8 @@ pub(super) fn quic(lab: &Lab, rounds: u32) -> Result<Figures> {
         });
         let figures = figures.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the end panicked")));
         let echo = echo.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the echo panicked")));
-        figures.and_then(|figures| echo.map(|()| figures))
+        // Without an echo there is nothing to ask.
+        echo.and(figures)
     })
 }
 
