@@ -67,9 +67,13 @@ impl Run {
         let mut said = asked(&["job", &job]) + &asked(&["why", &job]);
         for host in &self.lab.hosts {
             let log = std::fs::read_to_string(host.dir.join("agent.log")).unwrap_or_default();
-            let of_moves =
-                log.lines().filter(|line| line.contains("move") || line.contains("taken"));
-            of_moves.for_each(|line| said += &format!("{}: {line}\n", host.name));
+            let of_moves = |line: &&str| line.contains("move") || line.contains("taken");
+            for line in log.lines().filter(of_moves) {
+                said += &host.name;
+                said += ": ";
+                said += line;
+                said += "\n";
+            }
         }
         said
     }
