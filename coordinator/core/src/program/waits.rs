@@ -41,7 +41,6 @@ struct HeldUp {
     /// What the other has received of it.
     received: u64,
     since: Moment,
-    is_said: bool,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +53,8 @@ pub(super) struct Waits {
     is_waited: bool,
     /// By who waits and who is waited for.
     held_up: BTreeMap<(Rank, Rank), HeldUp>,
+    /// Those of whom the user was told: not again, however often it happens.
+    told_held_up: BTreeSet<(Rank, Rank)>,
     suspected: Vec<Complaint>,
     /// What was said already.
     said: Vec<Complaint>,
@@ -64,12 +65,8 @@ impl Waits {
         match &self.round {
             Some(round) => Some(round.until),
             None if self.again => Some(Moment::ZERO),
-            None => self.unsaid().map(|held_up| held_up.since + HELD_UP_FOR).min(),
+            None => self.held_up.values().map(|held_up| held_up.since + HELD_UP_FOR).min(),
         }
-    }
-
-    fn unsaid(&self) -> impl Iterator<Item = &HeldUp> {
-        self.held_up.values().filter(|held_up| !held_up.is_said)
     }
 
     /// Somebody's end may leave others without hope.
@@ -113,7 +110,7 @@ impl Waits {
             self.see_held_up(now, &told, orders);
             self.conclude(past, &told, orders);
         }
-        let is_due = self.unsaid().any(|held_up| held_up.since + HELD_UP_FOR <= now);
+        let is_due = self.held_up.values().any(|held_up| held_up.since + HELD_UP_FOR <= now);
         self.again |= is_due;
         if std::mem::take(&mut self.again) {
             self.asked += 1;
@@ -136,15 +133,19 @@ impl Waits {
             let Some(busy) = told.get(&by).filter(|it| it.stance == Stance::Active) else {
                 continue;
             };
+            if self.told_held_up.contains(&(rank, by)) {
+                continue;
+            }
             let received = busy.received_from(rank);
             let known = before.remove(&(rank, by)).filter(|it| it.received == received);
-            let mut held_up = known.unwrap_or(HeldUp { received, since: now, is_said: false });
+            let held_up = known.unwrap_or(HeldUp { received, since: now });
             let span = now.since(held_up.since);
-            if !held_up.is_said && span >= HELD_UP_FOR {
-                held_up.is_said = true;
+            if span >= HELD_UP_FOR {
+                self.told_held_up.insert((rank, by));
                 orders.push(Order::Note(Complaint::HeldUp { rank, by, span }.to_string()));
+            } else {
+                self.held_up.insert((rank, by), held_up);
             }
-            self.held_up.insert((rank, by), held_up);
         }
     }
 
@@ -242,5 +243,11 @@ mod tests {
                     it for 10 s";
         assert_eq!(round(&mut waits, s(21), 8), [told]);
         assert_eq!(waits.deadline(), None);
+        // Nor when it happens again.
+        for at in [30, 50] {
+            waits.look_again(s(at));
+            assert_eq!(round(&mut waits, s(at), 9), [""; 0]);
+            assert_eq!(waits.deadline(), None);
+        }
     }
 }
