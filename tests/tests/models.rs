@@ -240,6 +240,18 @@ fn model_1_returns_work_to_the_bag_and_takes_no_more_than_it_began_with() -> Res
     Ok(())
 }
 
+/// Ranks that came later work there, go when its owner comes, and had a part in
+/// the right answer.
+fn work_until_their_owner_comes(run: &Run, later: &BTreeSet<usize>, host: usize) -> Result<()> {
+    run.until_it_computes(host)?;
+    run.until_results_come_from(host)?;
+    comes(&run.lab, host)?;
+    run.until_nobody_is_at(host)?;
+    let said = run.ends_well(later)?;
+    assert!(workers(&said).is_superset(later), "the later ranks worked: {said}");
+    Ok(())
+}
+
 #[test]
 fn model_2_takes_what_an_owner_leaves_and_gives_it_back() -> Result<()> {
     let Some(lab) = lab_with_an_owner(3, 2)? else { return Ok(()) };
@@ -249,13 +261,7 @@ fn model_2_takes_what_an_owner_leaves_and_gives_it_back() -> Result<()> {
     leaves(&run.lab, 2)?;
     run.until_all_run(6)?;
     assert_eq!(run.ranks_at(2)?, BTreeSet::from([4, 5]), "{}", run.told());
-    run.until_it_computes(2)?;
-    run.until_results_come_from(2)?;
-    comes(&run.lab, 2)?;
-    run.until_nobody_is_at(2)?;
-    let said = run.ends_well(&BTreeSet::from([4, 5]))?;
-    assert!(workers(&said).is_superset(&BTreeSet::from([4, 5])), "the later ranks worked: {said}");
-    Ok(())
+    work_until_their_owner_comes(&run, &BTreeSet::from([4, 5]), 2)
 }
 
 #[test]
@@ -289,13 +295,7 @@ fn model_4_spawns_again_when_an_owner_leaves() -> Result<()> {
     run.until_all_run(4)?;
     leaves(&run.lab, 2)?;
     run.until_all_run(6)?;
-    run.until_it_computes(2)?;
-    run.until_results_come_from(2)?;
-    comes(&run.lab, 2)?;
-    run.until_nobody_is_at(2)?;
-    let said = run.ends_well(&BTreeSet::from([4, 5]))?;
-    assert!(workers(&said).is_superset(&BTreeSet::from([4, 5])), "the later ranks worked: {said}");
-    Ok(())
+    work_until_their_owner_comes(&run, &BTreeSet::from([4, 5]), 2)
 }
 
 // ── scheduled: ranks move, and need not know of it ─────────────────────────────

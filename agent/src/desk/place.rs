@@ -5,6 +5,7 @@
 //! already. Decides nothing: the core says what to do, this does it and tells
 //! how it went.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -345,17 +346,23 @@ impl Place {
             self.guest = Some(guest);
             told.events.push(Event::Started(start.fence));
         } else {
-            told.orders.push(LinkOrder::Lay(Laying {
-                place: self.id,
-                fence: start.fence,
-                spec: Arc::clone(spec),
-                only: None,
-                into: ground.open_work()?,
-                uid: ground.uid(),
-            }));
+            let laying = self.laying(ground, start.fence, spec, None)?;
+            told.orders.push(LinkOrder::Lay(laying));
             self.guest = Some(Guest { start: Some(order), ..guest });
         }
         Ok(())
+    }
+
+    /// Input files for a guest: all of its job's, or only those.
+    fn laying(
+        &self,
+        ground: &Ground,
+        fence: Fence,
+        spec: &Arc<JobSpec>,
+        only: Option<BTreeSet<String>>,
+    ) -> Result<Laying, GroundError> {
+        let (into, uid) = (ground.open_work()?, ground.uid());
+        Ok(Laying { place: self.id, fence, spec: Arc::clone(spec), only, into, uid })
     }
 
     /// Orders the start, and has the post expect a rank.

@@ -42,7 +42,7 @@ pub(crate) struct Cargo {
     /// The process that goes along, and what writes it down.
     pub(crate) process: Option<(Guest, Arc<Mover>)>,
     /// Of a rank.
-    pub(crate) endpoint: Vec<u8>,
+    pub(crate) endpoint: Bytes,
 }
 
 /// All that is on its way from here.
@@ -282,7 +282,7 @@ async fn pass(
     coming: &mut mpsc::Receiver<Vec<u8>>,
 ) -> Result<(), CarryError> {
     writer.flush().await?;
-    write(writer, cargo.endpoint.clone().into()).await?;
+    write(writer, cargo.endpoint.clone()).await?;
     loop {
         let piece = timeout(STALLED_AFTER, coming.recv()).await.map_err(|_| {
             writer.reset(close::DONE);

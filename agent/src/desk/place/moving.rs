@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use gleaner_agent_core::desk::{self, Departure, Event, Exit, Left};
 use gleaner_common::id::Fence;
 use gleaner_common::job::{JobSpec, Outcome, Reaction};
@@ -26,7 +27,7 @@ use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told};
 use crate::cgroup::{GroupLimits, PlaceGroup};
 use crate::contain::{Landing, Order, PIPES_FD, Staging};
 use crate::ground::{Ground, WORK};
-use crate::link::{Laying, LinkOrder, files};
+use crate::link::{LinkOrder, files};
 use crate::moving::{Cargo, Expectation, Mover, Whole, on_stage};
 use crate::post::{self, Arrive, Ends, Letter};
 
@@ -117,7 +118,7 @@ impl Place {
             if self.guest.as_ref().is_some_and(|guest| !guest.came) {
                 return self.give_back(fence, told);
             }
-            return cannot_leave(fence, NOT_BEGUN.to_owned(), told);
+            return self.cannot_leave(fence, NOT_BEGUN.to_owned(), told);
         }
         self.hurry(true);
         let now = Clock.now();
@@ -146,25 +147,19 @@ impl Place {
         }
         let Some(departure) = leaving.departure.take_if(|it| it.fence == fence) else { return };
         match packed {
-            Ok(endpoint) => self.carry(site, departure, endpoint, told),
-            Err(reason) => {
-                self.hurry(false);
-                cannot_leave(fence, reason, told);
-            }
+            Ok(endpoint) => self.carry(site, departure, endpoint.into(), told),
+            Err(reason) => self.cannot_leave(fence, reason, told),
         }
     }
 
-    fn carry(&mut self, site: &Site, departure: Departure, endpoint: Vec<u8>, told: &mut Told) {
+    fn carry(&mut self, site: &Site, departure: Departure, endpoint: Bytes, told: &mut Told) {
         let fence = departure.fence;
         match self.cargo(site, departure, endpoint) {
             Ok(cargo) => {
                 self.carried = Some(fence);
                 told.orders.push(LinkOrder::Carry(Box::new(cargo)));
             }
-            Err(reason) => {
-                self.hurry(false);
-                cannot_leave(fence, reason, told);
-            }
+            Err(reason) => self.cannot_leave(fence, reason, told),
         }
     }
 
@@ -233,8 +228,7 @@ impl Place {
         match self.is_steady(fence) {
             Ok(true) => self.depart_now(site, departure, told),
             Ok(false) if now >= until => {
-                self.hurry(false);
-                cannot_leave(fence, "it does not come to a stand".to_owned(), told);
+                self.cannot_leave(fence, "it does not come to a stand".to_owned(), told);
             }
             Ok(false) => {
                 let (look, thawed) = (now + LOOK_AFTER, self.is_between());
@@ -244,10 +238,7 @@ impl Place {
                 }
                 self.standing = Some(Standing { departure, until, look, thawed });
             }
-            Err(error) => {
-                self.hurry(false);
-                cannot_leave(fence, format!("cannot look at it: {error}"), told);
-            }
+            Err(error) => self.cannot_leave(fence, format!("cannot look at it: {error}"), told),
         }
     }
 
@@ -269,7 +260,7 @@ impl Place {
     fn depart_now(&mut self, site: &Site, departure: Departure, told: &mut Told) {
         let fence = departure.fence;
         if self.bare != Some(fence) && self.seated(fence).is_none() {
-            return self.carry(site, departure, vec![], told);
+            return self.carry(site, departure, Bytes::new(), told);
         }
         let stale = self.stay(fence, told);
         told.letters.push(Letter::Depart { fence, keep: departure.keep });
@@ -325,7 +316,7 @@ impl Place {
         told.events.push(Event::StartFailed { fence, reason, hopeless: false });
     }
 
-    fn cargo(&self, site: &Site, departure: Departure, endpoint: Vec<u8>) -> Result<Cargo, String> {
+    fn cargo(&self, site: &Site, departure: Departure, endpoint: Bytes) -> Result<Cargo, String> {
         if departure.keep != Keep::State {
             return Ok(Cargo { departure, process: None, endpoint });
         }
@@ -356,6 +347,13 @@ impl Place {
         if std::mem::take(&mut self.thaw_later) {
             self.thaw();
         }
+    }
+
+    /// There is no hurry any more: it stays.
+    fn cannot_leave(&mut self, fence: Fence, reason: String, told: &mut Told) {
+        tracing::info!(%fence, %reason, "a guest cannot be moved");
+        self.hurry(false);
+        told.events.push(Event::CannotLeave { fence, reason });
     }
 
     /// Has what is done to a guest that stands still done soon.
@@ -485,25 +483,18 @@ impl Place {
         left_out: &[String],
         told: &mut Told,
     ) -> Result<(), String> {
-        let Some(ground) = &self.ground else { return Ok(()) };
+        let (Some(ground), Some(guest)) = (&self.ground, &self.guest) else { return Ok(()) };
         if left_out.is_empty() {
             return Ok(());
         }
         let below =
             |name: &String| Path::new(name).strip_prefix(WORK).ok()?.to_str().map(str::to_owned);
-        let (into, uid) = (ground.open_work().map_err(|error| error.to_string())?, ground.uid());
-        let Some(guest) = self.guest.as_mut() else { return Ok(()) };
-        if let Some(inbound) = &mut guest.inbound {
+        let only = Some(left_out.iter().filter_map(below).collect());
+        let laying = self.laying(ground, fence, &guest.spec, only);
+        told.orders.push(LinkOrder::Lay(laying.map_err(|error| error.to_string())?));
+        if let Some(inbound) = self.inbound(fence) {
             inbound.inputs = Inputs::Awaited(None);
         }
-        told.orders.push(LinkOrder::Lay(Laying {
-            place: self.id,
-            fence,
-            spec: Arc::clone(&guest.spec),
-            only: Some(left_out.iter().filter_map(below).collect()),
-            into,
-            uid,
-        }));
         Ok(())
     }
 
@@ -679,11 +670,6 @@ impl Place {
         let bytes = self.group.as_ref()?.memory_bytes();
         Some(Event::Weighed { fence: guest.fence, bytes })
     }
-}
-
-fn cannot_leave(fence: Fence, reason: String, told: &mut Told) {
-    tracing::info!(%fence, %reason, "a guest cannot be moved");
-    told.events.push(Event::CannotLeave { fence, reason });
 }
 
 /// A rank that has come, for the post, and its process's ends of its pipes.
