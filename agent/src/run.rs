@@ -1,6 +1,6 @@
 //! `glean agent`: from a configuration to a running desk.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
@@ -14,6 +14,7 @@ use gleaner_common::time::Spoken;
 use gleaner_common::wire::Facts;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::identity::{Identity, IdentityError};
+use gleaner_shell::lock::Lock;
 
 use crate::cgroup::{CgroupError, Tree};
 use crate::config::{AgentConfig, InvalidConfig};
@@ -159,22 +160,19 @@ fn work(
 }
 
 /// One agent per data directory; the lock goes with the process.
-fn claim_data(data: &Path) -> Result<File, AgentError> {
+fn claim_data(data: &Path) -> Result<Lock, AgentError> {
     let failed = |source| AgentError::Data { path: data.to_path_buf(), source };
     // Guests must get through to their places, and see nothing else.
     DirBuilder::new().recursive(true).mode(0o711).create(data).map_err(failed)?;
-    let lock = OpenOptions::new()
+    let file = OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
         .open(data.join("lock"))
         .map_err(failed)?;
-    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(AgentError::Running { path: data.to_path_buf() }),
-        Err(error) => Err(failed(error.into())),
-    }
+    let taken = Lock::take(file).map_err(failed)?;
+    taken.ok_or_else(|| AgentError::Running { path: data.to_path_buf() })
 }
 
 /// Groups are wanted, and their absence said; only guests of a former agent

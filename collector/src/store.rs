@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 use gleaner_common::usage::UsageRecord;
-use rustix::fs::{FlockOperation, flock};
+use gleaner_shell::lock::Lock;
 
 use crate::log::{AppendError, Appended, Log, sync_directory};
 use crate::name::WorkstationName;
@@ -42,8 +42,7 @@ pub struct Batch {
 #[derive(Debug)]
 pub struct Store {
     data: PathBuf,
-    /// Locked as long as it is open.
-    _lock: File,
+    _lock: Lock,
     /// Opened when first asked for. A log that failed is not in here, and so
     /// is read anew before it is used again.
     logs: BTreeMap<WorkstationName, Log>,
@@ -59,21 +58,21 @@ impl Store {
             |source: io::Error| OpenStoreError::Directory { path: data.to_owned(), source };
         fs::create_dir_all(data).map_err(failed)?;
         let path = data.join(LOCK_FILE);
-        let lock =
+        let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut lock = lock.map_err(failed)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut holder = String::new();
-                // Only for people: what is not there is not said.
-                let _ = (&lock).take(20).read_to_string(&mut holder);
-                let holder = if holder.trim().is_empty() { "unknown" } else { holder.trim() };
-                return Err(OpenStoreError::InUse { path: data.into(), holder: holder.into() });
-            }
-            Err(error) => return Err(failed(error.into())),
-        }
-        let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        let file = file.map_err(failed)?;
+        let mut holder = String::new();
+        // Only for people: what is not there is not said.
+        let _ = (&file).take(20).read_to_string(&mut holder);
+        let Some(lock) = Lock::take(file).map_err(failed)? else {
+            let holder = if holder.trim().is_empty() { "unknown" } else { holder.trim() };
+            return Err(OpenStoreError::InUse { path: data.into(), holder: holder.into() });
+        };
+        let mut held: &File = &lock;
+        let _ = held
+            .set_len(0)
+            .and_then(|()| held.rewind())
+            .and_then(|()| writeln!(held, "{}", std::process::id()));
         sync_directory(data).map_err(failed)?;
         Ok(Self { data: data.to_owned(), _lock: lock, logs: BTreeMap::new() })
     }

@@ -20,8 +20,8 @@ use gleaner_core::{Core, Restored};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, BindError};
 use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError};
+use gleaner_shell::lock::Lock;
 use quinn::{Endpoint, VarInt};
-use rustix::fs::FlockOperation;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -228,8 +228,8 @@ fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {
     }
 }
 
-/// One coordinator for each data directory, as long as the file is open.
-fn lock(data: &Path) -> Result<File, CoordinatorError> {
+/// One coordinator for each data directory.
+fn lock(data: &Path) -> Result<Lock, CoordinatorError> {
     let unusable = |why| CoordinatorError::Data { path: data.to_owned(), why };
     // Users' files and everybody's keys: nobody else's business.
     DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(unusable)?;
@@ -239,13 +239,8 @@ fn lock(data: &Path) -> Result<File, CoordinatorError> {
         .truncate(false)
         .open(data.join(LOCK))
         .map_err(unusable)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(CoordinatorError::InUse { path: data.to_owned() })
-        }
-        Err(error) => Err(unusable(error.into())),
-    }
+    let taken = Lock::take(file).map_err(unusable)?;
+    taken.ok_or_else(|| CoordinatorError::InUse { path: data.to_owned() })
 }
 
 fn bind(

@@ -1,10 +1,11 @@
 //! The whole lab: its daemons and its hosts.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
+use gleaner_shell::lock::Lock;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
@@ -58,7 +59,7 @@ pub struct Lab {
     address: String,
     dir: TempDir,
     /// Held while the lab lives.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Lab {

@@ -8,8 +8,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use anyhow::Result;
-use rustix::fs::{FlockOperation, flock};
+use anyhow::{Context as _, Result};
+use gleaner_shell::lock::Lock;
 
 use crate::cgroup::Cgroup;
 
@@ -23,11 +23,10 @@ const LOCK: &str = "lock";
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn claim(dir: &Path) -> Result<File> {
+pub(crate) fn claim(dir: &Path) -> Result<Lock> {
     // Under its name it is locked from the first moment on.
     let unnamed = dir.join("lock.new");
-    let lock = File::create(&unnamed)?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    let lock = Lock::take(File::create(&unnamed)?)?.context("somebody else holds a new lock")?;
     fs::rename(&unnamed, dir.join(LOCK))?;
     Ok(lock)
 }
@@ -50,8 +49,7 @@ pub(crate) fn sweep(parent: &Path) {
 }
 
 fn is_dead(dir: &Path) -> bool {
-    File::open(dir.join(LOCK))
-        .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+    File::open(dir.join(LOCK)).and_then(Lock::take).is_ok_and(|lock| lock.is_some())
 }
 
 #[cfg(test)]

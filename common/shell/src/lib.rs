@@ -21,5 +21,6 @@ pub mod config;
 pub mod endpoint;
 pub mod enrol;
 pub mod identity;
+pub mod lock;
 pub mod log;
 pub mod stream;
