@@ -57,6 +57,10 @@ pub struct Communicator {
     gone: BTreeMap<u32, Ending>,
     recorder: Option<Recorder>,
     orders: u64,
+    /// Messages to itself that have not come yet.
+    to_itself: u64,
+    /// It has begun with a state that it saved, and may have sent others before.
+    restored: bool,
     pub(crate) standing: Standing,
     pub(crate) save_asked: bool,
     pub(crate) retreat_asked: bool,
@@ -70,11 +74,13 @@ impl Communicator {
         Self {
             transport,
             size: welcome.members.end,
-            welcome,
             mailbox: Mailbox::default(),
             gone: BTreeMap::new(),
             recorder: record.map(Recorder::start),
             orders: 0,
+            to_itself: 0,
+            restored: welcome.state.is_some(),
+            welcome,
             standing: Standing::Here,
             save_asked: false,
             retreat_asked: false,
@@ -108,8 +114,11 @@ impl Communicator {
     /// # Errors
     /// No such rank or tag.
     pub fn send(&mut self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
-        let sending = self.isend(to, tag, bytes)?;
-        self.wait_sent(&sending)
+        self.call(|this| {
+            check_tag(tag)?;
+            let sending = this.begin_send(to, tag, bytes.to_vec())?;
+            this.transport.accepted(sending.order, true).map(|_| ())
+        })
     }
 
     /// Receives a message, of any sender or tag where [`ANY`] is given.
@@ -121,8 +130,9 @@ impl Communicator {
         from: impl Into<Option<u32>>,
         tag: impl Into<Option<u32>>,
     ) -> Result<Message, Error> {
-        let receiving = self.irecv(from, tag)?;
-        self.wait(receiving)
+        let wanted = Wanted { from: from.into(), tag: tag.into() };
+        wanted.tag.map_or(Ok(()), check_tag)?;
+        self.receive(wanted)
     }
 
     /// Begins to send, and does not wait for room.
@@ -149,8 +159,7 @@ impl Communicator {
         let wanted = Wanted { from: from.into(), tag: tag.into() };
         self.call(|this| {
             wanted.tag.map_or(Ok(()), check_tag)?;
-            wanted.from.map_or(Ok(()), |from| this.check_rank(from))?;
-            Ok(this.begin_receive(wanted))
+            this.begin_receive(wanted)
         })
     }
 
@@ -279,15 +288,11 @@ impl Communicator {
         from: Option<u32>,
         tag: u32,
     ) -> Result<Vec<T>, Error> {
-        self.call(|this| {
-            from.map_or(Ok(()), |from| this.check_rank(from))?;
-            let receiving = this.begin_receive(Wanted { from, tag: Some(tag) });
-            let message = this.finish_receive(receiving)?;
-            from_bytes(&message.bytes).ok_or(Error::NotWholeValues {
-                from: message.from,
-                bytes: message.bytes.len(),
-                unit: T::BYTES,
-            })
+        let message = self.receive(Wanted { from, tag: Some(tag) })?;
+        from_bytes(&message.bytes).ok_or(Error::NotWholeValues {
+            from: message.from,
+            bytes: message.bytes.len(),
+            unit: T::BYTES,
         })
     }
 
@@ -308,10 +313,22 @@ impl Communicator {
         &mut self,
         carry_out: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.call_unheard(|this| this.catch_up().and_then(|()| carry_out(this)))
+    }
+
+    /// The same for a call that looks by itself for what came.
+    fn call_unheard<T>(
+        &mut self,
+        carry_out: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         if let Some(recorder) = &mut self.recorder {
             recorder.enter();
         }
-        let result = self.catch_up().and_then(|()| carry_out(self));
+        let result = match self.standing {
+            Standing::Here | Standing::Retreating => carry_out(self),
+            Standing::Retreated => Err(Error::Retreated),
+            Standing::Left => Err(Error::Left),
+        };
         if let Some(recorder) = &mut self.recorder {
             recorder.leave();
         }
@@ -319,11 +336,6 @@ impl Communicator {
     }
 
     fn catch_up(&mut self) -> Result<(), Error> {
-        match self.standing {
-            Standing::Here | Standing::Retreating => {}
-            Standing::Retreated => return Err(Error::Retreated),
-            Standing::Left => return Err(Error::Left),
-        }
         while let Some(event) = self.transport.poll()? {
             self.absorb(event)?;
         }
@@ -344,12 +356,28 @@ impl Communicator {
     fn begin_send(&mut self, to: u32, tag: u32, bytes: Vec<u8>) -> Result<Sending, Error> {
         self.check_rank(to)?;
         self.note(Op::Send { to, bytes: bytes.len() as u64, tag });
+        self.to_itself += u64::from(to == self.rank());
         self.order(Order::Send { to, tag, bytes })?;
         Ok(Sending { order: self.orders })
     }
 
-    fn begin_receive(&mut self, wanted: Wanted) -> Receiving {
-        Receiving { ticket: self.mailbox.post(wanted), wanted }
+    fn begin_receive(&mut self, wanted: Wanted) -> Result<Receiving, Error> {
+        wanted.from.map_or(Ok(()), |from| self.check_rank(from))?;
+        Ok(Receiving { ticket: self.mailbox.post(wanted), wanted })
+    }
+
+    /// Who has to wait hears of all else with its message.
+    fn receive(&mut self, wanted: Wanted) -> Result<Message, Error> {
+        self.call_unheard(|this| {
+            let is_known = wanted.from.is_none_or(|from| from < this.size);
+            if this.mailbox.offers(wanted) || !is_known || this.hopeless(wanted).is_some() {
+                this.catch_up()?;
+            } else {
+                this.heed_retreat()?;
+            }
+            let receiving = this.begin_receive(wanted)?;
+            this.finish_receive(receiving)
+        })
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "a receive ends once")]
@@ -374,6 +402,9 @@ impl Communicator {
     /// Why no message of this kind will ever come, if so.
     fn hopeless(&self, wanted: Wanted) -> Option<Error> {
         let alone = |rank| rank == self.rank();
+        if (self.to_itself > 0 || self.restored) && wanted.from.is_none_or(alone) {
+            return None;
+        }
         let gone = |(&rank, ending): (&u32, &Ending)| Error::PeerGone {
             rank,
             ending: ending.clone(),
@@ -416,7 +447,12 @@ impl Communicator {
 
     fn absorb(&mut self, event: Event) -> Result<(), Error> {
         match event {
-            Event::Message(message) => self.mailbox.deliver(message),
+            Event::Message(message) => {
+                if message.from == self.rank() {
+                    self.to_itself = self.to_itself.saturating_sub(1);
+                }
+                self.mailbox.deliver(message);
+            }
             Event::Gone { rank, ending } => {
                 self.gone.insert(rank, ending);
             }

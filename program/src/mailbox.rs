@@ -92,6 +92,11 @@ impl Mailbox {
         ticket
     }
 
+    /// Has a message come that this would take?
+    pub(crate) fn offers(&self, wanted: Wanted) -> bool {
+        self.unexpected.iter().any(|message| wanted.takes(message))
+    }
+
     pub(crate) fn has(&self, ticket: Ticket) -> bool {
         self.matched.contains_key(&ticket)
     }

@@ -375,6 +375,25 @@ fn a_program_that_corrupts_its_pipe_is_named_and_harms_nobody() {
 }
 
 #[test]
+fn a_rank_waits_for_what_it_has_sent_to_itself() {
+    let ran = run(2, |comm| {
+        let (rank, mut heard) = (comm.rank(), vec![]);
+        for number in 0..100 {
+            comm.send(rank, 7, &[number])?;
+            heard.push(if number % 2 == 0 { comm.recv(rank, 7)? } else { comm.recv(ANY, 7)? });
+        }
+        let numbers: Vec<u8> = heard.iter().map(|message| message.bytes[0]).collect();
+        let nothing = comm.recv(rank, 7).unwrap_err().to_string();
+        Ok((numbers == (0..100).collect::<Vec<_>>(), nothing))
+    });
+    let deadlock = |rank| {
+        let own = format!("rank {rank} for a message of tag 7 from rank {rank}");
+        (true, format!("deadlock: every rank waits: {own}"))
+    };
+    assert_eq!(ran.values(), [deadlock(0), deadlock(1)]);
+}
+
+#[test]
 fn a_rank_without_its_agent_says_so() {
     let (agent, mut pipes) = Agent::new(Setup::default());
     drop(agent);
