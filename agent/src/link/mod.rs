@@ -41,7 +41,7 @@ use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
 use crate::moving::{Arrivals, Cargo, Departures, Expectation, Whole};
 use crate::owner::{self, Asked};
-use crate::post::{self, Errand, Post};
+use crate::post::{self, Errand, Post, Watch};
 use crate::spool::Spool;
 
 /// A restarted coordinator is found again at once, and one that stays away
@@ -245,8 +245,8 @@ impl LinkHandle {
         let desk = ToDesk { events, bell: Arc::clone(&bell) };
         let (frames, outgoing) = unbounded_channel();
         let (errand, errands) = unbounded_channel();
-        let post = Post::start(frames.downgrade(), errand, desk.clone())?;
-        let mail = Mail { post: post.clone(), frames, outgoing, errands };
+        let (post, watch) = Post::new(frames.downgrade(), errand, desk.clone())?;
+        let mail = Mail { post: post.clone(), watch, frames, outgoing, errands };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .thread_name("files")
@@ -293,6 +293,7 @@ pub(crate) type Current = watch::Receiver<Option<Connection>>;
 /// The post, and what it and the desk have for others.
 struct Mail {
     post: Post,
+    watch: Watch,
     /// For the coordinator, each for the connection of that number.
     frames: UnboundedSender<(u64, AgentFrame)>,
     outgoing: UnboundedReceiver<(u64, AgentFrame)>,
@@ -304,9 +305,10 @@ async fn run(
     setup: Setup,
     mut orders: UnboundedReceiver<LinkOrder>,
     desk: ToDesk,
-    Mail { post, frames, outgoing, mut errands }: Mail,
+    Mail { post, watch, frames, outgoing, mut errands }: Mail,
 ) {
     let Setup { config, identity, boot, spool } = setup;
+    tokio::spawn(watch.run());
     let (set_current, current) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
     let identity = Arc::new(identity);

@@ -12,11 +12,12 @@
 //!   programs ⇄ pipes ───────────────►└────────┘
 //! ```
 //!
-//! A message takes no more wake-ups than it must: the office is behind a lock,
-//! and whoever has something for it (the post's own thread, which waits for
-//! the pipes, or the link's) does all that follows at once. Only the desk
-//! leaves its letters and rings, because it must not wait. Without ranks the
-//! thread sleeps.
+//! A message takes no more wake-ups than it must: the post waits for the pipes
+//! on the link's thread, which speaks with other agents, so that what comes
+//! out of a pipe leaves the machine without waking anybody here. The office is
+//! behind a lock, and whoever on that thread has something for it does all that
+//! follows at once. Only the desk leaves its letters and rings, because it must
+//! not wait.
 
 mod kept;
 mod line;
@@ -28,6 +29,7 @@ mod seat;
 mod snapshot;
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,10 +43,10 @@ use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
 use gleaner_program_core::wire::Between;
 use gleaner_shell::clock::Clock;
-use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use self::line::{Errand, Frames, Road, Waiting, Wanted};
@@ -54,6 +56,8 @@ use crate::link::ToDesk;
 
 /// How many descriptors are looked at in one turn.
 const EVENTS: usize = 32;
+
+const NOT_AT_ALL: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// No attempt's number: the bell's.
 const BELL: u64 = u64::MAX;
@@ -181,7 +185,7 @@ pub(crate) enum Told {
     Packed { fence: Fence, packed: Result<Vec<u8>, String> },
     /// What came with a rank is here and in its pipes, or is of no use: why.
     Unpacked { fence: Fence, done: Result<(), String> },
-    /// The post's thread has ended.
+    /// Nobody waits for the ranks any more.
     Died,
 }
 
@@ -192,7 +196,7 @@ pub(crate) struct Post(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     letters: Sender<Letter>,
-    bell: Arc<OwnedFd>,
+    bell: OwnedFd,
     counter: Mutex<Counter>,
     waiting: Waiting,
 }
@@ -202,24 +206,24 @@ struct Shared {
 struct Counter {
     office: Office,
     letters: Receiver<Letter>,
-    /// The post's thread sleeps until then if nothing comes.
+    /// The watch sleeps until then if nothing comes.
     asleep_until: Option<Moment>,
 }
 
 impl Post {
-    /// Starts the post's thread.
+    /// A post, and who waits for its ranks: nothing comes out of their pipes
+    /// unless that [runs](Watch::run).
     ///
     /// # Errors
-    /// No thread or descriptor left.
-    pub(crate) fn start(
+    /// No descriptor left.
+    pub(crate) fn new(
         frames: Frames,
         errands: UnboundedSender<Errand>,
         desk: ToDesk,
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, Watch)> {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let own_watch = rustix::io::fcntl_dupfd_cloexec(&watch, 0)?;
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let rung = Arc::clone(&bell);
+        let ready = rustix::io::fcntl_dupfd_cloexec(&watch, 0)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&watch, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let (letters, received) = channel();
         let waiting = Waiting::default();
@@ -227,19 +231,8 @@ impl Post {
         let office = Office::new(line, watch, desk.clone());
         let counter = Mutex::new(Counter { office, letters: received, asleep_until: None });
         let shared = Arc::new(Shared { letters, bell, counter, waiting });
-        let weak = Arc::downgrade(&shared);
-        std::thread::Builder::new().name("post".into()).stack_size(512 << 10).spawn(move || {
-            let _says = SaysGoodbye(desk);
-            // Open as long as the thread: it must hear the last ring, too.
-            let _rung = rung;
-            let mut events = Vec::with_capacity(EVENTS);
-            let mut timeout = None;
-            while let Some(()) = wait(&own_watch, &mut events, timeout) {
-                let Some(shared) = weak.upgrade() else { return };
-                timeout = shared.turn(&events);
-            }
-        })?;
-        Ok(Self(shared))
+        let watch = Watch { shared: Arc::clone(&shared), ready, _goodbye: SaysGoodbye(desk) };
+        Ok((Self(shared), watch))
     }
 
     /// Leaves a letter: never waits.
@@ -274,13 +267,6 @@ impl Post {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // The thread finds nobody and ends; its watch outlives us.
-        self.ring();
-    }
-}
-
 impl Shared {
     fn ring(&self) {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
@@ -290,8 +276,12 @@ impl Shared {
         self.counter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One turn of the post's thread: how long to sleep after it.
-    fn turn(&self, events: &[epoll::Event]) -> Option<Moment> {
+    /// One turn of the watch.
+    fn turn(&self, ready: &OwnedFd) -> io::Result<Turn> {
+        let mut events = [MaybeUninit::uninit(); EVENTS];
+        // Does not wait, so nothing interrupts it.
+        let (events, _) = epoll::wait(ready, &mut events, Some(&NOT_AT_ALL))?;
+        let mut rest = events.len() == EVENTS;
         let mut counter = self.counter();
         let now = Clock.now();
         // First: what a process says comes after what its agent was told of it.
@@ -303,16 +293,14 @@ impl Shared {
                 let _ = rustix::io::read(&self.bell, &mut count);
                 continue;
             }
-            let readable = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP);
-            let writable = flags.intersects(epoll::EventFlags::OUT | epoll::EventFlags::ERR);
-            counter.office.ready(now, seat::seat_of(token), readable, writable);
+            rest |= counter.office.ready(now, seat::seat_of(token), flags);
         }
         // Again: what was left since then has rung a bell that is silent now.
         counter.take_letters(now);
         counter.office.wake(now);
         counter.office.settle(now);
         counter.asleep_until = counter.office.deadline();
-        counter.asleep_until
+        Ok(if rest { Turn::Rest } else { Turn::Until(counter.asleep_until) })
     }
 }
 
@@ -324,25 +312,61 @@ impl Counter {
     }
 }
 
-/// Waits for descriptors or the deadline. `None`: it cannot wait any more.
-fn wait(watch: &OwnedFd, events: &mut Vec<epoll::Event>, until: Option<Moment>) -> Option<()> {
-    let timeout = Clock.left(until).map(|left| {
-        // Rounded up: on return it has passed.
-        let ms = left.as_nanos().div_ceil(1_000_000);
-        let ms = i64::try_from(ms).unwrap_or(i64::MAX);
-        Timespec { tv_sec: ms / 1_000, tv_nsec: (ms % 1_000) * 1_000_000 }
-    });
-    events.clear();
-    match epoll::wait(watch, spare_capacity(events), timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Some(()),
-        Err(error) => {
+/// What came of a look at the pipes.
+enum Turn {
+    /// There is more, which nothing else will tell.
+    Rest,
+    /// The next is due then, if nothing comes before.
+    Until(Option<Moment>),
+}
+
+/// Waits for the ranks' pipes.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    shared: Arc<Shared>,
+    /// Readable when one of them is ready.
+    ready: OwnedFd,
+    _goodbye: SaysGoodbye,
+}
+
+impl Watch {
+    /// Waits for ever, in a tokio runtime.
+    pub(crate) async fn run(self) {
+        if let Err(error) = self.look_out().await {
             tracing::error!(%error, "the post cannot wait for its ranks");
-            None
+        }
+    }
+
+    async fn look_out(self) -> io::Result<()> {
+        let Self { shared, ready, _goodbye } = self;
+        let ready = register(ready)?;
+        let mut until = None;
+        loop {
+            tokio::select! {
+                biased;
+                // It tells only what is new, so what is left is not waited for.
+                guard = ready.readable() => guard?.clear_ready(),
+                () = Clock.sleep_until(until) => {}
+            }
+            until = loop {
+                match shared.turn(ready.get_ref())? {
+                    Turn::Rest => tokio::task::yield_now().await,
+                    Turn::Until(deadline) => break deadline,
+                }
+            };
         }
     }
 }
 
-/// Tells the desk when the thread ends, however it does.
+#[expect(unsafe_code, reason = "tokio's safe way to wait for a descriptor is deprecated")]
+fn register(ready: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` owns its file descriptor, gives out the same one each
+    // time, and neither replaces nor closes it before it is dropped.
+    Ok(unsafe { AsyncFd::register_with_interest(ready, Interest::READABLE) }?)
+}
+
+/// Tells the desk when the watch ends, however it does.
+#[derive(Debug)]
 struct SaysGoodbye(ToDesk);
 
 impl Drop for SaysGoodbye {

@@ -18,6 +18,7 @@ use gleaner_program_core::endpoint::{Effect, Endpoint, Event};
 use gleaner_program_core::facts::End;
 use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{Answer, Between, FromRank, Notice, Parcel, PeerFrame, ToRank};
+use rustix::event::epoll::EventFlags;
 
 use super::line::Line;
 use super::program::Program;
@@ -402,36 +403,38 @@ impl Office {
 
     // ── programs ───────────────────────────────────────────────────────────
 
-    /// A descriptor of this seat is ready.
-    pub(super) fn ready(&mut self, now: Moment, fence: Fence, readable: bool, writable: bool) {
-        if readable {
-            self.read(now, fence, READS_IN_A_ROW);
-        }
-        if writable {
+    /// A descriptor of this seat is ready. Is it still, after all that was done?
+    pub(super) fn ready(&mut self, now: Moment, fence: Fence, flags: EventFlags) -> bool {
+        if flags.intersects(EventFlags::OUT | EventFlags::ERR) {
             self.dirty.push(fence);
         }
+        let ended = flags.contains(EventFlags::HUP);
+        // What comes after a read that did not fill its place is told anew, but
+        // not that nothing will.
+        let more = |heard| heard == Heard::Much || (ended && heard == Heard::Some);
+        (ended || flags.contains(EventFlags::IN))
+            && (0..READS_IN_A_ROW).all(|_| more(self.read_once(now, fence)))
     }
 
     /// Reads so often at most. Is there more?
     pub(super) fn read(&mut self, now: Moment, fence: Fence, times: usize) -> bool {
-        for _ in 0..times {
-            let Some(seat) = self.seats.get_mut(&fence) else { return false };
-            match seat.fill() {
-                Ok(Heard::Something) => self.frames(now, fence),
-                Ok(Heard::Nothing) => return false,
-                Ok(Heard::End) => {
-                    if let Some(error) = seat.is_cut_off() {
-                        self.protocol(fence, error.to_string());
-                    }
-                    return false;
-                }
-                Err(error) => {
+        (0..times).all(|_| matches!(self.read_once(now, fence), Heard::Much | Heard::Some))
+    }
+
+    fn read_once(&mut self, now: Moment, fence: Fence) -> Heard {
+        let Some(seat) = self.seats.get_mut(&fence) else { return Heard::Nothing };
+        let heard = seat.fill();
+        match &heard {
+            Ok(Heard::Much | Heard::Some) => self.frames(now, fence),
+            Ok(Heard::Nothing) => {}
+            Ok(Heard::End) => {
+                if let Some(error) = seat.is_cut_off() {
                     self.protocol(fence, error.to_string());
-                    return false;
                 }
             }
+            Err(error) => self.protocol(fence, error.to_string()),
         }
-        true
+        heard.unwrap_or(Heard::End)
     }
 
     fn frames(&mut self, now: Moment, fence: Fence) {

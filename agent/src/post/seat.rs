@@ -33,10 +33,12 @@ const COMPLAINTS_MAX: usize = 64;
 const READ_BYTES: usize = 64 << 10;
 
 /// What a read came to.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Perhaps there is more.
-    Something,
+    /// All there was place for: perhaps there is more.
+    Much,
+    /// All there was at that moment.
+    Some,
     Nothing,
     /// The program has closed its end.
     End,
@@ -141,12 +143,15 @@ impl Seat {
     /// The pipe is sick.
     pub(super) fn fill(&mut self) -> io::Result<Heard> {
         let Some(read) = &self.read else { return Ok(Heard::Nothing) };
-        match rustix::io::read(read, spare_capacity(self.reader.space())) {
+        let space = self.reader.space();
+        let place = space.capacity() - space.len();
+        match rustix::io::read(read, spare_capacity(space)) {
             Ok(0) => {
                 self.read = None;
                 Ok(Heard::End)
             }
-            Ok(_) => Ok(Heard::Something),
+            Ok(bytes) if bytes == place => Ok(Heard::Much),
+            Ok(_) => Ok(Heard::Some),
             Err(Errno::AGAIN | Errno::INTR) => Ok(Heard::Nothing),
             Err(error) => Err(error.into()),
         }

@@ -30,6 +30,14 @@ struct Lab {
     relay: Option<JoinHandle<()>>,
 }
 
+/// A post with a thread of its own.
+fn start(frames: Frames, errands: UnboundedSender<Errand>, desk: ToDesk) -> Post {
+    let (post, watch) = Post::new(frames, errands, desk).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    std::thread::spawn(move || runtime.block_on(watch.run()));
+    post
+}
+
 impl Lab {
     fn new(workstations: u32) -> Self {
         let (mut posts, mut told, mut frames, mut outgoing) = (vec![], vec![], vec![], vec![]);
@@ -37,7 +45,7 @@ impl Lab {
             let (sender, receiver) = unbounded_channel();
             let (errands, _) = unbounded_channel();
             let (desk, heard) = ToDesk::to_test();
-            let post = Post::start(sender.downgrade(), errands, desk).unwrap();
+            let post = start(sender.downgrade(), errands, desk);
             post.deliver(Letter::Up { session: 1, own: WorkstationId(own) });
             posts.push(post);
             told.push(heard);

@@ -150,7 +150,7 @@ pub fn client_config(
 }
 
 fn tls(credentials: Credentials<'_>) -> Result<rustls::ClientConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = super::crypto::provider();
     let (trust, certificate, key) = match credentials {
         Credentials::Identity(identity) => {
             let authority = CertificateDer::from(identity.authority.clone());

@@ -9,6 +9,7 @@
 //! (TLS 1.3 needs no answer for that). A refusal arrives with the first read,
 //! as [`Ended`] in a `StreamError`: show that to people.
 
+mod crypto;
 mod dial;
 mod ended;
 mod peers;

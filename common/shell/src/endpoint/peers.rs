@@ -65,7 +65,7 @@ enum Stranger {
 /// # Errors
 /// The port is taken or not ours to take, or an identity that does not read.
 pub fn listen_to_peers(bind: SocketAddr, identity: &Identity) -> Result<Endpoint, BindError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = super::crypto::provider();
     let judge = Arc::new(Judge::new(identity, None)?);
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -144,7 +144,7 @@ pub fn peer_subject(connection: &Connection) -> Option<Subject> {
 }
 
 fn client_config(identity: &Identity, name: &str) -> Result<ClientConfig, Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = super::crypto::provider();
     let judge = Judge::new(identity, Some(name.to_owned()))?;
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -177,7 +177,7 @@ struct Judge {
 
 impl Judge {
     fn new(identity: &Identity, expected: Option<String>) -> Result<Self, Error> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = super::crypto::provider();
         let authority = CertificateDer::from(identity.authority.clone());
         let chain = WebPkiClientVerifier::builder_with_provider(roots(&authority)?, provider)
             .build()

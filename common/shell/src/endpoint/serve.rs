@@ -58,7 +58,7 @@ pub fn serve(
     authority: &Authority,
     admit: Arc<Admit>,
 ) -> Result<Endpoint, BindError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = super::crypto::provider();
     let root = CertificateDer::from(authority.certificate().to_vec());
     let judge = Arc::new(ClientJudge::new(&root, &provider, admit)?);
     let (key, certificate) = authority.issue_server()?;
