@@ -240,6 +240,29 @@ fn model_1_returns_work_to_the_bag_and_takes_no_more_than_it_began_with() -> Res
     Ok(())
 }
 
+#[test]
+fn who_has_nowhere_to_go_begins_again_when_its_owner_has_left() -> Result<()> {
+    let Some(lab) = idle_lab(2, 1)? else { return Ok(()) };
+    let options = ["--ranks", "2", "--on-busy", "retreat"];
+    let mut run = Run::submit(lab, &options, "mandelbrot", &LONG_TASKS)?;
+    run.until_all_run(2)?;
+    let owners = run.somewhere_else()?;
+    let gone = run.ranks_at(owners)?;
+    run.until_results_come_from(owners)?;
+    run.lab.hosts[owners].type_key()?;
+    run.until_nobody_is_at(owners)?;
+    comes(&run.lab, owners)?;
+    leaves(&run.lab, owners)?;
+    run.until("it works there again", |rows| {
+        let is_back = rows.iter().all(|row| row["state"] == "running");
+        (is_back && !run.lab.hosts[owners].guests().is_empty()).then_some(())
+    })?;
+    run.until_results_come_from(owners)?;
+    let said = run.ends_well(&BTreeSet::new())?;
+    assert!(workers(&said).is_superset(&gone), "{said}");
+    Ok(())
+}
+
 /// Ranks that came later work there, go when its owner comes, and had a part in
 /// the right answer.
 fn work_until_their_owner_comes(run: &Run, later: &BTreeSet<usize>, host: usize) -> Result<()> {

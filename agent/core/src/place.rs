@@ -22,7 +22,8 @@
 //!
 //! A guest that leaves stands still from before it says so until it is told
 //! what became of it: cancelled (it goes on elsewhere), or to stay. One that
-//! arrives stands still until it is told to go. So there are never two.
+//! arrives stands still until it is told to go. So there are never two. A rank
+//! without a process that nobody has taken when its owner leaves begins anew here.
 
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub enum Effect {
     Expect(Fence),
     /// Set going what has landed.
     Go(Fence),
+    /// Begin its rank anew: its process is gone, and its owner has left.
+    Again(Fence),
     /// Let it return its work within that time; it runs on demoted.
     AskToRetreat {
         fence: Fence,
@@ -350,8 +353,15 @@ impl Place {
                 }
                 effects
             }
-            // Its process is gone: there is nothing to stay.
-            State::Leaving { keep: Keep::Nothing, .. } => self.retreat(now),
+            State::Leaving { keep: Keep::Nothing, to } => {
+                let mut effects: Vec<Effect> =
+                    to.map(|_| Effect::CallBack(fence)).into_iter().collect();
+                guest.enter(now, State::Leaving { keep: Keep::Nothing, to: None });
+                if guest.bare {
+                    effects.extend(guest.goes_or_begins(now, owner));
+                }
+                effects
+            }
             State::Arriving(_)
             | State::Running
             | State::Demoted
@@ -399,11 +409,12 @@ impl Place {
     /// up, everything has been said.
     #[must_use]
     pub fn exited(&mut self, now: Moment, fence: Fence) -> Vec<Effect> {
+        let owner = self.owner;
         if let Some(guest) = self.guest_of(fence)
             && guest.lost_only_its_process(now)
         {
             let wants = matches!(guest.state, State::Leaving { to: None, .. });
-            return if wants { guest.wants_away() } else { vec![] };
+            return if wants { guest.goes_or_begins(now, owner) } else { vec![] };
         }
         let Some(mut guest) = self.guest.take_if(|guest| guest.fence == fence) else {
             return vec![];
@@ -540,6 +551,9 @@ impl Guest {
                 self.enter(now, State::Running);
                 vec![Effect::Thaw(fence)]
             }
+            (State::Leaving { keep: Keep::Nothing, to: None }, Step::Stay) if self.bare => {
+                self.begin_again(now)
+            }
             (State::Leaving { keep: Keep::State | Keep::SubtaskStart, to: None }, Step::Stay) => {
                 self.enter(now, State::Running);
                 vec![Effect::Thaw(fence), Effect::Stays(fence)]
@@ -595,6 +609,23 @@ impl Guest {
     fn leave_bare(&mut self, now: Moment) -> Vec<Effect> {
         self.enter(now, State::Leaving { keep: Keep::Nothing, to: None });
         vec![Effect::Empty(self.fence)]
+    }
+
+    /// Without its process. It says that it wants away also where it does not,
+    /// so that what it had in hand is returned.
+    fn goes_or_begins(&mut self, now: Moment, owner: Owner) -> Vec<Effect> {
+        let mut effects = self.wants_away();
+        if self.terms.on_busy.when(owner) == Step::Stay {
+            effects.extend(self.begin_again(now));
+        }
+        effects
+    }
+
+    fn begin_again(&mut self, now: Moment) -> Vec<Effect> {
+        (self.bare, self.gave_up) = (false, false);
+        self.cannot.clear();
+        self.enter(now, State::Running);
+        vec![Effect::Again(self.fence), Effect::Stays(self.fence)]
     }
 
     fn wants_away(&self) -> Vec<Effect> {

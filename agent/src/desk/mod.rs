@@ -340,6 +340,12 @@ impl Desk {
                         guests_changed = true;
                     }
                 }
+                Effect::Again(start) => {
+                    if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
+                        place.again(&self.site, &start, &mut told);
+                        guests_changed = true;
+                    }
+                }
                 Effect::Expect(start) => {
                     if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
                         place.expect(&self.site, &start, &mut told);

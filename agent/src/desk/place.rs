@@ -427,6 +427,12 @@ impl Place {
             let (emptied, seated) = (guest.emptied, guest.seated);
             self.guest = None;
             self.clear_ground(fence, told);
+            if emptied && seated {
+                // It was to be begun anew: what its rank is stays.
+                let end = End::Signal(libc::SIGKILL);
+                told.letters.push(Letter::Exited { fence, end, stays: true });
+                return told.settling.push((fence, self.id, never_ran()));
+            }
             if seated {
                 self.unseat(fence, told);
             }
@@ -434,12 +440,7 @@ impl Place {
                 let (reason, hopeless) = (NOT_BEGUN.to_owned(), false);
                 return told.events.push(Event::StartFailed { fence, reason, hopeless });
             }
-            let exit = Exit {
-                outcome: Outcome::Signal(libc::SIGKILL),
-                cpu: Duration::ZERO,
-                left: Some(Left::default()),
-            };
-            told.events.push(Event::Exited { fence, exit });
+            told.events.push(Event::Exited { fence, exit: never_ran() });
             return;
         }
         let Some(mut guest) = self.guest.take() else { unreachable!("it was there just now") };
@@ -838,6 +839,15 @@ fn rank_environment(ground: &Seen, start: &desk::Start) -> Vec<(String, String)>
         }
     }
     variables
+}
+
+/// The end of what was killed before it ran.
+fn never_ran() -> Exit {
+    Exit {
+        outcome: Outcome::Signal(libc::SIGKILL),
+        cpu: Duration::ZERO,
+        left: Some(Left::default()),
+    }
 }
 
 fn records(spec: &JobSpec) -> bool {

@@ -95,6 +95,11 @@ pub(crate) enum Letter {
         fence: Fence,
         keep: Keep,
     },
+    /// A rank that has lost its process gets another, which is given nothing.
+    Again {
+        fence: Fence,
+        ends: Ends,
+    },
     /// It was packed, and stays; its process goes on after this.
     Stayed(Fence),
     /// It has gone there, for good.

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kept::States;
 use super::office::Office;
+use super::pipes::Ends;
 use super::seat::Seat;
 use super::{Arrive, Told};
 use crate::link::LinkEvent;
@@ -66,6 +67,17 @@ impl Office {
         seat.refill_pipes(None);
         seat.flush(&self.watch);
         self.handle(now, fence, Event::Stayed);
+    }
+
+    pub(super) fn again(&mut self, now: Moment, fence: Fence, ends: Ends) {
+        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        if let Err(error) = seat.plug(&self.watch, ends) {
+            let rank = seat.rank();
+            return self.cannot_watch(fence, rank, &error);
+        }
+        seat.states.interrupted();
+        (seat.retreated, seat.left, seat.retreats_within) = (false, false, None);
+        self.handle(now, fence, Event::RolledBack(Back::Nothing));
     }
 
     pub(super) fn has_left(&mut self, fence: Fence, to: Fence, at: WorkstationId) {

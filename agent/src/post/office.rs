@@ -82,6 +82,7 @@ impl Office {
                 }
                 self.handle(now, fence, Event::Retreat { within });
             }
+            Letter::Again { fence, ends } => self.again(now, fence, ends),
             Letter::Depart { fence, keep } => self.depart(now, fence, keep),
             Letter::Stayed(fence) => self.stayed(now, fence),
             Letter::Left { fence, to, at } => self.has_left(fence, to, at),
@@ -117,13 +118,16 @@ impl Office {
         }
         let mut seat = Seat::new(job, life, Endpoint::new(config, fence));
         if let Err(error) = seat.plug(&self.watch, ends) {
-            let what = format!("cannot watch the pipes of {rank}: {error}");
-            self.desk.tell(LinkEvent::Post(Told::Faulted { fence, what }));
-            return;
+            return self.cannot_watch(fence, rank, &error);
         }
         self.seats.insert(fence, seat);
         self.is_here(now, job, rank, fence);
         self.hear_early(now, fence);
+    }
+
+    pub(super) fn cannot_watch(&self, fence: Fence, rank: Rank, error: &std::io::Error) {
+        let what = format!("cannot watch the pipes of {rank}: {error}");
+        self.desk.tell(LinkEvent::Post(Told::Faulted { fence, what }));
     }
 
     /// What the rank was told before it was here.

@@ -164,6 +164,8 @@ pub enum Effect {
         fence: Fence,
     },
     Start(Start),
+    /// Starts a rank anew that has lost its process and is here still.
+    Again(Start),
     /// Take its state in, which another agent sends, and let it stand still.
     /// `Landed` or `StartFailed` follows; `Kill` ends it like a guest.
     Expect(Start),

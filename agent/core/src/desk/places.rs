@@ -241,6 +241,9 @@ impl Desk {
                 place::Effect::Expect(fence) => {
                     out.first.extend(self.entering(place, fence).map(Effect::Expect));
                 }
+                place::Effect::Again(fence) => {
+                    out.first.extend(self.entering(place, fence).map(Effect::Again));
+                }
                 place::Effect::Go(fence) => {
                     out.first.push(Effect::Go { place, fence });
                     changed = Some(fence);

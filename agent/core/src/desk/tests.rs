@@ -157,6 +157,7 @@ fn short(effect: &Effect) -> String {
         Effect::Kill { fence, .. } => format!("kill {fence}"),
         Effect::Empty { fence, .. } => format!("empty {fence}"),
         Effect::Start(start) => format!("start {}", start.fence),
+        Effect::Again(start) => format!("again {}", start.fence),
         Effect::Expect(start) => format!("expect {}", start.fence),
         Effect::Go { fence, .. } => format!("go {fence}"),
         Effect::AskToRetreat { fence, .. } => format!("ask {fence} to retreat"),
@@ -964,7 +965,7 @@ impl World {
                     assert!(run.carried);
                     run.carried = false;
                 }
-                Effect::AskToRetreat { .. } => panic!("no ranks here"),
+                Effect::AskToRetreat { .. } | Effect::Again(_) => panic!("no ranks here"),
                 Effect::Freeze { fence, .. } => run(self, fence, |run| run.frozen = true),
                 Effect::Thaw { fence, .. } => run(self, fence, |run| {
                     assert!(!run.carried, "thawed on its way");

@@ -85,6 +85,15 @@ impl Witness {
         for effect in effects {
             match effect {
                 Effect::Start(_) => self.entered = true,
+                Effect::Again(_) => {
+                    assert!(self.gone && !self.carried, "begun again beside itself");
+                    *self = Self {
+                        entered: true,
+                        told: self.told,
+                        cancelled: self.cancelled,
+                        ..Self::default()
+                    };
+                }
                 Effect::Expect(_) => (self.entered, self.held) = (true, true),
                 Effect::Go(_) => {
                     assert!(self.held && !self.killed, "set going twice");

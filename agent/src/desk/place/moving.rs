@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gleaner_agent_core::desk::{self, Departure, Event, Exit, Left};
+use gleaner_agent_core::desk::{self, Departure, Event};
 use gleaner_common::id::Fence;
-use gleaner_common::job::{JobSpec, Outcome, Reaction};
+use gleaner_common::job::{JobSpec, Reaction};
 use gleaner_common::program::{HandoverReply, RankAt};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
@@ -23,7 +23,7 @@ use gleaner_move::{Header, Memory, Terms};
 use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
-use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told};
+use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told, never_ran};
 use crate::cgroup::{GroupLimits, PlaceGroup};
 use crate::contain::{Landing, Order, PIPES_FD, Staging};
 use crate::ground::{Ground, WORK};
@@ -279,6 +279,26 @@ impl Place {
     /// Its process is gone, and the post has kept its rank.
     pub(crate) fn is_bare(&mut self, fence: Fence) {
         self.bare = Some(fence);
+    }
+
+    /// Begins a rank anew that has lost its process, and was not taken elsewhere.
+    pub(crate) fn again(&mut self, site: &Site, start: &desk::Start, told: &mut Told) {
+        let fence = start.fence;
+        self.stay(fence, told);
+        self.bare = None;
+        self.frozen = false;
+        self.hurry(false);
+        let pipes = post::pair().map_err(StartError::Pipes);
+        let begun = pipes.and_then(|(ends, theirs)| {
+            told.letters.push(Letter::Again { fence, ends });
+            self.try_start(site, start, Some(Beginning { begin: None, theirs }), told)
+        });
+        if let Err(error) = begun {
+            self.guest = None;
+            self.unseat(fence, told);
+            let (reason, hopeless) = (error.to_string(), false);
+            told.events.push(Event::StartFailed { fence, reason, hopeless });
+        }
     }
 
     /// Lets go of a rank without a process that is not wanted here any more.
@@ -639,12 +659,7 @@ impl Place {
         }
         let since = self.idle_since;
         self.clear_inbound(since, fence, "not wanted any more".into(), told);
-        let exit = Exit {
-            outcome: Outcome::Signal(libc::SIGKILL),
-            cpu: Duration::ZERO,
-            left: Some(Left::default()),
-        };
-        told.events.push(Event::Exited { fence, exit });
+        told.events.push(Event::Exited { fence, exit: never_ran() });
         true
     }
 

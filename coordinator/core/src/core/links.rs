@@ -41,7 +41,6 @@ impl Core {
                     w.learn_load(slots, load);
                 });
                 draft.send(from, CoordinatorFrame::HeartbeatAck { sequence });
-                self.goes_on_alone(draft, id);
             }
             AgentFrame::Presence(presence) => {
                 if !presence.busy {

@@ -33,10 +33,6 @@ use crate::workstation::{Workstation, clip};
 /// How many workstations are tried before the owner's agent decides again.
 const TARGETS_MAX: u32 = 3;
 
-/// How long a workstation is idle, and the only one, before what has left it
-/// is not kept waiting: as long as others may take to come back. A guess.
-const ALONE_FOR: Duration = Duration::from_secs(60);
-
 /// No guest stands still for longer; what an agent says beyond is nonsense.
 const FROZEN_MAX: Duration = Duration::from_secs(1_000_000_000);
 
@@ -106,7 +102,7 @@ impl Core {
     fn may_stay(&self, fence: Fence) -> bool {
         let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
         let source = at.and_then(|id| self.pool.get(id));
-        self.moves.get(&fence).is_some_and(|moving| moving.keep != Keep::Nothing)
+        self.moves.contains_key(&fence)
             && source.is_some_and(|source| source.session.is_some() && !source.is_busy())
     }
 
@@ -327,32 +323,6 @@ impl Core {
         let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
         if let Some(to) = at.and_then(|id| self.link(id)) {
             draft.send(to, CoordinatorFrame::StayHere { fence });
-        }
-    }
-
-    /// A rank without a process has nowhere to go, for long, and its owner is
-    /// not here any more: rather than wait for ever, all of it begins again.
-    pub(super) fn goes_on_alone(&mut self, draft: &mut Draft, at: WorkstationId) {
-        let is_bare = |fence: &Fence| {
-            let moving = self.moves.get(fence).filter(|moving| moving.new.is_none());
-            moving.is_some_and(|moving| moving.keep == Keep::Nothing)
-        };
-        let bare: Vec<Fence> = self.attempts_at(at).into_iter().filter(is_bare).collect();
-        if bare.is_empty() {
-            return;
-        }
-        let since = self.pool.get(at).and_then(Workstation::idle_since);
-        let is_idle = since.is_some_and(|since| since + ALONE_FOR <= draft.now);
-        let is_alone = self.pool.ids().all(|id| id == at || self.link(id).is_none());
-        if !is_idle || !is_alone {
-            return;
-        }
-        for fence in bare {
-            if let Some(to) = self.link(at) {
-                draft.send(to, CoordinatorFrame::Cancel { fence });
-            }
-            let reason = "there is no other workstation to go to".to_owned();
-            self.came_back(draft, fence, &Return::Retreated { reason, suspensions: 0 });
         }
     }
 

@@ -80,13 +80,14 @@ impl Lab {
                     let carried = Carried { host, incarnation, departure, tries: 0 };
                     self.plan(after, Happening::Carried(Box::new(carried)));
                 }
-                Want::Spawn { fence, subprogram, rank } => {
+                Want::Spawn { fence, subprogram, rank, script } => {
                     let after = self.up_to(Duration::from_millis(5));
                     if self.rng.random_bool(0.01) {
                         self.plan(after, Happening::StartFails { host, incarnation, fence });
                         continue;
                     }
-                    let script = rank.map(|rank| self.script_of(subprogram, &rank));
+                    let script =
+                        script.or_else(|| rank.map(|rank| self.script_of(subprogram, &rank)));
                     let process = Process {
                         subprogram,
                         frozen: false,

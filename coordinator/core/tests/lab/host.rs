@@ -49,6 +49,8 @@ pub(crate) enum Want {
         fence: Fence,
         subprogram: SubprogramId,
         rank: Option<Box<RankOffer>>,
+        /// Of a rank that lost its process and begins anew.
+        script: Option<Script>,
     },
     /// What has landed is set going.
     Went(Fence),
@@ -241,7 +243,15 @@ impl Host {
             match effect {
                 Effect::Start(start) => {
                     let (fence, subprogram) = (start.fence, start.subprogram);
-                    wants.push(Want::Spawn { fence, subprogram, rank: start.rank });
+                    let script = None;
+                    wants.push(Want::Spawn { fence, subprogram, rank: start.rank, script });
+                }
+                Effect::Again(start) => {
+                    let (fence, subprogram) = (start.fence, start.subprogram);
+                    let mut script = self.bare.remove(&fence).expect("a rank without a process");
+                    script.begin_anew();
+                    let script = Some(script);
+                    wants.push(Want::Spawn { fence, subprogram, rank: start.rank, script });
                 }
                 Effect::Expect(start) => {
                     let process = Process {

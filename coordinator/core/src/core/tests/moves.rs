@@ -493,18 +493,14 @@ fn a_move_that_a_new_life_of_the_coordinator_knows_nothing_of_begins_anew() {
 }
 
 #[test]
-fn what_has_nowhere_to_go_begins_again_where_its_owner_has_left_for_long() {
+fn a_rank_without_a_process_goes_on_where_its_owner_has_left() {
     let (mut site, job, offered) = Site::with_ranks(1);
     let (id, _, old) = offered[0];
     site.wants_away(id, old, Keep::Nothing);
+    assert_eq!(site.begun(), None, "there is no other");
     site.hear(id, AgentFrame::Presence(presence(false, 1)));
-    for _ in 0..19 {
-        site.pass(s(3));
-        assert_eq!(site.heartbeat(id), []);
-    }
-    site.pass(s(3));
-    let (at, _, new) = only(&site.heartbeat(id));
-    site.check_sent(id, &CoordinatorFrame::Cancel { fence: old });
-    assert_eq!((at, site.core.job_row(job).unwrap().life), (id, 2));
-    assert!(new > old);
+    site.check_sent(id, &CoordinatorFrame::StayHere { fence: old });
+    site.hear_of(id, AttemptEvent::Stays { fence: old });
+    site.check_row(job, id, SubprogramState::Running, 0);
+    assert_eq!(site.core.job_row(job).unwrap().life, 1, "the others go on as well");
 }
