@@ -245,14 +245,15 @@ impl LinkHandle {
         let desk = ToDesk { events, bell: Arc::clone(&bell) };
         let (frames, outgoing) = unbounded_channel();
         let (errand, errands) = unbounded_channel();
-        let (post, watch) = Post::new(frames.downgrade(), errand, desk.clone())?;
-        let mail = Mail { post: post.clone(), watch, frames, outgoing, errands };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .thread_name("files")
             .thread_stack_size(256 << 10)
             .max_blocking_threads(4)
             .build()?;
+        let (post, watch) =
+            Post::new(runtime.handle().clone(), frames.downgrade(), errand, desk.clone());
+        let mail = Mail { post: post.clone(), watch, frames, outgoing, errands };
         let thread = std::thread::Builder::new().name("link".into()).stack_size(512 << 10).spawn(
             move || {
                 runtime.block_on(run(setup, received, desk, mail));

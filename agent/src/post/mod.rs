@@ -19,6 +19,7 @@
 //! follows at once. Only the desk leaves its letters and rings, because it must
 //! not wait.
 
+mod ears;
 mod kept;
 mod line;
 mod moving;
@@ -28,8 +29,6 @@ mod program;
 mod seat;
 mod snapshot;
 
-use std::io;
-use std::mem::MaybeUninit;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,24 +42,16 @@ use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
 use gleaner_program_core::wire::Between;
 use gleaner_shell::clock::Clock;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::fd::OwnedFd;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
+use self::ears::Ears;
 pub(crate) use self::line::{Errand, Frames, Road, Waiting, Wanted};
 use self::office::Office;
 pub(crate) use self::pipes::{Ends, pair};
+use self::seat::Heard;
 use crate::link::ToDesk;
-
-/// How many descriptors are looked at in one turn.
-const EVENTS: usize = 32;
-
-const NOT_AT_ALL: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
-/// No attempt's number: the bell's.
-const BELL: u64 = u64::MAX;
 
 /// What the post is told.
 #[derive(Debug)]
@@ -201,7 +192,7 @@ pub(crate) struct Post(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     letters: Sender<Letter>,
-    bell: OwnedFd,
+    bell: Notify,
     counter: Mutex<Counter>,
     waiting: Waiting,
 }
@@ -216,54 +207,36 @@ struct Counter {
 }
 
 impl Post {
-    /// A post, and who waits for its ranks: nothing comes out of their pipes
-    /// unless that [runs](Watch::run).
-    ///
-    /// # Errors
-    /// No descriptor left.
+    /// A post, and who reads the letters that are left for it: nothing is done
+    /// about them unless that [runs](Watch::run). Pipes are heard in `runtime`.
     pub(crate) fn new(
+        runtime: Handle,
         frames: Frames,
         errands: UnboundedSender<Errand>,
         desk: ToDesk,
-    ) -> io::Result<(Self, Watch)> {
-        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let ready = rustix::io::fcntl_dupfd_cloexec(&watch, 0)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&watch, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+    ) -> (Self, Watch) {
         let (letters, received) = channel();
         let waiting = Waiting::default();
         let line = line::Line::new(frames, errands, waiting.clone());
-        let office = Office::new(line, watch, desk.clone());
-        let counter = Mutex::new(Counter { office, letters: received, asleep_until: None });
-        let shared = Arc::new(Shared { letters, bell, counter, waiting });
-        let watch = Watch { shared: Arc::clone(&shared), ready, _goodbye: SaysGoodbye(desk) };
-        Ok((Self(shared), watch))
+        let shared = Arc::new_cyclic(|post| {
+            let office = Office::new(line, Ears::new(runtime, post.clone()), desk.clone());
+            let counter = Mutex::new(Counter { office, letters: received, asleep_until: None });
+            Shared { letters, bell: Notify::new(), counter, waiting }
+        });
+        let watch = Watch { shared: Arc::clone(&shared), _goodbye: SaysGoodbye(desk) };
+        (Self(shared), watch)
     }
 
     /// Leaves a letter: never waits.
     pub(crate) fn leave(&self, letter: Letter) {
         // The receiver is in the same place as the sender.
         let _ = self.0.letters.send(letter);
-        self.0.ring();
+        self.0.bell.notify_one();
     }
 
     /// Handles a letter at once; may wait for a moment.
     pub(crate) fn deliver(&self, letter: Letter) {
-        let mut counter = self.0.counter();
-        let now = Clock.now();
-        counter.take_letters(now);
-        counter.office.take(now, letter);
-        counter.office.settle(now);
-        let due = counter.office.deadline();
-        let sooner = match (due, counter.asleep_until) {
-            (Some(due), Some(until)) => due < until,
-            (Some(_), None) => true,
-            (None, _) => false,
-        };
-        drop(counter);
-        if sooner {
-            self.0.ring();
-        }
+        self.0.act(|office, now| office.take(now, letter));
     }
 
     /// What is on its way to the coordinator for other agents.
@@ -273,39 +246,49 @@ impl Post {
 }
 
 impl Shared {
-    fn ring(&self) {
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-    }
-
     fn counter(&self) -> MutexGuard<'_, Counter> {
         self.counter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One turn of the watch.
-    fn turn(&self, ready: &OwnedFd) -> io::Result<Turn> {
-        let mut events = [MaybeUninit::uninit(); EVENTS];
-        // Does not wait, so nothing interrupts it.
-        let (events, _) = epoll::wait(ready, &mut events, Some(&NOT_AT_ALL))?;
-        let mut rest = events.len() == EVENTS;
+    /// Does something, and all that follows from it.
+    fn act<T>(&self, act: impl FnOnce(&mut Office, Moment) -> T) -> T {
         let mut counter = self.counter();
         let now = Clock.now();
         // First: what a process says comes after what its agent was told of it.
         counter.take_letters(now);
-        for event in events {
-            let (token, flags) = (event.data, event.flags);
-            if token.u64() == BELL {
-                let mut count = [0; 8];
-                let _ = rustix::io::read(&self.bell, &mut count);
-                continue;
-            }
-            rest |= counter.office.ready(now, seat::seat_of(token), flags);
+        let done = act(&mut counter.office, now);
+        counter.office.settle(now);
+        let sooner = match (counter.office.deadline(), counter.asleep_until) {
+            (Some(due), Some(until)) => due < until,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        drop(counter);
+        if sooner {
+            self.bell.notify_one();
         }
-        // Again: what was left since then has rung a bell that is silent now.
+        done
+    }
+
+    /// A rank has written something. What is left of it afterwards?
+    fn hear(&self, fence: Fence) -> Heard {
+        self.act(|office, now| office.hear(now, fence))
+    }
+
+    /// A rank's pipe has place.
+    fn write(&self, fence: Fence) {
+        self.act(|office, _| office.write(fence));
+    }
+
+    /// Handles what was left and what is due: when is the next?
+    fn turn(&self) -> Option<Moment> {
+        let mut counter = self.counter();
+        let now = Clock.now();
         counter.take_letters(now);
         counter.office.wake(now);
         counter.office.settle(now);
         counter.asleep_until = counter.office.deadline();
-        Ok(if rest { Turn::Rest } else { Turn::Until(counter.asleep_until) })
+        counter.asleep_until
     }
 }
 
@@ -317,57 +300,24 @@ impl Counter {
     }
 }
 
-/// What came of a look at the pipes.
-enum Turn {
-    /// There is more, which nothing else will tell.
-    Rest,
-    /// The next is due then, if nothing comes before.
-    Until(Option<Moment>),
-}
-
-/// Waits for the ranks' pipes.
+/// Waits for letters, and for what is due.
 #[derive(Debug)]
 pub(crate) struct Watch {
     shared: Arc<Shared>,
-    /// Readable when one of them is ready.
-    ready: OwnedFd,
     _goodbye: SaysGoodbye,
 }
 
 impl Watch {
-    /// Waits for ever, in a tokio runtime.
+    /// Waits for ever, in the post's runtime.
     pub(crate) async fn run(self) {
-        if let Err(error) = self.look_out().await {
-            tracing::error!(%error, "the post cannot wait for its ranks");
-        }
-    }
-
-    async fn look_out(self) -> io::Result<()> {
-        let Self { shared, ready, _goodbye } = self;
-        let ready = register(ready)?;
-        let mut until = None;
         loop {
+            let until = self.shared.turn();
             tokio::select! {
-                biased;
-                // It tells only what is new, so what is left is not waited for.
-                guard = ready.readable() => guard?.clear_ready(),
+                () = self.shared.bell.notified() => {}
                 () = Clock.sleep_until(until) => {}
             }
-            until = loop {
-                match shared.turn(ready.get_ref())? {
-                    Turn::Rest => tokio::task::yield_now().await,
-                    Turn::Until(deadline) => break deadline,
-                }
-            };
         }
     }
-}
-
-#[expect(unsafe_code, reason = "tokio's safe way to wait for a descriptor is deprecated")]
-fn register(ready: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` owns its file descriptor, gives out the same one each
-    // time, and neither replaces nor closes it before it is dropped.
-    Ok(unsafe { AsyncFd::register_with_interest(ready, Interest::READABLE) }?)
 }
 
 /// Tells the desk when the watch ends, however it does.

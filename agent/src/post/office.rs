@@ -5,7 +5,6 @@
 //! say to each other, and last what leaves: into pipes and to other agents.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use gleaner_common::id::{Fence, JobId, WorkstationId};
@@ -18,8 +17,8 @@ use gleaner_program_core::endpoint::{Effect, Endpoint, Event};
 use gleaner_program_core::facts::End;
 use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{Answer, Between, FromRank, Notice, Parcel, PeerFrame, ToRank};
-use rustix::event::epoll::EventFlags;
 
+use super::ears::Ears;
 use super::line::Line;
 use super::program::Program;
 use super::seat::{Heard, Seat};
@@ -37,7 +36,7 @@ const READS_IN_A_ROW: usize = 4;
 pub(super) struct Office {
     pub(super) line: Line,
     own: WorkstationId,
-    pub(super) watch: OwnedFd,
+    pub(super) watch: Ears,
     pub(super) desk: ToDesk,
     pub(super) seats: BTreeMap<Fence, Seat>,
     pub(super) programs: BTreeMap<JobId, Program>,
@@ -53,7 +52,7 @@ pub(super) struct Office {
 }
 
 impl Office {
-    pub(super) fn new(line: Line, watch: OwnedFd, desk: ToDesk) -> Self {
+    pub(super) fn new(line: Line, watch: Ears, desk: ToDesk) -> Self {
         Self {
             line,
             own: WorkstationId(0),
@@ -407,17 +406,22 @@ impl Office {
 
     // ── programs ───────────────────────────────────────────────────────────
 
-    /// A descriptor of this seat is ready. Is it still, after all that was done?
-    pub(super) fn ready(&mut self, now: Moment, fence: Fence, flags: EventFlags) -> bool {
-        if flags.intersects(EventFlags::OUT | EventFlags::ERR) {
-            self.dirty.push(fence);
+    /// A rank has written something: reads it, up to what others can wait for.
+    pub(super) fn hear(&mut self, now: Moment, fence: Fence) -> Heard {
+        let mut heard = Heard::Much;
+        for _ in 0..READS_IN_A_ROW {
+            heard = self.read_once(now, fence);
+            // What comes after a read that did not fill its place is told anew.
+            if heard != Heard::Much {
+                break;
+            }
         }
-        let ended = flags.contains(EventFlags::HUP);
-        // What comes after a read that did not fill its place is told anew, but
-        // not that nothing will.
-        let more = |heard| heard == Heard::Much || (ended && heard == Heard::Some);
-        (ended || flags.contains(EventFlags::IN))
-            && (0..READS_IN_A_ROW).all(|_| more(self.read_once(now, fence)))
+        heard
+    }
+
+    /// A rank's pipe has place: it is written with all else that leaves.
+    pub(super) fn write(&mut self, fence: Fence) {
+        self.dirty.push(fence);
     }
 
     /// Reads so often at most. Is there more?

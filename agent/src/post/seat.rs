@@ -1,11 +1,11 @@
 //! One rank at this agent: its endpoint, its pipes, its saved states.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use gleaner_common::frame::FrameError;
-use gleaner_common::id::{Fence, JobId};
+use gleaner_common::id::JobId;
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
@@ -16,10 +16,10 @@ use gleaner_program_core::facts::{End, Stance};
 use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{AgentFrame, FromRank, ProgramFrame};
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::ears::{Ears, Hearing, Source};
 use super::kept::States;
 use super::pipes::{Ends, Outbox};
 
@@ -65,12 +65,12 @@ pub(super) struct Seat {
     complained: Vec<Complaint>,
     /// The last of those about snapshots, which may go on for as long as it runs.
     missed: Option<Complaint>,
-    read: Option<OwnedFd>,
+    read: Option<Source>,
     write: Option<OwnedFd>,
+    /// Since the pipe was full: it is written again when it has place.
+    waits_for_place: Option<Hearing>,
     reader: FrameReader,
     outbox: Outbox,
-    /// The pipe is full: its write end is watched.
-    blocked: bool,
     /// Comes from elsewhere, with that, and is not set going yet.
     pub(super) arriving: Option<Keep>,
     /// What was in the pipes when it was packed.
@@ -98,7 +98,7 @@ impl Seat {
             write: None,
             reader: FrameReader::default(),
             outbox: Outbox::default(),
-            blocked: false,
+            waits_for_place: None,
             arriving: None,
             rest: PipeRest::default(),
             waits_since: None,
@@ -115,26 +115,19 @@ impl Seat {
     ///
     /// # Errors
     /// No room to watch them.
-    pub(super) fn plug(&mut self, watch: impl AsFd, ends: Ends) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(self.token());
-        epoll::add(watch, &ends.read, data, epoll::EventFlags::IN)?;
-        (self.read, self.write) = (Some(ends.read), Some(ends.write));
+    pub(super) fn plug(&mut self, watch: &Ears, ends: Ends) -> io::Result<()> {
+        self.read = Some(watch.listen(self.endpoint.fence(), ends.read)?);
+        (self.write, self.waits_for_place) = (Some(ends.write), None);
         self.reader = FrameReader::default();
         self.outbox.clear();
-        self.blocked = false;
         Ok(())
     }
 
     pub(super) fn unplug(&mut self) {
-        // Closed descriptors leave the watch by themselves.
-        (self.read, self.write) = (None, None);
+        (self.read, self.write, self.waits_for_place) = (None, None, None);
         self.outbox.clear();
         self.states.interrupted();
         self.waits_since = None;
-    }
-
-    fn token(&self) -> u64 {
-        self.endpoint.fence().0
     }
 
     /// Takes in what the program has written, at most a buffer of it.
@@ -145,7 +138,7 @@ impl Seat {
         let Some(read) = &self.read else { return Ok(Heard::Nothing) };
         let space = self.reader.space();
         let place = space.capacity() - space.len();
-        match rustix::io::read(read, spare_capacity(space)) {
+        match rustix::io::read(read.pipe.get_ref(), spare_capacity(space)) {
             Ok(0) => {
                 self.read = None;
                 Ok(Heard::End)
@@ -191,25 +184,20 @@ impl Seat {
         }
     }
 
-    /// Writes what the pipe takes; watches it while it is full.
-    pub(super) fn flush(&mut self, watch: impl AsFd) {
+    /// Writes what the pipe takes, and the rest when it has place.
+    pub(super) fn flush(&mut self, watch: &Ears) {
         let Some(write) = &self.write else { return };
-        let token = epoll::EventData::new_u64(self.token());
         match self.outbox.write(write) {
-            Ok(true) if self.blocked => {
-                self.blocked = false;
-                let _ = epoll::delete(watch, write);
-            }
-            Ok(false) if !self.blocked => {
-                self.blocked = true;
-                if let Err(error) = epoll::add(watch, write, token, epoll::EventFlags::OUT) {
-                    tracing::error!(%error, "cannot wait for a rank to read");
+            Ok(false) if self.waits_for_place.is_none() => {
+                match watch.wait_for_place(self.endpoint.fence(), write) {
+                    Ok(hearing) => self.waits_for_place = Some(hearing),
+                    Err(error) => tracing::error!(%error, "cannot wait for a rank to read"),
                 }
             }
             Ok(_) => {}
             // Nobody reads any more: the end of the other pipe says so.
             Err(_) => {
-                self.write = None;
+                (self.write, self.waits_for_place) = (None, None);
                 self.outbox.clear();
             }
         }
@@ -298,13 +286,9 @@ impl Seat {
     }
 }
 
-/// The seat that a watched descriptor belongs to.
-pub(super) fn seat_of(token: epoll::EventData) -> Fence {
-    Fence(token.u64())
-}
-
 #[cfg(test)]
 mod tests {
+    use gleaner_common::id::Fence;
     use gleaner_program_core::address::Snapshot;
     use gleaner_program_core::endpoint::Config;
 

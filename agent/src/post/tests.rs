@@ -32,8 +32,8 @@ struct Lab {
 
 /// A post with a thread of its own.
 fn start(frames: Frames, errands: UnboundedSender<Errand>, desk: ToDesk) -> Post {
-    let (post, watch) = Post::new(frames, errands, desk).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (post, watch) = Post::new(runtime.handle().clone(), frames, errands, desk);
     std::thread::spawn(move || runtime.block_on(watch.run()));
     post
 }
