@@ -120,6 +120,9 @@ fn numbers_in(path: &Path) -> io::Result<Vec<i32>> {
 /// another program (`vfork`)? The kernel lets nobody look into such a one, so
 /// the group must run on for a moment before it can be written down.
 ///
+/// A runnable one may be on its way there: the kernel counts it as frozen from a
+/// moment before it waits, which is long for who hardly gets a core.
+///
 /// # Errors
 /// The group cannot be read.
 pub fn awaits_newborn(group: &Path) -> io::Result<bool> {
@@ -127,7 +130,7 @@ pub fn awaits_newborn(group: &Path) -> io::Result<bool> {
     Ok(threads.iter().any(|thread| {
         let stat = fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
         // The name may hold anything, so count from its closing bracket.
-        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('D'))
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['D', 'R']))
     }))
 }
 

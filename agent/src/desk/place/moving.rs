@@ -42,9 +42,13 @@ pub(super) const NOT_BEGUN: &str = "its owner came before it began";
 /// after everybody else who wants one.
 const STANDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// How soon it is looked at again; also how long it runs on while one of its
-/// processes is becoming another program.
+/// How soon it is looked at again.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
+
+/// How long it runs on, at first and at most, while one of its processes is
+/// becoming another program: twice as long each time, as it may get no core.
+const RUNS_ON: Duration = Duration::from_millis(2);
+const RUNS_ON_MAX: Duration = Duration::from_millis(100);
 
 /// A guest that is to leave, and does not stand still yet.
 #[derive(Debug)]
@@ -54,6 +58,8 @@ pub(super) struct Standing {
     look: Moment,
     /// Until then it runs on.
     thawed: bool,
+    /// For how long the next time.
+    runs_on: Duration,
 }
 
 /// A guest on its way here.
@@ -123,7 +129,7 @@ impl Place {
         self.hurry(true);
         let now = Clock.now();
         let until = now + STANDS_WITHIN;
-        let standing = Standing { departure, until, look: now, thawed: false };
+        let standing = Standing { departure, until, look: now, thawed: false, runs_on: RUNS_ON };
         self.depart_from(now, site, standing, told);
     }
 
@@ -223,7 +229,7 @@ impl Place {
     /// When everything stands, and can be looked into, it is carried. What a
     /// process says after its rank was packed would be lost.
     fn depart_from(&mut self, now: Moment, site: &Site, standing: Standing, told: &mut Told) {
-        let Standing { departure, until, .. } = standing;
+        let Standing { departure, until, runs_on, .. } = standing;
         let fence = departure.fence;
         match self.is_steady(fence) {
             Ok(true) => self.depart_now(site, departure, told),
@@ -231,12 +237,14 @@ impl Place {
                 self.cannot_leave(fence, "it does not come to a stand".to_owned(), told);
             }
             Ok(false) => {
-                let (look, thawed) = (now + LOOK_AFTER, self.is_between());
+                let thawed = self.is_between();
+                let (mut look, mut longer) = (now + LOOK_AFTER, runs_on);
                 if thawed && let Some(group) = &self.group {
                     let done = group.thaw().map_err(|error| error.to_string());
                     self.complain("thaw", done);
+                    (look, longer) = (now + runs_on, (runs_on * 2).min(RUNS_ON_MAX));
                 }
-                self.standing = Some(Standing { departure, until, look, thawed });
+                self.standing = Some(Standing { departure, until, look, thawed, runs_on: longer });
             }
             Err(error) => self.cannot_leave(fence, format!("cannot look at it: {error}"), told),
         }
