@@ -349,7 +349,10 @@ impl PlaceGroup {
         let group = self.legacy_dir("cpu").unwrap_or(&self.path);
         set_idle(group, !hurries);
         let Some(guests) = group.parent() else { return };
-        set_idle(guests, !hurries);
+        // Another place may still be in a hurry.
+        let places = fs::read_dir(guests).into_iter().flatten().flatten();
+        let any = hurries || places.into_iter().any(|place| is_in_hurry(&place.path()));
+        set_idle(guests, !any);
         if hurries {
             let _ = fs::write(guests.join("cpu.shares"), "256");
             let _ = fs::write(guests.join("cpu.weight"), "25");
@@ -387,6 +390,10 @@ impl PlaceGroup {
             .find(|group| group.controller == controller)
             .map(|group| group.dir.as_path())
     }
+}
+
+fn is_in_hurry(group: &Path) -> bool {
+    fs::read_to_string(group.join("cpu.idle")).is_ok_and(|idle| idle.trim() == "0")
 }
 
 /// Where the controller is missing, `missing` says so.
