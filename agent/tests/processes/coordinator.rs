@@ -20,11 +20,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::machine::LONG;
 
-pub(crate) const LEASE: Duration = Duration::from_secs(2);
+/// Soon enough to be waited for.
+pub(crate) const SHORT_LEASE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Shared {
     workstation: WorkstationId,
+    /// What the next hello is answered with; by default so long that none ends
+    /// by itself, whatever else the machine has to do.
+    lease: Mutex<Option<Duration>>,
     /// Where the agent says that others reach it.
     addresses: Mutex<Vec<SocketAddr>>,
     blobs: Mutex<BTreeMap<ContentHash, Vec<u8>>>,
@@ -114,9 +118,14 @@ impl Coordinator {
         self.frames.recv_timeout(within).ok()
     }
 
-    /// Hears and answers nothing any more, or again.
+    /// Answers nothing any more, or again; the test hears all the same.
     pub(crate) fn mute(&self, muted: bool) {
         self.shared.muted.store(muted, Ordering::SeqCst);
+    }
+
+    /// For those who say hello from now on.
+    pub(crate) fn grant(&self, lease: Duration) {
+        *self.shared.lease.lock().unwrap() = Some(lease);
     }
 
     pub(crate) fn put(&self, bytes: &[u8]) -> ContentHash {
@@ -161,17 +170,14 @@ impl Shared {
             let answer = tokio::select! {
                 frame = reader.next::<AgentFrame>() => {
                     let Ok(Some(frame)) = frame else { return };
-                    if self.muted.load(Ordering::SeqCst) {
-                        continue;
-                    }
                     if let AgentFrame::Hello { facts, .. } = &frame {
                         self.addresses.lock().unwrap().clone_from(&facts.addresses);
                     }
-                    let answer = answer_to(self.workstation, &frame);
+                    let answer = self.answer_to(&frame);
                     if !matches!(frame, AgentFrame::Heartbeat { .. }) {
                         let _ = told.send(frame);
                     }
-                    answer
+                    answer.filter(|_| !self.muted.load(Ordering::SeqCst))
                 }
                 order = orders.recv() => order,
             };
@@ -215,33 +221,34 @@ impl Shared {
         let _ = writer.send_raw(&bytes.unwrap_or_default()).await;
         writer.finish();
     }
+
+    /// What any coordinator answers at once.
+    fn answer_to(&self, frame: &AgentFrame) -> Option<CoordinatorFrame> {
+        let workstation = self.workstation;
+        match frame {
+            AgentFrame::Hello { held, .. } => Some(CoordinatorFrame::Welcome {
+                workstation,
+                name: name_of(workstation),
+                lease: self.lease.lock().unwrap().unwrap_or(LONG),
+                heartbeat: SHORT_LEASE / 8,
+                heartbeat_without_guests: SHORT_LEASE / 4,
+                keep: held.iter().map(|(fence, _)| *fence).collect(),
+            }),
+            AgentFrame::Heartbeat { sequence, .. } => {
+                Some(CoordinatorFrame::HeartbeatAck { sequence: *sequence })
+            }
+            AgentFrame::Attempt(event) if event.is_end() => {
+                Some(CoordinatorFrame::Acknowledge { fence: event.fence() })
+            }
+            AgentFrame::Attempt(_)
+            | AgentFrame::Presence(_)
+            | AgentFrame::Leaving { .. }
+            | AgentFrame::Relay { .. }
+            | AgentFrame::FromRank { .. } => None,
+        }
+    }
 }
 
 pub(crate) fn name_of(workstation: WorkstationId) -> String {
     format!("desk-{}", workstation.0)
-}
-
-/// What any coordinator answers at once.
-fn answer_to(workstation: WorkstationId, frame: &AgentFrame) -> Option<CoordinatorFrame> {
-    match frame {
-        AgentFrame::Hello { held, .. } => Some(CoordinatorFrame::Welcome {
-            workstation,
-            name: name_of(workstation),
-            lease: LEASE,
-            heartbeat: LEASE / 8,
-            heartbeat_without_guests: LEASE / 4,
-            keep: held.iter().map(|(fence, _)| *fence).collect(),
-        }),
-        AgentFrame::Heartbeat { sequence, .. } => {
-            Some(CoordinatorFrame::HeartbeatAck { sequence: *sequence })
-        }
-        AgentFrame::Attempt(event) if event.is_end() => {
-            Some(CoordinatorFrame::Acknowledge { fence: event.fence() })
-        }
-        AgentFrame::Attempt(_)
-        | AgentFrame::Presence(_)
-        | AgentFrame::Leaving { .. }
-        | AgentFrame::Relay { .. }
-        | AgentFrame::FromRank { .. } => None,
-    }
 }
