@@ -317,7 +317,7 @@ fn a_rank_of_which_nothing_is_kept_begins_elsewhere_with_what_it_had_not_receive
     let (lab, zero, one) = two(0);
     zero.does(send(0..1));
     one.does(receive(0..1));
-    lab.post(2).leave(Letter::Retreat { fence: Fence(2), within: Duration::from_millis(300) });
+    lab.post(2).leave(Letter::Retreat { fence: Fence(2), within: LONG });
     let packed = lab.depart(2, 2, Keep::Nothing).unwrap();
     zero.does(send(1..3));
     let ends = lab.arrive(3, 3, Keep::Nothing, packed);

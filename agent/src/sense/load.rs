@@ -324,15 +324,17 @@ mod tests {
         sensor.set_guests(Moment::ZERO, true, &keepers);
         let burnt = |burner: &Burner| Guests::Keepers(vec![burner.0.id()]).share().unwrap().cpu;
         let all = || parse_stat(&std::fs::read_to_string("/proc/stat").unwrap()).unwrap().cpu;
+        // All is counted for longer than the sensor counts, the guest for less.
+        let all_before = all();
         let before = sampled(&mut sensor, Moment::ZERO).cpu.unwrap();
-        let (all_before, guest_before) = (all(), burnt(&guest));
+        let guest_before = burnt(&guest);
         while burnt(&guest) < guest_before + Duration::from_millis(400) {
             std::thread::yield_now();
         }
+        let guest = burnt(&guest).saturating_sub(guest_before);
         let later = Moment::ZERO + GUESTS_EVERY;
         let owner = sampled(&mut sensor, later).cpu.unwrap().saturating_sub(before);
-        let (all, guest) =
-            (all().saturating_sub(all_before), burnt(&guest).saturating_sub(guest_before));
+        let all = all().saturating_sub(all_before);
         // Other tests burn, too; but what the guest burnt is not in it.
         let ticks = Duration::from_millis(120);
         assert!(owner <= all.saturating_sub(guest) + ticks, "{owner:?} of {all:?} less {guest:?}");
@@ -411,16 +413,19 @@ mod tests {
         while burnt(&guests) < Duration::from_millis(200) {
             std::thread::yield_now();
         }
-        let idle = sample(&mut sensor);
         // Times are added up a tick at a time, of one group after the other.
         let grain = Duration::from_millis(40);
+        let earlier = burnt(&guests);
+        let idle = sample(&mut sensor);
+        let grain = grain + burnt(&guests).saturating_sub(earlier);
         assert!(idle.cpu.unwrap() <= before + grain, "a stranger or a guest counts: {idle:?}");
         assert!(idle.running < 0.5, "{idle:?}");
 
         host.add(&owner);
-        let owners = |all: Duration| all.saturating_sub(burnt(&guests));
-        let begun = owners(burnt(&host));
-        while owners(burnt(&host)) < begun + Duration::from_millis(200) {
+        let at_most = |guests: Duration| burnt(&host).saturating_sub(guests);
+        let at_least = |all: Duration| all.saturating_sub(burnt(&guests));
+        let begun = at_most(burnt(&guests));
+        while at_least(burnt(&host)) < begun + Duration::from_millis(200) {
             std::thread::yield_now();
         }
         let busy = sample(&mut sensor);

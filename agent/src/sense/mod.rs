@@ -202,7 +202,7 @@ const MUTED: Duration = gleaner_agent_core::occupancy::INPUT_BLIND;
 
 #[cfg(test)]
 mod tests {
-    use super::terminals::tests::line;
+    use super::terminals::tests::{alone, line};
     use super::*;
     use gleaner_agent_core::occupancy::Health;
     use gleaner_shell::clock::Clock;
@@ -231,6 +231,7 @@ mod tests {
 
     #[test]
     fn a_keystroke_makes_the_one_descriptor_readable() {
+        let _one = alone();
         let clock = Clock::new();
         let (mut senses, _) = opened(clock.now(), &SenseConfig::default());
         let line = line();

@@ -399,6 +399,14 @@ pub(super) mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::pty;
     use rustix::time::Timespec;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// Terminals have numbers, which are given again: one test at a time.
+    static ONE: Mutex<()> = Mutex::new(());
+
+    pub(in crate::sense) fn alone() -> MutexGuard<'static, ()> {
+        ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// A real terminal, with a program at its end: us.
     pub(in crate::sense) struct Line {
@@ -470,6 +478,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_new_terminal_is_heard_from_its_first_keystroke() {
+        let _one = alone();
         let mut sensor = opened(&SenseConfig::default(), &Own::default());
         let line = line();
         assert_eq!(times(&mut sensor, Moment::ZERO, &line), 0);
@@ -479,6 +488,7 @@ pub(super) mod tests {
 
     #[test]
     fn output_is_not_input() {
+        let _one = alone();
         let line = line();
         let mut sensor = opened(&SenseConfig::default(), &Own::default());
         rustix::io::write(&line.program, b"a message to all").unwrap();
@@ -488,6 +498,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_flood_of_keys_is_one_event_until_the_terminal_is_heard_again() {
+        let _one = alone();
         let line = line();
         let mut sensor = opened(&SenseConfig::default(), &Own::default());
         (0..1_000).for_each(|_| line.press_a_key());
@@ -501,6 +512,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_number_that_is_used_again_is_a_new_terminal() {
+        let _one = alone();
         let mut sensor = opened(&SenseConfig::default(), &Own::default());
         for _ in 0..3 {
             let line = line();
@@ -512,6 +524,7 @@ pub(super) mod tests {
 
     #[test]
     fn terminals_of_our_own_do_not_count() {
+        let _one = alone();
         let line = line();
         let mut ignoring = SenseConfig::default();
         ignoring.terminals_ignored.push(line.path.clone());
@@ -526,6 +539,7 @@ pub(super) mod tests {
 
     #[test]
     fn where_nothing_can_be_watched_the_access_time_tells() {
+        let _one = alone();
         let line = line();
         let own = Own::default();
         let none = Err(rustix::io::Errno::MFILE);
