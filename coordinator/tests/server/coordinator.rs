@@ -29,6 +29,8 @@ pub fn config(data: &Path) -> CoordinatorConfig {
     CoordinatorConfig {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         data: data.to_owned(),
+        // The tests' agents renew none, however long they have to wait for a core.
+        lease: PATIENCE,
         ..CoordinatorConfig::default()
     }
 }

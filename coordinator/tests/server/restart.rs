@@ -2,7 +2,7 @@
 //! was. The coordinator runs in a process of its own: this test's binary,
 //! started again with a directory in its environment.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -31,9 +31,10 @@ fn child() {
     let dir = Path::new(&dir);
     let mut config = config(&dir.join("data"));
     // The second life listens where the first did.
-    if let Ok(address) = std::fs::read_to_string(dir.join(ADDRESS)) {
-        config.listen = address.parse().unwrap();
-    }
+    config.listen = match std::fs::read_to_string(dir.join(ADDRESS)) {
+        Ok(address) => address.parse().unwrap(),
+        Err(_) => lasting_address(),
+    };
     let ready = |address: SocketAddr| {
         let (new, file) = (dir.join("address.new"), dir.join(ADDRESS));
         std::fs::write(&new, address.to_string()).unwrap();
@@ -42,6 +43,14 @@ fn child() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(serve(&config, ready, std::future::pending())).unwrap();
+}
+
+/// Nobody is given this port who asks for any, as other tests do while the
+/// coordinator is dead: Linux takes those from 32768 on.
+fn lasting_address() -> SocketAddr {
+    let first = u16::try_from(std::process::id().wrapping_mul(7_919) % 20_000).unwrap() + 10_000;
+    let mut addresses = (first..32_768).map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    addresses.find(|address| UdpSocket::bind(address).is_ok()).unwrap()
 }
 
 struct Process(Child);
