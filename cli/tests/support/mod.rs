@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -52,10 +51,8 @@ pub(crate) struct Coordinator {
 impl Coordinator {
     pub(crate) fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
-        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let address = format!("127.0.0.1:{port}");
         let mut child = glean(home.path())
-            .args(["coordinator", "--data", "data", "--listen", &address])
+            .args(["coordinator", "--data", "data", "--listen", "127.0.0.1:0"])
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -64,6 +61,8 @@ impl Coordinator {
         while !said.contains("listening") {
             assert!(log.read_line(&mut said).unwrap() > 0, "the coordinator ended: {said}");
         }
+        let (_, address) = said.split_once("listening on ").unwrap();
+        let address = address.trim().to_owned();
         // It must go on being read, or the coordinator would wait for us.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self { child, home, address }
