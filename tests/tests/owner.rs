@@ -63,9 +63,12 @@ fn a_keystroke_stops_guests_there_and_nowhere_else() -> Result<()> {
             .all(|path| cgroup::FrozenWatch::new(path).is_ok_and(|mut watch| watch.is_frozen()))
             .then_some(()))
     })?;
-    let (seen, reason) = state(&lab, 1)?;
-    assert_eq!(seen, "busy");
-    assert!(reason.contains("pts/0"), "the verdict names the terminal: {reason}");
+    until("the verdict names the terminal", PATIENCE, || {
+        // Still there: the answer may take longer than the quiet period lasts.
+        lab.hosts[1].type_key()?;
+        let (seen, reason) = state(&lab, 1)?;
+        Ok((seen == "busy" && reason.contains("pts/0")).then_some(()))
+    })?;
     for other in [0, 2, 3] {
         assert!(!lab.hosts[other].guests().is_empty());
         until(&format!("host{} goes on", other + 1), PATIENCE, || {
@@ -87,8 +90,14 @@ fn an_owners_load_turns_a_workstation_busy_and_a_guests_never_does() -> Result<(
     submit_busy(&lab, "4", &["--on-busy", "retreat"])?;
     wait_for_guests_everywhere(&lab)?;
 
-    lab.hosts[2].owner_works(1)?;
+    let mut asked = 0;
     until("the owner's load turns host3 busy", PATIENCE, || {
+        // One thread is enough, but where others have all cores it gets too
+        // little of them: then the owner begins more and more.
+        if asked % 20 == 0 {
+            lab.hosts[2].owner_works(1)?;
+        }
+        asked += 1;
         let (seen, reason) = state(&lab, 2)?;
         Ok((seen == "busy" && reason.contains("load")).then_some(()))
     })?;
@@ -122,9 +131,15 @@ fn each_reaction_does_what_it_says() -> Result<()> {
     wait_for_state(&lab, renice, "running")?;
     let place = |lab: &Lab| lab.hosts.iter().position(|host| !host.guests().is_empty());
     let host = until("the guest is somewhere", PATIENCE, || Ok(place(&lab)))?;
-    lab.hosts[host].type_key()?;
-    wait_for_state(&lab, renice, "demoted")?;
-    until("a demoted guest goes on", PATIENCE, || Ok(computes(&lab, host).then_some(())))?;
+    until("it is demoted", PATIENCE, || {
+        // An owner who stays: the answer may take longer than the quiet period.
+        lab.hosts[host].type_key()?;
+        Ok(states(&lab, renice)?.contains(&"demoted".to_owned()).then_some(()))
+    })?;
+    until("a demoted guest goes on", PATIENCE, || {
+        lab.hosts[host].type_key()?;
+        Ok(computes(&lab, host).then_some(()))
+    })?;
     lab.text(&["cancel", &renice.to_string()])?;
     until("nothing runs", PATIENCE, || Ok(place(&lab).is_none().then_some(())))?;
 
@@ -132,13 +147,12 @@ fn each_reaction_does_what_it_says() -> Result<()> {
     wait_for_state(&lab, suspend, "running")?;
     let host = until("the guest is somewhere", PATIENCE, || Ok(place(&lab)))?;
     lab.hosts[host].type_key()?;
-    wait_for_state(&lab, suspend, "suspended")?;
     until("the suspended guest retreats when its patience is over", PATIENCE, || {
         Ok(lab.hosts[host].guests().is_empty().then_some(()))
     })?;
     wait_for_state(&lab, suspend, "running")?;
     let summary = lab.job(suspend)?["summary"].clone();
-    assert_eq!(summary["retreats"], 1);
+    assert_eq!((&summary["suspensions"], &summary["retreats"]), (&1.into(), &1.into()));
     assert_eq!(summary["failed"], 0);
     lab.text(&["cancel", &suspend.to_string()])?;
     until("nothing runs", PATIENCE, || Ok(place(&lab).is_none().then_some(())))?;
