@@ -286,7 +286,7 @@ fn never_two_run_and_the_old_one_can_go_on() {
     let status = format!("/proc/{}/status", new.ward.root().unwrap());
     let waits = || fs::read_to_string(&status).unwrap().contains("State:\tT (stopped)");
     // Its stop is pending until it gets a core, the lowest of all as it is.
-    assert!((0..500).any(|_| waits() || !pause(10)), "the new one waits");
+    assert!((0..30_000).any(|_| waits() || !pause(10)), "the new one waits");
     drop(new);
     thaw(&guest);
     assert_eq!(told(&guest, "echo $((x + 1))"), ["2"]);

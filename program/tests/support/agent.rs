@@ -369,7 +369,8 @@ impl Agent {
                 let is_task = matches!(answer, Answer::Task { .. });
                 self.todo.push_back((rank.0 as usize, Event::Answered { request, answer }));
                 if is_task && self.is_wanted_back(rank) {
-                    let within = Duration::from_millis(300);
+                    // Time goes by here while all are waiting for a core.
+                    let within = Duration::from_secs(60);
                     self.todo.push_back((rank.0 as usize, Event::Retreat { within }));
                 }
             }
