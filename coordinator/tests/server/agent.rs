@@ -16,6 +16,9 @@ use tokio::time::timeout;
 
 use crate::coordinator::PATIENCE;
 
+/// The connection stands also while the test has nothing to say on it.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
 pub struct Agent {
     /// Kept open as long as the agent.
     pub link: Link,
@@ -66,8 +69,8 @@ impl Agent {
     }
 
     pub async fn with(identity: &Identity, hello: AgentFrame) -> Self {
-        let link = connect(&identity.coordinator, Credentials::Identity(identity), None);
-        let link = link.await.unwrap();
+        let credentials = Credentials::Identity(identity);
+        let link = connect(&identity.coordinator, credentials, Some(KEEP_ALIVE)).await.unwrap();
         let (mut writer, reader) = stream::open(&link.connection, Purpose::Agent).await.unwrap();
         writer.send(&hello).await.unwrap();
         let mut agent = Self { link, writer, reader, keep: vec![] };

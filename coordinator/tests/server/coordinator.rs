@@ -30,7 +30,7 @@ pub fn config(data: &Path) -> CoordinatorConfig {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         data: data.to_owned(),
         // The tests' agents renew none, however long they have to wait for a core.
-        lease: PATIENCE,
+        lease: 10 * PATIENCE,
         ..CoordinatorConfig::default()
     }
 }
