@@ -206,9 +206,18 @@ impl LabHost {
     /// Starts the agent and returns at once.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// It cannot be started, or the former one does not come to its end.
     pub fn start_agent(&mut self) -> Result<()> {
+        self.agent = None;
         let cgroup = self.cgroup.as_ref().map(|path| path.join("agent"));
+        if let Some(group) = &cgroup {
+            // As a service manager does: who was killed has a worker, which keeps
+            // the data directory for the moment that it lives longer.
+            let fact = format!("nothing is left of the former agent of {}", self.name);
+            wait::until(&fact, wait::PATIENCE, || {
+                Ok(cgroup::processes(group).is_empty().then_some(()))
+            })?;
+        }
         let home = Home { network: self.network.clone(), cgroup };
         let config = self.config();
         let arguments = ["agent", "--config", config.to_str().context("a path in UTF-8")?];
