@@ -1,6 +1,7 @@
 //! Each command's output, of a lab that runs.
 
 use anyhow::Result;
+use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_tests::{lab_or_skip, options};
 use serde_json::Value;
 
@@ -51,8 +52,10 @@ fn every_listing_is_a_table_for_people_and_records_for_programs() -> Result<()> 
     assert!(lab.text(&["why", &format!("{id}.3")])?.contains("succeeded"));
 
     let data = lab.collector_data().join("usage").display().to_string();
-    let usage: Vec<Value> = lab.rows(&["usage", "ls", "--data", &data, "--json"])?;
-    assert_eq!(usage.len(), 4, "each workstation has a log: {usage:?}");
+    until("each workstation has a log", PATIENCE, || {
+        let usage: Vec<Value> = lab.rows(&["usage", "ls", "--data", &data, "--json"])?;
+        Ok((usage.len() == 4).then_some(()))
+    })?;
     for format in ["csv", "parquet"] {
         let to = lab.dir().join(format!("usage.{format}")).display().to_string();
         lab.text(&["usage", "export", "--data", &data, "--format", format, "--to", &to])?;

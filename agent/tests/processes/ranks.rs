@@ -611,7 +611,8 @@ fn deaf() {
 fn long_wait() {
     let mut site = Site::new();
     site.offer("waiting", 2, |_| 0);
-    site.until("a wait is told", |site| site.waits == [1]);
+    site.until("a wait is told", |site| !site.waits.is_empty());
+    assert!(site.waits.iter().all(|rank| *rank == 1), "{:?}", site.waits);
     site.end_neighbour();
 }
 
@@ -642,7 +643,8 @@ fn snapshot() {
 fn newer_life() {
     let mut site = Site::new();
     site.offer("waiting", 2, |rank| rank as usize);
-    site.until("a wait is told", |site| site.waits == [1]);
+    site.until("a wait is told", |site| !site.waits.is_empty());
+    assert!(site.waits.iter().all(|rank| *rank == 1), "{:?}", site.waits);
     let old: Vec<Fence> = site.at.values().map(|at| at.fence).collect();
     for (lab, fence) in site.labs.iter().zip(old) {
         lab.coordinator.say(CoordinatorFrame::Cancel { fence });
