@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Context, Result, bail};
 use gleaner_shell::lock::Lock;
@@ -405,8 +406,11 @@ fn utf8(path: &Path) -> Result<&str> {
 /// None of those, from 32768 on, which Linux gives to whoever asks for any:
 /// nobody takes it before the coordinator does, or while that is dead.
 fn free_port() -> Result<u16> {
+    /// Of this process's labs no two try the same.
+    static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id().wrapping_mul(7_919) % 20_000)? + 10_000;
-    (first..32_768)
+    let mut ports = (0..2_000).map(|_| first + TRIED.fetch_add(1, Ordering::Relaxed) % 2_000);
+    ports
         .find(|port| std::net::UdpSocket::bind(("127.0.0.1", *port)).is_ok())
         .context("no port is free")
 }

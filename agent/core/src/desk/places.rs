@@ -259,8 +259,9 @@ impl Desk {
                 place::Effect::Depart { fence, keep, since } => {
                     self.send_away(place, (fence, keep), since, out);
                 }
+                // Before it is thawed, or departs elsewhere.
                 place::Effect::CallBack(fence) => {
-                    out.then.push(Effect::CallBack { place, fence });
+                    out.first.push(Effect::CallBack { place, fence });
                 }
                 place::Effect::Stays(fence) => self.say(AttemptEvent::Stays { fence }, out),
                 place::Effect::CannotLeave { fence, keep, reason } => {

@@ -1051,6 +1051,17 @@ proptest! {
     }
 }
 
+#[test]
+fn a_guest_that_stays_is_called_back_before_it_is_thawed() {
+    let mut world = World::new();
+    let away = [Step::Offer(3), Step::Pause, Step::Depart(0, false), Step::Resume];
+    for step in away.iter().chain(&[Step::StayHere(0)]) {
+        world.do_step(step);
+    }
+    let run = &world.started[&Fence(world.newest)];
+    assert!(!run.carried && !run.frozen);
+}
+
 /// The welcome came so late that its lease was over.
 #[test]
 fn what_expires_as_the_connection_breaks_is_not_said_to_nobody() {
