@@ -855,6 +855,8 @@ impl World {
                 }
             }
             Step::Cancel(fence) if self.linked => {
+                // An end that was due before may be told.
+                self.pass(Duration::ZERO);
                 if self.desk.knows(Fence(fence)) {
                     self.unwanted.insert(Fence(fence));
                 }
@@ -1048,6 +1050,18 @@ proptest! {
         for step in &steps {
             world.do_step(step);
         }
+    }
+}
+
+/// As a random order of events had it.
+#[test]
+fn what_had_expired_before_it_was_cancelled_is_told() {
+    let mut world = World::new();
+    let offers = || std::iter::repeat_n(Step::Offer(1), 5);
+    let first = offers().chain([Step::LinkUp, Step::Type, Step::Come(0)]).chain(offers());
+    let late = [Step::Quiet, Step::LinkUp, Step::Offer(1), Step::Quiet, Step::Welcome];
+    for step in first.chain([Step::Come(0)]).chain(late).chain([Step::Cancel(11)]) {
+        world.do_step(&step);
     }
 }
 
