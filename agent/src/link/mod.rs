@@ -39,7 +39,7 @@ use tokio::sync::watch;
 
 use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
-use crate::moving::{Arrivals, Cargo, Departures, Expectation, Whole};
+use crate::moving::{self, Arrivals, Cargo, Departures, Expectation, KeptImage, ToKeep, Whole};
 use crate::owner::{self, Asked};
 use crate::post::{self, Errand, Post};
 use crate::spool::Spool;
@@ -87,6 +87,8 @@ pub(crate) enum LinkOrder {
     /// Send a guest's state away.
     Carry(Box<Cargo>),
     CallBack(Fence),
+    /// Write a guest down, to go back to.
+    Keep(Box<ToKeep>),
     ReadyToSleep,
     /// The machine has slept: the connection is not worth waiting for.
     Woke,
@@ -168,6 +170,12 @@ pub(crate) enum LinkEvent {
     CarryingEnded {
         place: PlaceId,
         fence: Fence,
+    },
+    /// It was written down, to go back to.
+    Imaged {
+        place: PlaceId,
+        fence: Fence,
+        done: Result<KeptImage, String>,
     },
     /// Something to be told to the owner and to the coordinator.
     Missing(String),
@@ -332,7 +340,7 @@ async fn run(
     let sessions = logind::Sessions::start(config.sensors.sessions, desk.clone());
     let owner = tokio::spawn(serve_owner(config, desk.clone()));
     let mut departures = Departures::new(peers.clone(), current, desk.clone());
-    let mut arrivals = Arrivals::new(desk);
+    let mut arrivals = Arrivals::new(desk.clone());
     loop {
         let order = tokio::select! {
             order = orders.recv() => order,
@@ -379,6 +387,7 @@ async fn run(
             LinkOrder::Answer { fence, reply } => arrivals.answer(fence, reply),
             LinkOrder::Carry(cargo) => departures.send(*cargo),
             LinkOrder::CallBack(fence) => departures.call_back(fence),
+            LinkOrder::Keep(what) => moving::keep(*what, desk.clone()),
             LinkOrder::ReadyToSleep => sessions.ready_to_sleep(),
             LinkOrder::Woke => wake.notify_one(),
             LinkOrder::Stop => break,

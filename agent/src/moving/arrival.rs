@@ -4,6 +4,8 @@
 //! coordinator's word: it is held for a while.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::Mover;
+use super::kept::{Keeping, KeptImage};
 use crate::link::{LinkEvent, ToDesk};
 
 /// Streams that came before they were expected.
@@ -42,6 +45,8 @@ pub(crate) struct Expectation {
     pub(crate) old: Fence,
     /// The most that its image may be.
     pub(crate) bytes_max: u64,
+    /// Where an image is kept that it has gone back to.
+    pub(crate) directory: PathBuf,
     /// What it may be and use here.
     pub(crate) terms: Terms,
     /// None where nothing can be brought to life.
@@ -56,6 +61,8 @@ pub(crate) struct Whole {
     /// Of a rank.
     pub(crate) endpoint: Vec<u8>,
     pub(crate) keep: Keep,
+    /// The one that it goes back to: its process stands at a boundary.
+    pub(crate) image: Option<KeptImage>,
     pub(crate) bytes: u64,
     /// It has stood still since then, by this machine's clock.
     pub(crate) since: Moment,
@@ -94,6 +101,8 @@ enum TakeError {
     Arrival(#[from] ArrivalError),
     #[error("{0}{source}", source = source_of(.0))]
     Adapt(#[from] AdaptError),
+    #[error("its image cannot be kept: {0}")]
+    Keep(#[source] io::Error),
     #[error("guests cannot be restored here")]
     Immobile,
     #[error("it does not fit: {0}")]
@@ -220,16 +229,24 @@ async fn take_in(
     since: Moment,
     desk: &ToDesk,
 ) -> Result<Whole, TakeError> {
-    let (endpoint, rest) = read_endpoint(reader, what.endpoint_bytes).await?;
-    if what.keep != Keep::State {
+    let (endpoint, mut rest) = read_endpoint(reader, what.endpoint_bytes).await?;
+    let keep = what.keep;
+    if keep == Keep::SubtaskStart && rest.is_empty() {
+        let more = timeout(STALLED_AFTER, reader.next_raw()).await;
+        rest = more.map_err(|_| TakeError::Stalled)??.unwrap_or_default();
+    }
+    let goes_back = keep == Keep::SubtaskStart && !rest.is_empty();
+    if keep != Keep::State && !goes_back {
         let bytes = endpoint.len() as u64;
-        return Ok(Whole { stopped: vec![], endpoint, keep: what.keep, bytes, since });
+        return Ok(Whole { stopped: vec![], endpoint, keep, image: None, bytes, since });
     }
     let mover = expectation.mover.clone().ok_or(TakeError::Immobile)?;
     let (pieces, coming) = mpsc::channel(PIECES);
     let (done, ended) = oneshot::channel();
     let (place, fence, bytes_max) = (expectation.place, expectation.fence, expectation.bytes_max);
     let (terms, desk) = (expectation.terms.clone(), desk.clone());
+    let copy = || Keeping::new(&expectation.directory, fence, bytes_max).map_err(TakeError::Keep);
+    let copy = goes_back.then(copy).transpose()?;
     std::thread::Builder::new()
         .name("arrival".into())
         .spawn(move || {
@@ -238,7 +255,10 @@ async fn take_in(
                 let (header, memory) = (Box::new(header), Arc::clone(arrival.memory()));
                 desk.tell(LinkEvent::Header { place, fence, header, memory });
             };
-            let _ = done.send(keep(coming, bytes_max, &mover, &terms, tell));
+            let arrival = Arrival::new(bytes_max).map_err(TakeError::from);
+            let kept =
+                arrival.and_then(|arrival| take(coming, (arrival, copy), &mover, &terms, tell));
+            let _ = done.send(kept);
         })
         .map_err(|_| TakeError::Thread)?;
     let passed = pass(rest, reader, &pieces).await;
@@ -246,9 +266,9 @@ async fn take_in(
     drop(pieces);
     let kept = ended.await.map_err(|_| TakeError::Thread)?;
     match (kept, passed) {
-        (Ok((image, stopped)), _) => {
+        (Ok((image, copy, stopped)), _) => {
             let bytes = image.bytes() + endpoint.len() as u64;
-            Ok(Whole { stopped, endpoint, keep: what.keep, bytes, since })
+            Ok(Whole { stopped, endpoint, keep, image: copy, bytes, since })
         }
         // It is short because nothing came any more.
         (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),
@@ -291,19 +311,21 @@ async fn pass(
     Ok(())
 }
 
-/// The thread that keeps the image, tells of its header, and makes it this
-/// place's.
-fn keep(
+/// The thread that takes the image in, tells of its header, and makes it this
+/// place's; with a copy of what came, for going back to it again.
+fn take(
     mut coming: mpsc::Receiver<Vec<u8>>,
-    bytes_max: u64,
+    (mut arrival, mut copy): (Arrival, Option<Keeping>),
     mover: &Mover,
     terms: &Terms,
     tell: impl Fn(&Arrival),
-) -> Result<(Image, Vec<i32>), TakeError> {
-    let mut arrival = Arrival::new(bytes_max)?;
+) -> Result<(Image, Option<KeptImage>, Vec<i32>), TakeError> {
     let mut told = false;
     while let Some(piece) = coming.blocking_recv() {
         arrival.take(&piece)?;
+        if let Some(copy) = &mut copy {
+            copy.write_all(&piece).map_err(TakeError::Keep)?;
+        }
         if let Some(header) = arrival.header()
             && !told
         {
@@ -315,5 +337,5 @@ fn keep(
     }
     let image = arrival.finish()?;
     let stopped = image.adapt(terms)?;
-    Ok((image, stopped))
+    Ok((image, copy.map(Keeping::finish), stopped))
 }

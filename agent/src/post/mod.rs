@@ -18,10 +18,12 @@
 //! leaves its letters and rings, because it must not wait. Without ranks the
 //! thread sleeps.
 
+mod imaging;
 mod kept;
 mod line;
 mod moving;
 mod office;
+mod pace;
 mod pipes;
 mod program;
 mod seat;
@@ -51,6 +53,7 @@ pub(crate) use self::line::{Errand, Frames, Road, Waiting, Wanted};
 use self::office::Office;
 pub(crate) use self::pipes::{Ends, pair};
 use crate::link::ToDesk;
+use crate::moving::KeptImage;
 
 /// How many descriptors are looked at in one turn.
 const EVENTS: usize = 32;
@@ -90,6 +93,15 @@ pub(crate) enum Letter {
     Depart {
         fence: Fence,
         keep: Keep,
+    },
+    /// Its process stands still for an image. Answered by [`Told::Emptied`].
+    Image(Fence),
+    /// The image that was wanted, or why there is none. The process goes on
+    /// after this; it stood so long.
+    Imaged {
+        fence: Fence,
+        done: Result<KeptImage, NoImage>,
+        stood: Duration,
     },
     /// It was packed, and stays; its process goes on after this.
     Stayed(Fence),
@@ -164,7 +176,26 @@ pub(crate) struct Arrive {
     pub(crate) keep: Keep,
     /// As [`Told::Packed`] gave it.
     pub(crate) packed: Vec<u8>,
+    /// What its process was made of, if it has gone back to an image.
+    pub(crate) image: Option<KeptImage>,
     pub(crate) ends: Ends,
+}
+
+/// A rank that leaves.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    /// Its endpoint, and what it has saved.
+    pub(crate) bytes: Vec<u8>,
+    /// What it goes back to, if that is an image.
+    pub(crate) image: Option<KeptImage>,
+}
+
+/// Why there is no image.
+#[derive(Debug)]
+pub(crate) enum NoImage {
+    /// Its owner is here, or it is about to leave.
+    NotNow,
+    Cannot(String),
 }
 
 /// What the post tells the desk.
@@ -177,8 +208,13 @@ pub(crate) enum Told {
     Settled { fence: Fence, fault: Option<String>, stays: bool },
     /// The rank has returned its work; its process is about to end.
     Returned(Fence),
-    /// The endpoint as bytes, or why the rank cannot leave like this.
-    Packed { fence: Fence, packed: Result<Vec<u8>, String> },
+    /// The rank, or why it cannot leave like this.
+    Packed { fence: Fence, packed: Result<Packed, String> },
+    /// An image of the rank's process is wanted. Answered by
+    /// [`Letter::Imaged`].
+    WantsImage(Fence),
+    /// Its pipes are empty, or cannot be.
+    Emptied { fence: Fence, done: Result<(), String> },
     /// What came with a rank is here and in its pipes, or is of no use: why.
     Unpacked { fence: Fence, done: Result<(), String> },
     /// The post's thread has ended.

@@ -19,6 +19,7 @@ use gleaner_program_core::facts::End;
 use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{Answer, Between, FromRank, Notice, Parcel, PeerFrame, ToRank};
 
+use super::imaging::Imaging;
 use super::line::Line;
 use super::program::Program;
 use super::seat::{Heard, Seat};
@@ -82,6 +83,8 @@ impl Office {
                 self.handle(now, fence, Event::Retreat { within });
             }
             Letter::Depart { fence, keep } => self.depart(now, fence, keep),
+            Letter::Image(fence) => self.begin_image(now, fence),
+            Letter::Imaged { fence, done, stood } => self.imaged(now, fence, done, stood),
             Letter::Stayed(fence) => self.stayed(now, fence),
             Letter::Left { fence, to, at } => self.has_left(fence, to, at),
             Letter::Arrive(arrive) => self.arrive(*arrive),
@@ -503,7 +506,10 @@ impl Office {
                         None => {}
                     }
                 }
-                Effect::Forget(boundary) => seat.states.forget_before(boundary),
+                Effect::Forget(boundary) => {
+                    seat.states.forget_before(boundary);
+                    seat.image.take_if(|kept| kept.boundary < boundary);
+                }
                 Effect::Complain(complaint) => self.complained(fence, &complaint),
                 Effect::Retreated => {
                     seat.retreated = true;
@@ -520,8 +526,10 @@ impl Office {
                     self.line.tell(fence, seat.life, &FromRank::NoCut(snapshot));
                 }
                 Effect::TakeImage => {
-                    let because = "images are not taken for snapshots".to_owned();
-                    self.todo.push_back((fence, Event::NotImaged { because }));
+                    if seat.imaging == Imaging::Nothing {
+                        seat.imaging = Imaging::Wanted;
+                        self.desk.tell(LinkEvent::Post(Told::WantsImage(fence)));
+                    }
                 }
             }
         }
@@ -550,6 +558,9 @@ impl Office {
                 self.line.tell(fence, seat.life, &facts);
             }
             let mut effects = std::mem::take(&mut self.effects);
+            if seat.pace.is_due(now) {
+                seat.endpoint.handle(now, Event::PleaseSave, &mut effects);
+            }
             seat.endpoint.wake(now, &mut effects);
             self.carry_out(now, fence, &mut effects);
             self.effects = effects;

@@ -26,6 +26,11 @@ impl Office {
     ) {
         let Some(seat) = self.seats.get_mut(&fence) else { return };
         seat.cut = None;
+        if seat.endpoint.way_back() == Some((boundary, Back::Image)) {
+            let because =
+                "it saves no state, and an image of it is no part of snapshots".to_owned();
+            return self.no_cut(fence, snapshot, because);
+        }
         let (endpoint, states) = (Bytes::from(state), seat.states.only(boundary));
         let part = Luggage { endpoint, states, retreated: false, left: false };
         match postcard::to_stdvec(&part) {

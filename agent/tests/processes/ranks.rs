@@ -46,13 +46,18 @@ pub(crate) const TESTS: &[Test] = &[
 const JOB: JobId = JobId(3);
 
 /// Of the program that saves.
-const STEPS: u32 = 150;
+pub(crate) const STEPS: u32 = 150;
 
 /// What the test says there is when a rank has arrived.
 const PROCESSORS_AFTER: u32 = 9;
 
 /// It asks something when it has done so much: a test hears it.
 const SAVED_BY: u32 = 5;
+
+/// Of the program that marks a boundary: after which step, and when a test
+/// hears of it.
+pub(crate) const MARKED: u32 = 3;
+const MARKED_BY: u32 = 12;
 
 // ── the programs ───────────────────────────────────────────────────────────
 
@@ -88,6 +93,7 @@ pub(crate) fn main(program: &str) -> ExitCode {
         "ring" => play_ring(comm),
         "deaf" => play_deaf(comm),
         "steps" => play_steps(comm),
+        "marks" => play_marks(comm),
         "late" => play_late(comm),
         _ => play_waiting(comm),
     });
@@ -157,6 +163,29 @@ fn play_steps(comm: &mut Communicator) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    Ok(())
+}
+
+/// Two ranks in step, which save nothing and mark one boundary. Each says when
+/// it did a step.
+fn play_marks(comm: &mut Communicator) -> Result<(), Failure> {
+    let other = 1 - comm.rank();
+    let mut sum = 0;
+    for step in 0..STEPS {
+        comm.send(other, 1, &step.to_le_bytes())?;
+        let got = u32::from_le_bytes(comm.recv(other, 1)?.bytes.try_into().unwrap());
+        assert_eq!(got, step);
+        sum += got;
+        println!("{step} {}", Clock.wall().0);
+        if step == MARKED {
+            comm.boundary()?;
+        }
+        if step == MARKED_BY && comm.rank() == 1 {
+            comm.processors()?;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("sum {sum}");
     Ok(())
 }
 

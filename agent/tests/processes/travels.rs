@@ -5,15 +5,17 @@ use std::time::Duration;
 use gleaner_agent::owner;
 use gleaner_common::job::{OnBusy, Outcome, Reaction};
 use gleaner_common::reaction::Keep;
+use gleaner_shell::clock::Clock;
 
 use crate::Test;
 use crate::machine::is_root;
-use crate::ranks::{Site, printed};
+use crate::ranks::{MARKED, STEPS, Site, printed};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_rank_goes_on_at_another_agent_and_its_neighbour_never_learns_of_it", migrates),
     ("a_rank_that_is_not_taken_elsewhere_goes_on_where_it_was", comes_back),
     ("a_rank_begins_elsewhere_from_its_last_subtask", rolls_back),
+    ("a_rank_goes_back_to_its_image_elsewhere_and_does_again_what_came_after", goes_back),
     ("a_rank_that_retreats_begins_elsewhere_with_what_it_had_not_received", retreats),
 ];
 
@@ -81,6 +83,32 @@ fn rolls_back() {
     assert_eq!(printed[0], "from 0\n");
     let from: u32 = printed[1].trim().strip_prefix("from ").unwrap().parse().unwrap();
     assert!(from > 1, "it began from {from}");
+}
+
+fn goes_back() {
+    let Some(mut site) = owner_comes("marks", Reaction::Rollback) else { return };
+    let came = Clock.wall();
+    assert_eq!(site.leaving[&1], Keep::SubtaskStart);
+    let (bytes, frozen) = goes(&mut site);
+    println!("moved {bytes} bytes; it stood still for {frozen:?}");
+    let printed = end_well(&mut site);
+    let sum: u32 = (0..STEPS).sum();
+    for said in &printed {
+        assert!(said.ends_with(&format!("sum {sum}\n")), "{said}");
+    }
+    let steps: Vec<(u32, i64)> = printed[1]
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(step, at)| Some((step.parse().ok()?, at.parse().ok()?)))
+        .collect();
+    assert!(steps.iter().map(|(step, _)| *step).eq(0..STEPS), "each is done once: {steps:?}");
+    for (step, at) in steps {
+        assert_eq!(
+            at < came.0,
+            step <= MARKED,
+            "step {step} was done {at}, its owner came {came:?}"
+        );
+    }
 }
 
 fn retreats() {

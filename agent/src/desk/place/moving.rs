@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use gleaner_agent_core::desk::{self, Departure, Event, Exit, Left};
 use gleaner_common::id::Fence;
 use gleaner_common::job::{JobSpec, Outcome, Reaction};
@@ -29,7 +28,7 @@ use crate::contain::{Landing, Order, PIPES_FD, Staging};
 use crate::ground::{Ground, WORK};
 use crate::link::{LinkOrder, files};
 use crate::moving::{Cargo, Expectation, Mover, Whole, on_stage};
-use crate::post::{self, Arrive, Ends, Letter};
+use crate::post::{self, Arrive, Ends, Letter, Packed};
 
 /// What is kept in memory of an image beside the guest's own memory: its
 /// files, and what CRIU writes of them.
@@ -40,11 +39,11 @@ pub(super) const NOT_BEGUN: &str = "its owner came before it began";
 
 /// How long a guest may take to stand: it does so when it gets a core, and comes
 /// after everybody else who wants one.
-const STANDS_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const STANDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How soon it is looked at again; also how long it runs on while one of its
 /// processes is becoming another program.
-const LOOK_AFTER: Duration = Duration::from_millis(2);
+pub(super) const LOOK_AFTER: Duration = Duration::from_millis(2);
 
 /// A guest that is to leave, and does not stand still yet.
 #[derive(Debug)]
@@ -137,7 +136,7 @@ impl Place {
         &mut self,
         site: &Site,
         fence: Fence,
-        packed: Result<Vec<u8>, String>,
+        packed: Result<Packed, String>,
         told: &mut Told,
     ) {
         let Some(leaving) = &mut self.leaving else { return };
@@ -147,14 +146,14 @@ impl Place {
         }
         let Some(departure) = leaving.departure.take_if(|it| it.fence == fence) else { return };
         match packed {
-            Ok(endpoint) => self.carry(site, departure, endpoint.into(), told),
+            Ok(packed) => self.carry(site, departure, packed, told),
             Err(reason) => self.cannot_leave(fence, reason, told),
         }
     }
 
-    fn carry(&mut self, site: &Site, departure: Departure, endpoint: Bytes, told: &mut Told) {
+    fn carry(&mut self, site: &Site, departure: Departure, packed: Packed, told: &mut Told) {
         let fence = departure.fence;
-        match self.cargo(site, departure, endpoint) {
+        match self.cargo(site, departure, packed) {
             Ok(cargo) => {
                 self.carried = Some(fence);
                 told.orders.push(LinkOrder::Carry(Box::new(cargo)));
@@ -209,6 +208,7 @@ impl Place {
 
     /// Looks again at a guest that is to leave and did not stand still.
     pub(crate) fn look(&mut self, now: Moment, site: &Site, told: &mut Told) {
+        self.look_for_image(now, told);
         let Some(standing) = self.standing.take_if(|standing| standing.look <= now) else { return };
         if standing.thawed {
             self.freeze();
@@ -225,6 +225,11 @@ impl Place {
     fn depart_from(&mut self, now: Moment, site: &Site, standing: Standing, told: &mut Told) {
         let Standing { departure, until, .. } = standing;
         let fence = departure.fence;
+        if self.image_before_leaving(now, told) {
+            let (until, look) = (now + STANDS_WITHIN, now + LOOK_AFTER);
+            self.standing = Some(Standing { departure, until, look, thawed: false });
+            return;
+        }
         match self.is_steady(fence) {
             Ok(true) => self.depart_now(site, departure, told),
             Ok(false) if now >= until => {
@@ -243,7 +248,7 @@ impl Place {
     }
 
     /// Does it stand still, and can it be looked into?
-    fn is_steady(&self, fence: Fence) -> io::Result<bool> {
+    pub(super) fn is_steady(&self, fence: Fence) -> io::Result<bool> {
         let runs = self.guest.as_ref().is_some_and(|guest| guest.fence == fence);
         match self.group.as_ref().filter(|_| runs) {
             Some(group) if group.is_frozen() => Ok(!gleaner_move::awaits_newborn(group.path())?),
@@ -253,14 +258,15 @@ impl Place {
     }
 
     /// It stands, and must run on for a moment before it can be looked into.
-    fn is_between(&self) -> bool {
+    pub(super) fn is_between(&self) -> bool {
         self.group.as_ref().is_some_and(PlaceGroup::is_frozen)
     }
 
     fn depart_now(&mut self, site: &Site, departure: Departure, told: &mut Told) {
         let fence = departure.fence;
         if self.bare != Some(fence) && self.seated(fence).is_none() {
-            return self.carry(site, departure, Bytes::new(), told);
+            let nothing = Packed { bytes: vec![], image: None };
+            return self.carry(site, departure, nothing, told);
         }
         let stale = self.stay(fence, told);
         told.letters.push(Letter::Depart { fence, keep: departure.keep });
@@ -316,11 +322,20 @@ impl Place {
         told.events.push(Event::StartFailed { fence, reason, hopeless: false });
     }
 
-    fn cargo(&self, site: &Site, departure: Departure, endpoint: Bytes) -> Result<Cargo, String> {
-        if departure.keep != Keep::State {
-            return Ok(Cargo { departure, process: None, endpoint });
-        }
-        let guest = self.guest.as_ref().filter(|guest| guest.fence == departure.fence);
+    fn cargo(&self, site: &Site, departure: Departure, packed: Packed) -> Result<Cargo, String> {
+        let goes_along = departure.keep == Keep::State;
+        let process = goes_along.then(|| self.process(site, departure.fence)).transpose()?;
+        let Packed { bytes, image } = packed;
+        Ok(Cargo { departure, process, image, endpoint: bytes.into() })
+    }
+
+    /// The guest's process, and what writes it down.
+    pub(super) fn process(
+        &self,
+        site: &Site,
+        fence: Fence,
+    ) -> Result<(gleaner_move::Guest, Arc<Mover>), String> {
+        let guest = self.guest.as_ref().filter(|guest| guest.fence == fence);
         let guest = guest.ok_or("it has no process here")?;
         let mover = site.mover.clone().map_err(|why| format!("nothing moves from here: {why}"))?;
         let (Some(group), Some(keeper), true) = (&self.group, &self.keeper, self.staged) else {
@@ -334,8 +349,7 @@ impl Place {
             let laid = files::as_laid(&site.config.data, &guest.spec.inputs, &ground.work());
             laid.iter().map(|name| format!("{WORK}/{name}")).collect()
         });
-        let process = gleaner_move::Guest { group, keeper, root, plugs, left_out };
-        Ok(Cargo { departure, process: Some((process, mover)), endpoint })
+        Ok((gleaner_move::Guest { group, keeper, root, plugs, left_out }, mover))
     }
 
     /// Nobody has a hand in the guest any more.
@@ -429,6 +443,7 @@ impl Place {
             fence: start.fence,
             old: start.arrival.map_or(Fence(0), |arrival| arrival.old),
             bytes_max: limits.memory_bytes_max.saturating_add(BESIDE_BYTES_MAX),
+            directory: site.config.data.clone(),
             terms: Terms { uid: user, gid: user, limits: terms_of(site.guest_limits(limits)) },
             mover: site.mover.as_ref().ok().cloned(),
         })
@@ -541,7 +556,7 @@ impl Place {
         let stopped = whole.stopped.clone();
         inbound.whole = Some(whole);
         match (keep, inbound.berthed, is_rank) {
-            (Keep::State, true, _) => {
+            (Keep::State, true, _) | (Keep::SubtaskStart, true, true) => {
                 let theirs = inbound.theirs.take();
                 let along = theirs.as_ref().map(|it| [it.read.as_fd(), it.write.as_fd()]);
                 let along = along.as_ref().map_or(&[][..], |along| &along[..]);
@@ -549,7 +564,7 @@ impl Place {
                 let keeper = self.keeper.as_ref().ok_or("its keeper is gone")?;
                 keeper.send_with(&order, along).map_err(|error| error.to_string())?;
             }
-            (Keep::SubtaskStart | Keep::Nothing, _, true) => inbound.stands = true,
+            (Keep::SubtaskStart | Keep::Nothing, false, true) => inbound.stands = true,
             _ => return Err("it came without a process".to_owned()),
         }
         if let Some(guest) = self.guest.as_mut().filter(|_| is_rank) {
@@ -600,7 +615,8 @@ impl Place {
         if inbound.start.rank.is_some() {
             told.letters.push(Letter::SetGoing(fence));
         }
-        let Some(theirs) = inbound.theirs.filter(|_| inbound.keep != Keep::State) else {
+        // They went along with a process that came.
+        let Some(theirs) = inbound.theirs else {
             let done = self.order(&Order::Go);
             return self.complain("set going", done);
         };
@@ -683,6 +699,7 @@ fn arriving(start: &desk::Start, whole: &mut Whole) -> Result<(Arrive, Ends), St
         rank: Rank(start.subprogram.index),
         keep: whole.keep,
         packed: std::mem::take(&mut whole.endpoint),
+        image: whole.image.take(),
         ends,
     };
     Ok((arrive, theirs))
@@ -691,7 +708,10 @@ fn arriving(start: &desk::Start, whole: &mut Whole) -> Result<(Arrive, Ends), St
 /// What will move this job's guests, if anything may have to. Where nothing
 /// can, they run all the same, and return their work.
 pub(super) fn mover_for(site: &Site, spec: &JobSpec) -> Option<Arc<Mover>> {
-    let moves = spec.on_busy.means(Reaction::Migrate) && site.tree.is_some();
+    let on_busy = spec.on_busy;
+    // A rank that goes back may go back to an image.
+    let moves = on_busy.means(Reaction::Migrate) || on_busy.means(Reaction::Rollback);
+    let moves = moves && site.tree.is_some();
     site.mover.as_ref().ok().filter(|_| moves).cloned()
 }
 
