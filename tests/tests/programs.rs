@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use gleaner_lab::Lab;
 use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_shell::clock::Clock;
 use gleaner_tests::{answer, host_of, lab_or_skip, options, submit_example, subprograms};
 use rusqlite::{Connection, OpenFlags};
 
@@ -156,5 +157,39 @@ fn a_program_without_a_snapshot_begins_at_its_start_and_its_user_is_told() -> Re
     let told = told(&lab)?;
     assert!(told.contains("began 2 times"), "{told}");
     assert!(told.contains("begins again from its start"), "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_saves_nothing_goes_back_to_its_image_elsewhere() -> Result<()> {
+    let Some(mut lab) = lab_for_a_ring()? else { return Ok(()) };
+    let (ranks, rounds) = (RING.to_string(), ROUNDS.to_string());
+    let options = ["--ranks", &ranks, "--on-busy", "rollback"];
+    let job = submit_example(&lab, &options, "naughty", &["good", "--mark", "--rounds", &rounds])?;
+    until("an image of rank 1 is kept", PATIENCE, || {
+        let logs = lab.hosts.iter().map(|host| std::fs::read_to_string(host.dir.join("agent.log")));
+        let kept = logs.flatten().any(|log| log.contains("rank 1 can go back to an image"));
+        Ok(kept.then_some(()))
+    })?;
+    let came = Clock.wall().0 / 1_000_000_000;
+    until("rank 1 goes on elsewhere", 4 * PATIENCE, || {
+        let row = lab.job(job)?;
+        ensure!(row["ended"].is_null(), "it ended before: {row}");
+        let rank = &subprograms(&lab, job)?[1];
+        if rank["moves"].as_u64() >= Some(1) {
+            return Ok(Some(()));
+        }
+        if let Some(host) = host_of(&lab, rank) {
+            lab.hosts[host].type_key()?;
+        }
+        Ok(None)
+    })?;
+    let said = answer(&lab, job)?;
+    assert!(said.contains(&format!("{ROUNDS} rounds went round {RING} ranks")), "{said}");
+    let began = said.lines().filter_map(|line| line.split_once("rank 1 began at "));
+    let began: Vec<i64> = began.map(|(_, at)| at.trim().parse()).collect::<Result<_, _>>()?;
+    assert!(began.len() == 1 && began[0] <= came, "its owner came {came}, it began {began:?}");
+    let notes = lab.job(job)?["notes"].to_string();
+    assert!(!notes.contains("cannot") && !notes.contains("no image"), "{notes}");
     Ok(())
 }

@@ -87,12 +87,19 @@ impl Office {
                     && let Some(seat) = self.seats.get_mut(&fence)
                     && seat.endpoint.way_back() == Some((boundary, Back::Image))
                 {
+                    if seat.image.is_none() {
+                        tracing::info!("{} can go back to an image", seat.rank());
+                    }
                     seat.image = Some(Kept { boundary, rest, image });
                 }
             }
             Err(NoImage::NotNow) => {
                 seat.pace.not_now(now);
                 let because = "its owner is here".to_owned();
+                self.handle(now, fence, Event::NotImaged { because });
+            }
+            Err(NoImage::Useless) => {
+                let because = "it has saved no state".to_owned();
                 self.handle(now, fence, Event::NotImaged { because });
             }
             Err(NoImage::Cannot(because)) => {

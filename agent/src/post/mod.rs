@@ -195,6 +195,8 @@ pub(crate) struct Packed {
 pub(crate) enum NoImage {
     /// Its owner is here, or it is about to leave.
     NotNow,
+    /// Its job does not roll back.
+    Useless,
     Cannot(String),
 }
 

@@ -313,7 +313,12 @@ impl Office {
             }
             ToRank::Deadlock(waits) => Event::Deadlock(waits),
             ToRank::Cut(snapshot) => {
+                let has_image = seat.image.is_some();
                 self.handle(now, fence, Event::Cut(snapshot));
+                if has_image {
+                    // Another would be no part of a snapshot either.
+                    return;
+                }
                 // So that the next one goes back less far.
                 Event::PleaseSave
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use gleaner_agent::owner;
 use gleaner_common::job::{OnBusy, Outcome, Reaction};
 use gleaner_common::reaction::Keep;
+use gleaner_common::time::WallTime;
 use gleaner_shell::clock::Clock;
 
 use crate::Test;
@@ -16,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_rank_that_is_not_taken_elsewhere_goes_on_where_it_was", comes_back),
     ("a_rank_begins_elsewhere_from_its_last_subtask", rolls_back),
     ("a_rank_goes_back_to_its_image_elsewhere_and_does_again_what_came_after", goes_back),
+    ("ranks_go_back_to_their_images_wherever_owners_come", go_back_again),
     ("a_rank_that_retreats_begins_elsewhere_with_what_it_had_not_received", retreats),
 ];
 
@@ -35,10 +37,14 @@ fn owner_comes(program: &str, reaction: Reaction) -> Option<Site> {
     Some(site)
 }
 
-/// To the first workstation.
+/// Rank 1, to the first workstation.
 fn goes(site: &mut Site) -> (u64, Duration) {
-    let to = site.send_to(1, 0);
-    site.until("rank 1 has arrived", |site| {
+    goes_to(site, 1, 0)
+}
+
+fn goes_to(site: &mut Site, rank: u32, lab: usize) -> (u64, Duration) {
+    let to = site.send_to(rank, lab);
+    site.until("it has arrived", |site| {
         assert!(site.stuck.is_empty(), "{:?}", site.stuck);
         site.arrived.contains_key(&to.fence)
     });
@@ -92,11 +98,31 @@ fn goes_back() {
     let (bytes, frozen) = goes(&mut site);
     println!("moved {bytes} bytes; it stood still for {frozen:?}");
     let printed = end_well(&mut site);
-    let sum: u32 = (0..STEPS).sum();
-    for said in &printed {
-        assert!(said.ends_with(&format!("sum {sum}\n")), "{said}");
+    check_done_again(&printed[1], came);
+}
+
+/// Rank 1 twice, rank 0 with it.
+fn go_back_again() {
+    let Some(mut site) = owner_comes("marks", Reaction::Rollback) else { return };
+    goes(&mut site);
+    site.labs[1].ask(&owner::Command::Resume);
+    site.leaving.clear();
+    site.labs[0].ask(&owner::Command::Pause { seconds: None });
+    site.until("both want away", |site| site.leaving.len() == 2);
+    let came = Clock.wall();
+    goes_to(&mut site, 0, 1);
+    goes_to(&mut site, 1, 1);
+    for said in end_well(&mut site) {
+        check_done_again(&said, came);
     }
-    let steps: Vec<(u32, i64)> = printed[1]
+}
+
+/// Each step was done once, and those after the boundary since then.
+#[track_caller]
+fn check_done_again(said: &str, came: WallTime) {
+    let sum: u32 = (0..STEPS).sum();
+    assert!(said.ends_with(&format!("sum {sum}\n")), "{said}");
+    let steps: Vec<(u32, i64)> = said
         .lines()
         .filter_map(|line| line.split_once(' '))
         .filter_map(|(step, at)| Some((step.parse().ok()?, at.parse().ok()?)))

@@ -13,8 +13,8 @@
 //!     └──────────────────┤ a fault: broken; Ended: ended, and drained when all is acknowledged
 //! ```
 //!
-//! **Going back.** The program saves its state at a boundary; the endpoint
-//! keeps what is delivered after it ([`log`](crate::log)). When the rank goes
+//! **Going back.** The program saves its state at a boundary, or an image of its
+//! process is taken while it stands at one; the endpoint keeps what is delivered after it ([`log`](crate::log)). When the rank goes
 //! back, that is delivered again, and what the repeated subtask sends is
 //! known by its number and goes no further.
 //!

@@ -9,6 +9,7 @@
 //! and never keeps a place from stopping one.
 
 use gleaner_common::id::Fence;
+use gleaner_common::job::Reaction;
 use gleaner_common::time::Moment;
 use gleaner_shell::clock::Clock;
 
@@ -41,7 +42,10 @@ impl Place {
     /// The post wants an image of this rank.
     pub(crate) fn take_image(&mut self, site: &Site, fence: Fence, told: &mut Told) {
         let leaves = self.standing.is_some() || self.leaving.is_some() || self.carried.is_some();
+        let guest = self.guest.as_ref().filter(|guest| guest.fence == fence);
+        let goes_back = guest.is_some_and(|it| it.spec.on_busy.means(Reaction::Rollback));
         let no_image = match self.process(site, fence) {
+            _ if !goes_back => Some(NoImage::Useless),
             Err(because) => Some(NoImage::Cannot(because)),
             Ok(_) => leaves.then_some(NoImage::NotNow),
         };
