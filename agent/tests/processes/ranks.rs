@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
-use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome};
+use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Outcome};
 use gleaner_common::program::{Arrival, Life, ProgramSpec, RankAt, RankOffer};
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
@@ -93,7 +93,8 @@ pub(crate) fn main(program: &str) -> ExitCode {
         "ring" => play_ring(comm),
         "deaf" => play_deaf(comm),
         "steps" => play_steps(comm),
-        "marks" => play_marks(comm),
+        "marks" => play_marks(comm, MARKED_BY),
+        "asks-and-marks" => play_marks(comm, MARKED),
         "late" => play_late(comm),
         _ => play_waiting(comm),
     });
@@ -167,8 +168,8 @@ fn play_steps(comm: &mut Communicator) -> Result<(), Failure> {
 }
 
 /// Two ranks in step, which save nothing and mark one boundary. Each says when
-/// it did a step.
-fn play_marks(comm: &mut Communicator) -> Result<(), Failure> {
+/// it did a step; one asks something after that many.
+fn play_marks(comm: &mut Communicator, asks: u32) -> Result<(), Failure> {
     let other = 1 - comm.rank();
     let mut sum = 0;
     for step in 0..STEPS {
@@ -177,11 +178,11 @@ fn play_marks(comm: &mut Communicator) -> Result<(), Failure> {
         assert_eq!(got, step);
         sum += got;
         println!("{step} {}", Clock.wall().0);
+        if step == asks && comm.rank() == 1 {
+            comm.processors()?;
+        }
         if step == MARKED {
             comm.boundary()?;
-        }
-        if step == MARKED_BY && comm.rank() == 1 {
-            comm.processors()?;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -253,6 +254,7 @@ pub(crate) struct Site {
     life: Life,
     ranks: u32,
     pub(crate) on_busy: OnBusy,
+    pub(crate) limits: Limits,
     spec: Option<JobSpec>,
     /// Where each rank is.
     pub(crate) at: BTreeMap<u32, RankAt>,
@@ -295,6 +297,7 @@ impl Site {
             life: Life(1),
             ranks: 0,
             on_busy: OnBusy::default(),
+            limits: Limits::default(),
             spec: None,
             leaving: BTreeMap::new(),
             arrived: BTreeMap::new(),
@@ -322,7 +325,7 @@ impl Site {
         let checkpoint_every = (program == "steps").then_some(Duration::from_secs(60));
         spec.program =
             Some(ProgramSpec { ranks_max: ranks, checkpoint_every, ..ProgramSpec::default() });
-        spec.on_busy = self.on_busy;
+        (spec.on_busy, spec.limits) = (self.on_busy, self.limits);
         self.spec = Some(spec.clone());
         self.ranks = ranks;
         let floor = Fence(self.fence + 1);

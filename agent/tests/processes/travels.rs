@@ -18,6 +18,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_rank_begins_elsewhere_from_its_last_subtask", rolls_back),
     ("a_rank_goes_back_to_its_image_elsewhere_and_does_again_what_came_after", goes_back),
     ("ranks_go_back_to_their_images_wherever_owners_come", go_back_again),
+    ("a_rank_whose_owner_comes_while_its_image_is_taken_loses_no_message", meets_its_owner),
+    ("an_image_that_is_too_big_is_not_kept_and_its_rank_goes_on", too_big),
     ("a_rank_that_retreats_begins_elsewhere_with_what_it_had_not_received", retreats),
 ];
 
@@ -115,6 +117,35 @@ fn go_back_again() {
     for said in end_well(&mut site) {
         check_done_again(&said, came);
     }
+}
+
+/// It goes back to that image, or to its start if its owner was faster.
+fn meets_its_owner() {
+    let Some(mut site) = owner_comes("asks-and-marks", Reaction::Rollback) else { return };
+    let (bytes, frozen) = goes(&mut site);
+    println!("moved {bytes} bytes; it stood still for {frozen:?}");
+    end_well(&mut site);
+}
+
+fn too_big() {
+    if !is_root() {
+        println!("left out: images can be taken by root only");
+        return;
+    }
+    let mut site = Site::new();
+    site.on_busy = OnBusy::at_once(Reaction::Rollback);
+    site.limits.disk_bytes_max = 200 << 10;
+    site.offer("marks", 2, |rank| rank as usize);
+    site.until("both have finished", |site| site.finished.len() == 2);
+    assert!(site.finished.values().all(|it| it.outcome == Outcome::Succeeded));
+    site.complaints.sort();
+    let told = |rank: u32| {
+        format!(
+            "no image of rank {rank} was taken to go back to: it is too big to be kept: at most \
+             200.0 KiB"
+        )
+    };
+    assert_eq!(site.complaints, [told(0), told(1)]);
 }
 
 /// Each step was done once, and those after the boundary since then.
