@@ -520,6 +520,15 @@ impl Desk {
                 }
                 self.take(told);
             }
+            post::Told::HasImage { fence, bytes, image, ends } => {
+                let mut told = Told::default();
+                if let Some(place) = self.places.iter_mut().find(|place| place.runs(fence)) {
+                    place.begin_with_image(&self.site, fence, (bytes, image), &mut told);
+                }
+                self.take(told);
+                // Not before: its process would end by itself.
+                drop(ends);
+            }
             post::Told::Unpacked { fence, done } => {
                 let mut told = Told::default();
                 let now = Clock.now();

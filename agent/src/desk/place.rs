@@ -134,6 +134,8 @@ struct Guest {
     emptied: bool,
     /// A rank that came from elsewhere: it has more than its beginning.
     came: bool,
+    /// What it begins with is being looked at: it may be an image.
+    snapshot: Option<Box<desk::Start>>,
     cpu_before: Duration,
     oom_before: u64,
     /// Comes from elsewhere, until it is set going.
@@ -341,6 +343,7 @@ impl Place {
             start: None,
             seated: came,
             came,
+            snapshot: start.rank.as_ref().and_then(|it| it.cut).map(|_| Box::new(start.clone())),
             begin,
             unwanted: false,
             emptied: false,

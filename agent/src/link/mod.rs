@@ -84,6 +84,12 @@ pub(crate) enum LinkOrder {
         fence: Fence,
         reply: HandoverReply,
     },
+    /// Take in what has come with a snapshot.
+    TakeIn {
+        expectation: Box<Expectation>,
+        endpoint: Vec<u8>,
+        image: Vec<u8>,
+    },
     /// Send a guest's state away.
     Carry(Box<Cargo>),
     CallBack(Fence),
@@ -349,8 +355,8 @@ async fn run(
                     Errand::Road(wanted) => {
                         tokio::spawn(roads::open(wanted, peers.clone(), post.clone()));
                     }
-                    Errand::Stage { fence, snapshot, bytes } => {
-                        files.stage_part(fence, snapshot, bytes, post.clone());
+                    Errand::Stage { fence, snapshot, bytes, image } => {
+                        files.stage_part(fence, snapshot, (bytes, image), post.clone());
                     }
                     Errand::Fetch { fence, hash } => files.fetch_part(fence, hash, post.clone()),
                 }
@@ -385,6 +391,9 @@ async fn run(
             }
             LinkOrder::Expect(expectation) => arrivals.expect(*expectation),
             LinkOrder::Answer { fence, reply } => arrivals.answer(fence, reply),
+            LinkOrder::TakeIn { expectation, endpoint, image } => {
+                arrivals.take_here(*expectation, endpoint, image);
+            }
             LinkOrder::Carry(cargo) => departures.send(*cargo),
             LinkOrder::CallBack(fence) => departures.call_back(fence),
             LinkOrder::Keep(what) => moving::keep(*what, desk.clone()),

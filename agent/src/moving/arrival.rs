@@ -68,6 +68,14 @@ pub(crate) struct Whole {
     pub(crate) since: Moment,
 }
 
+/// An image, what is kept of it, and who stood still in it by their own will.
+#[derive(Debug)]
+struct Taken {
+    image: Image,
+    copy: Option<KeptImage>,
+    stopped: Vec<i32>,
+}
+
 #[derive(Debug)]
 struct Stream {
     what: Handover,
@@ -152,6 +160,23 @@ impl Arrivals {
         if let Some(answer) = self.taking.remove(&fence) {
             let _ = answer.send(reply);
         }
+    }
+
+    /// Takes in what is here already: a rank, and the image it goes back to.
+    pub(crate) fn take_here(&self, expectation: Expectation, endpoint: Vec<u8>, image: Vec<u8>) {
+        let (place, fence, since) = (expectation.place, expectation.fence, Clock.now());
+        let desk = self.desk.clone();
+        tokio::spawn(async move {
+            let event = match take_whole(&expectation, image, &desk).await {
+                Ok(Taken { image, copy, stopped }) => {
+                    let (keep, bytes) = (Keep::SubtaskStart, image.bytes());
+                    let whole = Whole { stopped, endpoint, keep, image: copy, bytes, since };
+                    LinkEvent::Whole { place, fence, whole: Box::new(whole) }
+                }
+                Err(error) => LinkEvent::NotComing { place, fence, reason: error.to_string() },
+            };
+            desk.tell(event);
+        });
     }
 
     /// Who was not expected in time.
@@ -240,8 +265,43 @@ async fn take_in(
         let bytes = endpoint.len() as u64;
         return Ok(Whole { stopped: vec![], endpoint, keep, image: None, bytes, since });
     }
-    let mover = expectation.mover.clone().ok_or(TakeError::Immobile)?;
     let (pieces, coming) = mpsc::channel(PIECES);
+    let ended = begin_taking(expectation, goes_back, coming, desk)?;
+    let passed = pass(rest, reader, &pieces).await;
+    // The end of the pieces is the end of the image.
+    drop(pieces);
+    let taken = ended.await.map_err(|_| TakeError::Thread)?;
+    match (taken, passed) {
+        (Ok(Taken { image, copy, stopped }), _) => {
+            let bytes = image.bytes() + endpoint.len() as u64;
+            Ok(Whole { stopped, endpoint, keep, image: copy, bytes, since })
+        }
+        // It is short because nothing came any more.
+        (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),
+    }
+}
+
+/// Takes in an image that is here whole.
+async fn take_whole(
+    expectation: &Expectation,
+    image: Vec<u8>,
+    desk: &ToDesk,
+) -> Result<Taken, TakeError> {
+    let (pieces, coming) = mpsc::channel(1);
+    let ended = begin_taking(expectation, true, coming, desk)?;
+    let _ = pieces.send(image).await;
+    drop(pieces);
+    ended.await.map_err(|_| TakeError::Thread)?
+}
+
+/// Starts the thread that takes an image in, with a copy if it is gone back to.
+fn begin_taking(
+    expectation: &Expectation,
+    goes_back: bool,
+    coming: mpsc::Receiver<Vec<u8>>,
+    desk: &ToDesk,
+) -> Result<oneshot::Receiver<Result<Taken, TakeError>>, TakeError> {
+    let mover = expectation.mover.clone().ok_or(TakeError::Immobile)?;
     let (done, ended) = oneshot::channel();
     let (place, fence, bytes_max) = (expectation.place, expectation.fence, expectation.bytes_max);
     let (terms, desk) = (expectation.terms.clone(), desk.clone());
@@ -256,23 +316,12 @@ async fn take_in(
                 desk.tell(LinkEvent::Header { place, fence, header, memory });
             };
             let arrival = Arrival::new(bytes_max).map_err(TakeError::from);
-            let kept =
+            let taken =
                 arrival.and_then(|arrival| take(coming, (arrival, copy), &mover, &terms, tell));
-            let _ = done.send(kept);
+            let _ = done.send(taken);
         })
         .map_err(|_| TakeError::Thread)?;
-    let passed = pass(rest, reader, &pieces).await;
-    // The end of the pieces is the end of the image.
-    drop(pieces);
-    let kept = ended.await.map_err(|_| TakeError::Thread)?;
-    match (kept, passed) {
-        (Ok((image, copy, stopped)), _) => {
-            let bytes = image.bytes() + endpoint.len() as u64;
-            Ok(Whole { stopped, endpoint, keep, image: copy, bytes, since })
-        }
-        // It is short because nothing came any more.
-        (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),
-    }
+    Ok(ended)
 }
 
 /// The endpoint, and what was read beyond it.
@@ -319,7 +368,7 @@ fn take(
     mover: &Mover,
     terms: &Terms,
     tell: impl Fn(&Arrival),
-) -> Result<(Image, Option<KeptImage>, Vec<i32>), TakeError> {
+) -> Result<Taken, TakeError> {
     let mut told = false;
     while let Some(piece) = coming.blocking_recv() {
         arrival.take(&piece)?;
@@ -337,5 +386,5 @@ fn take(
     }
     let image = arrival.finish()?;
     let stopped = image.adapt(terms)?;
-    Ok((image, copy.map(Keeping::finish), stopped))
+    Ok(Taken { image, copy: copy.map(Keeping::finish), stopped })
 }

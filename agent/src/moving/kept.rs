@@ -51,6 +51,18 @@ impl KeptImage {
         }
     }
 
+    /// All of it, after those bytes.
+    ///
+    /// # Errors
+    /// It does not read.
+    pub(crate) fn after(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut all = bytes.to_vec();
+        let begin = all.len();
+        all.resize(begin + usize::try_from(self.bytes).unwrap_or(0), 0);
+        self.file.read_exact_at(&mut all[begin..], 0)?;
+        Ok(all)
+    }
+
     /// One with that in it.
     #[cfg(test)]
     pub(crate) fn of(bytes: &[u8]) -> Self {
@@ -152,6 +164,9 @@ mod tests {
         let (pieces, mut coming) = mpsc::channel(8);
         KeptImage::of(&bytes).hand_on(&pieces);
         drop(pieces);
+        assert!(
+            KeptImage::of(&bytes).after(b"before").unwrap() == [b"before", &bytes[..]].concat()
+        );
         let mut got = vec![];
         while let Some(piece) = coming.blocking_recv() {
             got.extend(piece);

@@ -82,15 +82,17 @@ impl Office {
             Ok(image) => {
                 seat.pace.taken(now, stood);
                 seat.no_image = None;
-                self.handle(now, fence, Event::Imaged);
-                if let Imaging::Begun(boundary, rest) = begun
-                    && let Some(seat) = self.seats.get_mut(&fence)
-                    && seat.endpoint.way_back() == Some((boundary, Back::Image))
-                {
-                    if seat.image.is_none() {
-                        tracing::info!("{} can go back to an image", seat.rank());
-                    }
+                // First: a snapshot may be waiting for it.
+                let before = seat.image.take();
+                if let Imaging::Begun(boundary, rest) = begun {
                     seat.image = Some(Kept { boundary, rest, image });
+                }
+                self.handle(now, fence, Event::Imaged);
+                let Some(seat) = self.seats.get_mut(&fence) else { return };
+                if way_back(seat).is_err() {
+                    seat.image = before;
+                } else if before.is_none() {
+                    tracing::info!("{} can go back to an image", seat.rank());
                 }
             }
             Err(NoImage::NotNow) => {

@@ -217,6 +217,10 @@ pub(crate) enum Told {
     WantsImage(Fence),
     /// Its pipes are empty, or cannot be.
     Emptied { fence: Fence, done: Result<(), String> },
+    /// The snapshot that a rank begins with has an image of its process: it is
+    /// to begin from that, as if it had arrived with it. The process that has
+    /// begun ends with these pipes.
+    HasImage { fence: Fence, bytes: Vec<u8>, image: Vec<u8>, ends: Ends },
     /// What came with a rank is here and in its pipes, or is of no use: why.
     Unpacked { fence: Fence, done: Result<(), String> },
     /// The post's thread has ended.

@@ -313,10 +313,10 @@ impl Office {
             }
             ToRank::Deadlock(waits) => Event::Deadlock(waits),
             ToRank::Cut(snapshot) => {
-                let has_image = seat.image.is_some();
+                // Images are asked for at their own pace.
+                let waits = seat.pace.deadline().is_some();
                 self.handle(now, fence, Event::Cut(snapshot));
-                if has_image {
-                    // Another would be no part of a snapshot either.
+                if waits {
                     return;
                 }
                 // So that the next one goes back less far.

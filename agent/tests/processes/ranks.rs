@@ -26,7 +26,8 @@ use gleaner_shell::clock::Clock;
 use crate::Test;
 use crate::agent::Lab;
 use crate::coordinator::name_of;
-use crate::machine::{LONG, processes_with, until};
+use crate::machine::{LONG, is_root, processes_with, until};
+use crate::travels::check_done_again;
 
 pub(crate) const TESTS: &[Test] = &[
     ("ranks_of_two_agents_talk_through_the_coordinator", ring),
@@ -40,6 +41,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_rank_that_never_reads_holds_its_sender_and_nobody_else", deaf),
     ("a_long_wait_is_told", long_wait),
     ("a_program_goes_back_to_its_snapshot", snapshot),
+    ("a_program_that_saves_nothing_goes_back_to_a_snapshot_of_images", snapshot_of_images),
     ("a_newer_life_leaves_nothing_of_the_older", newer_life),
 ];
 
@@ -322,7 +324,8 @@ impl Site {
         let own = std::env::current_exe().unwrap().to_string_lossy().into_owned();
         let command = vec![own, "rank".into(), program.into()];
         let mut spec = JobSpec::new(command, IndexRange { first: 0, last: ranks - 1, step: 1 });
-        let checkpoint_every = (program == "steps").then_some(Duration::from_secs(60));
+        let saves = matches!(program, "steps" | "marks");
+        let checkpoint_every = saves.then_some(Duration::from_secs(60));
         spec.program =
             Some(ProgramSpec { ranks_max: ranks, checkpoint_every, ..ProgramSpec::default() });
         (spec.on_busy, spec.limits) = (self.on_busy, self.limits);
@@ -644,6 +647,17 @@ fn snapshot() {
     site.offer("steps", 2, |rank| rank as usize);
     site.until("one has saved", |site| site.asked > 0);
     // The other hears of it by the first's messages.
+    go_back(&mut site, "steps");
+    for finished in site.finished.values() {
+        assert_eq!(finished.outcome, Outcome::Succeeded, "{finished:?}");
+        let from: u32 = printed(finished).trim().strip_prefix("from ").unwrap().parse().unwrap();
+        assert!((SAVED_BY..STEPS).contains(&from), "{from}");
+    }
+    assert_eq!(site.complaints, Vec::<String>::new());
+}
+
+/// To a snapshot of now.
+fn go_back(site: &mut Site, program: &str) {
     site.tell(0, &ToRank::Cut(Snapshot(1)));
     site.until("both have taken part", |site| site.cuts.len() == 2);
     let old: Vec<Fence> = site.at.values().map(|at| at.fence).collect();
@@ -652,12 +666,23 @@ fn snapshot() {
     }
     assert_eq!(site.finished.len(), 0, "the cut was to be in the middle");
     site.life = Life(2);
-    site.offer("steps", 2, |rank| rank as usize);
+    site.offer(program, 2, |rank| rank as usize);
     site.until("both have finished", |site| site.finished.len() == 2);
+}
+
+fn snapshot_of_images() {
+    if !is_root() {
+        println!("left out: images can be taken by root only");
+        return;
+    }
+    let mut site = Site::new();
+    site.offer("marks", 2, |rank| rank as usize);
+    site.until("one is beyond its boundary", |site| site.asked > 0);
+    let died = Clock.wall();
+    go_back(&mut site, "marks");
     for finished in site.finished.values() {
         assert_eq!(finished.outcome, Outcome::Succeeded, "{finished:?}");
-        let from: u32 = printed(finished).trim().strip_prefix("from ").unwrap().parse().unwrap();
-        assert!((SAVED_BY..STEPS).contains(&from), "{from}");
+        check_done_again(&printed(finished), died);
     }
     assert_eq!(site.complaints, Vec::<String>::new());
 }

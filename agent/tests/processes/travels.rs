@@ -150,7 +150,7 @@ fn too_big() {
 
 /// Each step was done once, and those after the boundary since then.
 #[track_caller]
-fn check_done_again(said: &str, came: WallTime) {
+pub(crate) fn check_done_again(said: &str, came: WallTime) {
     let sum: u32 = (0..STEPS).sum();
     assert!(said.ends_with(&format!("sum {sum}\n")), "{said}");
     let steps: Vec<(u32, i64)> = said

@@ -9,12 +9,11 @@
 //! and never keeps a place from stopping one.
 
 use gleaner_common::id::Fence;
-use gleaner_common::job::Reaction;
 use gleaner_common::time::Moment;
 use gleaner_shell::clock::Clock;
 
 use super::moving::{LOOK_AFTER, STANDS_WITHIN};
-use super::{Place, Site, Told};
+use super::{Place, Site, Told, may_go_back};
 use crate::link::LinkOrder;
 use crate::moving::{KeptImage, ToKeep};
 use crate::post::{Letter, NoImage};
@@ -43,7 +42,7 @@ impl Place {
     pub(crate) fn take_image(&mut self, site: &Site, fence: Fence, told: &mut Told) {
         let leaves = self.standing.is_some() || self.leaving.is_some() || self.carried.is_some();
         let guest = self.guest.as_ref().filter(|guest| guest.fence == fence);
-        let goes_back = guest.is_some_and(|it| it.spec.on_busy.means(Reaction::Rollback));
+        let goes_back = guest.is_some_and(|it| may_go_back(&it.spec));
         let no_image = match self.process(site, fence) {
             _ if !goes_back => Some(NoImage::Useless),
             Err(because) => Some(NoImage::Cannot(because)),

@@ -22,7 +22,7 @@ use gleaner_move::{Header, Memory, Terms};
 use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
-use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told};
+use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told, may_go_back};
 use crate::cgroup::{GroupLimits, PlaceGroup};
 use crate::contain::{Landing, Order, PIPES_FD, Staging};
 use crate::ground::{Ground, WORK};
@@ -57,6 +57,7 @@ pub(super) struct Standing {
 
 /// A guest on its way here.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says what there is of it")]
 pub(super) struct Inbound {
     start: Box<desk::Start>,
     /// All that came, until it has landed.
@@ -72,6 +73,9 @@ pub(super) struct Inbound {
     stands: bool,
     /// The post has it: of a rank.
     unpacked: bool,
+    /// It comes with a snapshot, and goes on when it is here: nobody else has a
+    /// say in that.
+    here: bool,
 }
 
 /// A job's input files, which do not come along.
@@ -113,6 +117,9 @@ impl Place {
     /// Has its state carried away.
     pub(crate) fn depart(&mut self, site: &Site, departure: Departure, told: &mut Told) {
         let fence = departure.fence;
+        if self.is_inbound(fence) {
+            return self.cannot_leave(fence, NOT_BEGUN.to_owned(), told);
+        }
         if self.has_not_begun(fence) {
             if self.guest.as_ref().is_some_and(|guest| !guest.came) {
                 return self.give_back(fence, told);
@@ -394,6 +401,40 @@ impl Place {
         }
     }
 
+    /// The snapshot that a rank has begun with holds an image: that takes the
+    /// place of its process.
+    pub(crate) fn begin_with_image(
+        &mut self,
+        site: &Site,
+        fence: Fence,
+        (endpoint, image): (Vec<u8>, Vec<u8>),
+        told: &mut Told,
+    ) {
+        let guest = self.guest.as_mut().filter(|guest| guest.fence == fence);
+        let Some(start) = guest.and_then(|guest| guest.snapshot.take()) else { return };
+        if self.standing.take().is_some() {
+            self.cannot_leave(fence, NOT_BEGUN.to_owned(), told);
+        }
+        let frozen = self.frozen;
+        self.keeper = None;
+        self.clear_ground(fence, told);
+        match self.try_expect(site, &start) {
+            Ok(expectation) => {
+                self.frozen = frozen;
+                if let Some(inbound) = self.inbound(fence) {
+                    (inbound.here, inbound.unpacked) = (true, false);
+                }
+                let expectation = Box::new(expectation);
+                told.orders.push(LinkOrder::TakeIn { expectation, endpoint, image });
+            }
+            Err(error) => {
+                let (reason, hopeless) = (error.to_string(), false);
+                self.guest = None;
+                told.events.push(Event::StartFailed { fence, reason, hopeless });
+            }
+        }
+    }
+
     fn try_expect(&mut self, site: &Site, start: &desk::Start) -> Result<Expectation, StartError> {
         let spec = &start.spec;
         if let Some(path) = &spec.shared_directory
@@ -424,6 +465,7 @@ impl Place {
             unwanted: false,
             emptied: false,
             came: true,
+            snapshot: None,
             cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
             oom_before: group.map_or(0, PlaceGroup::oom_kills),
             inbound: Some(Inbound {
@@ -435,6 +477,7 @@ impl Place {
                 theirs: None,
                 stands: false,
                 unpacked: start.rank.is_none(),
+                here: false,
             }),
         });
         let user = uid.unwrap_or(0);
@@ -602,9 +645,23 @@ impl Place {
         let Some(inbound) = self.inbound(fence) else { return };
         let complete = inbound.stands && inbound.unpacked;
         let Some(whole) = inbound.whole.take_if(|_| complete) else { return };
+        if inbound.here {
+            return self.set_going(fence, told);
+        }
         let (bytes, frozen) = (whole.bytes, now.since(whole.since));
         told.orders.push(LinkOrder::Answer { fence, reply: HandoverReply::Taken });
         told.events.push(Event::Landed { fence, bytes, frozen });
+    }
+
+    /// Sets a process going that has come with its rank.
+    fn set_going(&mut self, fence: Fence, told: &mut Told) {
+        if let Some(guest) = self.guest.as_mut().filter(|guest| guest.fence == fence) {
+            guest.inbound = None;
+            self.hurry(false);
+            told.letters.push(Letter::SetGoing(fence));
+            let done = self.order(&Order::Go);
+            self.complain("set going", done);
+        }
     }
 
     /// Sets it going.
@@ -708,9 +765,8 @@ fn arriving(start: &desk::Start, whole: &mut Whole) -> Result<(Arrive, Ends), St
 /// What will move this job's guests, if anything may have to. Where nothing
 /// can, they run all the same, and return their work.
 pub(super) fn mover_for(site: &Site, spec: &JobSpec) -> Option<Arc<Mover>> {
-    let on_busy = spec.on_busy;
     // A rank that goes back may go back to an image.
-    let moves = on_busy.means(Reaction::Migrate) || on_busy.means(Reaction::Rollback);
+    let moves = spec.on_busy.means(Reaction::Migrate) || may_go_back(spec);
     let moves = moves && site.tree.is_some();
     site.mover.as_ref().ok().filter(|_| moves).cloned()
 }
