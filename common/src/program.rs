@@ -113,7 +113,8 @@ pub struct RankOffer {
 
 /// Said first on a stream that carries an attempt from its agent to the next.
 /// Then comes the rank's endpoint, if it is one, as a frame of its own, and
-/// then, with [`Keep::State`], the image, until the stream ends. Answered by
+/// then the image, until the stream ends: always with [`Keep::State`], and with
+/// [`Keep::SubtaskStart`] if the rank goes back to one. Answered by
 /// [`HandoverReply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handover {

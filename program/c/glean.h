@@ -185,6 +185,9 @@ int glean_leave(glean *rank);
 /* Keeps the state of this rank in place of what it saved before; at the end of
  * a subtask. */
 int glean_save(glean *rank, const void *state, size_t bytes);
+/* Marks the end of a subtask, in a program that does not save: where it may go
+ * back, an image of its process is taken here now and then. */
+int glean_boundary(glean *rank);
 /* What it saved last, if it is begun again: GLEAN_NONE if not. Once; give it
  * back with glean_free. */
 int glean_restore(glean *rank, glean_message *state);

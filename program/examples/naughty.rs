@@ -35,6 +35,9 @@ struct Options {
     /// Saves after each round, and goes on there.
     #[arg(long)]
     save: bool,
+    /// Saves nothing, and marks a boundary after each round.
+    #[arg(long)]
+    mark: bool,
     /// What `device` opens.
     #[arg(long, value_name = "PATH", default_value = "/dev/net/tun")]
     device: PathBuf,
@@ -170,6 +173,10 @@ fn go_round(comm: &mut Communicator, options: &Options) -> Result<(), Failure> {
     if first > 0 {
         println!("naughty: rank {rank} goes on with round {first}");
     }
+    if options.mark {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        println!("naughty: rank {rank} began at {}", now.tv_sec);
+    }
     for round in first..options.rounds {
         comm.send_values((rank + 1) % size, 1, &[round])?;
         let heard: Vec<u32> = comm.recv_values((rank + size - 1) % size, 1)?;
@@ -178,6 +185,9 @@ fn go_round(comm: &mut Communicator, options: &Options) -> Result<(), Failure> {
         }
         if options.save {
             comm.save(format!("{SAVED}{}", round + 1).as_bytes())?;
+        }
+        if options.mark {
+            comm.boundary()?;
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -139,6 +139,7 @@ def _load():
         "join": [pointer, number, pointer],
         "leave": [pointer],
         "save": [pointer, ctypes.c_char_p, size],
+        "boundary": [pointer],
         "restore": [pointer, pointer],
         "wants_state": [pointer, pointer],
         "on_retreat": [pointer, _Program, pointer],
@@ -402,6 +403,11 @@ class Rank:
         """Keeps this rank's state, at the end of a subtask."""
         state = bytes(state)
         self._call("save", state, len(state))
+
+    def boundary(self):
+        """Marks the end of a subtask, if nothing is saved: where this rank may
+        go back, an image of its process is taken here now and then."""
+        self._call("boundary")
 
     def restore(self):
         """What was saved last, if this rank is begun again; else None. Once."""

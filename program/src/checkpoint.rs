@@ -18,6 +18,21 @@ impl Communicator {
         })
     }
 
+    /// Marks a subtask's end, in a program that does not save: where it may go
+    /// back, its agent takes an image of its process here now and then, and
+    /// what comes after this call is done again after going back. The rank
+    /// stands still meanwhile; a call where none is taken costs next to
+    /// nothing.
+    ///
+    /// # Errors
+    /// The other ranks cannot be reached any more.
+    pub fn boundary(&mut self) -> Result<(), Error> {
+        self.call(|this| {
+            this.save_asked = false;
+            this.order(Order::Boundary)
+        })
+    }
+
     /// Is the state wanted now, for a checkpoint of the whole program? For
     /// those to whom saving at every subtask's end is dear.
     ///

@@ -66,6 +66,10 @@ pub struct Live {
     /// Does the agent keep what was delivered until it is received?
     logged: bool,
     matched: Vec<u64>,
+    /// Is an image of this process wanted at the next boundary, and does it
+    /// stand at one?
+    image_wanted: bool,
+    at_boundary: bool,
     /// All wait for each other.
     deadlock: Option<Error>,
 }
@@ -96,6 +100,8 @@ impl Live {
             told_waiting: None,
             logged: told.logged,
             matched: vec![],
+            image_wanted: true,
+            at_boundary: false,
             deadlock: None,
         };
         let state = told.restored.map(|_| live.read_state()).transpose()?;
@@ -164,7 +170,11 @@ impl Live {
             AgentFrame::Ranks { count } => self.events.push_back(Event::Grown { size: count }),
             AgentFrame::Retreat { .. } => self.events.push_back(Event::Retreat),
             AgentFrame::Deadlock { waits } => self.deadlock = Some(asking::deadlock(&waits)),
-            AgentFrame::PleaseSave => self.events.push_back(Event::PleaseSave),
+            AgentFrame::PleaseSave => {
+                self.image_wanted = true;
+                self.events.push_back(Event::PleaseSave);
+            }
+            AgentFrame::GoOn => self.at_boundary = false,
             AgentFrame::Refused { reason } => return Err(Error::Lost(reason)),
             other @ (AgentFrame::Welcome(_) | AgentFrame::State { .. }) => {
                 return Err(Error::Lost(format!("the agent said {other:.60?} out of turn")));
@@ -261,6 +271,21 @@ impl Live {
         }
         self.pipes.flush()
     }
+
+    /// Stands still while an image is taken, if one is wanted.
+    fn boundary(&mut self) -> Result<(), Error> {
+        if !self.logged || !std::mem::take(&mut self.image_wanted) {
+            return Ok(());
+        }
+        self.tell_matched()?;
+        self.at_boundary = true;
+        self.pipes.write(&ProgramFrame::Boundary)?;
+        self.pipes.flush()?;
+        while self.at_boundary {
+            self.read(None)?;
+        }
+        Ok(())
+    }
 }
 
 impl Transport for Live {
@@ -277,6 +302,7 @@ impl Transport for Live {
             Order::Spawn(count) => self.ask(Ask::Spawn { count }),
             Order::Processors => self.ask(Ask::Processors),
             Order::Save(state) => self.save(&state),
+            Order::Boundary => self.boundary(),
             Order::Leave => {
                 self.send_all()?;
                 self.ask(Ask::Leave)

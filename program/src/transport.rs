@@ -48,6 +48,8 @@ pub enum Order {
     /// Answered by [`Event::Processors`].
     Processors,
     Save(Vec<u8>),
+    /// Waits, if an image is taken.
+    Boundary,
     Leave,
 }
 

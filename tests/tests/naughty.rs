@@ -186,6 +186,23 @@ fn what_holds_an_open_connection_stays_and_its_user_is_told_why() -> Result<()> 
     all_are_clean(&lab)
 }
 
+#[test]
+fn what_holds_an_open_connection_has_no_image_to_go_back_to_and_its_user_is_told_why() -> Result<()>
+{
+    let Some(lab) = lab()? else { return Ok(()) };
+    let mode = ["socket", "--mark", "--rounds", "100000"];
+    let job = submit(&lab, &mode, &["--on-busy", "rollback"])?;
+    until("its user is told", PATIENCE, || {
+        let notes = lab.job(job)?["notes"].to_string();
+        let told = notes.contains("no image of rank 1 was taken to go back to")
+            && notes.contains("holds a TCP socket to 127.0.0.1");
+        Ok(told.then_some(()))
+    })?;
+    assert_eq!(lab.job(job)?["summary"]["running"], 3, "{}", told(&lab, job)?);
+    lab.text(&["cancel", &job.to_string()])?;
+    all_are_clean(&lab)
+}
+
 /// A directory with a device that nobody's image can hold and anybody may
 /// open: FUSE, or loop control, under a name of ours.
 /// `None`, said aloud, where there is none of them.

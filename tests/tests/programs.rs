@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use gleaner_lab::Lab;
 use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_shell::clock::Clock;
 use gleaner_tests::{answer, host_of, lab_or_skip, options, submit_example, subprograms};
 use rusqlite::{Connection, OpenFlags};
 
@@ -74,6 +75,8 @@ fn a_program_of_a_dead_workstation_begins_again_and_ends_well() -> Result<()> {
 
 /// Rounds of [`RING`] ranks: each saves after every round.
 const ROUNDS: u32 = 300;
+/// Of a ring that marks its boundaries.
+const MARKED: u32 = 150;
 const RING: usize = 5;
 
 /// Three workstations of four have room for the ring: one may die.
@@ -93,21 +96,38 @@ fn kill_the_place_of(lab: &mut Lab, job: u64, rank: usize) -> Result<()> {
     Ok(())
 }
 
-/// The round that each rank had saved in the last snapshot that is whole:
-/// the coordinator's store says which parts it has, and they carry the state.
-fn saved_rounds(lab: &Lab, job: u64) -> Result<Vec<u32>> {
+/// What each rank has in the last snapshot that is whole: the coordinator's
+/// store says which parts there are.
+fn parts(lab: &Lab, job: u64) -> Result<Vec<Vec<u8>>> {
     let data = lab.coordinator_data();
     let file = data.join("coordinator.sqlite");
     let store = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    let mut parts = store.prepare("SELECT lower(hex(hash)) FROM cuts WHERE job = ?1")?;
-    let hashes: Vec<String> =
-        parts.query_map([job], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let round = |hash: &String| {
+    let mut cuts = store.prepare("SELECT lower(hex(hash)) FROM cuts WHERE job = ?1")?;
+    let hashes: Vec<String> = cuts.query_map([job], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let part = |hash: &String| {
         let (folder, name) = hash.split_at(2);
-        let part = std::fs::read(data.join("blobs").join(folder).join(name)).ok()?;
-        number_after(&String::from_utf8_lossy(&part), "naughty saved round ")
+        std::fs::read(data.join("blobs").join(folder).join(name)).ok()
     };
-    Ok(hashes.iter().filter_map(round).collect())
+    Ok(hashes.iter().filter_map(part).collect())
+}
+
+/// The round that each rank had saved: it is in its part.
+fn saved_rounds(lab: &Lab, job: u64) -> Result<Vec<u32>> {
+    let parts = parts(lab, job)?;
+    let round = |part: &Vec<u8>| number_after(&String::from_utf8_lossy(part), SAVED);
+    Ok(parts.iter().filter_map(round).collect())
+}
+
+/// What a rank of the ring saves begins with this.
+const SAVED: &str = "naughty saved round ";
+
+/// A part with an image of a process is no smaller.
+const IMAGE_BYTES_MIN: usize = 200_000;
+
+/// When ranks of the ring began, as they say themselves.
+fn began(said: &str) -> Result<Vec<i64>> {
+    let at = said.lines().filter_map(|line| line.split_once(" began at ").map(|(_, at)| at.trim()));
+    Ok(at.map(str::parse).collect::<Result<_, _>>()?)
 }
 
 fn number_after(text: &str, words: &str) -> Option<u32> {
@@ -156,5 +176,63 @@ fn a_program_without_a_snapshot_begins_at_its_start_and_its_user_is_told() -> Re
     let told = told(&lab)?;
     assert!(told.contains("began 2 times"), "{told}");
     assert!(told.contains("begins again from its start"), "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_saves_nothing_goes_back_to_its_image_elsewhere() -> Result<()> {
+    let Some(mut lab) = lab_for_a_ring()? else { return Ok(()) };
+    let (ranks, rounds) = (RING.to_string(), MARKED.to_string());
+    let options = ["--ranks", &ranks, "--on-busy", "rollback"];
+    let job = submit_example(&lab, &options, "naughty", &["good", "--mark", "--rounds", &rounds])?;
+    until("an image of rank 1 is kept", PATIENCE, || {
+        let logs = lab.hosts.iter().map(|host| std::fs::read_to_string(host.dir.join("agent.log")));
+        let kept = logs.flatten().any(|log| log.contains("rank 1 can go back to an image"));
+        Ok(kept.then_some(()))
+    })?;
+    let came = Clock.wall().0 / 1_000_000_000;
+    until("rank 1 goes on elsewhere", 4 * PATIENCE, || {
+        let row = lab.job(job)?;
+        ensure!(row["ended"].is_null(), "it ended before: {row}");
+        let rank = &subprograms(&lab, job)?[1];
+        if rank["moves"].as_u64() >= Some(1) {
+            return Ok(Some(()));
+        }
+        if let Some(host) = host_of(&lab, rank) {
+            lab.hosts[host].type_key()?;
+        }
+        Ok(None)
+    })?;
+    let said = answer(&lab, job)?;
+    assert!(said.contains(&format!("{MARKED} rounds went round {RING} ranks")), "{said}");
+    let began = began(&said)?;
+    let all_before = began.len() == RING && began.iter().all(|at| *at <= came);
+    assert!(all_before, "the first owner came {came}, they began {began:?}");
+    let notes = lab.job(job)?["notes"].to_string();
+    assert!(!notes.contains("cannot") && !notes.contains("no image"), "{notes}");
+    Ok(())
+}
+
+#[test]
+fn a_program_of_a_dead_workstation_goes_on_from_a_snapshot_of_images() -> Result<()> {
+    let Some(mut lab) = lab_for_a_ring()? else { return Ok(()) };
+    let (ranks, rounds) = (RING.to_string(), MARKED.to_string());
+    let options = ["--ranks", &ranks, "--checkpoint-every", "1s"];
+    let job = submit_example(&lab, &options, "naughty", &["good", "--mark", "--rounds", &rounds])?;
+    until("a whole snapshot has images of all ranks", PATIENCE, || {
+        let row = lab.job(job)?;
+        ensure!(row["ended"].is_null(), "it ended before: {row}");
+        let images = parts(&lab, job)?.into_iter().filter(|part| part.len() > IMAGE_BYTES_MIN);
+        Ok((images.count() == RING).then_some(()))
+    })?;
+    let died = Clock.wall().0 / 1_000_000_000;
+    kill_the_place_of(&mut lab, job, 1)?;
+    let said = answer(&lab, job)?;
+    assert!(said.contains(&format!("{MARKED} rounds went round {RING} ranks")), "{said}");
+    let began = began(&said)?;
+    let all_before = began.len() == RING && began.iter().all(|at| *at <= died);
+    assert!(all_before, "it died {died}, they began {began:?}");
+    let told = lab.text(&["job", &job.to_string()])?;
+    assert!(told.contains("begins again from snapshot "), "{told}");
     Ok(())
 }

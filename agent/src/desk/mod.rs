@@ -443,7 +443,8 @@ impl Desk {
             LinkEvent::Header { .. }
             | LinkEvent::Whole { .. }
             | LinkEvent::NotComing { .. }
-            | LinkEvent::CarryingEnded { .. } => self.moved(event),
+            | LinkEvent::CarryingEnded { .. }
+            | LinkEvent::Imaged { .. } => self.moved(event),
             LinkEvent::Missing(line) => self.lacks(line),
             LinkEvent::Trouble(line) => self.trouble = line,
             LinkEvent::Asked(asked) => self.answer(asked),
@@ -471,6 +472,9 @@ impl Desk {
             }
             LinkEvent::CarryingEnded { place, fence } => {
                 self.at(place, |place| place.carrying_ended(fence));
+            }
+            LinkEvent::Imaged { place, fence, done } => {
+                self.at(place, |place| place.imaged(now, fence, done, &mut told));
             }
             LinkEvent::Up { .. }
             | LinkEvent::Core(_)
@@ -506,6 +510,30 @@ impl Desk {
                     place.packed(&self.site, fence, packed, &mut told);
                 }
                 self.take(told);
+            }
+            post::Told::WantsImage(fence) => {
+                let mut told = Told::default();
+                let place = self.places.iter_mut().find(|place| place.runs(fence));
+                if let Some(place) = place {
+                    place.take_image(&self.site, fence, &mut told);
+                }
+                self.take(told);
+            }
+            post::Told::Emptied { fence, done } => {
+                let mut told = Told::default();
+                if let Some(place) = self.places.iter_mut().find(|place| place.images(fence)) {
+                    place.emptied(&self.site, fence, done, &mut told);
+                }
+                self.take(told);
+            }
+            post::Told::HasImage { fence, bytes, image, ends } => {
+                let mut told = Told::default();
+                if let Some(place) = self.places.iter_mut().find(|place| place.runs(fence)) {
+                    place.begin_with_image(&self.site, fence, (bytes, image), &mut told);
+                }
+                self.take(told);
+                // Not before: its process would end by itself.
+                drop(ends);
             }
             post::Told::Unpacked { fence, done } => {
                 let mut told = Told::default();

@@ -28,6 +28,7 @@ use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
 use gleaner_program_core::wire::PIPES_VARIABLE;
 
+use self::imaging::Imaging;
 use self::moving::{Inbound, LeavingRank, NOT_BEGUN, Seen, Standing, mover_for};
 use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
@@ -50,6 +51,7 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 /// milliseconds, and seconds on a machine that is fully loaded.
 const TRY_OUT: Duration = Duration::from_secs(20);
 
+mod imaging;
 mod moving;
 
 /// What all places share.
@@ -132,6 +134,8 @@ struct Guest {
     emptied: bool,
     /// A rank that came from elsewhere: it has more than its beginning.
     came: bool,
+    /// What it begins with is being looked at: it may be an image.
+    snapshot: Option<Box<desk::Start>>,
     cpu_before: Duration,
     oom_before: u64,
     /// Comes from elsewhere, until it is set going.
@@ -173,6 +177,8 @@ pub(crate) struct Place {
     standing: Option<Standing>,
     /// The rank that is about to leave.
     leaving: Option<LeavingRank>,
+    /// The image that is wanted of its rank.
+    imaging: Option<Imaging>,
     /// A rank that has lost its process, and has its seat still.
     bare: Option<Fence>,
     idle_since: Moment,
@@ -206,6 +212,7 @@ impl Place {
             hurries: false,
             standing: None,
             leaving: None,
+            imaging: None,
             bare: None,
             idle_since: Moment::ZERO,
         }
@@ -232,6 +239,9 @@ impl Place {
             return;
         }
         self.frozen = false;
+        if self.image_comes_first() {
+            return;
+        }
         self.hurry(false);
         let done = match &self.group {
             Some(group) => group.thaw().map_err(|error| error.to_string()),
@@ -333,6 +343,7 @@ impl Place {
             start: None,
             seated: came,
             came,
+            snapshot: start.rank.as_ref().and_then(|it| it.cut).map(|_| Box::new(start.clone())),
             begin,
             unwanted: false,
             emptied: false,
@@ -393,7 +404,7 @@ impl Place {
     /// Tells that a guest has ended. The post first reads what a rank wrote.
     fn tell_exit(&mut self, guest: &Guest, status: ExitStatus, exit: Exit, told: &mut Told) {
         let fence = guest.fence;
-        self.standing = None;
+        (self.standing, self.imaging) = (None, None);
         self.hurry(false);
         if !guest.emptied {
             self.leaving = None;
@@ -731,7 +742,7 @@ impl Place {
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let keeper_goes =
             (self.keeper.is_some() && self.guest.is_none()).then(|| self.idle_since + KEEPER_STAYS);
-        [keeper_goes, self.look_at()].into_iter().flatten().min()
+        [keeper_goes, self.look_at(), self.look_for_image_at()].into_iter().flatten().min()
     }
 
     /// Lets a keeper go that has had no guest for a while. Did it?
@@ -746,6 +757,10 @@ impl Place {
 
     pub(crate) fn has_guest(&self) -> bool {
         self.guest.is_some()
+    }
+
+    pub(crate) fn runs(&self, fence: Fence) -> bool {
+        self.guest.as_ref().is_some_and(|guest| guest.fence == fence)
     }
 }
 

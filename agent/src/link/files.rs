@@ -27,6 +27,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use super::{Collection, Current, Laying, LinkEvent, ToDesk};
 use crate::config::AgentConfig;
 use crate::ground::{clear, disk_usage, open_strange};
+use crate::moving::KeptImage;
 use crate::post::{Letter, Post};
 
 const CACHE: &str = "cache";
@@ -106,11 +107,31 @@ impl Files {
     }
 
     /// Stages a rank's part of a snapshot; tells the post.
-    pub(super) fn stage_part(&self, fence: Fence, snapshot: Snapshot, bytes: Bytes, post: Post) {
+    pub(super) fn stage_part(
+        &self,
+        fence: Fence,
+        snapshot: Snapshot,
+        (bytes, image): (Bytes, Option<KeptImage>),
+        post: Post,
+    ) {
         let mut current = self.current.clone();
         tokio::spawn(async move {
-            let (size_bytes, to_hash) = (bytes.len() as u64, bytes.clone());
-            let Ok(hash) = spawn_blocking(move || blob::hash_bytes(&to_hash)).await else { return };
+            let prepared = spawn_blocking(move || {
+                let bytes = match image {
+                    Some(image) => image.after(&bytes)?.into(),
+                    None => bytes,
+                };
+                Ok::<_, io::Error>((blob::hash_bytes(&bytes), bytes))
+            });
+            let (hash, bytes) = match prepared.await {
+                Ok(Ok(prepared)) => prepared,
+                Ok(Err(error)) => {
+                    let part = Err(format!("its image does not read: {error}"));
+                    return post.deliver(Letter::Staged { fence, snapshot, part });
+                }
+                Err(_) => return,
+            };
+            let size_bytes = bytes.len() as u64;
             let staged = repeat(&mut current, |connection| {
                 let bytes = bytes.clone();
                 async move { Ok(blob::put(&connection, hash, size_bytes, &bytes[..]).await?) }

@@ -39,7 +39,7 @@ use tokio::sync::watch;
 
 use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
-use crate::moving::{Arrivals, Cargo, Departures, Expectation, Whole};
+use crate::moving::{self, Arrivals, Cargo, Departures, Expectation, KeptImage, ToKeep, Whole};
 use crate::owner::{self, Asked};
 use crate::post::{self, Errand, Post, Watch};
 use crate::spool::Spool;
@@ -84,9 +84,17 @@ pub(crate) enum LinkOrder {
         fence: Fence,
         reply: HandoverReply,
     },
+    /// Take in what has come with a snapshot.
+    TakeIn {
+        expectation: Box<Expectation>,
+        endpoint: Vec<u8>,
+        image: Vec<u8>,
+    },
     /// Send a guest's state away.
     Carry(Box<Cargo>),
     CallBack(Fence),
+    /// Write a guest down, to go back to.
+    Keep(Box<ToKeep>),
     ReadyToSleep,
     /// The machine has slept: the connection is not worth waiting for.
     Woke,
@@ -168,6 +176,12 @@ pub(crate) enum LinkEvent {
     CarryingEnded {
         place: PlaceId,
         fence: Fence,
+    },
+    /// It was written down, to go back to.
+    Imaged {
+        place: PlaceId,
+        fence: Fence,
+        done: Result<KeptImage, String>,
     },
     /// Something to be told to the owner and to the coordinator.
     Missing(String),
@@ -335,7 +349,7 @@ async fn run(
     let sessions = logind::Sessions::start(config.sensors.sessions, desk.clone());
     let owner = tokio::spawn(serve_owner(config, desk.clone()));
     let mut departures = Departures::new(peers.clone(), current, desk.clone());
-    let mut arrivals = Arrivals::new(desk);
+    let mut arrivals = Arrivals::new(desk.clone());
     loop {
         let order = tokio::select! {
             order = orders.recv() => order,
@@ -344,8 +358,8 @@ async fn run(
                     Errand::Road(wanted) => {
                         tokio::spawn(roads::open(wanted, peers.clone(), post.clone()));
                     }
-                    Errand::Stage { fence, snapshot, bytes } => {
-                        files.stage_part(fence, snapshot, bytes, post.clone());
+                    Errand::Stage { fence, snapshot, bytes, image } => {
+                        files.stage_part(fence, snapshot, (bytes, image), post.clone());
                     }
                     Errand::Fetch { fence, hash } => files.fetch_part(fence, hash, post.clone()),
                 }
@@ -380,8 +394,12 @@ async fn run(
             }
             LinkOrder::Expect(expectation) => arrivals.expect(*expectation),
             LinkOrder::Answer { fence, reply } => arrivals.answer(fence, reply),
+            LinkOrder::TakeIn { expectation, endpoint, image } => {
+                arrivals.take_here(*expectation, endpoint, image);
+            }
             LinkOrder::Carry(cargo) => departures.send(*cargo),
             LinkOrder::CallBack(fence) => departures.call_back(fence),
+            LinkOrder::Keep(what) => moving::keep(*what, desk.clone()),
             LinkOrder::ReadyToSleep => sessions.ready_to_sleep(),
             LinkOrder::Woke => wake.notify_one(),
             LinkOrder::Stop => break,

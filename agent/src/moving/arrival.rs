@@ -4,6 +4,8 @@
 //! coordinator's word: it is held for a while.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::Mover;
+use super::kept::{Keeping, KeptImage};
 use crate::link::{LinkEvent, ToDesk};
 
 /// Streams that came before they were expected.
@@ -42,6 +45,8 @@ pub(crate) struct Expectation {
     pub(crate) old: Fence,
     /// The most that its image may be.
     pub(crate) bytes_max: u64,
+    /// Where an image is kept that it has gone back to.
+    pub(crate) directory: PathBuf,
     /// What it may be and use here.
     pub(crate) terms: Terms,
     /// None where nothing can be brought to life.
@@ -56,9 +61,19 @@ pub(crate) struct Whole {
     /// Of a rank.
     pub(crate) endpoint: Vec<u8>,
     pub(crate) keep: Keep,
+    /// The one that it goes back to: its process stands at a boundary.
+    pub(crate) image: Option<KeptImage>,
     pub(crate) bytes: u64,
     /// It has stood still since then, by this machine's clock.
     pub(crate) since: Moment,
+}
+
+/// An image, what is kept of it, and who stood still in it by their own will.
+#[derive(Debug)]
+struct Taken {
+    image: Image,
+    copy: Option<KeptImage>,
+    stopped: Vec<i32>,
 }
 
 #[derive(Debug)]
@@ -94,6 +109,8 @@ enum TakeError {
     Arrival(#[from] ArrivalError),
     #[error("{0}{source}", source = source_of(.0))]
     Adapt(#[from] AdaptError),
+    #[error("its image cannot be kept: {0}")]
+    Keep(#[source] io::Error),
     #[error("guests cannot be restored here")]
     Immobile,
     #[error("it does not fit: {0}")]
@@ -143,6 +160,23 @@ impl Arrivals {
         if let Some(answer) = self.taking.remove(&fence) {
             let _ = answer.send(reply);
         }
+    }
+
+    /// Takes in what is here already: a rank, and the image it goes back to.
+    pub(crate) fn take_here(&self, expectation: Expectation, endpoint: Vec<u8>, image: Vec<u8>) {
+        let (place, fence, since) = (expectation.place, expectation.fence, Clock.now());
+        let desk = self.desk.clone();
+        tokio::spawn(async move {
+            let event = match take_whole(&expectation, image, &desk).await {
+                Ok(Taken { image, copy, stopped }) => {
+                    let (keep, bytes) = (Keep::SubtaskStart, image.bytes());
+                    let whole = Whole { stopped, endpoint, keep, image: copy, bytes, since };
+                    LinkEvent::Whole { place, fence, whole: Box::new(whole) }
+                }
+                Err(error) => LinkEvent::NotComing { place, fence, reason: error.to_string() },
+            };
+            desk.tell(event);
+        });
     }
 
     /// Who was not expected in time.
@@ -220,16 +254,59 @@ async fn take_in(
     since: Moment,
     desk: &ToDesk,
 ) -> Result<Whole, TakeError> {
-    let (endpoint, rest) = read_endpoint(reader, what.endpoint_bytes).await?;
-    if what.keep != Keep::State {
-        let bytes = endpoint.len() as u64;
-        return Ok(Whole { stopped: vec![], endpoint, keep: what.keep, bytes, since });
+    let (endpoint, mut rest) = read_endpoint(reader, what.endpoint_bytes).await?;
+    let keep = what.keep;
+    if keep == Keep::SubtaskStart && rest.is_empty() {
+        let more = timeout(STALLED_AFTER, reader.next_raw()).await;
+        rest = more.map_err(|_| TakeError::Stalled)??.unwrap_or_default();
     }
-    let mover = expectation.mover.clone().ok_or(TakeError::Immobile)?;
+    let goes_back = keep == Keep::SubtaskStart && !rest.is_empty();
+    if keep != Keep::State && !goes_back {
+        let bytes = endpoint.len() as u64;
+        return Ok(Whole { stopped: vec![], endpoint, keep, image: None, bytes, since });
+    }
     let (pieces, coming) = mpsc::channel(PIECES);
+    let ended = begin_taking(expectation, goes_back, coming, desk)?;
+    let passed = pass(rest, reader, &pieces).await;
+    // The end of the pieces is the end of the image.
+    drop(pieces);
+    let taken = ended.await.map_err(|_| TakeError::Thread)?;
+    match (taken, passed) {
+        (Ok(Taken { image, copy, stopped }), _) => {
+            let bytes = image.bytes() + endpoint.len() as u64;
+            Ok(Whole { stopped, endpoint, keep, image: copy, bytes, since })
+        }
+        // It is short because nothing came any more.
+        (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),
+    }
+}
+
+/// Takes in an image that is here whole.
+async fn take_whole(
+    expectation: &Expectation,
+    image: Vec<u8>,
+    desk: &ToDesk,
+) -> Result<Taken, TakeError> {
+    let (pieces, coming) = mpsc::channel(1);
+    let ended = begin_taking(expectation, true, coming, desk)?;
+    let _ = pieces.send(image).await;
+    drop(pieces);
+    ended.await.map_err(|_| TakeError::Thread)?
+}
+
+/// Starts the thread that takes an image in, with a copy if it is gone back to.
+fn begin_taking(
+    expectation: &Expectation,
+    goes_back: bool,
+    coming: mpsc::Receiver<Vec<u8>>,
+    desk: &ToDesk,
+) -> Result<oneshot::Receiver<Result<Taken, TakeError>>, TakeError> {
+    let mover = expectation.mover.clone().ok_or(TakeError::Immobile)?;
     let (done, ended) = oneshot::channel();
     let (place, fence, bytes_max) = (expectation.place, expectation.fence, expectation.bytes_max);
     let (terms, desk) = (expectation.terms.clone(), desk.clone());
+    let copy = || Keeping::new(&expectation.directory, fence, bytes_max).map_err(TakeError::Keep);
+    let copy = goes_back.then(copy).transpose()?;
     std::thread::Builder::new()
         .name("arrival".into())
         .spawn(move || {
@@ -238,21 +315,13 @@ async fn take_in(
                 let (header, memory) = (Box::new(header), Arc::clone(arrival.memory()));
                 desk.tell(LinkEvent::Header { place, fence, header, memory });
             };
-            let _ = done.send(keep(coming, bytes_max, &mover, &terms, tell));
+            let arrival = Arrival::new(bytes_max).map_err(TakeError::from);
+            let taken =
+                arrival.and_then(|arrival| take(coming, (arrival, copy), &mover, &terms, tell));
+            let _ = done.send(taken);
         })
         .map_err(|_| TakeError::Thread)?;
-    let passed = pass(rest, reader, &pieces).await;
-    // The end of the pieces is the end of the image.
-    drop(pieces);
-    let kept = ended.await.map_err(|_| TakeError::Thread)?;
-    match (kept, passed) {
-        (Ok((image, stopped)), _) => {
-            let bytes = image.bytes() + endpoint.len() as u64;
-            Ok(Whole { stopped, endpoint, keep: what.keep, bytes, since })
-        }
-        // It is short because nothing came any more.
-        (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),
-    }
+    Ok(ended)
 }
 
 /// The endpoint, and what was read beyond it.
@@ -291,19 +360,21 @@ async fn pass(
     Ok(())
 }
 
-/// The thread that keeps the image, tells of its header, and makes it this
-/// place's.
-fn keep(
+/// The thread that takes the image in, tells of its header, and makes it this
+/// place's; with a copy of what came, for going back to it again.
+fn take(
     mut coming: mpsc::Receiver<Vec<u8>>,
-    bytes_max: u64,
+    (mut arrival, mut copy): (Arrival, Option<Keeping>),
     mover: &Mover,
     terms: &Terms,
     tell: impl Fn(&Arrival),
-) -> Result<(Image, Vec<i32>), TakeError> {
-    let mut arrival = Arrival::new(bytes_max)?;
+) -> Result<Taken, TakeError> {
     let mut told = false;
     while let Some(piece) = coming.blocking_recv() {
         arrival.take(&piece)?;
+        if let Some(copy) = &mut copy {
+            copy.write_all(&piece).map_err(TakeError::Keep)?;
+        }
         if let Some(header) = arrival.header()
             && !told
         {
@@ -315,5 +386,5 @@ fn keep(
     }
     let image = arrival.finish()?;
     let stopped = image.adapt(terms)?;
-    Ok((image, stopped))
+    Ok(Taken { image, copy: copy.map(Keeping::finish), stopped })
 }

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::Mover;
+use super::{KeptImage, Mover};
 use crate::link::peers::Peers;
 use crate::link::{Current, LinkEvent, ToDesk};
 
@@ -41,6 +41,8 @@ pub(crate) struct Cargo {
     pub(crate) departure: Departure,
     /// The process that goes along, and what writes it down.
     pub(crate) process: Option<(Guest, Arc<Mover>)>,
+    /// The image that goes along instead, of a rank that goes back to it.
+    pub(crate) image: Option<KeptImage>,
     /// Of a rank.
     pub(crate) endpoint: Bytes,
 }
@@ -129,13 +131,16 @@ async fn carry(
     let (pieces, mut coming) = mpsc::channel(PIECES);
     let (started, starts) = oneshot::channel();
     let (ended, ends) = oneshot::channel();
-    let process = cargo.process.clone();
-    if let Some((guest, mover)) = process {
+    let no_thread = |error| CarryError::Cannot(format!("no thread to write it down: {error}"));
+    if let Some((guest, mover)) = cargo.process.clone() {
         let dumping = std::thread::Builder::new().name("dump".into()).spawn(move || {
             let _ = ended.send(dump(&guest, &mover, started, pieces));
         });
-        dumping
-            .map_err(|error| CarryError::Cannot(format!("no thread to write it down: {error}")))?;
+        dumping.map_err(no_thread)?;
+    } else if let Some(image) = cargo.image.clone() {
+        let _ = started.send(Ok(()));
+        let thread = std::thread::Builder::new().name("image".into());
+        thread.spawn(move || image.hand_on(&pieces)).map_err(no_thread)?;
     } else {
         let _ = started.send(Ok(()));
         drop((ended, pieces));
@@ -156,7 +161,10 @@ async fn carry(
         },
         (Err(error), _) => Err(error),
         (Ok(()), Some(Some(Ok(Dumped { sent, .. })))) => Ok((sent.bytes, Clock.now().since(begin))),
-        (Ok(()), _) => Ok((cargo.endpoint.len() as u64, Clock.now().since(begin))),
+        (Ok(()), _) => {
+            let image = cargo.image.as_ref().map_or(0, |image| image.bytes);
+            Ok((cargo.endpoint.len() as u64 + image, Clock.now().since(begin)))
+        }
     }
 }
 

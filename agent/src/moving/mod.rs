@@ -11,6 +11,7 @@
 
 mod arrival;
 mod departure;
+mod kept;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::arrival::{Arrivals, Expectation, Whole};
 pub(crate) use self::departure::{Cargo, Departures};
+pub(crate) use self::kept::{KeptImage, ToKeep, keep};
 use crate::cgroup::Tree;
 use crate::config::{AgentConfig, Network};
 use crate::ground::clear;

@@ -18,6 +18,8 @@ use gleaner_program_core::framing;
 use gleaner_program_core::wire::{Between, FromRank};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender};
 
+use crate::moving::KeptImage;
+
 /// How much may wait for one way. What comes on top is lost; the ranks'
 /// endpoints keep it and send it again.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -69,8 +71,8 @@ pub(crate) enum Errand {
     /// [`Letter::RoadLost`](super::Letter::RoadLost).
     Road(Wanted),
     /// Stage a rank's part of a snapshot at the coordinator;
-    /// [`Letter::Staged`](super::Letter::Staged).
-    Stage { fence: Fence, snapshot: Snapshot, bytes: Bytes },
+    /// [`Letter::Staged`](super::Letter::Staged). The image follows the bytes.
+    Stage { fence: Fence, snapshot: Snapshot, bytes: Bytes, image: Option<KeptImage> },
     /// Get one; [`Letter::Fetched`](super::Letter::Fetched).
     Fetch { fence: Fence, hash: ContentHash },
 }

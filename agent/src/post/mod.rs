@@ -20,10 +20,12 @@
 //! not wait.
 
 mod ears;
+mod imaging;
 mod kept;
 mod line;
 mod moving;
 mod office;
+mod pace;
 mod pipes;
 mod program;
 mod seat;
@@ -52,6 +54,7 @@ use self::office::Office;
 pub(crate) use self::pipes::{Ends, pair};
 use self::seat::Heard;
 use crate::link::ToDesk;
+use crate::moving::KeptImage;
 
 /// What the post is told.
 #[derive(Debug)]
@@ -90,6 +93,15 @@ pub(crate) enum Letter {
     Again {
         fence: Fence,
         ends: Ends,
+    },
+    /// Its process stands still for an image. Answered by [`Told::Emptied`].
+    Image(Fence),
+    /// The image that was wanted, or why there is none. The process goes on
+    /// after this; it stood so long.
+    Imaged {
+        fence: Fence,
+        done: Result<KeptImage, NoImage>,
+        stood: Duration,
     },
     /// It was packed, and stays; its process goes on after this.
     Stayed(Fence),
@@ -164,7 +176,28 @@ pub(crate) struct Arrive {
     pub(crate) keep: Keep,
     /// As [`Told::Packed`] gave it.
     pub(crate) packed: Vec<u8>,
+    /// What its process was made of, if it has gone back to an image.
+    pub(crate) image: Option<KeptImage>,
     pub(crate) ends: Ends,
+}
+
+/// A rank that leaves.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    /// Its endpoint, and what it has saved.
+    pub(crate) bytes: Vec<u8>,
+    /// What it goes back to, if that is an image.
+    pub(crate) image: Option<KeptImage>,
+}
+
+/// Why there is no image.
+#[derive(Debug)]
+pub(crate) enum NoImage {
+    /// Its owner is here, or it is about to leave.
+    NotNow,
+    /// Its job does not roll back.
+    Useless,
+    Cannot(String),
 }
 
 /// What the post tells the desk.
@@ -177,8 +210,17 @@ pub(crate) enum Told {
     Settled { fence: Fence, fault: Option<String>, stays: bool },
     /// The rank has returned its work; its process is about to end.
     Returned(Fence),
-    /// The endpoint as bytes, or why the rank cannot leave like this.
-    Packed { fence: Fence, packed: Result<Vec<u8>, String> },
+    /// The rank, or why it cannot leave like this.
+    Packed { fence: Fence, packed: Result<Packed, String> },
+    /// An image of the rank's process is wanted. Answered by
+    /// [`Letter::Imaged`].
+    WantsImage(Fence),
+    /// Its pipes are empty, or cannot be.
+    Emptied { fence: Fence, done: Result<(), String> },
+    /// The snapshot that a rank begins with has an image of its process: it is
+    /// to begin from that, as if it had arrived with it. The process that has
+    /// begun ends with these pipes.
+    HasImage { fence: Fence, bytes: Vec<u8>, image: Vec<u8>, ends: Ends },
     /// What came with a rank is here and in its pipes, or is of no use: why.
     Unpacked { fence: Fence, done: Result<(), String> },
     /// Nobody waits for the ranks any more.

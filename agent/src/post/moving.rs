@@ -11,15 +11,15 @@ use bytes::Bytes;
 use gleaner_common::id::{Fence, WorkstationId};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
-use gleaner_program_core::address::Rank;
 use gleaner_program_core::endpoint::{Back, Endpoint, Event, PipeRest};
 use serde::{Deserialize, Serialize};
 
+use super::imaging::{Kept, way_back};
 use super::kept::States;
 use super::office::Office;
 use super::pipes::Ends;
 use super::seat::Seat;
-use super::{Arrive, Told};
+use super::{Arrive, Packed, Told};
 use crate::link::LinkEvent;
 
 /// What travels with a rank. Its version is the endpoint's, which comes first.
@@ -41,25 +41,25 @@ impl Office {
         self.desk.tell(LinkEvent::Post(Told::Packed { fence, packed }));
     }
 
-    fn pack(&mut self, fence: Fence, keep: Keep) -> Result<Vec<u8>, String> {
+    fn pack(&mut self, fence: Fence, keep: Keep) -> Result<Packed, String> {
         let seat = self.seats.get_mut(&fence).ok_or("there is no such rank here")?;
         if let Some(fault) = &seat.fault {
             return Err(fault.clone());
         }
-        if keep == Keep::SubtaskStart {
-            can_go_back(&seat.endpoint)?;
-        }
-        let endpoint = if keep == Keep::State {
-            let rest = seat.empty_pipes().map_err(|error| error.to_string())?.clone();
-            seat.endpoint.pack(&rest)
-        } else {
-            // Its process is not needed there; here it may go on as it is.
-            seat.endpoint.pack(&PipeRest::default())
+        // Where its process is not needed, it may go on here as it is.
+        let (rest, image) = match keep {
+            Keep::State => (seat.empty_pipes().map_err(|error| error.to_string())?.clone(), None),
+            Keep::SubtaskStart => match way_back(seat)? {
+                Some(Kept { rest, image, .. }) => (rest, Some(image)),
+                None => (PipeRest::default(), None),
+            },
+            Keep::Nothing => (PipeRest::default(), None),
         };
+        let endpoint = seat.endpoint.pack(&rest);
         let Seat { states, retreated, left, .. } = seat;
         // Borrowed and written as `Luggage` is.
-        postcard::to_stdvec(&(Bytes::from(endpoint), &*states, *retreated, *left))
-            .map_err(|error| error.to_string())
+        let bytes = postcard::to_stdvec(&(Bytes::from(endpoint), &*states, *retreated, *left));
+        Ok(Packed { bytes: bytes.map_err(|error| error.to_string())?, image })
     }
 
     pub(super) fn stayed(&mut self, now: Moment, fence: Fence) {
@@ -97,7 +97,7 @@ impl Office {
     }
 
     fn take_in(&mut self, arrive: Arrive) -> Result<(), String> {
-        let Arrive { fence, job, life, rank, keep, packed, ends } = arrive;
+        let Arrive { fence, job, life, rank, keep, packed, image, ends } = arrive;
         let luggage: Luggage =
             postcard::from_bytes(&packed).map_err(|error| format!("a rank's luggage: {error}"))?;
         let (endpoint, rest) =
@@ -108,17 +108,31 @@ impl Office {
         if self.program(job, life).is_none() {
             return Err("its program has begun again".to_owned());
         }
+        let way = endpoint.way_back().filter(|_| keep == Keep::SubtaskStart);
         let mut seat = Seat::new(job, life, endpoint);
+        seat.image = match (way, image) {
+            (Some((boundary, Back::Image)), Some(image)) => {
+                Some(Kept { boundary, rest: rest.clone(), image })
+            }
+            (Some((_, Back::Image)), None) => {
+                return Err(format!("{rank} comes without its image"));
+            }
+            (Some(_), Some(_)) => {
+                return Err(format!("{rank} comes with an image of another time"));
+            }
+            (_, None) | (None, _) => None,
+        };
         seat.plug(&self.watch, ends).map_err(|error| error.to_string())?;
         seat.states = luggage.states;
         seat.retreated = luggage.retreated && keep == Keep::State;
         seat.left = luggage.left && keep == Keep::State;
         seat.arriving = Some(keep);
-        if keep == Keep::State {
+        if keep != Keep::State {
+            seat.states.interrupted();
+        }
+        if keep == Keep::State || seat.image.is_some() {
             seat.refill_pipes(Some(rest));
             seat.flush(&self.watch);
-        } else {
-            seat.states.interrupted();
         }
         self.seats.insert(fence, seat);
         Ok(())
@@ -127,29 +141,25 @@ impl Office {
     pub(super) fn set_going(&mut self, now: Moment, fence: Fence) {
         let Some(seat) = self.seats.get_mut(&fence) else { return };
         let Some(keep) = seat.arriving.take() else { return };
+        let has_image = seat.image.is_some();
         let (job, life, rank) = (seat.job, seat.life, seat.rank());
         if !self.enter(job, life, rank, fence) {
             self.seats.remove(&fence);
             return;
         }
-        self.handle(now, fence, Event::Arrived);
-        match keep {
-            Keep::State => {}
-            Keep::SubtaskStart => self.handle(now, fence, Event::RolledBack(Back::Process)),
-            Keep::Nothing => self.handle(now, fence, Event::RolledBack(Back::Nothing)),
+        let back = match keep {
+            Keep::State => None,
+            Keep::SubtaskStart if has_image => Some(Back::Image),
+            Keep::SubtaskStart => Some(Back::Process),
+            Keep::Nothing => Some(Back::Nothing),
+        };
+        // First: what it was about to do there is not done here.
+        if let Some(back) = back {
+            self.handle(now, fence, Event::RolledBack(back));
         }
+        self.handle(now, fence, Event::Arrived);
+        self.miss_image(now, fence);
         self.is_here(now, job, rank, fence);
         self.hear_early(now, fence);
-    }
-}
-
-fn can_go_back(endpoint: &Endpoint) -> Result<(), String> {
-    let rank: Rank = endpoint.rank();
-    match endpoint.way_back() {
-        Some((_, Back::Process)) => Ok(()),
-        Some((_, Back::Image | Back::Nothing)) => {
-            Err(format!("{rank} cannot go back: images are not kept for it"))
-        }
-        None => Err(format!("{rank} cannot go back: no state is kept to go back to")),
     }
 }

@@ -19,6 +19,7 @@ use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{Answer, Between, FromRank, Notice, Parcel, PeerFrame, ToRank};
 
 use super::ears::Ears;
+use super::imaging::Imaging;
 use super::line::Line;
 use super::program::Program;
 use super::seat::{Heard, Seat};
@@ -83,6 +84,8 @@ impl Office {
             }
             Letter::Again { fence, ends } => self.again(now, fence, ends),
             Letter::Depart { fence, keep } => self.depart(now, fence, keep),
+            Letter::Image(fence) => self.begin_image(now, fence),
+            Letter::Imaged { fence, done, stood } => self.imaged(now, fence, done, stood),
             Letter::Stayed(fence) => self.stayed(now, fence),
             Letter::Left { fence, to, at } => self.has_left(fence, to, at),
             Letter::Arrive(arrive) => self.arrive(*arrive),
@@ -314,7 +317,12 @@ impl Office {
             }
             ToRank::Deadlock(waits) => Event::Deadlock(waits),
             ToRank::Cut(snapshot) => {
+                // Images are asked for at their own pace.
+                let waits = seat.pace.deadline().is_some();
                 self.handle(now, fence, Event::Cut(snapshot));
+                if waits {
+                    return;
+                }
                 // So that the next one goes back less far.
                 Event::PleaseSave
             }
@@ -514,7 +522,10 @@ impl Office {
                         None => {}
                     }
                 }
-                Effect::Forget(boundary) => seat.states.forget_before(boundary),
+                Effect::Forget(boundary) => {
+                    seat.states.forget_before(boundary);
+                    seat.image.take_if(|kept| kept.boundary < boundary);
+                }
                 Effect::Complain(complaint) => self.complained(fence, &complaint),
                 Effect::Retreated => {
                     seat.retreated = true;
@@ -531,8 +542,10 @@ impl Office {
                     self.line.tell(fence, seat.life, &FromRank::NoCut(snapshot));
                 }
                 Effect::TakeImage => {
-                    let because = "images are not taken for snapshots".to_owned();
-                    self.todo.push_back((fence, Event::NotImaged { because }));
+                    if seat.imaging == Imaging::Nothing {
+                        seat.imaging = Imaging::Wanted;
+                        self.desk.tell(LinkEvent::Post(Told::WantsImage(fence)));
+                    }
                 }
             }
         }
@@ -561,6 +574,9 @@ impl Office {
                 self.line.tell(fence, seat.life, &facts);
             }
             let mut effects = std::mem::take(&mut self.effects);
+            if seat.pace.is_due(now) {
+                seat.endpoint.handle(now, Event::PleaseSave, &mut effects);
+            }
             seat.endpoint.wake(now, &mut effects);
             self.carry_out(now, fence, &mut effects);
             self.effects = effects;

@@ -20,7 +20,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::ears::{Ears, Hearing, Source};
+use super::imaging::{Imaging, Kept};
 use super::kept::States;
+use super::pace::Pace;
 use super::pipes::{Ends, Outbox};
 
 /// A wait that lasts so long is told: it may be for ever.
@@ -75,6 +77,11 @@ pub(super) struct Seat {
     pub(super) arriving: Option<Keep>,
     /// What was in the pipes when it was packed.
     rest: PipeRest,
+    pub(super) imaging: Imaging,
+    /// What it can go back to, or why not.
+    pub(super) image: Option<Kept>,
+    pub(super) no_image: Option<String>,
+    pub(super) pace: Pace,
     /// Blocked in a receive since then, and nobody was told.
     waits_since: Option<Moment>,
 }
@@ -101,6 +108,10 @@ impl Seat {
             waits_for_place: None,
             arriving: None,
             rest: PipeRest::default(),
+            imaging: Imaging::Nothing,
+            image: None,
+            no_image: None,
+            pace: Pace::default(),
             waits_since: None,
         }
     }
@@ -128,6 +139,8 @@ impl Seat {
         self.outbox.clear();
         self.states.interrupted();
         self.waits_since = None;
+        (self.image, self.imaging) = (None, Imaging::Nothing);
+        self.pace = Pace::default();
     }
 
     /// Takes in what the program has written, at most a buffer of it.
@@ -248,7 +261,7 @@ impl Seat {
 
     pub(super) fn deadline(&self) -> Option<Moment> {
         let told = self.waits_since.map(|since| since + LONG_WAIT);
-        [self.endpoint.deadline(), told].into_iter().flatten().min()
+        [self.endpoint.deadline(), told, self.pace.deadline()].into_iter().flatten().min()
     }
 
     /// A wait of which the coordinator should know.

@@ -4,16 +4,32 @@
 use bytes::Bytes;
 use gleaner_common::id::{ContentHash, Fence};
 use gleaner_common::time::Moment;
+use gleaner_common::units::spoken_size;
 use gleaner_program_core::address::{Boundary, Snapshot};
 use gleaner_program_core::complaint::Complaint;
-use gleaner_program_core::endpoint::{Back, Endpoint, Event};
+use gleaner_program_core::endpoint::{Back, Endpoint, Event, PipeRest};
 use gleaner_program_core::wire::FromRank;
+use serde::{Deserialize, Serialize};
 
-use super::Begin;
+use super::imaging::{Kept, way_back};
+use super::kept::STATES_BYTES_MAX;
 use super::line::Errand;
 use super::moving::Luggage;
 use super::office::Office;
 use super::seat::Seat;
+use super::{Begin, Told};
+use crate::link::LinkEvent;
+
+/// The biggest image that is part of a snapshot: as much as a rank may save.
+const IMAGE_BYTES_MAX: u64 = STATES_BYTES_MAX as u64;
+
+/// A rank's part. The image follows, of one that goes back to an image.
+#[derive(Debug, Serialize, Deserialize)]
+struct Part {
+    luggage: Luggage,
+    /// What was in the pipes of the image's process.
+    rest: Option<PipeRest>,
+}
 
 impl Office {
     /// The rank's part of a snapshot, to be staged.
@@ -26,12 +42,23 @@ impl Office {
     ) {
         let Some(seat) = self.seats.get_mut(&fence) else { return };
         seat.cut = None;
+        let kept = match way_back(seat) {
+            Ok(kept) => kept,
+            Err(because) => return self.no_cut(fence, snapshot, because),
+        };
+        let bytes = kept.as_ref().map_or(0, |kept| kept.image.bytes);
+        if bytes > IMAGE_BYTES_MAX {
+            let (bytes, most) = (spoken_size(bytes), spoken_size(IMAGE_BYTES_MAX));
+            let because = format!("its image takes {bytes}: at most {most} are saved");
+            return self.no_cut(fence, snapshot, because);
+        }
         let (endpoint, states) = (Bytes::from(state), seat.states.only(boundary));
-        let part = Luggage { endpoint, states, retreated: false, left: false };
-        match postcard::to_stdvec(&part) {
+        let luggage = Luggage { endpoint, states, retreated: false, left: false };
+        let (rest, image) = kept.map(|Kept { rest, image, .. }| (rest, image)).unzip();
+        match postcard::to_stdvec(&Part { luggage, rest }) {
             Ok(bytes) => {
                 let bytes = bytes.into();
-                self.line.have(Errand::Stage { fence, snapshot, bytes });
+                self.line.have(Errand::Stage { fence, snapshot, bytes, image });
             }
             Err(error) => self.no_cut(fence, snapshot, error.to_string()),
         }
@@ -81,11 +108,19 @@ impl Office {
 
     fn go_back(&mut self, now: Moment, begin: Begin, part: &[u8]) -> Result<(), String> {
         let Begin { fence, job, life, config, ends, .. } = begin;
-        let part: Luggage = postcard::from_bytes(part).map_err(|error| error.to_string())?;
-        let endpoint = Endpoint::restore(&part.endpoint, fence, config.floor)
+        let (Part { luggage: part, rest }, image) =
+            postcard::take_from_bytes(part).map_err(|error| error.to_string())?;
+        let mut endpoint = Endpoint::restore(&part.endpoint, fence, config.floor)
             .map_err(|error| error.to_string())?;
         if endpoint.rank() != config.rank {
             return Err(format!("it is the part of {}", endpoint.rank()));
+        }
+        if let Some(rest) = rest {
+            let endpoint = Bytes::from(endpoint.pack(&rest));
+            let bytes = postcard::to_stdvec(&Luggage { endpoint, ..part });
+            let (bytes, image) = (bytes.map_err(|error| error.to_string())?, image.to_vec());
+            self.desk.tell(LinkEvent::Post(Told::HasImage { fence, bytes, image, ends }));
+            return Ok(());
         }
         if !self.enter(job, life, config.rank, fence) {
             return Ok(());

@@ -119,6 +119,11 @@ impl Lab {
 
     #[track_caller]
     fn depart(&self, workstation: u32, fence: u64, keep: Keep) -> Result<Vec<u8>, String> {
+        self.pack(workstation, fence, keep).map(|packed| packed.bytes)
+    }
+
+    #[track_caller]
+    fn pack(&self, workstation: u32, fence: u64, keep: Keep) -> Result<Packed, String> {
         self.post(workstation).leave(Letter::Depart { fence: Fence(fence), keep });
         let told = self.told(workstation);
         let Told::Packed { packed, .. } = told else { panic!("{told:?}") };
@@ -128,15 +133,37 @@ impl Lab {
     /// Takes rank 1 in.
     #[track_caller]
     fn arrive(&self, workstation: u32, fence: u64, keep: Keep, packed: Vec<u8>) -> Ends {
+        self.unpack(workstation, fence, keep, Packed { bytes: packed, image: None }).unwrap()
+    }
+
+    #[track_caller]
+    fn unpack(
+        &self,
+        workstation: u32,
+        fence: u64,
+        keep: Keep,
+        packed: Packed,
+    ) -> Result<Ends, String> {
         let (ends, theirs) = pair().unwrap();
         let fence = Fence(fence);
         let (job, life, rank) = (JOB, LIFE, Rank(1));
-        let arrive = Arrive { fence, job, life, rank, keep, packed, ends };
+        let Packed { bytes: packed, image } = packed;
+        let arrive = Arrive { fence, job, life, rank, keep, packed, image, ends };
         self.post(workstation).leave(Letter::Arrive(Box::new(arrive)));
         let told = self.told(workstation);
         let Told::Unpacked { done, .. } = told else { panic!("{told:?}") };
-        done.unwrap();
-        theirs
+        done.map(|()| theirs)
+    }
+
+    /// Stands in for rank 1's desk while its image is taken.
+    #[track_caller]
+    fn image(&self, workstation: u32, fence: u64, done: Result<KeptImage, NoImage>) {
+        let (fence, post) = (Fence(fence), self.post(workstation));
+        assert!(matches!(self.told(workstation), Told::WantsImage(of) if of == fence));
+        post.leave(Letter::Image(fence));
+        let told = self.told(workstation);
+        assert!(matches!(&told, Told::Emptied { done: Ok(()), .. }), "{told:?}");
+        post.leave(Letter::Imaged { fence, done, stood: Duration::from_millis(1) });
     }
 }
 
@@ -180,7 +207,16 @@ impl Process {
 
     #[track_caller]
     fn does(&self, act: impl FnOnce(&mut Communicator) + Send + 'static) {
+        self.begins(act);
+        self.ends();
+    }
+
+    fn begins(&self, act: impl FnOnce(&mut Communicator) + Send + 'static) {
         self.act.as_ref().unwrap().send(Box::new(act)).unwrap();
+    }
+
+    #[track_caller]
+    fn ends(&self) {
         self.done.recv_timeout(LONG).expect("it does not come to an end");
     }
 
@@ -312,6 +348,86 @@ fn a_rank_rolled_back_elsewhere_has_its_state_and_the_messages_since() {
     });
 }
 
+/// Stands at a boundary until its image is there.
+fn boundary(comm: &mut Communicator) {
+    comm.boundary().unwrap();
+}
+
+/// What comes after the image is never read from the old pipes: the thread is
+/// as its image would be.
+#[test]
+fn a_rank_rolled_back_to_its_image_has_what_it_had_not_read_and_the_messages_since() {
+    let (lab, zero, one) = two(1 << 20);
+    zero.does(send(0..3));
+    one.does(receive(0..1));
+    one.begins(boundary);
+    lab.image(2, 2, Ok(KeptImage::of(b"image")));
+    one.ends();
+    zero.does(send(3..4));
+    for (from, to, fence) in [(2, 3, 3), (3, 1, 4), (1, 2, 5)] {
+        let packed = lab.pack(from, fence - 1, Keep::SubtaskStart).unwrap();
+        assert_eq!(packed.image.as_ref().map(|image| image.bytes), Some(5));
+        let ends = lab.unpack(to, fence, Keep::SubtaskStart, packed).unwrap();
+        one.replug(&ends);
+        lab.post(to).leave(Letter::SetGoing(Fence(fence)));
+        let left = Fence(fence - 1);
+        lab.post(from).leave(Letter::Left { fence: left, to: Fence(fence), at: WorkstationId(to) });
+    }
+    one.does(receive(1..4));
+    one.does(|comm| comm.send(0, 8, b"once").unwrap());
+    zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"once"));
+}
+
+#[test]
+fn a_rank_without_an_image_goes_on_and_goes_back_to_its_start() {
+    let (lab, _zero, one) = two(1 << 20);
+    one.begins(boundary);
+    lab.image(2, 2, Err(NoImage::Cannot("it holds a socket".into())));
+    one.ends();
+    let packed = lab.pack(2, 2, Keep::SubtaskStart).unwrap();
+    assert!(packed.image.is_none());
+    let ends = lab.unpack(3, 3, Keep::SubtaskStart, packed).unwrap();
+    lab.post(3).leave(Letter::SetGoing(Fence(3)));
+    Process::start(ends).does(|comm| assert_eq!(comm.restore(), None));
+}
+
+#[test]
+fn an_image_does_not_go_along_with_the_process_and_another_is_wanted_there() {
+    let (lab, _zero, one) = two(1 << 20);
+    one.begins(boundary);
+    lab.image(2, 2, Ok(KeptImage::of(b"image")));
+    one.ends();
+    let packed = lab.pack(2, 2, Keep::State).unwrap();
+    assert!(packed.image.is_none());
+    let ends = lab.unpack(3, 3, Keep::State, packed).unwrap();
+    one.replug(&ends);
+    lab.post(3).leave(Letter::SetGoing(Fence(3)));
+    let refused = lab.depart(3, 3, Keep::SubtaskStart).unwrap_err();
+    assert_eq!(refused, "rank 1 cannot go back: no state is kept to go back to");
+    lab.post(3).leave(Letter::Stayed(Fence(3)));
+    one.begins(|comm| {
+        while !comm.wants_state().unwrap() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        boundary(comm);
+    });
+    lab.image(3, 3, Ok(KeptImage::of(b"another")));
+    one.ends();
+    assert!(lab.pack(3, 3, Keep::SubtaskStart).unwrap().image.is_some());
+}
+
+#[test]
+fn a_rank_that_goes_back_to_an_image_is_not_taken_in_without_it() {
+    let (lab, _zero, one) = two(1 << 20);
+    one.begins(boundary);
+    lab.image(2, 2, Ok(KeptImage::of(b"image")));
+    one.ends();
+    let packed = lab.pack(2, 2, Keep::SubtaskStart).unwrap();
+    let without = Packed { image: None, ..packed };
+    let refused = lab.unpack(3, 3, Keep::SubtaskStart, without).unwrap_err();
+    assert_eq!(refused, "rank 1 comes without its image");
+}
+
 #[test]
 fn a_rank_of_which_nothing_is_kept_begins_elsewhere_with_what_it_had_not_received() {
     let (lab, zero, one) = two(0);
@@ -347,7 +463,8 @@ fn what_is_no_luggage_is_refused() {
     for packed in [vec![], vec![0xff; 100]] {
         let (ends, _theirs) = pair().unwrap();
         let (fence, job, life, rank) = (Fence(1), JOB, LIFE, Rank(1));
-        let arrive = Arrive { fence, job, life, rank, keep: Keep::State, packed, ends };
+        let (keep, image) = (Keep::State, None);
+        let arrive = Arrive { fence, job, life, rank, keep, packed, image, ends };
         lab.post(1).leave(Letter::Arrive(Box::new(arrive)));
         let Told::Unpacked { done, .. } = lab.told(1) else { panic!("no answer") };
         assert!(done.is_err());

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
-use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome};
+use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Outcome};
 use gleaner_common::program::{Arrival, Life, ProgramSpec, RankAt, RankOffer};
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
@@ -26,7 +26,8 @@ use gleaner_shell::clock::Clock;
 use crate::Test;
 use crate::agent::Lab;
 use crate::coordinator::name_of;
-use crate::machine::{LONG, processes_with, until};
+use crate::machine::{LONG, is_root, processes_with, until};
+use crate::travels::check_done_again;
 
 pub(crate) const TESTS: &[Test] = &[
     ("ranks_of_two_agents_talk_through_the_coordinator", ring),
@@ -40,10 +41,14 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_rank_that_never_reads_holds_its_sender_and_nobody_else", deaf),
     ("a_long_wait_is_told", long_wait),
     ("a_program_goes_back_to_its_snapshot", snapshot),
+    ("a_program_that_saves_nothing_goes_back_to_a_snapshot_of_images", snapshot_of_images),
     ("a_newer_life_leaves_nothing_of_the_older", newer_life),
 ];
 
 const JOB: JobId = JobId(3);
+
+/// Of the program that marks a boundary.
+pub(crate) const STEPS: u32 = 150;
 
 /// What the test says there is when a rank has arrived, or it is enough.
 const PROCESSORS_AFTER: u32 = 9;
@@ -51,6 +56,11 @@ const PROCESSORS_AFTER: u32 = 9;
 /// The program that saves asks something when it has done so much: a test hears
 /// it.
 const SAVED_BY: u32 = 5;
+
+/// Of the program that marks a boundary: after which step, and when a test
+/// hears of it.
+pub(crate) const MARKED: u32 = 3;
+const MARKED_BY: u32 = 12;
 
 // ── the programs ───────────────────────────────────────────────────────────
 
@@ -86,6 +96,8 @@ pub(crate) fn main(program: &str) -> ExitCode {
         "ring" => play_ring(comm),
         "deaf" => play_deaf(comm),
         "steps" => play_steps(comm),
+        "marks" => play_marks(comm, MARKED_BY),
+        "asks-and-marks" => play_marks(comm, MARKED),
         "late" => play_late(comm),
         _ => play_waiting(comm),
     });
@@ -164,6 +176,29 @@ fn play_steps(comm: &mut Communicator) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Two ranks in step, which save nothing and mark one boundary. Each says when
+/// it did a step; one asks something after that many.
+fn play_marks(comm: &mut Communicator, asks: u32) -> Result<(), Failure> {
+    let other = 1 - comm.rank();
+    let mut sum = 0;
+    for step in 0..STEPS {
+        comm.send(other, 1, &step.to_le_bytes())?;
+        let got = u32::from_le_bytes(comm.recv(other, 1)?.bytes.try_into().unwrap());
+        assert_eq!(got, step);
+        sum += got;
+        println!("{step} {}", Clock.wall().0);
+        if step == asks && comm.rank() == 1 {
+            comm.processors()?;
+        }
+        if step == MARKED {
+            comm.boundary()?;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("sum {sum}");
+    Ok(())
+}
+
 /// Rank 1 receives what is sent when somebody has arrived somewhere.
 fn play_late(comm: &mut Communicator) -> Result<(), Failure> {
     if comm.rank() == 1 {
@@ -228,6 +263,7 @@ pub(crate) struct Site {
     life: Life,
     ranks: u32,
     pub(crate) on_busy: OnBusy,
+    pub(crate) limits: Limits,
     spec: Option<JobSpec>,
     /// Where each rank is.
     pub(crate) at: BTreeMap<u32, RankAt>,
@@ -272,6 +308,7 @@ impl Site {
             life: Life(1),
             ranks: 0,
             on_busy: OnBusy::default(),
+            limits: Limits::default(),
             spec: None,
             leaving: BTreeMap::new(),
             arrived: BTreeMap::new(),
@@ -297,10 +334,11 @@ impl Site {
         let own = std::env::current_exe().unwrap().to_string_lossy().into_owned();
         let command = vec![own, "rank".into(), program.into()];
         let mut spec = JobSpec::new(command, IndexRange { first: 0, last: ranks - 1, step: 1 });
-        let checkpoint_every = (program == "steps").then_some(Duration::from_secs(60));
+        let saves = matches!(program, "steps" | "marks");
+        let checkpoint_every = saves.then_some(Duration::from_secs(60));
         spec.program =
             Some(ProgramSpec { ranks_max: ranks, checkpoint_every, ..ProgramSpec::default() });
-        spec.on_busy = self.on_busy;
+        (spec.on_busy, spec.limits) = (self.on_busy, self.limits);
         self.spec = Some(spec.clone());
         self.ranks = ranks;
         let floor = Fence(self.fence + 1);
@@ -621,6 +659,17 @@ fn snapshot() {
     site.offer("steps", 2, |rank| rank as usize);
     site.until("one has saved", |site| site.asked > 0);
     // The other hears of it by the first's messages.
+    go_back(&mut site, "steps");
+    for finished in site.finished.values() {
+        assert_eq!(finished.outcome, Outcome::Succeeded, "{finished:?}");
+        let from: u32 = printed(finished).trim().strip_prefix("from ").unwrap().parse().unwrap();
+        assert!(from >= SAVED_BY, "{from}");
+    }
+    assert_eq!(site.complaints, Vec::<String>::new());
+}
+
+/// To a snapshot of now.
+fn go_back(site: &mut Site, program: &str) {
     site.tell(0, &ToRank::Cut(Snapshot(1)));
     site.until("both have taken part", |site| site.cuts.len() == 2);
     let old: Vec<Fence> = site.at.values().map(|at| at.fence).collect();
@@ -630,12 +679,23 @@ fn snapshot() {
     assert_eq!(site.finished.len(), 0, "the cut was to be in the middle");
     site.life = Life(2);
     site.enough = true;
-    site.offer("steps", 2, |rank| rank as usize);
+    site.offer(program, 2, |rank| rank as usize);
     site.until("both have finished", |site| site.finished.len() == 2);
+}
+
+fn snapshot_of_images() {
+    if !is_root() {
+        println!("left out: images can be taken by root only");
+        return;
+    }
+    let mut site = Site::new();
+    site.offer("marks", 2, |rank| rank as usize);
+    site.until("one is beyond its boundary", |site| site.asked > 0);
+    let died = Clock.wall();
+    go_back(&mut site, "marks");
     for finished in site.finished.values() {
         assert_eq!(finished.outcome, Outcome::Succeeded, "{finished:?}");
-        let from: u32 = printed(finished).trim().strip_prefix("from ").unwrap().parse().unwrap();
-        assert!(from >= SAVED_BY, "{from}");
+        check_done_again(&printed(finished), died);
     }
     assert_eq!(site.complaints, Vec::<String>::new());
 }

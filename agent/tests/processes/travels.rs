@@ -5,15 +5,21 @@ use std::time::Duration;
 use gleaner_agent::owner;
 use gleaner_common::job::{OnBusy, Outcome, Reaction};
 use gleaner_common::reaction::Keep;
+use gleaner_common::time::WallTime;
+use gleaner_shell::clock::Clock;
 
 use crate::Test;
 use crate::machine::is_root;
-use crate::ranks::{Site, printed};
+use crate::ranks::{MARKED, STEPS, Site, printed};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_rank_goes_on_at_another_agent_and_its_neighbour_never_learns_of_it", migrates),
     ("a_rank_that_is_not_taken_elsewhere_goes_on_where_it_was", comes_back),
     ("a_rank_begins_elsewhere_from_its_last_subtask", rolls_back),
+    ("a_rank_goes_back_to_its_image_elsewhere_and_does_again_what_came_after", goes_back),
+    ("ranks_go_back_to_their_images_wherever_owners_come", go_back_again),
+    ("a_rank_whose_owner_comes_while_its_image_is_taken_loses_no_message", meets_its_owner),
+    ("an_image_that_is_too_big_is_not_kept_and_its_rank_goes_on", too_big),
     ("a_rank_that_retreats_begins_elsewhere_with_what_it_had_not_received", retreats),
 ];
 
@@ -33,10 +39,14 @@ fn owner_comes(program: &str, reaction: Reaction) -> Option<Site> {
     Some(site)
 }
 
-/// To the first workstation.
+/// Rank 1, to the first workstation.
 fn goes(site: &mut Site) -> (u64, Duration) {
-    let to = site.send_to(1, 0);
-    site.until("rank 1 has arrived", |site| {
+    goes_to(site, 1, 0)
+}
+
+fn goes_to(site: &mut Site, rank: u32, lab: usize) -> (u64, Duration) {
+    let to = site.send_to(rank, lab);
+    site.until("it has arrived", |site| {
         assert!(site.stuck.is_empty(), "{:?}", site.stuck);
         site.arrived.contains_key(&to.fence)
     });
@@ -82,6 +92,81 @@ fn rolls_back() {
     assert_eq!(printed[0], "from 0\n");
     let from: u32 = printed[1].trim().strip_prefix("from ").unwrap().parse().unwrap();
     assert!(from > 1, "it began from {from}");
+}
+
+fn goes_back() {
+    let Some(mut site) = owner_comes("marks", Reaction::Rollback) else { return };
+    let came = Clock.wall();
+    assert_eq!(site.leaving[&1], Keep::SubtaskStart);
+    let (bytes, frozen) = goes(&mut site);
+    println!("moved {bytes} bytes; it stood still for {frozen:?}");
+    let printed = end_well(&mut site);
+    check_done_again(&printed[1], came);
+}
+
+/// Rank 1 twice, rank 0 with it.
+fn go_back_again() {
+    let Some(mut site) = owner_comes("marks", Reaction::Rollback) else { return };
+    goes(&mut site);
+    site.labs[1].ask(&owner::Command::Resume);
+    site.leaving.clear();
+    site.labs[0].ask(&owner::Command::Pause { seconds: None });
+    site.until("both want away", |site| site.leaving.len() == 2);
+    let came = Clock.wall();
+    goes_to(&mut site, 0, 1);
+    goes_to(&mut site, 1, 1);
+    for said in end_well(&mut site) {
+        check_done_again(&said, came);
+    }
+}
+
+/// It goes back to that image, or to its start if its owner was faster.
+fn meets_its_owner() {
+    let Some(mut site) = owner_comes("asks-and-marks", Reaction::Rollback) else { return };
+    let (bytes, frozen) = goes(&mut site);
+    println!("moved {bytes} bytes; it stood still for {frozen:?}");
+    end_well(&mut site);
+}
+
+fn too_big() {
+    if !is_root() {
+        println!("left out: images can be taken by root only");
+        return;
+    }
+    let mut site = Site::new();
+    site.on_busy = OnBusy::at_once(Reaction::Rollback);
+    site.limits.disk_bytes_max = 200 << 10;
+    site.offer("marks", 2, |rank| rank as usize);
+    site.until("both have finished", |site| site.finished.len() == 2);
+    assert!(site.finished.values().all(|it| it.outcome == Outcome::Succeeded));
+    site.complaints.sort();
+    let told = |rank: u32| {
+        format!(
+            "no image of rank {rank} was taken to go back to: it is too big to be kept: at most \
+             200.0 KiB"
+        )
+    };
+    assert_eq!(site.complaints, [told(0), told(1)]);
+}
+
+/// Each step was done once, and those after the boundary since then.
+#[track_caller]
+pub(crate) fn check_done_again(said: &str, came: WallTime) {
+    let sum: u32 = (0..STEPS).sum();
+    assert!(said.ends_with(&format!("sum {sum}\n")), "{said}");
+    let steps: Vec<(u32, i64)> = said
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(step, at)| Some((step.parse().ok()?, at.parse().ok()?)))
+        .collect();
+    assert!(steps.iter().map(|(step, _)| *step).eq(0..STEPS), "each is done once: {steps:?}");
+    for (step, at) in steps {
+        assert_eq!(
+            at < came.0,
+            step <= MARKED,
+            "step {step} was done {at}, its owner came {came:?}"
+        );
+    }
 }
 
 fn retreats() {

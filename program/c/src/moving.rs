@@ -66,6 +66,12 @@ pub unsafe extern "C" fn glean_save(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn glean_boundary(rank: *mut Communicator) -> c_int {
+    // SAFETY: the caller's word, checked for null.
+    unsafe { on(rank, |rank| Ok(rank.boundary()?)) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn glean_restore(rank: *mut Communicator, state: *mut GleanMessage) -> c_int {
     // SAFETY: the caller's word, checked for null.
     unsafe {

@@ -56,6 +56,8 @@ pub enum Complaint {
         Spoken(*.within)
     )]
     RetreatIgnored { rank: Rank, within: Duration },
+    #[error("no image of {rank} was taken to go back to: {because}")]
+    NoImage { rank: Rank, because: String },
 }
 
 impl Complaint {
@@ -76,7 +78,8 @@ impl Complaint {
             | Self::Deadlock { .. }
             | Self::LogFull { .. }
             | Self::NoCut { .. }
-            | Self::RetreatIgnored { .. } => false,
+            | Self::RetreatIgnored { .. }
+            | Self::NoImage { .. } => false,
         }
     }
 }

@@ -13,8 +13,8 @@
 //!     └──────────────────┤ a fault: broken; Ended: ended, and drained when all is acknowledged
 //! ```
 //!
-//! **Going back.** The program saves its state at a boundary; the endpoint
-//! keeps what is delivered after it ([`log`](crate::log)). When the rank goes
+//! **Going back.** The program saves its state at a boundary, or an image of its
+//! process is taken while it stands at one; the endpoint keeps what is delivered after it ([`log`](crate::log)). When the rank goes
 //! back, that is delivered again, and what the repeated subtask sends is
 //! known by its number and goes no further.
 //!
@@ -128,14 +128,18 @@ pub enum Event {
     /// The state that the program saved is durable, or cannot be kept.
     Kept(Boundary),
     NotKept(Boundary),
-    /// An image of the process was taken while it was frozen; the pipes had
-    /// been emptied into the image's luggage, and the frames of the program
-    /// that were in them are handled. This is a boundary.
+    /// The process stands still for an image: what it wrote is handled, and
+    /// what it has not read is in the image's luggage. This is a boundary, the
+    /// [next one](Endpoint::next_boundary), if the image is taken.
+    ImageBegun,
+    /// The image was taken.
     Imaged,
     /// No image could be taken.
     NotImaged {
         because: String,
     },
+    /// The image to go back to is not here any more.
+    ImageLost,
     /// The process is gone, and another will take its place: with
     /// [`Back::Image`] now (it is restored, its pipes are filled with the
     /// image's luggage), otherwise when its program says `Hello`.
@@ -210,8 +214,10 @@ pub enum Effect {
         boundary: Boundary,
         state: Vec<u8>,
     },
-    /// Take an image for a snapshot, at once: freeze the process, empty its
-    /// pipes, and answer by `Imaged` or `NotImaged`.
+    /// Take an image, because the program stands at a boundary or for a
+    /// snapshot: freeze the process, empty its pipes and say `ImageBegun`, then
+    /// answer by `Imaged` or `NotImaged`. Said again while one is being taken,
+    /// it is answered with that one.
     TakeImage,
     /// The rank takes no part in this snapshot: it comes to nothing.
     NoCut(Snapshot),
@@ -255,6 +261,8 @@ pub struct Endpoint {
     /// How many frames the process was given, and what it waits for since.
     frames: u64,
     wait: Option<Wait>,
+    /// It stands at a boundary until it is told to go on.
+    at_boundary: bool,
     /// What the program leaves behind, if that was its end.
     unreceived: Vec<Unreceived>,
     /// How many repeats can be compared.
@@ -283,6 +291,7 @@ impl Endpoint {
             open: BTreeMap::new(),
             frames: 0,
             wait: None,
+            at_boundary: false,
             unreceived: vec![],
             remembered: 0,
             tick: None,
@@ -339,8 +348,10 @@ impl Endpoint {
             Event::NotKept(boundary) => {
                 self.pending.take_if(|mark| mark.boundary == boundary);
             }
+            Event::ImageBegun => self.image_begun(),
             Event::Imaged => self.imaged(now, out),
             Event::NotImaged { because } => self.not_imaged(now, because, out),
+            Event::ImageLost => self.image_lost(),
             Event::RolledBack(back) => self.rolled_back(now, back, out),
             Event::Ended(end) => self.ended(now, end, out),
             Event::PleaseSave => self.tell(AgentFrame::PleaseSave, out),
@@ -407,7 +418,7 @@ impl Endpoint {
 
     /// Asks again what may have been answered, or asked in vain, meanwhile.
     fn ask_again(&self, out: &mut Vec<Effect>) {
-        out.extend(self.cutting.map(|_| Effect::TakeImage));
+        out.extend((self.cutting.is_some() || self.at_boundary).then_some(Effect::TakeImage));
         out.extend(self.open_asks());
     }
 
@@ -502,6 +513,10 @@ impl Endpoint {
                 incoming.given += cost;
             }
             self.tell(frame, out);
+            if !self.log.keeps() {
+                // An image that is being taken does not have it.
+                self.pending = None;
+            }
         }
         self.log.push(message, what, present);
         self.look_at_log(out);

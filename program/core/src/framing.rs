@@ -65,7 +65,8 @@ frame!(ProgramFrame, "a program's frame", frame => match frame {
     | ProgramFrame::Waiting { .. }
     | ProgramFrame::Ask { .. }
     | ProgramFrame::Retreated
-    | ProgramFrame::Bye { .. } => None,
+    | ProgramFrame::Bye { .. }
+    | ProgramFrame::Boundary => None,
 });
 
 frame!(AgentFrame, "an agent's frame", frame => match frame {
@@ -78,7 +79,8 @@ frame!(AgentFrame, "an agent's frame", frame => match frame {
     | AgentFrame::Retreat { .. }
     | AgentFrame::Ranks { .. }
     | AgentFrame::Gone { .. }
-    | AgentFrame::Deadlock { .. } => None,
+    | AgentFrame::Deadlock { .. }
+    | AgentFrame::GoOn => None,
 });
 
 frame!(PeerFrame, "a peer's frame", frame => match frame {

@@ -173,11 +173,14 @@ impl Log {
     }
 
     /// What was received before this save will not be delivered again, nor
-    /// the answers to questions up to `asked`: who asks waits.
-    pub(crate) fn forget_before(&mut self, save: u64, asked: Request) {
+    /// the answers to questions up to `asked`: who asks waits. An image is
+    /// taken while somebody waits, so it has only what was `given` until then.
+    pub(crate) fn forget_before(&mut self, save: u64, asked: Request, given: Option<u64>) {
         self.retain(|entry| match entry.what {
             What::Piece { .. } => entry.matched.is_none_or(|matched| matched >= save),
-            What::Answer { request, .. } => request > asked,
+            What::Answer { request, .. } => {
+                request > asked || given.is_some_and(|given| entry.number > given)
+            }
         });
         self.said = false;
     }

@@ -67,6 +67,10 @@ pub enum ProgramFrame<P = Bytes> {
     /// A part of the state that the program saves at a boundary. All it sent
     /// before is before the boundary; `last` ends the state.
     Save { last: bool, state: P },
+    /// The program stands at a boundary until [`AgentFrame::GoOn`]: the agent
+    /// may take an image of its process. Only where [`Welcome::logged`]: first
+    /// when it likes, then once after each [`AgentFrame::PleaseSave`].
+    Boundary,
 }
 
 /// What a blocked program waits for.
@@ -216,6 +220,9 @@ pub enum AgentFrame<P = Bytes> {
         last: bool,
         state: P,
     },
+    /// Answers `Boundary`. In a process that is restored from the image that
+    /// was taken there, too.
+    GoOn,
 }
 
 /// What a program needs to know to begin.
@@ -402,6 +409,7 @@ impl<P> ProgramFrame<P> {
             Self::Retreated => ProgramFrame::Retreated,
             Self::Bye { unreceived } => ProgramFrame::Bye { unreceived },
             Self::Save { last, state } => ProgramFrame::Save { last, state: change(state) },
+            Self::Boundary => ProgramFrame::Boundary,
         }
     }
 }
@@ -423,6 +431,7 @@ impl<P> AgentFrame<P> {
             Self::Gone { rank, end } => AgentFrame::Gone { rank, end },
             Self::Deadlock { waits } => AgentFrame::Deadlock { waits },
             Self::State { last, state } => AgentFrame::State { last, state: change(state) },
+            Self::GoOn => AgentFrame::GoOn,
         }
     }
 }

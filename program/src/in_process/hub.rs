@@ -156,6 +156,8 @@ impl State {
             Order::Save(state) => {
                 self.saved.insert(rank, state);
             }
+            // Threads are not gone back with.
+            Order::Boundary => {}
             Order::Leave => self.end(rank, &Ending::Left),
         }
         Ok(())

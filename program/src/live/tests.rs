@@ -281,6 +281,24 @@ fn a_rank_hears_that_its_state_is_wanted() {
     assert_eq!(ran.values(), [false]);
 }
 
+/// Marks a hundred boundaries: how often was an image asked for?
+#[track_caller]
+fn check_images(log_bytes_max: u64, expected: &[&str]) {
+    let ran = run_with(Setup { ranks: 1, log_bytes_max, ..Setup::default() }, |comm| {
+        for _ in 0..100 {
+            comm.boundary()?;
+        }
+        Ok(())
+    });
+    assert_eq!(ran.complaints, expected);
+}
+
+#[test]
+fn a_rank_stands_at_one_boundary_until_another_image_is_wanted() {
+    check_images(64 << 20, &["no image of rank 0 was taken to go back to: threads have none"]);
+    check_images(0, &[]);
+}
+
 #[test]
 fn a_rank_that_breaks_begins_again_where_it_saved_and_nobody_notices() {
     let broken = Mutex::new(false);

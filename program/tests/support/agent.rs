@@ -358,7 +358,12 @@ impl Agent {
                 }
                 Effect::Retreated => seat.end = End::Retreated,
                 Effect::Drained => {}
-                Effect::Cut { .. } | Effect::TakeImage | Effect::NoCut(_) => unreachable!(),
+                Effect::TakeImage => {
+                    let because = "threads have none".to_owned();
+                    self.complaints.push(Complaint::NoImage { rank, because: because.clone() });
+                    self.todo.push_back((index, Event::NotImaged { because }));
+                }
+                Effect::Cut { .. } | Effect::NoCut(_) => unreachable!(),
             }
         }
     }

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use gleaner_agent_core::desk::{self, Departure, Event};
 use gleaner_common::id::Fence;
 use gleaner_common::job::{JobSpec, Reaction};
@@ -23,13 +22,13 @@ use gleaner_move::{Header, Memory, Terms};
 use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
-use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told, never_ran};
+use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told, may_go_back, never_ran};
 use crate::cgroup::{GroupLimits, PlaceGroup};
 use crate::contain::{Landing, Order, PIPES_FD, Staging};
 use crate::ground::{Ground, WORK};
 use crate::link::{LinkOrder, files};
 use crate::moving::{Cargo, Expectation, Mover, Whole, on_stage};
-use crate::post::{self, Arrive, Ends, Letter};
+use crate::post::{self, Arrive, Ends, Letter, Packed};
 
 /// What is kept in memory of an image beside the guest's own memory: its
 /// files, and what CRIU writes of them.
@@ -40,10 +39,10 @@ pub(super) const NOT_BEGUN: &str = "its owner came before it began";
 
 /// How long a guest may take to stand: it does so when it gets a core, and comes
 /// after everybody else who wants one.
-const STANDS_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const STANDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How soon it is looked at again.
-const LOOK_AFTER: Duration = Duration::from_millis(2);
+pub(super) const LOOK_AFTER: Duration = Duration::from_millis(2);
 
 /// How long it runs on, at first and at most, while one of its processes is
 /// becoming another program: twice as long each time, as it may get no core.
@@ -64,6 +63,7 @@ pub(super) struct Standing {
 
 /// A guest on its way here.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says what there is of it")]
 pub(super) struct Inbound {
     start: Box<desk::Start>,
     /// All that came, until it has landed.
@@ -79,6 +79,9 @@ pub(super) struct Inbound {
     stands: bool,
     /// The post has it: of a rank.
     unpacked: bool,
+    /// It comes with a snapshot, and goes on when it is here: nobody else has a
+    /// say in that.
+    here: bool,
 }
 
 /// A job's input files, which do not come along.
@@ -120,6 +123,9 @@ impl Place {
     /// Has its state carried away.
     pub(crate) fn depart(&mut self, site: &Site, departure: Departure, told: &mut Told) {
         let fence = departure.fence;
+        if self.is_inbound(fence) {
+            return self.cannot_leave(fence, NOT_BEGUN.to_owned(), told);
+        }
         if self.has_not_begun(fence) {
             if self.guest.as_ref().is_some_and(|guest| !guest.came) {
                 return self.give_back(fence, told);
@@ -143,7 +149,7 @@ impl Place {
         &mut self,
         site: &Site,
         fence: Fence,
-        packed: Result<Vec<u8>, String>,
+        packed: Result<Packed, String>,
         told: &mut Told,
     ) {
         let Some(leaving) = &mut self.leaving else { return };
@@ -153,14 +159,14 @@ impl Place {
         }
         let Some(departure) = leaving.departure.take_if(|it| it.fence == fence) else { return };
         match packed {
-            Ok(endpoint) => self.carry(site, departure, endpoint.into(), told),
+            Ok(packed) => self.carry(site, departure, packed, told),
             Err(reason) => self.cannot_leave(fence, reason, told),
         }
     }
 
-    fn carry(&mut self, site: &Site, departure: Departure, endpoint: Bytes, told: &mut Told) {
+    fn carry(&mut self, site: &Site, departure: Departure, packed: Packed, told: &mut Told) {
         let fence = departure.fence;
-        match self.cargo(site, departure, endpoint) {
+        match self.cargo(site, departure, packed) {
             Ok(cargo) => {
                 self.carried = Some(fence);
                 told.orders.push(LinkOrder::Carry(Box::new(cargo)));
@@ -215,6 +221,7 @@ impl Place {
 
     /// Looks again at a guest that is to leave and did not stand still.
     pub(crate) fn look(&mut self, now: Moment, site: &Site, told: &mut Told) {
+        self.look_for_image(now, told);
         let Some(standing) = self.standing.take_if(|standing| standing.look <= now) else { return };
         if standing.thawed {
             self.freeze();
@@ -231,6 +238,11 @@ impl Place {
     fn depart_from(&mut self, now: Moment, site: &Site, standing: Standing, told: &mut Told) {
         let Standing { departure, until, runs_on, .. } = standing;
         let fence = departure.fence;
+        if self.image_before_leaving(now, told) {
+            let (until, look) = (now + STANDS_WITHIN, now + LOOK_AFTER);
+            self.standing = Some(Standing { departure, until, look, thawed: false, runs_on });
+            return;
+        }
         match self.is_steady(fence) {
             Ok(true) => self.depart_now(site, departure, told),
             Ok(false) if now >= until => {
@@ -251,7 +263,7 @@ impl Place {
     }
 
     /// Does it stand still, and can it be looked into?
-    fn is_steady(&self, fence: Fence) -> io::Result<bool> {
+    pub(super) fn is_steady(&self, fence: Fence) -> io::Result<bool> {
         let runs = self.guest.as_ref().is_some_and(|guest| guest.fence == fence);
         match self.group.as_ref().filter(|_| runs) {
             Some(group) if group.is_frozen() => Ok(!gleaner_move::awaits_newborn(group.path())?),
@@ -261,14 +273,15 @@ impl Place {
     }
 
     /// It stands, and must run on for a moment before it can be looked into.
-    fn is_between(&self) -> bool {
+    pub(super) fn is_between(&self) -> bool {
         self.group.as_ref().is_some_and(PlaceGroup::is_frozen)
     }
 
     fn depart_now(&mut self, site: &Site, departure: Departure, told: &mut Told) {
         let fence = departure.fence;
         if self.bare != Some(fence) && self.seated(fence).is_none() {
-            return self.carry(site, departure, Bytes::new(), told);
+            let nothing = Packed { bytes: vec![], image: None };
+            return self.carry(site, departure, nothing, told);
         }
         let stale = self.stay(fence, told);
         told.letters.push(Letter::Depart { fence, keep: departure.keep });
@@ -344,11 +357,20 @@ impl Place {
         told.events.push(Event::StartFailed { fence, reason, hopeless: false });
     }
 
-    fn cargo(&self, site: &Site, departure: Departure, endpoint: Bytes) -> Result<Cargo, String> {
-        if departure.keep != Keep::State {
-            return Ok(Cargo { departure, process: None, endpoint });
-        }
-        let guest = self.guest.as_ref().filter(|guest| guest.fence == departure.fence);
+    fn cargo(&self, site: &Site, departure: Departure, packed: Packed) -> Result<Cargo, String> {
+        let goes_along = departure.keep == Keep::State;
+        let process = goes_along.then(|| self.process(site, departure.fence)).transpose()?;
+        let Packed { bytes, image } = packed;
+        Ok(Cargo { departure, process, image, endpoint: bytes.into() })
+    }
+
+    /// The guest's process, and what writes it down.
+    pub(super) fn process(
+        &self,
+        site: &Site,
+        fence: Fence,
+    ) -> Result<(gleaner_move::Guest, Arc<Mover>), String> {
+        let guest = self.guest.as_ref().filter(|guest| guest.fence == fence);
         let guest = guest.ok_or("it has no process here")?;
         let mover = site.mover.clone().map_err(|why| format!("nothing moves from here: {why}"))?;
         let (Some(group), Some(keeper), true) = (&self.group, &self.keeper, self.staged) else {
@@ -362,8 +384,7 @@ impl Place {
             let laid = files::as_laid(&site.config.data, &guest.spec.inputs, &ground.work());
             laid.iter().map(|name| format!("{WORK}/{name}")).collect()
         });
-        let process = gleaner_move::Guest { group, keeper, root, plugs, left_out };
-        Ok(Cargo { departure, process: Some((process, mover)), endpoint })
+        Ok((gleaner_move::Guest { group, keeper, root, plugs, left_out }, mover))
     }
 
     /// Nobody has a hand in the guest any more.
@@ -408,6 +429,40 @@ impl Place {
         }
     }
 
+    /// The snapshot that a rank has begun with holds an image: that takes the
+    /// place of its process.
+    pub(crate) fn begin_with_image(
+        &mut self,
+        site: &Site,
+        fence: Fence,
+        (endpoint, image): (Vec<u8>, Vec<u8>),
+        told: &mut Told,
+    ) {
+        let guest = self.guest.as_mut().filter(|guest| guest.fence == fence);
+        let Some(start) = guest.and_then(|guest| guest.snapshot.take()) else { return };
+        if self.standing.take().is_some() {
+            self.cannot_leave(fence, NOT_BEGUN.to_owned(), told);
+        }
+        let frozen = self.frozen;
+        self.keeper = None;
+        self.clear_ground(fence, told);
+        match self.try_expect(site, &start) {
+            Ok(expectation) => {
+                self.frozen = frozen;
+                if let Some(inbound) = self.inbound(fence) {
+                    (inbound.here, inbound.unpacked) = (true, false);
+                }
+                let expectation = Box::new(expectation);
+                told.orders.push(LinkOrder::TakeIn { expectation, endpoint, image });
+            }
+            Err(error) => {
+                let (reason, hopeless) = (error.to_string(), false);
+                self.guest = None;
+                told.events.push(Event::StartFailed { fence, reason, hopeless });
+            }
+        }
+    }
+
     fn try_expect(&mut self, site: &Site, start: &desk::Start) -> Result<Expectation, StartError> {
         let spec = &start.spec;
         if let Some(path) = &spec.shared_directory
@@ -438,6 +493,7 @@ impl Place {
             unwanted: false,
             emptied: false,
             came: true,
+            snapshot: None,
             cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
             oom_before: group.map_or(0, PlaceGroup::oom_kills),
             inbound: Some(Inbound {
@@ -449,6 +505,7 @@ impl Place {
                 theirs: None,
                 stands: false,
                 unpacked: start.rank.is_none(),
+                here: false,
             }),
         });
         let user = uid.unwrap_or(0);
@@ -457,6 +514,7 @@ impl Place {
             fence: start.fence,
             old: start.arrival.map_or(Fence(0), |arrival| arrival.old),
             bytes_max: limits.memory_bytes_max.saturating_add(BESIDE_BYTES_MAX),
+            directory: site.config.data.clone(),
             terms: Terms { uid: user, gid: user, limits: terms_of(site.guest_limits(limits)) },
             mover: site.mover.as_ref().ok().cloned(),
         })
@@ -569,7 +627,7 @@ impl Place {
         let stopped = whole.stopped.clone();
         inbound.whole = Some(whole);
         match (keep, inbound.berthed, is_rank) {
-            (Keep::State, true, _) => {
+            (Keep::State, true, _) | (Keep::SubtaskStart, true, true) => {
                 let theirs = inbound.theirs.take();
                 let along = theirs.as_ref().map(|it| [it.read.as_fd(), it.write.as_fd()]);
                 let along = along.as_ref().map_or(&[][..], |along| &along[..]);
@@ -577,7 +635,7 @@ impl Place {
                 let keeper = self.keeper.as_ref().ok_or("its keeper is gone")?;
                 keeper.send_with(&order, along).map_err(|error| error.to_string())?;
             }
-            (Keep::SubtaskStart | Keep::Nothing, _, true) => inbound.stands = true,
+            (Keep::SubtaskStart | Keep::Nothing, false, true) => inbound.stands = true,
             _ => return Err("it came without a process".to_owned()),
         }
         if let Some(guest) = self.guest.as_mut().filter(|_| is_rank) {
@@ -615,9 +673,23 @@ impl Place {
         let Some(inbound) = self.inbound(fence) else { return };
         let complete = inbound.stands && inbound.unpacked;
         let Some(whole) = inbound.whole.take_if(|_| complete) else { return };
+        if inbound.here {
+            return self.set_going(fence, told);
+        }
         let (bytes, frozen) = (whole.bytes, now.since(whole.since));
         told.orders.push(LinkOrder::Answer { fence, reply: HandoverReply::Taken });
         told.events.push(Event::Landed { fence, bytes, frozen });
+    }
+
+    /// Sets a process going that has come with its rank.
+    fn set_going(&mut self, fence: Fence, told: &mut Told) {
+        if let Some(guest) = self.guest.as_mut().filter(|guest| guest.fence == fence) {
+            guest.inbound = None;
+            self.hurry(false);
+            told.letters.push(Letter::SetGoing(fence));
+            let done = self.order(&Order::Go);
+            self.complain("set going", done);
+        }
     }
 
     /// Sets it going.
@@ -628,7 +700,8 @@ impl Place {
         if inbound.start.rank.is_some() {
             told.letters.push(Letter::SetGoing(fence));
         }
-        let Some(theirs) = inbound.theirs.filter(|_| inbound.keep != Keep::State) else {
+        // They went along with a process that came.
+        let Some(theirs) = inbound.theirs else {
             let done = self.order(&Order::Go);
             return self.complain("set going", done);
         };
@@ -706,6 +779,7 @@ fn arriving(start: &desk::Start, whole: &mut Whole) -> Result<(Arrive, Ends), St
         rank: Rank(start.subprogram.index),
         keep: whole.keep,
         packed: std::mem::take(&mut whole.endpoint),
+        image: whole.image.take(),
         ends,
     };
     Ok((arrive, theirs))
@@ -714,7 +788,9 @@ fn arriving(start: &desk::Start, whole: &mut Whole) -> Result<(Arrive, Ends), St
 /// What will move this job's guests, if anything may have to. Where nothing
 /// can, they run all the same, and return their work.
 pub(super) fn mover_for(site: &Site, spec: &JobSpec) -> Option<Arc<Mover>> {
-    let moves = spec.on_busy.means(Reaction::Migrate) && site.tree.is_some();
+    // A rank that goes back may go back to an image.
+    let moves = spec.on_busy.means(Reaction::Migrate) || may_go_back(spec);
+    let moves = moves && site.tree.is_some();
     site.mover.as_ref().ok().filter(|_| moves).cloned()
 }
 

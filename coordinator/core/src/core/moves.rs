@@ -116,6 +116,15 @@ impl Core {
             id != attempt.workstation && misfit(source, target, moving.keep).is_none()
         };
         let is_new = |id: WorkstationId| !moving.tried.contains(&id);
+        if moving.keep == Keep::SubtaskStart {
+            // Where an image could go on, for only its agent knows whether it
+            // goes back to one.
+            let fits = |target: &Workstation| misfit(source, target, Keep::State).is_none();
+            let best = self.pool.choose_where(|id, at| is_new(id) && could_do(id, at) && fits(at));
+            if best.is_some() {
+                return best;
+            }
+        }
         let new = self.pool.choose_where(|id, target| is_new(id) && could_do(id, target));
         new.or_else(|| self.pool.choose_where(could_do))
     }

@@ -10,14 +10,16 @@ use crate::address::{Boundary, Rank, Request, Snapshot, cost};
 use crate::complaint::Complaint;
 use crate::log::What;
 use crate::peer;
+use crate::wire::AgentFrame;
 
 /// Where a program was at a boundary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) boundary: Boundary,
     kind: Kind,
-    /// Had the process said `Hello`?
+    /// Had the process said `Hello`, and did it stand at a boundary?
     present: bool,
+    stood: bool,
     /// The log's number of saves.
     save: u64,
     given: u64,
@@ -63,6 +65,7 @@ impl Endpoint {
             boundary: Boundary(self.boundaries),
             kind,
             present: self.life == Life::Present,
+            stood: self.at_boundary,
             save: self.log.save(),
             given: self.log.given(),
             asked: self.program_asked,
@@ -77,10 +80,15 @@ impl Endpoint {
             self.boundaries = boundary.0;
             return;
         }
+        self.pend(Kind::Saved);
+    }
+
+    /// What begins here counts once it is kept.
+    fn pend(&mut self, kind: Kind) {
         if self.boundary.is_none() && self.pending.is_none() {
             self.peers.values_mut().for_each(peer::Peer::remember_from_here);
         }
-        self.pending = Some(self.mark(Kind::Saved));
+        self.pending = Some(self.mark(kind));
     }
 
     pub(super) fn kept(&mut self, boundary: Boundary, out: &mut Vec<Effect>) {
@@ -91,7 +99,8 @@ impl Endpoint {
     }
 
     fn commit(&mut self, mark: Mark, out: &mut Vec<Effect>) {
-        self.log.forget_before(mark.save, mark.asked);
+        let given = (mark.kind == Kind::Image).then_some(mark.given);
+        self.log.forget_before(mark.save, mark.asked, given);
         for (rank, peer) in &mut self.peers {
             peer.forget(mark.peers.get(rank).map_or(0, |mark| mark.last));
         }
@@ -116,6 +125,7 @@ impl Endpoint {
             return;
         }
         (self.pending, self.wait) = (None, None);
+        self.at_boundary = false;
         self.unreceived.clear();
         if back == Back::Nothing {
             return self.begin_anew(now, out);
@@ -139,6 +149,9 @@ impl Endpoint {
         if image && mark.present {
             self.life = Life::Present;
             self.frames = mark.frames;
+            if mark.stood {
+                self.tell(AgentFrame::GoOn, out);
+            }
             self.give_what_waits(out);
             let ranks: Vec<Rank> = self.peers.keys().copied().collect();
             for rank in ranks {
@@ -253,20 +266,61 @@ impl Endpoint {
         });
     }
 
-    /// The process's image is a boundary; and a cut, if one waits for it.
-    pub(super) fn imaged(&mut self, now: Moment, out: &mut Vec<Effect>) {
+    /// The program stands until an image is taken, or none can be.
+    pub(super) fn stands_at_boundary(&mut self, out: &mut Vec<Effect>) {
+        if self.at_boundary {
+            return self.fault("it stands at a boundary already", out);
+        }
+        self.at_boundary = true;
+        if self.log.keeps() {
+            out.push(Effect::TakeImage);
+        } else {
+            self.go_on(out);
+        }
+    }
+
+    fn go_on(&mut self, out: &mut Vec<Effect>) {
+        if std::mem::take(&mut self.at_boundary) {
+            self.tell(AgentFrame::GoOn, out);
+        }
+    }
+
+    pub(super) fn image_begun(&mut self) {
         // Of a process that has said nothing an image is no better than its
         // beginning.
         if self.life == Life::Present || self.boundary.is_none() {
-            let mark = self.mark(Kind::Image);
-            self.pending = None;
+            self.pend(Kind::Image);
+        }
+    }
+
+    /// The process's image is a boundary; and a cut, if one waits for it.
+    pub(super) fn imaged(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        if let Some(mark) = self.pending.take_if(|mark| mark.kind == Kind::Image) {
             self.commit(mark, out);
         }
-        self.finish_cut(now, out);
+        if self.boundary.is_some() {
+            self.finish_cut(now, out);
+        } else {
+            self.miss_cut(now, "it received too much while its image was taken".to_owned(), out);
+        }
         self.forget_way_unless_kept();
+        self.go_on(out);
     }
 
     pub(super) fn not_imaged(&mut self, now: Moment, because: String, out: &mut Vec<Effect>) {
+        self.pending.take_if(|mark| mark.kind == Kind::Image);
+        self.miss_cut(now, because, out);
+        self.go_on(out);
+    }
+
+    pub(super) fn image_lost(&mut self) {
+        if self.boundary.take_if(|mark| mark.kind == Kind::Image).is_some() {
+            self.remembered = 0;
+        }
+        self.pending.take_if(|mark| mark.kind == Kind::Image);
+    }
+
+    fn miss_cut(&mut self, now: Moment, because: String, out: &mut Vec<Effect>) {
         let Some(snapshot) = self.cutting.take() else { return };
         self.snapshot = snapshot;
         let rank = self.config.rank;

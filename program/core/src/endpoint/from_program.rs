@@ -54,6 +54,7 @@ impl Endpoint {
                 self.unreceived = unreceived;
             }
             ProgramFrame::Save { last, state } => self.save(last, state, out),
+            ProgramFrame::Boundary => self.stands_at_boundary(out),
             ProgramFrame::Hello { .. } => self.fault("it says Hello twice", out),
         }
     }
@@ -66,7 +67,7 @@ impl Endpoint {
             return self.complain(complaint, out);
         }
         self.life = Life::Present;
-        self.frames = 0;
+        (self.frames, self.at_boundary) = (0, false);
         let restored = self.boundary.as_ref().and_then(super::back::Mark::saved);
         let rooms = self
             .peers

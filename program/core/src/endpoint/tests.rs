@@ -118,6 +118,11 @@ fn programs_that_break_the_protocol_are_told_how() {
     check_fault(ask, &broke("its questions are not numbered one after the other"));
     let ask = Ask::PutTask { task: vec![0; 1 << 20] };
     check_fault(ProgramFrame::Ask { request: Request(1), ask }, &broke("it asks too much at once"));
+    let mut stands = present(1);
+    say(&mut stands, ProgramFrame::Boundary);
+    let said = say(&mut stands, ProgramFrame::Boundary);
+    let [Effect::Complain(complaint)] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(complaint.to_string(), broke("it stands at a boundary already"));
     let matched = ProgramFrame::Matched(vec![0; 1_001]);
     check_fault(matched, &broke("too many numbers at once"));
 }
@@ -446,10 +451,73 @@ fn while_an_image_is_taken_newer_frames_wait() {
     handle(&mut one, Event::Cut(Snapshot(1)));
     let said = say(&mut one, send(2, 7, b"after"));
     assert_eq!(carry(&mut one, &mut two, said), [Effect::TakeImage]);
+    assert_eq!(handle(&mut two, Event::ImageBegun), []);
     let said = handle(&mut two, Event::Imaged);
     assert!(said.iter().any(|effect| matches!(effect, Effect::Cut { .. })));
     let got = carry(&mut two, &mut one, said);
     assert_eq!(delivered(&got), [(1, &b"after"[..])]);
+}
+
+/// A rank that stands at a boundary, of which an image is being taken.
+fn imaged(rank: u32) -> Endpoint {
+    let mut endpoint = present(rank);
+    let ask = ProgramFrame::Ask { request: Request(1), ask: Ask::Processors };
+    say(&mut endpoint, ask);
+    assert_eq!(say(&mut endpoint, ProgramFrame::Boundary), [Effect::TakeImage]);
+    assert_eq!(handle(&mut endpoint, Event::ImageBegun), []);
+    endpoint
+}
+
+const GO_ON: Effect = Effect::ToProgram(AgentFrame::GoOn);
+
+#[test]
+fn what_comes_while_an_image_is_taken_is_delivered_again_after_going_back() {
+    let (mut one, mut two) = (present(1), imaged(2));
+    let said = say(&mut one, send(2, 7, b"meanwhile"));
+    let got = carry(&mut one, &mut two, said);
+    assert_eq!(delivered(&got), [(1, &b"meanwhile"[..])]);
+    let (request, answer) = (Request(1), Answer::Processors { count: 7 });
+    handle(&mut two, Event::Answered { request, answer: answer.clone() });
+    assert_eq!(two.way_back(), Some((Boundary(0), Back::Process)), "it is not there yet");
+    assert_eq!(handle(&mut two, Event::Imaged), [Effect::Forget(Boundary(1)), GO_ON]);
+    assert_eq!(two.way_back(), Some((Boundary(1), Back::Image)));
+    let back = handle(&mut two, Event::RolledBack(Back::Image));
+    assert_eq!(back[0], GO_ON, "the process of then stands at the boundary");
+    assert_eq!(delivered(&back), [(1, &b"meanwhile"[..])]);
+    assert!(back.contains(&Effect::ToProgram(AgentFrame::Answer { request, answer })), "{back:?}");
+}
+
+#[test]
+fn an_image_that_is_not_taken_leaves_the_way_back_as_it_was() {
+    let mut endpoint = imaged(1);
+    let because = "it holds a socket".to_owned();
+    assert_eq!(handle(&mut endpoint, Event::NotImaged { because }), [GO_ON]);
+    assert_eq!(endpoint.way_back(), Some((Boundary(0), Back::Process)));
+    assert_eq!(say(&mut endpoint, ProgramFrame::Boundary), [Effect::TakeImage]);
+}
+
+#[test]
+fn an_image_that_is_lost_is_no_way_back() {
+    let mut endpoint = imaged(1);
+    handle(&mut endpoint, Event::Imaged);
+    assert_eq!(handle(&mut endpoint, Event::ImageLost), []);
+    assert_eq!(endpoint.way_back(), None);
+}
+
+#[test]
+fn a_boundary_costs_nothing_where_nothing_is_kept() {
+    let mut endpoint = Endpoint::new(Config { log_bytes_max: 0, ..config(1) }, Fence(1));
+    say(&mut endpoint, ProgramFrame::Hello { version: VERSION });
+    assert_eq!(say(&mut endpoint, ProgramFrame::Boundary), [GO_ON]);
+}
+
+#[test]
+fn a_rank_that_moves_before_its_image_is_taken_asks_for_it_there() {
+    let mut here = present(1);
+    say(&mut here, ProgramFrame::Boundary);
+    let packed = here.pack(&PipeRest::default());
+    let (mut there, _) = Endpoint::unpack(&packed, Fence(20)).unwrap();
+    assert!(handle(&mut there, Event::Arrived).contains(&Effect::TakeImage));
 }
 
 #[test]

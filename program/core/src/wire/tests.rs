@@ -49,6 +49,7 @@ fn what_programs_say() {
         Unreceived { from: Rank(3), communicator: Communicator(2), tag: Tag(7), messages: 300 };
     check(&ProgramFrame::Bye { unreceived: vec![left] }, "0701030207ac02");
     check(&ProgramFrame::Save { last: true, state: payload }, "0801026869");
+    check(&ProgramFrame::Boundary, "09");
 }
 
 #[test]
@@ -101,6 +102,7 @@ fn what_agents_say() {
     let waits = vec![(Rank(1), Wait::Room { to: Rank(3) })];
     check(&AgentFrame::Deadlock { waits }, "0901010103");
     check(&AgentFrame::State { last: false, state }, "0a00026869");
+    check(&AgentFrame::GoOn, "0b");
 }
 
 #[test]

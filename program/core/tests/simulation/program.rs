@@ -73,6 +73,8 @@ pub(crate) struct Program {
     read: u64,
     told_waiting: Option<u64>,
     gone: BTreeSet<Rank>,
+    /// Has it said that it stands at a boundary, and may it go on?
+    stands: Option<bool>,
     /// Costs that arrived from each rank, for the test of the windows.
     pub(crate) held: u64,
 }
@@ -103,6 +105,7 @@ impl Program {
             read: 0,
             told_waiting: None,
             gone: BTreeSet::new(),
+            stands: None,
             held: 0,
         }
     }
@@ -143,6 +146,7 @@ impl Program {
                 self.save(to_agent);
                 true
             }
+            Op::Boundary => self.boundary(from_agent, to_agent),
             Op::Ask => self.ask(from_agent, to_agent),
         };
         if !done {
@@ -178,6 +182,19 @@ impl Program {
             let state = Bytes::copy_from_slice(part);
             to_agent.push_back(ProgramFrame::Save { last, state });
         }
+    }
+
+    fn boundary(
+        &mut self,
+        from_agent: &mut VecDeque<AgentFrame>,
+        to_agent: &mut VecDeque<ProgramFrame>,
+    ) -> bool {
+        if self.stands.is_none() {
+            self.stands = Some(false);
+            to_agent.push_back(ProgramFrame::Boundary);
+        }
+        self.read_all(from_agent);
+        self.stands.take_if(|may_go_on| *may_go_on).is_some()
     }
 
     fn ask(
@@ -348,6 +365,10 @@ impl Program {
                 self.gone.insert(rank);
             }
             AgentFrame::Deadlock { waits } => panic!("no deadlock: {waits:?}"),
+            AgentFrame::GoOn => {
+                assert_eq!(self.stands, Some(false), "it is told to go on and does not stand");
+                self.stands = Some(true);
+            }
             AgentFrame::PleaseSave | AgentFrame::Retreat { .. } | AgentFrame::Ranks { .. } => {}
             AgentFrame::Refused { reason } => panic!("refused: {reason}"),
         }

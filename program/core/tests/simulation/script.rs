@@ -18,6 +18,8 @@ pub(crate) enum Op {
         tag: Option<Tag>,
     },
     Save,
+    /// Stands until its agent lets it go on: an image may be taken there.
+    Boundary,
     /// Asks the coordinator, whose answer is drawn anew each time.
     Ask,
 }
@@ -40,11 +42,14 @@ pub(crate) fn draw(random: &mut SmallRng, ranks: usize, steps: usize) -> Vec<Vec
     // Ranks that receive from whoever comes first.
     let any: Vec<bool> = (0..ranks).map(|_| random.random_bool(0.3)).collect();
     let saves = random.random_range(0.0..0.15);
+    let marks = if random.random_bool(0.4) { random.random_range(0.0..0.15) } else { 0.0 };
     let mut under_way: Vec<Sent> = vec![];
     for _ in 0..steps {
         let rank = random.random_range(0..ranks);
         if random.random_bool(saves) {
             scripts[rank].push(Op::Save);
+        } else if random.random_bool(marks) {
+            scripts[rank].push(Op::Boundary);
         } else if random.random_bool(0.05) {
             scripts[rank].push(Op::Ask);
         } else if random.random_bool(0.55) {

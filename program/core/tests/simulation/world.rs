@@ -121,6 +121,7 @@ enum Due {
     Trouble,
     Arrive { rank: Rank, life: u64, to: usize },
     Image { rank: Rank, life: u64 },
+    Imaged { rank: Rank, life: u64 },
     PeerEnded { to: Rank, rank: Rank, run: u64 },
     Cut { rank: Rank, snapshot: Snapshot, run: u64 },
     CutKept { rank: Rank, snapshot: Snapshot, run: u64 },

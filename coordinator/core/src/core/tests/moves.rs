@@ -184,6 +184,18 @@ fn an_unsuitable_workstation_is_not_chosen_and_why_says_so() {
 }
 
 #[test]
+fn what_may_go_back_to_an_image_goes_where_that_fits_and_else_anywhere() {
+    let (mut site, _, old) = Site::with_guest(1);
+    // It turned idle last, and would come first.
+    site.connect_machine(3, "6.1.5");
+    site.wants_away(1, old, Keep::SubtaskStart);
+    let begun = site.begun().expect("a move begins");
+    assert_eq!(begun.to, 2);
+    site.is_refused(begun);
+    assert_eq!(site.begun().map(|begun| begun.to), Some(3));
+}
+
+#[test]
 fn a_refused_move_is_tried_elsewhere_three_times_and_then_its_agent_decides() {
     let (mut site, job, old) = Site::with_guest(4);
     let mut begun = site.move_away(1, old);

@@ -65,6 +65,11 @@ impl World {
                     self.image(rank);
                 }
             }
+            Due::Imaged { rank, life } => {
+                if self.seats.get(&rank).is_some_and(|seat| seat.life == life) {
+                    self.imaged(rank);
+                }
+            }
             Due::PeerEnded { to, rank, run } => {
                 if let Some((end, snapshot, sent, of)) = self.ended.get(&rank)
                     && *of == run

@@ -170,7 +170,8 @@ impl World {
         self.step_soon(rank);
     }
 
-    /// Takes an image of a process, as a boundary or for a snapshot.
+    /// Takes an image of a process, as a boundary or for a snapshot. That takes
+    /// a while, and others do not stand still.
     pub(super) fn image(&mut self, rank: Rank) {
         let Some(seat) = self.seats.get(&rank) else { return };
         let running = seat.program.as_ref().is_some_and(|program| !program.is_over());
@@ -178,19 +179,29 @@ impl World {
             let because = "it is not there".to_owned();
             return self.tell(rank, Event::NotImaged { because });
         }
-        if self.random.random_bool(0.1) {
-            let because = "it holds a socket".to_owned();
-            return self.tell(rank, Event::NotImaged { because });
+        if seat.frozen {
+            // The one that is being taken is the answer.
+            return;
         }
-        let frozen = seat.frozen;
         self.note("image");
         let rest = self.freeze(rank);
         let seat = self.seats.get_mut(&rank).unwrap();
         let program = seat.program.clone().unwrap();
-        let next = seat.endpoint.next_boundary();
-        seat.frozen = frozen;
+        let (next, life) = (seat.endpoint.next_boundary(), seat.life);
         self.store.images.insert((rank, next), Image { program, rest });
-        self.tell(rank, Event::Imaged);
+        self.tell(rank, Event::ImageBegun);
+        let us = self.random.random_range(1..5_000);
+        self.after(us, Due::Imaged { rank, life });
+    }
+
+    pub(super) fn imaged(&mut self, rank: Rank) {
+        self.seats.get_mut(&rank).unwrap().frozen = false;
+        if self.random.random_bool(0.1) {
+            let because = "it holds a socket".to_owned();
+            self.tell(rank, Event::NotImaged { because });
+        } else {
+            self.tell(rank, Event::Imaged);
+        }
         self.step_soon(rank);
     }
 

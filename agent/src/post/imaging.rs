@@ -1,0 +1,146 @@
+//! Images of ranks' processes: where a program that does not save goes back to.
+//!
+//! ```text
+//! program   post                        desk
+//! Boundary ─► TakeImage ─ WantsImage ─► freezes it
+//!             empties its pipes ◄─ Image ┘
+//!             ImageBegun ─── Emptied ──► writes it down
+//!    GoOn ◄─ Imaged ◄──────── Imaged ──┘ thaws it
+//! ```
+
+use std::time::Duration;
+
+use gleaner_common::id::Fence;
+use gleaner_common::time::Moment;
+use gleaner_program_core::address::Boundary;
+use gleaner_program_core::complaint::Complaint;
+use gleaner_program_core::endpoint::{Back, Event, PipeRest};
+
+use super::office::Office;
+use super::seat::Seat;
+use super::{NoImage, Told};
+use crate::link::LinkEvent;
+use crate::moving::KeptImage;
+
+/// An image to go back to.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) boundary: Boundary,
+    /// What was in the pipes then.
+    pub(super) rest: PipeRest,
+    pub(super) image: KeptImage,
+}
+
+/// What is about an image.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Imaging {
+    #[default]
+    Nothing,
+    Wanted,
+    /// The pipes were emptied: the boundary it will be, and what was in them.
+    Begun(Boundary, PipeRest),
+}
+
+impl Office {
+    /// The process stands still.
+    pub(super) fn begin_image(&mut self, now: Moment, fence: Fence) {
+        // What the program has written whole is handled, and what follows from
+        // it: all that is before the boundary.
+        while self.read(now, fence, 1) {}
+        self.settle(now);
+        let done = self.empty_for_image(fence);
+        if done.is_ok() {
+            self.handle(now, fence, Event::ImageBegun);
+        }
+        self.desk.tell(LinkEvent::Post(Told::Emptied { fence, done }));
+    }
+
+    fn empty_for_image(&mut self, fence: Fence) -> Result<(), String> {
+        let seat = self.seats.get_mut(&fence).ok_or("there is no such rank here")?;
+        if let Some(fault) = &seat.fault {
+            return Err(fault.clone());
+        }
+        let rest = seat.empty_pipes().map_err(|error| error.to_string())?.clone();
+        seat.imaging = Imaging::Begun(seat.endpoint.next_boundary(), rest);
+        // The process that is here reads it all the same, before what is newer.
+        seat.refill_pipes(None);
+        seat.flush(&self.watch);
+        Ok(())
+    }
+
+    /// The image is there, or why there is none; the process stood so long.
+    pub(super) fn imaged(
+        &mut self,
+        now: Moment,
+        fence: Fence,
+        done: Result<KeptImage, NoImage>,
+        stood: Duration,
+    ) {
+        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        let begun = std::mem::take(&mut seat.imaging);
+        match done {
+            Ok(image) => {
+                seat.pace.taken(now, stood);
+                seat.no_image = None;
+                // First: a snapshot may be waiting for it.
+                let before = seat.image.take();
+                if let Imaging::Begun(boundary, rest) = begun {
+                    seat.image = Some(Kept { boundary, rest, image });
+                }
+                self.handle(now, fence, Event::Imaged);
+                let Some(seat) = self.seats.get_mut(&fence) else { return };
+                if way_back(seat).is_err() {
+                    seat.image = before;
+                } else if before.is_none() {
+                    tracing::info!("{} can go back to an image", seat.rank());
+                }
+            }
+            Err(NoImage::NotNow) => {
+                seat.pace.not_now(now);
+                let because = "its owner is here".to_owned();
+                self.handle(now, fence, Event::NotImaged { because });
+            }
+            Err(NoImage::Useless) => {
+                let because = "it has saved no state".to_owned();
+                self.handle(now, fence, Event::NotImaged { because });
+            }
+            Err(NoImage::Cannot(because)) => {
+                seat.pace.cannot(now);
+                seat.no_image = Some(because.clone());
+                let rank = seat.rank();
+                self.complained(fence, &Complaint::NoImage { rank, because: because.clone() });
+                self.handle(now, fence, Event::NotImaged { because });
+            }
+        }
+    }
+
+    /// A rank that has come with its process, but without the image that it
+    /// might go back to, wants another.
+    pub(super) fn miss_image(&mut self, now: Moment, fence: Fence) {
+        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        if !matches!(seat.endpoint.way_back(), Some((_, Back::Image))) {
+            return;
+        }
+        seat.pace.not_now(now);
+        if seat.image.is_none() {
+            self.handle(now, fence, Event::ImageLost);
+        }
+    }
+}
+
+/// How the rank goes back: to an image, or with what it has saved.
+pub(super) fn way_back(seat: &Seat) -> Result<Option<Kept>, String> {
+    let rank = seat.rank();
+    match seat.endpoint.way_back() {
+        Some((_, Back::Process | Back::Nothing)) => Ok(None),
+        Some((boundary, Back::Image)) => {
+            let kept = seat.image.as_ref().filter(|kept| kept.boundary == boundary);
+            let kept = kept.ok_or_else(|| format!("{rank} cannot go back: its image is gone"))?;
+            Ok(Some(kept.clone()))
+        }
+        None => Err(match &seat.no_image {
+            Some(because) => format!("{rank} cannot go back: no image is kept of it: {because}"),
+            None => format!("{rank} cannot go back: no state is kept to go back to"),
+        }),
+    }
+}
