@@ -207,7 +207,8 @@ fn a_rank_that_saves_nothing_goes_back_to_its_image_elsewhere() -> Result<()> {
     assert!(said.contains(&format!("{MARKED} rounds went round {RING} ranks")), "{said}");
     let began = began(&said)?;
     let all_before = began.len() == RING && began.iter().all(|at| *at <= came);
-    assert!(all_before, "the first owner came {came}, they began {began:?}");
+    let told = lab.text(&["job", &job.to_string()])?;
+    assert!(all_before, "the first owner came {came}, they began {began:?}: {told}");
     let notes = lab.job(job)?["notes"].to_string();
     assert!(!notes.contains("cannot") && !notes.contains("no image"), "{notes}");
     Ok(())

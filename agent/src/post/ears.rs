@@ -58,7 +58,13 @@ impl Ears {
                 while let Some(shared) = post.upgrade() {
                     match shared.hear(fence) {
                         Heard::Much => yield_now().await,
-                        Heard::Some | Heard::Nothing => break,
+                        Heard::Some => break,
+                        // Its seat may have got another pipe meanwhile, or none: then
+                        // this one is ready for ever, and ends only where it yields.
+                        Heard::Nothing => {
+                            yield_now().await;
+                            break;
+                        }
                         Heard::End => return,
                     }
                 }

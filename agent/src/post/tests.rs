@@ -470,3 +470,19 @@ fn what_is_no_luggage_is_refused() {
         assert!(done.is_err());
     }
 }
+
+#[test]
+fn a_pipe_that_closes_as_its_rank_is_let_go_keeps_nobody_from_being_heard() {
+    let lab = Lab::new(1);
+    for fence in 1..=1_000 {
+        let Ends { read, write } = lab.begin(1, 0, fence, 0);
+        // What was left before is done about first.
+        lab.post(1).deliver(Letter::Forget(JobId(9)));
+        // Both wake the post, which may hear of either first.
+        let _ = rustix::io::write(&write, b"no frame");
+        drop((read, write));
+        lab.post(1).leave(Letter::Dropped(Fence(fence)));
+    }
+    let next = Process::start(lab.begin(1, 0, 1_001, 0));
+    next.does(|comm| assert_eq!(comm.rank(), 0));
+}

@@ -432,8 +432,11 @@ fn paused() {
     assert!(status.busy && status.verdict.contains("paused"), "{status:?}");
     assert_eq!(status.guests[0].state, "suspended");
     if let Some(cgroup) = &lab.cgroup {
-        let events = fs::read_to_string(cgroup.join("guests/p0/cgroup.events")).unwrap();
-        assert!(events.contains("frozen 1"), "{events}");
+        // A moment after it was ordered.
+        until("the guest is frozen", || {
+            let events = fs::read_to_string(cgroup.join("guests/p0/cgroup.events")).unwrap();
+            events.contains("frozen 1")
+        });
     }
     assert_eq!(lab.ask(&owner::Command::Resume), Answer::Done);
     lab.event("a resume", |event| matches!(event, AttemptEvent::Resumed { .. }).then_some(()));
