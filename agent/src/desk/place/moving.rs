@@ -310,11 +310,25 @@ impl Place {
         self.frozen = false;
         self.hurry(false);
         let pipes = post::pair().map_err(StartError::Pipes);
-        let begun = pipes.and_then(|(ends, theirs)| {
+        let theirs = pipes.map(|(ends, theirs)| {
             told.letters.push(Letter::Again { fence, ends });
-            self.try_start(site, start, Some(Beginning { begin: None, theirs }), told)
+            theirs
         });
-        if let Err(error) = begun {
+        self.start_seated(site, start, theirs, told);
+    }
+
+    /// Starts a process for a rank that has its seat already, with these pipes.
+    fn start_seated(
+        &mut self,
+        site: &Site,
+        start: &desk::Start,
+        theirs: Result<Ends, StartError>,
+        told: &mut Told,
+    ) {
+        let begin = theirs.map(|theirs| Beginning { begin: None, theirs });
+        let started = begin.and_then(|begin| self.try_start(site, start, Some(begin), told));
+        if let Err(error) = started {
+            let fence = start.fence;
             self.guest = None;
             self.unseat(fence, told);
             let (reason, hopeless) = (error.to_string(), false);
@@ -705,13 +719,7 @@ impl Place {
             let done = self.order(&Order::Go);
             return self.complain("set going", done);
         };
-        let begin = Some(Beginning { begin: None, theirs });
-        if let Err(error) = self.try_start(site, &inbound.start, begin, told) {
-            self.guest = None;
-            self.unseat(fence, told);
-            let (reason, hopeless) = (error.to_string(), false);
-            told.events.push(Event::StartFailed { fence, reason, hopeless });
-        }
+        self.start_seated(site, &inbound.start, Ok(theirs), told);
     }
 
     /// It will not come, or cannot be brought to life: the place is as before.
