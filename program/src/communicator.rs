@@ -116,8 +116,7 @@ impl Communicator {
     pub fn send(&mut self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
         self.call(|this| {
             check_tag(tag)?;
-            let sending = this.begin_send(to, tag, bytes.to_vec())?;
-            this.transport.accepted(sending.order, true).map(|_| ())
+            this.send_now(to, tag, bytes)
         })
     }
 
@@ -276,10 +275,7 @@ impl Communicator {
         tag: u32,
         values: &[T],
     ) -> Result<(), Error> {
-        self.call(|this| {
-            let sending = this.begin_send(to, tag, to_bytes(values))?;
-            this.transport.accepted(sending.order, true).map(|_| ())
-        })
+        self.call(|this| this.send_now(to, tag, &to_bytes(values)))
     }
 
     /// Of any tag, a collective's too.
@@ -354,11 +350,22 @@ impl Communicator {
     }
 
     fn begin_send(&mut self, to: u32, tag: u32, bytes: Vec<u8>) -> Result<Sending, Error> {
-        self.check_rank(to)?;
-        self.note(Op::Send { to, bytes: bytes.len() as u64, tag });
-        self.to_itself += u64::from(to == self.rank());
+        self.note_send(to, tag, bytes.len())?;
         self.order(Order::Send { to, tag, bytes })?;
         Ok(Sending { order: self.orders })
+    }
+
+    fn send_now(&mut self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.note_send(to, tag, bytes.len())?;
+        self.orders += 1;
+        self.transport.send(self.orders, to, tag, bytes)
+    }
+
+    fn note_send(&mut self, to: u32, tag: u32, bytes: usize) -> Result<(), Error> {
+        self.check_rank(to)?;
+        self.note(Op::Send { to, bytes: bytes as u64, tag });
+        self.to_itself += u64::from(to == self.rank());
+        Ok(())
     }
 
     fn begin_receive(&mut self, wanted: Wanted) -> Result<Receiving, Error> {

@@ -41,8 +41,9 @@ mod sending;
 pub use pipes::{ConnectError, Pipes};
 pub use run::{is_live, run, run_live};
 
-use arriving::Arriving;
+use arriving::{Arriving, Piece};
 use asking::Asking;
+use pipes::Came;
 use sending::Sending;
 
 /// How long a rank waits before it says so, and takes what it did not ask for.
@@ -143,8 +144,16 @@ impl Live {
 
     fn hear_all(&mut self) -> Result<bool, Error> {
         let before = self.read;
-        while let Some(frame) = self.pipes.poll_frame()? {
-            self.heard(frame)?;
+        while let Some(came) = self.pipes.poll()? {
+            match came {
+                Came::Frame(frame) => self.heard(frame)?,
+                Came::Piece(piece) => {
+                    self.read += 1;
+                    let pipes = &mut self.pipes;
+                    let payload = |into: &mut _| pipes.read_payload(into, piece.bytes);
+                    self.events.extend(self.arriving.piece(piece, payload)?.map(Event::Message));
+                }
+            }
         }
         Ok(self.read > before)
     }
@@ -153,7 +162,11 @@ impl Live {
         self.read += 1;
         match frame {
             AgentFrame::Deliver { number, from, envelope, payload } => {
-                let message = self.arriving.piece(number, from.0, envelope, payload)?;
+                let piece = Piece { number, from, envelope, bytes: payload.len() };
+                let message = self.arriving.piece(piece, |into| {
+                    into.extend_from_slice(&payload);
+                    Ok(())
+                })?;
                 self.events.extend(message.map(Event::Message));
             }
             AgentFrame::Room { to, total } => {
@@ -242,6 +255,31 @@ impl Live {
         self.pipes.flush()
     }
 
+    /// Sends out of the program's own memory, and waits for room where it has to.
+    fn send_now(&mut self, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.tell_matched()?;
+        let envelope = |part| Envelope { communicator: SPACE, tag: Tag(tag), part };
+        let mut pieces = pieces(bytes.len());
+        let copied = self.pipes.copied(bytes.len());
+        while let Some((part, range)) = pieces.next() {
+            while !self.sending.has_room(to, range.len()) {
+                let Err(error) = self.block(Wait::Room { to: Rank(to) }) else { continue };
+                // What was begun is sent to its end, if the program goes on.
+                for (part, range) in std::iter::once((part, range)).chain(pieces) {
+                    let payload = bytes::Bytes::copy_from_slice(&bytes[range]);
+                    self.sending.push(to, envelope(part), payload);
+                }
+                self.sending.send_what_fits(to, &mut self.pipes)?;
+                self.pipes.wait_until_read();
+                return Err(error);
+            }
+            self.sending.sent(to, range.len());
+            let lend = bytes.len() - range.end >= copied;
+            self.pipes.write_piece(Rank(to), envelope(part), &bytes[range], lend)?;
+        }
+        self.pipes.flush()
+    }
+
     /// Lets everything leave that waits for room.
     fn send_all(&mut self) -> Result<(), Error> {
         while let Some(to) = self.sending.held_up() {
@@ -289,6 +327,11 @@ impl Live {
 }
 
 impl Transport for Live {
+    fn send(&mut self, _order: u64, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.sending.begin_order();
+        self.send_now(to, tag, bytes)
+    }
+
     fn order(&mut self, order: Order) -> Result<(), Error> {
         self.sending.begin_order();
         match order {

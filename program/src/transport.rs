@@ -84,6 +84,16 @@ pub trait Transport: Send {
     /// The other end is gone.
     fn order(&mut self, order: Order) -> Result<(), Error>;
 
+    /// Gives the order to send, the `order`th, and waits until it needs no room
+    /// here any more.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    fn send(&mut self, order: u64, to: u32, tag: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.order(Order::Send { to, tag, bytes: bytes.to_vec() })?;
+        self.accepted(order, true).map(|_| ())
+    }
+
     /// How many orders so far need no room here any more; with `wait`, at
     /// least `at_least`. A slow receiver slows its sender down by it.
     ///

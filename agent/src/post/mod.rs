@@ -21,6 +21,7 @@
 
 mod ears;
 mod imaging;
+mod intake;
 mod kept;
 mod line;
 mod moving;
@@ -29,6 +30,7 @@ mod pace;
 mod pipes;
 mod program;
 mod seat;
+mod slabs;
 mod snapshot;
 
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -105,11 +105,12 @@ impl Office {
         if endpoint.rank() != rank {
             return Err(format!("{} has come instead of {rank}", endpoint.rank()));
         }
-        if self.program(job, life).is_none() {
+        let Some(program) = self.program(job, life) else {
             return Err("its program has begun again".to_owned());
-        }
+        };
+        let slabs = program.slabs.clone();
         let way = endpoint.way_back().filter(|_| keep == Keep::SubtaskStart);
-        let mut seat = Seat::new(job, life, endpoint);
+        let mut seat = Seat::new(job, life, endpoint, &slabs);
         seat.image = match (way, image) {
             (Some((boundary, Back::Image)), Some(image)) => {
                 Some(Kept { boundary, rest: rest.clone(), image })
@@ -143,7 +144,7 @@ impl Office {
         let Some(keep) = seat.arriving.take() else { return };
         let has_image = seat.image.is_some();
         let (job, life, rank) = (seat.job, seat.life, seat.rank());
-        if !self.enter(job, life, rank, fence) {
+        if self.enter(job, life, rank, fence).is_none() {
             self.seats.remove(&fence);
             return;
         }

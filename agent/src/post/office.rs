@@ -23,6 +23,7 @@ use super::imaging::Imaging;
 use super::line::Line;
 use super::program::Program;
 use super::seat::{Heard, Seat};
+use super::slabs::Slabs;
 use super::{Begin, Letter, Told};
 use crate::link::{LinkEvent, ToDesk};
 
@@ -114,11 +115,9 @@ impl Office {
         }
         let Begin { fence, job, config, life, ends, .. } = begin;
         let rank = config.rank;
-        if !self.enter(job, life, rank, fence) {
-            // Of a life that is over: its pipes close, its attempt is cancelled.
-            return;
-        }
-        let mut seat = Seat::new(job, life, Endpoint::new(config, fence));
+        // Of a life that is over: its pipes close, its attempt is cancelled.
+        let Some(slabs) = self.enter(job, life, rank, fence) else { return };
+        let mut seat = Seat::new(job, life, Endpoint::new(config, fence), &slabs);
         if let Err(error) = seat.plug(&self.watch, ends) {
             return self.cannot_watch(fence, rank, &error);
         }
@@ -143,15 +142,23 @@ impl Office {
         }
     }
 
-    /// Makes a rank known as ours. `false`: its life is over.
-    pub(super) fn enter(&mut self, job: JobId, life: Life, rank: Rank, fence: Fence) -> bool {
+    /// Makes a rank known as ours, and gives where its program's messages lie.
+    /// `None`: its life is over.
+    pub(super) fn enter(
+        &mut self,
+        job: JobId,
+        life: Life,
+        rank: Rank,
+        fence: Fence,
+    ) -> Option<Slabs> {
         let own = self.own;
-        let Some(program) = self.program(job, life) else { return false };
+        let program = self.program(job, life)?;
         program.directory.learn(rank, fence, own);
+        let slabs = program.slabs.clone();
         if let Some(old) = program.here.insert(rank, fence) {
             self.seats.remove(&old);
         }
-        true
+        Some(slabs)
     }
 
     /// The program in this life; `None` if it is over.

@@ -8,7 +8,9 @@ use bytes::{Buf as _, Bytes};
 use gleaner_common::frame::FrameError;
 use gleaner_program_core::framing::{self, Frame};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, vmsplice};
+
+use super::slabs::Slabs;
 
 /// How much a pipe takes before its writer waits: several pieces, so that
 /// reader and writer run side by side. What is refused stays as it was.
@@ -45,21 +47,41 @@ pub(crate) fn pair() -> io::Result<(Ends, Ends)> {
 
 /// Frames on their way into a pipe. Its bound is the senders': nothing is put
 /// here that a window does not allow.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outbox {
-    queue: VecDeque<Bytes>,
+    slabs: Slabs,
+    queue: VecDeque<Waiting>,
     /// Comes after the queue.
     tail: Vec<u8>,
+    /// How much has been written into the pipe.
+    written: u64,
+    /// What the pipe was lent, and how much had been written with it: it must
+    /// stay as it is until the program has read so far.
+    lent: VecDeque<(u64, Bytes)>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    bytes: Bytes,
+    /// It lies in a slab.
+    lend: bool,
 }
 
 impl Outbox {
+    pub(super) fn new(slabs: Slabs) -> Self {
+        let (queue, tail, lent) = (VecDeque::new(), vec![], VecDeque::new());
+        Self { slabs, queue, tail, written: 0, lent }
+    }
+
     pub(super) fn push<F: Frame>(&mut self, frame: &F) -> Result<(), FrameError> {
         let apart = framing::encode(frame, &mut self.tail)?;
         if !apart.is_empty() || self.tail.len() >= COLLECTED_BYTES {
-            self.queue.push_back(std::mem::take(&mut self.tail).into());
+            let bytes = std::mem::take(&mut self.tail).into();
+            self.queue.push_back(Waiting { bytes, lend: false });
         }
         if !apart.is_empty() {
-            self.queue.push_back(apart);
+            let lend = self.slabs.own(&apart);
+            self.queue.push_back(Waiting { bytes: apart, lend });
         }
         Ok(())
     }
@@ -67,22 +89,23 @@ impl Outbox {
     /// Puts bytes that are not whole frames before everything else.
     pub(super) fn begin_with(&mut self, rest: Vec<u8>) {
         if !rest.is_empty() {
-            self.queue.push_front(rest.into());
+            self.queue.push_front(Waiting { bytes: rest.into(), lend: false });
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.tail.is_empty()
     }
 
+    /// The pipe is another one.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.slabs.clone());
     }
 
     /// Takes all that is not written.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let mut all = vec![];
-        self.queue.drain(..).for_each(|bytes| all.extend_from_slice(&bytes));
+        self.queue.drain(..).for_each(|waiting| all.extend_from_slice(&waiting.bytes));
         all.append(&mut self.tail);
         all
     }
@@ -92,10 +115,12 @@ impl Outbox {
     /// # Errors
     /// Nobody reads it any more.
     pub(super) fn write(&mut self, to: impl AsFd) -> io::Result<bool> {
+        self.take_back(to.as_fd());
         while !self.is_empty() {
-            match self.write_once(to.as_fd()) {
-                Ok(written) => self.advance(written),
-                Err(Errno::INTR) => {}
+            let lend = self.queue.front().is_some_and(|first| first.lend);
+            let done = if lend { self.lend(to.as_fd()) } else { self.copy(to.as_fd()) };
+            match done {
+                Ok(()) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
@@ -103,26 +128,69 @@ impl Outbox {
         Ok(true)
     }
 
-    fn write_once(&self, to: impl AsFd) -> rustix::io::Result<usize> {
-        if self.queue.is_empty() {
-            return rustix::io::write(to, &self.tail);
+    /// Lets go of what the program has read.
+    fn take_back(&mut self, pipe: impl AsFd) {
+        if self.lent.is_empty() {
+            return;
         }
+        if let Ok(unread) = rustix::io::ioctl_fionread(pipe) {
+            let read = self.written.saturating_sub(unread);
+            while self.lent.pop_front_if(|(end, _)| *end <= read).is_some() {}
+        }
+    }
+
+    #[expect(unsafe_code, reason = "a pipe refers to the pages that it is lent")]
+    fn lend(&mut self, to: impl AsFd) -> rustix::io::Result<()> {
+        let Some(first) = self.queue.front_mut() else { return Ok(()) };
+        let slices = [IoSliceRaw::from_slice(&first.bytes)];
+        // SAFETY: the bytes are there and nobody writes to them: not now, and not
+        // before `take_back` lets go of them. The pages are the kernel's to keep
+        // for as long as the pipe refers to them, even if they are unmapped here.
+        match unsafe { vmsplice(to, &slices, SpliceFlags::NONBLOCK) } {
+            Ok(lent) => {
+                self.written += lent as u64;
+                self.lent.push_back((self.written, first.bytes.split_to(lent)));
+                if first.bytes.is_empty() {
+                    self.queue.pop_front();
+                }
+                Ok(())
+            }
+            Err(error @ (Errno::AGAIN | Errno::INTR | Errno::PIPE)) => Err(error),
+            // Not on this machine.
+            Err(_) => {
+                first.lend = false;
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes up to what can be lent.
+    fn copy(&mut self, to: impl AsFd) -> rustix::io::Result<()> {
+        let copied = self.queue.iter().take_while(|waiting| !waiting.lend);
+        let queued = copied.clone().count() == self.queue.len();
+        let tail = queued.then_some(&self.tail[..]);
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let all = self.queue.iter().map(|bytes| &bytes[..]).chain([&self.tail[..]]);
         let mut count = 0;
+        let all = copied.map(|waiting| &waiting.bytes[..]).chain(tail);
         for (slice, bytes) in slices.iter_mut().zip(all) {
             *slice = IoSlice::new(bytes);
             count += 1;
         }
-        rustix::io::writev(to, &slices[..count])
+        let written = match &slices[..count] {
+            [one] => rustix::io::write(to, one)?,
+            many => rustix::io::writev(to, many)?,
+        };
+        self.written += written as u64;
+        self.advance(written);
+        Ok(())
     }
 
     fn advance(&mut self, mut written: usize) {
         while let Some(front) = self.queue.front_mut() {
-            let step = written.min(front.len());
-            front.advance(step);
+            let step = written.min(front.bytes.len());
+            front.bytes.advance(step);
             written -= step;
-            if !front.is_empty() {
+            if !front.bytes.is_empty() {
                 return;
             }
             self.queue.pop_front();
@@ -142,7 +210,7 @@ mod tests {
     fn what_a_full_pipe_refuses_is_written_later_in_order() {
         let (ours, theirs) = pair().unwrap();
         rustix::io::ioctl_fionbio(&theirs.read, true).unwrap();
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::new(Slabs::default());
         let mut frames = vec![];
         for total in 0..60 {
             frames.push(AgentFrame::Room { to: Rank(1), total });

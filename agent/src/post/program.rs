@@ -7,6 +7,8 @@ use gleaner_common::program::Life;
 use gleaner_program_core::address::Rank;
 use gleaner_program_core::directory::Directory;
 
+use super::slabs::Slabs;
+
 /// The most workstations that are told when a rank begins for which they had
 /// something already.
 const EARLY_MAX: usize = 1_024;
@@ -19,6 +21,8 @@ pub(super) struct Program {
     pub(super) here: BTreeMap<Rank, Fence>,
     /// Who had a parcel for a rank that had not begun.
     early: BTreeSet<(Rank, WorkstationId)>,
+    /// Where its messages lie.
+    pub(super) slabs: Slabs,
 }
 
 impl Program {
@@ -28,6 +32,7 @@ impl Program {
             directory: Directory::new(job, life, own),
             here: BTreeMap::new(),
             early: BTreeSet::new(),
+            slabs: Slabs::default(),
         }
     }
 

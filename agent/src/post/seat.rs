@@ -13,7 +13,6 @@ use gleaner_program_core::address::{Boundary, Rank};
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::endpoint::{Endpoint, PipeRest};
 use gleaner_program_core::facts::{End, Stance};
-use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{AgentFrame, FromRank, ProgramFrame};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
@@ -21,9 +20,11 @@ use rustix::io::Errno;
 
 use super::ears::{Ears, Hearing, Source};
 use super::imaging::{Imaging, Kept};
+use super::intake::Intake;
 use super::kept::States;
 use super::pace::Pace;
 use super::pipes::{Ends, Outbox};
+use super::slabs::Slabs;
 
 /// A wait that lasts so long is told: it may be for ever.
 const LONG_WAIT: Duration = Duration::from_secs(3);
@@ -71,7 +72,7 @@ pub(super) struct Seat {
     write: Option<OwnedFd>,
     /// Since the pipe was full: it is written again when it has place.
     waits_for_place: Option<Hearing>,
-    reader: FrameReader,
+    intake: Intake,
     outbox: Outbox,
     /// Comes from elsewhere, with that, and is not set going yet.
     pub(super) arriving: Option<Keep>,
@@ -87,7 +88,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(job: JobId, life: Life, endpoint: Endpoint) -> Self {
+    pub(super) fn new(job: JobId, life: Life, endpoint: Endpoint, slabs: &Slabs) -> Self {
         Self {
             job,
             life,
@@ -103,8 +104,8 @@ impl Seat {
             missed: None,
             read: None,
             write: None,
-            reader: FrameReader::default(),
-            outbox: Outbox::default(),
+            intake: Intake::new(slabs.clone()),
+            outbox: Outbox::new(slabs.clone()),
             waits_for_place: None,
             arriving: None,
             rest: PipeRest::default(),
@@ -129,7 +130,7 @@ impl Seat {
     pub(super) fn plug(&mut self, watch: &Ears, ends: Ends) -> io::Result<()> {
         self.read = Some(watch.listen(self.endpoint.fence(), ends.read)?);
         (self.write, self.waits_for_place) = (Some(ends.write), None);
-        self.reader = FrameReader::default();
+        self.intake.clear();
         self.outbox.clear();
         Ok(())
     }
@@ -149,28 +150,21 @@ impl Seat {
     /// The pipe is sick.
     pub(super) fn fill(&mut self) -> io::Result<Heard> {
         let Some(read) = &self.read else { return Ok(Heard::Nothing) };
-        let space = self.reader.space();
-        let place = space.capacity() - space.len();
-        match rustix::io::read(read.pipe.get_ref(), spare_capacity(space)) {
-            Ok(0) => {
-                self.read = None;
-                Ok(Heard::End)
-            }
-            Ok(bytes) if bytes == place => Ok(Heard::Much),
-            Ok(_) => Ok(Heard::Some),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Heard::Nothing),
-            Err(error) => Err(error.into()),
+        let heard = self.intake.fill(read.pipe.get_ref())?;
+        if heard == Heard::End {
+            self.read = None;
         }
+        Ok(heard)
     }
 
     /// The next frame of what was taken in.
     pub(super) fn next_frame(&mut self) -> Result<Option<ProgramFrame>, FrameError> {
-        self.reader.next_frame()
+        self.intake.next_frame()
     }
 
     /// Did the program end in the middle of a frame?
     pub(super) fn is_cut_off(&self) -> Option<FrameError> {
-        self.reader.finish().err()
+        self.intake.cut_off()
     }
 
     pub(super) fn give(&mut self, frame: &AgentFrame) {
@@ -238,7 +232,7 @@ impl Seat {
             }
         }
         unread.append(&mut self.outbox.take());
-        self.rest = PipeRest { to_program: unread, from_program: self.reader.take_rest() };
+        self.rest = PipeRest { to_program: unread, from_program: self.intake.take_rest() };
         Ok(&self.rest)
     }
 
@@ -247,9 +241,7 @@ impl Seat {
         let PipeRest { to_program, from_program } =
             rest.unwrap_or_else(|| std::mem::take(&mut self.rest));
         self.outbox.begin_with(to_program);
-        if !from_program.is_empty() {
-            self.reader = FrameReader::with_rest(from_program);
-        }
+        self.intake.begin_with(from_program);
     }
 
     // ── what it is about ───────────────────────────────────────────────────
@@ -319,7 +311,7 @@ mod tests {
             snapshot: Snapshot(0),
             floor: Fence(0),
         };
-        Seat::new(JobId(1), Life(0), Endpoint::new(config, Fence(1)))
+        Seat::new(JobId(1), Life(0), Endpoint::new(config, Fence(1)), &Slabs::default())
     }
 
     fn no_cut(snapshot: u32) -> Complaint {

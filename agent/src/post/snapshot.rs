@@ -122,10 +122,8 @@ impl Office {
             self.desk.tell(LinkEvent::Post(Told::HasImage { fence, bytes, image, ends }));
             return Ok(());
         }
-        if !self.enter(job, life, config.rank, fence) {
-            return Ok(());
-        }
-        let mut seat = Seat::new(job, life, endpoint);
+        let Some(slabs) = self.enter(job, life, config.rank, fence) else { return Ok(()) };
+        let mut seat = Seat::new(job, life, endpoint, &slabs);
         seat.states = part.states;
         seat.plug(&self.watch, ends).map_err(|error| error.to_string())?;
         self.seats.insert(fence, seat);

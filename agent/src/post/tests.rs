@@ -356,10 +356,13 @@ fn boundary(comm: &mut Communicator) {
 /// What comes after the image is never read from the old pipes: the thread is
 /// as its image would be.
 #[test]
-fn a_rank_rolled_back_to_its_image_has_what_it_had_not_read_and_the_messages_since() {
+fn a_rank_rolled_back_to_its_image_has_what_it_had_not_received_and_the_messages_since() {
     let (lab, zero, one) = two(1 << 20);
     zero.does(send(0..3));
+    zero.does(|comm| comm.send(1, 9, b"all").unwrap());
     one.does(receive(0..1));
+    // Not being frozen, it must have read all that it will not read again.
+    one.does(|comm| assert_eq!(comm.recv(0, 9).unwrap().bytes, b"all"));
     one.begins(boundary);
     lab.image(2, 2, Ok(KeptImage::of(b"image")));
     one.ends();

@@ -8,16 +8,17 @@
 use bytes::Bytes;
 use gleaner_common::frame::FrameError;
 use postcard::ser_flavors::Flavor;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::address::PIECE_BYTES_MAX;
+use crate::address::{Envelope, PIECE_BYTES_MAX, Rank};
 use crate::wire::{ASK_BYTES_MAX, AgentFrame, Between, Parcel, PeerFrame, ProgramFrame};
 
 /// The longest frame anybody accepts on a program's pipes and between agents.
 pub const FRAME_BYTES_MAX: usize = PIECE_BYTES_MAX + ASK_BYTES_MAX;
 
-/// Payloads from this size on are written and read without a copy; smaller
-/// ones are copied, so that none keeps a big buffer alive.
+/// Payloads from this size on are written without a copy, and read without one
+/// where they fill at least half of the buffer that they keep alive.
 pub const APART_BYTES_MIN: usize = 4 << 10;
 
 const LENGTH_BYTES: usize = 4;
@@ -95,13 +96,37 @@ frame!(Between, "an agent's frame to another", frame => match frame {
     Between::Notice(_) => None,
 });
 
+/// A frame before its payload, of which it has the length in its place.
+pub trait Head: DeserializeOwned {
+    const NAME: &'static str;
+
+    /// How long its payload is, if it is a message's piece.
+    fn payload_bytes(&self) -> Option<u64>;
+}
+
+impl Head for ProgramFrame<u64> {
+    const NAME: &'static str = <ProgramFrame as Frame>::NAME;
+
+    fn payload_bytes(&self) -> Option<u64> {
+        if let Self::Send { payload, .. } = self { Some(*payload) } else { None }
+    }
+}
+
+impl Head for AgentFrame<u64> {
+    const NAME: &'static str = <AgentFrame as Frame>::NAME;
+
+    fn payload_bytes(&self) -> Option<u64> {
+        if let Self::Deliver { payload, .. } = self { Some(*payload) } else { None }
+    }
+}
+
 /// Writes everything except a payload that the caller writes by itself.
-struct Head<'a> {
+struct Before<'a> {
     out: &'a mut Vec<u8>,
     apart: &'a [u8],
 }
 
-impl Flavor for Head<'_> {
+impl Flavor for Before<'_> {
     type Output = ();
 
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
@@ -127,21 +152,57 @@ impl Flavor for Head<'_> {
 /// # Errors
 /// A frame longer than [`FRAME_BYTES_MAX`]; `out` is then as it was.
 pub fn encode<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<Bytes, FrameError> {
-    let start = out.len();
     let apart = frame
         .payload()
         .filter(|payload| payload.len() >= APART_BYTES_MIN)
         .cloned()
         .unwrap_or_default();
+    encode_head(frame, F::NAME, &apart, out)?;
+    Ok(apart)
+}
+
+/// As [`encode`], of a message's piece that lies in somebody else's memory.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_send<'a>(
+    to: Rank,
+    envelope: Envelope,
+    payload: &'a [u8],
+    out: &mut Vec<u8>,
+) -> Result<&'a [u8], FrameError> {
+    let apart = if payload.len() >= APART_BYTES_MIN { payload } else { &[] };
+    let frame = ProgramFrame::Send { to, envelope, payload: Lent(payload) };
+    encode_head(&frame, <ProgramFrame as Frame>::NAME, apart, out)?;
+    Ok(apart)
+}
+
+/// A payload that is read in place.
+struct Lent<'a>(&'a [u8]);
+
+impl Serialize for Lent<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}
+
+/// Appends a frame without the bytes of its payload that are written apart.
+fn encode_head(
+    frame: &impl Serialize,
+    expected: &'static str,
+    apart: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), FrameError> {
+    let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     // An empty slice equals no payload's place: nothing is left out then.
-    let written = postcard::serialize_with_flavor(frame, Head { out, apart: &apart });
+    let written = postcard::serialize_with_flavor(frame, Before { out, apart });
     let length = out.len() - start - LENGTH_BYTES + apart.len();
     let prefix = match (written, u32::try_from(length)) {
         (Ok(()), Ok(prefix)) if length <= FRAME_BYTES_MAX => prefix,
         (Err(error), _) => {
             out.truncate(start);
-            return Err(FrameError::Malformed { expected: F::NAME, detail: error.to_string() });
+            return Err(FrameError::Malformed { expected, detail: error.to_string() });
         }
         _ => {
             out.truncate(start);
@@ -149,7 +210,7 @@ pub fn encode<F: Frame>(frame: &F, out: &mut Vec<u8>) -> Result<Bytes, FrameErro
         }
     };
     out[start..start + LENGTH_BYTES].copy_from_slice(&prefix.to_le_bytes());
-    Ok(apart)
+    Ok(())
 }
 
 fn too_long(bytes: usize) -> FrameError {
@@ -242,7 +303,7 @@ impl FrameReader {
         if self.buffer.len() < end {
             return Ok(None);
         }
-        if length < APART_BYTES_MIN {
+        if length < READ_BYTES / 2 {
             self.read = end;
             return decode_with(&self.buffer[start..end], Bytes::copy_from_slice).map(Some);
         }
@@ -251,6 +312,40 @@ impl FrameReader {
         let whole = Bytes::from(std::mem::replace(&mut self.buffer, rest));
         self.read = 0;
         decode(&whole.slice(start..end)).map(Some)
+    }
+
+    /// The head of a frame with a payload of at least so many bytes, if that
+    /// comes next: the payload is what follows, to be read in place with
+    /// [`Self::take`] and from the pipe itself. Nothing else may be read before
+    /// that is done.
+    ///
+    /// # Errors
+    /// A frame that says two lengths. The stream is lost then: close it.
+    pub fn next_head<H: Head>(&mut self, bytes_min: usize) -> Result<Option<H>, FrameError> {
+        let Some(length) = self.length().filter(|l| (bytes_min..=FRAME_BYTES_MAX).contains(l))
+        else {
+            return Ok(None);
+        };
+        let bytes = &self.buffer[self.read + LENGTH_BYTES..];
+        // Its payload's length comes last. Without it, it is not all here.
+        let Ok((head, rest)) = postcard::take_from_bytes::<H>(bytes) else { return Ok(None) };
+        let Some(payload) = head.payload_bytes().filter(|bytes| *bytes >= bytes_min as u64) else {
+            return Ok(None);
+        };
+        let begins = bytes.len() - rest.len();
+        if payload + begins as u64 != length as u64 {
+            let detail = format!("a payload of {payload} bytes, and of {}", length - begins);
+            return Err(FrameError::Malformed { expected: H::NAME, detail });
+        }
+        self.read += LENGTH_BYTES + begins;
+        Ok(Some(head))
+    }
+
+    /// Takes at most so many of the bytes that have been read.
+    pub fn take(&mut self, bytes_max: usize) -> &[u8] {
+        let start = self.read;
+        self.read = self.buffer.len().min(start + bytes_max);
+        &self.buffer[start..self.read]
     }
 
     /// Takes the bytes after the last frame that was given.
@@ -339,6 +434,70 @@ mod tests {
         assert!(head.len() < 20, "{}", head.len());
         assert_eq!([&head[..], &apart].concat(), whole);
         assert_eq!(whole[LENGTH_BYTES..], postcard::to_stdvec(&frame).unwrap());
+    }
+
+    #[test]
+    fn a_lent_payload_is_written_as_an_own_one() {
+        for bytes in [0, APART_BYTES_MIN - 1, APART_BYTES_MIN, PIECE_BYTES_MAX] {
+            let frame = send(vec![7; bytes]);
+            let ProgramFrame::Send { to, envelope, payload } = &frame else { unreachable!() };
+            let (mut lent, mut own) = (vec![1], vec![1]);
+            let apart = encode_send(*to, *envelope, payload, &mut lent).unwrap().to_vec();
+            assert_eq!(apart, encode(&frame, &mut own).unwrap(), "{bytes} bytes");
+            assert_eq!(lent, own, "{bytes} bytes");
+        }
+    }
+
+    fn deliver(bytes: usize) -> AgentFrame {
+        let envelope = Envelope::whole(Communicator(1), Tag(2));
+        AgentFrame::Deliver { number: 300, from: Rank(3), envelope, payload: vec![7; bytes].into() }
+    }
+
+    fn next(reader: &mut FrameReader) -> Result<Option<AgentFrame<u64>>, FrameError> {
+        reader.next_head(APART_BYTES_MIN)
+    }
+
+    #[test]
+    fn a_pieces_head_is_told_as_soon_as_it_is_there() {
+        let mut bytes = vec![];
+        encode_whole(&deliver(APART_BYTES_MIN), &mut bytes).unwrap();
+        let head = bytes.len() - APART_BYTES_MIN;
+        let mut reader = FrameReader::default();
+        reader.push(&bytes[..head - 1]);
+        assert_eq!(next(&mut reader), Ok(None));
+        reader.push(&bytes[head - 1..head + 10]);
+        let envelope = Envelope::whole(Communicator(1), Tag(2));
+        let payload = APART_BYTES_MIN as u64;
+        let expected = AgentFrame::Deliver { number: 300, from: Rank(3), envelope, payload };
+        assert_eq!(next(&mut reader), Ok(Some(expected)));
+        assert_eq!(reader.take(4).len(), 4);
+        assert_eq!(reader.take(100), [7; 6]);
+        assert_eq!(reader.take(1), []);
+    }
+
+    #[test]
+    fn what_is_no_big_piece_is_left_to_be_read_whole() {
+        for frame in [
+            deliver(APART_BYTES_MIN - 100),
+            AgentFrame::State { last: true, state: vec![7; APART_BYTES_MIN].into() },
+        ] {
+            let mut reader = FrameReader::default();
+            let mut bytes = vec![];
+            encode_whole(&frame, &mut bytes).unwrap();
+            reader.push(&bytes);
+            assert_eq!(next(&mut reader), Ok(None));
+            assert_eq!(reader.next_frame(), Ok(Some(frame)));
+        }
+    }
+
+    #[test]
+    fn a_piece_that_says_two_lengths_is_refused() {
+        let mut bytes = vec![];
+        encode_whole(&deliver(APART_BYTES_MIN), &mut bytes).unwrap();
+        bytes[0] += 1;
+        let mut reader = FrameReader::default();
+        reader.push(&bytes);
+        assert!(matches!(next(&mut reader), Err(FrameError::Malformed { .. })));
     }
 
     #[test]

@@ -1,25 +1,29 @@
 //! What arrives: pieces become messages, and what the program takes is counted
 //! for each sender.
 
-use super::{BTreeMap, BTreeSet, Envelope, Error, Message, UNRECEIVED_BYTES_MAX, cost};
+use super::{BTreeMap, BTreeSet, Envelope, Error, Message, Rank, UNRECEIVED_BYTES_MAX, cost};
 use gleaner_program_core::address::{Inside, Part};
 
 /// What is set aside for a message before it comes; longer ones grow.
 const SET_ASIDE_BYTES_MAX: u64 = 64 << 20;
 
-/// A message of which pieces are still to come.
-#[derive(Debug)]
-struct Begun {
-    number: u64,
-    tag: u32,
-    bytes: Vec<u8>,
+/// What is written on a piece of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Of the message's first piece.
+    pub(super) number: u64,
+    pub(super) from: Rank,
+    pub(super) envelope: Envelope,
+    /// How long its payload is.
+    pub(super) bytes: usize,
 }
 
 /// From one rank.
 #[derive(Debug, Default)]
 struct Way {
     inside: Inside,
-    begun: Option<Begun>,
+    /// A message of which pieces are still to come.
+    begun: Option<Message>,
     /// Costs of what came and is not taken, by the message's number.
     untaken: BTreeMap<u64, u64>,
     /// Costs since the process began: taken, and told to the agent.
@@ -49,45 +53,32 @@ impl Arriving {
         }
     }
 
-    /// Takes a piece; gives the message that it makes whole.
+    /// Takes a piece, of which the payload is appended by `payload` to what it
+    /// is given; gives the message that it makes whole.
     pub(super) fn piece(
         &mut self,
-        number: u64,
-        from: u32,
-        envelope: Envelope,
-        payload: bytes::Bytes,
+        piece: Piece,
+        payload: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
     ) -> Result<Option<Message>, Error> {
-        let way = self.ways.entry(from).or_default();
-        if !way.inside.accept(envelope.part, payload.len()) {
+        let Piece { number, from, envelope: Envelope { tag, part, .. }, bytes } = piece;
+        let way = self.ways.entry(from.0).or_default();
+        if !way.inside.accept(part, bytes) {
             return Err(Error::Lost("the agent's pieces make no message".to_owned()));
         }
-        let (cost, tag) = (cost(payload.len()), envelope.tag.0);
-        let message = match (envelope.part, way.begun.take()) {
-            (Part::Whole, _) => {
-                way.untaken.insert(number, cost);
-                return Ok(Some(Message { from, tag, bytes: payload.into(), number }));
-            }
-            (Part::First { bytes: total }, _) => {
-                let aside = usize::try_from(total.min(SET_ASIDE_BYTES_MAX)).unwrap_or(0);
-                let mut bytes = Vec::with_capacity(aside);
-                bytes.extend_from_slice(&payload);
-                way.begun = Some(Begun { number, tag, bytes });
-                number
-            }
-            (Part::Middle | Part::Last, Some(mut begun)) => {
-                begun.bytes.extend_from_slice(&payload);
-                *way.untaken.entry(begun.number).or_default() += cost;
-                if envelope.part == Part::Last {
-                    let Begun { number, tag, bytes } = begun;
-                    return Ok(Some(Message { from, tag, bytes, number }));
-                }
-                way.begun = Some(begun);
-                return Ok(None);
-            }
-            // `inside` accepts none without a first.
-            (Part::Middle | Part::Last, None) => return Ok(None),
+        let mut message = match (part, way.begun.take()) {
+            (Part::Middle | Part::Last, Some(begun)) => begun,
+            _ => Message { from: from.0, tag: tag.0, bytes: vec![], number },
         };
-        way.untaken.insert(message, cost);
+        if let Part::First { bytes } = part {
+            let aside = usize::try_from(bytes.min(SET_ASIDE_BYTES_MAX)).unwrap_or(0);
+            message.bytes.reserve_exact(aside);
+        }
+        payload(&mut message.bytes)?;
+        *way.untaken.entry(message.number).or_default() += cost(bytes);
+        if matches!(part, Part::Whole | Part::Last) {
+            return Ok(Some(message));
+        }
+        way.begun = Some(message);
         Ok(None)
     }
 

@@ -7,17 +7,29 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gleaner_common::frame::FrameError;
-use gleaner_program_core::framing::{self, FrameReader};
+use gleaner_program_core::address::{Envelope, Rank};
+use gleaner_program_core::framing::{self, APART_BYTES_MIN, FrameReader};
 use gleaner_program_core::wire::{AgentFrame, PIPES_VARIABLE, ProgramFrame};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FileType;
 use rustix::io::{Errno, FdFlags};
+use rustix::pipe::{IoSliceRaw, SpliceFlags};
 
+use super::arriving::Piece;
 use crate::error::Error;
 
 /// What is collected before it is written without being asked to.
 const FLUSH_BYTES: usize = 32 << 10;
+
+/// From here on a message's pieces are lent to the agent instead of copied.
+const LENT_BYTES_MIN: usize = 256 << 10;
+
+/// How much is read of what follows a big piece: the head of the next one.
+const HEAD_BYTES: usize = 64;
+
+/// How often it is looked whether the agent has read what it was lent.
+const LENT_LOOK: Duration = Duration::from_millis(1);
 
 /// Why this process cannot talk with an agent.
 #[derive(Debug, thiserror::Error)]
@@ -41,11 +53,21 @@ pub struct Pipes {
     write: OwnedFd,
     reader: FrameReader,
     unwritten: Vec<u8>,
+    /// A big piece was read to its end: there may be another behind it.
+    after_big: bool,
+}
+
+/// What has been read.
+#[derive(Debug)]
+pub(super) enum Came {
+    Frame(AgentFrame),
+    /// Its payload is to be read with [`Pipes::read_payload`], before all else.
+    Piece(Piece),
 }
 
 impl Pipes {
     pub fn new(read: OwnedFd, write: OwnedFd) -> Self {
-        Self { read, write, reader: FrameReader::default(), unwritten: vec![] }
+        Self { read, write, reader: FrameReader::default(), unwritten: vec![], after_big: false }
     }
 
     /// The pipes that the agent has given this process; once.
@@ -82,6 +104,76 @@ impl Pipes {
         self.write_all(&apart)
     }
 
+    /// How much stays to be copied of a message of that length: all of it, or
+    /// the end that fills the pipe, behind which nothing lent is left unread.
+    pub(super) fn copied(&self, bytes: usize) -> usize {
+        if bytes < LENT_BYTES_MIN {
+            return bytes;
+        }
+        rustix::pipe::fcntl_getpipe_size(&self.write).unwrap_or(bytes)
+    }
+
+    /// Writes a piece of a message, soon, or with `lend` at once and without a
+    /// copy: its bytes must not change before the agent has read them.
+    pub(super) fn write_piece(
+        &mut self,
+        to: Rank,
+        envelope: Envelope,
+        payload: &[u8],
+        lend: bool,
+    ) -> Result<(), Error> {
+        let apart = framing::encode_send(to, envelope, payload, &mut self.unwritten)
+            .map_err(|error| lost(&error))?;
+        if apart.is_empty() && self.unwritten.len() < FLUSH_BYTES {
+            return Ok(());
+        }
+        if lend {
+            self.write_all(&[])?;
+            self.lend_all(apart)
+        } else {
+            self.write_all(apart)
+        }
+    }
+
+    #[expect(unsafe_code, reason = "a pipe refers to the pages that it is lent")]
+    fn lend_all(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            // SAFETY: the slice is whole and readable for the whole call. The
+            // pages that the pipe refers to afterwards are kept by the kernel; who
+            // called us keeps them as they are until the agent has read them.
+            let lent = unsafe {
+                rustix::pipe::vmsplice(
+                    &self.write,
+                    &[IoSliceRaw::from_slice(bytes)],
+                    SpliceFlags::empty(),
+                )
+            };
+            match lent {
+                Ok(lent) => bytes = &bytes[lent..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => wait_for(&self.write, PollFlags::OUT, None).map(|_| ())?,
+                // Not on this machine, or not this memory.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::PERM | Errno::FAULT) => {
+                    return self.write_all(bytes);
+                }
+                Err(error) => return Err(lost(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the agent has read all that was written, or never will.
+    pub(super) fn wait_until_read(&self) {
+        while rustix::io::ioctl_fionread(&self.write).is_ok_and(|unread| unread > 0) {
+            let mut fds = [PollFd::from_borrowed_fd(self.write.as_fd(), PollFlags::empty())];
+            let timeout = Timespec::try_from(LENT_LOOK).ok();
+            // Nobody reads any more.
+            if rustix::event::poll(&mut fds, timeout.as_ref()).is_ok_and(|gone| gone > 0) {
+                return;
+            }
+        }
+    }
+
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         if self.unwritten.is_empty() { Ok(()) } else { self.write_all(&Bytes::new()) }
     }
@@ -110,8 +202,18 @@ impl Pipes {
             return Ok(false);
         }
         loop {
-            match rustix::io::read(&self.read, spare_capacity(self.reader.space())) {
-                Ok(0) => return Err(Error::Lost("the agent has closed the pipe".to_owned())),
+            // Of a big piece as little as possible, so that its payload is read to
+            // where it belongs.
+            let read = if std::mem::take(&mut self.after_big) {
+                let mut head = [0; HEAD_BYTES];
+                let read = rustix::io::read(&self.read, &mut head);
+                self.reader.push(&head[..read.unwrap_or(0)]);
+                read
+            } else {
+                rustix::io::read(&self.read, spare_capacity(self.reader.space()))
+            };
+            match read {
+                Ok(0) => return Err(closed()),
                 Ok(_) => return Ok(true),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
@@ -120,8 +222,36 @@ impl Pipes {
         }
     }
 
-    /// The next frame that has been read whole.
-    pub(super) fn poll_frame(&mut self) -> Result<Option<AgentFrame>, Error> {
+    /// The next frame that has been read whole, or the head of a big piece.
+    pub(super) fn poll(&mut self) -> Result<Option<Came>, Error> {
+        let head = self.reader.next_head(APART_BYTES_MIN).map_err(|error| lost(&error))?;
+        if let Some(AgentFrame::Deliver { number, from, envelope, payload: bytes }) = head {
+            // It is shorter than a frame.
+            let bytes = usize::try_from(bytes).unwrap_or(0);
+            return Ok(Some(Came::Piece(Piece { number, from, envelope, bytes })));
+        }
+        Ok(self.poll_frame()?.map(Came::Frame))
+    }
+
+    /// Appends the next bytes to `into`, and waits until they are there.
+    pub(super) fn read_payload(&mut self, into: &mut Vec<u8>, bytes: usize) -> Result<(), Error> {
+        let end = into.len() + bytes;
+        into.reserve(bytes);
+        into.extend_from_slice(self.reader.take(bytes));
+        while into.len() < end {
+            let missing = end - into.len();
+            match read_some(&self.read, into, missing) {
+                Ok(0) => return Err(closed()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => wait_for(&self.read, PollFlags::IN, None).map(|_| ())?,
+                Err(error) => return Err(lost(&error)),
+            }
+        }
+        self.after_big = true;
+        Ok(())
+    }
+
+    fn poll_frame(&mut self) -> Result<Option<AgentFrame>, Error> {
         self.reader.next_frame().map_err(|error: FrameError| lost(&error))
     }
 
@@ -134,6 +264,21 @@ impl Pipes {
             self.fill(None)?;
         }
     }
+}
+
+/// Appends at most so many bytes.
+#[expect(unsafe_code, reason = "a vector's spare capacity has no bytes before it is read to")]
+fn read_some(fd: &OwnedFd, into: &mut Vec<u8>, bytes_max: usize) -> rustix::io::Result<usize> {
+    let spare = into.spare_capacity_mut();
+    let bytes_max = bytes_max.min(spare.len());
+    let read = rustix::io::read(fd, &mut spare[..bytes_max])?.0.len();
+    // SAFETY: the call has written so many bytes of the spare capacity.
+    unsafe { into.set_len(into.len() + read) };
+    Ok(read)
+}
+
+fn closed() -> Error {
+    Error::Lost("the agent has closed the pipe".to_owned())
 }
 
 /// Waits until there is something to read or place to write. Never relies on

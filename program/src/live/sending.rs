@@ -57,6 +57,17 @@ impl Sending {
         way.room = way.room.max(total);
     }
 
+    /// May a piece of that length leave, after all that was sent before it?
+    pub(super) fn has_room(&mut self, to: u32, bytes: usize) -> bool {
+        let way = self.way(to);
+        way.queue.is_empty() && way.sent + cost(bytes) <= way.room
+    }
+
+    /// A piece of that length leaves.
+    pub(super) fn sent(&mut self, to: u32, bytes: usize) {
+        self.way(to).sent += cost(bytes);
+    }
+
     pub(super) fn send_what_fits(&mut self, to: u32, pipes: &mut Pipes) -> Result<(), Error> {
         let way = self.way(to);
         while let Some(piece) = way.queue.pop_front() {

@@ -120,6 +120,32 @@ fn long_messages_cross_each_other_whole_and_little_is_held() {
     assert_eq!(ran.values(), [true, true]);
 }
 
+/// Its pages are lent to the pipe, and its own again when the call comes back.
+#[test]
+fn what_was_sent_may_be_changed_at_once() {
+    const BYTES: usize = 6 << 20;
+    let sizes = [BYTES, 300_000, BYTES + 12_345, (1 << 20) + 1];
+    let ran = run(2, |comm| {
+        let mut bytes = vec![0; 2 * BYTES];
+        let mut wrong = 0;
+        for (round, size) in (0_u8..).zip(sizes.into_iter().cycle().take(24)) {
+            // Not at a page's beginning.
+            let bytes = &mut bytes[usize::from(round)..][..size];
+            if comm.rank() == 0 {
+                bytes.fill(round);
+                comm.send(1, 1, bytes)?;
+                bytes.fill(u8::MAX);
+            } else {
+                let message = comm.recv(0, 1)?;
+                wrong += usize::from(message.bytes != vec![round; size]);
+            }
+        }
+        Ok(wrong)
+    });
+    assert_eq!(ran.complaints, [""; 0]);
+    assert_eq!(ran.values(), [0, 0]);
+}
+
 #[test]
 fn what_is_not_waited_for_does_not_stand_in_the_way() {
     let ran = run(2, |comm| {
