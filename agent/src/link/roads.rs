@@ -11,7 +11,7 @@ use quinn::SendStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::peers::{Peers, ReachError};
-use crate::post::{Letter, Post, Road, Waiting, Wanted};
+use crate::post::{Intake, Letter, Post, Road, Waiting, Wanted};
 
 /// Before images of guests that go the same way.
 const PRIORITY: i32 = 1;
@@ -91,10 +91,14 @@ enum TakeError {
 
 async fn read(reader: FrameReader, post: &Post) -> Result<(), TakeError> {
     let (mut stream, rest) = reader.into_parts();
-    let mut frames = framing::FrameReader::with_rest(rest);
+    let mut frames = Intake::with_rest(rest);
+    let slabs = |head: &Between<u64>| match head {
+        Between::Parcel(parcel) => post.slabs(parcel.job),
+        Between::Notice(_) => None,
+    };
     loop {
         let mut batch: Vec<Between> = vec![];
-        while let Some(frame) = frames.next_frame()? {
+        while let Some(frame) = frames.next_frame(slabs)? {
             batch.push(frame);
         }
         if !batch.is_empty() {
@@ -102,7 +106,7 @@ async fn read(reader: FrameReader, post: &Post) -> Result<(), TakeError> {
         }
         let space = framing::FRAME_BYTES_MAX;
         let Some(chunk) = stream.read_chunk(space, true).await.map_err(StreamError::from)? else {
-            return Ok(frames.finish()?);
+            return frames.cut_off().map_or(Ok(()), |error| Err(error.into()));
         };
         frames.push(&chunk.bytes);
     }

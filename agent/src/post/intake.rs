@@ -1,14 +1,13 @@
-//! What comes out of a rank's pipe: frames, and big pieces of messages straight
-//! into memory that can be lent to the pipe they go into.
+//! Frames as they come out of a rank's pipe or from another agent, big pieces of
+//! messages straight into memory that can be lent to the pipe they go into.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
 
 use bytes::Bytes;
 use gleaner_common::frame::FrameError;
-use gleaner_program_core::address::{Envelope, PIECE_BYTES_MAX, Rank};
-use gleaner_program_core::framing::{self, FrameReader};
-use gleaner_program_core::wire::ProgramFrame;
+use gleaner_program_core::address::PIECE_BYTES_MAX;
+use gleaner_program_core::framing::{self, FrameReader, Head};
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
@@ -22,20 +21,36 @@ const SLAB_BYTES_MIN: usize = PIECE_BYTES_MAX / 2;
 const HEAD_BYTES: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Intake {
-    slabs: Slabs,
+pub(crate) struct Intake<H> {
     reader: FrameReader,
-    coming: Option<Coming>,
+    coming: Option<Coming<H>>,
 }
 
 /// A piece of which the head has come.
 #[derive(Debug)]
-struct Coming {
-    to: Rank,
-    envelope: Envelope,
+struct Coming<H> {
+    head: H,
     slab: Slab,
     filled: usize,
     bytes: usize,
+}
+
+impl<H: Head> Coming<H> {
+    /// Takes of these bytes what belongs to it; gives the rest.
+    fn fill<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let (own, rest) = bytes.split_at(bytes.len().min(self.bytes - self.filled));
+        self.slab[self.filled..][..own.len()].copy_from_slice(own);
+        self.filled += own.len();
+        rest
+    }
+
+    fn is_whole(&self) -> bool {
+        self.filled == self.bytes
+    }
+
+    fn whole(self) -> H::Whole {
+        self.head.whole(Bytes::from_owner(Filled(self.slab, self.bytes)))
+    }
 }
 
 /// The part of a slab that a piece fills.
@@ -47,20 +62,26 @@ impl AsRef<[u8]> for Filled {
     }
 }
 
-impl Intake {
-    pub(super) fn new(slabs: Slabs) -> Self {
-        Self { slabs, reader: FrameReader::default(), coming: None }
+impl<H> Default for Intake<H> {
+    fn default() -> Self {
+        Self { reader: FrameReader::default(), coming: None }
     }
+}
 
-    /// Forgets what has come: the pipe is another one.
-    pub(super) fn clear(&mut self) {
-        (self.reader, self.coming) = (FrameReader::default(), None);
-    }
-
+impl<H: Head> Intake<H> {
     /// Begins with what was [taken](Self::take_rest), here or elsewhere.
-    pub(super) fn begin_with(&mut self, rest: Vec<u8>) {
+    pub(crate) fn with_rest(rest: Vec<u8>) -> Self {
+        Self { reader: FrameReader::with_rest(rest), coming: None }
+    }
+
+    /// Takes what has come.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let rest = match &mut self.coming {
+            Some(coming) => coming.fill(bytes),
+            None => bytes,
+        };
         if !rest.is_empty() {
-            (self.reader, self.coming) = (FrameReader::with_rest(rest), None);
+            self.reader.push(rest);
         }
     }
 
@@ -93,48 +114,55 @@ impl Intake {
         }
     }
 
-    /// The next frame of what was read.
+    /// The next frame of what was read. `slabs` are those of a piece's program,
+    /// if there are any.
     ///
     /// # Errors
     /// What has come is no frame.
-    pub(super) fn next_frame(&mut self) -> Result<Option<ProgramFrame>, FrameError> {
+    pub(crate) fn next_frame(
+        &mut self,
+        slabs: impl FnOnce(&H) -> Option<Slabs>,
+    ) -> Result<Option<H::Whole>, FrameError> {
         if self.coming.is_none() {
-            let Some(coming) = self.begin_piece()? else { return self.reader.next_frame() };
-            self.coming = Some(coming);
+            let Some(head) = self.reader.next_head::<H>(SLAB_BYTES_MIN)? else {
+                return self.reader.next_frame();
+            };
+            self.coming = Some(self.begin(head, slabs)?);
         }
-        Ok(self.coming.take_if(|coming| coming.filled == coming.bytes).map(|whole| {
-            let Coming { to, envelope, slab, bytes, .. } = whole;
-            ProgramFrame::Send { to, envelope, payload: Bytes::from_owner(Filled(slab, bytes)) }
-        }))
+        Ok(self.coming.take_if(|coming| coming.is_whole()).map(Coming::whole))
     }
 
-    fn begin_piece(&mut self) -> Result<Option<Coming>, FrameError> {
-        let head = self.reader.next_head(SLAB_BYTES_MIN)?;
-        let Some(ProgramFrame::Send { to, envelope, payload }) = head else { return Ok(None) };
+    fn begin(
+        &mut self,
+        head: H,
+        slabs: impl FnOnce(&H) -> Option<Slabs>,
+    ) -> Result<Coming<H>, FrameError> {
+        let payload = head.payload_bytes().unwrap_or(0);
         let bytes = usize::try_from(payload).unwrap_or(usize::MAX);
         if bytes > PIECE_BYTES_MAX {
             let (expected, detail) = ("a piece of a message", format!("{payload} bytes in it"));
             return Err(FrameError::Malformed { expected, detail });
         }
-        let mut slab = self.slabs.take();
-        let here = self.reader.take(bytes);
-        slab[..here.len()].copy_from_slice(here);
-        Ok(Some(Coming { to, envelope, filled: here.len(), slab, bytes }))
+        let slab = slabs(&head).map_or_else(Slab::apart, |slabs| slabs.take());
+        let mut coming = Coming { head, slab, filled: 0, bytes };
+        coming.fill(self.reader.take(bytes));
+        Ok(coming)
     }
 
     /// Takes what is not a whole frame.
     pub(super) fn take_rest(&mut self) -> Vec<u8> {
         let Some(coming) = self.coming.take() else { return self.reader.take_rest() };
-        let (mut rest, whole) = (vec![], &coming.slab[..coming.bytes]);
+        let (mut rest, filled) = (vec![], coming.filled);
         // It was read from a frame, so it fits into one.
-        let _ = framing::encode_send(coming.to, coming.envelope, whole, &mut rest);
-        rest.extend_from_slice(&coming.slab[..coming.filled]);
+        if let Ok(payload) = framing::encode(&coming.whole(), &mut rest) {
+            rest.extend_from_slice(&payload[..filled]);
+        }
         rest.append(&mut self.reader.take_rest());
         rest
     }
 
-    /// Did the program end in the middle of a frame?
-    pub(super) fn cut_off(&self) -> Option<FrameError> {
+    /// Does it end in the middle of a frame?
+    pub(crate) fn cut_off(&self) -> Option<FrameError> {
         match &self.coming {
             Some(coming) => Some(FrameError::Truncated { missing: coming.bytes - coming.filled }),
             None => self.reader.finish().err(),
@@ -144,7 +172,8 @@ impl Intake {
 
 #[cfg(test)]
 mod tests {
-    use gleaner_program_core::address::{Communicator, Tag};
+    use gleaner_program_core::address::{Communicator, Envelope, Rank, Tag};
+    use gleaner_program_core::wire::ProgramFrame;
     use proptest::prelude::*;
 
     use super::super::pipes::pair;
@@ -181,19 +210,18 @@ mod tests {
             // Small cuts of much would take long.
             let cut = cut.max(bytes.len() / 2_000);
             let (ours, theirs) = pair().unwrap();
-            let (mut intake, mut got) = (Intake::new(Slabs::default()), vec![]);
+            let slabs = Slabs::default();
+            let (mut intake, mut got) = (Intake::<ProgramFrame<u64>>::default(), vec![]);
             for (number, piece) in bytes.chunks(cut).enumerate() {
                 rustix::io::write(&theirs.write, piece).unwrap();
                 while matches!(intake.fill(&ours.read).unwrap(), Heard::Much | Heard::Some) {
-                    while let Some(frame) = intake.next_frame().unwrap() {
+                    while let Some(frame) = intake.next_frame(|_| Some(slabs.clone())).unwrap() {
                         got.push(frame);
                     }
                 }
                 if moves >> (number % 32) & 1 == 1 {
-                    let rest = intake.take_rest();
-                    intake = Intake::new(Slabs::default());
-                    intake.begin_with(rest);
-                    while let Some(frame) = intake.next_frame().unwrap() {
+                    intake = Intake::with_rest(intake.take_rest());
+                    while let Some(frame) = intake.next_frame(|_| Some(slabs.clone())).unwrap() {
                         got.push(frame);
                     }
                 }
@@ -211,9 +239,9 @@ mod tests {
         let (ours, theirs) = pair().unwrap();
         rustix::io::write(&theirs.write, &bytes).unwrap();
         drop(theirs);
-        let mut intake = Intake::new(Slabs::default());
+        let mut intake = Intake::<ProgramFrame<u64>>::default();
         while intake.fill(&ours.read).unwrap() != Heard::End {
-            assert_eq!(intake.next_frame(), Ok(None));
+            assert_eq!(intake.next_frame(|_| None), Ok(None));
         }
         assert_eq!(intake.cut_off(), Some(FrameError::Truncated { missing: 5 }));
     }
@@ -222,8 +250,7 @@ mod tests {
     fn a_piece_longer_than_pieces_are_is_refused() {
         let mut bytes = vec![];
         framing::encode_whole(&send(PIECE_BYTES_MAX + 1), &mut bytes).unwrap();
-        let mut intake = Intake::new(Slabs::default());
-        intake.begin_with(bytes);
-        assert!(matches!(intake.next_frame(), Err(FrameError::Malformed { .. })));
+        let mut intake = Intake::<ProgramFrame<u64>>::with_rest(bytes);
+        assert!(matches!(intake.next_frame(|_| None), Err(FrameError::Malformed { .. })));
     }
 }

@@ -51,10 +51,12 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
 use self::ears::Ears;
+pub(crate) use self::intake::Intake;
 pub(crate) use self::line::{Errand, Frames, Road, Waiting, Wanted};
 use self::office::Office;
 pub(crate) use self::pipes::{Ends, pair};
 use self::seat::Heard;
+pub(crate) use self::slabs::Slabs;
 use crate::link::ToDesk;
 use crate::moving::KeptImage;
 
@@ -281,6 +283,11 @@ impl Post {
     /// Handles a letter at once; may wait for a moment.
     pub(crate) fn deliver(&self, letter: Letter) {
         self.0.act(|office, now| office.take(now, letter));
+    }
+
+    /// Where the messages of a program lie that has ranks here.
+    pub(crate) fn slabs(&self, job: JobId) -> Option<Slabs> {
+        self.0.counter().office.programs.get(&job).map(|program| program.slabs.clone())
     }
 
     /// What is on its way to the coordinator for other agents.

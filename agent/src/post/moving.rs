@@ -110,7 +110,7 @@ impl Office {
         };
         let slabs = program.slabs.clone();
         let way = endpoint.way_back().filter(|_| keep == Keep::SubtaskStart);
-        let mut seat = Seat::new(job, life, endpoint, &slabs);
+        let mut seat = Seat::new(job, life, endpoint, slabs);
         seat.image = match (way, image) {
             (Some((boundary, Back::Image)), Some(image)) => {
                 Some(Kept { boundary, rest: rest.clone(), image })

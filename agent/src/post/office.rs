@@ -117,7 +117,7 @@ impl Office {
         let rank = config.rank;
         // Of a life that is over: its pipes close, its attempt is cancelled.
         let Some(slabs) = self.enter(job, life, rank, fence) else { return };
-        let mut seat = Seat::new(job, life, Endpoint::new(config, fence), &slabs);
+        let mut seat = Seat::new(job, life, Endpoint::new(config, fence), slabs);
         if let Err(error) = seat.plug(&self.watch, ends) {
             return self.cannot_watch(fence, rank, &error);
         }

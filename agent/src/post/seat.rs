@@ -72,7 +72,8 @@ pub(super) struct Seat {
     write: Option<OwnedFd>,
     /// Since the pipe was full: it is written again when it has place.
     waits_for_place: Option<Hearing>,
-    intake: Intake,
+    slabs: Slabs,
+    intake: Intake<ProgramFrame<u64>>,
     outbox: Outbox,
     /// Comes from elsewhere, with that, and is not set going yet.
     pub(super) arriving: Option<Keep>,
@@ -88,7 +89,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(job: JobId, life: Life, endpoint: Endpoint, slabs: &Slabs) -> Self {
+    pub(super) fn new(job: JobId, life: Life, endpoint: Endpoint, slabs: Slabs) -> Self {
         Self {
             job,
             life,
@@ -104,8 +105,9 @@ impl Seat {
             missed: None,
             read: None,
             write: None,
-            intake: Intake::new(slabs.clone()),
+            intake: Intake::default(),
             outbox: Outbox::new(slabs.clone()),
+            slabs,
             waits_for_place: None,
             arriving: None,
             rest: PipeRest::default(),
@@ -130,7 +132,7 @@ impl Seat {
     pub(super) fn plug(&mut self, watch: &Ears, ends: Ends) -> io::Result<()> {
         self.read = Some(watch.listen(self.endpoint.fence(), ends.read)?);
         (self.write, self.waits_for_place) = (Some(ends.write), None);
-        self.intake.clear();
+        self.intake = Intake::default();
         self.outbox.clear();
         Ok(())
     }
@@ -159,7 +161,7 @@ impl Seat {
 
     /// The next frame of what was taken in.
     pub(super) fn next_frame(&mut self) -> Result<Option<ProgramFrame>, FrameError> {
-        self.intake.next_frame()
+        self.intake.next_frame(|_| Some(self.slabs.clone()))
     }
 
     /// Did the program end in the middle of a frame?
@@ -241,7 +243,9 @@ impl Seat {
         let PipeRest { to_program, from_program } =
             rest.unwrap_or_else(|| std::mem::take(&mut self.rest));
         self.outbox.begin_with(to_program);
-        self.intake.begin_with(from_program);
+        if !from_program.is_empty() {
+            self.intake = Intake::with_rest(from_program);
+        }
     }
 
     // ── what it is about ───────────────────────────────────────────────────
@@ -311,7 +315,7 @@ mod tests {
             snapshot: Snapshot(0),
             floor: Fence(0),
         };
-        Seat::new(JobId(1), Life(0), Endpoint::new(config, Fence(1)), &Slabs::default())
+        Seat::new(JobId(1), Life(0), Endpoint::new(config, Fence(1)), Slabs::default())
     }
 
     fn no_cut(snapshot: u32) -> Complaint {

@@ -19,7 +19,7 @@ const FREE_MAX: usize = 96;
 
 /// The slabs of one program.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Slabs(Arc<Mutex<Rack>>);
+pub(crate) struct Slabs(Arc<Mutex<Rack>>);
 
 #[derive(Debug, Default)]
 struct Rack {
@@ -39,7 +39,7 @@ pub(super) struct Slab {
 enum Memory {
     /// `None` once it is given back.
     Mapped(Option<MmapMut>),
-    /// There was no map to be had. Never lent.
+    /// Of no program, or there was no map to be had. Never lent.
     Heap(Vec<u8>),
 }
 
@@ -70,6 +70,13 @@ impl Slabs {
         let at = bytes.as_ptr().addr();
         let rack = self.rack();
         rack.ours.range(..=at).next_back().is_some_and(|slab| at - slab < PIECE_BYTES_MAX)
+    }
+}
+
+impl Slab {
+    /// Of no program: never lent.
+    pub(super) fn apart() -> Self {
+        Self { memory: Memory::Heap(vec![0; PIECE_BYTES_MAX]), rack: Slabs::default() }
     }
 }
 

@@ -123,7 +123,7 @@ impl Office {
             return Ok(());
         }
         let Some(slabs) = self.enter(job, life, config.rank, fence) else { return Ok(()) };
-        let mut seat = Seat::new(job, life, endpoint, &slabs);
+        let mut seat = Seat::new(job, life, endpoint, slabs);
         seat.states = part.states;
         seat.plug(&self.watch, ends).map_err(|error| error.to_string())?;
         self.seats.insert(fence, seat);

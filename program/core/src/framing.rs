@@ -98,27 +98,34 @@ frame!(Between, "an agent's frame to another", frame => match frame {
 
 /// A frame before its payload, of which it has the length in its place.
 pub trait Head: DeserializeOwned {
-    const NAME: &'static str;
+    type Whole: Frame;
 
     /// How long its payload is, if it is a message's piece.
     fn payload_bytes(&self) -> Option<u64>;
+
+    /// The frame with its payload.
+    fn whole(self, payload: Bytes) -> Self::Whole;
 }
 
-impl Head for ProgramFrame<u64> {
-    const NAME: &'static str = <ProgramFrame as Frame>::NAME;
+macro_rules! head {
+    ($frame:ident, $piece:pat => $payload:expr) => {
+        impl Head for $frame<u64> {
+            type Whole = $frame;
 
-    fn payload_bytes(&self) -> Option<u64> {
-        if let Self::Send { payload, .. } = self { Some(*payload) } else { None }
-    }
+            fn payload_bytes(&self) -> Option<u64> {
+                if let $piece = self { Some(*$payload) } else { None }
+            }
+
+            fn whole(self, payload: Bytes) -> $frame {
+                self.map(|_| payload)
+            }
+        }
+    };
 }
 
-impl Head for AgentFrame<u64> {
-    const NAME: &'static str = <AgentFrame as Frame>::NAME;
-
-    fn payload_bytes(&self) -> Option<u64> {
-        if let Self::Deliver { payload, .. } = self { Some(*payload) } else { None }
-    }
-}
+head!(ProgramFrame, Self::Send { payload, .. } => payload);
+head!(AgentFrame, Self::Deliver { payload, .. } => payload);
+head!(Between, Self::Parcel(Parcel { frame: PeerFrame::Data { payload, .. }, .. }) => payload);
 
 /// Writes everything except a payload that the caller writes by itself.
 struct Before<'a> {
@@ -335,7 +342,7 @@ impl FrameReader {
         let begins = bytes.len() - rest.len();
         if payload + begins as u64 != length as u64 {
             let detail = format!("a payload of {payload} bytes, and of {}", length - begins);
-            return Err(FrameError::Malformed { expected: H::NAME, detail });
+            return Err(FrameError::Malformed { expected: H::Whole::NAME, detail });
         }
         self.read += LENGTH_BYTES + begins;
         Ok(Some(head))
