@@ -4,7 +4,6 @@
 use bytes::Bytes;
 use gleaner_common::frame::FrameError;
 use gleaner_common::wire::Purpose;
-use gleaner_program_core::framing;
 use gleaner_program_core::wire::Between;
 use gleaner_shell::stream::{FrameReader, StreamError};
 use quinn::SendStream;
@@ -18,6 +17,9 @@ const PRIORITY: i32 = 1;
 
 /// How many pieces are taken up with one write.
 const PIECES_MAX: usize = 1_024;
+
+/// As many datagrams' bytes are taken in at once: a few pieces.
+const CHUNKS: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 enum RoadError {
@@ -96,18 +98,23 @@ async fn read(reader: FrameReader, post: &Post) -> Result<(), TakeError> {
         Between::Parcel(parcel) => post.slabs(parcel.job),
         Between::Notice(_) => None,
     };
+    let mut chunks = vec![Bytes::new(); CHUNKS];
+    let mut batch: Vec<Between> = vec![];
     loop {
-        let mut batch: Vec<Between> = vec![];
         while let Some(frame) = frames.next_frame(slabs)? {
             batch.push(frame);
         }
         if !batch.is_empty() {
-            post.deliver(Letter::Parcels(batch));
+            post.deliver(Letter::Parcels(std::mem::take(&mut batch)));
         }
-        let space = framing::FRAME_BYTES_MAX;
-        let Some(chunk) = stream.read_chunk(space, true).await.map_err(StreamError::from)? else {
+        let Some(count) = stream.read_chunks(&mut chunks).await.map_err(StreamError::from)? else {
             return frames.cut_off().map_or(Ok(()), |error| Err(error.into()));
         };
-        frames.push(&chunk.bytes);
+        for chunk in &mut chunks[..count] {
+            frames.push(&std::mem::take(chunk));
+            while let Some(frame) = frames.next_frame(slabs)? {
+                batch.push(frame);
+            }
+        }
     }
 }

@@ -115,7 +115,6 @@ impl Outbox {
     /// # Errors
     /// Nobody reads it any more.
     pub(super) fn write(&mut self, to: impl AsFd) -> io::Result<bool> {
-        self.take_back(to.as_fd());
         while !self.is_empty() {
             let lend = self.queue.front().is_some_and(|first| first.lend);
             let done = if lend { self.lend(to.as_fd()) } else { self.copy(to.as_fd()) };
@@ -128,15 +127,11 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Lets go of what the program has read.
-    fn take_back(&mut self, pipe: impl AsFd) {
-        if self.lent.is_empty() {
-            return;
-        }
-        if let Ok(unread) = rustix::io::ioctl_fionread(pipe) {
-            let read = self.written.saturating_sub(unread);
-            while self.lent.pop_front_if(|(end, _)| *end <= read).is_some() {}
-        }
+    /// Lets go of what the program must have read: the pipe holds no more than
+    /// what was written last. To ask it would wait for its reader.
+    fn take_back(&mut self) {
+        let read = self.written.saturating_sub(PIPE_BYTES as u64);
+        while self.lent.pop_front_if(|(end, _)| *end <= read).is_some() {}
     }
 
     #[expect(unsafe_code, reason = "a pipe refers to the pages that it is lent")]
@@ -153,6 +148,7 @@ impl Outbox {
                 if first.bytes.is_empty() {
                     self.queue.pop_front();
                 }
+                self.take_back();
                 Ok(())
             }
             Err(error @ (Errno::AGAIN | Errno::INTR | Errno::PIPE)) => Err(error),

@@ -12,7 +12,7 @@ use crate::bench::record::{median, percentile};
 use crate::output;
 
 pub(super) const BLOCK_BYTES: usize = 16 << 20;
-const BLOCKS: usize = 12;
+const BLOCKS: usize = 40;
 
 const PING: u32 = 1;
 
@@ -220,7 +220,7 @@ mod tests {
             Ok::<_, ()>(())
         });
         let figures = figures.unwrap();
-        assert_eq!((figures.rounds, ones, blocks), (100, 110, 14));
+        assert_eq!((figures.rounds, ones, blocks), (100, 110, BLOCKS + 2));
         assert!(figures.p50_s <= figures.p99_s && figures.p99_s <= figures.max_s);
     }
 
