@@ -59,7 +59,7 @@ pub(super) struct Seat {
     pub(super) retreats_within: Option<Duration>,
     /// It has returned its work.
     pub(super) retreated: bool,
-    /// It was let go as it wished.
+    /// It has asked to be let go.
     pub(super) left: bool,
     /// Said again on every connection.
     pub(super) said: Vec<FromRank>,
