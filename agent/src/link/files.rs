@@ -36,6 +36,10 @@ const CACHE: &str = "cache";
 const TRIES: u32 = 5;
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
+/// How long, and how often, it is looked whether a file is still being written.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+const WRITTEN_LOOK: Duration = Duration::from_millis(2);
+
 /// Directories below `$GLEAN_OUTPUT` deeper than this are not brought back.
 const DEPTH_MAX: usize = 32;
 
@@ -326,6 +330,7 @@ impl Cache {
             let mode = if input.executable { 0o555 } else { 0o444 };
             file.set_permissions(fs::Permissions::from_mode(mode)).await.map_err(failed)?;
             drop(file);
+            until_nobody_writes(&half).await.map_err(failed)?;
             tokio::fs::rename(&half, &path).await.map_err(failed)?;
         }
         Ok(())
@@ -385,6 +390,33 @@ impl Cache {
             }
         }
     }
+}
+
+/// Waits until no process has the file open for writing. One that is just being
+/// started has what its parent had open, until it is the other program: as long
+/// as that lasts, the kernel executes no file that its parent has written.
+async fn until_nobody_writes(path: &Path) -> io::Result<()> {
+    let file = fs::File::open(path)?;
+    let until = Clock.now() + WRITTEN_WITHIN;
+    while is_being_written(&file) && Clock.now() < until {
+        Clock.sleep(WRITTEN_LOOK).await;
+    }
+    Ok(())
+}
+
+/// The kernel gives no lease on such a file. Where it gives none at all, that is
+/// no answer.
+#[expect(unsafe_code, reason = "rustix does not know leases")]
+fn is_being_written(file: &fs::File) -> bool {
+    let lease = |kind: libc::c_int| {
+        // SAFETY: a plain system call on a descriptor that is open.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }
+    };
+    if lease(libc::c_int::from(libc::F_RDLCK)) == 0 {
+        lease(libc::c_int::from(libc::F_UNLCK));
+        return false;
+    }
+    io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
 }
 
 /// Which of these lie below a directory as they were laid: links to the cache.
@@ -522,6 +554,23 @@ mod tests {
         cache.lay(&input, &into, None).unwrap();
         assert_eq!(fs::read_to_string(into.join("data/x/in.txt")).unwrap(), "abc");
         assert!(cache.lay(&file("../out", 7), &into, None).is_err());
+    }
+
+    #[test]
+    fn a_file_is_being_written_as_long_as_anybody_can() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("program");
+        let writing = fs::File::create(&path).unwrap();
+        let inherited = writing.try_clone().unwrap();
+        let file = fs::File::open(&path).unwrap();
+        assert!(is_being_written(&file));
+        drop(writing);
+        assert!(is_being_written(&file));
+        drop(inherited);
+        // Not by us: another test's process may be about to start.
+        while is_being_written(&file) {
+            std::thread::yield_now();
+        }
     }
 
     #[test]
