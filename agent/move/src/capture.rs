@@ -8,17 +8,18 @@
 //! Source: CRIU 4.1, `criu/img-streamer.c`, `images/img-streamer.proto`.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write};
+use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use gleaner_shell::pool::Pool;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::memory::Memory;
-use crate::pack::Packer;
+use crate::pack::{Outlet, Packer};
 use crate::stream::{CHUNK, is_image_name};
 use crate::wire::{Value, fields};
 
@@ -29,6 +30,10 @@ const REQUEST_BYTES_MAX: usize = 256;
 
 /// What is read at once: stays in a core's own cache until it is sent.
 const AT_ONCE: usize = 256 << 10;
+
+/// How many of those may be on their way and are used again: what the link has
+/// place for ([`gleaner_shell::endpoint`]), and what waits for it.
+const ON_THEIR_WAY: usize = 48;
 
 /// Where CRIU comes to with its images.
 #[derive(Debug)]
@@ -41,13 +46,14 @@ impl Capture {
     }
 
     /// Passes on all that comes, until CRIU has written everything or is gone.
-    pub(crate) fn run<W: Write>(
+    pub(crate) fn run<W: Outlet>(
         self,
         engine: BorrowedFd<'_>,
         packer: &mut Packer<W>,
     ) -> io::Result<()> {
         let Some(control) = self.accept(engine)? else { return Ok(()) };
-        Run { control: Some(control), files: vec![], chunk: vec![0; AT_ONCE] }.run(packer)
+        Run { control: Some(control), files: vec![], buffers: Pool::new(AT_ONCE, ON_THEIR_WAY) }
+            .run(packer)
     }
 
     /// `None` if CRIU ends without a word.
@@ -73,11 +79,11 @@ struct Run {
     control: Option<UnixStream>,
     /// By number; those that are complete are gone.
     files: Vec<Option<File>>,
-    chunk: Vec<u8>,
+    buffers: Pool,
 }
 
 impl Run {
-    fn run<W: Write>(mut self, packer: &mut Packer<W>) -> io::Result<()> {
+    fn run<W: Outlet>(mut self, packer: &mut Packer<W>) -> io::Result<()> {
         loop {
             let (asked, ready) = self.wait()?;
             if asked {
@@ -114,7 +120,7 @@ impl Run {
         Ok((asked, ready.map(|((number, _), _)| *number).collect()))
     }
 
-    fn take_request<W: Write>(&mut self, packer: &mut Packer<W>) -> io::Result<()> {
+    fn take_request<W: Outlet>(&mut self, packer: &mut Packer<W>) -> io::Result<()> {
         let Some(control) = &mut self.control else { return Ok(()) };
         let mut size = [0; 4];
         match control.read_exact(&mut size) {
@@ -147,15 +153,16 @@ impl Run {
     }
 
     /// Takes what a pipe holds, at most so much.
-    fn pass_on<W: Write>(&mut self, number: usize, packer: &mut Packer<W>) -> io::Result<()> {
+    fn pass_on<W: Outlet>(&mut self, number: usize, packer: &mut Packer<W>) -> io::Result<()> {
         let Some(Some(file)) = self.files.get_mut(number) else { return Ok(()) };
         let name = u16::try_from(number).map_err(io::Error::other)?;
-        match file.read(&mut self.chunk) {
+        let mut buffer = self.buffers.take();
+        match file.read(&mut buffer) {
             Ok(0) => {
                 self.files[number] = None;
                 packer.close(name)
             }
-            Ok(length) => packer.data(name, &self.chunk[..length]),
+            Ok(length) => packer.shared_data(name, &buffer.filled(length)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error),
         }

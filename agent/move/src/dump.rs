@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use crate::guest::{Guest, Process, Tree, freeze, is_frozen, thaw};
 use crate::inside;
 use crate::memory::Memory;
 use crate::obstacle::Obstacle;
-use crate::pack::{Packer, Sent};
+use crate::pack::{Outlet, Packer, Sent};
 use crate::sink::Image;
 use crate::stage::{GROUND, TREES};
 use crate::stream::{Header, Plug};
@@ -174,7 +174,7 @@ impl Dump {
     ///
     /// # Errors
     /// It cannot be moved, or `out` takes no more. The receiver is told.
-    pub fn run(self, out: impl Write) -> Result<Dumped, DumpError> {
+    pub fn run(self, out: impl Outlet) -> Result<Dumped, DumpError> {
         let (root, group, freezing) = (self.guest.root, self.guest.group.clone(), self.freezing);
         let begin = Clock.now();
         let done = self.pass(out);
@@ -192,7 +192,7 @@ impl Dump {
 
     /// What the guest has on its ground and in its scratch directories: its open
     /// files are there.
-    fn files(&self, packer: &mut Packer<impl Write>) -> io::Result<()> {
+    fn files(&self, packer: &mut Packer<impl Outlet>) -> io::Result<()> {
         let root = PathBuf::from(format!("/proc/{}/root", self.guest.root));
         let inside = |path: &str| root.join(path.trim_start_matches('/'));
         // Only a guest on a stage of its own has these for itself.
@@ -210,7 +210,7 @@ impl Dump {
         Ok(())
     }
 
-    fn pass(mut self, out: impl Write) -> Result<Sent, DumpError> {
+    fn pass(mut self, out: impl Outlet) -> Result<Sent, DumpError> {
         let mut packer = Packer::new(out, &self.header).map_err(DumpError::Send)?;
         let engine = inside::open_process(i32::try_from(self.criu.0.id()).unwrap_or(0))
             .map_err(DumpError::Start)?;
@@ -243,7 +243,7 @@ pub fn keep(
     engine: &Engine,
     fingerprint: &Fingerprint,
     guest: &Guest,
-    out: impl Write,
+    out: impl Outlet,
 ) -> Result<Dumped, DumpError> {
     let stood = is_frozen(&guest.group).map_err(DumpError::Look)?;
     let done = Dump::start(engine, fingerprint, guest).and_then(|dump| dump.run(out));

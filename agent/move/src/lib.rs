@@ -58,6 +58,6 @@ pub use image::{Terms, UNLIMITED};
 pub use knowledge::{KNOWLEDGE_FILE, LearnError};
 pub use memory::Memory;
 pub use obstacle::{Hold, Obstacle};
-pub use pack::Sent;
+pub use pack::{Outlet, Sent};
 pub use sink::{AdaptError, Arrival, ArrivalError, Image};
 pub use stream::{Header, Plug};

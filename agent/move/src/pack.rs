@@ -5,9 +5,12 @@
 //! sending what is left. On a link of 10 Gb/s or within one machine it never
 //! does; at 1 Gb/s it does for all but random bytes.
 
+use std::fs::File;
 use std::io::{self, IoSlice, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
+use bytes::Bytes;
 use gleaner_shell::clock::Clock;
 
 use crate::stream::{CHUNK, Encoding, FILES_MAX, Frame, Header, Kind, MAGIC, Stretch, stretches};
@@ -15,6 +18,31 @@ use crate::stream::{CHUNK, Encoding, FILES_MAX, Frame, Header, Kind, MAGIC, Stre
 /// One chunk in so many is packed to see what it would bring: 3 % of the
 /// packing's cost where it does not pay.
 const TRY_EVERY: u32 = 32;
+
+/// From this size on, bytes are handed over instead of being copied.
+const HANDED_BYTES_MIN: usize = 16 << 10;
+
+/// Where a stream goes.
+pub trait Outlet: Write {
+    /// Takes bytes as they are. Who can do without a copy overrides it.
+    ///
+    /// # Errors
+    /// As writing them.
+    fn hand(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.write_all(&bytes)
+    }
+}
+
+impl Outlet for File {}
+impl Outlet for Vec<u8> {}
+impl Outlet for io::Sink {}
+impl Outlet for &TcpStream {}
+
+impl<W: Outlet> Outlet for &mut W {
+    fn hand(&mut self, bytes: Bytes) -> io::Result<()> {
+        (**self).hand(bytes)
+    }
+}
 
 /// Seconds per byte, smoothed over about eight chunks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,7 +111,7 @@ pub(crate) struct PackedFile<'a, W> {
     number: u16,
 }
 
-impl<W: Write> Write for PackedFile<'_, W> {
+impl<W: Outlet> Write for PackedFile<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.packer.data(self.number, bytes)?;
         Ok(bytes.len())
@@ -94,7 +122,7 @@ impl<W: Write> Write for PackedFile<'_, W> {
     }
 }
 
-impl<W: Write> Packer<W> {
+impl<W: Outlet> Packer<W> {
     pub(crate) fn new(mut out: W, header: &Header) -> io::Result<Self> {
         let header = postcard::to_stdvec(header).map_err(io::Error::other)?;
         let length = u32::try_from(header.len()).map_err(io::Error::other)?;
@@ -127,12 +155,21 @@ impl<W: Write> Packer<W> {
     }
 
     pub(crate) fn data(&mut self, file: u16, bytes: &[u8]) -> io::Result<()> {
+        self.data_of(file, bytes, None)
+    }
+
+    /// As [`Self::data`], of bytes that need not be copied.
+    pub(crate) fn shared_data(&mut self, file: u16, bytes: &Bytes) -> io::Result<()> {
+        self.data_of(file, bytes, Some(bytes))
+    }
+
+    fn data_of(&mut self, file: u16, bytes: &[u8], all: Option<&Bytes>) -> io::Result<()> {
         self.sent.raw_bytes += bytes.len() as u64;
         for chunk in bytes.chunks(CHUNK) {
             for stretch in stretches(chunk) {
                 match stretch {
                     Stretch::Zeroes(length) => self.zeroes(file, length)?,
-                    Stretch::Bytes(bytes) => self.bytes(file, bytes)?,
+                    Stretch::Bytes(bytes) => self.bytes(file, bytes, all)?,
                 }
             }
         }
@@ -146,7 +183,7 @@ impl<W: Write> Packer<W> {
         self.put(frame, &[])
     }
 
-    fn bytes(&mut self, file: u16, bytes: &[u8]) -> io::Result<()> {
+    fn bytes(&mut self, file: u16, bytes: &[u8], all: Option<&Bytes>) -> io::Result<()> {
         let mut frame = Frame::plain(Kind::Data, file, bytes);
         if self.balance.next() {
             let begin = Clock.now();
@@ -159,18 +196,29 @@ impl<W: Write> Packer<W> {
                 frame.length = u32::try_from(length).map_err(io::Error::other)?;
                 self.put(frame, &room[..length])
             } else {
-                self.put(frame, bytes)
+                self.put_of(frame, bytes, all)
             };
             self.packed = room;
             return done;
         }
-        self.put(frame, bytes)
+        self.put_of(frame, bytes, all)
     }
 
     fn put(&mut self, frame: Frame, payload: &[u8]) -> io::Result<()> {
+        self.put_of(frame, payload, None)
+    }
+
+    /// A frame of which the payload may be a part of `all`.
+    fn put_of(&mut self, frame: Frame, payload: &[u8], all: Option<&Bytes>) -> io::Result<()> {
         let begin = Clock.now();
         let head = frame.to_bytes();
-        write_both(&mut self.out, &head, payload)?;
+        match all.filter(|_| payload.len() >= HANDED_BYTES_MIN) {
+            Some(all) => {
+                self.out.write_all(&head)?;
+                self.out.hand(all.slice_ref(payload))?;
+            }
+            None => write_both(&mut self.out, &head, payload)?,
+        }
         if payload.len() >= CHUNK / 16 {
             self.balance.sending.learn(Clock.now().since(begin), payload.len());
         }

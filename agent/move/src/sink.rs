@@ -4,16 +4,22 @@
 //! bytes can make no file outside of the image's directory, nor more of it
 //! than was agreed. Memory in use beside the image is one frame.
 
+use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
+
+use rustix::io::Errno;
 
 use crate::image::{Terms, is_stopped};
 use crate::memory::Memory;
+use crate::pack::Outlet;
 use crate::stream::{
     CHUNK, Encoding, FILES_MAX, Frame, HEADER_BYTES_MAX, Header, Kind, MAGIC, is_image_name,
 };
+
+/// The most that are written at once: the kernel's own bound.
+const CHUNKS_MAX: usize = 1_024;
 
 /// Why a stream is refused.
 #[derive(Debug, thiserror::Error)]
@@ -129,30 +135,55 @@ impl Arrival {
     ///
     /// # Errors
     /// They are not what a sender of ours sends; nothing of it is of use then.
-    pub fn take(&mut self, mut bytes: &[u8]) -> Result<(), ArrivalError> {
-        while !bytes.is_empty() {
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), ArrivalError> {
+        self.take_all(&[bytes])
+    }
+
+    /// As [`Self::take`], of bytes that lie in several places.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub fn take_all(&mut self, chunks: &[impl AsRef<[u8]>]) -> Result<(), ArrivalError> {
+        let mut chunks: VecDeque<&[u8]> = chunks.iter().map(AsRef::as_ref).collect();
+        loop {
+            while chunks.pop_front_if(|chunk| chunk.is_empty()).is_some() {}
+            let Some(first) = chunks.front_mut() else { return Ok(()) };
             if self.ended {
                 return Err(ArrivalError::Malformed("something after the end"));
             }
             // The bulk goes straight from the caller's bytes to its file.
-            let used = match self.body {
-                Some(body) => self.take_body(body, bytes)?,
-                None => self.take_part(bytes)?,
-            };
-            bytes = &bytes[used..];
+            if let Some(body) = self.body {
+                self.take_body(body, &mut chunks)?;
+            } else {
+                let used = self.take_part(first)?;
+                *first = &first[used..];
+            }
         }
-        Ok(())
     }
 
     /// Takes some of a frame's raw bytes.
-    fn take_body(&mut self, mut body: Body, bytes: &[u8]) -> Result<usize, ArrivalError> {
-        let bytes = &bytes[..bytes.len().min(body.left)];
-        body.checksum = crc32c::crc32c_append(body.checksum, bytes);
-        body.left -= bytes.len();
-        self.keep(body.file, bytes)?;
+    fn take_body(
+        &mut self,
+        mut body: Body,
+        chunks: &mut VecDeque<&[u8]>,
+    ) -> Result<(), ArrivalError> {
+        let mut own = vec![];
+        while body.left > 0
+            && own.len() < CHUNKS_MAX
+            && let Some(chunk) = chunks.pop_front()
+        {
+            let (bytes, rest) = chunk.split_at(chunk.len().min(body.left));
+            body.checksum = crc32c::crc32c_append(body.checksum, bytes);
+            body.left -= bytes.len();
+            own.push(IoSlice::new(bytes));
+            if !rest.is_empty() {
+                chunks.push_front(rest);
+            }
+        }
+        self.keep(body.file, &mut own)?;
         let wrong = body.left == 0 && body.checksum != body.wanted;
         self.body = (body.left > 0).then_some(body);
-        if wrong { Err(ArrivalError::Damaged) } else { Ok(bytes.len()) }
+        if wrong { Err(ArrivalError::Damaged) } else { Ok(()) }
     }
 
     /// Takes some of what has to be there as a whole: the header, a frame's
@@ -229,10 +260,19 @@ impl Arrival {
     }
 
     /// The next bytes of a file.
-    fn keep(&mut self, file: u16, bytes: &[u8]) -> Result<(), ArrivalError> {
+    fn keep(&mut self, file: u16, mut bytes: &mut [IoSlice<'_>]) -> Result<(), ArrivalError> {
         let arriving = self.arriving(file)?;
-        arriving.file.write_all_at(bytes, arriving.bytes).map_err(ArrivalError::Keep)?;
-        arriving.bytes += bytes.len() as u64;
+        while !bytes.is_empty() {
+            match rustix::io::pwritev(&arriving.file, bytes, arriving.bytes) {
+                Ok(0) => return Err(ArrivalError::Keep(io::ErrorKind::WriteZero.into())),
+                Ok(written) => {
+                    arriving.bytes += written as u64;
+                    IoSlice::advance_slices(&mut bytes, written);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(ArrivalError::Keep(error.into())),
+            }
+        }
         Ok(())
     }
 
@@ -299,7 +339,7 @@ impl Arrival {
         if length != frame.raw_length as usize || crc32c::crc32c(bytes) != frame.checksum {
             return Err(ArrivalError::Damaged);
         }
-        self.keep(frame.file, bytes)?;
+        self.keep(frame.file, &mut [IoSlice::new(bytes)])?;
         self.unpacked = unpacked;
         Ok(())
     }
@@ -315,6 +355,8 @@ impl Write for Arrival {
         Ok(())
     }
 }
+
+impl Outlet for Arrival {}
 
 /// Why an image cannot be made this place's.
 #[derive(Debug, thiserror::Error)]

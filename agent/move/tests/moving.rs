@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use gleaner_move::bench::sample;
 use gleaner_move::trial::{Site, Subject, trial};
-use gleaner_move::{Arrival, Dump, DumpError, Engine, Guest, Header, Image, LearnError, keep};
+use gleaner_move::{
+    Arrival, Dump, DumpError, Engine, Guest, Header, Image, LearnError, Outlet, keep,
+};
 
 /// Places have names: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -97,7 +99,7 @@ impl Lab {
         self.site.start(place, &SHELL).unwrap()
     }
 
-    fn dump(&self, guest: &Subject, out: impl Write) -> Result<(), DumpError> {
+    fn dump(&self, guest: &Subject, out: impl Outlet) -> Result<(), DumpError> {
         Dump::start(&self.site.engine, &self.site.fingerprint, &guest.guest())?.run(out)?;
         Ok(())
     }
@@ -305,6 +307,7 @@ fn a_receiver_that_goes_away_costs_nothing() {
             Ok(())
         }
     }
+    impl Outlet for Short {}
     let Some(lab) = lab() else { return };
     let guest = lab.shell(0);
     told(&guest, "x=1");

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use gleaner_agent_core::desk::Event;
 use gleaner_agent_core::place::ARRIVAL_WITHIN;
 use gleaner_common::id::{Fence, PlaceId};
@@ -289,7 +290,7 @@ async fn take_whole(
 ) -> Result<Taken, TakeError> {
     let (pieces, coming) = mpsc::channel(1);
     let ended = begin_taking(expectation, true, coming, desk)?;
-    let _ = pieces.send(image).await;
+    let _ = pieces.send(vec![image.into()]).await;
     drop(pieces);
     ended.await.map_err(|_| TakeError::Thread)?
 }
@@ -298,7 +299,7 @@ async fn take_whole(
 fn begin_taking(
     expectation: &Expectation,
     goes_back: bool,
-    coming: mpsc::Receiver<Vec<u8>>,
+    coming: mpsc::Receiver<Vec<Bytes>>,
     desk: &ToDesk,
 ) -> Result<oneshot::Receiver<Result<Taken, TakeError>>, TakeError> {
     let mover = expectation.mover.clone().ok_or(TakeError::Immobile)?;
@@ -346,15 +347,15 @@ async fn read_endpoint(
 async fn pass(
     rest: Vec<u8>,
     reader: &mut FrameReader,
-    pieces: &mpsc::Sender<Vec<u8>>,
+    pieces: &mpsc::Sender<Vec<Bytes>>,
 ) -> Result<(), TakeError> {
-    let mut next = Some(rest);
+    let mut next = Some(vec![Bytes::from(rest)]);
     while let Some(piece) = next {
         // Who keeps them has found something wrong, and says what.
-        if !piece.is_empty() && pieces.send(piece).await.is_err() {
+        if pieces.send(piece).await.is_err() {
             return Ok(());
         }
-        let piece = timeout(STALLED_AFTER, reader.next_raw()).await;
+        let piece = timeout(STALLED_AFTER, reader.next_chunks()).await;
         next = piece.map_err(|_| TakeError::Stalled)??;
     }
     Ok(())
@@ -363,7 +364,7 @@ async fn pass(
 /// The thread that takes the image in, tells of its header, and makes it this
 /// place's; with a copy of what came, for going back to it again.
 fn take(
-    mut coming: mpsc::Receiver<Vec<u8>>,
+    mut coming: mpsc::Receiver<Vec<Bytes>>,
     (mut arrival, mut copy): (Arrival, Option<Keeping>),
     mover: &Mover,
     terms: &Terms,
@@ -371,9 +372,9 @@ fn take(
 ) -> Result<Taken, TakeError> {
     let mut told = false;
     while let Some(piece) = coming.blocking_recv() {
-        arrival.take(&piece)?;
+        arrival.take_all(&piece)?;
         if let Some(copy) = &mut copy {
-            copy.write_all(&piece).map_err(TakeError::Keep)?;
+            piece.iter().try_for_each(|bytes| copy.write_all(bytes)).map_err(TakeError::Keep)?;
         }
         if let Some(header) = arrival.header()
             && !told

@@ -14,7 +14,7 @@ use gleaner_agent_core::desk::{Departure, Event};
 use gleaner_common::id::Fence;
 use gleaner_common::program::{Handover, HandoverReply};
 use gleaner_common::wire::{Purpose, close};
-use gleaner_move::{Dump, DumpError, Dumped, Guest};
+use gleaner_move::{Dump, DumpError, Dumped, Guest, Outlet};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,9 +25,11 @@ use super::{KeptImage, Mover};
 use crate::link::peers::Peers;
 use crate::link::{Current, LinkEvent, ToDesk};
 
-/// How much is handed on at a time, and how many of those wait.
-const PIECE_BYTES: usize = 256 << 10;
-const PIECES: usize = 8;
+/// Small writes are collected up to here.
+const COLLECTED_BYTES: usize = 256 << 10;
+
+/// How many pieces wait: big ones, each with its head before it.
+const PIECES: usize = 16;
 
 /// CRIU writes all the time, and somebody takes what it writes.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
@@ -188,12 +190,12 @@ fn dump(
     guest: &Guest,
     mover: &Mover,
     started: oneshot::Sender<Result<(), DumpError>>,
-    pieces: mpsc::Sender<Vec<u8>>,
+    pieces: mpsc::Sender<Bytes>,
 ) -> Option<Result<Dumped, DumpError>> {
     match Dump::start(&mover.engine, &mover.fingerprint, guest) {
         Ok(dump) => {
             let _ = started.send(Ok(()));
-            let mut out = Pieces { pieces, filled: Vec::with_capacity(PIECE_BYTES) };
+            let mut out = Pieces { pieces, filled: vec![] };
             let done = dump.run(&mut out);
             let flushed = out.flush();
             Some(done.and_then(|done| flushed.map(|()| done).map_err(DumpError::Send)))
@@ -207,30 +209,36 @@ fn dump(
 
 /// Hands on what is written, piece by piece; waits where nobody takes it.
 struct Pieces {
-    pieces: mpsc::Sender<Vec<u8>>,
+    pieces: mpsc::Sender<Bytes>,
+    /// Comes next.
     filled: Vec<u8>,
 }
 
 impl Pieces {
-    fn hand_on(&mut self) -> io::Result<()> {
-        let piece = std::mem::replace(&mut self.filled, Vec::with_capacity(PIECE_BYTES));
+    fn hand_on(&mut self, piece: Bytes) -> io::Result<()> {
         self.pieces.blocking_send(piece).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
 impl Write for Pieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = PIECE_BYTES.saturating_sub(self.filled.len());
-        let taken = &bytes[..bytes.len().min(room)];
-        self.filled.extend_from_slice(taken);
-        if self.filled.len() >= PIECE_BYTES {
-            self.hand_on()?;
+        self.filled.extend_from_slice(bytes);
+        if self.filled.len() >= COLLECTED_BYTES {
+            self.flush()?;
         }
-        Ok(taken.len())
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.filled.is_empty() { Ok(()) } else { self.hand_on() }
+        let filled = std::mem::take(&mut self.filled);
+        if filled.is_empty() { Ok(()) } else { self.hand_on(filled.into()) }
+    }
+}
+
+impl Outlet for Pieces {
+    fn hand(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.flush()?;
+        self.hand_on(bytes)
     }
 }
 
@@ -239,7 +247,7 @@ async fn send(
     peers: &Peers,
     current: &Current,
     starts: oneshot::Receiver<Result<(), DumpError>>,
-    coming: &mut mpsc::Receiver<Vec<u8>>,
+    coming: &mut mpsc::Receiver<Bytes>,
 ) -> Result<(), CarryError> {
     let to = &cargo.departure.to;
     // The way is found while the guest is looked at.
@@ -287,7 +295,7 @@ fn what(cargo: &Cargo) -> Handover {
 async fn pass(
     cargo: &Cargo,
     writer: &mut FrameWriter,
-    coming: &mut mpsc::Receiver<Vec<u8>>,
+    coming: &mut mpsc::Receiver<Bytes>,
 ) -> Result<(), CarryError> {
     writer.flush().await?;
     write(writer, cargo.endpoint.clone()).await?;
@@ -297,7 +305,7 @@ async fn pass(
             CarryError::Stalled
         })?;
         let Some(piece) = piece else { return Ok(()) };
-        write(writer, piece.into()).await?;
+        write(writer, piece).await?;
     }
 }
 

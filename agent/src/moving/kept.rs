@@ -11,9 +11,10 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::units::spoken_size;
-use gleaner_move::{DumpError, Guest};
+use gleaner_move::{DumpError, Guest, Outlet};
 use tokio::sync::mpsc;
 
 use super::Mover;
@@ -32,7 +33,7 @@ pub(crate) struct KeptImage {
 impl KeptImage {
     /// Hands all of it on, as long as somebody takes it. Who gets less than all
     /// of it knows by its end.
-    pub(super) fn hand_on(&self, pieces: &mpsc::Sender<Vec<u8>>) {
+    pub(super) fn hand_on(&self, pieces: &mpsc::Sender<Bytes>) {
         let mut at = 0;
         while at < self.bytes {
             let mut piece = vec![0; PIECE_BYTES];
@@ -41,7 +42,7 @@ impl KeptImage {
                 Ok(length) => {
                     piece.truncate(length);
                     at += length as u64;
-                    if pieces.blocking_send(piece).is_err() {
+                    if pieces.blocking_send(piece.into()).is_err() {
                         return;
                     }
                 }
@@ -113,6 +114,8 @@ impl Write for Keeping {
         Ok(())
     }
 }
+
+impl Outlet for Keeping {}
 
 /// A guest that stands still, to be written down.
 #[derive(Debug)]

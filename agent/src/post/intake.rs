@@ -4,15 +4,15 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
 
-use bytes::Bytes;
 use gleaner_common::frame::FrameError;
 use gleaner_program_core::address::PIECE_BYTES_MAX;
 use gleaner_program_core::framing::{self, FrameReader, Head};
+use gleaner_shell::pool::Buffer;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
 use super::seat::Heard;
-use super::slabs::{Slab, Slabs};
+use super::slabs::Slabs;
 
 /// Pieces from this size on get a slab of their own.
 const SLAB_BYTES_MIN: usize = PIECE_BYTES_MAX / 2;
@@ -30,7 +30,7 @@ pub(crate) struct Intake<H> {
 #[derive(Debug)]
 struct Coming<H> {
     head: H,
-    slab: Slab,
+    slab: Buffer,
     filled: usize,
     bytes: usize,
 }
@@ -49,16 +49,7 @@ impl<H: Head> Coming<H> {
     }
 
     fn whole(self) -> H::Whole {
-        self.head.whole(Bytes::from_owner(Filled(self.slab, self.bytes)))
-    }
-}
-
-/// The part of a slab that a piece fills.
-struct Filled(Slab, usize);
-
-impl AsRef<[u8]> for Filled {
-    fn as_ref(&self) -> &[u8] {
-        &self.0[..self.1]
+        self.head.whole(self.slab.filled(self.bytes))
     }
 }
 
@@ -143,7 +134,7 @@ impl<H: Head> Intake<H> {
             let (expected, detail) = ("a piece of a message", format!("{payload} bytes in it"));
             return Err(FrameError::Malformed { expected, detail });
         }
-        let slab = slabs(&head).map_or_else(Slab::apart, |slabs| slabs.take());
+        let slab = slabs(&head).map_or_else(|| Buffer::apart(bytes), |slabs| slabs.take());
         let mut coming = Coming { head, slab, filled: 0, bytes };
         coming.fill(self.reader.take(bytes));
         Ok(coming)

@@ -23,4 +23,5 @@ pub mod enrol;
 pub mod identity;
 pub mod lock;
 pub mod log;
+pub mod pool;
 pub mod stream;

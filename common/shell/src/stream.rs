@@ -212,14 +212,25 @@ impl FrameReader {
     /// # Errors
     /// The peer gave up the stream, or the connection ended.
     pub async fn next_raw(&mut self) -> Result<Option<Vec<u8>>, StreamError> {
+        Ok(self.next_chunks().await?.map(|chunks| chunks.concat()))
+    }
+
+    /// As [`Self::next_raw`], where they lie: one for each datagram.
+    ///
+    /// # Errors
+    /// As [`Self::next_raw`].
+    pub async fn next_chunks(&mut self) -> Result<Option<Vec<Bytes>>, StreamError> {
         let rest = self.decoder.take_rest();
         if !rest.is_empty() {
-            return Ok(Some(rest));
+            return Ok(Some(vec![rest.into()]));
         }
-        // One per datagram: all that are here at once, not piece by piece.
-        let mut chunks = [const { Bytes::new() }; CHUNKS];
+        // All that are here at once, not piece by piece.
+        let mut chunks = vec![Bytes::new(); CHUNKS];
         let count = self.stream.read_chunks(&mut chunks).await?;
-        Ok(count.map(|count| chunks[..count].concat()))
+        Ok(count.map(|count| {
+            chunks.truncate(count);
+            chunks
+        }))
     }
 
     /// Tells the peer that nothing more will be read.

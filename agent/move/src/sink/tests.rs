@@ -62,11 +62,45 @@ fn what_is_sent_arrives_in_pieces_of_any_size() {
             arrival.write_all(bytes).unwrap();
         }
         assert_eq!(arrival.header(), Some(&header()));
+        let Some(mut at_once) = self::arrival(u64::MAX) else { return };
+        let chunks: Vec<&[u8]> = sent.chunks(piece.min(sent.len())).collect();
+        at_once.take_all(&chunks).unwrap();
+        assert!(at_once.finish().unwrap().memory.read("pages-1.img").unwrap() == content);
         let image = arrival.finish().unwrap();
         assert!(image.memory.read("pages-1.img").unwrap() == content, "pieces of {piece}");
         assert_eq!(image.memory.read("empty.img").unwrap(), b"");
         assert_eq!(image.bytes(), content.len() as u64);
     }
+}
+
+#[test]
+fn what_is_handed_over_is_what_is_written() {
+    /// Takes big pieces without a copy.
+    struct Taking(Vec<u8>, usize);
+    impl Write for Taking {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    impl Outlet for Taking {
+        fn hand(&mut self, bytes: bytes::Bytes) -> io::Result<()> {
+            self.1 += bytes.len();
+            self.write_all(&bytes)
+        }
+    }
+    let (sent, content) = stream();
+    let mut taking = Taking(vec![], 0);
+    let mut packer = Packer::new(&mut taking, &header()).unwrap();
+    let pages = packer.open("pages-1.img").unwrap();
+    let empty = packer.open("empty.img").unwrap();
+    packer.shared_data(pages, &content.into()).unwrap();
+    packer.close(pages).unwrap();
+    packer.close(empty).unwrap();
+    packer.end().unwrap();
+    assert!(taking.0 == sent && taking.1 > CHUNK, "{} handed over", taking.1);
 }
 
 #[test]
@@ -82,6 +116,7 @@ fn what_was_packed_for_a_slow_link_arrives() {
             Ok(())
         }
     }
+    impl Outlet for Slow {}
     let content: Vec<u8> = (0..1_u32 << 19).flat_map(|at| (at / 64).to_le_bytes()).collect();
     let mut slow = Slow(vec![]);
     let mut packer = Packer::new(&mut slow, &header()).unwrap();
