@@ -129,9 +129,10 @@ impl<W: Outlet> Packer<W> {
         out.write_all(MAGIC)?;
         out.write_all(&length.to_le_bytes())?;
         out.write_all(&header)?;
-        let packed = vec![0; lz4_flex::block::get_maximum_output_size(CHUNK)];
+        // The other side makes a place ready while the guest is written down.
+        out.flush()?;
         let sent = Sent { raw_bytes: 0, bytes: 12 + u64::from(length) };
-        Ok(Self { out, balance: Balance::default(), packed, files: 0, sent })
+        Ok(Self { out, balance: Balance::default(), packed: vec![], files: 0, sent })
     }
 
     /// The new file's number.
@@ -188,6 +189,10 @@ impl<W: Outlet> Packer<W> {
         if self.balance.next() {
             let begin = Clock.now();
             let mut room = std::mem::take(&mut self.packed);
+            let most = lz4_flex::block::get_maximum_output_size(bytes.len());
+            if room.len() < most {
+                room.resize(most, 0);
+            }
             let packed = lz4_flex::block::compress_into(bytes, &mut room);
             let length = packed.unwrap_or(bytes.len());
             self.balance.packed(Clock.now().since(begin), bytes.len(), length);
