@@ -24,7 +24,8 @@ use gleaner_program_core::address::{
     Communicator as Space, Envelope, Rank, Request, Tag, cost, pieces,
 };
 use gleaner_program_core::wire::{
-    AgentFrame, Answer, Ask, LIST_MAX, ProgramFrame, Unreceived, VERSION, Wait, Welcome as Told,
+    AgentFrame, Answer, Ask, LIST_MAX, PIPE_BYTES_MAX, ProgramFrame, Unreceived, VERSION, Wait,
+    Welcome as Told,
 };
 
 use crate::bag::{Task, TaskId};
@@ -260,7 +261,6 @@ impl Live {
         self.tell_matched()?;
         let envelope = |part| Envelope { communicator: SPACE, tag: Tag(tag), part };
         let mut pieces = pieces(bytes.len());
-        let copied = self.pipes.copied(bytes.len());
         while let Some((part, range)) = pieces.next() {
             while !self.sending.has_room(to, range.len()) {
                 let Err(error) = self.block(Wait::Room { to: Rank(to) }) else { continue };
@@ -274,7 +274,8 @@ impl Live {
                 return Err(error);
             }
             self.sending.sent(to, range.len());
-            let lend = bytes.len() - range.end >= copied;
+            // Behind a whole pipeful nothing that was lent is left unread.
+            let lend = bytes.len() - range.end >= PIPE_BYTES_MAX;
             self.pipes.write_piece(Rank(to), envelope(part), &bytes[range], lend)?;
         }
         self.pipes.flush()

@@ -7,14 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use bytes::{Buf as _, Bytes};
 use gleaner_common::frame::FrameError;
 use gleaner_program_core::framing::{self, Frame};
+use gleaner_program_core::wire::PIPE_BYTES_MAX;
 use rustix::io::Errno;
 use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, vmsplice};
 
 use super::slabs::Slabs;
-
-/// How much a pipe takes before its writer waits: several pieces, so that
-/// reader and writer run side by side. What is refused stays as it was.
-const PIPE_BYTES: usize = 1 << 20;
 
 /// How many pieces leave with one write.
 const SLICES_MAX: usize = 16;
@@ -36,7 +33,8 @@ pub(crate) struct Ends {
 pub(crate) fn pair() -> io::Result<(Ends, Ends)> {
     let one = || -> rustix::io::Result<(OwnedFd, OwnedFd)> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        let _ = fcntl_setpipe_size(&write, PIPE_BYTES);
+        // Where the kernel refuses, it takes less.
+        let _ = fcntl_setpipe_size(&write, PIPE_BYTES_MAX);
         Ok((read, write))
     };
     let ((their_read, write), (read, their_write)) = (one()?, one()?);
@@ -130,7 +128,7 @@ impl Outbox {
     /// Lets go of what the program must have read: the pipe holds no more than
     /// what was written last. To ask it would wait for its reader.
     fn take_back(&mut self) {
-        let read = self.written.saturating_sub(PIPE_BYTES as u64);
+        let read = self.written.saturating_sub(PIPE_BYTES_MAX as u64);
         while self.lent.pop_front_if(|(end, _)| *end <= read).is_some() {}
     }
 

@@ -32,6 +32,10 @@ pub const VERSION: u16 = 1;
 /// `IN,OUT` ("3,4").
 pub const PIPES_VARIABLE: &str = "GLEAN_PIPES";
 
+/// How much a program's pipes take at most before their writer waits: several
+/// pieces, so that reader and writer run side by side.
+pub const PIPE_BYTES_MAX: usize = 1 << 20;
+
 /// The longest task, result or list of a question or an answer.
 pub const ASK_BYTES_MAX: usize = 64 << 10;
 

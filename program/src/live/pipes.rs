@@ -22,9 +22,6 @@ use crate::error::Error;
 /// What is collected before it is written without being asked to.
 const FLUSH_BYTES: usize = 32 << 10;
 
-/// From here on a message's pieces are lent to the agent instead of copied.
-const LENT_BYTES_MIN: usize = 256 << 10;
-
 /// How much is read of what follows a big piece: the head of the next one.
 const HEAD_BYTES: usize = 64;
 
@@ -102,15 +99,6 @@ impl Pipes {
             return Ok(());
         }
         self.write_all(&apart)
-    }
-
-    /// How much stays to be copied of a message of that length: all of it, or
-    /// the end that fills the pipe, behind which nothing lent is left unread.
-    pub(super) fn copied(&self, bytes: usize) -> usize {
-        if bytes < LENT_BYTES_MIN {
-            return bytes;
-        }
-        rustix::pipe::fcntl_getpipe_size(&self.write).unwrap_or(bytes)
     }
 
     /// Writes a piece of a message, soon, or with `lend` at once and without a

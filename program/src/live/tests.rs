@@ -147,6 +147,32 @@ fn what_was_sent_may_be_changed_at_once() {
 }
 
 #[test]
+fn what_was_lent_is_waited_for_as_long_as_somebody_may_read_it() {
+    const BYTES: usize = 32 << 10;
+    let lend = |write: std::io::PipeWriter| {
+        let (unused, _) = std::io::pipe().unwrap();
+        let mut pipes = Pipes::new(unused.into(), write.into());
+        let envelope = Envelope::whole(SPACE, Tag(1));
+        pipes.write_piece(Rank(1), envelope, &vec![7; BYTES], true).unwrap();
+        pipes
+    };
+    let (mut read, write) = std::io::pipe().unwrap();
+    let pipes = lend(write);
+    let reader = std::thread::spawn(move || {
+        let mut bytes = vec![0; 2 * BYTES];
+        let length = std::io::Read::read(&mut read, &mut bytes).unwrap();
+        (read, bytes[length - BYTES..length].to_vec())
+    });
+    pipes.wait_until_read();
+    let (_open, bytes) = reader.join().unwrap();
+    assert!(bytes == vec![7; BYTES]);
+    let (gone, write) = std::io::pipe().unwrap();
+    let pipes = lend(write);
+    drop(gone);
+    pipes.wait_until_read();
+}
+
+#[test]
 fn what_is_not_waited_for_does_not_stand_in_the_way() {
     let ran = run(2, |comm| {
         if comm.rank() == 0 {

@@ -20,7 +20,7 @@ use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::endpoint::{Back, Config, Effect, Endpoint, Event};
 use gleaner_program_core::facts::{End, diagnose};
 use gleaner_program_core::framing::{self, FrameReader};
-use gleaner_program_core::wire::{AgentFrame, Answer, Ask};
+use gleaner_program_core::wire::{AgentFrame, Answer, Ask, PIPE_BYTES_MAX};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -95,13 +95,9 @@ pub(crate) enum Next {
     Again(Ends),
 }
 
-/// How much a pipe takes before its writer waits: several pieces, so that
-/// reader and writer run side by side. What is refused stays as it was.
-const PIPE_BYTES: usize = 1 << 20;
-
 fn pair() -> (OwnedFd, OwnedFd) {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
+    let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES_MAX);
     (read, write)
 }
 
