@@ -274,7 +274,9 @@ impl Live {
                 return Err(error);
             }
             self.sending.sent(to, range.len());
-            // Behind a whole pipeful nothing that was lent is left unread.
+            // Behind a whole pipeful nothing that was lent is left unread: a pipe
+            // has so many slots, none with more than a page, and no agent makes a
+            // bigger one. Whoever returns before must wait, or nobody reads.
             let lend = bytes.len() - range.end >= PIPE_BYTES_MAX;
             self.pipes.write_piece(Rank(to), envelope(part), &bytes[range], lend)?;
         }

@@ -29,7 +29,7 @@ const SOCKET: &str = "streamer-capture.sock";
 const REQUEST_BYTES_MAX: usize = 256;
 
 /// What is read at once: stays in a core's own cache until it is sent.
-const AT_ONCE: usize = 256 << 10;
+pub(crate) const AT_ONCE: usize = 256 << 10;
 
 /// How many of those may be on their way and are used again: what the link has
 /// place for ([`gleaner_shell::endpoint`]), and what waits for it.

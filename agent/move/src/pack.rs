@@ -13,14 +13,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use gleaner_shell::clock::Clock;
 
+use crate::capture::AT_ONCE;
 use crate::stream::{CHUNK, Encoding, FILES_MAX, Frame, Header, Kind, MAGIC, Stretch, stretches};
 
 /// One chunk in so many is packed to see what it would bring: 3 % of the
 /// packing's cost where it does not pay.
 const TRY_EVERY: u32 = 32;
 
-/// From this size on, bytes are handed over instead of being copied.
-const HANDED_BYTES_MIN: usize = 16 << 10;
+/// From this size on, bytes are handed over instead of being copied: half of
+/// what is read at once, so that none keeps in use much more than it is.
+const HANDED_BYTES_MIN: usize = AT_ONCE / 2;
 
 /// Where a stream goes.
 pub trait Outlet: Write {

@@ -36,8 +36,9 @@ const CACHE: &str = "cache";
 const TRIES: u32 = 5;
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// How long, and how often, it is looked whether a file is still being written.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+/// How long, and how often, it is looked whether a file is still being written:
+/// not for ever, as some network file systems never say no.
+const WRITTEN_WITHIN: Duration = Duration::from_millis(500);
 const WRITTEN_LOOK: Duration = Duration::from_millis(2);
 
 /// Directories below `$GLEAN_OUTPUT` deeper than this are not brought back.
@@ -330,7 +331,7 @@ impl Cache {
             let mode = if input.executable { 0o555 } else { 0o444 };
             file.set_permissions(fs::Permissions::from_mode(mode)).await.map_err(failed)?;
             drop(file);
-            until_nobody_writes(&half).await.map_err(failed)?;
+            until_nobody_writes(half.clone()).await.map_err(failed)?;
             tokio::fs::rename(&half, &path).await.map_err(failed)?;
         }
         Ok(())
@@ -356,7 +357,9 @@ impl Cache {
         let from = self.directory.join(name_of(file));
         match uid {
             Some(_) => fs::hard_link(&from, &to).map_err(failed),
-            None => fs::copy(&from, &to).map(|_| ()).map_err(failed),
+            None => {
+                fs::copy(&from, &to).and_then(|_| wait_until_nobody_writes(&to)).map_err(failed)
+            }
         }
     }
 
@@ -395,11 +398,15 @@ impl Cache {
 /// Waits until no process has the file open for writing. One that is just being
 /// started has what its parent had open, until it is the other program: as long
 /// as that lasts, the kernel executes no file that its parent has written.
-async fn until_nobody_writes(path: &Path) -> io::Result<()> {
+async fn until_nobody_writes(path: PathBuf) -> io::Result<()> {
+    spawn_blocking(move || wait_until_nobody_writes(&path)).await.map_err(io::Error::other)?
+}
+
+fn wait_until_nobody_writes(path: &Path) -> io::Result<()> {
     let file = fs::File::open(path)?;
     let until = Clock.now() + WRITTEN_WITHIN;
     while is_being_written(&file) && Clock.now() < until {
-        Clock.sleep(WRITTEN_LOOK).await;
+        std::thread::sleep(WRITTEN_LOOK);
     }
     Ok(())
 }

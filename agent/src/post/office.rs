@@ -16,7 +16,7 @@ use gleaner_program_core::directory::Route;
 use gleaner_program_core::endpoint::{Effect, Endpoint, Event};
 use gleaner_program_core::facts::End;
 use gleaner_program_core::framing::FrameReader;
-use gleaner_program_core::wire::{Ask, Between, FromRank, Notice, Parcel, PeerFrame, ToRank};
+use gleaner_program_core::wire::{Between, FromRank, Notice, Parcel, PeerFrame, ToRank};
 
 use super::ears::Ears;
 use super::imaging::Imaging;
@@ -516,8 +516,6 @@ impl Office {
                 Effect::Restore(boundary) => seat.restore(boundary),
                 Effect::ToPeer { to, frame } => self.send_to_peer(now, fence, to, frame),
                 Effect::Ask { request, ask } => {
-                    // Nobody refuses it, and it does not wait for an answer.
-                    seat.left |= ask == Ask::Leave;
                     self.line.tell(fence, seat.life, &FromRank::Ask { request, ask });
                 }
                 Effect::Keep { boundary, last, state } => {

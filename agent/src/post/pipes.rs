@@ -95,7 +95,8 @@ impl Outbox {
         self.queue.is_empty() && self.tail.is_empty()
     }
 
-    /// The pipe is another one.
+    /// The pipe is another one. Who reads the old one is gone or about to be
+    /// killed: at worst it still sees there what its own program is told later.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.slabs.clone());
     }
@@ -126,7 +127,8 @@ impl Outbox {
     }
 
     /// Lets go of what the program must have read: the pipe holds no more than
-    /// what was written last. To ask it would wait for its reader.
+    /// what was written last, a page in each of its slots. To ask it would wait
+    /// for its reader.
     fn take_back(&mut self) {
         let read = self.written.saturating_sub(PIPE_BYTES_MAX as u64);
         while self.lent.pop_front_if(|(end, _)| *end <= read).is_some() {}

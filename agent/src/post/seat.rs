@@ -13,7 +13,7 @@ use gleaner_program_core::address::{Boundary, Rank};
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::endpoint::{Endpoint, PipeRest};
 use gleaner_program_core::facts::{End, Stance};
-use gleaner_program_core::wire::{AgentFrame, FromRank, ProgramFrame};
+use gleaner_program_core::wire::{AgentFrame, Ask, FromRank, ProgramFrame};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -253,6 +253,8 @@ impl Seat {
     /// The program said something.
     pub(super) fn heard(&mut self, now: Moment, frame: &ProgramFrame) {
         self.waits_since = matches!(frame, ProgramFrame::Waiting { .. }).then_some(now);
+        // Nobody refuses it, and it does not wait for an answer.
+        self.left |= matches!(frame, ProgramFrame::Ask { ask: Ask::Leave, .. });
     }
 
     pub(super) fn deadline(&self) -> Option<Moment> {

@@ -340,8 +340,9 @@ impl FrameReader {
             return Ok(None);
         };
         let begins = bytes.len() - rest.len();
-        if payload + begins as u64 != length as u64 {
-            let detail = format!("a payload of {payload} bytes, and of {}", length - begins);
+        if payload.checked_add(begins as u64) != Some(length as u64) {
+            let is = length.saturating_sub(begins);
+            let detail = format!("a payload of {payload} bytes, and of {is}");
             return Err(FrameError::Malformed { expected: H::Whole::NAME, detail });
         }
         self.read += LENGTH_BYTES + begins;
@@ -504,6 +505,13 @@ mod tests {
         bytes[0] += 1;
         let mut reader = FrameReader::default();
         reader.push(&bytes);
+        assert!(matches!(next(&mut reader), Err(FrameError::Malformed { .. })));
+        // As long as can be said: the rest is not there to be said anything of.
+        let envelope = Envelope::whole(Communicator(1), Tag(2));
+        let most = AgentFrame::Deliver { number: 1, from: Rank(3), envelope, payload: u64::MAX };
+        let head = postcard::to_stdvec(&most).unwrap();
+        let length = u32::try_from(APART_BYTES_MIN + 100).unwrap().to_le_bytes();
+        let mut reader = FrameReader::with_rest([&length[..], &head].concat());
         assert!(matches!(next(&mut reader), Err(FrameError::Malformed { .. })));
     }
 

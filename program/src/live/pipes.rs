@@ -191,7 +191,7 @@ impl Pipes {
         }
         loop {
             // Of a big piece as little as possible, so that its payload is read to
-            // where it belongs.
+            // where it belongs. If something else comes, the next call has it.
             let read = if std::mem::take(&mut self.after_big) {
                 let mut head = [0; HEAD_BYTES];
                 let read = rustix::io::read(&self.read, &mut head);

@@ -149,11 +149,12 @@ fn what_was_sent_may_be_changed_at_once() {
 #[test]
 fn what_was_lent_is_waited_for_as_long_as_somebody_may_read_it() {
     const BYTES: usize = 32 << 10;
+    let sevens = vec![7; BYTES];
     let lend = |write: std::io::PipeWriter| {
         let (unused, _) = std::io::pipe().unwrap();
         let mut pipes = Pipes::new(unused.into(), write.into());
         let envelope = Envelope::whole(SPACE, Tag(1));
-        pipes.write_piece(Rank(1), envelope, &vec![7; BYTES], true).unwrap();
+        pipes.write_piece(Rank(1), envelope, &sevens, true).unwrap();
         pipes
     };
     let (mut read, write) = std::io::pipe().unwrap();
@@ -165,7 +166,7 @@ fn what_was_lent_is_waited_for_as_long_as_somebody_may_read_it() {
     });
     pipes.wait_until_read();
     let (_open, bytes) = reader.join().unwrap();
-    assert!(bytes == vec![7; BYTES]);
+    assert!(bytes == sevens);
     let (gone, write) = std::io::pipe().unwrap();
     let pipes = lend(write);
     drop(gone);
