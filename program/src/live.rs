@@ -165,7 +165,12 @@ impl Live {
             AgentFrame::Deliver { number, from, envelope, payload } => {
                 let piece = Piece { number, from, envelope, bytes: payload.len() };
                 let message = self.arriving.piece(piece, |into| {
-                    into.extend_from_slice(&payload);
+                    // A message of one piece is what was read.
+                    if into.capacity() == 0 {
+                        *into = payload.into();
+                    } else {
+                        into.extend_from_slice(&payload);
+                    }
                     Ok(())
                 })?;
                 self.events.extend(message.map(Event::Message));

@@ -93,28 +93,28 @@ enum TakeError {
 
 async fn read(reader: FrameReader, post: &Post) -> Result<(), TakeError> {
     let (mut stream, rest) = reader.into_parts();
-    let mut frames = Intake::with_rest(rest);
+    let mut frames = Intake::default();
     let slabs = |head: &Between<u64>| match head {
         Between::Parcel(parcel) => post.slabs(parcel.job),
         Between::Notice(_) => None,
     };
     let mut chunks = vec![Bytes::new(); CHUNKS];
-    let mut batch: Vec<Between> = vec![];
+    let mut count = 1;
+    chunks[0] = rest.into();
     loop {
-        while let Some(frame) = frames.next_frame(slabs)? {
-            batch.push(frame);
-        }
-        if !batch.is_empty() {
-            post.deliver(Letter::Parcels(std::mem::take(&mut batch)));
-        }
-        let Some(count) = stream.read_chunks(&mut chunks).await.map_err(StreamError::from)? else {
-            return frames.cut_off().map_or(Ok(()), |error| Err(error.into()));
-        };
+        let mut batch: Vec<Between> = vec![];
         for chunk in &mut chunks[..count] {
             frames.push(&std::mem::take(chunk));
             while let Some(frame) = frames.next_frame(slabs)? {
                 batch.push(frame);
             }
         }
+        if !batch.is_empty() {
+            post.deliver(Letter::Parcels(batch));
+        }
+        count = match stream.read_chunks(&mut chunks).await.map_err(StreamError::from)? {
+            Some(count) => count,
+            None => return frames.cut_off().map_or(Ok(()), |error| Err(error.into())),
+        };
     }
 }
