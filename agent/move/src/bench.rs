@@ -17,9 +17,10 @@ use gleaner_shell::clock::Clock;
 use crate::dump::{Dump, DumpError, Dumped};
 use crate::image::Terms;
 use crate::memory::Memory;
+use crate::serve::Serving;
 use crate::sink::{Arrival, ArrivalError, Image};
 use crate::stream::Header;
-use crate::trial::{Berth, Site, Subject, TrialError};
+use crate::trial::{Site, Subject, TrialError};
 
 const MIB: u64 = 1 << 20;
 
@@ -33,7 +34,7 @@ pub struct Sample {
     pub freezing: Duration,
     /// From the stand to the last byte sent.
     pub dumping: Duration,
-    /// From the last byte received to the processes standing there.
+    /// From all but its memory received to the processes standing there.
     pub landing: Duration,
     /// From the order to freeze to the first byte from the new place.
     pub frozen: Duration,
@@ -97,7 +98,11 @@ fn start(site: &Site, mib: u64) -> Result<(Subject, u64), BenchError> {
     Ok((subject, first as u64))
 }
 
-type Coming = (Header, Arc<Memory>);
+/// What the receiver tells while it receives.
+enum Coming {
+    Header(Box<Header>, Arc<Memory>),
+    Known(Vec<i32>, Serving),
+}
 
 fn moved(site: &Site, mib: u64) -> Result<(u64, Dumped, Duration, Duration), BenchError> {
     let (subject, before) = start(site, mib)?;
@@ -105,23 +110,30 @@ fn moved(site: &Site, mib: u64) -> Result<(u64, Dumped, Duration, Duration), Ben
     let outgoing = TcpStream::connect(listener.local_addr()?)?;
     let (incoming, _) = listener.accept()?;
     let (tell, coming) = mpsc::channel();
-    let receiver = thread::spawn(move || receive(incoming, &tell));
+    let terms = site.terms(1);
+    let receiver = thread::spawn(move || receive(incoming, &terms, &tell));
 
     let begin = Clock.now();
     let dump = Dump::start(&site.engine, &site.fingerprint, &subject.guest())?;
     let sender = thread::spawn(move || dump.run(&outgoing));
-    // The place is made ready while the image is on its way.
-    let berth = match coming.recv() {
-        Ok((header, memory)) => Some(site.berth_for(1, &header, &memory)?),
-        Err(mpsc::RecvError) => None,
-    };
+    // The place is made ready while the image is on its way, and the guest
+    // lands while its memory is.
+    let (mut berth, mut landed) = (None, None);
+    for coming in coming {
+        match coming {
+            Coming::Header(header, memory) => berth = Some(site.berth_for(1, &header, &memory)?),
+            Coming::Known(stopped, serving) => {
+                let begin = Clock.now();
+                let new = berth.take().ok_or(BenchError::Thread)?.land(&stopped)?;
+                landed = Some((new, Clock.now().since(begin), serving));
+            }
+        }
+    }
     let image = receiver.join().map_err(|_| BenchError::Thread)??;
     let dumped = sender.join().map_err(|_| BenchError::Thread)??;
     let came = before + drain(&subject)?;
-    let berth: Berth = berth.ok_or(BenchError::Thread)?;
-    let landing = Clock.now();
-    let new = site.land(&image, berth)?;
-    let landing = Clock.now().since(landing);
+    let (new, landing, serving) = landed.ok_or(BenchError::Thread)?;
+    drop(serving);
     subject.ward.kill();
     new.ward.resume().map_err(TrialError::from)?;
     let first = new.read(&mut [0])? as u64;
@@ -131,9 +143,13 @@ fn moved(site: &Site, mib: u64) -> Result<(u64, Dumped, Duration, Duration), Ben
     Ok((image.bytes(), dumped, landing, frozen))
 }
 
-fn receive(mut link: TcpStream, tell: &mpsc::Sender<Coming>) -> Result<Image, BenchError> {
+fn receive(
+    mut link: TcpStream,
+    terms: &Terms,
+    tell: &mpsc::Sender<Coming>,
+) -> Result<Image, BenchError> {
     let mut arrival = Arrival::new(u64::MAX)?;
-    let (mut bytes, mut told) = (vec![0; 256 << 10], false);
+    let (mut bytes, mut told, mut known) = (vec![0; 256 << 10], false, false);
     while !arrival.has_ended() {
         let length = link.read(&mut bytes)?;
         if length == 0 {
@@ -142,7 +158,12 @@ fn receive(mut link: TcpStream, tell: &mpsc::Sender<Coming>) -> Result<Image, Be
         arrival.write_all(&bytes[..length])?;
         if let Some(header) = arrival.header().filter(|_| !told) {
             told = true;
-            let _ = tell.send((header.clone(), Arc::clone(arrival.memory())));
+            let _ = tell.send(Coming::Header(Box::new(header.clone()), Arc::clone(arrival.memory())));
+        }
+        if arrival.is_known() && !known {
+            known = true;
+            let stopped = arrival.adapt(terms).map_err(TrialError::from)?;
+            let _ = tell.send(Coming::Known(stopped, arrival.serve()?));
         }
     }
     Ok(arrival.finish()?)
@@ -160,9 +181,6 @@ pub fn floor(site: &Site, mib: u64) -> Result<Duration, BenchError> {
     let came = before + drain(&subject)?;
     let berth = site.berth_for(1, &image.header, image.memory())?;
     let begin = Clock.now();
-    let terms =
-        Terms { uid: site.uid_base + 1, gid: site.uid_base + 1, limits: Terms::own_limits() };
-    image.adapt(&terms).map_err(TrialError::from)?;
     let new = site.land(&image, berth)?;
     subject.ward.kill();
     new.ward.resume().map_err(TrialError::from)?;

@@ -1,32 +1,28 @@
 //! CRIU's images, taken from it while it writes them.
 //!
-//! CRIU asks for each image file on a socket and gets rid of it through a
-//! pipe: `--stream`, made for criu-image-streamer, whose part we play. Pages go
-//! from the frozen guest into those pipes without being copied; here they are
-//! copied once, into the chunk that is sent.
-//!
-//! Source: CRIU 4.1, `criu/img-streamer.c`, `images/img-streamer.proto`.
+//! CRIU asks for each image file on a socket and gets rid of it through a pipe
+//! ([`crate::socket`]). What is in them is copied once, into the chunk that is
+//! sent; the memory of its processes, which is most of it, is let go by
+//! ([`crate::pages`] reads it afterwards).
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use gleaner_shell::pool::Pool;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::pipe::{SpliceFlags, splice};
 
+use crate::image::number_in;
 use crate::memory::Memory;
 use crate::pack::{Outlet, Packer};
-use crate::stream::{CHUNK, is_image_name};
-use crate::wire::{Value, fields};
+use crate::pages::{Stretch, read_map};
+use crate::socket::{next_request, receive_pipe};
+use crate::stream::CHUNK;
 
 const SOCKET: &str = "streamer-capture.sock";
-
-/// The longest request: a file's name.
-const REQUEST_BYTES_MAX: usize = 256;
 
 /// What is read at once: stays in a core's own cache until it is sent.
 pub(crate) const AT_ONCE: usize = 256 << 10;
@@ -34,6 +30,20 @@ pub(crate) const AT_ONCE: usize = 256 << 10;
 /// How many of those may be on their way and are used again: what the link has
 /// place for ([`gleaner_shell::endpoint`]), and what waits for it.
 const ON_THEIR_WAY: usize = 48;
+
+/// The buffers of one image.
+pub(crate) fn buffers() -> Pool {
+    Pool::new(AT_ONCE, ON_THEIR_WAY)
+}
+
+/// A file that is open still: its bytes are in a process's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) file: u16,
+    /// As its own namespace counts.
+    pub(crate) process: i32,
+    pub(crate) stretches: Vec<Stretch>,
+}
 
 /// Where CRIU comes to with its images.
 #[derive(Debug)]
@@ -45,15 +55,17 @@ impl Capture {
         Ok(Self(listener))
     }
 
-    /// Passes on all that comes, until CRIU has written everything or is gone.
+    /// Passes on all that comes but its processes' memory, until CRIU has
+    /// written everything or is gone. What is left to be sent is returned.
     pub(crate) fn run<W: Outlet>(
         self,
         engine: BorrowedFd<'_>,
         packer: &mut Packer<W>,
-    ) -> io::Result<()> {
-        let Some(control) = self.accept(engine)? else { return Ok(()) };
-        Run { control: Some(control), files: vec![], buffers: Pool::new(AT_ONCE, ON_THEIR_WAY) }
-            .run(packer)
+        buffers: &Pool,
+    ) -> io::Result<Vec<Left>> {
+        let Some(control) = self.accept(engine)? else { return Ok(vec![]) };
+        let nowhere = OpenOptions::new().write(true).open("/dev/null")?;
+        Run { control: Some(control), files: vec![], buffers, nowhere, maps: vec![] }.run(packer)
     }
 
     /// `None` if CRIU ends without a word.
@@ -74,26 +86,66 @@ impl Capture {
     }
 }
 
-struct Run {
+struct Run<'a> {
     /// Until CRIU says that there are no more files.
     control: Option<UnixStream>,
     /// By number; those that are complete are gone.
-    files: Vec<Option<File>>,
-    buffers: Pool,
+    files: Vec<Option<Coming>>,
+    buffers: &'a Pool,
+    /// Where memory goes by to.
+    nowhere: File,
+    maps: Vec<Map>,
 }
 
-impl Run {
-    fn run<W: Outlet>(mut self, packer: &mut Packer<W>) -> io::Result<()> {
+struct Coming {
+    pipe: File,
+    what: What,
+}
+
+/// What is done with a file's bytes.
+#[derive(Clone, Copy)]
+enum What {
+    PassOn,
+    /// They are passed on, and kept in the map of that number.
+    Keep(usize),
+    /// They are counted: they are what the map of that number says.
+    LetGoBy(usize),
+}
+
+/// Which pages a process has.
+struct Map {
+    process: i32,
+    image: Vec<u8>,
+    /// The file with the pages: its number, and how CRIU calls it.
+    pages: Option<(u16, u64)>,
+    gone_by: u64,
+}
+
+impl Map {
+    fn left(self) -> io::Result<Option<Left>> {
+        let Some((file, name)) = self.pages else { return Ok(None) };
+        let odd = || io::Error::other(format!("criu's map of process {} is odd", self.process));
+        let (wanted, stretches) = read_map(&self.image).map_err(|_| odd())?;
+        let bytes = stretches.iter().map(|stretch| stretch.bytes).sum::<u64>();
+        if wanted != name || bytes != self.gone_by {
+            return Err(odd());
+        }
+        Ok(Some(Left { file, process: self.process, stretches }))
+    }
+}
+
+impl Run<'_> {
+    fn run<W: Outlet>(mut self, packer: &mut Packer<W>) -> io::Result<Vec<Left>> {
         loop {
             let (asked, ready) = self.wait()?;
             if asked {
                 self.take_request(packer)?;
             }
             for number in ready {
-                self.pass_on(number, packer)?;
+                self.take_bytes(number, packer)?;
             }
             if self.control.is_none() && self.files.iter().all(Option::is_none) {
-                return Ok(());
+                return self.maps.into_iter().filter_map(|map| map.left().transpose()).collect();
             }
         }
     }
@@ -104,7 +156,7 @@ impl Run {
             .files
             .iter()
             .enumerate()
-            .filter_map(|(number, file)| Some((number, file.as_ref()?)))
+            .filter_map(|(number, file)| Some((number, &file.as_ref()?.pipe)))
             .collect();
         let mut fds: Vec<PollFd<'_>> = self
             .control
@@ -121,72 +173,68 @@ impl Run {
     }
 
     fn take_request<W: Outlet>(&mut self, packer: &mut Packer<W>) -> io::Result<()> {
-        let Some(control) = &mut self.control else { return Ok(()) };
-        let mut size = [0; 4];
-        match control.read_exact(&mut size) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                self.control = None;
-                return Ok(());
-            }
-            done => done?,
-        }
-        let size = u32::from_le_bytes(size) as usize;
-        let mut message = vec![0; size.min(REQUEST_BYTES_MAX)];
-        control.read_exact(&mut message)?;
-        let confused = || io::Error::other("criu asks for what is no image file");
-        let name = fields(&message)
-            .map_err(|_| confused())?
-            .into_iter()
-            .find_map(|field| match field {
-                (1, Value::Bytes(name)) => std::str::from_utf8(name).ok(),
-                _ => None,
-            })
-            .filter(|name| is_image_name(name) && size <= REQUEST_BYTES_MAX)
-            .ok_or_else(confused)?;
-        let pipe = File::from(receive_pipe(control)?);
-        // Fewer turns for the big ones; what the kernel refuses is no loss.
-        let _ = rustix::pipe::fcntl_setpipe_size(&pipe, CHUNK);
+        let Some(control) = &self.control else { return Ok(()) };
+        let Some(name) = next_request(control)? else {
+            self.control = None;
+            return Ok(());
+        };
+        let pipe = receive_pipe(control)?;
         // Files are numbered as they come, here as in the stream.
-        packer.open(name)?;
-        self.files.push(Some(pipe));
+        let file = packer.open(&name)?;
+        let what = self.what(&name, file);
+        self.files.push(Some(Coming { pipe, what }));
         Ok(())
     }
 
+    /// A process's map comes just before its pages. Others speak of memory that
+    /// is no process's alone.
+    fn what(&mut self, name: &str, file: u16) -> What {
+        if let Some(process) = number_in(name, "pagemap-") {
+            self.maps.push(Map { process, image: vec![], pages: None, gone_by: 0 });
+            return What::Keep(self.maps.len() - 1);
+        }
+        let before = self.files.last().and_then(Option::as_ref);
+        let map = before.and_then(|before| match before.what {
+            What::Keep(map) => Some(map),
+            What::PassOn | What::LetGoBy(_) => None,
+        });
+        let (Some(map), Some(pages)) = (map, number_in(name, "pages-")) else {
+            return What::PassOn;
+        };
+        self.maps[map].pages = Some((file, pages));
+        What::LetGoBy(map)
+    }
+
     /// Takes what a pipe holds, at most so much.
-    fn pass_on<W: Outlet>(&mut self, number: usize, packer: &mut Packer<W>) -> io::Result<()> {
-        let Some(Some(file)) = self.files.get_mut(number) else { return Ok(()) };
+    fn take_bytes<W: Outlet>(&mut self, number: usize, packer: &mut Packer<W>) -> io::Result<()> {
+        let Some(Some(Coming { pipe, what })) = self.files.get_mut(number) else { return Ok(()) };
         let name = u16::try_from(number).map_err(io::Error::other)?;
+        if let What::LetGoBy(map) = *what {
+            let gone = splice(&*pipe, None, &self.nowhere, None, CHUNK, SpliceFlags::empty());
+            match gone {
+                Ok(0) => self.files[number] = None,
+                Ok(length) => self.maps[map].gone_by += length as u64,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            return Ok(());
+        }
         let mut buffer = self.buffers.take();
-        match file.read(&mut buffer) {
+        match pipe.read(&mut buffer) {
             Ok(0) => {
                 self.files[number] = None;
                 packer.close(name)
             }
-            Ok(length) => packer.shared_data(name, &buffer.filled(length)),
+            Ok(length) => {
+                if let What::Keep(map) = *what {
+                    self.maps[map].image.extend_from_slice(&buffer[..length]);
+                }
+                packer.shared_data(name, &buffer.filled(length))
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error),
         }
     }
-}
-
-/// The pipe comes with one byte that means nothing.
-fn receive_pipe(control: &UnixStream) -> io::Result<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    rustix::net::recvmsg(
-        control,
-        &mut [io::IoSliceMut::new(&mut byte)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    ancillary
-        .drain()
-        .find_map(|message| {
-            let RecvAncillaryMessage::ScmRights(mut fds) = message else { return None };
-            fds.next()
-        })
-        .ok_or_else(|| io::Error::other("criu sends no pipe with its request"))
 }
 
 fn wait(fds: &mut [PollFd<'_>]) -> io::Result<()> {

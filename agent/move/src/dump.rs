@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! frozen ──start──► CRIU inside its namespaces ──pipes──► run ──► frames
-//!    ▲                                                     │
-//!    └────────────── still frozen, whatever happens ───────┘
+//!    ▲               .. and then the processes' memory ──► run ──► frames
+//!    │                                                      │
+//!    └─────────────── still frozen, whatever happens ───────┘
 //! ```
 //!
 //! The promise: writing a guest down does not end it and does not set it
@@ -20,11 +21,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use gleaner_shell::clock::Clock;
+use gleaner_shell::pool::Pool;
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags};
 use rustix::time::ClockId;
 
-use crate::capture::Capture;
+use crate::capture::{Capture, Left, buffers};
 use crate::engine::Engine;
 use crate::fingerprint::Fingerprint;
 use crate::guest::{Guest, Process, Tree, freeze, is_frozen, thaw};
@@ -32,6 +34,7 @@ use crate::inside;
 use crate::memory::Memory;
 use crate::obstacle::Obstacle;
 use crate::pack::{Outlet, Packer, Sent};
+use crate::pages::Pages;
 use crate::sink::Image;
 use crate::stage::{GROUND, TREES};
 use crate::stream::{Header, Plug};
@@ -212,24 +215,48 @@ impl Dump {
 
     fn pass(mut self, out: impl Outlet) -> Result<Sent, DumpError> {
         let mut packer = Packer::new(out, &self.header).map_err(DumpError::Send)?;
+        match self.write(&mut packer) {
+            Ok(()) => packer.end().map_err(DumpError::Send),
+            Err(error) => {
+                packer.give_up(&error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// What it is first, then what it has in its memory: that can be most of
+    /// it, and the other side begins without.
+    fn write(&mut self, packer: &mut Packer<impl Outlet>) -> Result<(), DumpError> {
         let engine = inside::open_process(i32::try_from(self.criu.0.id()).unwrap_or(0))
             .map_err(DumpError::Start)?;
+        let buffers = buffers();
         // Returning drops the pipes: CRIU gives up when nobody reads them.
         let passed = match self.capture.take() {
-            Some(capture) => capture.run(engine.as_fd(), &mut packer),
-            None => Ok(()),
+            Some(capture) => capture.run(engine.as_fd(), packer, &buffers),
+            None => Ok(vec![]),
         };
         let status = self.criu.0.wait().map_err(DumpError::Start)?;
-        let error = match passed {
-            Ok(()) if status.success() => {
-                let files = self.files(&mut packer);
-                return files.and_then(|()| packer.end()).map_err(DumpError::Send);
-            }
-            Err(error) => DumpError::Send(error),
-            Ok(()) => self.obstacle().into(),
-        };
-        packer.give_up(&error.to_string());
-        Err(error)
+        let left = passed.map_err(DumpError::Send)?;
+        if !status.success() {
+            return Err(self.obstacle().into());
+        }
+        self.files(packer).and_then(|()| packer.known()).map_err(DumpError::Send)?;
+        left.into_iter().try_for_each(|left| self.memory_of(left, &buffers, packer))
+    }
+
+    fn memory_of(
+        &self,
+        left: Left,
+        buffers: &Pool,
+        packer: &mut Packer<impl Outlet>,
+    ) -> Result<(), DumpError> {
+        let process = self.tree.processes.iter().find(|process| process.inner == left.process);
+        let process = process.ok_or_else(|| DumpError::Look(io::ErrorKind::NotFound.into()))?;
+        let mut pages = Pages::new(process.pid, left.stretches, buffers);
+        while let Some(bytes) = pages.next().map_err(DumpError::Look)? {
+            packer.shared_data(left.file, &bytes).map_err(DumpError::Send)?;
+        }
+        packer.close(left.file).map_err(DumpError::Send)
     }
 }
 

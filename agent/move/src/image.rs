@@ -7,6 +7,8 @@
 //! Source: CRIU 4.1, `images/core.proto`, `creds.proto`, `rlimit.proto`,
 //! `ghost-file.proto`, `memfd.proto`; `criu/include/magic.h`.
 
+use std::str::FromStr;
+
 use crate::wire::{Edit, Malformed, Value, fields, rewrite};
 
 /// Two magic numbers begin an image.
@@ -149,6 +151,31 @@ pub(crate) fn is_stopped(core: &[u8]) -> bool {
     state() == Some(3)
 }
 
+/// The number in an image file's name: 12 of `core-12.img`, whose kind is
+/// `core-`.
+pub(crate) fn number_in<T: FromStr>(name: &str, kind: &str) -> Option<T> {
+    name.strip_prefix(kind)?.strip_suffix(".img")?.parse().ok()
+}
+
+/// An image's entries, in order.
+pub(crate) fn entries(image: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
+    let (_, mut rest) = image.split_at_checked(MAGIC).ok_or(Malformed)?;
+    let mut entries = vec![];
+    while !rest.is_empty() {
+        let entry;
+        (entry, rest) = take_entry(rest)?;
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// The entry that `bytes` begins with, and what comes after it.
+fn take_entry(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let (size, rest) = bytes.split_first_chunk::<4>().ok_or(Malformed)?;
+    let size = usize::try_from(u32::from_le_bytes(*size)).map_err(|_| Malformed)?;
+    rest.split_at_checked(size).ok_or(Malformed)
+}
+
 type Change<'a> = &'a mut dyn FnMut(&[u8]) -> Result<Vec<u8>, Malformed>;
 
 fn each_entry(image: &[u8], change: Change<'_>) -> Result<Vec<u8>, Malformed> {
@@ -174,9 +201,7 @@ fn one_entry<'a>(
     out: &mut Vec<u8>,
     change: Change<'_>,
 ) -> Result<&'a [u8], Malformed> {
-    let (size, rest) = bytes.split_first_chunk::<4>().ok_or(Malformed)?;
-    let size = usize::try_from(u32::from_le_bytes(*size)).map_err(|_| Malformed)?;
-    let (entry, rest) = rest.split_at_checked(size).ok_or(Malformed)?;
+    let (entry, rest) = take_entry(bytes)?;
     let changed = change(entry)?;
     let size = u32::try_from(changed.len()).map_err(|_| Malformed)?;
     out.extend_from_slice(&size.to_le_bytes());

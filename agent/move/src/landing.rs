@@ -28,8 +28,10 @@ use rustix::time::ClockId;
 
 use crate::engine::Engine;
 use crate::inside::{CLONE_NEWTIME, check};
+use crate::image::number_in;
 use crate::memory::Memory;
 use crate::obstacle::first_error;
+use crate::serve::is_served;
 use crate::stage::TREES;
 use crate::stream::Header;
 use crate::tree;
@@ -143,6 +145,7 @@ pub fn restore(
         .args(["restore", "--no-default-config", "--restore-detached", "--leave-stopped"])
         .args(["--file-locks", "--manage-cgroups=ignore", "--log-file", LOG])
         .args(["--images-dir", &memory.path()])
+        .args(is_served(memory).then_some("--stream"))
         .args(plug_words(header, plugs))
         .env_clear()
         .stdin(Stdio::null())
@@ -164,7 +167,8 @@ pub fn restore(
         return Err(RestoreError::Refused(first_error(&String::from_utf8_lossy(&log))));
     }
     let names = memory.names().map_err(RestoreError::Start)?;
-    let processes = names.iter().filter_map(|name| process_in(name));
+    // Each process has one of these, and threads have none.
+    let processes = names.iter().filter_map(|name| number_in(name, "mm-"));
     let processes = processes.filter(|pid| !stopped.contains(pid)).collect();
     Ok(Restored { root: header.root, processes })
 }
@@ -174,9 +178,4 @@ fn plug_words(header: &Header, plugs: &[BorrowedFd<'_>]) -> Vec<OsString> {
         ["--inherit-fd".into(), format!("fd[{}]:pipe:[{}]", fd.as_raw_fd(), plug.pipe).into()]
     });
     words.collect()
-}
-
-/// 12 of `mm-12.img`: each process has one, and threads have none.
-fn process_in(name: &str) -> Option<i32> {
-    name.strip_prefix("mm-")?.strip_suffix(".img")?.parse().ok()
 }

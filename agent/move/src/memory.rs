@@ -79,6 +79,11 @@ impl Memory {
         Ok(rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty())?)
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::statat(&self.directory, name, flags).is_ok()
+    }
+
     /// The names of its files, sorted.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = vec![];

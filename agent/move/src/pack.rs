@@ -157,6 +157,13 @@ impl<W: Outlet> Packer<W> {
         self.put(Frame::plain(Kind::Close, file, &[]), &[])
     }
 
+    /// All is sent but bytes of the files that are open.
+    pub(crate) fn known(&mut self) -> io::Result<()> {
+        self.put(Frame::plain(Kind::Known, 0, &[]), &[])?;
+        // The other side begins to bring it to life.
+        self.out.flush()
+    }
+
     pub(crate) fn data(&mut self, file: u16, bytes: &[u8]) -> io::Result<()> {
         self.data_of(file, bytes, None)
     }

@@ -5,15 +5,13 @@
 //! than was agreed. Memory in use beside the image is one frame.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
-use crate::image::{Terms, is_stopped};
+use crate::image::{Terms, is_stopped, number_in};
 use crate::memory::Memory;
 use crate::pack::Outlet;
+use crate::serve::{Course, Courses, Serving};
 use crate::stream::{
     CHUNK, Encoding, FILES_MAX, Frame, HEADER_BYTES_MAX, Header, Kind, MAGIC, is_image_name,
 };
@@ -44,13 +42,6 @@ impl From<ArrivalError> for io::Error {
     }
 }
 
-/// One file on its way.
-#[derive(Debug)]
-struct Arriving {
-    file: File,
-    bytes: u64,
-}
-
 /// What is still to come of a frame.
 #[derive(Clone, Copy, Debug)]
 struct Body {
@@ -68,8 +59,11 @@ pub struct Arrival {
     memory: Arc<Memory>,
     bytes_max: u64,
     header: Option<Header>,
-    files: Vec<Option<Arriving>>,
+    /// By number; those that are complete are gone.
+    files: Vec<Option<Arc<Course>>>,
+    courses: Courses,
     bytes: u64,
+    known: bool,
     ended: bool,
     /// What has come of the next part.
     pending: Vec<u8>,
@@ -95,7 +89,9 @@ impl Arrival {
             bytes_max,
             header: None,
             files: vec![],
+            courses: Courses::default(),
             bytes: 0,
+            known: false,
             ended: false,
             pending: vec![],
             body: None,
@@ -115,6 +111,29 @@ impl Arrival {
         &self.memory
     }
 
+    /// Is all there but memory of its processes? Then it can be made this
+    /// place's, served, and brought to life while that comes.
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// As [`Image::adapt`], once it is known.
+    ///
+    /// # Errors
+    /// It is not an image.
+    pub fn adapt(&self, terms: &Terms) -> Result<Vec<i32>, AdaptError> {
+        adapt(&self.memory, terms)
+    }
+
+    /// Gives CRIU the files, once the image is known and adapted, as long as
+    /// what is returned is held. What is still to come goes to it as it comes.
+    ///
+    /// # Errors
+    /// No more threads, or no more descriptors.
+    pub fn serve(&self) -> io::Result<Serving> {
+        Serving::start(&self.memory, &self.courses)
+    }
+
     /// Has the last byte come?
     pub fn has_ended(&self) -> bool {
         self.ended
@@ -122,13 +141,9 @@ impl Arrival {
 
     /// # Errors
     /// Something is missing.
-    pub fn finish(self) -> Result<Image, ArrivalError> {
-        match self.header {
-            Some(header) if self.ended => {
-                Ok(Image { header, memory: self.memory, bytes: self.bytes })
-            }
-            _ => Err(ArrivalError::Short),
-        }
+    pub fn finish(mut self) -> Result<Image, ArrivalError> {
+        let header = self.header.take().filter(|_| self.ended).ok_or(ArrivalError::Short)?;
+        Ok(Image { header, memory: Arc::clone(&self.memory), bytes: self.bytes })
     }
 
     /// Takes the next bytes.
@@ -180,7 +195,7 @@ impl Arrival {
                 chunks.push_front(rest);
             }
         }
-        self.keep(body.file, &mut own)?;
+        self.course(body.file)?.put(&mut own).map_err(ArrivalError::Keep)?;
         let wrong = body.left == 0 && body.checksum != body.wanted;
         self.body = (body.left > 0).then_some(body);
         if wrong { Err(ArrivalError::Damaged) } else { Ok(()) }
@@ -259,26 +274,9 @@ impl Arrival {
         Ok(())
     }
 
-    /// The next bytes of a file.
-    fn keep(&mut self, file: u16, mut bytes: &mut [IoSlice<'_>]) -> Result<(), ArrivalError> {
-        let arriving = self.arriving(file)?;
-        while !bytes.is_empty() {
-            match rustix::io::pwritev(&arriving.file, bytes, arriving.bytes) {
-                Ok(0) => return Err(ArrivalError::Keep(io::ErrorKind::WriteZero.into())),
-                Ok(written) => {
-                    arriving.bytes += written as u64;
-                    IoSlice::advance_slices(&mut bytes, written);
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(ArrivalError::Keep(error.into())),
-            }
-        }
-        Ok(())
-    }
-
-    fn arriving(&mut self, file: u16) -> Result<&mut Arriving, ArrivalError> {
-        let arriving = self.files.get_mut(usize::from(file)).and_then(Option::as_mut);
-        arriving.ok_or(ArrivalError::Malformed("bytes of no file"))
+    fn course(&self, file: u16) -> Result<&Arc<Course>, ArrivalError> {
+        let course = self.files.get(usize::from(file)).and_then(Option::as_ref);
+        course.ok_or(ArrivalError::Malformed("bytes of no file"))
     }
 
     fn obey(&mut self, frame: Frame, payload: &[u8]) -> Result<(), ArrivalError> {
@@ -291,13 +289,19 @@ impl Arrival {
         match frame.kind {
             Kind::Open => self.open(frame.file, payload),
             Kind::Close => {
-                let file = self.files.get_mut(usize::from(frame.file)).and_then(Option::take);
-                let Some(Arriving { file, bytes }) = file else {
-                    return Err(ArrivalError::Malformed("a file closed twice"));
-                };
-                // Zeroes at its end were never written.
-                file.set_len(bytes).map_err(ArrivalError::Keep)
+                let course = self.files.get_mut(usize::from(frame.file)).and_then(Option::take);
+                let course = course.ok_or(ArrivalError::Malformed("a file closed twice"))?;
+                self.courses.close(&course);
+                Ok(())
             }
+            Kind::Known | Kind::End if frame.file != 0 => {
+                Err(ArrivalError::Malformed("the end of one file"))
+            }
+            Kind::Known => {
+                self.known = true;
+                Ok(())
+            }
+            Kind::End if !self.known => Err(ArrivalError::Malformed("an end before all is known")),
             Kind::End if payload == self.bytes.to_le_bytes() => {
                 self.ended = true;
                 if self.files.iter().any(Option::is_some) {
@@ -316,11 +320,12 @@ impl Arrival {
     fn open(&mut self, number: u16, name: &[u8]) -> Result<(), ArrivalError> {
         let name = std::str::from_utf8(name).ok().filter(|name| is_image_name(name));
         let name = name.ok_or(ArrivalError::Malformed("a file's name"))?;
-        if usize::from(number) != self.files.len() || self.files.len() >= FILES_MAX {
+        let next = usize::from(number) == self.files.len() && self.files.len() < FILES_MAX;
+        if !next || self.known {
             return Err(ArrivalError::Malformed("a file's number"));
         }
         let file = self.memory.create(name).map_err(ArrivalError::Keep)?;
-        self.files.push(Some(Arriving { file, bytes: 0 }));
+        self.files.push(Some(self.courses.open(name, file)));
         Ok(())
     }
 
@@ -328,8 +333,8 @@ impl Arrival {
     fn data(&mut self, frame: Frame, payload: &[u8]) -> Result<(), ArrivalError> {
         self.agree(frame.raw_length)?;
         if frame.encoding == Encoding::Zeroes {
-            self.arriving(frame.file)?.bytes += u64::from(frame.raw_length);
-            return Ok(());
+            let course = self.course(frame.file)?;
+            return course.put_zeroes(frame.raw_length.into()).map_err(ArrivalError::Keep);
         }
         let mut unpacked = std::mem::take(&mut self.unpacked);
         unpacked.resize(CHUNK, 0);
@@ -339,9 +344,17 @@ impl Arrival {
         if length != frame.raw_length as usize || crc32c::crc32c(bytes) != frame.checksum {
             return Err(ArrivalError::Damaged);
         }
-        self.keep(frame.file, &mut [IoSlice::new(bytes)])?;
+        let kept = self.course(frame.file)?.put(&mut [IoSlice::new(bytes)]);
+        kept.map_err(ArrivalError::Keep)?;
         self.unpacked = unpacked;
         Ok(())
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        // Who reads what does not come must not wait for it.
+        self.courses.close_all();
     }
 }
 
@@ -390,35 +403,34 @@ impl Image {
     /// # Errors
     /// It is not an image.
     pub fn adapt(&self, terms: &Terms) -> Result<Vec<i32>, AdaptError> {
-        let mut stopped = vec![];
-        let failed = |name: &str| {
-            let name = name.to_owned();
-            move |error| AdaptError::Change(name, error)
-        };
-        for name in self.memory.names().map_err(failed("the image"))? {
-            if name.starts_with("timens-") {
-                self.memory.remove(&name).map_err(failed(&name))?;
-            }
-            if !Terms::concern(&name) {
-                continue;
-            }
-            let was = self.memory.read(&name).map_err(failed(&name))?;
-            if is_stopped(&was)
-                && let Some(pid) = pid_in(&name)
-            {
-                stopped.push(pid);
-            }
-            let becomes = terms.apply(&name, &was);
-            let becomes = becomes.map_err(|_| AdaptError::Malformed(name.clone()))?;
-            self.memory.replace(&name, &becomes).map_err(failed(&name))?;
-        }
-        Ok(stopped)
+        adapt(&self.memory, terms)
     }
 }
 
-/// 12 of `core-12.img`.
-fn pid_in(name: &str) -> Option<i32> {
-    name.strip_prefix("core-")?.strip_suffix(".img")?.parse().ok()
+fn adapt(memory: &Memory, terms: &Terms) -> Result<Vec<i32>, AdaptError> {
+    let mut stopped = vec![];
+    let failed = |name: &str| {
+        let name = name.to_owned();
+        move |error| AdaptError::Change(name, error)
+    };
+    for name in memory.names().map_err(failed("the image"))? {
+        if name.starts_with("timens-") {
+            memory.remove(&name).map_err(failed(&name))?;
+        }
+        if !Terms::concern(&name) {
+            continue;
+        }
+        let was = memory.read(&name).map_err(failed(&name))?;
+        if is_stopped(&was)
+            && let Some(pid) = number_in(&name, "core-")
+        {
+            stopped.push(pid);
+        }
+        let becomes = terms.apply(&name, &was);
+        let becomes = becomes.map_err(|_| AdaptError::Malformed(name.clone()))?;
+        memory.replace(&name, &becomes).map_err(failed(&name))?;
+    }
+    Ok(stopped)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! An image on its way: what is sent, byte for byte.
 //!
 //! ```text
-//! "gleaner\1" · u32 length · header (postcard) · frame · frame · .. · end
+//! "gleaner\3" · u32 length · header (postcard) · frame · frame · .. · end
 //! frame = kind · encoding · u16 file · u32 length · u32 raw length · u32 crc32c · payload
 //! ```
 //!
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 
-pub(crate) const MAGIC: &[u8; 8] = b"gleaner\x02";
+pub(crate) const MAGIC: &[u8; 8] = b"gleaner\x03";
 
 /// The most that one frame means.
 pub(crate) const CHUNK: usize = 1 << 20;
@@ -66,6 +66,8 @@ pub(crate) enum Kind {
     Open,
     Data,
     Close,
+    /// All else is there: what comes now are bytes of the files that are open.
+    Known,
     End,
     GivenUp,
 }
@@ -109,6 +111,7 @@ impl Frame {
             Kind::Open => b'o',
             Kind::Data => b'd',
             Kind::Close => b'c',
+            Kind::Known => b'k',
             Kind::End => b'e',
             Kind::GivenUp => b'x',
         };
@@ -134,6 +137,7 @@ impl Frame {
                 b'o' => Kind::Open,
                 b'd' => Kind::Data,
                 b'c' => Kind::Close,
+                b'k' => Kind::Known,
                 b'e' => Kind::End,
                 b'x' => Kind::GivenUp,
                 _ => return None,

@@ -123,10 +123,14 @@ impl Site {
     /// # Errors
     /// It cannot be restored; nothing of it runs then.
     pub fn land(&self, image: &Image, berth: Berth) -> Result<Subject, TrialError> {
-        let terms = Terms { uid: berth.uid, gid: berth.uid, limits: Terms::own_limits() };
-        let stopped = image.adapt(&terms)?;
-        berth.subject.ward.land(&stopped)?;
-        Ok(berth.subject)
+        let stopped = image.adapt(&self.terms(berth.place))?;
+        berth.land(&stopped)
+    }
+
+    /// What holds for guests at a place.
+    pub fn terms(&self, place: u32) -> Terms {
+        let uid = self.uid_base + place;
+        Terms { uid, gid: uid, limits: Terms::own_limits() }
     }
 
     /// Makes a place ready for an image that is on its way.
@@ -158,7 +162,7 @@ impl Site {
         }
         let errand = Errand::Land { engine: &self.engine, memory, header, plugs: &plugs };
         let ward = Ward::open(&plot, &errand)?;
-        Ok(Berth { subject: Subject { ward, pipes }, uid: plot.uid })
+        Ok(Berth { subject: Subject { ward, pipes }, place })
     }
 }
 
@@ -166,7 +170,19 @@ impl Site {
 #[derive(Debug)]
 pub struct Berth {
     subject: Subject,
-    uid: u32,
+    place: u32,
+}
+
+impl Berth {
+    /// Lands what is known of a guest, served and adapted; the rest may still
+    /// be on its way.
+    ///
+    /// # Errors
+    /// It cannot be restored; nothing of it runs then.
+    pub fn land(self, stopped: &[i32]) -> Result<Subject, TrialError> {
+        self.subject.ward.land(stopped)?;
+        Ok(self.subject)
+    }
 }
 
 /// Our ends of a guest's two pipes.
@@ -282,9 +298,11 @@ pub fn trial(site: &Site) -> Result<Tried, TrialError> {
     let mut arrival = Arrival::new(IMAGE_BYTES_MAX)?;
     dump.run(&mut arrival)?;
     let berth = site.berth(1, &arrival)?;
+    let stopped = arrival.adapt(&site.terms(1))?;
+    let serving = arrival.serve().map_err(TrialError::Room)?;
     let image = arrival.finish()?;
-    let moved = site.land(&image, berth)?;
-    drop(subject);
+    let moved = berth.land(&stopped)?;
+    drop((serving, subject));
     moved.ward.resume()?;
     moved.say("there")?;
     let heard = moved.hear()?;

@@ -441,6 +441,7 @@ impl Desk {
                 self.queue.extend(over);
             }
             LinkEvent::Header { .. }
+            | LinkEvent::Known { .. }
             | LinkEvent::Whole { .. }
             | LinkEvent::NotComing { .. }
             | LinkEvent::CarryingEnded { .. }
@@ -464,8 +465,11 @@ impl Desk {
                 }
                 self.tell_senses();
             }
-            LinkEvent::Whole { place, fence, whole } => {
-                self.at(place, |place| place.whole(now, fence, whole, &mut told));
+            LinkEvent::Known { place, fence, known } => {
+                self.at(place, |place| place.known(now, fence, known, &mut told));
+            }
+            LinkEvent::Whole { place, fence, bytes } => {
+                self.at(place, |place| place.whole(now, fence, bytes, &mut told));
             }
             LinkEvent::NotComing { place, fence, reason } => {
                 self.at(place, |place| place.not_coming(now, fence, reason, &mut told));

@@ -39,7 +39,7 @@ use tokio::sync::watch;
 
 use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
-use crate::moving::{self, Arrivals, Cargo, Departures, Expectation, KeptImage, ToKeep, Whole};
+use crate::moving::{self, Arrivals, Cargo, Departures, Expectation, KeptImage, Known, ToKeep};
 use crate::owner::{self, Asked};
 use crate::post::{self, Errand, Post, Watch};
 use crate::spool::Spool;
@@ -161,11 +161,17 @@ pub(crate) enum LinkEvent {
         header: Box<Header>,
         memory: Arc<Memory>,
     },
-    /// All of a guest's state has come.
+    /// All of a guest has come but its memory.
+    Known {
+        place: PlaceId,
+        fence: Fence,
+        known: Box<Known>,
+    },
+    /// That too: so many bytes in all.
     Whole {
         place: PlaceId,
         fence: Fence,
-        whole: Box<Whole>,
+        bytes: u64,
     },
     NotComing {
         place: PlaceId,

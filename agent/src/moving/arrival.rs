@@ -17,7 +17,7 @@ use gleaner_common::program::{Handover, HandoverReply};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::close;
-use gleaner_move::{AdaptError, Arrival, ArrivalError, Image, Terms};
+use gleaner_move::{AdaptError, Arrival, ArrivalError, Header, Serving, Terms};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use tokio::sync::{mpsc, oneshot};
@@ -54,9 +54,10 @@ pub(crate) struct Expectation {
     pub(crate) mover: Option<Arc<Mover>>,
 }
 
-/// All of it is here.
+/// All of it is here that must be for bringing it to life. Its memory may still
+/// be on its way.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub(crate) struct Known {
     /// Who stood still by their own will.
     pub(crate) stopped: Vec<i32>,
     /// Of a rank.
@@ -64,17 +65,60 @@ pub(crate) struct Whole {
     pub(crate) keep: Keep,
     /// The one that it goes back to: its process stands at a boundary.
     pub(crate) image: Option<KeptImage>,
-    pub(crate) bytes: u64,
+    /// Of its process: to be held until that stands here.
+    pub(crate) serving: Option<Serving>,
     /// It has stood still since then, by this machine's clock.
     pub(crate) since: Moment,
 }
 
-/// An image, what is kept of it, and who stood still in it by their own will.
+/// What of a guest comes beside its process's image.
 #[derive(Debug)]
-struct Taken {
-    image: Image,
-    copy: Option<KeptImage>,
-    stopped: Vec<i32>,
+struct Beside {
+    endpoint: Vec<u8>,
+    keep: Keep,
+    since: Moment,
+}
+
+impl Beside {
+    fn known(self) -> Known {
+        let Self { endpoint, keep, since } = self;
+        Known { stopped: vec![], endpoint, keep, image: None, serving: None, since }
+    }
+}
+
+/// Whom the desk hears of.
+#[derive(Clone, Debug)]
+struct Teller {
+    desk: ToDesk,
+    place: PlaceId,
+    fence: Fence,
+}
+
+impl Teller {
+    fn of(expectation: &Expectation, desk: &ToDesk) -> Self {
+        Self { desk: desk.clone(), place: expectation.place, fence: expectation.fence }
+    }
+
+    fn header(&self, arrival: &Arrival, header: &Header) {
+        let (place, fence) = (self.place, self.fence);
+        let (header, memory) = (Box::new(header.clone()), Arc::clone(arrival.memory()));
+        self.desk.tell(LinkEvent::Header { place, fence, header, memory });
+    }
+
+    fn known(&self, known: Known) {
+        let (place, fence) = (self.place, self.fence);
+        self.desk.tell(LinkEvent::Known { place, fence, known: Box::new(known) });
+    }
+
+    fn whole(&self, bytes: u64) {
+        let (place, fence) = (self.place, self.fence);
+        self.desk.tell(LinkEvent::Whole { place, fence, bytes });
+    }
+
+    fn not_coming(&self, error: &TakeError) {
+        let (place, fence, reason) = (self.place, self.fence, error.to_string());
+        self.desk.tell(LinkEvent::NotComing { place, fence, reason });
+    }
 }
 
 #[derive(Debug)]
@@ -112,6 +156,8 @@ enum TakeError {
     Adapt(#[from] AdaptError),
     #[error("its image cannot be kept: {0}")]
     Keep(#[source] io::Error),
+    #[error("its image cannot be handed to criu: {0}")]
+    Serve(#[source] io::Error),
     #[error("guests cannot be restored here")]
     Immobile,
     #[error("it does not fit: {0}")]
@@ -165,18 +211,13 @@ impl Arrivals {
 
     /// Takes in what is here already: a rank, and the image it goes back to.
     pub(crate) fn take_here(&self, expectation: Expectation, endpoint: Vec<u8>, image: Vec<u8>) {
-        let (place, fence, since) = (expectation.place, expectation.fence, Clock.now());
-        let desk = self.desk.clone();
+        let beside = Beside { endpoint, keep: Keep::SubtaskStart, since: Clock.now() };
+        let teller = Teller::of(&expectation, &self.desk);
         tokio::spawn(async move {
-            let event = match take_whole(&expectation, image, &desk).await {
-                Ok(Taken { image, copy, stopped }) => {
-                    let (keep, bytes) = (Keep::SubtaskStart, image.bytes());
-                    let whole = Whole { stopped, endpoint, keep, image: copy, bytes, since };
-                    LinkEvent::Whole { place, fence, whole: Box::new(whole) }
-                }
-                Err(error) => LinkEvent::NotComing { place, fence, reason: error.to_string() },
-            };
-            desk.tell(event);
+            match take_whole(&expectation, beside, image, teller.clone()).await {
+                Ok(bytes) => teller.whole(bytes),
+                Err(error) => teller.not_coming(&error),
+            }
         });
     }
 
@@ -194,7 +235,7 @@ impl Arrivals {
     }
 
     fn begin(&mut self, expectation: Expectation, stream: Stream) {
-        let (fence, place) = (expectation.fence, expectation.place);
+        let fence = expectation.fence;
         if stream.what.old != expectation.old {
             let reason =
                 format!("attempt {} is expected here, not {}", expectation.old, stream.what.old);
@@ -204,22 +245,22 @@ impl Arrivals {
         self.taking.retain(|_, answer| !answer.is_closed());
         let (answer, answered) = oneshot::channel();
         self.taking.insert(fence, answer);
-        let desk = self.desk.clone();
+        let teller = Teller::of(&expectation, &self.desk);
         tokio::spawn(async move {
-            desk.core(Event::Coming(fence));
+            teller.desk.core(Event::Coming(fence));
             let Stream { what, mut writer, mut reader, came } = stream;
             let mut answered = answered;
             let since = came - what.frozen;
             let taken = tokio::select! {
-                taken = take_in(&expectation, what, &mut reader, since, &desk) => taken,
+                taken = take_in(&expectation, what, &mut reader, since, &teller) => taken,
                 reply = &mut answered => Err(TakeError::CalledOff(match reply {
                     Ok(HandoverReply::No { reason }) => reason,
                     Ok(HandoverReply::Taken) | Err(_) => "not wanted any more".into(),
                 })),
             };
             let reply = match taken {
-                Ok(whole) => {
-                    desk.tell(LinkEvent::Whole { place, fence, whole: Box::new(whole) });
+                Ok(bytes) => {
+                    teller.whole(bytes);
                     answered.await.unwrap_or(HandoverReply::No { reason: "called off".into() })
                 }
                 Err(error) => {
@@ -227,8 +268,7 @@ impl Arrivals {
                     tracing::info!(%fence, "a guest was not taken in: {reason}");
                     reader.stop(close::DONE);
                     if !matches!(error, TakeError::CalledOff(_)) {
-                        let reason = reason.clone();
-                        desk.tell(LinkEvent::NotComing { place, fence, reason });
+                        teller.not_coming(&error);
                     }
                     HandoverReply::No { reason }
                 }
@@ -248,35 +288,35 @@ fn refuse(stream: Stream, reason: String) {
     });
 }
 
+/// How many bytes it was.
 async fn take_in(
     expectation: &Expectation,
     what: Handover,
     reader: &mut FrameReader,
     since: Moment,
-    desk: &ToDesk,
-) -> Result<Whole, TakeError> {
+    teller: &Teller,
+) -> Result<u64, TakeError> {
     let (endpoint, mut rest) = read_endpoint(reader, what.endpoint_bytes).await?;
     let keep = what.keep;
     if keep == Keep::SubtaskStart && rest.is_empty() {
         let more = timeout(STALLED_AFTER, reader.next_raw()).await;
         rest = more.map_err(|_| TakeError::Stalled)??.unwrap_or_default();
     }
+    let beside_bytes = endpoint.len() as u64;
+    let beside = Beside { endpoint, keep, since };
     let goes_back = keep == Keep::SubtaskStart && !rest.is_empty();
     if keep != Keep::State && !goes_back {
-        let bytes = endpoint.len() as u64;
-        return Ok(Whole { stopped: vec![], endpoint, keep, image: None, bytes, since });
+        teller.known(beside.known());
+        return Ok(beside_bytes);
     }
     let (pieces, coming) = mpsc::channel(PIECES);
-    let ended = begin_taking(expectation, goes_back, coming, desk)?;
+    let ended = begin_taking(expectation, beside, coming, teller.clone())?;
     let passed = pass(rest, reader, &pieces).await;
     // The end of the pieces is the end of the image.
     drop(pieces);
     let taken = ended.await.map_err(|_| TakeError::Thread)?;
     match (taken, passed) {
-        (Ok(Taken { image, copy, stopped }), _) => {
-            let bytes = image.bytes() + endpoint.len() as u64;
-            Ok(Whole { stopped, endpoint, keep, image: copy, bytes, since })
-        }
+        (Ok(bytes), _) => Ok(bytes + beside_bytes),
         // It is short because nothing came any more.
         (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),
     }
@@ -285,11 +325,12 @@ async fn take_in(
 /// Takes in an image that is here whole.
 async fn take_whole(
     expectation: &Expectation,
+    beside: Beside,
     image: Vec<u8>,
-    desk: &ToDesk,
-) -> Result<Taken, TakeError> {
+    teller: Teller,
+) -> Result<u64, TakeError> {
     let (pieces, coming) = mpsc::channel(1);
-    let ended = begin_taking(expectation, true, coming, desk)?;
+    let ended = begin_taking(expectation, beside, coming, teller)?;
     let _ = pieces.send(vec![image.into()]).await;
     drop(pieces);
     ended.await.map_err(|_| TakeError::Thread)?
@@ -298,27 +339,23 @@ async fn take_whole(
 /// Starts the thread that takes an image in, with a copy if it is gone back to.
 fn begin_taking(
     expectation: &Expectation,
-    goes_back: bool,
+    beside: Beside,
     coming: mpsc::Receiver<Vec<Bytes>>,
-    desk: &ToDesk,
-) -> Result<oneshot::Receiver<Result<Taken, TakeError>>, TakeError> {
+    teller: Teller,
+) -> Result<oneshot::Receiver<Result<u64, TakeError>>, TakeError> {
     let mover = expectation.mover.clone().ok_or(TakeError::Immobile)?;
     let (done, ended) = oneshot::channel();
-    let (place, fence, bytes_max) = (expectation.place, expectation.fence, expectation.bytes_max);
-    let (terms, desk) = (expectation.terms.clone(), desk.clone());
+    let (fence, bytes_max) = (expectation.fence, expectation.bytes_max);
+    let terms = expectation.terms.clone();
     let copy = || Keeping::new(&expectation.directory, fence, bytes_max).map_err(TakeError::Keep);
-    let copy = goes_back.then(copy).transpose()?;
+    let copy = (beside.keep == Keep::SubtaskStart).then(copy).transpose()?;
     std::thread::Builder::new()
         .name("arrival".into())
         .spawn(move || {
-            let tell = |arrival: &Arrival| {
-                let Some(header) = arrival.header().cloned() else { return };
-                let (header, memory) = (Box::new(header), Arc::clone(arrival.memory()));
-                desk.tell(LinkEvent::Header { place, fence, header, memory });
-            };
             let arrival = Arrival::new(bytes_max).map_err(TakeError::from);
-            let taken =
-                arrival.and_then(|arrival| take(coming, (arrival, copy), &mover, &terms, tell));
+            let taken = arrival.and_then(|arrival| {
+                Taking { arrival, copy, beside: Some(beside), teller, mover, terms }.run(coming)
+            });
             let _ = done.send(taken);
         })
         .map_err(|_| TakeError::Thread)?;
@@ -361,31 +398,52 @@ async fn pass(
     Ok(())
 }
 
-/// The thread that takes the image in, tells of its header, and makes it this
-/// place's; with a copy of what came, for going back to it again.
-fn take(
-    mut coming: mpsc::Receiver<Vec<Bytes>>,
-    (mut arrival, mut copy): (Arrival, Option<Keeping>),
-    mover: &Mover,
-    terms: &Terms,
-    tell: impl Fn(&Arrival),
-) -> Result<Taken, TakeError> {
-    let mut told = false;
-    while let Some(piece) = coming.blocking_recv() {
-        arrival.take_all(&piece)?;
-        if let Some(copy) = &mut copy {
-            piece.iter().try_for_each(|bytes| copy.write_all(bytes)).map_err(TakeError::Keep)?;
+/// What the thread does that takes an image in.
+#[derive(Debug)]
+struct Taking {
+    arrival: Arrival,
+    /// Of what comes, for going back to it again.
+    copy: Option<Keeping>,
+    /// Until all is known.
+    beside: Option<Beside>,
+    teller: Teller,
+    mover: Arc<Mover>,
+    terms: Terms,
+}
+
+impl Taking {
+    /// Tells of its header, then that it can be brought to life, and returns
+    /// how many bytes it was.
+    fn run(mut self, mut coming: mpsc::Receiver<Vec<Bytes>>) -> Result<u64, TakeError> {
+        let mut told = false;
+        while let Some(piece) = coming.blocking_recv() {
+            self.arrival.take_all(&piece)?;
+            if let Some(copy) = &mut self.copy {
+                piece.iter().try_for_each(|bytes| copy.write_all(bytes)).map_err(TakeError::Keep)?;
+            }
+            if let Some(header) = self.arrival.header()
+                && !told
+            {
+                let fits = header.fingerprint.suits(&self.mover.fingerprint);
+                fits.map_err(|error| TakeError::Unsuitable(error.to_string()))?;
+                told = true;
+                self.teller.header(&self.arrival, header);
+            }
+            // A copy is one when it is whole.
+            if self.arrival.is_known() && (self.copy.is_none() || self.arrival.has_ended()) {
+                self.tell()?;
+            }
         }
-        if let Some(header) = arrival.header()
-            && !told
-        {
-            let fits = header.fingerprint.suits(&mover.fingerprint);
-            fits.map_err(|error| TakeError::Unsuitable(error.to_string()))?;
-            told = true;
-            tell(&arrival);
-        }
+        Ok(self.arrival.finish()?.bytes())
     }
-    let image = arrival.finish()?;
-    let stopped = image.adapt(terms)?;
-    Ok(Taken { image, copy: copy.map(Keeping::finish), stopped })
+
+    /// Makes it this place's, and tells of it, once.
+    fn tell(&mut self) -> Result<(), TakeError> {
+        let Some(beside) = self.beside.take() else { return Ok(()) };
+        let stopped = self.arrival.adapt(&self.terms)?;
+        let serving = Some(self.arrival.serve().map_err(TakeError::Serve)?);
+        let image = self.copy.take().map(Keeping::finish);
+        self.teller.known(Known { stopped, image, serving, ..beside.known() });
+        Ok(())
+    }
 }

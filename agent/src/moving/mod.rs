@@ -21,7 +21,7 @@ use gleaner_move::trial::{self, Tried};
 use gleaner_move::{Engine, Fingerprint, of_this_machine};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::arrival::{Arrivals, Expectation, Whole};
+pub(crate) use self::arrival::{Arrivals, Expectation, Known};
 pub(crate) use self::departure::{Cargo, Departures};
 pub(crate) use self::kept::{KeptImage, ToKeep, keep};
 use crate::cgroup::Tree;

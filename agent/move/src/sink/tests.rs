@@ -37,8 +37,9 @@ fn stream() -> (Vec<u8>, Vec<u8>) {
     let pages = packer.open("pages-1.img").unwrap();
     let empty = packer.open("empty.img").unwrap();
     packer.data(pages, &content).unwrap();
-    packer.close(pages).unwrap();
     packer.close(empty).unwrap();
+    packer.known().unwrap();
+    packer.close(pages).unwrap();
     packer.end().unwrap();
     (out, content)
 }
@@ -129,6 +130,7 @@ fn what_was_packed_for_a_slow_link_arrives() {
         packer.data(file, chunk).unwrap();
     }
     packer.close(file).unwrap();
+    packer.known().unwrap();
     let sent = packer.end().unwrap();
     assert!(sent.bytes < sent.raw_bytes * 3 / 4, "{sent:?}");
     let Some(mut arrival) = arrival(u64::MAX) else { return };

@@ -27,7 +27,7 @@ use crate::cgroup::{GroupLimits, PlaceGroup};
 use crate::contain::{Landing, Order, PIPES_FD, Staging};
 use crate::ground::{Ground, WORK};
 use crate::link::{LinkOrder, files};
-use crate::moving::{Cargo, Expectation, Mover, Whole, on_stage};
+use crate::moving::{Cargo, Expectation, Known, Mover, on_stage};
 use crate::post::{self, Arrive, Ends, Letter, Packed};
 
 /// What is kept in memory of an image beside the guest's own memory: its
@@ -66,8 +66,10 @@ pub(super) struct Standing {
 #[expect(clippy::struct_excessive_bools, reason = "each says what there is of it")]
 pub(super) struct Inbound {
     start: Box<desk::Start>,
-    /// All that came, until it has landed.
-    whole: Option<Box<Whole>>,
+    /// What came but for its memory, until it has landed.
+    known: Option<Box<Known>>,
+    /// How much came, once all of it did.
+    bytes: Option<u64>,
     /// Its keeper expects it.
     berthed: bool,
     inputs: Inputs,
@@ -88,8 +90,8 @@ pub(super) struct Inbound {
 #[derive(Debug)]
 enum Inputs {
     Here,
-    /// They are to be laid; all that came, if it came before them.
-    Awaited(Option<Box<Whole>>),
+    /// They are to be laid; what came, if it came before them.
+    Awaited(Option<Box<Known>>),
 }
 
 /// A rank whose endpoint was asked for, to be carried.
@@ -512,7 +514,8 @@ impl Place {
             oom_before: group.map_or(0, PlaceGroup::oom_kills),
             inbound: Some(Inbound {
                 start: Box::new(start.clone()),
-                whole: None,
+                known: None,
+                bytes: None,
                 berthed: false,
                 inputs: Inputs::Here,
                 keep: Keep::State,
@@ -611,35 +614,43 @@ impl Place {
             return self.not_coming(now, fence, reason, told);
         }
         let awaited = std::mem::replace(&mut inbound.inputs, Inputs::Here);
-        if let Inputs::Awaited(Some(whole)) = awaited {
-            self.whole(now, fence, whole, told);
+        if let Inputs::Awaited(Some(known)) = awaited {
+            self.known(now, fence, known, told);
         }
     }
 
-    /// All of it is here: it is brought to life.
-    pub(crate) fn whole(&mut self, now: Moment, fence: Fence, whole: Box<Whole>, told: &mut Told) {
+    /// It is brought to life, while its memory comes.
+    pub(crate) fn known(&mut self, now: Moment, fence: Fence, known: Box<Known>, told: &mut Told) {
         let Some(inbound) = self.inbound(fence) else { return };
         if let Inputs::Awaited(waiting) = &mut inbound.inputs {
-            *waiting = Some(whole);
+            *waiting = Some(known);
             return;
         }
-        match self.land(fence, whole, told) {
+        match self.land(fence, known, told) {
             Ok(()) => self.landed(now, fence, told),
             Err(reason) => self.not_coming(now, fence, reason, told),
         }
     }
 
-    fn land(&mut self, fence: Fence, mut whole: Box<Whole>, told: &mut Told) -> Result<(), String> {
+    /// All of it is here, and is what was sent.
+    pub(crate) fn whole(&mut self, now: Moment, fence: Fence, bytes: u64, told: &mut Told) {
+        if let Some(inbound) = self.inbound(fence) {
+            inbound.bytes = Some(bytes);
+            self.landed(now, fence, told);
+        }
+    }
+
+    fn land(&mut self, fence: Fence, mut known: Box<Known>, told: &mut Told) -> Result<(), String> {
         let inbound = self.inbound(fence).ok_or("not expected")?;
-        let (keep, is_rank) = (whole.keep, inbound.start.rank.is_some());
+        let (keep, is_rank) = (known.keep, inbound.start.rank.is_some());
         inbound.keep = keep;
         if is_rank {
-            let (arrive, theirs) = arriving(&inbound.start, &mut whole)?;
+            let (arrive, theirs) = arriving(&inbound.start, &mut known)?;
             inbound.theirs = Some(theirs);
             told.letters.push(Letter::Arrive(Box::new(arrive)));
         }
-        let stopped = whole.stopped.clone();
-        inbound.whole = Some(whole);
+        let stopped = known.stopped.clone();
+        inbound.known = Some(known);
         match (keep, inbound.berthed, is_rank) {
             (Keep::State, true, _) | (Keep::SubtaskStart, true, true) => {
                 let theirs = inbound.theirs.take();
@@ -685,12 +696,18 @@ impl Place {
     /// Tells when all of it is here.
     fn landed(&mut self, now: Moment, fence: Fence, told: &mut Told) {
         let Some(inbound) = self.inbound(fence) else { return };
-        let complete = inbound.stands && inbound.unpacked;
-        let Some(whole) = inbound.whole.take_if(|_| complete) else { return };
+        let Some(bytes) = inbound.bytes.filter(|_| inbound.stands && inbound.unpacked) else {
+            return;
+        };
+        let Some(Known { since, serving, .. }) = inbound.known.take().map(|known| *known) else {
+            return;
+        };
+        // CRIU has all that it asked for.
+        drop(serving);
         if inbound.here {
             return self.set_going(fence, told);
         }
-        let (bytes, frozen) = (whole.bytes, now.since(whole.since));
+        let frozen = now.since(since);
         told.orders.push(LinkOrder::Answer { fence, reply: HandoverReply::Taken });
         told.events.push(Event::Landed { fence, bytes, frozen });
     }
@@ -777,7 +794,7 @@ impl Place {
 }
 
 /// A rank that has come, for the post, and its process's ends of its pipes.
-fn arriving(start: &desk::Start, whole: &mut Whole) -> Result<(Arrive, Ends), String> {
+fn arriving(start: &desk::Start, known: &mut Known) -> Result<(Arrive, Ends), String> {
     let offer = start.rank.as_ref().ok_or("it is no rank")?;
     let (ends, theirs) = post::pair().map_err(|error| format!("no pipes for it: {error}"))?;
     let arrive = Arrive {
@@ -785,9 +802,9 @@ fn arriving(start: &desk::Start, whole: &mut Whole) -> Result<(Arrive, Ends), St
         job: start.subprogram.job,
         life: offer.life,
         rank: Rank(start.subprogram.index),
-        keep: whole.keep,
-        packed: std::mem::take(&mut whole.endpoint),
-        image: whole.image.take(),
+        keep: known.keep,
+        packed: std::mem::take(&mut known.endpoint),
+        image: known.image.take(),
         ends,
     };
     Ok((arrive, theirs))

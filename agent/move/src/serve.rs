@@ -1,0 +1,305 @@
+//! Image files as CRIU asks for them, while the last of them still come.
+//!
+//! ```text
+//! stream ──► Arrival ──► files in memory ──► Serving ──► CRIU's pipes
+//!               └── bytes of a file that CRIU reads already ──► its pipe
+//! ```
+//!
+//! Processes are made while their memory is on its way, and it is not kept
+//! here in between. What does not come is not there for CRIU either: it gives
+//! up, and nothing of the guest runs.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use memmap2::MmapMut;
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use rustix::pipe::{IoSliceRaw, SpliceFlags, splice, vmsplice};
+
+use crate::memory::Memory;
+use crate::socket::{next_request, receive_pipe, reply};
+
+const SOCKET: &str = "streamer-serve.sock";
+
+/// What an empty pipe takes at once, whatever the kernel makes of it.
+const FITS: u64 = 64 << 10;
+
+/// What is lent to a pipe at once.
+const PIECE: usize = 128 << 10;
+
+static ZEROES: [u8; PIECE] = [0; PIECE];
+
+/// Is there somebody who hands out this directory's files?
+pub(crate) fn is_served(memory: &Memory) -> bool {
+    memory.has(SOCKET)
+}
+
+/// The files of which bytes still come, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Courses(Arc<Mutex<BTreeMap<String, Arc<Course>>>>);
+
+/// A file of which bytes still come.
+#[derive(Debug)]
+pub(crate) struct Course {
+    file: File,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In the file.
+    bytes: u64,
+    ended: bool,
+    reader: Reader,
+}
+
+/// Who gets what comes instead of the file.
+#[derive(Debug, Default)]
+enum Reader {
+    #[default]
+    Nobody,
+    Here(Loan),
+    /// It has ended, and says itself why.
+    Gone,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Courses {
+    pub(crate) fn open(&self, name: &str, file: File) -> Arc<Course> {
+        let course = Arc::new(Course { file, state: Mutex::default() });
+        lock(&self.0).insert(name.to_owned(), Arc::clone(&course));
+        course
+    }
+
+    /// No more of it will come.
+    pub(crate) fn close(&self, course: &Arc<Course>) {
+        course.end();
+        lock(&self.0).retain(|_, other| !Arc::ptr_eq(other, course));
+    }
+
+    /// No more of any of them will come.
+    pub(crate) fn close_all(&self) {
+        lock(&self.0).values().for_each(|course| course.end());
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Course>> {
+        lock(&self.0).get(name).cloned()
+    }
+}
+
+impl Course {
+    /// The next bytes.
+    pub(crate) fn put(&self, bytes: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let State { bytes: kept, reader, .. } = &mut *lock(&self.state);
+        match reader {
+            Reader::Nobody => write_out(bytes, |bytes| {
+                let written = rustix::io::pwritev(&self.file, bytes, *kept)?;
+                *kept += written as u64;
+                Ok(written)
+            }),
+            Reader::Here(loan) => {
+                let lent = bytes.iter().try_for_each(|bytes| loan.put(bytes));
+                reader.unless_gone(lent)
+            }
+            Reader::Gone => Ok(()),
+        }
+    }
+
+    /// So many zeroes come next.
+    pub(crate) fn put_zeroes(&self, mut count: u64) -> io::Result<()> {
+        let State { bytes: kept, reader, .. } = &mut *lock(&self.state);
+        match reader {
+            Reader::Nobody => {
+                *kept += count;
+                self.file.set_len(*kept)
+            }
+            Reader::Here(loan) => {
+                let mut lent = Ok(());
+                while count > 0 && lent.is_ok() {
+                    let some = ZEROES.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+                    lent = loan.put(&ZEROES[..some]);
+                    count -= some as u64;
+                }
+                reader.unless_gone(lent)
+            }
+            Reader::Gone => Ok(()),
+        }
+    }
+
+    fn end(&self) {
+        let mut state = lock(&self.state);
+        state.ended = true;
+        // The pipe's end is the file's. Who is gone misses nothing.
+        if let Reader::Here(mut loan) = std::mem::take(&mut state.reader) {
+            let _ = loan.lend();
+        }
+    }
+
+    /// Gives what is there, and then lets what comes be given at once.
+    fn give(&self, kept: &File, pipe: File) -> io::Result<()> {
+        let mut given = 0;
+        loop {
+            let mut state = lock(&self.state);
+            let there = state.bytes;
+            if there == given {
+                if !state.ended {
+                    state.reader = Reader::Here(Loan::new(pipe)?);
+                }
+                return Ok(());
+            }
+            drop(state);
+            give_pages(kept, &mut given, there, &pipe)?;
+        }
+    }
+}
+
+impl Reader {
+    fn unless_gone(&mut self, lent: io::Result<()>) -> io::Result<()> {
+        match lent {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                *self = Self::Gone;
+                Ok(())
+            }
+            done => done,
+        }
+    }
+}
+
+/// A pipe, and memory that is lent to it: writer and reader of a pipe keep each
+/// other out while they copy, and here only the reader does.
+#[derive(Debug)]
+struct Loan {
+    pipe: File,
+    /// Lent in turn. There are more of them than the pipe has place for, so the
+    /// next is always one that has been read.
+    pieces: Vec<MmapMut>,
+    next: usize,
+    filled: usize,
+}
+
+impl Loan {
+    fn new(pipe: File) -> io::Result<Self> {
+        let count = rustix::pipe::fcntl_getpipe_size(&pipe)? / PIECE + 2;
+        let pieces = (0..count).map(|_| MmapMut::map_anon(PIECE)).collect::<io::Result<_>>()?;
+        Ok(Self { pipe, pieces, next: 0, filled: 0 })
+    }
+
+    fn put(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let room = &mut self.pieces[self.next][self.filled..];
+            let (some, rest) = bytes.split_at(bytes.len().min(room.len()));
+            room[..some.len()].copy_from_slice(some);
+            self.filled += some.len();
+            bytes = rest;
+            // Whole ones only, but for the last: that is what the count rests on.
+            if self.filled == PIECE {
+                self.lend()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lends what is filled.
+    #[expect(unsafe_code, reason = "memory is shared with whoever reads the pipe")]
+    fn lend(&mut self) -> io::Result<()> {
+        let mut lent = 0;
+        while lent < self.filled {
+            let piece = &self.pieces[self.next][lent..self.filled];
+            let slices = [IoSliceRaw::from_slice(piece)];
+            // SAFETY: the piece is not written to before all of it was read, or
+            // else unmapped, which leaves its pages to the pipe.
+            match unsafe { vmsplice(&self.pipe, &slices, SpliceFlags::empty()) } {
+                Ok(taken) => lent += taken,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.next = (self.next + 1) % self.pieces.len();
+        self.filled = 0;
+        Ok(())
+    }
+}
+
+fn write_out(
+    mut bytes: &mut [IoSlice<'_>],
+    mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut bytes, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Puts a file's pages into a pipe as they are, up to a length that it has.
+fn give_pages(file: &File, given: &mut u64, there: u64, pipe: &File) -> io::Result<()> {
+    while *given < there {
+        let more = usize::try_from(there - *given).unwrap_or(usize::MAX);
+        match splice(file, Some(given), pipe, None, more, SpliceFlags::empty()) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// As long as it is held, CRIU can come for its files, once.
+#[derive(Debug)]
+pub struct Serving(UnixListener);
+
+impl Serving {
+    pub(crate) fn start(memory: &Arc<Memory>, courses: &Courses) -> io::Result<Self> {
+        let listener = UnixListener::bind(format!("{}/{SOCKET}", memory.path()))?;
+        let held = Self(listener.try_clone()?);
+        let (memory, courses) = (Arc::clone(memory), courses.clone());
+        // It ends with CRIU, or when nobody comes any more. CRIU says itself
+        // what it lacks.
+        thread::Builder::new().name("images".into()).spawn(move || {
+            let _ = serve(&listener, &memory, &courses);
+        })?;
+        Ok(held)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
+}
+
+fn serve(listener: &UnixListener, memory: &Memory, courses: &Courses) -> io::Result<()> {
+    let (control, _) = listener.accept()?;
+    while let Some(name) = next_request(&control)? {
+        let course = courses.find(&name);
+        let file = memory.open(&name);
+        reply(&control, file.is_ok())?;
+        let Ok(file) = file else { continue };
+        let pipe = receive_pipe(&control)?;
+        let bytes = file.metadata()?.len();
+        match course {
+            Some(course) => apart(move || course.give(&file, pipe))?,
+            None if bytes <= FITS => give_pages(&file, &mut 0, bytes, &pipe)?,
+            // It may ask for another before it has read this one.
+            None => apart(move || give_pages(&file, &mut 0, bytes, &pipe))?,
+        }
+    }
+    Ok(())
+}
+
+/// Who reads it may go at any time, and nobody misses what was not read.
+fn apart(give: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name("image".into()).spawn(|| drop(give())).map(drop)
+}
