@@ -74,7 +74,14 @@ impl From<DumpError> for BenchError {
 /// # Errors
 /// A step fails, or a byte is lost.
 pub fn sample(site: &Site, mib: u64) -> Result<Sample, BenchError> {
-    let (image, dumped, landing, frozen) = moved(site, mib)?;
+    let block = format!("bs={mib}M");
+    let guest = ["/bin/dd", "if=/dev/urandom", &block, "count=1", "iflag=fullblock", "status=none"];
+    let (image, dumped, landing, frozen) = moved(site, &guest, mib)?;
+    let (subject, before) = start(site, &guest)?;
+    let (floor, new) = floor_of(site, &subject)?;
+    let came = before + drain(&subject)?;
+    drop(subject);
+    count(&new, mib, came + 1)?;
     Ok(Sample {
         mib,
         image_bytes: image,
@@ -83,17 +90,14 @@ pub fn sample(site: &Site, mib: u64) -> Result<Sample, BenchError> {
         dumping: dumped.dumping,
         landing,
         frozen,
-        floor: floor(site, mib)?,
+        floor,
     })
 }
 
-/// A guest that holds so much, and what it has written so far.
-fn start(site: &Site, mib: u64) -> Result<(Subject, u64), BenchError> {
-    let block = format!("bs={mib}M");
-    let command =
-        ["/bin/dd", "if=/dev/urandom", &block, "count=1", "iflag=fullblock", "status=none"];
-    let subject = site.start(0, &command)?;
-    // It writes once its block is full.
+/// A guest that is ready, and what it has written so far.
+fn start(site: &Site, guest: &[&str]) -> Result<(Subject, u64), BenchError> {
+    let subject = site.start(0, guest)?;
+    // What holds a block writes once that is full.
     let first = subject.read(&mut [0])?;
     Ok((subject, first as u64))
 }
@@ -104,8 +108,12 @@ enum Coming {
     Known(Vec<i32>, Serving),
 }
 
-fn moved(site: &Site, mib: u64) -> Result<(u64, Dumped, Duration, Duration), BenchError> {
-    let (subject, before) = start(site, mib)?;
+fn moved(
+    site: &Site,
+    guest: &[&str],
+    mib: u64,
+) -> Result<(u64, Dumped, Duration, Duration), BenchError> {
+    let (subject, before) = start(site, guest)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let outgoing = TcpStream::connect(listener.local_addr()?)?;
     let (incoming, _) = listener.accept()?;
@@ -158,7 +166,8 @@ fn receive(
         arrival.write_all(&bytes[..length])?;
         if let Some(header) = arrival.header().filter(|_| !told) {
             told = true;
-            let _ = tell.send(Coming::Header(Box::new(header.clone()), Arc::clone(arrival.memory())));
+            let _ =
+                tell.send(Coming::Header(Box::new(header.clone()), Arc::clone(arrival.memory())));
         }
         if arrival.is_known() && !known {
             known = true;
@@ -169,26 +178,27 @@ fn receive(
     Ok(arrival.finish()?)
 }
 
-/// The floor alone: written to memory, restored from there.
+/// The floor alone: a guest that says something when it is ready, and again when
+/// it has moved, is written to memory and restored from there.
 ///
 /// # Errors
 /// As [`sample`].
-pub fn floor(site: &Site, mib: u64) -> Result<Duration, BenchError> {
-    let (subject, before) = start(site, mib)?;
+pub fn floor(site: &Site, guest: &[&str]) -> Result<Duration, BenchError> {
+    let (subject, _) = start(site, guest)?;
+    floor_of(site, &subject).map(|(floor, _)| floor)
+}
+
+fn floor_of(site: &Site, subject: &Subject) -> Result<(Duration, Subject), BenchError> {
     let begin = Clock.now();
     let image = Dump::into_memory(&site.engine, &site.fingerprint, &subject.guest())?;
     let dumped = Clock.now().since(begin);
-    let came = before + drain(&subject)?;
     let berth = site.berth_for(1, &image.header, image.memory())?;
     let begin = Clock.now();
     let new = site.land(&image, berth)?;
     subject.ward.kill();
     new.ward.resume().map_err(TrialError::from)?;
-    let first = new.read(&mut [0])? as u64;
-    let restored = Clock.now().since(begin);
-    drop(subject);
-    count(&new, mib, came + first)?;
-    Ok(dumped + restored)
+    new.read(&mut [0])?;
+    Ok((dumped + Clock.now().since(begin), new))
 }
 
 /// What a frozen guest had written and nobody had read.

@@ -2,9 +2,10 @@
 //!
 //! CRIU asks for each image file on a socket and gets rid of it through a pipe
 //! ([`crate::socket`]). What is in them is copied once, into the chunk that is
-//! sent; the memory of its processes, which is most of it, is let go by
-//! ([`crate::pages`] reads it afterwards).
+//! sent; the memory of its processes, which is most of it, is let go by but for
+//! the first of it ([`crate::pages`] reads it afterwards).
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +19,7 @@ use rustix::pipe::{SpliceFlags, splice};
 use crate::image::number_in;
 use crate::memory::Memory;
 use crate::pack::{Outlet, Packer};
-use crate::pages::{Stretch, read_map};
+use crate::pages::{self, Stretch, read_map};
 use crate::socket::{next_request, receive_pipe};
 use crate::stream::CHUNK;
 
@@ -31,6 +32,10 @@ pub(crate) const AT_ONCE: usize = 256 << 10;
 /// place for ([`gleaner_shell::endpoint`]), and what waits for it.
 const ON_THEIR_WAY: usize = 48;
 
+/// Memory that goes out while CRIU still writes: the link takes it without
+/// making CRIU wait, fast or slow (its window, and what waits for it).
+const EARLY_BYTES_MAX: u64 = 8 << 20;
+
 /// The buffers of one image.
 pub(crate) fn buffers() -> Pool {
     Pool::new(AT_ONCE, ON_THEIR_WAY)
@@ -42,7 +47,8 @@ pub(crate) struct Left {
     pub(crate) file: u16,
     /// As its own namespace counts.
     pub(crate) process: i32,
-    pub(crate) stretches: Vec<Stretch>,
+    /// What was not sent yet.
+    pub(crate) stretches: VecDeque<Stretch>,
 }
 
 /// Where CRIU comes to with its images.
@@ -65,7 +71,8 @@ impl Capture {
     ) -> io::Result<Vec<Left>> {
         let Some(control) = self.accept(engine)? else { return Ok(vec![]) };
         let nowhere = OpenOptions::new().write(true).open("/dev/null")?;
-        Run { control: Some(control), files: vec![], buffers, nowhere, maps: vec![] }.run(packer)
+        let (files, maps) = (vec![], vec![]);
+        Run { control: Some(control), files, buffers, nowhere, maps, early: 0 }.run(packer)
     }
 
     /// `None` if CRIU ends without a word.
@@ -95,6 +102,8 @@ struct Run<'a> {
     /// Where memory goes by to.
     nowhere: File,
     maps: Vec<Map>,
+    /// How much memory has gone out.
+    early: u64,
 }
 
 struct Coming {
@@ -108,8 +117,8 @@ enum What {
     PassOn,
     /// They are passed on, and kept in the map of that number.
     Keep(usize),
-    /// They are counted: they are what the map of that number says.
-    LetGoBy(usize),
+    /// They are what the map of that number says. The first are passed on.
+    Memory(usize),
 }
 
 /// Which pages a process has.
@@ -118,6 +127,7 @@ struct Map {
     image: Vec<u8>,
     /// The file with the pages: its number, and how CRIU calls it.
     pages: Option<(u16, u64)>,
+    passed_on: u64,
     gone_by: u64,
 }
 
@@ -125,11 +135,12 @@ impl Map {
     fn left(self) -> io::Result<Option<Left>> {
         let Some((file, name)) = self.pages else { return Ok(None) };
         let odd = || io::Error::other(format!("criu's map of process {} is odd", self.process));
-        let (wanted, stretches) = read_map(&self.image).map_err(|_| odd())?;
+        let (wanted, mut stretches) = read_map(&self.image).map_err(|_| odd())?;
         let bytes = stretches.iter().map(|stretch| stretch.bytes).sum::<u64>();
-        if wanted != name || bytes != self.gone_by {
+        if wanted != name || bytes != self.passed_on + self.gone_by {
             return Err(odd());
         }
+        pages::skip(&mut stretches, self.passed_on);
         Ok(Some(Left { file, process: self.process, stretches }))
     }
 }
@@ -190,26 +201,28 @@ impl Run<'_> {
     /// is no process's alone.
     fn what(&mut self, name: &str, file: u16) -> What {
         if let Some(process) = number_in(name, "pagemap-") {
-            self.maps.push(Map { process, image: vec![], pages: None, gone_by: 0 });
+            self.maps.push(Map { process, image: vec![], pages: None, passed_on: 0, gone_by: 0 });
             return What::Keep(self.maps.len() - 1);
         }
         let before = self.files.last().and_then(Option::as_ref);
         let map = before.and_then(|before| match before.what {
             What::Keep(map) => Some(map),
-            What::PassOn | What::LetGoBy(_) => None,
+            What::PassOn | What::Memory(_) => None,
         });
         let (Some(map), Some(pages)) = (map, number_in(name, "pages-")) else {
             return What::PassOn;
         };
         self.maps[map].pages = Some((file, pages));
-        What::LetGoBy(map)
+        What::Memory(map)
     }
 
     /// Takes what a pipe holds, at most so much.
     fn take_bytes<W: Outlet>(&mut self, number: usize, packer: &mut Packer<W>) -> io::Result<()> {
         let Some(Some(Coming { pipe, what })) = self.files.get_mut(number) else { return Ok(()) };
-        let name = u16::try_from(number).map_err(io::Error::other)?;
-        if let What::LetGoBy(map) = *what {
+        let what = *what;
+        if let What::Memory(map) = what
+            && self.early >= EARLY_BYTES_MAX
+        {
             let gone = splice(&*pipe, None, &self.nowhere, None, CHUNK, SpliceFlags::empty());
             match gone {
                 Ok(0) => self.files[number] = None,
@@ -220,20 +233,26 @@ impl Run<'_> {
             return Ok(());
         }
         let mut buffer = self.buffers.take();
-        match pipe.read(&mut buffer) {
-            Ok(0) => {
-                self.files[number] = None;
-                packer.close(name)
-            }
-            Ok(length) => {
-                if let What::Keep(map) = *what {
-                    self.maps[map].image.extend_from_slice(&buffer[..length]);
-                }
-                packer.shared_data(name, &buffer.filled(length))
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(error),
+        let length = match pipe.read(&mut buffer) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let name = u16::try_from(number).map_err(io::Error::other)?;
+        if length == 0 {
+            self.files[number] = None;
+            // More of its memory may be to come.
+            return if matches!(what, What::Memory(_)) { Ok(()) } else { packer.close(name) };
         }
+        match what {
+            What::PassOn => {}
+            What::Keep(map) => self.maps[map].image.extend_from_slice(&buffer[..length]),
+            What::Memory(map) => {
+                self.maps[map].passed_on += length as u64;
+                self.early += length as u64;
+            }
+        }
+        packer.shared_data(name, &buffer.filled(length))
     }
 }
 

@@ -27,8 +27,8 @@ use std::time::Duration;
 use rustix::time::ClockId;
 
 use crate::engine::Engine;
-use crate::inside::{CLONE_NEWTIME, check};
 use crate::image::number_in;
+use crate::inside::{CLONE_NEWTIME, check};
 use crate::memory::Memory;
 use crate::obstacle::first_error;
 use crate::serve::is_served;

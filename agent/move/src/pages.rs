@@ -6,6 +6,7 @@
 //!
 //! Source: CRIU 4.1, `images/pagemap.proto`, `criu/include/pagemap.h`.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -37,7 +38,7 @@ pub(crate) struct Stretch {
 ///
 /// # Errors
 /// It is none.
-pub(crate) fn read_map(image: &[u8]) -> Result<(u64, Vec<Stretch>), Malformed> {
+pub(crate) fn read_map(image: &[u8]) -> Result<(u64, VecDeque<Stretch>), Malformed> {
     let number = |entry: &[u8], wanted: u32| {
         let found = fields(entry)?.into_iter().find_map(|field| match field {
             (number, Value::Varint(value)) if number == wanted => Some(value),
@@ -64,8 +65,7 @@ pub(crate) fn read_map(image: &[u8]) -> Result<(u64, Vec<Stretch>), Malformed> {
 #[derive(Debug)]
 pub(crate) struct Pages<'a> {
     pid: i32,
-    /// What is to be read, from the last to the first.
-    left: Vec<Stretch>,
+    left: VecDeque<Stretch>,
     buffers: &'a Pool,
     /// For what its owner may not read either.
     forced: Option<File>,
@@ -74,9 +74,8 @@ pub(crate) struct Pages<'a> {
 impl<'a> Pages<'a> {
     /// Of a process that stands still, as we number it, into buffers of
     /// [`AT_ONCE`].
-    pub(crate) fn new(pid: i32, mut stretches: Vec<Stretch>, buffers: &'a Pool) -> Self {
-        stretches.reverse();
-        Self { pid, left: stretches, buffers, forced: None }
+    pub(crate) fn new(pid: i32, left: VecDeque<Stretch>, buffers: &'a Pool) -> Self {
+        Self { pid, left, buffers, forced: None }
     }
 
     /// The next of them; `None` after the last.
@@ -98,7 +97,6 @@ impl<'a> Pages<'a> {
         let wanted: Vec<Stretch> = self
             .left
             .iter()
-            .rev()
             .take(STRETCHES_MAX)
             .map_while(|stretch| {
                 let bytes = stretch.bytes.min(room);
@@ -111,12 +109,12 @@ impl<'a> Pages<'a> {
             // Mapped, but not to be read: as a debugger does.
             Ok(0) | Err(_) => self.read_forced(into)?,
         };
-        self.advance(read as u64);
+        skip(&mut self.left, read as u64);
         Ok(read)
     }
 
     fn read_forced(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Some(stretch) = self.left.last() else { return Ok(0) };
+        let Some(stretch) = self.left.front() else { return Ok(0) };
         let memory = match &mut self.forced {
             Some(memory) => memory,
             none => none.insert(File::open(format!("/proc/{}/mem", self.pid))?),
@@ -125,16 +123,18 @@ impl<'a> Pages<'a> {
         memory.read_exact_at(&mut into[..length], stretch.at)?;
         Ok(length)
     }
+}
 
-    fn advance(&mut self, mut read: u64) {
-        while read > 0
-            && let Some(stretch) = self.left.last_mut()
-        {
-            let bytes = stretch.bytes.min(read);
-            read -= bytes;
-            *stretch = Stretch { at: stretch.at + bytes, bytes: stretch.bytes - bytes };
-            self.left.pop_if(|stretch| stretch.bytes == 0);
+/// Without the first bytes.
+pub(crate) fn skip(stretches: &mut VecDeque<Stretch>, mut bytes: u64) {
+    while let Some(stretch) = stretches.front_mut() {
+        let some = stretch.bytes.min(bytes);
+        bytes -= some;
+        *stretch = Stretch { at: stretch.at + some, bytes: stretch.bytes - some };
+        if stretch.bytes > 0 {
+            return;
         }
+        stretches.pop_front();
     }
 }
 
@@ -196,9 +196,16 @@ mod tests {
     #[test]
     fn a_map_says_what_lies_where() {
         let map = image(7, &[(0x1000, 2, Some(PRESENT)), (0x9000, 1, None)]);
-        let wanted =
-            vec![Stretch { at: 0x1000, bytes: 8_192 }, Stretch { at: 0x9000, bytes: 4_096 }];
-        assert_eq!(read_map(&map), Ok((7, wanted)));
+        let (pages, mut stretches) = read_map(&map).unwrap();
+        assert_eq!(pages, 7);
+        let last = Stretch { at: 0x9000, bytes: 4_096 };
+        assert_eq!(stretches, [Stretch { at: 0x1000, bytes: 8_192 }, last]);
+        skip(&mut stretches, 4_096);
+        assert_eq!(stretches, [Stretch { at: 0x2000, bytes: 4_096 }, last]);
+        skip(&mut stretches, 4_096);
+        assert_eq!(stretches, [last]);
+        skip(&mut stretches, u64::MAX);
+        assert!(stretches.is_empty());
     }
 
     #[test]
@@ -219,7 +226,8 @@ mod tests {
         }
         let before = map.to_vec();
         let base = map.as_ptr().addr() as u64;
-        let page = |first: u64, pages: u64| Stretch { at: base + first * PAGE, bytes: pages * PAGE };
+        let page =
+            |first: u64, pages: u64| Stretch { at: base + first * PAGE, bytes: pages * PAGE };
         // SAFETY: nobody touches the mapping while it is shut.
         #[expect(unsafe_code, reason = "shutting a page has no safe binding")]
         unsafe {
@@ -227,7 +235,7 @@ mod tests {
             assert_eq!(libc::mprotect(shut, SIZE, libc::PROT_NONE), 0);
         }
         let buffers = Pool::new(3 * SIZE, 4);
-        let stretches = vec![page(1, 2), page(4, 4), page(15, 1)];
+        let stretches = [page(1, 2), page(4, 4), page(15, 1)].into();
         let own = i32::try_from(std::process::id()).unwrap();
         let mut pages = Pages::new(own, stretches, &buffers);
         let mut read = vec![];
@@ -248,7 +256,8 @@ mod tests {
     #[test]
     fn who_is_gone_has_no_memory() {
         let buffers = Pool::new(SIZE, 1);
-        let mut pages = Pages::new(i32::MAX, vec![Stretch { at: 4_096, bytes: 4_096 }], &buffers);
+        let mut pages =
+            Pages::new(i32::MAX, [Stretch { at: 4_096, bytes: 4_096 }].into(), &buffers);
         assert!(pages.next().is_err());
     }
 }

@@ -303,3 +303,6 @@ fn serve(listener: &UnixListener, memory: &Memory, courses: &Courses) -> io::Res
 fn apart(give: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name("image".into()).spawn(|| drop(give())).map(drop)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,10 +12,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use gleaner_move::bench::sample;
-use gleaner_move::trial::{Site, Subject, trial};
+use gleaner_move::trial::{Site, Subject, TrialError, trial};
 use gleaner_move::{
     Arrival, Dump, DumpError, Engine, Guest, Header, Image, LearnError, Outlet, keep,
 };
@@ -116,9 +117,39 @@ impl Lab {
         self.site.land(image, berth).unwrap()
     }
 
+    /// All that is sent of it.
+    fn sent(&self, guest: &Subject) -> Vec<u8> {
+        let mut sent = vec![];
+        self.dump(guest, &mut sent).unwrap();
+        sent
+    }
+
+    /// Brought to life as agents do it, while its memory comes, of which only so
+    /// many bytes do; it stands still.
+    fn landed(&self, sent: &[u8], bytes: usize, place: u32) -> Result<Subject, TrialError> {
+        let mut arrival = Arrival::new(1 << 30).unwrap();
+        let mut pieces = sent.chunks(997);
+        while !arrival.is_known() {
+            arrival.take(pieces.next().unwrap()).unwrap();
+        }
+        let berth = self.site.berth(place, &arrival).unwrap();
+        let stopped = arrival.adapt(&self.site.terms(place)).unwrap();
+        let serving = arrival.serve().unwrap();
+        let landed = thread::scope(|scope| {
+            scope.spawn(|| {
+                for piece in pieces.take(bytes.div_ceil(997)) {
+                    arrival.take(piece).unwrap();
+                }
+                arrival.finish().is_ok()
+            });
+            berth.land(&stopped)
+        });
+        drop(serving);
+        landed
+    }
+
     fn moved(&self, guest: Subject, place: u32) -> Subject {
-        let image = self.image(&guest);
-        let new = self.land(&image, &image.header, place);
+        let new = self.landed(&self.sent(&guest), usize::MAX, place).unwrap();
         drop(guest);
         new.ward.resume().unwrap();
         new
@@ -141,7 +172,7 @@ fn thaw(guest: &Subject) {
 fn freeze(guest: &Subject) {
     fs::write(guest.ward.group().join("cgroup.freeze"), "1").unwrap();
     while !is_frozen(guest) {
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -151,7 +182,7 @@ fn is_frozen(guest: &Subject) -> bool {
 }
 
 fn pause(millis: u64) -> bool {
-    std::thread::sleep(Duration::from_millis(millis));
+    thread::sleep(Duration::from_millis(millis));
     true
 }
 
@@ -253,6 +284,40 @@ fn its_tree_its_files_and_its_state_come_along() {
     assert_eq!(told(&guest, "echo two >&4; cat d/log"), ["one", "two"]);
     assert_eq!(told(&guest, "stat -c %U:%u d/file"), ["UNKNOWN:71001"]);
     assert_eq!(told(&guest, "sleep 0.01 & echo $(($! > child + 500))"), ["1"], "no number twice");
+}
+
+/// More than goes out while CRIU still writes.
+const LARGE: &str = "v=$(head -c 24000000 /dev/urandom | base64 -w 0)";
+
+#[test]
+fn all_of_a_large_memory_comes_along() {
+    let Some(lab) = lab() else { return };
+    let guest = lab.shell(0);
+    told(&guest, LARGE);
+    // Its child shares its memory, until one of them writes.
+    told(
+        &guest,
+        "(w=$v; until [ -e go ]; do sleep 0.01; done; echo \"$w\" | cksum > sum) & child=$!",
+    );
+    let before = told(&guest, "echo \"$v\" | cksum");
+    let guest = lab.moved(guest, 1);
+    assert_eq!(told(&guest, "echo \"$v\" | cksum"), before);
+    assert_eq!(told(&guest, "touch go; wait $child; cat sum"), before);
+}
+
+#[test]
+fn whose_memory_does_not_come_is_not_brought_to_life() {
+    let Some(lab) = lab() else { return };
+    let guest = lab.shell(0);
+    told(&guest, LARGE);
+    let before = told(&guest, "echo \"$v\" | cksum");
+    let sent = lab.sent(&guest);
+    for bytes in [0, 1_000, 10_000_000] {
+        let error = lab.landed(&sent, bytes, 1).unwrap_err().to_string();
+        assert!(error.contains("criu cannot restore it"), "{bytes}: {error}");
+    }
+    thaw(&guest);
+    assert_eq!(told(&guest, "echo \"$v\" | cksum"), before);
 }
 
 #[test]

@@ -419,7 +419,10 @@ impl Taking {
         while let Some(piece) = coming.blocking_recv() {
             self.arrival.take_all(&piece)?;
             if let Some(copy) = &mut self.copy {
-                piece.iter().try_for_each(|bytes| copy.write_all(bytes)).map_err(TakeError::Keep)?;
+                piece
+                    .iter()
+                    .try_for_each(|bytes| copy.write_all(bytes))
+                    .map_err(TakeError::Keep)?;
             }
             if let Some(header) = self.arrival.header()
                 && !told
