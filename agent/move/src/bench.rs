@@ -105,7 +105,7 @@ fn start(site: &Site, guest: &[&str]) -> Result<(Subject, u64), BenchError> {
 /// What the receiver tells while it receives.
 enum Coming {
     Header(Box<Header>, Arc<Memory>),
-    Known(Vec<i32>, Serving),
+    Known(Vec<i32>),
 }
 
 fn moved(
@@ -130,18 +130,17 @@ fn moved(
     for coming in coming {
         match coming {
             Coming::Header(header, memory) => berth = Some(site.berth_for(1, &header, &memory)?),
-            Coming::Known(stopped, serving) => {
+            Coming::Known(stopped) => {
                 let begin = Clock.now();
                 let new = berth.take().ok_or(BenchError::Thread)?.land(&stopped)?;
-                landed = Some((new, Clock.now().since(begin), serving));
+                landed = Some((new, Clock.now().since(begin)));
             }
         }
     }
-    let image = receiver.join().map_err(|_| BenchError::Thread)??;
+    let (image, _serving) = receiver.join().map_err(|_| BenchError::Thread)??;
     let dumped = sender.join().map_err(|_| BenchError::Thread)??;
     let came = before + drain(&subject)?;
-    let (new, landing, serving) = landed.ok_or(BenchError::Thread)?;
-    drop(serving);
+    let (new, landing) = landed.ok_or(BenchError::Thread)?;
     subject.ward.kill();
     new.ward.resume().map_err(TrialError::from)?;
     let first = new.read(&mut [0])? as u64;
@@ -155,27 +154,27 @@ fn receive(
     mut link: TcpStream,
     terms: &Terms,
     tell: &mpsc::Sender<Coming>,
-) -> Result<Image, BenchError> {
+) -> Result<(Image, Option<Serving>), BenchError> {
     let mut arrival = Arrival::new(u64::MAX)?;
-    let (mut bytes, mut told, mut known) = (vec![0; 256 << 10], false, false);
+    let (mut bytes, mut serving, mut known) = (vec![0; 256 << 10], None, false);
     while !arrival.has_ended() {
         let length = link.read(&mut bytes)?;
         if length == 0 {
             break;
         }
         arrival.write_all(&bytes[..length])?;
-        if let Some(header) = arrival.header().filter(|_| !told) {
-            told = true;
+        if let Some(header) = arrival.header().filter(|_| serving.is_none()) {
+            serving = Some(arrival.serve()?);
             let _ =
                 tell.send(Coming::Header(Box::new(header.clone()), Arc::clone(arrival.memory())));
         }
         if arrival.is_known() && !known {
             known = true;
             let stopped = arrival.adapt(terms).map_err(TrialError::from)?;
-            let _ = tell.send(Coming::Known(stopped, arrival.serve()?));
+            let _ = tell.send(Coming::Known(stopped));
         }
     }
-    Ok(arrival.finish()?)
+    Ok((arrival.finish()?, serving))
 }
 
 /// The floor alone: a guest that says something when it is ready, and again when

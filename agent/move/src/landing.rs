@@ -4,7 +4,9 @@
 //! keeper, root, in its namespaces and group
 //!   settle_in   numbers and clocks go on where they stood
 //!   .. shuts itself in (Landlock), as for any guest ..
-//!   restore     CRIU, inside of it all, makes the processes; they stand still
+//!   begin       CRIU starts, inside of it all, and waits for the image
+//!   lay_ground  the guest's files are laid, and CRIU goes on
+//!   finish      the processes are made; they stand still
 //!   .. becomes the place's user, for good ..
 //!   resume      they go
 //! ```
@@ -21,7 +23,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::time::ClockId;
@@ -31,7 +33,7 @@ use crate::image::number_in;
 use crate::inside::{CLONE_NEWTIME, check};
 use crate::memory::Memory;
 use crate::obstacle::first_error;
-use crate::serve::is_served;
+use crate::serve::{is_served, let_read};
 use crate::stage::TREES;
 use crate::stream::Header;
 use crate::tree;
@@ -87,7 +89,7 @@ fn offset(name: &str, id: ClockId, theirs: Duration) -> String {
 }
 
 /// The files that came along, laid where the guest had them and given to the
-/// place's user. The keeper calls it once it has shut itself in and is still
+/// place's user; then CRIU reads what is served. The keeper calls it once it has shut itself in and is still
 /// root: a path that leads elsewhere leads to nothing that guests cannot write.
 ///
 /// # Errors
@@ -98,7 +100,7 @@ pub fn lay_ground(memory: &Memory, uid: u32, gid: u32) -> Result<(), RestoreErro
         let Ok(packed) = memory.open(name) else { continue };
         tree::unpack(packed, Path::new(path), (uid, gid)).map_err(RestoreError::Ground)?;
     }
-    Ok(())
+    if is_served(memory) { let_read(memory).map_err(RestoreError::Ground) } else { Ok(()) }
 }
 
 /// A guest that is there, whole, and stands still.
@@ -122,19 +124,26 @@ impl Restored {
     }
 }
 
-/// Makes the guest's processes, as children of the calling keeper and standing
-/// still. `plugs` are the guest's ends of its new pipes, in the header's
-/// order; `stopped` is what [`crate::Image::adapt`] returned.
+/// CRIU, which makes the guest's processes.
+#[derive(Debug)]
+pub struct Restoring {
+    command: Command,
+    /// It is there already, and waits to be served.
+    begun: Option<Child>,
+}
+
+/// Makes CRIU ready to make the guest's processes, as children of the calling
+/// keeper. `plugs` are the guest's ends of its new pipes, in the header's order:
+/// it has them from now on, where its image is served.
 ///
 /// # Errors
-/// Something that the image needs is not here. Nothing of it is left running.
-pub fn restore(
+/// It cannot be started.
+pub fn begin(
     engine: &Engine,
     memory: &Memory,
     header: &Header,
     plugs: &[BorrowedFd<'_>],
-    stopped: &[i32],
-) -> Result<Restored, RestoreError> {
+) -> Result<Restoring, RestoreError> {
     if plugs.len() != header.plugs.len() {
         return Err(RestoreError::Plugs { given: plugs.len(), wanted: header.plugs.len() });
     }
@@ -145,7 +154,6 @@ pub fn restore(
         .args(["restore", "--no-default-config", "--restore-detached", "--leave-stopped"])
         .args(["--file-locks", "--manage-cgroups=ignore", "--log-file", LOG])
         .args(["--images-dir", &memory.path()])
-        .args(is_served(memory).then_some("--stream"))
         .args(plug_words(header, plugs))
         .env_clear()
         .stdin(Stdio::null())
@@ -161,16 +169,41 @@ pub fn restore(
             keep.iter().try_for_each(|fd| check(libc::fcntl(*fd, libc::F_SETFD, 0)))
         });
     }
-    let status = command.status().map_err(RestoreError::Start)?;
-    if !status.success() {
-        let log = memory.read(LOG).unwrap_or_default();
-        return Err(RestoreError::Refused(first_error(&String::from_utf8_lossy(&log))));
+    if is_served(memory) {
+        command.arg("--stream");
+        let begun = command.spawn().map_err(RestoreError::Start)?;
+        return Ok(Restoring { command, begun: Some(begun) });
     }
-    let names = memory.names().map_err(RestoreError::Start)?;
-    // Each process has one of these, and threads have none.
-    let processes = names.iter().filter_map(|name| number_in(name, "mm-"));
-    let processes = processes.filter(|pid| !stopped.contains(pid)).collect();
-    Ok(Restored { root: header.root, processes })
+    Ok(Restoring { command, begun: None })
+}
+
+impl Restoring {
+    /// Makes them, standing still. `stopped` is what [`crate::Image::adapt`]
+    /// returned.
+    ///
+    /// # Errors
+    /// Something that the image needs is not here. Nothing of it is left running.
+    pub fn finish(
+        mut self,
+        memory: &Memory,
+        header: &Header,
+        stopped: &[i32],
+    ) -> Result<Restored, RestoreError> {
+        let status = match &mut self.begun {
+            // One that ended before all was known may have been buried already.
+            Some(begun) => begun.wait().ok(),
+            None => Some(self.command.status().map_err(RestoreError::Start)?),
+        };
+        if !status.is_some_and(|status| status.success()) {
+            let log = memory.read(LOG).unwrap_or_default();
+            return Err(RestoreError::Refused(first_error(&String::from_utf8_lossy(&log))));
+        }
+        let names = memory.names().map_err(RestoreError::Start)?;
+        // Each process has one of these, and threads have none.
+        let processes = names.iter().filter_map(|name| number_in(name, "mm-"));
+        let processes = processes.filter(|pid| !stopped.contains(pid)).collect();
+        Ok(Restored { root: header.root, processes })
+    }
 }
 
 fn plug_words(header: &Header, plugs: &[BorrowedFd<'_>]) -> Vec<OsString> {

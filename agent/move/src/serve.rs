@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -26,6 +26,9 @@ use crate::socket::{next_request, receive_pipe, reply};
 
 const SOCKET: &str = "streamer-serve.sock";
 
+/// Who connects here says that CRIU may read: the guest's files are laid.
+const LAID: &str = "files-laid.sock";
+
 /// What an empty pipe takes at once, whatever the kernel makes of it.
 const FITS: u64 = 64 << 10;
 
@@ -37,6 +40,11 @@ static ZEROES: [u8; PIECE] = [0; PIECE];
 /// Is there somebody who hands out this directory's files?
 pub(crate) fn is_served(memory: &Memory) -> bool {
     memory.has(SOCKET)
+}
+
+/// Lets CRIU go on.
+pub(crate) fn let_read(memory: &Memory) -> io::Result<()> {
+    UnixStream::connect(format!("{}/{LAID}", memory.path())).map(drop)
 }
 
 /// The files of which bytes still come, by name.
@@ -258,17 +266,18 @@ fn give_pages(file: &File, given: &mut u64, there: u64, pipe: &File) -> io::Resu
 
 /// As long as it is held, CRIU can come for its files, once.
 #[derive(Debug)]
-pub struct Serving(UnixListener);
+pub struct Serving([UnixListener; 2]);
 
 impl Serving {
     pub(crate) fn start(memory: &Arc<Memory>, courses: &Courses) -> io::Result<Self> {
-        let listener = UnixListener::bind(format!("{}/{SOCKET}", memory.path()))?;
-        let held = Self(listener.try_clone()?);
+        let listen = |name| UnixListener::bind(format!("{}/{name}", memory.path()));
+        let (laid, engine) = (listen(LAID)?, listen(SOCKET)?);
+        let held = Self([laid.try_clone()?, engine.try_clone()?]);
         let (memory, courses) = (Arc::clone(memory), courses.clone());
         // It ends with CRIU, or when nobody comes any more. CRIU says itself
         // what it lacks.
         thread::Builder::new().name("images".into()).spawn(move || {
-            let _ = serve(&listener, &memory, &courses);
+            let _ = serve(&engine, &laid, &memory, &courses);
         })?;
         Ok(held)
     }
@@ -276,12 +285,21 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        let _ = shutdown(&self.0, Shutdown::Both);
+        for listener in &self.0 {
+            let _ = shutdown(listener, Shutdown::Both);
+        }
     }
 }
 
-fn serve(listener: &UnixListener, memory: &Memory, courses: &Courses) -> io::Result<()> {
-    let (control, _) = listener.accept()?;
+fn serve(
+    engine: &UnixListener,
+    laid: &UnixListener,
+    memory: &Memory,
+    courses: &Courses,
+) -> io::Result<()> {
+    let (control, _) = engine.accept()?;
+    // It is made ready before it has anything to read.
+    laid.accept()?;
     while let Some(name) = next_request(&control)? {
         let course = courses.find(&name);
         let file = memory.open(&name);

@@ -125,8 +125,9 @@ impl Arrival {
         adapt(&self.memory, terms)
     }
 
-    /// Gives CRIU the files, once the image is known and adapted, as long as
-    /// what is returned is held. What is still to come goes to it as it comes.
+    /// Gives CRIU the files, as long as what is returned is held, once the guest's
+    /// own files are laid; the image is to be known and adapted by then. What
+    /// comes later goes to CRIU as it comes.
     ///
     /// # Errors
     /// No more threads, or no more descriptors.

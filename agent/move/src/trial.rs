@@ -297,9 +297,9 @@ pub fn trial(site: &Site) -> Result<Tried, TrialError> {
     let dump = Dump::start(&site.engine, &site.fingerprint, &subject.guest())?;
     let mut arrival = Arrival::new(IMAGE_BYTES_MAX)?;
     dump.run(&mut arrival)?;
+    let serving = arrival.serve().map_err(TrialError::Room)?;
     let berth = site.berth(1, &arrival)?;
     let stopped = arrival.adapt(&site.terms(1))?;
-    let serving = arrival.serve().map_err(TrialError::Room)?;
     let image = arrival.finish()?;
     let moved = berth.land(&stopped)?;
     drop((serving, subject));

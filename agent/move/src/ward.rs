@@ -246,12 +246,14 @@ fn keep(plot: &Plot, errand: &Errand<'_>, control: &UnixStream) -> Result<(), St
         Errand::Land { engine, memory, header, plugs } => {
             landing::settle_in(header).map_err(|error| full(&error))?;
             restrict(plot, Some(memory)).map_err(step("Landlock"))?;
+            let restoring = landing::begin(engine, memory, header, plugs);
+            let restoring = restoring.map_err(|error| full(&error))?;
             let _ = answer(control, "");
             let stopped = receive(control).map_err(step("orders"))?;
             let stopped: Vec<i32> = postcard::from_bytes(&stopped).unwrap_or_default();
             landing::lay_ground(memory, plot.uid, plot.uid).map_err(|error| full(&error))?;
-            let landed = landing::restore(engine, memory, header, plugs, &stopped)
-                .map_err(|error| full(&error))?;
+            let landed =
+                restoring.finish(memory, header, &stopped).map_err(|error| full(&error))?;
             give_up_rights(plot.uid).map_err(step("rights"))?;
             let _ = answer(control, "");
             receive(control).map_err(step("orders"))?;

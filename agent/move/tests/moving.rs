@@ -132,9 +132,9 @@ impl Lab {
         while !arrival.is_known() {
             arrival.take(pieces.next().unwrap()).unwrap();
         }
+        let serving = arrival.serve().unwrap();
         let berth = self.site.berth(place, &arrival).unwrap();
         let stopped = arrival.adapt(&self.site.terms(place)).unwrap();
-        let serving = arrival.serve().unwrap();
         let landed = thread::scope(|scope| {
             scope.spawn(|| {
                 for piece in pieces.take(bytes.div_ceil(997)) {

@@ -12,7 +12,9 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use rustix::process::Pid;
 
 use super::birth::{Birth, Namespaces, Newborn, give_birth};
-use super::protocol::{MESSAGE_BYTES_MAX, Order, REPORT_BYTES_MAX, Report, SOCKET_FD, Sandbox};
+use super::protocol::{
+    DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Order, REPORT_BYTES_MAX, Report, SOCKET_FD, Sandbox,
+};
 use crate::cgroup::PlaceGroup;
 
 /// What can go wrong with a keeper.
@@ -55,25 +57,22 @@ pub struct Keeper {
     socket: OwnedFd,
     pid: Pid,
     pidfd: OwnedFd,
-    /// Is it pid 1 of its own namespace, so that its death ends its guest?
-    contained: bool,
+    /// With its own, it is their pid 1: its death ends its guest.
+    namespaces: Namespaces,
     /// Room for one report.
     buffer: Vec<u8>,
 }
 
 impl Keeper {
-    /// Starts a keeper and orders it to sandbox itself; its first report is
-    /// [`Report::Ready`]. It dies with the calling thread. `along` goes with
-    /// the order: the directory of an image to land.
+    /// Starts a keeper, which waits to be prepared; and what could not be had
+    /// of its namespaces. It dies with the calling thread.
     ///
     /// # Errors
     /// No processes left, or no memory.
-    pub fn spawn(
+    pub fn bear(
         program: &Program,
         group: Option<&PlaceGroup>,
-        mut sandbox: Sandbox,
         own_network: bool,
-        along: &[BorrowedFd<'_>],
     ) -> Result<(Self, Option<String>), KeeperError> {
         let (ours, theirs) = rustix::net::socketpair(
             rustix::net::AddressFamily::UNIX,
@@ -101,13 +100,24 @@ impl Keeper {
                 birth(namespaces)
             })
             .map_err(KeeperError::Start)?;
-        sandbox.own_mounts = namespaces.own;
-        sandbox.own_network = namespaces.own && namespaces.network;
-        let contained = namespaces.own;
         let buffer = vec![0; REPORT_BYTES_MAX];
-        let keeper = Self { socket: ours, pid, pidfd, contained, buffer };
-        keeper.send_with(&Order::Prepare(Box::new(sandbox)), along)?;
-        Ok((keeper, missing))
+        Ok((Self { socket: ours, pid, pidfd, namespaces, buffer }, missing))
+    }
+
+    /// Orders it to sandbox itself, first of all; its first report is
+    /// [`Report::Ready`]. `along` goes with the order: of an image to land, its
+    /// directory and the guest's ends of its pipes.
+    ///
+    /// # Errors
+    /// As [`Keeper::send`].
+    pub fn prepare(
+        &self,
+        mut sandbox: Sandbox,
+        along: &[BorrowedFd<'_>],
+    ) -> Result<(), KeeperError> {
+        sandbox.own_mounts = self.namespaces.own;
+        sandbox.own_network = self.namespaces.own && self.namespaces.network;
+        self.send_with(&Order::Prepare(Box::new(sandbox)), along)
     }
 
     /// # Errors
@@ -126,11 +136,11 @@ impl Keeper {
             return Err(KeeperError::TooLong(bytes.len()));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !along.is_empty() {
             let fits = control.push(SendAncillaryMessage::ScmRights(along));
-            assert!(fits, "no order takes more than two descriptors along");
+            assert!(fits, "no order takes more than {DESCRIPTORS_MAX} descriptors along");
         }
         rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags)
             .map(|_| ())
@@ -184,13 +194,13 @@ impl Keeper {
     }
 
     pub fn is_contained(&self) -> bool {
-        self.contained
+        self.namespaces.own
     }
 
     /// Kills it and, by the kernel, everything in its namespace.
     #[expect(unsafe_code, reason = "pidfd_send_signal through the C library")]
     pub fn kill(&self) {
-        if !self.contained {
+        if !self.namespaces.own {
             // Its guests would outlive it: it kills them before it goes.
             let _ = self.send(&Order::Kill);
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);

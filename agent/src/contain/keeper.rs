@@ -23,8 +23,8 @@ use rustix::process::{Pid, Resource, Rlimit};
 
 use super::floor::{Floor, take_output};
 use super::protocol::{
-    Ended, GuestLimits, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX, Report, SOCKET_FD, Sandbox,
-    Start,
+    DESCRIPTORS_MAX, Ended, GuestLimits, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX, Report,
+    SOCKET_FD, Sandbox, Start,
 };
 use super::sandbox;
 use super::spawn::{SpawnError, Stage, spawn};
@@ -150,7 +150,7 @@ impl Keeper {
 
     /// Takes one datagram, and the descriptors that ride along.
     fn receive(&mut self) -> rustix::io::Result<usize> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut self.buffer)];
         let flags = RecvFlags::CMSG_CLOEXEC;
@@ -198,9 +198,9 @@ impl Keeper {
 
     /// For one guest that can move. What it lacks is told when there is one.
     fn prepare_staged(&mut self, sandbox: Sandbox) -> io::Result<()> {
-        let image = self.pipes.pop();
+        let along = std::mem::take(&mut self.pipes);
         if let Some(staging) = &sandbox.staging {
-            match staged::enter(&sandbox, staging, image) {
+            match staged::enter(&sandbox, staging, along) {
                 Ok(berth) => self.berth = berth,
                 Err(error) => self.unfit = Some(format!("guest that can move: {error}")),
             }
@@ -217,15 +217,12 @@ impl Keeper {
     }
 
     fn land(&mut self, fence: Fence, stopped: &[i32]) -> io::Result<()> {
-        let plugs = std::mem::take(&mut self.pipes);
         let berth = self.berth.take().ok_or_else(|| {
             self.unfit.take().unwrap_or_else(|| "a keeper that expects nobody".to_owned())
         });
         let landed = berth.and_then(|berth| {
-            berth.land(&self.sandbox, &plugs, stopped).map_err(|error| error.to_string())
+            berth.land(&self.sandbox, stopped).map_err(|error| error.to_string())
         });
-        // The guest's alone.
-        drop(plugs);
         let landed = landed.and_then(|landed| {
             let floor = Floor::open(&self.sandbox.directory).map_err(|error| error.to_string())?;
             self.floor = Some(floor);

@@ -19,6 +19,10 @@ pub(crate) const PIPES_FD: i32 = 3;
 /// ride inline.
 pub(super) const MESSAGE_BYTES_MAX: usize = 192 << 10;
 
+/// What rides along with an order at most: an image's directory and a rank's two
+/// pipe ends.
+pub(super) const DESCRIPTORS_MAX: usize = 3;
+
 /// The longest report: two outputs that ride inline, or a reason.
 pub(super) const REPORT_BYTES_MAX: usize = 40 << 10;
 
@@ -61,7 +65,7 @@ pub struct Staging {
     /// What CRIU knows of this kernel.
     pub knowledge: Vec<u8>,
     /// For one that comes from elsewhere. The directory with its image rides
-    /// along.
+    /// along, and its ends of its pipes, in the header's order.
     pub landing: Option<Landing>,
 }
 
@@ -94,8 +98,7 @@ pub enum Order {
     /// First, and once.
     Prepare(Box<Sandbox>),
     Start(Box<Start>),
-    /// The image is whole: bring it to life, and let it stand still. The
-    /// guest's ends of its pipes ride along, in the header's order.
+    /// All is known of it: bring it to life, and let it stand still.
     Land {
         fence: Fence,
         /// Who stood still by their own will.

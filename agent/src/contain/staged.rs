@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! start:  root directory ─► Landlock ─► user ─► the guest
-//! land:   root directory ─► numbers and clocks ─► Landlock ─► .. the image is whole ..
-//!                        ─► files ─► CRIU ─► user ─► told to go
+//! land:   root directory ─► numbers and clocks ─► Landlock ─► CRIU begins ─► .. all is known ..
+//!                        ─► files ─► CRIU goes on ─► user ─► told to go
 //! ```
 //!
 //! What CRIU makes is born within the keeper's walls: it runs inside of them.
@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use gleaner_move::landing::{self, RestoreError, Restored};
+use gleaner_move::landing::{self, RestoreError, Restored, Restoring};
 use gleaner_move::stage::{GROUND, Stage};
 use gleaner_move::{KNOWLEDGE_FILE, Memory};
 use landlock::{AccessFs, Scope};
@@ -63,6 +63,7 @@ pub(super) struct Berth {
     landing: Landing,
     memory: Memory,
     uid: Option<u32>,
+    restoring: Restoring,
 }
 
 /// Shuts the calling keeper in. With an image to come it is still root
@@ -73,7 +74,7 @@ pub(super) struct Berth {
 pub(super) fn enter(
     sandbox: &Sandbox,
     staging: &Staging,
-    image: Option<OwnedFd>,
+    along: Vec<OwnedFd>,
 ) -> Result<Option<Berth>, StagedError> {
     if !sandbox.own_mounts || !sandbox.own_network {
         return Err(StagedError::NoNamespaces);
@@ -96,11 +97,17 @@ pub(super) fn enter(
         restrict(sandbox, None)?;
         return Ok(None);
     };
-    let memory = Memory::inherited(image.ok_or(StagedError::NoImage)?);
+    let mut along = along.into_iter();
+    let memory = Memory::inherited(along.next().ok_or(StagedError::NoImage)?);
+    // The guest's alone, once CRIU has them.
+    let plugs: Vec<OwnedFd> = along.collect();
     landing::settle_in(&landing.header)?;
     rustix::thread::set_no_new_privs(true).map_err(|error| wall("rights")(error.into()))?;
     restrict(sandbox, Some(memory.as_fd()))?;
-    Ok(Some(Berth { landing: landing.clone(), memory, uid: sandbox.uid }))
+    let plugs: Vec<_> = plugs.iter().map(OwnedFd::as_fd).collect();
+    let Landing { engine, header } = landing;
+    let restoring = landing::begin(engine, &memory, header, &plugs)?;
+    Ok(Some(Berth { landing: landing.clone(), memory, uid: sandbox.uid, restoring }))
 }
 
 /// As for every guest, and for CRIU: its images, what it knows of the kernel,
@@ -139,17 +146,10 @@ impl Berth {
     ///
     /// # Errors
     /// It cannot be restored here. Nothing of it runs.
-    pub(super) fn land(
-        self,
-        sandbox: &Sandbox,
-        plugs: &[OwnedFd],
-        stopped: &[i32],
-    ) -> Result<Restored, StagedError> {
-        let Landing { engine, header } = &self.landing;
+    pub(super) fn land(self, sandbox: &Sandbox, stopped: &[i32]) -> Result<Restored, StagedError> {
         let uid = self.uid.unwrap_or(0);
         landing::lay_ground(&self.memory, uid, uid)?;
-        let plugs: Vec<_> = plugs.iter().map(OwnedFd::as_fd).collect();
-        let restored = landing::restore(engine, &self.memory, header, &plugs, stopped)?;
+        let restored = self.restoring.finish(&self.memory, &self.landing.header, stopped)?;
         sandbox::limit_hard(sandbox.limits).map_err(wall("limits"))?;
         become_guest(sandbox)?;
         Ok(restored)

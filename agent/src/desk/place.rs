@@ -165,6 +165,8 @@ pub(crate) struct Place {
     dying: Option<Dying>,
     /// Is the keeper one for a guest that can move?
     staged: bool,
+    /// A keeper that does not know yet what it is for, and what it lacks.
+    newborn: Option<(Keeper, Option<String>)>,
     /// Somebody has a hand in the guest, which is being carried away; is it to
     /// be thawed afterwards?
     carried: Option<Fence>,
@@ -206,6 +208,7 @@ impl Place {
             fresh: true,
             dying: None,
             staged: false,
+            newborn: None,
             carried: None,
             thaw_later: false,
             frozen: false,
@@ -507,10 +510,6 @@ impl Place {
         self.staged = staging.is_some();
         let uid = self.settle_ground(site)?;
         let Some(ground) = &self.ground else { unreachable!("made above") };
-        if let Some(group) = &self.group {
-            // A place that was killed frozen would hold its next keeper.
-            let _ = group.thaw();
-        }
         let sandbox = Sandbox {
             directory: ground.directory().to_path_buf(),
             uid,
@@ -520,9 +519,11 @@ impl Place {
             staging: staging.map(Box::new),
             ..Sandbox::default()
         };
-        let own_network = site.config.guests.network == Network::None;
-        let (keeper, lacking) =
-            Keeper::spawn(&site.program, self.group.as_ref(), sandbox, own_network, along)?;
+        let (keeper, lacking) = match self.newborn.take() {
+            Some(newborn) => newborn,
+            None => self.bear(site)?,
+        };
+        keeper.prepare(sandbox, along)?;
         told.missing.extend(lacking);
         self.keeper = Some(keeper);
         if self.frozen
@@ -533,6 +534,16 @@ impl Place {
             self.complain("freeze", done);
         }
         Ok(())
+    }
+
+    /// A keeper that is to be prepared, and what it lacks.
+    fn bear(&self, site: &Site) -> Result<(Keeper, Option<String>), StartError> {
+        if let Some(group) = &self.group {
+            // A place that was killed frozen would hold its next keeper.
+            let _ = group.thaw();
+        }
+        let own_network = site.config.guests.network == Network::None;
+        Ok(Keeper::bear(&site.program, self.group.as_ref(), own_network)?)
     }
 
     /// Makes sure there are ground and group; who guests run as.

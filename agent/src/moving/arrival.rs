@@ -354,7 +354,8 @@ fn begin_taking(
         .spawn(move || {
             let arrival = Arrival::new(bytes_max).map_err(TakeError::from);
             let taken = arrival.and_then(|arrival| {
-                Taking { arrival, copy, beside: Some(beside), teller, mover, terms }.run(coming)
+                let (beside, serving) = (Some(beside), None);
+                Taking { arrival, copy, beside, serving, teller, mover, terms }.run(coming)
             });
             let _ = done.send(taken);
         })
@@ -406,6 +407,7 @@ struct Taking {
     copy: Option<Keeping>,
     /// Until all is known.
     beside: Option<Beside>,
+    serving: Option<Serving>,
     teller: Teller,
     mover: Arc<Mover>,
     terms: Terms,
@@ -430,6 +432,8 @@ impl Taking {
                 let fits = header.fingerprint.suits(&self.mover.fingerprint);
                 fits.map_err(|error| TakeError::Unsuitable(error.to_string()))?;
                 told = true;
+                // CRIU begins, and waits for what it is to read.
+                self.serving = Some(self.arrival.serve().map_err(TakeError::Serve)?);
                 self.teller.header(&self.arrival, header);
             }
             // A copy is one when it is whole.
@@ -444,7 +448,7 @@ impl Taking {
     fn tell(&mut self) -> Result<(), TakeError> {
         let Some(beside) = self.beside.take() else { return Ok(()) };
         let stopped = self.arrival.adapt(&self.terms)?;
-        let serving = Some(self.arrival.serve().map_err(TakeError::Serve)?);
+        let serving = self.serving.take();
         let image = self.copy.take().map(Keeping::finish);
         self.teller.known(Known { stopped, image, serving, ..beside.known() });
         Ok(())

@@ -14,6 +14,7 @@ struct Engine(UnixStream);
 
 impl Engine {
     fn new(memory: &Memory) -> Self {
+        let_read(memory).unwrap();
         Self(UnixStream::connect(format!("{}/{SOCKET}", memory.path())).unwrap())
     }
 

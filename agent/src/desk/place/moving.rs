@@ -75,6 +75,8 @@ pub(super) struct Inbound {
     inputs: Inputs,
     /// What is kept of it.
     keep: Keep,
+    /// Ours of a rank's pipes, whose other ends its keeper has.
+    ends: Option<Ends>,
     /// A rank's pipes, until they are its process's.
     theirs: Option<Ends>,
     /// Its process is here, or will be begun anew.
@@ -488,9 +490,10 @@ impl Place {
         }
         // The guest before may have been frozen when it was killed.
         self.frozen = false;
-        // One of its own is made when it is known what comes.
+        // One of its own is born now and prepared when it is known what comes.
         self.keeper = None;
         let uid = self.settle_ground(site)?;
+        self.newborn = Some(self.bear(site)?);
         let limits = site.limits.with(spec.limits);
         if let Some(group) = &mut self.group {
             group.set_limits(GroupLimits {
@@ -519,6 +522,7 @@ impl Place {
                 berthed: false,
                 inputs: Inputs::Here,
                 keep: Keep::State,
+                ends: None,
                 theirs: None,
                 stands: false,
                 unpacked: start.rank.is_none(),
@@ -554,24 +558,34 @@ impl Place {
             return;
         }
         self.hurry(true);
-        let plugs = self.inbound(fence).map_or(0, |it| if it.unpacked { 0 } else { 2 });
+        let is_rank = self.inbound(fence).is_some_and(|inbound| !inbound.unpacked);
         let left_out = std::mem::take(&mut header.left_out);
         let berthed = site.mover.clone().and_then(|mover| {
-            if header.plugs.len() != plugs {
-                return Err(format!("it has {} pipes: expected {plugs}", header.plugs.len()));
+            let wanted = if is_rank { 2 } else { 0 };
+            if header.plugs.len() != wanted {
+                return Err(format!("it has {} pipes: expected {wanted}", header.plugs.len()));
             }
+            let pipes = is_rank.then(pipes).transpose()?;
             for plug in &mut header.plugs {
                 plug.unread.clear();
             }
             let landing = Landing { engine: mover.engine.clone(), header: *header };
             let staging = Staging { knowledge: mover.knowledge.clone(), landing: Some(landing) };
-            self.settle(site, Some(staging), &[memory.as_fd()], told)
-                .map_err(|error| error.to_string())
+            let mut along = vec![memory.as_fd()];
+            if let Some((_, theirs)) = &pipes {
+                along.extend([theirs.read.as_fd(), theirs.write.as_fd()]);
+            }
+            self.settle(site, Some(staging), &along, told).map_err(|error| error.to_string())?;
+            Ok(pipes.map(|(ours, _)| ours))
         });
-        match berthed.and_then(|()| self.lay_what_stayed(fence, &left_out, told)) {
-            Ok(()) => {
+        let laid = berthed.and_then(|ends| {
+            self.lay_what_stayed(fence, &left_out, told)?;
+            Ok(ends)
+        });
+        match laid {
+            Ok(ends) => {
                 if let Some(inbound) = self.inbound(fence) {
-                    inbound.berthed = true;
+                    (inbound.berthed, inbound.ends) = (true, ends);
                 }
             }
             Err(reason) => self.not_coming(now, fence, reason, told),
@@ -645,20 +659,23 @@ impl Place {
         let (keep, is_rank) = (known.keep, inbound.start.rank.is_some());
         inbound.keep = keep;
         if is_rank {
-            let (arrive, theirs) = arriving(&inbound.start, &mut known)?;
-            inbound.theirs = Some(theirs);
+            let ends = if let Some(ends) = inbound.ends.take() {
+                ends
+            } else {
+                let (ends, theirs) = pipes()?;
+                inbound.theirs = Some(theirs);
+                ends
+            };
+            let arrive = arriving(&inbound.start, &mut known, ends)?;
             told.letters.push(Letter::Arrive(Box::new(arrive)));
         }
         let stopped = known.stopped.clone();
         inbound.known = Some(known);
         match (keep, inbound.berthed, is_rank) {
             (Keep::State, true, _) | (Keep::SubtaskStart, true, true) => {
-                let theirs = inbound.theirs.take();
-                let along = theirs.as_ref().map(|it| [it.read.as_fd(), it.write.as_fd()]);
-                let along = along.as_ref().map_or(&[][..], |along| &along[..]);
                 let order = Order::Land { fence, stopped };
                 let keeper = self.keeper.as_ref().ok_or("its keeper is gone")?;
-                keeper.send_with(&order, along).map_err(|error| error.to_string())?;
+                keeper.send(&order).map_err(|error| error.to_string())?;
             }
             (Keep::SubtaskStart | Keep::Nothing, false, true) => inbound.stands = true,
             _ => return Err("it came without a process".to_owned()),
@@ -777,7 +794,7 @@ impl Place {
         self.idle_since = now;
         self.hurry(false);
         // It was for this one, and knows its image.
-        self.keeper = None;
+        (self.keeper, self.newborn) = (None, None);
         self.clear_ground(fence, told);
     }
 
@@ -793,11 +810,15 @@ impl Place {
     }
 }
 
-/// A rank that has come, for the post, and its process's ends of its pipes.
-fn arriving(start: &desk::Start, known: &mut Known) -> Result<(Arrive, Ends), String> {
+/// A rank's pipes: our ends, and its process's.
+fn pipes() -> Result<(Ends, Ends), String> {
+    post::pair().map_err(|error| format!("no pipes for it: {error}"))
+}
+
+/// A rank that has come, for the post.
+fn arriving(start: &desk::Start, known: &mut Known, ends: Ends) -> Result<Arrive, String> {
     let offer = start.rank.as_ref().ok_or("it is no rank")?;
-    let (ends, theirs) = post::pair().map_err(|error| format!("no pipes for it: {error}"))?;
-    let arrive = Arrive {
+    Ok(Arrive {
         fence: start.fence,
         job: start.subprogram.job,
         life: offer.life,
@@ -806,8 +827,7 @@ fn arriving(start: &desk::Start, known: &mut Known) -> Result<(Arrive, Ends), St
         packed: std::mem::take(&mut known.endpoint),
         image: known.image.take(),
         ends,
-    };
-    Ok((arrive, theirs))
+    })
 }
 
 /// What will move this job's guests, if anything may have to. Where nothing

@@ -62,9 +62,10 @@ impl Gap {
 pub fn hold(args: &Args) -> Result<()> {
     let held = random(args.mib << 17);
     let sum = checksum(&held);
+    // It may be moved as soon as it says so.
+    let (mut last, mut here) = (Clock.wall(), printed_to()?);
     std::io::stdout().write_all(format!("{LOOKS}\n").as_bytes())?;
     std::io::stdout().flush()?;
-    let (mut last, mut here) = (Clock.wall(), printed_to()?);
     let mut gaps = 0;
     while gaps < args.gaps {
         let now = Clock.wall();
