@@ -10,7 +10,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
+use gleaner_common::time::Moment;
+use gleaner_shell::clock::Clock;
 use gleaner_shell::pool::Pool;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -19,7 +22,7 @@ use rustix::pipe::{SpliceFlags, splice};
 use crate::image::number_in;
 use crate::memory::Memory;
 use crate::pack::{Outlet, Packer};
-use crate::pages::{self, Stretch, read_map};
+use crate::pages::{self, Area, read_map};
 use crate::socket::{next_request, receive_pipe};
 use crate::stream::CHUNK;
 
@@ -36,6 +39,10 @@ const ON_THEIR_WAY: usize = 48;
 /// making CRIU wait, fast or slow (its window, and what waits for it).
 const EARLY_BYTES_MAX: u64 = 8 << 20;
 
+/// How long it may be silent while memory goes by; who listens gives up after
+/// 30 s.
+const SPEAKS_EVERY: Duration = Duration::from_secs(3);
+
 /// The buffers of one image.
 pub(crate) fn buffers() -> Pool {
     Pool::new(AT_ONCE, ON_THEIR_WAY)
@@ -48,7 +55,7 @@ pub(crate) struct Left {
     /// As its own namespace counts.
     pub(crate) process: i32,
     /// What was not sent yet.
-    pub(crate) stretches: VecDeque<Stretch>,
+    pub(crate) areas: VecDeque<Area>,
 }
 
 /// Where CRIU comes to with its images.
@@ -62,17 +69,18 @@ impl Capture {
     }
 
     /// Passes on all that comes but its processes' memory, until CRIU has
-    /// written everything or is gone. What is left to be sent is returned.
+    /// written everything or is gone. What that says of the memory is returned.
     pub(crate) fn run<W: Outlet>(
         self,
         engine: BorrowedFd<'_>,
         packer: &mut Packer<W>,
         buffers: &Pool,
-    ) -> io::Result<Vec<Left>> {
+    ) -> io::Result<Vec<Map>> {
         let Some(control) = self.accept(engine)? else { return Ok(vec![]) };
         let nowhere = OpenOptions::new().write(true).open("/dev/null")?;
         let (files, maps) = (vec![], vec![]);
-        Run { control: Some(control), files, buffers, nowhere, maps, early: 0 }.run(packer)
+        let spoken = Clock.now();
+        Run { control: Some(control), files, buffers, nowhere, maps, spoken }.run(packer)
     }
 
     /// `None` if CRIU ends without a word.
@@ -102,8 +110,8 @@ struct Run<'a> {
     /// Where memory goes by to.
     nowhere: File,
     maps: Vec<Map>,
-    /// How much memory has gone out.
-    early: u64,
+    /// When something went out while memory went by.
+    spoken: Moment,
 }
 
 struct Coming {
@@ -121,8 +129,9 @@ enum What {
     Memory(usize),
 }
 
-/// Which pages a process has.
-struct Map {
+/// Which pages a process has, as CRIU says.
+#[derive(Debug)]
+pub(crate) struct Map {
     process: i32,
     image: Vec<u8>,
     /// The file with the pages: its number, and how CRIU calls it.
@@ -132,21 +141,25 @@ struct Map {
 }
 
 impl Map {
-    fn left(self) -> io::Result<Option<Left>> {
+    /// What is left to be sent, of a CRIU that has done its work.
+    ///
+    /// # Errors
+    /// It does not fit what CRIU has written.
+    pub(crate) fn left(self) -> io::Result<Option<Left>> {
         let Some((file, name)) = self.pages else { return Ok(None) };
         let odd = || io::Error::other(format!("criu's map of process {} is odd", self.process));
-        let (wanted, mut stretches) = read_map(&self.image).map_err(|_| odd())?;
-        let bytes = stretches.iter().map(|stretch| stretch.bytes).sum::<u64>();
+        let (wanted, mut areas) = read_map(&self.image).map_err(|_| odd())?;
+        let bytes = areas.iter().map(|area| area.bytes).sum::<u64>();
         if wanted != name || bytes != self.passed_on + self.gone_by {
             return Err(odd());
         }
-        pages::skip(&mut stretches, self.passed_on);
-        Ok(Some(Left { file, process: self.process, stretches }))
+        pages::skip(&mut areas, self.passed_on);
+        Ok(Some(Left { file, process: self.process, areas }))
     }
 }
 
 impl Run<'_> {
-    fn run<W: Outlet>(mut self, packer: &mut Packer<W>) -> io::Result<Vec<Left>> {
+    fn run<W: Outlet>(mut self, packer: &mut Packer<W>) -> io::Result<Vec<Map>> {
         loop {
             let (asked, ready) = self.wait()?;
             if asked {
@@ -156,7 +169,7 @@ impl Run<'_> {
                 self.take_bytes(number, packer)?;
             }
             if self.control.is_none() && self.files.iter().all(Option::is_none) {
-                return self.maps.into_iter().filter_map(|map| map.left().transpose()).collect();
+                return Ok(self.maps);
             }
         }
     }
@@ -221,9 +234,13 @@ impl Run<'_> {
         let Some(Some(Coming { pipe, what })) = self.files.get_mut(number) else { return Ok(()) };
         let what = *what;
         if let What::Memory(map) = what
-            && self.early >= EARLY_BYTES_MAX
+            && self.maps.iter().map(|map| map.passed_on).sum::<u64>() >= EARLY_BYTES_MAX
         {
             let gone = splice(&*pipe, None, &self.nowhere, None, CHUNK, SpliceFlags::empty());
+            if Clock.now().since(self.spoken) >= SPEAKS_EVERY {
+                self.spoken = Clock.now();
+                packer.breathe(u16::try_from(number).map_err(io::Error::other)?)?;
+            }
             match gone {
                 Ok(0) => self.files[number] = None,
                 Ok(length) => self.maps[map].gone_by += length as u64,
@@ -247,10 +264,7 @@ impl Run<'_> {
         match what {
             What::PassOn => {}
             What::Keep(map) => self.maps[map].image.extend_from_slice(&buffer[..length]),
-            What::Memory(map) => {
-                self.maps[map].passed_on += length as u64;
-                self.early += length as u64;
-            }
+            What::Memory(map) => self.maps[map].passed_on += length as u64,
         }
         packer.shared_data(name, &buffer.filled(length))
     }
@@ -262,5 +276,41 @@ fn wait(fds: &mut [PollFd<'_>]) -> io::Result<()> {
             Err(Errno::INTR) => {}
             done => return Ok(done.map(|_| ())?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Value, put};
+
+    /// A process's map of so many pages from 16 pages on, in `pages-1.img`.
+    fn map(pages: u64, passed_on: u64, gone_by: u64) -> Map {
+        let mut image = vec![0; 8];
+        for entry in [&[(1, 1)][..], &[(1, 16 * 4_096), (2, pages)]] {
+            let mut message = vec![];
+            for (number, value) in entry {
+                put(&mut message, *number, Value::Varint(*value));
+            }
+            image.extend_from_slice(&u32::try_from(message.len()).unwrap().to_le_bytes());
+            image.extend_from_slice(&message);
+        }
+        Map { process: 7, image, pages: Some((4, 1)), passed_on, gone_by }
+    }
+
+    #[test]
+    fn what_went_by_is_left_to_be_sent() {
+        let left = map(3, 4_096, 2 * 4_096).left().unwrap().unwrap();
+        let areas = [Area { at: 17 * 4_096, bytes: 2 * 4_096 }].into();
+        assert_eq!(left, Left { file: 4, process: 7, areas });
+    }
+
+    #[test]
+    fn a_map_that_does_not_fit_what_was_written_is_refused() {
+        assert!(map(3, 4_096, 4_096).left().is_err());
+        let other = Map { pages: Some((4, 2)), ..map(1, 0, 4_096) };
+        assert!(other.left().is_err());
+        let none = Map { pages: None, ..map(0, 0, 0) };
+        assert_eq!(none.left().unwrap(), None);
     }
 }

@@ -29,7 +29,7 @@ use rustix::time::ClockId;
 use crate::capture::{Capture, Left, buffers};
 use crate::engine::Engine;
 use crate::fingerprint::Fingerprint;
-use crate::guest::{Guest, Process, Tree, freeze, is_frozen, thaw};
+use crate::guest::{Guest, Process, Tree, freeze, is_frozen, is_to_stand, thaw};
 use crate::inside;
 use crate::memory::Memory;
 use crate::obstacle::Obstacle;
@@ -99,6 +99,8 @@ pub struct Dump {
     guest: Guest,
     header: Header,
     tree: Tree,
+    /// Its processes, opened.
+    opened: Vec<OwnedFd>,
     memory: Memory,
     /// Dropped before CRIU is waited for: nobody listens to it then.
     capture: Option<Capture>,
@@ -236,12 +238,24 @@ impl Dump {
             None => Ok(vec![]),
         };
         let status = self.criu.0.wait().map_err(DumpError::Start)?;
-        let left = passed.map_err(DumpError::Send)?;
+        let maps = passed.map_err(DumpError::Send)?;
         if !status.success() {
             return Err(self.obstacle().into());
         }
+        // CRIU leaves it as it was. It must not have run since: its memory would
+        // be another than the rest of it.
+        if !is_to_stand(&self.guest.group).map_err(DumpError::Look)?
+            || !freeze(&self.guest.group).map_err(DumpError::Look)?
+        {
+            return Err(DumpError::Restless);
+        }
         self.files(packer).and_then(|()| packer.known()).map_err(DumpError::Send)?;
-        left.into_iter().try_for_each(|left| self.memory_of(left, &buffers, packer))
+        for map in maps {
+            if let Some(left) = map.left().map_err(DumpError::Look)? {
+                self.memory_of(left, &buffers, packer)?;
+            }
+        }
+        Ok(())
     }
 
     fn memory_of(
@@ -250,9 +264,10 @@ impl Dump {
         buffers: &Pool,
         packer: &mut Packer<impl Outlet>,
     ) -> Result<(), DumpError> {
-        let process = self.tree.processes.iter().find(|process| process.inner == left.process);
-        let process = process.ok_or_else(|| DumpError::Look(io::ErrorKind::NotFound.into()))?;
-        let mut pages = Pages::new(process.pid, left.stretches, buffers);
+        let all = self.tree.processes.iter().zip(&self.opened);
+        let process = all.clone().find(|(process, _)| process.inner == left.process);
+        let (process, opened) = process.ok_or(DumpError::Lost)?;
+        let mut pages = Pages::new((process.pid, opened), left.areas, buffers);
         while let Some(bytes) = pages.next().map_err(DumpError::Look)? {
             packer.shared_data(left.file, &bytes).map_err(DumpError::Send)?;
         }
@@ -291,9 +306,11 @@ fn begin_dump(
     if let Some(stray) = tree.strays.first() {
         return Err(Obstacle::left_behind(stray).into());
     }
-    if let Some(obstacle) = Obstacle::before_trying(root) {
+    if let Some(obstacle) = Obstacle::before_trying(root, &tree) {
         return Err(obstacle.into());
     }
+    let opened = tree.processes.iter().map(|process| inside::open_process(process.pid));
+    let opened = opened.collect::<io::Result<_>>().map_err(DumpError::Look)?;
     let header = Header {
         fingerprint: fingerprint.clone(),
         root: root.inner,
@@ -328,6 +345,7 @@ fn begin_dump(
         guest: guest.clone(),
         header,
         tree,
+        opened,
         memory,
         capture,
         criu: Running(criu),

@@ -153,6 +153,11 @@ pub(crate) fn thaw(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.freeze"), "0")
 }
 
+/// Was it told to stand, and not to go on since?
+pub(crate) fn is_to_stand(group: &Path) -> io::Result<bool> {
+    Ok(fs::read_to_string(group.join("cgroup.freeze"))?.trim() == "1")
+}
+
 pub(crate) fn is_frozen(group: &Path) -> io::Result<bool> {
     let text = fs::read_to_string(group.join("cgroup.events"))?;
     Ok(text.lines().any(|line| line == "frozen 1"))

@@ -6,7 +6,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags};
+use rustix::time::Timespec;
 
 /// Every kind that a keeper makes, and the clocks that a moved guest has.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
@@ -22,6 +24,12 @@ pub(crate) const CLONE_NEWTIME: libc::c_int = 0x80;
 pub(crate) fn open_process(pid: i32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// Has it not ended?
+pub(crate) fn lives(process: &OwnedFd) -> io::Result<bool> {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    Ok(poll(&mut fds, Some(&Timespec::default()))? == 0)
 }
 
 /// Starts a command in a process's namespaces. The child that is returned

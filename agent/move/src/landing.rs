@@ -5,8 +5,8 @@
 //!   settle_in   numbers and clocks go on where they stood
 //!   .. shuts itself in (Landlock), as for any guest ..
 //!   begin       CRIU starts, inside of it all, and waits for the image
-//!   lay_ground  the guest's files are laid, and CRIU goes on
-//!   finish      the processes are made; they stand still
+//!   lay_ground  the guest's files are laid
+//!   finish      CRIU goes on, the processes are made; they stand still
 //!   .. becomes the place's user, for good ..
 //!   resume      they go
 //! ```
@@ -55,6 +55,8 @@ pub enum RestoreError {
     Plugs { given: usize, wanted: usize },
     #[error("cannot start criu")]
     Start(#[source] io::Error),
+    #[error("nobody serves its image any more")]
+    Unserved(#[source] io::Error),
     #[error("criu cannot restore it: {0}")]
     Refused(String),
 }
@@ -89,7 +91,7 @@ fn offset(name: &str, id: ClockId, theirs: Duration) -> String {
 }
 
 /// The files that came along, laid where the guest had them and given to the
-/// place's user; then CRIU reads what is served. The keeper calls it once it has shut itself in and is still
+/// place's user. The keeper calls it once it has shut itself in and is still
 /// root: a path that leads elsewhere leads to nothing that guests cannot write.
 ///
 /// # Errors
@@ -100,7 +102,7 @@ pub fn lay_ground(memory: &Memory, uid: u32, gid: u32) -> Result<(), RestoreErro
         let Ok(packed) = memory.open(name) else { continue };
         tree::unpack(packed, Path::new(path), (uid, gid)).map_err(RestoreError::Ground)?;
     }
-    if is_served(memory) { let_read(memory).map_err(RestoreError::Ground) } else { Ok(()) }
+    Ok(())
 }
 
 /// A guest that is there, whole, and stands still.
@@ -126,15 +128,17 @@ impl Restored {
 
 /// CRIU, which makes the guest's processes.
 #[derive(Debug)]
-pub struct Restoring {
-    command: Command,
+pub enum Restoring {
     /// It is there already, and waits to be served.
-    begun: Option<Child>,
+    Begun(Child),
+    /// Its image lies there whole.
+    ToBegin(Command),
 }
 
 /// Makes CRIU ready to make the guest's processes, as children of the calling
 /// keeper. `plugs` are the guest's ends of its new pipes, in the header's order:
-/// it has them from now on, where its image is served.
+/// where its image is served CRIU has them from now on, else they are to stay
+/// open until it is finished.
 ///
 /// # Errors
 /// It cannot be started.
@@ -171,28 +175,30 @@ pub fn begin(
     }
     if is_served(memory) {
         command.arg("--stream");
-        let begun = command.spawn().map_err(RestoreError::Start)?;
-        return Ok(Restoring { command, begun: Some(begun) });
+        return command.spawn().map(Restoring::Begun).map_err(RestoreError::Start);
     }
-    Ok(Restoring { command, begun: None })
+    Ok(Restoring::ToBegin(command))
 }
 
 impl Restoring {
-    /// Makes them, standing still. `stopped` is what [`crate::Image::adapt`]
+    /// Makes them, standing still, once their files are laid. `stopped` is what [`crate::Image::adapt`]
     /// returned.
     ///
     /// # Errors
     /// Something that the image needs is not here. Nothing of it is left running.
     pub fn finish(
-        mut self,
+        self,
         memory: &Memory,
         header: &Header,
         stopped: &[i32],
     ) -> Result<Restored, RestoreError> {
-        let status = match &mut self.begun {
-            // One that ended before all was known may have been buried already.
-            Some(begun) => begun.wait().ok(),
-            None => Some(self.command.status().map_err(RestoreError::Start)?),
+        let status = match self {
+            Self::Begun(mut criu) => {
+                let_read(memory).map_err(RestoreError::Unserved)?;
+                // One that ended before all was known may have been buried already.
+                criu.wait().ok()
+            }
+            Self::ToBegin(mut command) => Some(command.status().map_err(RestoreError::Start)?),
         };
         if !status.is_some_and(|status| status.success()) {
             let log = memory.read(LOG).unwrap_or_default();

@@ -92,13 +92,24 @@ impl Obstacle {
     /// What must not even be tried. CRIU's messenger in a guest comes back to
     /// it over the guest's network: where it cannot, the guest does not survive
     /// the attempt (seen with CRIU 4.1.1 and a Landlock scope in between).
-    pub(crate) fn before_trying(root: &Process) -> Option<Self> {
+    ///
+    /// Nor what cannot be restored from a stream: private huge pages, of which
+    /// CRIU 4.1.1 reads the content by its place in a file.
+    pub(crate) fn before_trying(root: &Process, tree: &Tree) -> Option<Self> {
         let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
         if network(&root.pid.to_string()) == network("self") {
             return Some(Self::of(root, Hold::Network));
         }
         let knowledge = format!("/proc/{}/root{KNOWLEDGE_FILE}", root.pid);
-        fs::metadata(knowledge).is_err().then(|| Self::of(root, Hold::Unprepared))
+        if fs::metadata(knowledge).is_err() {
+            return Some(Self::of(root, Hold::Unprepared));
+        }
+        let huge = |process: &&Process| {
+            let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid));
+            maps.unwrap_or_default().lines().any(is_private_huge)
+        };
+        let holder = tree.processes.iter().find(huge)?;
+        Some(Self::of(holder, Hold::Kernel("huge pages of its own".to_owned())))
     }
 
     fn of(process: &Process, hold: Hold) -> Self {
@@ -188,6 +199,12 @@ fn holds_of(process: &Process) -> Vec<Hold> {
     let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid)).unwrap_or_default();
     holds.extend(maps.lines().filter_map(mapped_device));
     holds
+}
+
+/// A line of `maps`: `7f0000000000-7f0000200000 rw-p 00000000 00:11 30  /anon_hugepage (deleted)`.
+fn is_private_huge(line: &str) -> bool {
+    let rights = line.split_whitespace().nth(1).unwrap_or_default();
+    rights.ends_with('p') && line.contains("/anon_hugepage")
 }
 
 fn hold_of(pid: i32, fd: i32, sockets: &Sockets) -> Option<Hold> {
@@ -295,6 +312,14 @@ fn read_address(text: &str) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn huge_pages_of_its_own_are_seen_in_a_map() {
+        let line = "7f0000000000-7f0000200000 rw-p 00000000 00:11 30  /anon_hugepage (deleted)";
+        assert!(is_private_huge(line));
+        assert!(!is_private_huge(&line.replace("rw-p", "rw-s")), "shared memory has a file");
+        assert!(!is_private_huge("7f0000000000-7f0000200000 rw-p 00000000 00:00 0"));
+    }
 
     #[test]
     fn an_address_is_read_as_the_kernel_writes_it() {

@@ -164,6 +164,12 @@ impl<W: Outlet> Packer<W> {
         self.out.flush()
     }
 
+    /// Nothing of an open file, so that nobody takes us for gone.
+    pub(crate) fn breathe(&mut self, file: u16) -> io::Result<()> {
+        self.put(Frame::plain(Kind::Data, file, &[]), &[])?;
+        self.out.flush()
+    }
+
     pub(crate) fn data(&mut self, file: u16, bytes: &[u8]) -> io::Result<()> {
         self.data_of(file, bytes, None)
     }

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 
 use bytes::Bytes;
@@ -16,21 +17,24 @@ use gleaner_shell::pool::Pool;
 
 use crate::capture::AT_ONCE;
 use crate::image::entries;
+use crate::inside;
 use crate::wire::{Malformed, Value, fields};
-
-const PAGE: u64 = 4_096;
 
 /// These pages are in the image, of an entry's flags.
 const PRESENT: u64 = 1 << 2;
 
-/// The most stretches that the kernel reads at once.
-const STRETCHES_MAX: usize = 1_024;
+/// The most areas that the kernel reads at once.
+const AREAS_MAX: usize = 1_024;
 
-/// A stretch of somebody's memory.
+/// A part of somebody's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct Area {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
+}
+
+fn page() -> u64 {
+    rustix::param::page_size() as u64
 }
 
 /// What a `pagemap-12.img` says: which pages file it speaks of, and what that
@@ -38,7 +42,7 @@ pub(crate) struct Stretch {
 ///
 /// # Errors
 /// It is none.
-pub(crate) fn read_map(image: &[u8]) -> Result<(u64, VecDeque<Stretch>), Malformed> {
+pub(crate) fn read_map(image: &[u8]) -> Result<(u64, VecDeque<Area>), Malformed> {
     let number = |entry: &[u8], wanted: u32| {
         let found = fields(entry)?.into_iter().find_map(|field| match field {
             (number, Value::Varint(value)) if number == wanted => Some(value),
@@ -49,33 +53,38 @@ pub(crate) fn read_map(image: &[u8]) -> Result<(u64, VecDeque<Stretch>), Malform
     let mut entries = entries(image)?.into_iter();
     let head = entries.next().ok_or(Malformed)?;
     let pages_id = number(head, 1)?.ok_or(Malformed)?;
-    let stretches = entries.map(|entry| {
+    let areas = entries.map(|entry| {
         let (at, pages) = (number(entry, 1)?, number(entry, 2)?);
         // Others are elsewhere, which nobody has asked for.
         if number(entry, 4)?.is_some_and(|flags| flags & PRESENT == 0) {
             return Err(Malformed);
         }
-        let bytes = pages.and_then(|pages| pages.checked_mul(PAGE)).ok_or(Malformed)?;
-        Ok(Stretch { at: at.ok_or(Malformed)?, bytes })
+        let bytes = pages.and_then(|pages| pages.checked_mul(page())).ok_or(Malformed)?;
+        Ok(Area { at: at.ok_or(Malformed)?, bytes })
     });
-    Ok((pages_id, stretches.collect::<Result<_, _>>()?))
+    Ok((pages_id, areas.collect::<Result<_, _>>()?))
 }
 
 /// Reads them, one buffer after the other.
 #[derive(Debug)]
 pub(crate) struct Pages<'a> {
     pid: i32,
-    left: VecDeque<Stretch>,
+    process: &'a OwnedFd,
+    left: VecDeque<Area>,
     buffers: &'a Pool,
     /// For what its owner may not read either.
     forced: Option<File>,
 }
 
 impl<'a> Pages<'a> {
-    /// Of a process that stands still, as we number it, into buffers of
-    /// [`AT_ONCE`].
-    pub(crate) fn new(pid: i32, left: VecDeque<Stretch>, buffers: &'a Pool) -> Self {
-        Self { pid, left, buffers, forced: None }
+    /// Of a process that stands still, as we number it and as it was opened, into
+    /// buffers of [`AT_ONCE`].
+    pub(crate) fn new(
+        (pid, process): (i32, &'a OwnedFd),
+        left: VecDeque<Area>,
+        buffers: &'a Pool,
+    ) -> Self {
+        Self { pid, process, left, buffers, forced: None }
     }
 
     /// The next of them; `None` after the last.
@@ -88,20 +97,24 @@ impl<'a> Pages<'a> {
         while filled < buffer.len().min(AT_ONCE) && !self.left.is_empty() {
             filled += self.read(&mut buffer[filled..])?;
         }
+        // As long as it lives, its number is nobody else's.
+        if !inside::lives(self.process)? {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         Ok((filled > 0).then(|| buffer.filled(filled)))
     }
 
     /// Some of what is next, not nothing.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut room = into.len() as u64;
-        let wanted: Vec<Stretch> = self
+        let wanted: Vec<Area> = self
             .left
             .iter()
-            .take(STRETCHES_MAX)
-            .map_while(|stretch| {
-                let bytes = stretch.bytes.min(room);
+            .take(AREAS_MAX)
+            .map_while(|area| {
+                let bytes = area.bytes.min(room);
                 room -= bytes;
-                (bytes > 0).then_some(Stretch { bytes, ..*stretch })
+                (bytes > 0).then_some(Area { bytes, ..*area })
             })
             .collect();
         let read = match read_memory(self.pid, &wanted, into) {
@@ -114,39 +127,39 @@ impl<'a> Pages<'a> {
     }
 
     fn read_forced(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Some(stretch) = self.left.front() else { return Ok(0) };
+        let Some(area) = self.left.front() else { return Ok(0) };
         let memory = match &mut self.forced {
             Some(memory) => memory,
             none => none.insert(File::open(format!("/proc/{}/mem", self.pid))?),
         };
-        let length = usize::try_from(stretch.bytes.min(PAGE)).unwrap_or(0).min(into.len());
-        memory.read_exact_at(&mut into[..length], stretch.at)?;
+        let length = usize::try_from(area.bytes.min(page())).unwrap_or(0).min(into.len());
+        memory.read_exact_at(&mut into[..length], area.at)?;
         Ok(length)
     }
 }
 
 /// Without the first bytes.
-pub(crate) fn skip(stretches: &mut VecDeque<Stretch>, mut bytes: u64) {
-    while let Some(stretch) = stretches.front_mut() {
-        let some = stretch.bytes.min(bytes);
+pub(crate) fn skip(areas: &mut VecDeque<Area>, mut bytes: u64) {
+    while let Some(area) = areas.front_mut() {
+        let some = area.bytes.min(bytes);
         bytes -= some;
-        *stretch = Stretch { at: stretch.at + some, bytes: stretch.bytes - some };
-        if stretch.bytes > 0 {
+        *area = Area { at: area.at + some, bytes: area.bytes - some };
+        if area.bytes > 0 {
             return;
         }
-        stretches.pop_front();
+        areas.pop_front();
     }
 }
 
 /// How much could be read, of the first ones.
 #[expect(unsafe_code, reason = "reading another process's memory has no safe binding")]
-fn read_memory(pid: i32, from: &[Stretch], into: &mut [u8]) -> io::Result<usize> {
+fn read_memory(pid: i32, from: &[Area], into: &mut [u8]) -> io::Result<usize> {
     let length = |bytes: u64| usize::try_from(bytes).unwrap_or(0);
     let theirs: Vec<libc::iovec> = from
         .iter()
-        .map(|stretch| libc::iovec {
-            iov_base: std::ptr::with_exposed_provenance_mut(length(stretch.at)),
-            iov_len: length(stretch.bytes),
+        .map(|area| libc::iovec {
+            iov_base: std::ptr::with_exposed_provenance_mut(length(area.at)),
+            iov_len: length(area.bytes),
         })
         .collect();
     let ours = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -196,16 +209,16 @@ mod tests {
     #[test]
     fn a_map_says_what_lies_where() {
         let map = image(7, &[(0x1000, 2, Some(PRESENT)), (0x9000, 1, None)]);
-        let (pages, mut stretches) = read_map(&map).unwrap();
+        let (pages, mut areas) = read_map(&map).unwrap();
         assert_eq!(pages, 7);
-        let last = Stretch { at: 0x9000, bytes: 4_096 };
-        assert_eq!(stretches, [Stretch { at: 0x1000, bytes: 8_192 }, last]);
-        skip(&mut stretches, 4_096);
-        assert_eq!(stretches, [Stretch { at: 0x2000, bytes: 4_096 }, last]);
-        skip(&mut stretches, 4_096);
-        assert_eq!(stretches, [last]);
-        skip(&mut stretches, u64::MAX);
-        assert!(stretches.is_empty());
+        let last = Area { at: 0x9000, bytes: 4_096 };
+        assert_eq!(areas, [Area { at: 0x1000, bytes: 8_192 }, last]);
+        skip(&mut areas, 4_096);
+        assert_eq!(areas, [Area { at: 0x2000, bytes: 4_096 }, last]);
+        skip(&mut areas, 4_096);
+        assert_eq!(areas, [last]);
+        skip(&mut areas, u64::MAX);
+        assert!(areas.is_empty());
     }
 
     #[test]
@@ -227,7 +240,7 @@ mod tests {
         let before = map.to_vec();
         let base = map.as_ptr().addr() as u64;
         let page =
-            |first: u64, pages: u64| Stretch { at: base + first * PAGE, bytes: pages * PAGE };
+            |first: u64, pages: u64| Area { at: base + first * page(), bytes: pages * page() };
         // SAFETY: nobody touches the mapping while it is shut.
         #[expect(unsafe_code, reason = "shutting a page has no safe binding")]
         unsafe {
@@ -235,9 +248,10 @@ mod tests {
             assert_eq!(libc::mprotect(shut, SIZE, libc::PROT_NONE), 0);
         }
         let buffers = Pool::new(3 * SIZE, 4);
-        let stretches = [page(1, 2), page(4, 4), page(15, 1)].into();
+        let areas = [page(1, 2), page(4, 4), page(15, 1)].into();
         let own = i32::try_from(std::process::id()).unwrap();
-        let mut pages = Pages::new(own, stretches, &buffers);
+        let process = inside::open_process(own).unwrap();
+        let mut pages = Pages::new((own, &process), areas, &buffers);
         let mut read = vec![];
         while let Some(bytes) = pages.next().unwrap() {
             read.extend_from_slice(&bytes);
@@ -256,8 +270,13 @@ mod tests {
     #[test]
     fn who_is_gone_has_no_memory() {
         let buffers = Pool::new(SIZE, 1);
-        let mut pages =
-            Pages::new(i32::MAX, [Stretch { at: 4_096, bytes: 4_096 }].into(), &buffers);
-        assert!(pages.next().is_err());
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        let process = inside::open_process(i32::try_from(child.id()).unwrap()).unwrap();
+        child.wait().unwrap();
+        // Whoever has that number now.
+        let own = i32::try_from(std::process::id()).unwrap();
+        let here = Area { at: std::ptr::from_ref(&own).addr() as u64, bytes: 4 };
+        let mut pages = Pages::new((own, &process), [here].into(), &buffers);
+        assert_eq!(pages.next().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

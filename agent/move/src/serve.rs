@@ -7,13 +7,14 @@
 //!
 //! Processes are made while their memory is on its way, and it is not kept
 //! here in between. What does not come is not there for CRIU either: it gives
-//! up, and nothing of the guest runs.
+//! up, and nothing of the guest runs. Nor does it where [`Serving::failure`] says
+//! so.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use memmap2::MmapMut;
@@ -21,6 +22,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use rustix::pipe::{IoSliceRaw, SpliceFlags, splice, vmsplice};
 
+use crate::image::number_in;
 use crate::memory::Memory;
 use crate::socket::{next_request, receive_pipe, reply};
 
@@ -29,7 +31,7 @@ const SOCKET: &str = "streamer-serve.sock";
 /// Who connects here says that CRIU may read: the guest's files are laid.
 const LAID: &str = "files-laid.sock";
 
-/// What an empty pipe takes at once, whatever the kernel makes of it.
+/// What an empty pipe of the usual size takes at once.
 const FITS: u64 = 64 << 10;
 
 /// What is lent to a pipe at once.
@@ -54,6 +56,7 @@ pub(crate) struct Courses(Arc<Mutex<BTreeMap<String, Arc<Course>>>>);
 /// A file of which bytes still come.
 #[derive(Debug)]
 pub(crate) struct Course {
+    name: String,
     file: File,
     state: Mutex<State>,
 }
@@ -82,8 +85,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Courses {
     pub(crate) fn open(&self, name: &str, file: File) -> Arc<Course> {
-        let course = Arc::new(Course { file, state: Mutex::default() });
-        lock(&self.0).insert(name.to_owned(), Arc::clone(&course));
+        let name = name.to_owned();
+        let course = Arc::new(Course { name: name.clone(), file, state: Mutex::default() });
+        lock(&self.0).insert(name, Arc::clone(&course));
         course
     }
 
@@ -104,6 +108,12 @@ impl Courses {
 }
 
 impl Course {
+    /// Is it some process's memory? All else is to be made this place's before
+    /// CRIU sees it.
+    pub(crate) fn is_memory(&self) -> bool {
+        number_in::<u64>(&self.name, "pages-").is_some()
+    }
+
     /// The next bytes.
     pub(crate) fn put(&self, bytes: &mut [IoSlice<'_>]) -> io::Result<()> {
         let State { bytes: kept, reader, .. } = &mut *lock(&self.state);
@@ -156,6 +166,9 @@ impl Course {
         let mut given = 0;
         loop {
             let mut state = lock(&self.state);
+            if !matches!(state.reader, Reader::Nobody) {
+                return Err(io::Error::other("it was asked for before"));
+            }
             let there = state.bytes;
             if there == given {
                 if !state.ended {
@@ -266,60 +279,96 @@ fn give_pages(file: &File, given: &mut u64, there: u64, pipe: &File) -> io::Resu
 
 /// As long as it is held, CRIU can come for its files, once.
 #[derive(Debug)]
-pub struct Serving([UnixListener; 2]);
+pub struct Serving {
+    listeners: [UnixListener; 2],
+    failure: Failure,
+}
+
+/// Why a file was not given as it is, if one was not: CRIU does not notice all of
+/// that.
+#[derive(Clone, Debug, Default)]
+struct Failure(Arc<OnceLock<String>>);
+
+impl Failure {
+    /// Who reads may go at any time, and says itself why.
+    fn note(&self, name: &str, done: io::Result<()>) {
+        if let Err(error) = done
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            let _ = self.0.set(format!("cannot hand {name} to criu: {error}"));
+        }
+    }
+
+    /// Gives a file in a thread of its own.
+    fn give_apart(&self, name: &str, give: impl FnOnce() -> io::Result<()> + Send + 'static) {
+        let (failure, of) = (self.clone(), name.to_owned());
+        let thread = thread::Builder::new().name("image".into());
+        let spawned = thread.spawn(move || failure.note(&of, give()));
+        self.note(name, spawned.map(drop));
+    }
+}
 
 impl Serving {
     pub(crate) fn start(memory: &Arc<Memory>, courses: &Courses) -> io::Result<Self> {
         let listen = |name| UnixListener::bind(format!("{}/{name}", memory.path()));
         let (laid, engine) = (listen(LAID)?, listen(SOCKET)?);
-        let held = Self([laid.try_clone()?, engine.try_clone()?]);
-        let (memory, courses) = (Arc::clone(memory), courses.clone());
-        // It ends with CRIU, or when nobody comes any more. CRIU says itself
-        // what it lacks.
+        let listeners = [laid.try_clone()?, engine.try_clone()?];
+        let failure = Failure::default();
+        let (memory, courses, told) = (Arc::clone(memory), courses.clone(), failure.clone());
+        // It ends with CRIU, or when nobody comes any more.
         thread::Builder::new().name("images".into()).spawn(move || {
-            let _ = serve(&engine, &laid, &memory, &courses);
+            // Who does not come wants nothing.
+            let came = || Some((engine.accept().ok()?.0, laid.accept().ok()?));
+            if let Some((control, _)) = came() {
+                told.note("its image", serve(&control, &memory, &courses, &told));
+            }
         })?;
-        Ok(held)
+        Ok(Self { listeners, failure })
+    }
+
+    /// Why what has landed must not go on, if it must not.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.0.get().map(String::as_str)
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        for listener in &self.0 {
+        for listener in &self.listeners {
             let _ = shutdown(listener, Shutdown::Both);
         }
     }
 }
 
 fn serve(
-    engine: &UnixListener,
-    laid: &UnixListener,
+    control: &UnixStream,
     memory: &Memory,
     courses: &Courses,
+    failure: &Failure,
 ) -> io::Result<()> {
-    let (control, _) = engine.accept()?;
-    // It is made ready before it has anything to read.
-    laid.accept()?;
-    while let Some(name) = next_request(&control)? {
+    while let Some(name) = next_request(control)? {
         let course = courses.find(&name);
-        let file = memory.open(&name);
-        reply(&control, file.is_ok())?;
-        let Ok(file) = file else { continue };
-        let pipe = receive_pipe(&control)?;
+        let file = match memory.open(&name) {
+            // Many are there only where there is something to say.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                reply(control, false)?;
+                continue;
+            }
+            file => file?,
+        };
+        reply(control, true)?;
+        let pipe = receive_pipe(control)?;
         let bytes = file.metadata()?.len();
         match course {
-            Some(course) => apart(move || course.give(&file, pipe))?,
-            None if bytes <= FITS => give_pages(&file, &mut 0, bytes, &pipe)?,
+            Some(course) => failure.give_apart(&name, move || course.give(&file, pipe)),
+            None if bytes <= FITS => failure.note(&name, give_pages(&file, &mut 0, bytes, &pipe)),
             // It may ask for another before it has read this one.
-            None => apart(move || give_pages(&file, &mut 0, bytes, &pipe))?,
+            None => {
+                failure.give_apart(&name, move || give_pages(&file, &mut 0, bytes, &pipe));
+            }
         }
     }
     Ok(())
-}
-
-/// Who reads it may go at any time, and nobody misses what was not read.
-fn apart(give: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name("image".into()).spawn(|| drop(give())).map(drop)
 }
 
 #[cfg(test)]

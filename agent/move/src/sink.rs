@@ -1,8 +1,10 @@
 //! The receiving end of a stream: bytes in, image files in memory out.
 //!
-//! The promise: what is handed over is complete and as it was taken. A peer's
-//! bytes can make no file outside of the image's directory, nor more of it
-//! than was agreed. Memory in use beside the image is one frame.
+//! The promise: what is not complete and as it was taken never ends well: memory
+//! may reach CRIU before it was checked, and nothing runs before all of it was.
+//! A peer's bytes can make no file outside of the image's directory, nor more of
+//! it than was agreed. Memory in use beside the image is one frame, and what is
+//! lent to those who read ([`crate::serve`]).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -297,6 +299,9 @@ impl Arrival {
             }
             Kind::Known | Kind::End if frame.file != 0 => {
                 Err(ArrivalError::Malformed("the end of one file"))
+            }
+            Kind::Known if !self.files.iter().flatten().all(|course| course.is_memory()) => {
+                Err(ArrivalError::Malformed("more than memory is left to come"))
             }
             Kind::Known => {
                 self.known = true;

@@ -31,7 +31,7 @@ const COLLECTED_BYTES: usize = 256 << 10;
 /// How many pieces wait: big ones, each with its head before it.
 const PIECES: usize = 16;
 
-/// CRIU writes all the time, and somebody takes what it writes.
+/// Something goes out all the time, and somebody takes it.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// How long the other side may take to bring it to life.

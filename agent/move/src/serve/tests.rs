@@ -18,12 +18,16 @@ impl Engine {
         Self(UnixStream::connect(format!("{}/{SOCKET}", memory.path())).unwrap())
     }
 
-    /// `None` if there is no such file.
-    fn open(&mut self, name: &str) -> Option<File> {
+    fn ask(&mut self, name: &str) {
         let mut message = vec![];
         put(&mut message, 1, Value::Bytes(name.as_bytes()));
         let size = u32::try_from(message.len()).unwrap().to_le_bytes();
         self.0.write_all(&[&size, &message[..]].concat()).unwrap();
+    }
+
+    /// `None` if there is no such file.
+    fn open(&mut self, name: &str) -> Option<File> {
+        self.ask(name);
         let mut size = [0; 4];
         self.0.read_exact(&mut size).unwrap();
         let mut reply = vec![0; u32::from_le_bytes(size) as usize];
@@ -180,4 +184,42 @@ fn nobody_waits_for_an_engine_that_is_not_wanted_any_more() {
     while Arc::strong_count(&memory) > 1 {
         thread::yield_now();
     }
+}
+
+#[test]
+fn what_cannot_be_opened_is_not_said_to_be_missing() {
+    let Some(memory) = memory() else { return };
+    // Opening it fails, and not for want of it.
+    std::os::unix::fs::symlink("nowhere", format!("{}/odd.img", memory.path())).unwrap();
+    let serving = Serving::start(&memory, &Courses::default()).unwrap();
+    let mut engine = Engine::new(&memory);
+    assert!(engine.open("none.img").is_none());
+    assert_eq!(serving.failure(), None);
+    engine.ask("odd.img");
+    // No answer: CRIU gives up.
+    assert_eq!(engine.0.read(&mut [0]).unwrap(), 0);
+    while serving.failure().is_none() {
+        thread::yield_now();
+    }
+    assert!(serving.failure().unwrap().contains("its image"));
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_told_of() {
+    let Some(memory) = memory() else { return };
+    let courses = Courses::default();
+    let course = courses.open("pages-1.img", memory.create("pages-1.img").unwrap());
+    let serving = Serving::start(&memory, &courses).unwrap();
+    let mut engine = Engine::new(&memory);
+    let _pages = engine.open("pages-1.img").unwrap();
+    while !matches!(lock(&course.state).reader, Reader::Here(_)) {
+        thread::yield_now();
+    }
+    assert_eq!(serving.failure(), None);
+    // Twice is once too often: what came was given to the first.
+    assert!(rest(engine.open("pages-1.img").unwrap()).is_empty());
+    while serving.failure().is_none() {
+        thread::yield_now();
+    }
+    assert!(serving.failure().unwrap().contains("asked for before"));
 }

@@ -188,3 +188,46 @@ fn names_that_lead_elsewhere_are_refused() {
         assert!(matches!(arrival.take(&out), Err(ArrivalError::Malformed(_))), "{name}");
     }
 }
+
+#[test]
+fn nothing_but_memory_may_come_after_the_rest() {
+    let Some(_) = arrival(1) else { return };
+    for (name, taken) in [("pages-1.img", true), ("core-1.img", false), ("pages-x.img", false)] {
+        let mut out = vec![];
+        let mut packer = Packer::new(&mut out, &header()).unwrap();
+        let file = packer.open(name).unwrap();
+        packer.data(file, &[0; 8]).unwrap();
+        packer.known().unwrap();
+        packer.data(file, b"more").unwrap();
+        packer.close(file).unwrap();
+        packer.end().unwrap();
+        let mut arrival = Arrival::new(u64::MAX).unwrap();
+        assert_eq!(arrival.take(&out).is_ok(), taken, "{name}");
+        assert_eq!(arrival.is_known(), taken, "{name}");
+    }
+    // Nor a new file.
+    let mut out = vec![];
+    let mut packer = Packer::new(&mut out, &header()).unwrap();
+    packer.known().unwrap();
+    packer.open("pages-2.img").unwrap();
+    assert!(Arrival::new(u64::MAX).unwrap().take(&out).is_err());
+}
+
+#[test]
+fn a_breath_changes_nothing() {
+    let mut out = vec![];
+    let mut packer = Packer::new(&mut out, &header()).unwrap();
+    let file = packer.open("pages-1.img").unwrap();
+    for part in [b"one", b"two"] {
+        packer.data(file, part).unwrap();
+        packer.breathe(file).unwrap();
+    }
+    packer.known().unwrap();
+    packer.breathe(file).unwrap();
+    packer.close(file).unwrap();
+    packer.end().unwrap();
+    let Some(mut arrival) = arrival(u64::MAX) else { return };
+    out.chunks(3).for_each(|bytes| arrival.take(bytes).unwrap());
+    let image = arrival.finish().unwrap();
+    assert_eq!(image.memory.read("pages-1.img").unwrap(), b"onetwo");
+}

@@ -2,7 +2,7 @@
 //! itself. The carrying is the link's (`crate::moving`).
 //!
 //! ```text
-//! expect ─► header: a keeper is made ready ─► whole: it lands ─► landed ─► go
+//! expect ─► header: a keeper is made ready ─► known: it lands ─► whole, and it stands ─► landed ─► go
 //!   └──────────────┴─ not coming, called off, cannot land ─► as if it never came
 //! ```
 
@@ -18,7 +18,7 @@ use gleaner_common::job::{JobSpec, Reaction};
 use gleaner_common::program::{HandoverReply, RankAt};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
-use gleaner_move::{Header, Memory, Terms};
+use gleaner_move::{Header, Memory, Serving, Terms};
 use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
@@ -716,11 +716,12 @@ impl Place {
         let Some(bytes) = inbound.bytes.filter(|_| inbound.stands && inbound.unpacked) else {
             return;
         };
-        let Some(Known { since, serving, .. }) = inbound.known.take().map(|known| *known) else {
-            return;
-        };
-        // CRIU has all that it asked for.
-        drop(serving);
+        let Some(known) = inbound.known.take() else { return };
+        let since = known.since;
+        let failure = known.serving.as_ref().and_then(Serving::failure);
+        if let Some(reason) = failure.map(str::to_owned) {
+            return self.not_coming(now, fence, reason, told);
+        }
         if inbound.here {
             return self.set_going(fence, told);
         }
