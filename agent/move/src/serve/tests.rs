@@ -56,6 +56,22 @@ fn memory() -> Option<Arc<Memory>> {
     memory
 }
 
+/// `pages-1.img`, of which nothing has come yet.
+fn coming(memory: &Arc<Memory>) -> (Courses, Arc<Course>, Serving) {
+    let courses = Courses::default();
+    let course = courses.open("pages-1.img", memory.create("pages-1.img").unwrap());
+    let serving = Serving::start(memory, &courses).unwrap();
+    (courses, course, serving)
+}
+
+impl Course {
+    fn wait_for_reader(&self) {
+        while !matches!(lock(&self.state).reader, Reader::Here(_)) {
+            thread::yield_now();
+        }
+    }
+}
+
 fn read(mut file: &File, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     file.read_exact(&mut bytes).unwrap();
@@ -94,9 +110,7 @@ fn files_are_given_as_they_are_in_any_order() {
 #[test]
 fn what_comes_after_it_was_asked_for_is_given_too() {
     let Some(memory) = memory() else { return };
-    let courses = Courses::default();
-    let course = courses.open("pages-1.img", memory.create("pages-1.img").unwrap());
-    let _serving = Serving::start(&memory, &courses).unwrap();
+    let (courses, course, _serving) = coming(&memory);
     let (before, after) = (some(PIECE + 4_321, 3), some(5 * PIECE + 17, 4));
     course.put(&mut [IoSlice::new(&before[..7]), IoSlice::new(&before[7..])]).unwrap();
     course.put_zeroes(9_000).unwrap();
@@ -105,9 +119,7 @@ fn what_comes_after_it_was_asked_for_is_given_too() {
     assert!(read(&pages, before.len()) == before);
     assert!(read(&pages, 9_000) == vec![0; 9_000]);
     // All that was kept is read: what comes now goes to the pipe.
-    while !matches!(lock(&course.state).reader, Reader::Here(_)) {
-        thread::yield_now();
-    }
+    course.wait_for_reader();
     thread::scope(|scope| {
         scope.spawn(|| {
             for piece in after.chunks(6_477) {
@@ -131,13 +143,9 @@ const COUNT: u32 = 2_000_000;
 #[test]
 fn a_slow_reader_reads_what_was_sent() {
     let Some(memory) = memory() else { return };
-    let courses = Courses::default();
-    let course = courses.open("pages-1.img", memory.create("pages-1.img").unwrap());
-    let _serving = Serving::start(&memory, &courses).unwrap();
+    let (courses, course, _serving) = coming(&memory);
     let pages = Engine::new(&memory).open("pages-1.img").unwrap();
-    while !matches!(lock(&course.state).reader, Reader::Here(_)) {
-        thread::yield_now();
-    }
+    course.wait_for_reader();
     thread::scope(|scope| {
         scope.spawn(|| {
             let numbers: Vec<u8> = (0..COUNT).flat_map(u32::to_le_bytes).collect();
@@ -160,13 +168,9 @@ fn a_slow_reader_reads_what_was_sent() {
 #[test]
 fn who_goes_before_the_end_is_no_failure_of_ours() {
     let Some(memory) = memory() else { return };
-    let courses = Courses::default();
-    let course = courses.open("pages-1.img", memory.create("pages-1.img").unwrap());
-    let _serving = Serving::start(&memory, &courses).unwrap();
+    let (courses, course, _serving) = coming(&memory);
     let pages = Engine::new(&memory).open("pages-1.img").unwrap();
-    while !matches!(lock(&course.state).reader, Reader::Here(_)) {
-        thread::yield_now();
-    }
+    course.wait_for_reader();
     drop(pages);
     let content = some(3 * PIECE, 5);
     course.put(&mut [IoSlice::new(&content)]).unwrap();
@@ -207,14 +211,10 @@ fn what_cannot_be_opened_is_not_said_to_be_missing() {
 #[test]
 fn a_file_that_is_cut_off_is_told_of() {
     let Some(memory) = memory() else { return };
-    let courses = Courses::default();
-    let course = courses.open("pages-1.img", memory.create("pages-1.img").unwrap());
-    let serving = Serving::start(&memory, &courses).unwrap();
+    let (_courses, course, serving) = coming(&memory);
     let mut engine = Engine::new(&memory);
     let _pages = engine.open("pages-1.img").unwrap();
-    while !matches!(lock(&course.state).reader, Reader::Here(_)) {
-        thread::yield_now();
-    }
+    course.wait_for_reader();
     assert_eq!(serving.failure(), None);
     // Twice is once too often: what came was given to the first.
     assert!(rest(engine.open("pages-1.img").unwrap()).is_empty());
