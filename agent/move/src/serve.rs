@@ -118,11 +118,7 @@ impl Course {
     pub(crate) fn put(&self, bytes: &mut [IoSlice<'_>]) -> io::Result<()> {
         let State { bytes: kept, reader, .. } = &mut *lock(&self.state);
         match reader {
-            Reader::Nobody => write_out(bytes, |bytes| {
-                let written = rustix::io::pwritev(&self.file, bytes, *kept)?;
-                *kept += written as u64;
-                Ok(written)
-            }),
+            Reader::Nobody => keep(&self.file, kept, bytes),
             Reader::Here(loan) => {
                 let lent = bytes.iter().try_for_each(|bytes| loan.put(bytes));
                 reader.unless_gone(lent)
@@ -249,16 +245,17 @@ impl Loan {
     }
 }
 
-fn write_out(
-    mut bytes: &mut [IoSlice<'_>],
-    mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
-) -> io::Result<()> {
+/// Writes at a file's end, which is `kept`.
+fn keep(file: &File, kept: &mut u64, mut bytes: &mut [IoSlice<'_>]) -> io::Result<()> {
     while !bytes.is_empty() {
-        match write(bytes) {
+        match rustix::io::pwritev(file, bytes, *kept) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut bytes, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Ok(written) => {
+                *kept += written as u64;
+                IoSlice::advance_slices(&mut bytes, written);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
