@@ -171,6 +171,11 @@ impl Desk {
         self.occupancy.presence(now)
     }
 
+    /// Would a guest that is offered now be taken?
+    pub fn is_open(&self) -> bool {
+        self.linked && self.leaving.is_none() && !self.occupancy.is_busy()
+    }
+
     /// Are there guests? The load sensor looks more often then.
     pub fn has_guests(&self) -> bool {
         !self.attempts.is_empty() || self.places.iter().any(|place| !place.is_free())

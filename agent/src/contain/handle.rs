@@ -64,8 +64,9 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts a keeper, which waits to be prepared; and what could not be had
-    /// of its namespaces. It dies with the calling thread.
+    /// Starts a keeper, and orders it to sandbox itself: its first report is
+    /// [`Report::Ready`]. It dies with the calling thread. With it comes what
+    /// could not be had of its namespaces.
     ///
     /// # Errors
     /// No processes left, or no memory.
@@ -73,6 +74,7 @@ impl Keeper {
         program: &Program,
         group: Option<&PlaceGroup>,
         own_network: bool,
+        mut sandbox: Sandbox,
     ) -> Result<(Self, Option<String>), KeeperError> {
         let (ours, theirs) = rustix::net::socketpair(
             rustix::net::AddressFamily::UNIX,
@@ -101,23 +103,11 @@ impl Keeper {
             })
             .map_err(KeeperError::Start)?;
         let buffer = vec![0; REPORT_BYTES_MAX];
-        Ok((Self { socket: ours, pid, pidfd, namespaces, buffer }, missing))
-    }
-
-    /// Orders it to sandbox itself, first of all; its first report is
-    /// [`Report::Ready`]. `along` goes with the order: of an image to land, its
-    /// directory and the guest's ends of its pipes.
-    ///
-    /// # Errors
-    /// As [`Keeper::send`].
-    pub fn prepare(
-        &self,
-        mut sandbox: Sandbox,
-        along: &[BorrowedFd<'_>],
-    ) -> Result<(), KeeperError> {
-        sandbox.own_mounts = self.namespaces.own;
-        sandbox.own_network = self.namespaces.own && self.namespaces.network;
-        self.send_with(&Order::Prepare(Box::new(sandbox)), along)
+        sandbox.own_mounts = namespaces.own;
+        sandbox.own_network = namespaces.own && namespaces.network;
+        let keeper = Self { socket: ours, pid, pidfd, namespaces, buffer };
+        keeper.send(&Order::Prepare(Box::new(sandbox)))?;
+        Ok((keeper, missing))
     }
 
     /// # Errors
@@ -126,7 +116,7 @@ impl Keeper {
         self.send_with(order, &[])
     }
 
-    /// Sends descriptors along: a rank's two pipe ends.
+    /// Sends descriptors along: a rank's two pipe ends, and an image's directory.
     ///
     /// # Errors
     /// As [`Keeper::send`].

@@ -5,6 +5,7 @@
 //! socket it was born with and ends when the agent does: the kernel tells
 //! ([`sandbox`]'s death signal), and so does the end of the socket.
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -23,8 +24,8 @@ use rustix::process::{Pid, Resource, Rlimit};
 
 use super::floor::{Floor, take_output};
 use super::protocol::{
-    DESCRIPTORS_MAX, Ended, GuestLimits, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX, Report,
-    SOCKET_FD, Sandbox, Start,
+    DESCRIPTORS_MAX, Ended, GuestLimits, Landing, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX,
+    Report, SOCKET_FD, Sandbox, Start,
 };
 use super::sandbox;
 use super::spawn::{SpawnError, Stage, spawn};
@@ -112,7 +113,7 @@ struct Keeper {
     berth: Option<Berth>,
     /// It stands still.
     landed: Option<Restored>,
-    /// Why no guest that can move is taken.
+    /// Why the guest that can move is not taken.
     unfit: Option<String>,
 }
 
@@ -166,7 +167,10 @@ impl Keeper {
 
     fn obey(&mut self, order: Order) -> io::Result<()> {
         match order {
-            Order::Prepare(sandbox) if sandbox.staging.is_some() => self.prepare_staged(*sandbox),
+            Order::Expect(landing) => {
+                self.expect(*landing);
+                Ok(())
+            }
             Order::Land { fence, stopped } => self.land(fence, &stopped),
             Order::Go => {
                 if let Some(landed) = self.landed.take() {
@@ -174,6 +178,7 @@ impl Keeper {
                 }
                 Ok(())
             }
+            Order::Prepare(sandbox) if sandbox.is_staged() => self.prepare_staged(*sandbox),
             Order::Prepare(sandbox) => {
                 let entered = sandbox::enter(&sandbox);
                 self.sandbox = *sandbox;
@@ -198,22 +203,34 @@ impl Keeper {
 
     /// For one guest that can move. What it lacks is told when there is one.
     fn prepare_staged(&mut self, sandbox: Sandbox) -> io::Result<()> {
-        let along = std::mem::take(&mut self.pipes);
-        if let Some(staging) = &sandbox.staging {
-            match staged::enter(&sandbox, staging, along) {
-                Ok(berth) => self.berth = berth,
-                Err(error) => self.unfit = Some(format!("guest that can move: {error}")),
-            }
+        let knowledge = sandbox.knowledge.as_deref().unwrap_or_default();
+        if let Err(error) = staged::enter(&sandbox, knowledge) {
+            self.lack(&error);
         }
         self.sandbox = Sandbox { directory: GROUND.into(), ..sandbox };
         // What guests have open must lead to where they are.
         match OpenOptions::new().read(true).write(true).open("/dev/null") {
             Ok(null) => self.null = null,
-            Err(error) => {
-                self.unfit.get_or_insert(format!("guest that can move: /dev/null: {error}"));
-            }
+            Err(error) => self.lack(&format!("/dev/null: {error}")),
         }
         self.report(&Report::Ready { missing: vec![] })
+    }
+
+    /// The first thing counts: the others may follow from it.
+    fn lack(&mut self, what: &impl Display) {
+        self.unfit.get_or_insert_with(|| format!("guest that can move: {what}"));
+    }
+
+    /// What is in the way of it is told when it is to land.
+    fn expect(&mut self, landing: Landing) {
+        let along = std::mem::take(&mut self.pipes);
+        if self.unfit.is_some() {
+            return;
+        }
+        match Berth::make(&self.sandbox, landing, along) {
+            Ok(berth) => self.berth = Some(berth),
+            Err(error) => self.lack(&error),
+        }
     }
 
     fn land(&mut self, fence: Fence, stopped: &[i32]) -> io::Result<()> {
@@ -253,6 +270,12 @@ impl Keeper {
 
     fn start(&mut self, start: &Start) -> io::Result<()> {
         let fence = start.fence;
+        if self.sandbox.is_staged()
+            && self.unfit.is_none()
+            && let Err(error) = staged::shut_in(&self.sandbox)
+        {
+            self.lack(&error);
+        }
         if let Some(why) = self.unfit.take() {
             return self.cannot_start(fence, why, true);
         }
@@ -293,7 +316,7 @@ impl Keeper {
             stdout: floor.stdout.as_fd(),
             stderr: floor.stderr.as_fd(),
             pipes,
-            own_session: self.sandbox.staging.is_some(),
+            own_session: self.sandbox.is_staged(),
         };
         spawn(start, stage)
     }
@@ -352,7 +375,7 @@ impl Keeper {
             stderr_bytes,
             clean: floor.is_clean(),
             // The next guest must not find what this one left there.
-            last: self.sandbox.staging.is_some()
+            last: self.sandbox.is_staged()
                 || self.scratch.as_ref().is_some_and(|scratch| !scratch.empty(&self.sandbox)),
         })))
     }

@@ -25,5 +25,5 @@ pub use handle::{Keeper, KeeperError, Program};
 pub(crate) use keeper::descendants;
 pub use keeper::keeper_main;
 pub(crate) use protocol::PIPES_FD;
-pub use protocol::{Ended, GuestLimits, Landing, Order, Report, Sandbox, Staging, Start};
+pub use protocol::{Ended, GuestLimits, Landing, Order, Report, Sandbox, Start};
 pub(crate) use spawn::PATH;

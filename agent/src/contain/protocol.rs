@@ -54,19 +54,17 @@ pub struct Sandbox {
     pub own_mounts: bool,
     /// Was it born into its own network namespace?
     pub own_network: bool,
-    /// For one guest that can move.
-    pub staging: Option<Box<Staging>>,
+    /// What CRIU knows of this kernel, for a guest that can move: its keeper has
+    /// a root directory of its own, and takes in one guest only.
+    pub knowledge: Option<Vec<u8>>,
 }
 
-/// How a keeper makes itself ready for a guest that can move: it has a root
-/// directory of its own, and takes in one guest only.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Staging {
-    /// What CRIU knows of this kernel.
-    pub knowledge: Vec<u8>,
-    /// For one that comes from elsewhere. The directory with its image rides
-    /// along, and its ends of its pipes, in the header's order.
-    pub landing: Option<Landing>,
+impl Sandbox {
+    /// For one guest that can move?
+    #[must_use]
+    pub fn is_staged(&self) -> bool {
+        self.knowledge.is_some()
+    }
 }
 
 /// What is known of a guest whose image is on its way.
@@ -98,6 +96,9 @@ pub enum Order {
     /// First, and once.
     Prepare(Box<Sandbox>),
     Start(Box<Start>),
+    /// One comes from elsewhere. The directory with its image rides along, and
+    /// its ends of its pipes, in the header's order.
+    Expect(Box<Landing>),
     /// All is known of it: bring it to life, and let it stand still.
     Land {
         fence: Fence,

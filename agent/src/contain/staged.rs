@@ -3,10 +3,14 @@
 //! from another.
 //!
 //! ```text
-//! start:  root directory ─► Landlock ─► user ─► the guest
-//! land:   root directory ─► numbers and clocks ─► Landlock ─► CRIU begins ─► .. all is known ..
-//!                        ─► files ─► CRIU goes on ─► user ─► told to go
+//! root directory ─► .. who will it be? ..
+//!   one is started:  user ─► Landlock ─► the guest
+//!   one comes:       numbers and clocks ─► Landlock ─► CRIU begins ─► .. all is known ..
+//!                    ─► files ─► CRIU goes on ─► user ─► told to go
 //! ```
+//!
+//! The first step is most of the work, and asks for nothing of the guest: it can
+//! be done before there is one.
 //!
 //! What CRIU makes is born within the keeper's walls: it runs inside of them.
 //! Every wall counts here: a guest that came and one that was started must not
@@ -22,7 +26,7 @@ use gleaner_move::{KNOWLEDGE_FILE, Memory};
 use landlock::{AccessFs, Scope};
 use rustix::process::DumpableBehavior;
 
-use super::protocol::{Landing, Sandbox, Staging};
+use super::protocol::{Landing, Sandbox};
 use super::sandbox::{self, Grants};
 
 /// Scratch in memory where no memory limit says less.
@@ -66,16 +70,12 @@ pub(super) struct Berth {
     restoring: Restoring,
 }
 
-/// Shuts the calling keeper in. With an image to come it is still root
-/// afterwards, and has what it is to be landed with.
+/// Gives the calling keeper its root directory; it is root still, and is to be
+/// shut in when it is known whom for.
 ///
 /// # Errors
-/// A wall that cannot be had.
-pub(super) fn enter(
-    sandbox: &Sandbox,
-    staging: &Staging,
-    along: Vec<OwnedFd>,
-) -> Result<Option<Berth>, StagedError> {
+/// It has no namespaces of its own, or something cannot be mounted.
+pub(super) fn enter(sandbox: &Sandbox, knowledge: &[u8]) -> Result<(), StagedError> {
     if !sandbox.own_mounts || !sandbox.own_network {
         return Err(StagedError::NoNamespaces);
     }
@@ -87,27 +87,20 @@ pub(super) fn enter(
             0 => SCRATCH_BYTES_MAX,
             bytes => bytes.min(SCRATCH_BYTES_MAX),
         },
-        knowledge: staging.knowledge.clone(),
+        knowledge: knowledge.to_vec(),
     };
     sandbox::raise_loopback().map_err(wall("loopback device"))?;
-    stage.enter().map_err(wall("root directory"))?;
-    let Some(landing) = &staging.landing else {
-        sandbox::limit_hard(sandbox.limits).map_err(wall("limits"))?;
-        become_guest(sandbox)?;
-        restrict(sandbox, None)?;
-        return Ok(None);
-    };
-    let mut along = along.into_iter();
-    let memory = Memory::inherited(along.next().ok_or(StagedError::NoImage)?);
-    // The guest's alone, once CRIU has them.
-    let plugs: Vec<OwnedFd> = along.collect();
-    landing::settle_in(&landing.header)?;
-    rustix::thread::set_no_new_privs(true).map_err(|error| wall("rights")(error.into()))?;
-    restrict(sandbox, Some(memory.as_fd()))?;
-    let plugs: Vec<_> = plugs.iter().map(OwnedFd::as_fd).collect();
-    let Landing { engine, header } = landing;
-    let restoring = landing::begin(engine, &memory, header, &plugs)?;
-    Ok(Some(Berth { landing: landing.clone(), memory, uid: sandbox.uid, restoring }))
+    stage.enter().map_err(wall("root directory"))
+}
+
+/// Shuts the calling keeper in, for a guest that is started here.
+///
+/// # Errors
+/// A wall that cannot be had.
+pub(super) fn shut_in(sandbox: &Sandbox) -> Result<(), StagedError> {
+    sandbox::limit_hard(sandbox.limits).map_err(wall("limits"))?;
+    become_guest(sandbox)?;
+    restrict(sandbox, None)
 }
 
 /// As for every guest, and for CRIU: its images, what it knows of the kernel,
@@ -142,6 +135,29 @@ fn become_guest(sandbox: &Sandbox) -> Result<(), StagedError> {
 }
 
 impl Berth {
+    /// Shuts the calling keeper in, for a guest that comes: with its image's
+    /// directory and its ends of its pipes. The keeper is still root afterwards.
+    ///
+    /// # Errors
+    /// A wall that cannot be had, or no CRIU.
+    pub(super) fn make(
+        sandbox: &Sandbox,
+        landing: Landing,
+        along: Vec<OwnedFd>,
+    ) -> Result<Self, StagedError> {
+        let mut along = along.into_iter();
+        let memory = Memory::inherited(along.next().ok_or(StagedError::NoImage)?);
+        // The guest's alone, once CRIU has them.
+        let plugs: Vec<OwnedFd> = along.collect();
+        landing::settle_in(&landing.header)?;
+        rustix::thread::set_no_new_privs(true).map_err(|error| wall("rights")(error.into()))?;
+        restrict(sandbox, Some(memory.as_fd()))?;
+        let plugs: Vec<_> = plugs.iter().map(OwnedFd::as_fd).collect();
+        let Landing { engine, header } = &landing;
+        let restoring = landing::begin(engine, &memory, header, &plugs)?;
+        Ok(Self { landing, memory, uid: sandbox.uid, restoring })
+    }
+
     /// Brings the guest to life, and gives up what that needed.
     ///
     /// # Errors

@@ -240,8 +240,10 @@ impl Desk {
             self.apply(effects);
         }
         let mut told = Told::default();
+        let open = !self.stopping && self.core.is_open();
         for place in &mut self.places {
             place.look(now, &self.site, &mut told);
+            place.restock(now, open, &self.site, &mut told);
             if place.wake(now) {
                 self.give_back_at = Some(now + THRIFTY_AFTER);
             }

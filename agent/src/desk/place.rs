@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -33,15 +33,15 @@ use self::moving::{Inbound, LeavingRank, NOT_BEGUN, Seen, Standing, mover_for};
 use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
 use crate::contain::{
-    Ended, GuestLimits, Keeper, KeeperError, Order, PIPES_FD, Program, Report, Sandbox, Staging,
-    Start,
+    Ended, GuestLimits, Keeper, KeeperError, Order, PIPES_FD, Program, Report, Sandbox, Start,
 };
 use crate::ground::{Ground, GroundError, open_strange};
 use crate::link::{Collection, Laying, LinkOrder};
 use crate::moving::Mover;
 use crate::post::{self, Begin, Ends, Letter};
 
-/// How long a keeper without a guest stays, so that an idle agent is small.
+/// How long a keeper without a guest stays, so that an idle agent is small; but
+/// see [`Place::restock`].
 const KEEPER_STAYS: Duration = Duration::from_secs(60);
 
 /// How much is kept of what a rank receives, for it to go back.
@@ -163,10 +163,10 @@ pub(crate) struct Place {
     /// Everything here was killed: how the guest ended counts only once the
     /// keeper has gone too, for it cannot take another.
     dying: Option<Dying>,
-    /// Is the keeper one for a guest that can move?
+    /// Is the keeper, or was the last one, for a guest that can move?
     staged: bool,
-    /// A keeper that does not know yet what it is for, and what it lacks.
-    newborn: Option<(Keeper, Option<String>)>,
+    /// Are guests welcome at this workstation?
+    open: bool,
     /// Somebody has a hand in the guest, which is being carried away; is it to
     /// be thawed afterwards?
     carried: Option<Fence>,
@@ -208,7 +208,7 @@ impl Place {
             fresh: true,
             dying: None,
             staged: false,
-            newborn: None,
+            open: false,
             carried: None,
             thaw_later: false,
             frozen: false,
@@ -316,10 +316,7 @@ impl Place {
             Some(path) => return Err(StartError::NotShared(path.clone())),
             None => None,
         };
-        let mover = mover_for(site, spec);
-        let staging =
-            mover.map(|mover| Staging { knowledge: mover.knowledge.clone(), landing: None });
-        self.settle(site, staging, &[], told)?;
+        self.settle(site, mover_for(site, spec).as_deref(), told)?;
         let limits = site.limits.with(spec.limits);
         if let Some(group) = &mut self.group {
             group.set_limits(GroupLimits {
@@ -494,38 +491,17 @@ impl Place {
         self.fresh = true;
     }
 
-    /// Makes sure there are ground, group and keeper; a keeper for a guest that
-    /// can move is for that one only. `along` goes with its first order.
+    /// Makes sure there are ground, group and keeper. With a mover the keeper is
+    /// for a guest that can move, and for that one only.
     fn settle(
         &mut self,
         site: &Site,
-        staging: Option<Staging>,
-        along: &[BorrowedFd<'_>],
+        mover: Option<&Mover>,
         told: &mut Told,
     ) -> Result<(), StartError> {
-        if self.keeper.is_some() && !self.staged && staging.is_none() {
-            return Ok(());
+        if self.keeper.is_none() || self.staged != mover.is_some() {
+            self.bear(site, mover, told)?;
         }
-        self.keeper = None;
-        self.staged = staging.is_some();
-        let uid = self.settle_ground(site)?;
-        let Some(ground) = &self.ground else { unreachable!("made above") };
-        let sandbox = Sandbox {
-            directory: ground.directory().to_path_buf(),
-            uid,
-            readable: site.config.guests.readable.clone(),
-            writable: site.config.guests.shared_directories.clone(),
-            limits: site.guest_limits(site.limits),
-            staging: staging.map(Box::new),
-            ..Sandbox::default()
-        };
-        let (keeper, lacking) = match self.newborn.take() {
-            Some(newborn) => newborn,
-            None => self.bear(site)?,
-        };
-        keeper.prepare(sandbox, along)?;
-        told.missing.extend(lacking);
-        self.keeper = Some(keeper);
         if self.frozen
             && let Some(group) = &self.group
         {
@@ -536,14 +512,53 @@ impl Place {
         Ok(())
     }
 
-    /// A keeper that is to be prepared, and what it lacks.
-    fn bear(&self, site: &Site) -> Result<(Keeper, Option<String>), StartError> {
+    /// A new keeper.
+    fn bear(
+        &mut self,
+        site: &Site,
+        mover: Option<&Mover>,
+        told: &mut Told,
+    ) -> Result<(), StartError> {
+        self.keeper = None;
+        self.staged = mover.is_some();
+        let uid = self.settle_ground(site)?;
+        let Some(ground) = &self.ground else { unreachable!("made above") };
+        let sandbox = Sandbox {
+            directory: ground.directory().to_path_buf(),
+            uid,
+            readable: site.config.guests.readable.clone(),
+            writable: site.config.guests.shared_directories.clone(),
+            limits: site.guest_limits(site.limits),
+            knowledge: mover.map(|mover| mover.knowledge.clone()),
+            ..Sandbox::default()
+        };
         if let Some(group) = &self.group {
             // A place that was killed frozen would hold its next keeper.
             let _ = group.thaw();
         }
         let own_network = site.config.guests.network == Network::None;
-        Ok(Keeper::bear(&site.program, self.group.as_ref(), own_network)?)
+        let group = self.group.as_ref();
+        let (keeper, lacking) = Keeper::bear(&site.program, group, own_network, sandbox)?;
+        told.missing.extend(lacking);
+        self.keeper = Some(keeper);
+        Ok(())
+    }
+
+    /// Where the last guest could move, the next one may come from elsewhere,
+    /// and somebody waits for it: a keeper is kept ready while guests are
+    /// welcome here.
+    pub(crate) fn restock(&mut self, now: Moment, open: bool, site: &Site, told: &mut Told) {
+        if std::mem::replace(&mut self.open, open) && !open {
+            self.idle_since = self.idle_since.max(now);
+        }
+        let wanted = open && self.staged && self.keeper.is_none() && self.guest.is_none();
+        if let Some(mover) = site.mover.as_deref().ok().filter(|_| wanted)
+            && let Err(error) = self.bear(site, Some(mover), told)
+        {
+            // The next guest tries again, and tells.
+            self.staged = false;
+            tracing::info!(place = %self.id, %error, "no keeper is kept ready");
+        }
     }
 
     /// Makes sure there are ground and group; who guests run as.
@@ -565,7 +580,7 @@ impl Place {
     pub(crate) fn try_out(site: &Site) -> Vec<String> {
         let mut place = Self::new(PlaceId(0));
         let mut told = Told::default();
-        if let Err(error) = place.settle(site, None, &[], &mut told) {
+        if let Err(error) = place.settle(site, None, &mut told) {
             told.missing.push(format!("guests cannot start: {error}"));
         } else if let Some(keeper) = &mut place.keeper {
             match keeper.receive_within(TRY_OUT) {
@@ -597,6 +612,10 @@ impl Place {
                 Ok(Some(Report::CannotStart { fence, why, here_only })) => {
                     let guest = self.guest.take();
                     self.idle_since = now;
+                    if self.staged {
+                        // It was for this one.
+                        self.keeper = None;
+                    }
                     if let Some(guest) = guest {
                         if guest.seated {
                             self.unseat(fence, told);
@@ -654,7 +673,11 @@ impl Place {
             tracing::error!(place = %self.id, "something survives being killed");
         }
         let last = self.dying.take().and_then(|dying| dying.ended);
-        let Some(guest) = self.guest.take() else { return };
+        let Some(guest) = self.guest.take() else {
+            // Whatever it died of, the next one would.
+            self.staged = false;
+            return;
+        };
         self.idle_since = now;
         let cpu = self.group.as_ref().map_or(Duration::ZERO, PlaceGroup::cpu_time);
         let status = last.as_ref().map_or(libc::SIGKILL, |ended| ended.status);
@@ -751,15 +774,18 @@ impl Place {
 
     /// When a keeper without work goes, or a guest is looked at again.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        let keeper_goes =
-            (self.keeper.is_some() && self.guest.is_none()).then(|| self.idle_since + KEEPER_STAYS);
-        [keeper_goes, self.look_at(), self.look_for_image_at()].into_iter().flatten().min()
+        [self.keeper_goes(), self.look_at(), self.look_for_image_at()].into_iter().flatten().min()
+    }
+
+    fn keeper_goes(&self) -> Option<Moment> {
+        let kept_ready = self.staged && self.open;
+        let idle = self.keeper.is_some() && self.guest.is_none() && !kept_ready;
+        idle.then(|| self.idle_since + KEEPER_STAYS)
     }
 
     /// Lets a keeper go that has had no guest for a while. Did it?
     pub(crate) fn wake(&mut self, now: Moment) -> bool {
-        let idle = self.keeper.is_some() && self.guest.is_none();
-        let due = idle && self.idle_since + KEEPER_STAYS <= now;
+        let due = self.keeper_goes().is_some_and(|at| at <= now);
         if due {
             self.keeper = None;
         }

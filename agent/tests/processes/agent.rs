@@ -217,7 +217,7 @@ impl Lab {
         Pid::from_child(self.agent.as_ref().unwrap())
     }
 
-    fn worker(&self) -> Pid {
+    pub(crate) fn worker(&self) -> Pid {
         let supervisor = self.supervisor();
         let children = format!("/proc/{0}/task/{0}/children", supervisor.as_raw_nonzero());
         let mut worker = None;

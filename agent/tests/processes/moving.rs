@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_cannot_be_carried_says_why_and_goes_on_where_it_was", cannot),
     ("what_had_not_begun_is_placed_elsewhere_at_once", not_begun),
     ("an_owner_who_leaves_in_time_keeps_the_guest", keeps),
+    ("a_keeper_waits_where_guests_are_welcome_and_the_last_one_could_move", kept_ready),
 ];
 
 /// Two agents that know each other, and where the second is reached.
@@ -235,4 +236,60 @@ fn not_begun() {
     labs.here.wait_for_idle();
     labs.here.offer(9, script("pwd"));
     assert_eq!(labs.here.finished().outcome, Outcome::Succeeded);
+}
+
+/// The keepers that are there, with what they have started.
+fn keepers(lab: &Lab) -> Vec<(i32, bool)> {
+    let children = |of: i32| {
+        let path = format!("/proc/{of}/task/{of}/children");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()
+    };
+    let is_keeper = |pid: &i32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "glean-keeper\n")
+    };
+    let all = children(lab.worker().as_raw_nonzero().get()).into_iter().filter(is_keeper);
+    all.map(|keeper| (keeper, !children(keeper).is_empty())).collect()
+}
+
+/// The one keeper that waits for a guest.
+#[track_caller]
+fn waiting(lab: &Lab) -> i32 {
+    let mut waits = None;
+    until("a keeper that waits", || {
+        waits = match keepers(lab)[..] {
+            [(keeper, false)] => Some(keeper),
+            _ => None,
+        };
+        waits.is_some()
+    });
+    waits.unwrap()
+}
+
+fn kept_ready() {
+    let Some(labs) = Labs::new() else { return };
+    let here = &labs.here;
+    assert_eq!(keepers(here), [], "nobody has come yet");
+    here.offer(1, spec("true"));
+    here.finished();
+    let first = waiting(here);
+    let stays = spec("echo here; sleep 1000");
+    here.offer(2, stays.clone());
+    until("a guest", || keepers(here) == [(first, true)]);
+    here.ask(&owner::Command::Pause { seconds: None });
+    here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(2) });
+    until("its end", || keepers(here) == []);
+    // Whoever answers has done all that follows from it.
+    here.status();
+    assert_eq!(keepers(here), [], "its owner is here");
+    labs.owner_leaves();
+    let second = waiting(here);
+    assert_ne!(second, first);
+    // One that dies by itself is not made again and again; the next guest is
+    // taken all the same.
+    let killed = rustix::process::Pid::from_raw(second).unwrap();
+    rustix::process::kill_process(killed, rustix::process::Signal::KILL).unwrap();
+    until("its end", || keepers(here) == []);
+    here.offer(3, stays);
+    until("a guest", || matches!(keepers(here)[..], [(_, true)]));
 }

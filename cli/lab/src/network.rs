@@ -51,6 +51,22 @@ impl Namespace {
         Ok(self.ask(&["link", "show", "dev", device])?.contains(" state UP "))
     }
 
+    /// A switch looks into no packet; where the kernel can filter what a bridge
+    /// passes on, it would for each.
+    fn ask_no_firewall(&self) -> std::io::Result<()> {
+        let switch_off = || {
+            self.enter()?;
+            FIREWALLS.iter().try_for_each(|of| {
+                match std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{of}"), "0") {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                    _ => Ok(()),
+                }
+            })
+        };
+        let done = std::thread::scope(|scope| scope.spawn(switch_off).join());
+        done.unwrap_or_else(|_| Err(std::io::Error::other("a thread died")))
+    }
+
     /// Moves the calling thread here; usable between fork and exec.
     ///
     /// # Errors
@@ -63,6 +79,9 @@ impl Namespace {
         Ok(())
     }
 }
+
+/// The kernel's, which it may ask of what a bridge passes on.
+const FIREWALLS: [&str; 3] = ["iptables", "ip6tables", "arptables"];
 
 /// The bridge and the hosts plugged into it.
 #[derive(Debug)]
@@ -92,6 +111,7 @@ impl Network {
         switch.ip(&["link", "add", "lab", "address", hardware, "type", "bridge"])?;
         switch.ip(&["addr", "add", &format!("{SWITCH_ADDRESS}/16"), "dev", "lab"])?;
         switch.ip(&["link", "set", "lab", "up"])?;
+        switch.ask_no_firewall().context("cannot set up the switch")?;
         Ok(Self { switch })
     }
 

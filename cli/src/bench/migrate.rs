@@ -27,6 +27,9 @@ use crate::talk::Talk;
 const SIZES: [(u64, u32, Option<f64>); 3] =
     [(1, 15, None), (64, 15, Some(0.3)), (512, 7, Some(2.5))];
 
+/// How long nothing happens before an owner comes.
+const SETTLED: Duration = Duration::from_millis(500);
+
 /// The goal: at most so many times the floor.
 const RATIO: f64 = 1.5;
 
@@ -88,6 +91,8 @@ fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
     for moves in 0..times as usize {
         lab.wait_for_idle(2)?;
         let here = until("the guest is at work", PATIENCE, || Ok(at_work(&lab, moves)))?;
+        // What an owner's leaving sets off is over when another one comes.
+        std::thread::sleep(SETTLED);
         typed.push(Clock.wall());
         lab.hosts[here].type_key()?;
         until("the guest has moved", PATIENCE, || Ok(at_work(&lab, moves + 1)))

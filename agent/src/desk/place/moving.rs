@@ -2,7 +2,7 @@
 //! itself. The carrying is the link's (`crate::moving`).
 //!
 //! ```text
-//! expect ─► header: a keeper is made ready ─► known: it lands ─► whole, and it stands ─► landed ─► go
+//! expect: a keeper ─► header: it begins ─► known: it lands ─► whole, and it stands ─► landed ─► go
 //!   └──────────────┴─ not coming, called off, cannot land ─► as if it never came
 //! ```
 
@@ -24,7 +24,7 @@ use gleaner_shell::clock::Clock;
 
 use super::{Beginning, Guest, GuestLimits, Place, Site, StartError, Told, may_go_back, never_ran};
 use crate::cgroup::{GroupLimits, PlaceGroup};
-use crate::contain::{Landing, Order, PIPES_FD, Staging};
+use crate::contain::{Landing, Order, PIPES_FD};
 use crate::ground::{Ground, WORK};
 use crate::link::{LinkOrder, files};
 use crate::moving::{Cargo, Expectation, Known, Mover, on_stage};
@@ -437,7 +437,7 @@ impl Place {
     /// Makes room for a guest whose state is on its way.
     pub(crate) fn expect(&mut self, site: &Site, start: &desk::Start, told: &mut Told) {
         let fence = start.fence;
-        match self.try_expect(site, start) {
+        match self.try_expect(site, start, told) {
             Ok(expectation) => told.orders.push(LinkOrder::Expect(Box::new(expectation))),
             Err(error) => {
                 let (reason, hopeless) = (error.to_string(), false);
@@ -464,7 +464,7 @@ impl Place {
         let frozen = self.frozen;
         self.keeper = None;
         self.clear_ground(fence, told);
-        match self.try_expect(site, &start) {
+        match self.try_expect(site, &start, told) {
             Ok(expectation) => {
                 self.frozen = frozen;
                 if let Some(inbound) = self.inbound(fence) {
@@ -481,7 +481,12 @@ impl Place {
         }
     }
 
-    fn try_expect(&mut self, site: &Site, start: &desk::Start) -> Result<Expectation, StartError> {
+    fn try_expect(
+        &mut self,
+        site: &Site,
+        start: &desk::Start,
+        told: &mut Told,
+    ) -> Result<Expectation, StartError> {
         let spec = &start.spec;
         if let Some(path) = &spec.shared_directory
             && !site.config.allows_shared(Path::new(path))
@@ -490,10 +495,8 @@ impl Place {
         }
         // The guest before may have been frozen when it was killed.
         self.frozen = false;
-        // One of its own is born now and prepared when it is known what comes.
-        self.keeper = None;
+        self.settle(site, mover_for(site, spec).as_deref(), told)?;
         let uid = self.settle_ground(site)?;
-        self.newborn = Some(self.bear(site)?);
         let limits = site.limits.with(spec.limits);
         if let Some(group) = &mut self.group {
             group.set_limits(GroupLimits {
@@ -545,7 +548,7 @@ impl Place {
         self.guest.as_ref().is_some_and(|guest| guest.fence == fence && guest.inbound.is_some())
     }
 
-    /// It is known what comes: a keeper makes itself ready meanwhile.
+    /// It is known what comes: its keeper makes itself ready for it meanwhile.
     pub(crate) fn header(
         &mut self,
         now: Moment,
@@ -570,12 +573,14 @@ impl Place {
                 plug.unread.clear();
             }
             let landing = Landing { engine: mover.engine.clone(), header: *header };
-            let staging = Staging { knowledge: mover.knowledge.clone(), landing: Some(landing) };
+            let expect = Order::Expect(Box::new(landing));
             let mut along = vec![memory.as_fd()];
             if let Some((_, theirs)) = &pipes {
                 along.extend([theirs.read.as_fd(), theirs.write.as_fd()]);
             }
-            self.settle(site, Some(staging), &along, told).map_err(|error| error.to_string())?;
+            self.settle(site, Some(&mover), told).map_err(|error| error.to_string())?;
+            let keeper = self.keeper.as_ref().ok_or("its keeper is gone")?;
+            keeper.send_with(&expect, &along).map_err(|error| error.to_string())?;
             Ok(pipes.map(|(ours, _)| ours))
         });
         let laid = berthed.and_then(|ends| {
@@ -795,7 +800,7 @@ impl Place {
         self.idle_since = now;
         self.hurry(false);
         // It was for this one, and knows its image.
-        (self.keeper, self.newborn) = (None, None);
+        self.keeper = None;
         self.clear_ground(fence, told);
     }
 
