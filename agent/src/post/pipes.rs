@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use gleaner_common::frame::FrameError;
+use gleaner_program_core::address::PIECE_BYTES_MAX;
 use gleaner_program_core::framing::{self, Frame};
 use gleaner_program_core::wire::PIPE_BYTES_MAX;
 use rustix::io::Errno;
@@ -15,6 +16,9 @@ use super::slabs::Slabs;
 
 /// How many pieces leave with one write.
 const SLICES_MAX: usize = 16;
+
+/// What stands before a piece is lent with it up to here, out of a slab.
+const HEAD_BYTES_MAX: usize = PIECE_BYTES_MAX / SLICES_MAX;
 
 /// Small frames are collected up to here.
 const COLLECTED_BYTES: usize = 32 << 10;
@@ -115,8 +119,10 @@ impl Outbox {
     /// Nobody reads it any more.
     pub(super) fn write(&mut self, to: impl AsFd) -> io::Result<bool> {
         while !self.is_empty() {
-            let lend = self.queue.front().is_some_and(|first| first.lend);
-            let done = if lend { self.lend(to.as_fd()) } else { self.copy(to.as_fd()) };
+            let done = match self.to_lend() {
+                0 => self.copy(to.as_fd()),
+                count => self.lend(to.as_fd(), count),
+            };
             match done {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
@@ -134,30 +140,63 @@ impl Outbox {
         while self.lent.pop_front_if(|(end, _)| *end <= read).is_some() {}
     }
 
+    /// How much of the queue is lent with the next call: pieces and what stands
+    /// between them; nothing, if no piece comes first.
+    fn to_lend(&self) -> usize {
+        let can = |waiting: &&Waiting| waiting.lend || waiting.bytes.len() <= HEAD_BYTES_MAX;
+        let run = self.queue.iter().take(SLICES_MAX).take_while(can);
+        if run.clone().take(2).any(|waiting| waiting.lend) { run.count() } else { 0 }
+    }
+
+    /// Lends so many of the queue, with one call: a reader that finds a head
+    /// finds its piece, too.
     #[expect(unsafe_code, reason = "a pipe refers to the pages that it is lent")]
-    fn lend(&mut self, to: impl AsFd) -> rustix::io::Result<()> {
-        let Some(first) = self.queue.front_mut() else { return Ok(()) };
-        let slices = [IoSliceRaw::from_slice(&first.bytes)];
+    fn lend(&mut self, to: impl AsFd, count: usize) -> rustix::io::Result<()> {
+        let (mut slab, mut filled) = (self.slabs.take(), 0);
+        for head in self.queue.iter().take(count).filter(|waiting| !waiting.lend) {
+            slab[filled..][..head.bytes.len()].copy_from_slice(&head.bytes);
+            filled += head.bytes.len();
+        }
+        let heads = slab.filled(filled);
+        if !self.slabs.own(&heads) {
+            // There was no memory for it.
+            self.lend_none(count);
+            return Ok(());
+        }
+        let mut heads_left = &heads[..];
+        let slices: Vec<_> = self
+            .queue
+            .iter()
+            .take(count)
+            .map(|waiting| {
+                let head = if waiting.lend { 0 } else { waiting.bytes.len() };
+                let (head, rest) = heads_left.split_at(head);
+                heads_left = rest;
+                IoSliceRaw::from_slice(if waiting.lend { &waiting.bytes } else { head })
+            })
+            .collect();
         // SAFETY: the bytes are there and nobody writes to them: not now, and not
         // before `take_back` lets go of them. The pages are the kernel's to keep
         // for as long as the pipe refers to them, even if they are unmapped here.
         match unsafe { vmsplice(to, &slices, SpliceFlags::NONBLOCK) } {
             Ok(lent) => {
                 self.written += lent as u64;
-                self.lent.push_back((self.written, first.bytes.split_to(lent)));
-                if first.bytes.is_empty() {
-                    self.queue.pop_front();
-                }
+                self.lent.push_back((self.written, heads));
+                self.advance(lent);
                 self.take_back();
                 Ok(())
             }
             Err(error @ (Errno::AGAIN | Errno::INTR | Errno::PIPE)) => Err(error),
             // Not on this machine.
             Err(_) => {
-                first.lend = false;
+                self.lend_none(count);
                 Ok(())
             }
         }
+    }
+
+    fn lend_none(&mut self, count: usize) {
+        self.queue.iter_mut().take(count).for_each(|waiting| waiting.lend = false);
     }
 
     /// Writes up to what can be lent.
@@ -184,7 +223,10 @@ impl Outbox {
     fn advance(&mut self, mut written: usize) {
         while let Some(front) = self.queue.front_mut() {
             let step = written.min(front.bytes.len());
-            front.bytes.advance(step);
+            let part = front.bytes.split_to(step);
+            if front.lend {
+                self.lent.push_back((self.written, part));
+            }
             written -= step;
             if !front.bytes.is_empty() {
                 return;
@@ -198,7 +240,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gleaner_program_core::address::{PIECE_BYTES_MAX, Rank};
+    use gleaner_program_core::address::{Communicator, Envelope, Rank, Tag};
     use gleaner_program_core::framing::FrameReader;
     use gleaner_program_core::wire::AgentFrame;
 
@@ -229,6 +271,57 @@ mod tests {
             outbox.write(&ours.write).unwrap();
         }
         assert_eq!(got, frames);
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn pieces_are_lent_together_with_their_heads_and_stay_until_they_are_read() {
+        let (ours, theirs) = pair().unwrap();
+        let slabs = Slabs::default();
+        let mut outbox = Outbox::new(slabs.clone());
+        let mut reader = FrameReader::default();
+        let (mut pushed, mut got) = (0, 0);
+        let frame = |number: u64, payload| AgentFrame::Deliver {
+            number,
+            from: Rank(1),
+            envelope: Envelope::whole(Communicator(0), Tag(0)),
+            payload,
+        };
+        let bytes_of = |number: u64| PIECE_BYTES_MAX - usize::try_from(number % 7).unwrap();
+        let value_of = |number: u64| u8::try_from(number % 251).unwrap();
+        while got < 400 {
+            while pushed < 400 && outbox.queue.len() < 100 {
+                if pushed % 5 == 0 {
+                    // Stands between two pieces, or is more than a head.
+                    let total = if pushed % 10 == 0 { 1 } else { 2_000 };
+                    for _ in 0..total {
+                        outbox.push(&AgentFrame::Room { to: Rank(1), total }).unwrap();
+                    }
+                }
+                let mut slab = slabs.take();
+                slab.fill(value_of(pushed));
+                outbox.push(&frame(pushed, slab.filled(bytes_of(pushed)))).unwrap();
+                pushed += 1;
+            }
+            assert!(!outbox.write(&ours.write).unwrap() || pushed == 400);
+            // Both are lent, and held while the pipe may hold them.
+            assert!(outbox.lent.len() > 8, "{}", outbox.lent.len());
+            let held: usize = outbox.lent.iter().map(|(_, bytes)| bytes.len()).sum();
+            assert!(held < 3 * PIPE_BYTES_MAX, "{held}");
+            for _ in 0..4 {
+                let space = rustix::buffer::spare_capacity(reader.space());
+                rustix::io::read(&theirs.read, space).unwrap();
+                while let Some(read) = reader.next_frame::<AgentFrame>().unwrap() {
+                    let AgentFrame::Deliver { number, payload, .. } = read else { continue };
+                    assert_eq!((number, payload.len()), (got, bytes_of(got)));
+                    assert!(payload.iter().all(|byte| *byte == value_of(got)), "piece {got}");
+                    got += 1;
+                }
+                if got == 400 {
+                    break;
+                }
+            }
+        }
         assert!(outbox.is_empty());
     }
 }

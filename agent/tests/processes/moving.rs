@@ -269,7 +269,7 @@ fn waiting(lab: &Lab) -> i32 {
 fn kept_ready() {
     let Some(labs) = Labs::new() else { return };
     let here = &labs.here;
-    assert_eq!(keepers(here), [], "nobody has come yet");
+    assert!(keepers(here).is_empty(), "nobody has come yet");
     here.offer(1, spec("true"));
     here.finished();
     let first = waiting(here);
@@ -278,10 +278,10 @@ fn kept_ready() {
     until("a guest", || keepers(here) == [(first, true)]);
     here.ask(&owner::Command::Pause { seconds: None });
     here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(2) });
-    until("its end", || keepers(here) == []);
+    until("its end", || keepers(here).is_empty());
     // Whoever answers has done all that follows from it.
     here.status();
-    assert_eq!(keepers(here), [], "its owner is here");
+    assert!(keepers(here).is_empty(), "its owner is here");
     labs.owner_leaves();
     let second = waiting(here);
     assert_ne!(second, first);
@@ -289,7 +289,7 @@ fn kept_ready() {
     // taken all the same.
     let killed = rustix::process::Pid::from_raw(second).unwrap();
     rustix::process::kill_process(killed, rustix::process::Signal::KILL).unwrap();
-    until("its end", || keepers(here) == []);
+    until("its end", || keepers(here).is_empty());
     here.offer(3, stays);
     until("a guest", || matches!(keepers(here)[..], [(_, true)]));
 }

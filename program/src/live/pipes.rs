@@ -1,7 +1,7 @@
 //! The two pipes of a rank's process.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use gleaner_common::frame::FrameError;
 use gleaner_program_core::address::{Envelope, Rank};
 use gleaner_program_core::framing::{self, APART_BYTES_MIN, FrameReader};
-use gleaner_program_core::wire::{AgentFrame, PIPES_VARIABLE, ProgramFrame};
+use gleaner_program_core::wire::{AgentFrame, PIPE_BYTES_MAX, PIPES_VARIABLE, ProgramFrame};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FileType;
@@ -24,6 +24,10 @@ const FLUSH_BYTES: usize = 32 << 10;
 
 /// How much is read of what follows a big piece: the head of the next one.
 const HEAD_BYTES: usize = 64;
+
+/// How many heads are kept as they were lent: a pipe has 256 slots
+/// ([`PIPE_BYTES_MAX`] and a page in each).
+const HEADS: usize = 2 * PIPE_BYTES_MAX / 4_096;
 
 /// How often it is looked whether the agent has read what it was lent.
 const LENT_LOOK: Duration = Duration::from_millis(1);
@@ -50,8 +54,31 @@ pub struct Pipes {
     write: OwnedFd,
     reader: FrameReader,
     unwritten: Vec<u8>,
+    heads: Heads,
     /// A big piece was read to its end: there may be another behind it.
     after_big: bool,
+}
+
+/// Heads of pieces that are lent to the agent together with these.
+#[derive(Debug)]
+struct Heads {
+    /// More of them than a pipe has slots, so that the next is always one that
+    /// was read.
+    rows: Vec<[u8; HEAD_BYTES]>,
+    next: usize,
+}
+
+impl Heads {
+    /// `None`: it is longer than heads are.
+    fn keep(&mut self, head: &[u8]) -> Option<&[u8]> {
+        if self.rows.is_empty() {
+            self.rows.resize(HEADS, [0; HEAD_BYTES]);
+        }
+        let row = &mut self.rows[self.next];
+        row.get_mut(..head.len())?.copy_from_slice(head);
+        self.next = (self.next + 1) % HEADS;
+        Some(&row[..head.len()])
+    }
 }
 
 /// What has been read.
@@ -64,7 +91,14 @@ pub(super) enum Came {
 
 impl Pipes {
     pub fn new(read: OwnedFd, write: OwnedFd) -> Self {
-        Self { read, write, reader: FrameReader::default(), unwritten: vec![], after_big: false }
+        Self {
+            read,
+            write,
+            reader: FrameReader::default(),
+            unwritten: vec![],
+            heads: Heads { rows: vec![], next: 0 },
+            after_big: false,
+        }
     }
 
     /// The pipes that the agent has given this process; once.
@@ -115,38 +149,47 @@ impl Pipes {
         if apart.is_empty() && self.unwritten.len() < FLUSH_BYTES {
             return Ok(());
         }
-        if lend {
-            self.write_all(&[])?;
-            self.lend_all(apart)
-        } else {
-            self.write_all(apart)
+        if !lend {
+            return self.write_all(apart);
         }
+        if self.unwritten.len() > HEAD_BYTES {
+            self.write_all(&[])?;
+        }
+        self.lend_all(apart)
     }
 
+    /// Lends what is unwritten, and these bytes, with one call: an agent that
+    /// finds a head finds its piece, too.
     #[expect(unsafe_code, reason = "a pipe refers to the pages that it is lent")]
     fn lend_all(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
-        while !bytes.is_empty() {
-            // SAFETY: the slice is whole and readable for the whole call. The
+        let mut unwritten = std::mem::take(&mut self.unwritten);
+        let mut head = self.heads.keep(&unwritten).unwrap_or_default();
+        while !head.is_empty() || !bytes.is_empty() {
+            let slices = [head, bytes].map(IoSliceRaw::from_slice);
+            // SAFETY: the slices are whole and readable for the whole call. The
             // pages that the pipe refers to afterwards are kept by the kernel; who
-            // called us keeps them as they are until the agent has read them.
-            let lent = unsafe {
-                rustix::pipe::vmsplice(
-                    &self.write,
-                    &[IoSliceRaw::from_slice(bytes)],
-                    SpliceFlags::empty(),
-                )
-            };
+            // called us, and the heads, keep them as they are until the agent has
+            // read them.
+            let lent =
+                unsafe { rustix::pipe::vmsplice(&self.write, &slices, SpliceFlags::empty()) };
             match lent {
-                Ok(lent) => bytes = &bytes[lent..],
+                Ok(lent) => {
+                    let of_head = lent.min(head.len());
+                    (head, bytes) = (&head[of_head..], &bytes[lent - of_head..]);
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => wait_for(&self.write, PollFlags::OUT, None).map(|_| ())?,
                 // Not on this machine, or not this memory.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::PERM | Errno::FAULT) => {
+                    unwritten.drain(..unwritten.len() - head.len());
+                    self.unwritten = unwritten;
                     return self.write_all(bytes);
                 }
                 Err(error) => return Err(lost(&error)),
             }
         }
+        unwritten.clear();
+        self.unwritten = unwritten;
         Ok(())
     }
 
@@ -226,16 +269,21 @@ impl Pipes {
         let end = into.len() + bytes;
         into.reserve(bytes);
         into.extend_from_slice(self.reader.take(bytes));
+        // What comes behind it is most often the head of another.
+        let mut head = [0; HEAD_BYTES];
+        let mut behind = 0;
         while into.len() < end {
             let missing = end - into.len();
-            match read_some(&self.read, into, missing) {
+            match read_some(&self.read, into, missing, &mut head) {
                 Ok(0) => return Err(closed()),
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(read) => behind = read.saturating_sub(missing),
+                Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => wait_for(&self.read, PollFlags::IN, None).map(|_| ())?,
                 Err(error) => return Err(lost(&error)),
             }
         }
-        self.after_big = true;
+        self.reader.push(&head[..behind]);
+        self.after_big = behind == 0;
         Ok(())
     }
 
@@ -254,14 +302,27 @@ impl Pipes {
     }
 }
 
-/// Appends at most so many bytes.
+/// Appends at most so many bytes, and reads what is behind them to another place.
 #[expect(unsafe_code, reason = "a vector's spare capacity has no bytes before it is read to")]
-fn read_some(fd: &OwnedFd, into: &mut Vec<u8>, bytes_max: usize) -> rustix::io::Result<usize> {
+fn read_some(
+    fd: &OwnedFd,
+    into: &mut Vec<u8>,
+    bytes_max: usize,
+    behind: &mut [u8],
+) -> rustix::io::Result<usize> {
+    let slice = |begin: *mut u8, bytes| libc::iovec { iov_base: begin.cast(), iov_len: bytes };
     let spare = into.spare_capacity_mut();
     let bytes_max = bytes_max.min(spare.len());
-    let read = rustix::io::read(fd, &mut spare[..bytes_max])?.0.len();
+    let slices =
+        [slice(spare.as_mut_ptr().cast(), bytes_max), slice(behind.as_mut_ptr(), behind.len())];
+    // SAFETY: both are memory of that length that is ours alone to write to.
+    let read = unsafe { libc::readv(fd.as_raw_fd(), slices.as_ptr(), 2) };
+    let read = usize::try_from(read).map_err(|_| {
+        let error = std::io::Error::last_os_error();
+        Errno::from_io_error(&error).unwrap_or(Errno::IO)
+    })?;
     // SAFETY: the call has written so many bytes of the spare capacity.
-    unsafe { into.set_len(into.len() + read) };
+    unsafe { into.set_len(into.len() + read.min(bytes_max)) };
     Ok(read)
 }
 
