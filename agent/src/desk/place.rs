@@ -26,14 +26,15 @@ use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
 use gleaner_program_core::address::{Rank, Snapshot};
 use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
-use gleaner_program_core::wire::PIPES_VARIABLE;
 
+use self::arriving::Inbound;
 use self::imaging::Imaging;
-use self::moving::{Inbound, LeavingRank, NOT_BEGUN, Seen, Standing, mover_for};
+use self::leaving::{LeavingRank, NOT_BEGUN, Standing};
+use self::surroundings::{environment, with_index};
 use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
 use crate::contain::{
-    Ended, GuestLimits, Keeper, KeeperError, Order, PIPES_FD, Program, Report, Sandbox, Start,
+    Ended, GuestLimits, Keeper, KeeperError, Order, Program, Report, Sandbox, Start,
 };
 use crate::ground::{Ground, GroundError, open_strange};
 use crate::link::{Collection, Laying, LinkOrder};
@@ -51,8 +52,10 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 /// milliseconds, and seconds on a machine that is fully loaded.
 const TRY_OUT: Duration = Duration::from_secs(20);
 
+mod arriving;
 mod imaging;
-mod moving;
+mod leaving;
+mod surroundings;
 
 /// What all places share.
 #[derive(Debug)]
@@ -792,6 +795,13 @@ impl Place {
         due
     }
 
+    /// A guest's memory in use, for whoever thinks of moving it.
+    pub(crate) fn weighed(&self) -> Option<Event> {
+        let guest = self.guest.as_ref().filter(|guest| guest.inbound.is_none())?;
+        let bytes = self.group.as_ref()?.memory_bytes();
+        Some(Event::Weighed { fence: guest.fence, bytes })
+    }
+
     pub(crate) fn has_guest(&self) -> bool {
         self.guest.is_some()
     }
@@ -846,53 +856,6 @@ fn read_printed(directory: &Path) -> (Left, bool) {
     (left, inline)
 }
 
-/// `{i}` is replaced by the subprogram's index.
-fn with_index(command: &[String], index: u32) -> Vec<String> {
-    command.iter().map(|word| word.replace("{i}", &index.to_string())).collect()
-}
-
-/// A clean environment: ours, then the job's.
-fn environment(ground: &Seen, start: &desk::Start) -> Vec<(String, String)> {
-    let text = |path: PathBuf| path.to_string_lossy().into_owned();
-    let ours = [
-        ("PATH", crate::contain::PATH.to_owned()),
-        ("HOME", text(ground.work.clone())),
-        ("TMPDIR", text(ground.tmp.clone())),
-        ("LANG", "C.UTF-8".to_owned()),
-        ("GLEAN_JOB", start.subprogram.job.to_string()),
-        ("GLEAN_SUBPROGRAM", start.subprogram.to_string()),
-        ("GLEAN_INDEX", start.subprogram.index.to_string()),
-        ("GLEAN_OUTPUT", text(ground.output.clone())),
-    ];
-    let given = &start.spec.environment;
-    let about_rank = rank_environment(ground, start);
-    ours.into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
-        .filter(|(key, _)| !given.iter().any(|(name, _)| name == key))
-        .chain(
-            given.iter().filter(|(name, _)| ![PIPES_VARIABLE, RECORD].contains(&&**name)).cloned(),
-        )
-        .chain(about_rank)
-        .collect()
-}
-
-/// Where a rank writes down what it does.
-const RECORD: &str = "GLEAN_RECORD";
-
-/// What only we can say: no job's environment hides it.
-fn rank_environment(ground: &Seen, start: &desk::Start) -> Vec<(String, String)> {
-    let mut variables = vec![];
-    if start.rank.is_some() {
-        let pipes = format!("{PIPES_FD},{}", PIPES_FD + 1);
-        variables.push((PIPES_VARIABLE.to_owned(), pipes));
-        if records(&start.spec) {
-            let path = ground.output.join(format!("trace.{}", start.subprogram.index));
-            variables.push((RECORD.to_owned(), path.to_string_lossy().into_owned()));
-        }
-    }
-    variables
-}
-
 /// The end of what was killed before it ran.
 fn never_ran() -> Exit {
     Exit {
@@ -931,6 +894,15 @@ fn beginning(start: &desk::Start, offer: &RankOffer) -> Result<Beginning, StartE
     Ok(Beginning { begin: Some(Box::new(begin)), theirs })
 }
 
+/// What will move this job's guests, if anything may have to. Where nothing
+/// can, they run all the same, and return their work.
+fn mover_for(site: &Site, spec: &JobSpec) -> Option<Arc<Mover>> {
+    // A rank that goes back may go back to an image.
+    let moves = spec.on_busy.means(Reaction::Migrate) || may_go_back(spec);
+    let moves = moves && site.tree.is_some();
+    site.mover.as_ref().ok().filter(|_| moves).cloned()
+}
+
 /// Is anything kept to go back with?
 fn may_go_back(spec: &JobSpec) -> bool {
     let OnBusy { reaction, then, .. } = spec.on_busy;
@@ -941,12 +913,6 @@ fn may_go_back(spec: &JobSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_index_is_put_wherever_it_is_asked_for() {
-        let command = ["run".to_owned(), "--seed={i}".to_owned(), "{i}{i}".to_owned()];
-        assert_eq!(with_index(&command, 7), ["run", "--seed=7", "77"]);
-    }
 
     #[test]
     fn the_lower_limit_holds() {

@@ -12,7 +12,7 @@ use gleaner_common::id::Fence;
 use gleaner_common::time::Moment;
 use gleaner_shell::clock::Clock;
 
-use super::moving::{LOOK_AFTER, STANDS_WITHIN};
+use super::leaving::{LOOK_AFTER, STANDS_WITHIN};
 use super::{Place, Site, Told, may_go_back};
 use crate::link::LinkOrder;
 use crate::moving::{KeptImage, ToKeep};

@@ -1,0 +1,86 @@
+//! What a guest is started with: its words, and its environment.
+
+use std::path::PathBuf;
+
+use gleaner_agent_core::desk;
+use gleaner_program_core::wire::PIPES_VARIABLE;
+
+use super::{Place, records};
+use crate::contain::PIPES_FD;
+use crate::ground::Ground;
+use crate::moving::on_stage;
+
+/// A place's directories, as its guest sees them.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) work: PathBuf,
+    pub(super) tmp: PathBuf,
+    pub(super) output: PathBuf,
+}
+
+impl Place {
+    pub(super) fn as_seen(&self, ground: &Ground) -> Seen {
+        let seen = |path: PathBuf| {
+            if self.staged { on_stage(ground.directory(), &path) } else { path }
+        };
+        Seen { work: seen(ground.work()), tmp: seen(ground.tmp()), output: seen(ground.output()) }
+    }
+}
+
+/// `{i}` is replaced by the subprogram's index.
+pub(super) fn with_index(command: &[String], index: u32) -> Vec<String> {
+    command.iter().map(|word| word.replace("{i}", &index.to_string())).collect()
+}
+
+/// A clean environment: ours, then the job's.
+pub(super) fn environment(ground: &Seen, start: &desk::Start) -> Vec<(String, String)> {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let ours = [
+        ("PATH", crate::contain::PATH.to_owned()),
+        ("HOME", text(ground.work.clone())),
+        ("TMPDIR", text(ground.tmp.clone())),
+        ("LANG", "C.UTF-8".to_owned()),
+        ("GLEAN_JOB", start.subprogram.job.to_string()),
+        ("GLEAN_SUBPROGRAM", start.subprogram.to_string()),
+        ("GLEAN_INDEX", start.subprogram.index.to_string()),
+        ("GLEAN_OUTPUT", text(ground.output.clone())),
+    ];
+    let given = &start.spec.environment;
+    let about_rank = rank_environment(ground, start);
+    ours.into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .filter(|(key, _)| !given.iter().any(|(name, _)| name == key))
+        .chain(
+            given.iter().filter(|(name, _)| ![PIPES_VARIABLE, RECORD].contains(&&**name)).cloned(),
+        )
+        .chain(about_rank)
+        .collect()
+}
+
+/// Where a rank writes down what it does.
+const RECORD: &str = "GLEAN_RECORD";
+
+/// What only we can say: no job's environment hides it.
+fn rank_environment(ground: &Seen, start: &desk::Start) -> Vec<(String, String)> {
+    let mut variables = vec![];
+    if start.rank.is_some() {
+        let pipes = format!("{PIPES_FD},{}", PIPES_FD + 1);
+        variables.push((PIPES_VARIABLE.to_owned(), pipes));
+        if records(&start.spec) {
+            let path = ground.output.join(format!("trace.{}", start.subprogram.index));
+            variables.push((RECORD.to_owned(), path.to_string_lossy().into_owned()));
+        }
+    }
+    variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_is_put_wherever_it_is_asked_for() {
+        let command = ["run".to_owned(), "--seed={i}".to_owned(), "{i}{i}".to_owned()];
+        assert_eq!(with_index(&command, 7), ["run", "--seed=7", "77"]);
+    }
+}
