@@ -186,14 +186,16 @@ pub fn fetch() -> Result<Engine, FetchError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
+    /// Written by another process: what is open for writing here, a process that
+    /// another test starts in that moment has open as well, and nobody can run it.
     fn pretend(directory: &Path, prints: &str) -> PathBuf {
         let path = directory.join("criu");
-        std::fs::write(&path, format!("#!/bin/sh\necho '{prints}'\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let write = "printf '#!/bin/sh\\necho \"%s\"\\n' \"$2\" > \"$1\" && chmod 755 \"$1\"";
+        let mut shell = Command::new("sh");
+        let written = shell.args(["-c", write, "sh"]).arg(&path).arg(prints).status().unwrap();
+        assert!(written.success());
         path
     }
 

@@ -235,7 +235,7 @@ impl Keeper {
 
     fn land(&mut self, fence: Fence, stopped: &[i32]) -> io::Result<()> {
         let berth = self.berth.take().ok_or_else(|| {
-            self.unfit.take().unwrap_or_else(|| "a keeper that expects nobody".to_owned())
+            self.unfit.clone().unwrap_or_else(|| "a keeper that expects nobody".to_owned())
         });
         let landed = berth.and_then(|berth| {
             berth.land(&self.sandbox, stopped).map_err(|error| error.to_string())
@@ -276,7 +276,7 @@ impl Keeper {
         {
             self.lack(&error);
         }
-        if let Some(why) = self.unfit.take() {
+        if let Some(why) = self.unfit.clone() {
             return self.cannot_start(fence, why, true);
         }
         self.limit_soft(start.limits);

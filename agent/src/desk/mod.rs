@@ -243,10 +243,14 @@ impl Desk {
         let open = !self.stopping && self.core.is_open();
         for place in &mut self.places {
             place.look(now, &self.site, &mut told);
-            place.restock(now, open, &self.site, &mut told);
+            place.set_open(now, open);
             if place.wake(now) {
                 self.give_back_at = Some(now + THRIFTY_AFTER);
             }
+        }
+        // One at a time: it takes a moment, and an owner may come.
+        if let Some(place) = self.places.iter_mut().find(|place| place.wants_keeper()) {
+            place.restock(&self.site, &mut told);
         }
         self.take(told);
         if self.give_back_at.is_some_and(|at| at <= now) {

@@ -26,6 +26,7 @@ use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
 use gleaner_program_core::address::{Rank, Snapshot};
 use gleaner_program_core::endpoint::Config;
 use gleaner_program_core::facts::End;
+use gleaner_shell::clock::Clock;
 
 use self::arriving::Inbound;
 use self::imaging::Imaging;
@@ -41,9 +42,12 @@ use crate::link::{Collection, Laying, LinkOrder};
 use crate::moving::Mover;
 use crate::post::{self, Begin, Ends, Letter};
 
-/// How long a keeper without a guest stays, so that an idle agent is small; but
-/// see [`Place::restock`].
+/// How long a keeper without a guest stays, so that an idle agent is small.
 const KEEPER_STAYS: Duration = Duration::from_secs(60);
+
+/// One that is kept ready ([`Place::restock`]) is made anew after so long: it sees
+/// what was mounted when it was born.
+const RENEWED_AFTER: Duration = Duration::from_secs(600);
 
 /// How much is kept of what a rank receives, for it to go back.
 const LOG_BYTES_MAX: u64 = 64 << 20;
@@ -187,6 +191,8 @@ pub(crate) struct Place {
     /// A rank that has lost its process, and has its seat still.
     bare: Option<Fence>,
     idle_since: Moment,
+    /// When its keeper was made.
+    born: Moment,
 }
 
 /// What a place has to tell.
@@ -221,6 +227,7 @@ impl Place {
             imaging: None,
             bare: None,
             idle_since: Moment::ZERO,
+            born: Moment::ZERO,
         }
     }
 
@@ -505,12 +512,11 @@ impl Place {
         if self.keeper.is_none() || self.staged != mover.is_some() {
             self.bear(site, mover, told)?;
         }
-        if self.frozen
-            && let Some(group) = &self.group
-        {
-            // The owner came before what is to begin here.
-            let done = group.freeze().map_err(|error| error.to_string());
-            self.complain("freeze", done);
+        if let Some(group) = &self.group {
+            // The owner came before what is to begin here; or froze what never
+            // began, and its keeper is still here.
+            let done = if self.frozen { group.freeze() } else { group.thaw() };
+            self.complain("freeze or thaw", done.map_err(|error| error.to_string()));
         }
         Ok(())
     }
@@ -544,20 +550,30 @@ impl Place {
         let (keeper, lacking) = Keeper::bear(&site.program, group, own_network, sandbox)?;
         told.missing.extend(lacking);
         self.keeper = Some(keeper);
+        self.born = Clock.now();
         Ok(())
+    }
+
+    /// Are guests welcome at this workstation?
+    pub(crate) fn set_open(&mut self, now: Moment, open: bool) {
+        if std::mem::replace(&mut self.open, open) && !open {
+            self.idle_since = self.idle_since.max(now);
+        }
     }
 
     /// Where the last guest could move, the next one may come from elsewhere,
     /// and somebody waits for it: a keeper is kept ready while guests are
-    /// welcome here.
-    pub(crate) fn restock(&mut self, now: Moment, open: bool, site: &Site, told: &mut Told) {
-        if std::mem::replace(&mut self.open, open) && !open {
-            self.idle_since = self.idle_since.max(now);
-        }
-        let wanted = open && self.staged && self.keeper.is_none() && self.guest.is_none();
-        if let Some(mover) = site.mover.as_deref().ok().filter(|_| wanted)
-            && let Err(error) = self.bear(site, Some(mover), told)
-        {
+    /// welcome here. Is one wanted?
+    pub(crate) fn wants_keeper(&self) -> bool {
+        self.open && self.staged && self.keeper.is_none() && self.guest.is_none()
+    }
+
+    pub(crate) fn restock(&mut self, site: &Site, told: &mut Told) {
+        let mover = site.mover.as_deref().map_err(Clone::clone);
+        let born = mover.and_then(|mover| {
+            self.bear(site, Some(mover), told).map_err(|error| error.to_string())
+        });
+        if let Err(error) = born {
             // The next guest tries again, and tells.
             self.staged = false;
             tracing::info!(place = %self.id, %error, "no keeper is kept ready");
@@ -675,6 +691,12 @@ impl Place {
         {
             tracing::error!(place = %self.id, "something survives being killed");
         }
+        if self.dying.is_none()
+            && let Some(fence) = self.guest.as_ref().map(|guest| guest.fence)
+            && self.is_inbound(fence)
+        {
+            return self.not_coming(now, fence, "its keeper is gone".to_owned(), told);
+        }
         let last = self.dying.take().and_then(|dying| dying.ended);
         let Some(guest) = self.guest.take() else {
             // Whatever it died of, the next one would.
@@ -777,13 +799,17 @@ impl Place {
 
     /// When a keeper without work goes, or a guest is looked at again.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        [self.keeper_goes(), self.look_at(), self.look_for_image_at()].into_iter().flatten().min()
+        let due = self.wants_keeper().then_some(self.idle_since);
+        let others = [self.keeper_goes(), self.look_at(), self.look_for_image_at()];
+        others.into_iter().chain([due]).flatten().min()
     }
 
     fn keeper_goes(&self) -> Option<Moment> {
+        let idle = self.keeper.is_some() && self.guest.is_none();
         let kept_ready = self.staged && self.open;
-        let idle = self.keeper.is_some() && self.guest.is_none() && !kept_ready;
-        idle.then(|| self.idle_since + KEEPER_STAYS)
+        let goes =
+            if kept_ready { self.born + RENEWED_AFTER } else { self.idle_since + KEEPER_STAYS };
+        idle.then_some(goes)
     }
 
     /// Lets a keeper go that has had no guest for a while. Did it?

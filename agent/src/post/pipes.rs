@@ -141,7 +141,7 @@ impl Outbox {
     }
 
     /// How much of the queue is lent with the next call: pieces and what stands
-    /// between them; nothing, if no piece comes first.
+    /// between them; nothing, if no piece is the first or second.
     fn to_lend(&self) -> usize {
         let can = |waiting: &&Waiting| waiting.lend || waiting.bytes.len() <= HEAD_BYTES_MAX;
         let run = self.queue.iter().take(SLICES_MAX).take_while(can);
@@ -149,7 +149,7 @@ impl Outbox {
     }
 
     /// Lends so many of the queue, with one call: a reader that finds a head
-    /// finds its piece, too.
+    /// most often finds its piece, too.
     #[expect(unsafe_code, reason = "a pipe refers to the pages that it is lent")]
     fn lend(&mut self, to: impl AsFd, count: usize) -> rustix::io::Result<()> {
         let (mut slab, mut filled) = (self.slabs.take(), 0);
@@ -181,7 +181,10 @@ impl Outbox {
         match unsafe { vmsplice(to, &slices, SpliceFlags::NONBLOCK) } {
             Ok(lent) => {
                 self.written += lent as u64;
-                self.lent.push_back((self.written, heads));
+                let first = self.queue.front().filter(|first| first.lend);
+                if first.is_none_or(|first| lent > first.bytes.len()) {
+                    self.lent.push_back((self.written, heads));
+                }
                 self.advance(lent);
                 self.take_back();
                 Ok(())

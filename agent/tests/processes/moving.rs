@@ -285,11 +285,17 @@ fn kept_ready() {
     labs.owner_leaves();
     let second = waiting(here);
     assert_ne!(second, first);
+    // As an owner leaves it who came before a guest could begin.
+    let frozen = here.group().unwrap().join("cgroup.freeze");
+    fs::write(frozen, "1").unwrap();
+    here.offer(3, spec("echo runs"));
+    assert_eq!(text(&here.finished().stdout), "runs\n");
+    let third = waiting(here);
     // One that dies by itself is not made again and again; the next guest is
     // taken all the same.
-    let killed = rustix::process::Pid::from_raw(second).unwrap();
+    let killed = rustix::process::Pid::from_raw(third).unwrap();
     rustix::process::kill_process(killed, rustix::process::Signal::KILL).unwrap();
     until("its end", || keepers(here).is_empty());
-    here.offer(3, stays);
+    here.offer(4, stays);
     until("a guest", || matches!(keepers(here)[..], [(_, true)]));
 }

@@ -431,7 +431,7 @@ impl Place {
         }
         self.idle_since = now;
         self.hurry(false);
-        // It was for this one, and knows its image.
+        // It was for this one, and may know its image.
         self.keeper = None;
         self.clear_ground(fence, told);
     }
