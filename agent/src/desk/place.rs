@@ -511,12 +511,17 @@ impl Place {
     ) -> Result<(), StartError> {
         if self.keeper.is_none() || self.staged != mover.is_some() {
             self.bear(site, mover, told)?;
+        } else if let Some(group) = &self.group {
+            // Its last guest may have been frozen, and gone, before it began.
+            let done = group.thaw().map_err(|error| error.to_string());
+            self.complain("thaw", done);
         }
-        if let Some(group) = &self.group {
-            // The owner came before what is to begin here; or froze what never
-            // began, and its keeper is still here.
-            let done = if self.frozen { group.freeze() } else { group.thaw() };
-            self.complain("freeze or thaw", done.map_err(|error| error.to_string()));
+        if self.frozen
+            && let Some(group) = &self.group
+        {
+            // The owner came before what is to begin here.
+            let done = group.freeze().map_err(|error| error.to_string());
+            self.complain("freeze", done);
         }
         Ok(())
     }
