@@ -5,15 +5,16 @@
 //! `agent/core`.
 //!
 //! ```text
-//! run ─► supervisor ─fork─► worker: desk thread ──► keepers ──► guests
+//! run ─► supervisor ─fork─► worker: event loop ──► keepers ──► guests
 //!                                   link thread ──► coordinator, owner, files
 //! ```
 
 pub mod cgroup;
 pub mod config;
 pub mod contain;
-mod desk;
+mod container;
 pub mod doctor;
+mod event_loop;
 pub mod ground;
 mod link;
 mod moving;

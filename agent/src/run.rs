@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use gleaner_agent_core::desk;
+use gleaner_agent_core::{agent, guest};
 use gleaner_common::id::{BootId, Incarnation};
+use gleaner_common::job::Limits;
 use gleaner_common::time::Spoken;
 use gleaner_common::wire::Facts;
 use gleaner_shell::clock::Clock;
@@ -19,7 +20,8 @@ use gleaner_shell::lock::Lock;
 use crate::cgroup::{CgroupError, Tree};
 use crate::config::{AgentConfig, InvalidConfig};
 use crate::contain::{KeeperError, Program};
-use crate::desk::{Desk, Ended, Known, Limits, Site};
+use crate::container::Site;
+use crate::event_loop::{Ended, EventLoop, Known};
 use crate::ground::clear;
 use crate::link::{LinkHandle, Setup};
 use crate::moving::Mover;
@@ -139,11 +141,12 @@ fn work(
         addresses: vec![],
         fingerprint,
     };
-    let setup = desk::Setup {
+    let setup = agent::Setup {
         incarnation: incarnation(),
         boot,
         facts,
         criteria: config.criteria()?,
+        site: guest::Site { limits, moves: site.mover.as_ref().map(|_| ()).map_err(Clone::clone) },
         pause: crate::pause::kept(&config.data, now),
     };
     let known =
@@ -155,8 +158,8 @@ fn work(
         // Ordinary for those who are not root: it only means a little later.
         tracing::debug!(%error, "the desk queues for a core like everybody");
     }
-    let desk = Desk::new(site, setup, link, signals, known).map_err(AgentError::Desk)?;
-    Ok(desk.run())
+    let event_loop = EventLoop::new(site, setup, link, signals, known).map_err(AgentError::Desk)?;
+    Ok(event_loop.run())
 }
 
 /// One agent per data directory; the lock goes with the process.

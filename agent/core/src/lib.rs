@@ -6,13 +6,13 @@
 //! number; the shell (`agent`) owns those and decides nothing.
 //!
 //! ```text
-//! sensors ──► occupancy ──► busy / idle ──┬─► place (one per guest) ──► freeze, thaw, kill
-//!               ▲ load                    └─► desk ──► frames, usage records
-//! coordinator ─────────────────────────────► desk ◄── lease
+//! sensors ──► occupancy ──► busy / idle ──┬─► guest (one per place) ──► freeze, thaw, kill
+//!               ▲ load                    └─► agent ──► frames, usage records
+//! coordinator ─────────────────────────────► agent ◄── lease
 //! ```
 
-pub mod desk;
+pub mod agent;
+pub mod guest;
 pub mod lease;
 pub mod load;
 pub mod occupancy;
-pub mod place;

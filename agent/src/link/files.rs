@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gleaner_agent_core::desk::{Event, Left};
-use gleaner_common::id::{ContentHash, Fence, JobId, PlaceId};
+use gleaner_agent_core::agent::Event;
+use gleaner_agent_core::guest::{self, Left};
+use gleaner_common::id::{ContentHash, Fence, JobId};
 use gleaner_common::job::{FILES_MAX, JobSpec, StagedFile, is_inside};
 use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, OutputFile, Printed};
 use gleaner_program_core::address::Snapshot;
@@ -24,7 +25,7 @@ use gleaner_shell::clock::Clock;
 use quinn::Connection;
 use tokio::task::{AbortHandle, spawn_blocking};
 
-use super::{Collection, Current, Laying, LinkEvent, ToDesk};
+use super::{Collection, Current, Laying, ToDesk};
 use crate::config::AgentConfig;
 use crate::ground::{clear, disk_usage, open_strange};
 use crate::moving::KeptImage;
@@ -170,9 +171,9 @@ impl Files {
         let (cache, desk, current) =
             (Arc::clone(&self.cache), self.desk.clone(), self.current.clone());
         tokio::spawn(async move {
-            let (place, fence) = (laying.place, laying.fence);
+            let fence = laying.fence;
             let done = lay(cache, laying, current).await.map_err(|error| error.to_string());
-            desk.tell(LinkEvent::Laid { place, fence, done });
+            desk.guest(fence, guest::Event::Laid(done));
         });
     }
 
@@ -214,11 +215,11 @@ impl Files {
         spawn_blocking(move || clear(&path));
     }
 
-    pub(super) fn measure(&self, place: PlaceId, fence: Fence, directory: PathBuf) {
+    pub(super) fn measure(&self, fence: Fence, directory: PathBuf) {
         let desk = self.desk.clone();
         spawn_blocking(move || {
             let bytes = disk_usage(&directory);
-            desk.tell(LinkEvent::Measured { place, fence, bytes });
+            desk.guest(fence, guest::Event::Measured { disk_bytes: bytes });
         });
     }
 }

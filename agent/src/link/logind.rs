@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use gleaner_agent_core::desk::Event;
+use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::occupancy::{Health, Observation, Sensor};
 use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;

@@ -20,9 +20,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use gleaner_agent_core::desk::{Event, Left};
+use gleaner_agent_core::agent::Event;
+use gleaner_agent_core::guest::{self, Left};
 use gleaner_agent_core::occupancy::Transition;
-use gleaner_common::id::{BootId, Fence, JobId, PlaceId};
+use gleaner_common::id::{BootId, Fence, JobId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::program::HandoverReply;
 use gleaner_common::time::{Moment, WallTime};
@@ -73,7 +74,6 @@ pub(crate) enum LinkOrder {
     Clear(PathBuf),
     Abandon(Fence),
     Measure {
-        place: PlaceId,
         fence: Fence,
         directory: PathBuf,
     },
@@ -113,7 +113,6 @@ pub(crate) struct Recorded {
 /// Input files to lie in a guest's directory.
 #[derive(Debug)]
 pub(crate) struct Laying {
-    pub(crate) place: PlaceId,
     pub(crate) fence: Fence,
     pub(crate) spec: Arc<JobSpec>,
     /// Those that a guest had where it comes from; else all.
@@ -144,48 +143,19 @@ pub(crate) enum LinkEvent {
         addresses: Vec<SocketAddr>,
     },
     Core(Event),
-    Laid {
-        place: PlaceId,
-        fence: Fence,
-        done: Result<(), String>,
-    },
-    Measured {
-        place: PlaceId,
-        fence: Fence,
-        bytes: u64,
-    },
     /// The first of an image has come.
     Header {
-        place: PlaceId,
         fence: Fence,
         header: Box<Header>,
         memory: Arc<Memory>,
     },
     /// All of a guest has come but its memory.
     Known {
-        place: PlaceId,
         fence: Fence,
         known: Box<Known>,
     },
-    /// That too: so many bytes in all.
-    Whole {
-        place: PlaceId,
-        fence: Fence,
-        bytes: u64,
-    },
-    NotComing {
-        place: PlaceId,
-        fence: Fence,
-        reason: String,
-    },
-    /// Nobody has a hand in the guest any more.
-    CarryingEnded {
-        place: PlaceId,
-        fence: Fence,
-    },
     /// It was written down, to go back to.
     Imaged {
-        place: PlaceId,
         fence: Fence,
         done: Result<KeptImage, String>,
     },
@@ -232,6 +202,11 @@ impl ToDesk {
 
     pub(crate) fn core(&self, event: Event) {
         self.tell(LinkEvent::Core(event));
+    }
+
+    /// A fact about a guest.
+    pub(crate) fn guest(&self, fence: Fence, event: guest::Event) {
+        self.core(Event::Guest(fence, event));
     }
 
     /// Many at the price of one wake-up.
@@ -395,9 +370,7 @@ async fn run(
             LinkOrder::Collect(collection) => files.collect(collection),
             LinkOrder::Clear(path) => files.clear(path),
             LinkOrder::Abandon(fence) => files.abandon(fence),
-            LinkOrder::Measure { place, fence, directory } => {
-                files.measure(place, fence, directory);
-            }
+            LinkOrder::Measure { fence, directory } => files.measure(fence, directory),
             LinkOrder::Expect(expectation) => arrivals.expect(*expectation),
             LinkOrder::Answer { fence, reply } => arrivals.answer(fence, reply),
             LinkOrder::TakeIn { expectation, endpoint, image } => {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use gleaner_agent_core::desk::Event;
+use gleaner_agent_core::agent::Event;
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame, Purpose};
 use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use quinn::Connection;

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gleaner_agent_core::desk::Event;
-use gleaner_agent_core::place::ARRIVAL_WITHIN;
-use gleaner_common::id::{Fence, PlaceId};
+use gleaner_agent_core::guest::{self, ARRIVAL_WITHIN};
+use gleaner_common::id::Fence;
 use gleaner_common::program::{Handover, HandoverReply};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
@@ -41,7 +40,6 @@ const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// What the desk waits for.
 #[derive(Debug)]
 pub(crate) struct Expectation {
-    pub(crate) place: PlaceId,
     pub(crate) fence: Fence,
     pub(crate) old: Fence,
     /// The most that its image may be.
@@ -90,34 +88,29 @@ impl Beside {
 #[derive(Clone, Debug)]
 struct Teller {
     desk: ToDesk,
-    place: PlaceId,
     fence: Fence,
 }
 
 impl Teller {
     fn of(expectation: &Expectation, desk: &ToDesk) -> Self {
-        Self { desk: desk.clone(), place: expectation.place, fence: expectation.fence }
+        Self { desk: desk.clone(), fence: expectation.fence }
     }
 
     fn header(&self, arrival: &Arrival, header: &Header) {
-        let (place, fence) = (self.place, self.fence);
         let (header, memory) = (Box::new(header.clone()), Arc::clone(arrival.memory()));
-        self.desk.tell(LinkEvent::Header { place, fence, header, memory });
+        self.desk.tell(LinkEvent::Header { fence: self.fence, header, memory });
     }
 
     fn known(&self, known: Known) {
-        let (place, fence) = (self.place, self.fence);
-        self.desk.tell(LinkEvent::Known { place, fence, known: Box::new(known) });
+        self.desk.tell(LinkEvent::Known { fence: self.fence, known: Box::new(known) });
     }
 
     fn whole(&self, bytes: u64) {
-        let (place, fence) = (self.place, self.fence);
-        self.desk.tell(LinkEvent::Whole { place, fence, bytes });
+        self.desk.guest(self.fence, guest::Event::Whole { bytes });
     }
 
     fn not_coming(&self, error: &TakeError) {
-        let (place, fence, reason) = (self.place, self.fence, error.to_string());
-        self.desk.tell(LinkEvent::NotComing { place, fence, reason });
+        self.desk.guest(self.fence, guest::Event::NotComing(error.to_string()));
     }
 }
 
@@ -247,7 +240,7 @@ impl Arrivals {
         self.taking.insert(fence, answer);
         let teller = Teller::of(&expectation, &self.desk);
         tokio::spawn(async move {
-            teller.desk.core(Event::Coming(fence));
+            teller.desk.guest(fence, guest::Event::Coming);
             let Stream { what, mut writer, mut reader, came } = stream;
             let mut answered = answered;
             let since = came - what.frozen;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gleaner_agent_core::desk::{Departure, Event};
+use gleaner_agent_core::agent::Event;
+use gleaner_agent_core::guest::{self, Departure};
 use gleaner_common::id::Fence;
 use gleaner_common::program::{Handover, HandoverReply};
 use gleaner_common::wire::{Purpose, close};
@@ -23,7 +24,7 @@ use tokio::time::timeout;
 
 use super::{KeptImage, Mover};
 use crate::link::peers::Peers;
-use crate::link::{Current, LinkEvent, ToDesk};
+use crate::link::{Current, ToDesk};
 
 /// Small writes are collected up to here.
 const COLLECTED_BYTES: usize = 256 << 10;
@@ -86,7 +87,7 @@ impl Departures {
     /// and ends first.
     pub(crate) fn send(&mut self, cargo: Cargo) {
         self.running.retain(|_, (_, task)| !task.is_finished());
-        let (fence, place) = (cargo.departure.fence, cargo.departure.place);
+        let fence = cargo.departure.at.fence;
         self.call_back(fence);
         let former = self.running.remove(&fence).map(|(_, task)| task);
         let (stop, stopped) = watch::channel(false);
@@ -103,11 +104,11 @@ impl Departures {
                 }
                 Err(CarryError::Cannot(reason)) => {
                     tracing::info!(%fence, %reason, "a guest cannot be moved");
-                    desk.core(Event::CannotLeave { fence, reason });
+                    desk.guest(fence, guest::Event::CannotLeave(reason));
                 }
                 Err(error) => tracing::info!(%fence, to = %name, "a guest was not moved: {error}"),
             }
-            desk.tell(LinkEvent::CarryingEnded { place, fence });
+            desk.guest(fence, guest::Event::CarryingEnded);
         });
         self.running.insert(fence, (stop, task));
     }
@@ -129,7 +130,7 @@ async fn carry(
     mut stopped: watch::Receiver<bool>,
 ) -> Result<(u64, Duration), CarryError> {
     let begin = Clock.now();
-    tracing::debug!(fence = %cargo.departure.fence, to = %cargo.departure.to.name, "a guest is to leave");
+    tracing::debug!(fence = %cargo.departure.at.fence, to = %cargo.departure.to.name, "a guest is to leave");
     let (pieces, mut coming) = mpsc::channel(PIECES);
     let (started, starts) = oneshot::channel();
     let (ended, ends) = oneshot::channel();
@@ -281,10 +282,10 @@ async fn send(
 }
 
 fn what(cargo: &Cargo) -> Handover {
-    let Departure { fence, subprogram, keep, to, since, .. } = &cargo.departure;
+    let Departure { at, subprogram, keep, to, since } = &cargo.departure;
     Handover {
         subprogram: *subprogram,
-        old: *fence,
+        old: at.fence,
         new: to.fence,
         keep: *keep,
         endpoint_bytes: cargo.endpoint.len() as u64,

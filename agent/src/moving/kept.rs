@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gleaner_common::id::{Fence, PlaceId};
+use gleaner_common::id::Fence;
 use gleaner_common::units::spoken_size;
 use gleaner_move::{DumpError, Guest, Outlet};
 use tokio::sync::mpsc;
@@ -120,7 +120,6 @@ impl Outlet for Keeping {}
 /// A guest that stands still, to be written down.
 #[derive(Debug)]
 pub(crate) struct ToKeep {
-    pub(crate) place: PlaceId,
     pub(crate) fence: Fence,
     pub(crate) process: Guest,
     pub(crate) mover: Arc<Mover>,
@@ -130,13 +129,13 @@ pub(crate) struct ToKeep {
 
 /// Writes it down, on a thread of its own.
 pub(crate) fn keep(what: ToKeep, desk: ToDesk) {
-    let (place, fence, told) = (what.place, what.fence, desk.clone());
+    let (fence, told) = (what.fence, desk.clone());
     let keeping = std::thread::Builder::new().name("image".into()).spawn(move || {
-        desk.tell(LinkEvent::Imaged { place, fence, done: write_down(&what) });
+        desk.tell(LinkEvent::Imaged { fence, done: write_down(&what) });
     });
     if let Err(error) = keeping {
         let done = Err(format!("no thread to write it down: {error}"));
-        told.tell(LinkEvent::Imaged { place, fence, done });
+        told.tell(LinkEvent::Imaged { fence, done });
     }
 }
 

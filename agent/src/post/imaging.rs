@@ -10,15 +10,16 @@
 
 use std::time::Duration;
 
+use gleaner_agent_core::guest::NoImage;
 use gleaner_common::id::Fence;
 use gleaner_common::time::Moment;
 use gleaner_program_core::address::Boundary;
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::endpoint::{Back, Event, PipeRest};
 
+use super::Told;
 use super::office::Office;
 use super::seat::Seat;
-use super::{NoImage, Told};
 use crate::link::LinkEvent;
 use crate::moving::KeptImage;
 

@@ -37,6 +37,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gleaner_agent_core::guest::NoImage;
 use gleaner_common::id::{ContentHash, Fence, JobId, WorkstationId};
 use gleaner_common::program::{Life, RankAt};
 use gleaner_common::reaction::Keep;
@@ -186,22 +187,12 @@ pub(crate) struct Arrive {
 }
 
 /// A rank that leaves.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Packed {
     /// Its endpoint, and what it has saved.
     pub(crate) bytes: Vec<u8>,
     /// What it goes back to, if that is an image.
     pub(crate) image: Option<KeptImage>,
-}
-
-/// Why there is no image.
-#[derive(Debug)]
-pub(crate) enum NoImage {
-    /// Its owner is here, or it is about to leave.
-    NotNow,
-    /// Its job does not roll back.
-    Useless,
-    Cannot(String),
 }
 
 /// What the post tells the desk.

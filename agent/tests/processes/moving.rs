@@ -285,9 +285,6 @@ fn kept_ready() {
     labs.owner_leaves();
     let second = waiting(here);
     assert_ne!(second, first);
-    // As an owner leaves it who came before a guest could begin.
-    let frozen = here.group().unwrap().join("cgroup.freeze");
-    fs::write(frozen, "1").unwrap();
     here.offer(3, spec("echo runs"));
     assert_eq!(text(&here.finished().stdout), "runs\n");
     let third = waiting(here);

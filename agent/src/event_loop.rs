@@ -1,11 +1,10 @@
-//! The desk: the loop that hears everybody and does what the core says.
+//! The loop that hears everybody and does what the core says.
 //!
 //! One thread, the worker's first, and it never waits but for the next event:
 //! what may take long is the link's. It hears the sensors before anybody else
 //! and carries out what touches guests before anything else, so that a
-//! keystroke is a frozen guest within microseconds.
-
-mod place;
+//! keystroke is a frozen guest within microseconds. Decides nothing: where an
+//! event waits for another, the core has a state for that.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -13,28 +12,26 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use gleaner_agent_core::desk::{self, Desk as Core, Effect, Event, Exit};
+use gleaner_agent_core::agent::{self, Agent, Event};
+use gleaner_agent_core::guest::{self, Effect, Exit};
 use gleaner_agent_core::occupancy::Observation;
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::Outcome;
+use gleaner_common::program::HandoverReply;
 use gleaner_common::time::Moment;
 use gleaner_shell::clock::{Alarm, Clock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-pub(crate) use self::place::{Limits, Site};
-use self::place::{Place, Told};
+use crate::container::{Container, Reap, Site, Told};
 use crate::link::{LinkEvent, LinkHandle, LinkOrder, Recorded, since_boot};
 use crate::owner::{self, Answer, Asked};
 use crate::pause;
 use crate::post::{self, Letter};
 use crate::sense::{Own, Senses};
 
-/// How often the disk use of guests is looked at.
-const MEASURE_EVERY: Duration = Duration::from_secs(5);
-
 /// Memory is given back so long after the start, and after the last keeper.
-const THRIFTY_AFTER: Duration = Duration::from_secs(1);
+const TRIM_AFTER: Duration = Duration::from_secs(1);
 
 /// How long guests may take to end when the agent stops.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
@@ -50,12 +47,12 @@ pub(crate) enum Ended {
 
 /// Everything the loop works with.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct EventLoop {
     site: Site,
-    core: Core,
+    core: Agent,
     senses: Senses,
     link: LinkHandle,
-    places: Vec<Place>,
+    places: Vec<Container>,
     alarm: Alarm,
     /// What it is set to.
     alarm_at: Option<Moment>,
@@ -65,15 +62,14 @@ pub(crate) struct Desk {
     queue: VecDeque<Event>,
     /// The connection that frames go to.
     session: u64,
-    measure_at: Option<Moment>,
-    give_back_at: Option<Moment>,
+    trim_at: Option<Moment>,
     give_up_at: Option<Moment>,
     post_died: bool,
     stopping: bool,
     ended: bool,
     missing: Vec<String>,
     /// How ranks ended; the post still reads what they wrote last.
-    settling: BTreeMap<Fence, (PlaceId, Exit)>,
+    settling: BTreeMap<Fence, Exit>,
     /// Why there is no connection.
     trouble: Option<String>,
     name: String,
@@ -88,12 +84,12 @@ pub(crate) struct Known {
     pub(crate) missing: Vec<String>,
 }
 
-impl Desk {
+impl EventLoop {
     /// # Errors
     /// No descriptors left.
     pub(crate) fn new(
         site: Site,
-        setup: desk::Setup,
+        setup: agent::Setup,
         link: LinkHandle,
         signals: UnixStream,
         known: Known,
@@ -106,20 +102,19 @@ impl Desk {
             cores: setup.facts.cores,
         };
         let (senses, seen) = Senses::open(now, &site.config.senses(), &own)?;
-        let (core, effects) = Core::new(now, setup);
+        let (core, effects) = Agent::new(now, setup);
         let mut this = Self {
             site,
             core,
             senses,
             link,
-            places: (0..places).map(|n| Place::new(PlaceId(n))).collect(),
+            places: (0..places).map(|n| Container::new(PlaceId(n))).collect(),
             alarm: Alarm::new()?,
             alarm_at: None,
             signals,
             queue: VecDeque::new(),
             session: 0,
-            measure_at: None,
-            give_back_at: Some(now + THRIFTY_AFTER),
+            trim_at: Some(now + TRIM_AFTER),
             give_up_at: None,
             post_died: false,
             stopping: false,
@@ -190,7 +185,7 @@ impl Desk {
         }
         for at in heard {
             let mut told = Told::default();
-            self.places[at].hear(Clock.now(), &self.site, &mut told);
+            self.places[at].hear(&mut told);
             self.take(told);
         }
         self.settle();
@@ -214,17 +209,10 @@ impl Desk {
     }
 
     fn deadline(&self) -> Option<Moment> {
-        [
-            self.core.deadline(),
-            Some(self.senses.deadline()),
-            self.measure_at,
-            self.give_back_at,
-            self.give_up_at,
-        ]
-        .into_iter()
-        .chain(self.places.iter().map(Place::deadline))
-        .flatten()
-        .min()
+        [self.core.deadline(), Some(self.senses.deadline()), self.trim_at, self.give_up_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Acts on what is due.
@@ -239,30 +227,9 @@ impl Desk {
             let effects = self.core.wake(now);
             self.apply(effects);
         }
-        let mut told = Told::default();
-        let open = !self.stopping && self.core.is_open();
-        for place in &mut self.places {
-            place.look(now, &self.site, &mut told);
-            place.set_open(now, open);
-            if place.wake(now) {
-                self.give_back_at = Some(now + THRIFTY_AFTER);
-            }
-        }
-        // One at a time: it takes a moment, and an owner may come.
-        if let Some(place) = self.places.iter_mut().find(|place| place.wants_keeper()) {
-            place.restock(&self.site, &mut told);
-        }
-        self.take(told);
-        if self.give_back_at.is_some_and(|at| at <= now) {
-            self.give_back_at = None;
+        if self.trim_at.is_some_and(|at| at <= now) {
+            self.trim_at = None;
             crate::thrift::give_back();
-        }
-        if self.measure_at.is_some_and(|at| at <= now) {
-            self.measure_at = None;
-            for order in self.places.iter().filter_map(Place::to_measure) {
-                self.link.order(order);
-            }
-            self.queue.extend(self.places.iter().filter_map(Place::weighed));
         }
         if self.give_up_at.is_some_and(|at| at <= now) {
             tracing::warn!("guests did not end in time: stopping without them");
@@ -286,8 +253,7 @@ impl Desk {
         for letter in told.letters {
             self.link.post.leave(letter);
         }
-        let settling = told.settling.into_iter();
-        self.settling.extend(settling.map(|(fence, place, exit)| (fence, (place, exit))));
+        self.settling.extend(told.settling);
         for line in told.missing {
             self.lacks(line);
         }
@@ -306,102 +272,110 @@ impl Desk {
             let effects = self.core.handle(Clock.now(), event);
             self.apply(effects);
         }
-        let present = self.places.iter().any(Place::has_guest);
-        if present && self.measure_at.is_none() {
-            self.measure_at = Some(Clock.now() + MEASURE_EVERY);
-        } else if !present {
-            self.measure_at = None;
-        }
     }
 
     fn apply(&mut self, effects: Vec<Effect>) {
-        let mut guests_changed = false;
+        let mut keepers_changed = false;
         for effect in effects {
+            keepers_changed |= matches!(
+                effect,
+                Effect::SpawnKeeper { .. } | Effect::DropKeeper(_) | Effect::Prepare(_)
+            );
             let mut told = Told::default();
-            match effect {
-                Effect::Freeze { place, .. } => self.at(place, Place::freeze),
-                Effect::Thaw { place, .. } => {
-                    self.at(place, |place| place.before_thaw(&mut told));
-                    self.take(std::mem::take(&mut told));
-                    self.at(place, Place::thaw);
-                }
-                // A guest is below everything of the owner's from its start: its
-                // scheduling class and its group see to it.
-                Effect::Demote { .. } | Effect::Restore { .. } => {}
-                Effect::AskToRetreat { fence, within, .. } => {
-                    self.link.post.leave(Letter::Retreat { fence, within });
-                }
-                Effect::Kill { place, fence } => {
-                    self.at(place, |place| place.kill(fence, &mut told));
-                    if !self.core.knows(fence) {
-                        self.at(place, |place| place.abandon(fence, &mut told));
-                    }
-                }
-                Effect::Empty { place, fence } => {
-                    self.at(place, |place| place.empty(fence, &mut told));
-                }
-                Effect::Start(start) => {
-                    if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
-                        place.start(&self.site, &start, &mut told);
-                        guests_changed = true;
-                    }
-                }
-                Effect::Again(start) => {
-                    if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
-                        place.again(&self.site, &start, &mut told);
-                        guests_changed = true;
-                    }
-                }
-                Effect::Expect(start) => {
-                    if let Some(place) = self.places.get_mut(usize::from(start.place.0)) {
-                        place.expect(&self.site, &start, &mut told);
-                        guests_changed = true;
-                    }
-                }
-                Effect::Go { place, fence } => {
-                    if let Some(place) = self.places.get_mut(usize::from(place.0)) {
-                        place.go(&self.site, fence, &mut told);
-                        guests_changed = true;
-                    }
-                }
-                Effect::Depart(departure) => {
-                    if let Some(place) = self.places.get_mut(usize::from(departure.place.0)) {
-                        place.depart(&self.site, departure, &mut told);
-                    }
-                }
-                Effect::CallBack { place, fence } => {
-                    self.at(place, |place| place.call_back(fence, &mut told));
-                }
-                Effect::Prepare { job, spec } => self.link.order(LinkOrder::Stage { job, spec }),
-                Effect::Discard { job } => self.link.order(LinkOrder::Discard(job)),
-                Effect::Abandon { fence } => self.link.order(LinkOrder::Abandon(fence)),
-                Effect::Send(frame) => {
-                    self.link.order(LinkOrder::Frame { session: self.session, frame });
-                }
-                Effect::Record(transition) => {
-                    tracing::info!(cause = %transition.cause, "{}", transition.reason);
-                    self.link.order(LinkOrder::Record(Box::new(Recorded {
-                        transition,
-                        wall: Clock.wall(),
-                        since_boot: since_boot(Clock.now()),
-                    })));
-                }
-                Effect::PersistPause(pause) => {
-                    pause::keep(&self.site.config.data, pause.as_ref(), now());
-                }
-                Effect::ReadyToSleep => self.link.order(LinkOrder::ReadyToSleep),
-                Effect::ReadyToStop => self.ended = true,
-            }
+            self.carry_out(effect, &mut told);
             self.take(told);
         }
-        if guests_changed {
+        if keepers_changed {
             self.tell_senses();
         }
-        let mut told = Told::default();
-        for place in &mut self.places {
-            place.drop_bare(|fence| self.core.knows(fence), &mut told);
+    }
+
+    /// One function for each.
+    fn carry_out(&mut self, effect: Effect, told: &mut Told) {
+        let Self { places, site, .. } = self;
+        match effect {
+            Effect::Freeze(it) => at(places, it.place).freeze(),
+            Effect::Thaw(it) => at(places, it.place).thaw(),
+            Effect::Hurry(it, hurries) => at(places, it.place).hurry(hurries),
+            Effect::Kill(it) => at(places, it.place).kill(),
+            Effect::SpawnKeeper { place, staged } => {
+                at(places, place).spawn_keeper(site, staged, told);
+            }
+            Effect::DropKeeper(place) => {
+                at(places, place).drop_keeper();
+                self.trim_at = Some(Clock.now() + TRIM_AFTER);
+            }
+            Effect::Prepare(start) => at(places, start.at.place).prepare(site, &start, told),
+            Effect::LayInputs(it) => at(places, it.place).lay_inputs(it.fence, told),
+            Effect::Launch { at: it, begins } => {
+                at(places, it.place).launch(site, it, begins, told);
+            }
+            Effect::Reap { at: it, endpoint, stays, discard } => {
+                at(places, it.place).reap(site, Reap { at: it, endpoint, stays, discard }, told);
+            }
+            Effect::ClearGround(it) => at(places, it.place).clear_ground(it, told),
+            Effect::Look(it) => at(places, it.place).look(it, told),
+            Effect::Measure(it) => at(places, it.place).measure(it.fence, told),
+
+            Effect::Expect(start) => at(places, start.at.place).expect(site, &start, told),
+            Effect::ExpectSnapshot(start) => {
+                at(places, start.at.place).expect_snapshot(site, &start, told);
+            }
+            Effect::ReceiveProcess(it) => at(places, it.place).receive_process(site, it, told),
+            Effect::LayRest(it) => at(places, it.place).lay_rest(it, told),
+            Effect::Unpack(it) => at(places, it.place).unpack(it, told),
+            Effect::Land(it) => at(places, it.place).land(it, told),
+            Effect::Verify(it) => at(places, it.place).verify(it, told),
+            Effect::Answer(it, no) => {
+                let reply = no.map_or(HandoverReply::Taken, |reason| HandoverReply::No { reason });
+                told.orders.push(LinkOrder::Answer { fence: it.fence, reply });
+            }
+            Effect::SetGoing(it) => told.letters.push(Letter::SetGoing(it.fence)),
+            Effect::GoOn(it) => at(places, it.place).go_on(),
+
+            Effect::AskToRetreat { at: it, within } => {
+                told.letters.push(Letter::Retreat { fence: it.fence, within });
+            }
+            Effect::Pack(it, keep) => told.letters.push(Letter::Depart { fence: it.fence, keep }),
+            Effect::Stayed(it) => told.letters.push(Letter::Stayed(it.fence)),
+            Effect::Carry(departure) => {
+                at(places, departure.at.place).carry(site, departure, told);
+            }
+            Effect::CallBack(it) => told.orders.push(LinkOrder::CallBack(it.fence)),
+            Effect::DropEndpoint(it, to) => {
+                let fence = it.fence;
+                told.letters.push(match to {
+                    Some(to) => Letter::Left { fence, to: to.fence, at: to.workstation },
+                    None => Letter::Dropped(fence),
+                });
+            }
+            Effect::Replug(it) => at(places, it.place).replug(it, told),
+
+            Effect::EmptyPipes(it) => told.letters.push(Letter::Image(it.fence)),
+            Effect::WriteImage(it) => at(places, it.place).write_image(site, it, told),
+            Effect::ImageEnded { at: it, done, stood } => {
+                let done = at(places, it.place).taken_image(it, done);
+                told.letters.push(Letter::Imaged { fence: it.fence, done, stood });
+            }
+
+            Effect::Stage { job, spec } => told.orders.push(LinkOrder::Stage { job, spec }),
+            Effect::Discard { job } => told.orders.push(LinkOrder::Discard(job)),
+            Effect::Abandon { fence } => told.orders.push(LinkOrder::Abandon(fence)),
+            Effect::Send(frame) => {
+                told.orders.push(LinkOrder::Frame { session: self.session, frame });
+            }
+            Effect::Record(transition) => {
+                tracing::info!(cause = %transition.cause, "{}", transition.reason);
+                let (wall, since_boot) = (Clock.wall(), since_boot(Clock.now()));
+                let record = Recorded { transition, wall, since_boot };
+                told.orders.push(LinkOrder::Record(Box::new(record)));
+            }
+            Effect::PersistPause(pause) => {
+                pause::keep(&self.site.config.data, pause.as_ref(), now());
+            }
+            Effect::ReadyToSleep => told.orders.push(LinkOrder::ReadyToSleep),
+            Effect::ReadyToStop => self.ended = true,
         }
-        self.take(told);
     }
 
     /// The load sensor looks closer while there are guests.
@@ -409,16 +383,10 @@ impl Desk {
         let keepers: Vec<u32> = self
             .places
             .iter()
-            .filter_map(Place::keeper)
+            .filter_map(Container::keeper)
             .map(|keeper| keeper.pid().as_raw_nonzero().get().cast_unsigned())
             .collect();
         self.senses.set_guests(Clock.now(), self.core.has_guests(), &keepers);
-    }
-
-    fn at(&mut self, place: PlaceId, act: impl FnOnce(&mut Place)) {
-        if let Some(place) = self.places.get_mut(usize::from(place.0)) {
-            act(place);
-        }
     }
 
     fn link_says(&mut self, event: LinkEvent) {
@@ -434,24 +402,15 @@ impl Desk {
                 }
                 self.queue.push_back(event);
             }
-            LinkEvent::Laid { place, fence, done } => {
-                let (mut told, now) = (Told::default(), Clock.now());
-                self.at(place, |place| place.laid(now, fence, done, &mut told));
-                self.take(told);
+            LinkEvent::Header { fence, header, memory } => {
+                self.with(fence, |place, told| place.header(fence, (header, memory), told));
             }
-            LinkEvent::Measured { place, fence, bytes } => {
-                let over = self
-                    .places
-                    .get(usize::from(place.0))
-                    .and_then(|place| place.measured(fence, bytes));
-                self.queue.extend(over);
+            LinkEvent::Known { fence, known } => {
+                self.with(fence, |place, told| place.known(fence, known, told));
             }
-            LinkEvent::Header { .. }
-            | LinkEvent::Known { .. }
-            | LinkEvent::Whole { .. }
-            | LinkEvent::NotComing { .. }
-            | LinkEvent::CarryingEnded { .. }
-            | LinkEvent::Imaged { .. } => self.moved(event),
+            LinkEvent::Imaged { fence, done } => {
+                self.with(fence, |place, told| place.image_written(fence, done, told));
+            }
             LinkEvent::Missing(line) => self.lacks(line),
             LinkEvent::Trouble(line) => self.trouble = line,
             LinkEvent::Asked(asked) => self.answer(asked),
@@ -461,100 +420,44 @@ impl Desk {
         self.settle();
     }
 
-    /// What the link says of guests that come and go.
-    fn moved(&mut self, event: LinkEvent) {
-        let (mut told, now) = (Told::default(), Clock.now());
-        match event {
-            LinkEvent::Header { place, fence, header, memory } => {
-                if let Some(place) = self.places.get_mut(usize::from(place.0)) {
-                    place.header(now, &self.site, fence, (header, &memory), &mut told);
+    fn post_says(&mut self, told: post::Told) {
+        match told {
+            post::Told::Faulted { fence, what } => self.guest(fence, guest::Event::Faulted(what)),
+            post::Told::Settled { fence, fault, stays } => {
+                let Some(mut exit) = self.settling.remove(&fence) else { return };
+                if let Some(what) = fault {
+                    exit.outcome = Outcome::Fault(what);
                 }
-                self.tell_senses();
+                self.guest(fence, guest::Event::Exited { exit: Box::new(exit), stays });
             }
-            LinkEvent::Known { place, fence, known } => {
-                self.at(place, |place| place.known(now, fence, known, &mut told));
+            post::Told::Returned(fence) => self.guest(fence, guest::Event::Returned),
+            post::Told::Packed { fence, packed } => {
+                self.with(fence, |place, told| place.packed(fence, packed, told));
             }
-            LinkEvent::Whole { place, fence, bytes } => {
-                self.at(place, |place| place.whole(now, fence, bytes, &mut told));
+            post::Told::WantsImage(fence) => self.guest(fence, guest::Event::ImageWanted),
+            post::Told::Emptied { fence, done } => {
+                self.guest(fence, guest::Event::PipesEmptied(done));
             }
-            LinkEvent::NotComing { place, fence, reason } => {
-                self.at(place, |place| place.not_coming(now, fence, reason, &mut told));
+            post::Told::HasImage { fence, bytes, image, ends } => {
+                let snapshot = (bytes, image, ends);
+                self.with(fence, |place, told| place.has_image(fence, snapshot, told));
             }
-            LinkEvent::CarryingEnded { place, fence } => {
-                self.at(place, |place| place.carrying_ended(fence));
-            }
-            LinkEvent::Imaged { place, fence, done } => {
-                self.at(place, |place| place.imaged(now, fence, done, &mut told));
-            }
-            LinkEvent::Up { .. }
-            | LinkEvent::Core(_)
-            | LinkEvent::Laid { .. }
-            | LinkEvent::Measured { .. }
-            | LinkEvent::Missing(_)
-            | LinkEvent::Trouble(_)
-            | LinkEvent::Asked(_)
-            | LinkEvent::Post(_) => {}
+            post::Told::Unpacked { fence, done } => self.guest(fence, guest::Event::Unpacked(done)),
+            post::Told::Died => self.post_died = true,
+        }
+    }
+
+    /// Where this guest is.
+    fn with(&mut self, fence: Fence, act: impl FnOnce(&mut Container, &mut Told)) {
+        let mut told = Told::default();
+        if let Some(place) = self.places.iter_mut().find(|place| place.holds(fence)) {
+            act(place, &mut told);
         }
         self.take(told);
     }
 
-    fn post_says(&mut self, told: post::Told) {
-        match told {
-            post::Told::Faulted { fence, what } => {
-                self.queue.push_back(Event::Faulted { fence, what });
-            }
-            post::Told::Settled { fence, fault, stays } => {
-                let Some((place, mut exit)) = self.settling.remove(&fence) else { return };
-                if stays {
-                    self.at(place, |place| place.is_bare(fence));
-                }
-                if let Some(what) = fault {
-                    exit.outcome = Outcome::Fault(what);
-                }
-                self.queue.push_back(Event::Exited { fence, exit });
-            }
-            post::Told::Returned(fence) => self.queue.push_back(Event::Returned(fence)),
-            post::Told::Packed { fence, packed } => {
-                let mut told = Told::default();
-                if let Some(place) = self.places.iter_mut().find(|place| place.packs(fence)) {
-                    place.packed(&self.site, fence, packed, &mut told);
-                }
-                self.take(told);
-            }
-            post::Told::WantsImage(fence) => {
-                let mut told = Told::default();
-                let place = self.places.iter_mut().find(|place| place.runs(fence));
-                if let Some(place) = place {
-                    place.take_image(&self.site, fence, &mut told);
-                }
-                self.take(told);
-            }
-            post::Told::Emptied { fence, done } => {
-                let mut told = Told::default();
-                if let Some(place) = self.places.iter_mut().find(|place| place.images(fence)) {
-                    place.emptied(&self.site, fence, done, &mut told);
-                }
-                self.take(told);
-            }
-            post::Told::HasImage { fence, bytes, image, ends } => {
-                let mut told = Told::default();
-                if let Some(place) = self.places.iter_mut().find(|place| place.runs(fence)) {
-                    place.begin_with_image(&self.site, fence, (bytes, image), &mut told);
-                }
-                self.take(told);
-                // Not before: its process would end by itself.
-                drop(ends);
-            }
-            post::Told::Unpacked { fence, done } => {
-                let mut told = Told::default();
-                let now = Clock.now();
-                if let Some(place) = self.places.iter_mut().find(|it| it.is_inbound(fence)) {
-                    place.unpacked(now, fence, done, &mut told);
-                }
-                self.take(told);
-            }
-            post::Told::Died => self.post_died = true,
-        }
+    fn guest(&mut self, fence: Fence, event: guest::Event) {
+        self.queue.push_back(Event::Guest(fence, event));
     }
 
     fn stop(&mut self) {
@@ -646,6 +549,11 @@ impl Desk {
             missing: self.missing.clone(),
         }
     }
+}
+
+/// The core names no place but its own.
+fn at(places: &mut [Container], place: PlaceId) -> &mut Container {
+    &mut places[usize::from(place.0)]
 }
 
 fn now() -> pause::Now {

@@ -1,4 +1,4 @@
-//! The desk's guests, from the offer to the acknowledged end.
+//! Attempts, from the offer to the acknowledged end.
 //!
 //! ```text
 //! offered ─► waiting ─► at a place ─┬─► collected ─┬─► end told ─► acknowledged
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use gleaner_common::id::{Fence, JobId, PlaceId, SubprogramId};
 use gleaner_common::job::JobSpec;
-use gleaner_common::program::{Arrival, RankAt, RankOffer};
+use gleaner_common::program::{Arrival, RankOffer};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Finished, GuestState, Offer};
 
 use super::places::not_started;
-use super::{Desk, Effect, Out, WAITING_MAX};
-use crate::place::Owner;
+use super::{Agent, Out, WAITING_MAX};
+use crate::guest::{self, Effect, Owner};
 
 /// An attempt that was accepted and has not ended.
 #[derive(Debug)]
@@ -28,8 +28,6 @@ pub(super) struct Attempt {
     pub(super) rank: Option<Box<RankOffer>>,
     /// Where its state comes from, or came from.
     pub(super) arrival: Option<Arrival>,
-    /// Where it is on its way to.
-    pub(super) to: Option<RankAt>,
     /// What holds of its move, for the coordinator.
     pub(super) word: Option<AttemptEvent>,
     /// Its memory, when last looked at.
@@ -66,7 +64,7 @@ impl Inputs {
     }
 }
 
-impl Desk {
+impl Agent {
     // ── offers ─────────────────────────────────────────────────────────────
 
     pub(super) fn described(&mut self, job: JobId, spec: JobSpec) {
@@ -119,7 +117,7 @@ impl Desk {
             Err(reason) => return self.tell(AttemptEvent::Refused { fence, reason }, out),
         };
         self.newest = fence;
-        self.prepare(subprogram.job, out);
+        self.stage(subprogram.job, out);
         let attempt = Attempt {
             subprogram,
             spec,
@@ -127,7 +125,6 @@ impl Desk {
             stage: Stage::Waiting,
             rank: offer.rank.clone(),
             arrival: offer.arrival,
-            to: None,
             word: None,
             bytes: 0,
         };
@@ -158,12 +155,12 @@ impl Desk {
         }
     }
 
-    fn prepare(&mut self, job: JobId, out: &mut Out) {
+    fn stage(&mut self, job: JobId, out: &mut Out) {
         if let Some(known) = self.jobs.get_mut(&job)
             && known.inputs == Inputs::Elsewhere
         {
             known.inputs = Inputs::OnTheirWay;
-            out.then.push(Effect::Prepare { job, spec: known.spec.clone() });
+            out.then.push(Effect::Stage { job, spec: known.spec.clone() });
         }
     }
 
@@ -206,8 +203,8 @@ impl Desk {
         match attempt.stage {
             Stage::Waiting => self.waiting.retain(|waiting| *waiting != fence),
             Stage::At(place) => {
-                let effects = self.places[usize::from(place.0)].cancel(now, fence);
-                self.carry_out(place, effects, None, out);
+                let done = self.places[usize::from(place.0)].handle(now, guest::Event::Cancel);
+                self.carry_out(done, "", out);
             }
             Stage::Collecting(_) => out.then.push(Effect::Abandon { fence }),
         }

@@ -1,4 +1,5 @@
-//! The desk: everything an agent decides.
+//! Everything an agent decides, but for what is decided about a guest at its
+//! place (`guest`): offers, lease, occupancy, ends.
 //!
 //! It hears the sensors, the coordinator, the keepers and the owner, and
 //! gives orders. The promises: the owner comes first and locally (no guest
@@ -9,29 +10,30 @@
 //! Knows nothing of cgroups, sockets, files or the wall clock.
 
 mod event;
-mod guests;
-mod moving;
+mod offers;
+mod patience;
 mod places;
 mod status;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
+use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Facts, Presence};
 
-pub use self::event::{Departure, Effect, Event, Exit, Left, Start};
-use self::guests::{Attempt, Job};
-use self::moving::Experience;
+pub use self::event::Event;
+use self::offers::{Attempt, Job};
+use self::patience::Experience;
 pub use self::status::{GuestStatus, Status};
+use crate::guest::{self, Effect, Owner, Place, Site};
 use crate::lease::{Grant, Lease};
 use crate::occupancy::{Criteria, Observation, Occupancy, Pause, Transition};
-use crate::place::{Owner, Place};
 
 /// The most attempts that wait here for a place; further ones are refused.
 pub const WAITING_MAX: usize = 64;
 
-/// What a desk needs to know of its workstation.
+/// What an agent needs to know of its workstation.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub incarnation: Incarnation,
@@ -40,6 +42,7 @@ pub struct Setup {
     /// are added at every connection.
     pub facts: Facts,
     pub criteria: Criteria,
+    pub site: Site,
     /// A pause that has survived a restart.
     pub pause: Option<Pause>,
 }
@@ -76,7 +79,7 @@ impl Out {
 
 /// The agent's brain.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Agent {
     setup: Setup,
     occupancy: Occupancy,
     owner: Owner,
@@ -98,7 +101,7 @@ pub struct Desk {
     experience: Experience,
 }
 
-impl Desk {
+impl Agent {
     /// Starts busy: without evidence, the owner is here. The effects hold the
     /// START record.
     pub fn new(now: Moment, setup: Setup) -> (Self, Vec<Effect>) {
@@ -108,11 +111,14 @@ impl Desk {
         if let Some(pause) = setup.pause.clone() {
             out.record(occupancy.observe(now, Observation::Paused(pause)));
         }
-        let mut desk = Self {
+        let site = Arc::new(setup.site.clone());
+        let mut agent = Self {
             occupancy,
             owner: Owner::Here,
             lease: Lease::new(),
-            places: (0..setup.facts.places).map(|_| Place::new()).collect(),
+            places: (0..setup.facts.places)
+                .map(|id| Place::new(PlaceId(id), Arc::clone(&site)))
+                .collect(),
             attempts: BTreeMap::new(),
             waiting: VecDeque::new(),
             jobs: BTreeMap::new(),
@@ -125,8 +131,8 @@ impl Desk {
             experience: Experience::default(),
             setup,
         };
-        desk.settle(now, &mut out);
-        (desk, out.into_effects())
+        agent.settle(now, &mut out);
+        (agent, out.into_effects())
     }
 
     /// Takes a fact in and says what is to be done about it.
@@ -200,22 +206,14 @@ impl Desk {
                 self.staging_failed(job, &reason, hopeless, out);
             }
             Event::Started(fence) => self.started(now, fence, out),
-            Event::StartFailed { fence, reason, hopeless } => {
-                self.start_failed(now, fence, reason, hopeless, out);
-            }
-            Event::Coming(fence) => self.coming(fence),
-            Event::Landed { fence, bytes, frozen } => self.landed(now, fence, (bytes, frozen), out),
-            Event::CannotLeave { fence, reason } => self.cannot_leave(now, fence, reason, out),
-            Event::Returned(fence) => self.returned(fence),
-            Event::Weighed { fence, bytes } => self.weighed(fence, bytes),
-            Event::Carried { bytes, took } => self.carried(bytes, took),
-            Event::Exited { fence, exit } => self.exited(now, fence, exit, out),
+            Event::Guest(fence, event) => self.guest_event(now, fence, event, out),
+            Event::Keeper(place, event) => self.keeper_event(now, place, event, out),
+            Event::Weighed { fence, bytes } => self.weighed(now, fence, bytes, out),
+            Event::Carried { bytes, took } => self.experience.carried(bytes, took),
             Event::Collected { fence, left } => self.collected(fence, left, out),
             Event::CollectingFailed { fence, reason } => {
                 self.collecting_failed(fence, &reason, out);
             }
-            Event::OverLimit { fence, what } => self.over_limit(now, fence, what, out),
-            Event::Faulted { fence, what } => self.faulted(now, fence, what, out),
             Event::Pause(pause) => {
                 self.observe(now, Observation::Paused(pause.clone()), out);
                 out.then.push(Effect::PersistPause(Some(pause)));
@@ -253,6 +251,10 @@ impl Desk {
         self.wake_places(now, out);
         self.refuse_overdue(now, out);
         self.fill(now, out);
+        let open = self.is_open();
+        for place in &mut self.places {
+            place.set_open(now, open);
+        }
         if self.lease.beat_due(!self.attempts.is_empty()).is_some_and(|due| now >= due) {
             self.beat(now, out);
         }
@@ -332,9 +334,12 @@ impl Desk {
             }
             CoordinatorFrame::Refused { reason } => self.refused = Some(reason),
             CoordinatorFrame::Depart { fence, keep, to } => {
-                self.depart(now, fence, keep, to, out);
+                self.guest_event(now, fence, guest::Event::Depart { keep, to }, out);
             }
-            CoordinatorFrame::StayHere { fence } => self.stay_here(now, fence, out),
+            CoordinatorFrame::StayHere { fence } => {
+                self.settle_move(now, fence, guest::Event::Stay, out);
+                self.settle_move(now, fence, guest::Event::GoOn, out);
+            }
             // For the ranks' endpoints, which are not here.
             CoordinatorFrame::Ranks { .. }
             | CoordinatorFrame::Relayed { .. }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use gleaner_agent_core::desk;
+use gleaner_agent_core::guest::Start;
 use gleaner_program_core::wire::PIPES_VARIABLE;
 
-use super::{Place, records};
+use super::{Container, records};
 use crate::contain::PIPES_FD;
 use crate::ground::Ground;
 use crate::moving::on_stage;
@@ -18,7 +18,7 @@ pub(super) struct Seen {
     pub(super) output: PathBuf,
 }
 
-impl Place {
+impl Container {
     pub(super) fn as_seen(&self, ground: &Ground) -> Seen {
         let seen = |path: PathBuf| {
             if self.staged { on_stage(ground.directory(), &path) } else { path }
@@ -33,7 +33,7 @@ pub(super) fn with_index(command: &[String], index: u32) -> Vec<String> {
 }
 
 /// A clean environment: ours, then the job's.
-pub(super) fn environment(ground: &Seen, start: &desk::Start) -> Vec<(String, String)> {
+pub(super) fn environment(ground: &Seen, start: &Start) -> Vec<(String, String)> {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let ours = [
         ("PATH", crate::contain::PATH.to_owned()),
@@ -61,7 +61,7 @@ pub(super) fn environment(ground: &Seen, start: &desk::Start) -> Vec<(String, St
 const RECORD: &str = "GLEAN_RECORD";
 
 /// What only we can say: no job's environment hides it.
-fn rank_environment(ground: &Seen, start: &desk::Start) -> Vec<(String, String)> {
+fn rank_environment(ground: &Seen, start: &Start) -> Vec<(String, String)> {
     let mut variables = vec![];
     if start.rank.is_some() {
         let pipes = format!("{PIPES_FD},{}", PIPES_FD + 1);

@@ -6,8 +6,8 @@ use gleaner_common::id::{Fence, PlaceId, SubprogramId};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{GuestState, Presence};
 
-use super::Desk;
-use super::guests::Attempt;
+use super::Agent;
+use super::offers::Attempt;
 use crate::occupancy::{Health, Pause, Sensor};
 
 /// A snapshot for `glean agent status`.
@@ -44,7 +44,7 @@ pub struct GuestStatus {
     pub lasted: Duration,
 }
 
-impl Desk {
+impl Agent {
     pub fn status(&self, now: Moment) -> Status {
         let (at_places, waiting): (Vec<_>, Vec<_>) =
             self.attempts.iter().partition(|(_, attempt)| attempt.place().is_some());

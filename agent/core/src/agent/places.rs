@@ -1,0 +1,399 @@
+//! The agent and its guest places: who runs where, and what is told of guests.
+//!
+//! What is told of a move is told again on every new connection for as long as
+//! it holds: whoever did not hear it would wait for ever.
+
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, PlaceId};
+use gleaner_common::job::{JobSpec, Limits, Outcome};
+use gleaner_common::time::{Moment, Spoken};
+use gleaner_common::wire::{AgentFrame, AttemptEvent, Finished, GuestState};
+
+use super::offers::{Attempt, Stage};
+use super::{Agent, Out};
+use crate::guest::{
+    self, ARRIVAL_WITHIN, Clock, Effect, End, Exit, GuestAt, KeeperEvent, Left, NotHere, Owner,
+    Place, Start, Why, Word,
+};
+
+impl Agent {
+    /// Starts what waits, as far as owner, lease and places allow.
+    pub(super) fn fill(&mut self, now: Moment, out: &mut Out) {
+        while self.leaving.is_none() && self.owner == Owner::Away {
+            let Some(free) = self.free_place(now) else { return };
+            let Some(fence) = self.next_staged() else { return };
+            if !self.lease.is_valid(now) {
+                // Without guests it is renewed too seldom to last. Ask for it.
+                if !self.lease.is_asking(now) {
+                    self.beat(now, out);
+                }
+                return;
+            }
+            self.start(now, free, fence, out);
+        }
+    }
+
+    /// A free place, if the owner leaves enough cores for one more guest.
+    fn free_place(&self, now: Moment) -> Option<PlaceId> {
+        let slots = self.occupancy.slots(now);
+        // On a machine that nobody uses, its configuration says how many
+        // guests run; cores that the owner needs come off that.
+        let taken = self.setup.facts.cores.saturating_sub(slots);
+        let guests = self.places.iter().filter(|place| !place.is_free()).count();
+        let places = self.places.len().saturating_sub(usize::from(taken));
+        if slots == 0 || guests >= places {
+            return None;
+        }
+        let index = self.places.iter().position(Place::is_free)?;
+        u16::try_from(index).ok().map(PlaceId)
+    }
+
+    fn start(&mut self, now: Moment, place: PlaceId, fence: Fence, out: &mut Out) {
+        self.waiting.retain(|waiting| *waiting != fence);
+        let limits = self.setup.site.limits;
+        let Some(attempt) = self.attempts.get_mut(&fence) else { return };
+        attempt.stage = Stage::At(place);
+        let Attempt { subprogram, spec, rank, arrival, .. } = attempt;
+        let start = Start {
+            at: GuestAt { place, fence },
+            subprogram: *subprogram,
+            spec: spec.clone(),
+            limits: lower(limits, spec),
+            rank: rank.clone(),
+            arrival: *arrival,
+        };
+        let (job, cost) = (subprogram.job, self.experience.patience_for(0));
+        let done = self.places[usize::from(place.0)].take(now, start);
+        self.carry_out(done, "", out);
+        self.guest_event(now, fence, guest::Event::MoveTakes(cost), out);
+        self.tidy(job, out);
+    }
+
+    /// The owner came, left or claimed the machine.
+    pub(super) fn turn_places(&mut self, now: Moment, owner: Owner, out: &mut Out) {
+        let reason = self.occupancy.reason(now);
+        for index in 0..self.places.len() {
+            let done = self.places[index].turned(now, owner);
+            self.carry_out(done, &reason, out);
+        }
+        if owner != Owner::Away {
+            for fence in self.waiting_of(|_| true) {
+                self.not_started_after_all(fence, &reason, out);
+            }
+        }
+    }
+
+    /// Its work goes back; what has its state elsewhere goes on there, and a
+    /// rank of which nothing has begun takes nothing of its program with it.
+    fn not_started_after_all(&mut self, fence: Fence, reason: &str, out: &mut Out) {
+        let reason = format!("not started: {reason}");
+        let attempt = self.attempts.get(&fence);
+        let refuses = attempt.is_some_and(|it| it.arrival.is_some() || it.rank.is_some());
+        let end = if refuses {
+            AttemptEvent::Refused { fence, reason }
+        } else {
+            AttemptEvent::Retreated { fence, reason, suspensions: 0 }
+        };
+        self.end(end, out);
+    }
+
+    pub(super) fn wake_places(&mut self, now: Moment, out: &mut Out) {
+        for index in 0..self.places.len() {
+            let was_free = self.places[index].is_free();
+            let done = self.places[index].wake(now);
+            let spawns = done.effects.iter().any(|it| matches!(it, Effect::SpawnKeeper { .. }));
+            let reason =
+                if done.words.is_empty() { String::new() } else { self.occupancy.reason(now) };
+            self.carry_out(done, &reason, out);
+            // One at a time: it takes a moment, and an owner may come.
+            if was_free && spawns {
+                return;
+            }
+        }
+    }
+
+    /// When attempts have to be given up because nobody has been heard.
+    pub(super) fn expires_at(&self) -> Option<Moment> {
+        let until = self.lease.until()?;
+        self.attempts.values().any(|attempt| attempt.is_under(until)).then_some(until)
+    }
+
+    /// Ends what the lease covered, if it has ended. The coordinator places
+    /// it elsewhere from now on.
+    pub(super) fn expire(&mut self, now: Moment, out: &mut Out) {
+        let Some(until) = self.expires_at().filter(|until| now >= *until) else { return };
+        let reason = format!("the lease ended {} ago", Spoken(now.since(until)));
+        self.send_back(now, &reason, out, |_, attempt| attempt.is_under(until));
+    }
+
+    /// Abandons guests that run or wait, and returns their work. What has run
+    /// to its end is kept.
+    pub(super) fn send_back(
+        &mut self,
+        now: Moment,
+        reason: &str,
+        out: &mut Out,
+        which: impl Fn(Fence, &Attempt) -> bool,
+    ) {
+        let chosen: Vec<_> = self
+            .attempts
+            .iter()
+            .filter(|(fence, attempt)| which(**fence, attempt))
+            .map(|(fence, attempt)| (*fence, attempt.place()))
+            .collect();
+        for (fence, place) in chosen {
+            if let Some(place) = place {
+                let done = self.places[usize::from(place.0)].handle(now, guest::Event::Retreat);
+                self.carry_out(done, reason, out);
+            } else if self.waiting.contains(&fence) {
+                self.not_started_after_all(fence, reason, out);
+            }
+        }
+    }
+
+    /// What waits here for a place, and its state for it, waits only so long.
+    pub(super) fn overdue_at(&self) -> Option<Moment> {
+        self.expected().map(|(_, at)| at).min()
+    }
+
+    pub(super) fn refuse_overdue(&mut self, now: Moment, out: &mut Out) {
+        let overdue: Vec<_> =
+            self.expected().filter(|(_, at)| now >= *at).map(|(fence, _)| fence).collect();
+        for fence in overdue {
+            let reason = format!("no place became free within {}", Spoken(ARRIVAL_WITHIN));
+            self.end(AttemptEvent::Refused { fence, reason }, out);
+        }
+    }
+
+    /// Attempts that wait for a place while their state is on its way.
+    fn expected(&self) -> impl Iterator<Item = (Fence, Moment)> {
+        self.waiting.iter().filter_map(|fence| {
+            let attempt = self.attempts.get(fence)?;
+            attempt.arrival.map(|_| (*fence, attempt.offered + ARRIVAL_WITHIN))
+        })
+    }
+
+    // ── what is heard of guests ────────────────────────────────────────────
+
+    pub(super) fn guest_event(
+        &mut self,
+        now: Moment,
+        fence: Fence,
+        event: guest::Event,
+        out: &mut Out,
+    ) {
+        let Some(place) = self.places.iter_mut().find(|place| place.holds(fence)) else { return };
+        let done = place.handle(now, event);
+        if done != guest::Out::default() {
+            let reason = self.occupancy.reason(now);
+            self.carry_out(done, &reason, out);
+        }
+    }
+
+    pub(super) fn keeper_event(
+        &mut self,
+        now: Moment,
+        place: PlaceId,
+        event: KeeperEvent,
+        out: &mut Out,
+    ) {
+        let Some(place) = self.places.get_mut(usize::from(place.0)) else { return };
+        let done = place.keeper_says(now, event);
+        let reason = self.occupancy.reason(now);
+        self.carry_out(done, &reason, out);
+    }
+
+    /// What leaves stays; what has landed goes on. What held of its move holds
+    /// no more.
+    pub(super) fn settle_move(
+        &mut self,
+        now: Moment,
+        fence: Fence,
+        event: guest::Event,
+        out: &mut Out,
+    ) {
+        if let Some(attempt) = self.attempts.get_mut(&fence) {
+            attempt.word = None;
+        }
+        self.guest_event(now, fence, event, out);
+    }
+
+    pub(super) fn started(&mut self, now: Moment, fence: Fence, out: &mut Out) {
+        let Some(attempt) = self.attempts.get(&fence) else { return };
+        let Some(place) = attempt.place() else { return };
+        let waited = now.since(attempt.offered);
+        self.report(AttemptEvent::Started { fence, waited }, out);
+        // The owner may have come while it was being started.
+        if let Some((_, state)) = self.places[usize::from(place.0)].guest()
+            && state != GuestState::Running
+        {
+            self.report_state(fence, state, out);
+        }
+    }
+
+    pub(super) fn weighed(&mut self, now: Moment, fence: Fence, bytes: u64, out: &mut Out) {
+        let Some(attempt) = self.attempts.get_mut(&fence) else { return };
+        attempt.bytes = bytes;
+        let cost = self.experience.patience_for(bytes);
+        self.guest_event(now, fence, guest::Event::MoveTakes(cost), out);
+    }
+
+    pub(super) fn collected(&mut self, fence: Fence, left: Left, out: &mut Out) {
+        let Some(Attempt { stage: Stage::Collecting(finished), .. }) = self.attempts.get(&fence)
+        else {
+            return;
+        };
+        self.end(with((**finished).clone(), left), out);
+    }
+
+    pub(super) fn collecting_failed(&mut self, fence: Fence, reason: &str, out: &mut Out) {
+        let Some(Attempt { stage: Stage::Collecting(finished), .. }) = self.attempts.get(&fence)
+        else {
+            return;
+        };
+        let suspensions = finished.suspensions;
+        let reason = format!("its result was lost: {reason}");
+        self.end(AttemptEvent::Retreated { fence, reason, suspensions }, out);
+    }
+
+    // ── what is told of them ───────────────────────────────────────────────
+
+    /// Passes a place's orders on, and tells what it has to say. A retreat's
+    /// reason is the owner's, unless somebody else has one.
+    pub(super) fn carry_out(&mut self, done: guest::Out, reason: &str, out: &mut Out) {
+        out.first.extend(done.effects);
+        for (fence, word) in done.words {
+            self.tell_word(fence, word, reason, out);
+        }
+    }
+
+    fn tell_word(&mut self, fence: Fence, word: Word, reason: &str, out: &mut Out) {
+        let bytes = self.attempts.get(&fence).map_or(0, |attempt| attempt.bytes);
+        let wants_away = |keep| AttemptEvent::WantsAway { fence, keep, image_bytes: bytes };
+        match word {
+            Word::State(state) => self.report_state(fence, state, out),
+            Word::WantsAway { keep } => self.say(wants_away(keep), out),
+            // Told again until it is known what came of it, also if it was the
+            // coordinator's wish: one that begins anew may not know of it.
+            Word::Departs { keep } => self.keep_saying(wants_away(keep)),
+            Word::Stays => self.say(AttemptEvent::Stays { fence }, out),
+            Word::CannotLeave { keep, reason } => {
+                self.say(AttemptEvent::CannotLeave { fence, keep, reason }, out);
+            }
+            Word::Arrived { bytes, frozen } => {
+                self.say(AttemptEvent::Arrived { fence, bytes, frozen }, out);
+            }
+            Word::Refused(why) => self.not_here(fence, why, reason, out),
+            Word::NotStarted { reason, hopeless } => {
+                self.end(not_started(fence, reason, hopeless), out);
+            }
+            Word::Retreated { why, suspensions } => {
+                let reason = match why {
+                    Why::OwnerCame | Why::Asked => reason.to_owned(),
+                    Why::OwnerStays(patience) => {
+                        format!("suspended for {}: {reason}", Spoken(patience))
+                    }
+                };
+                self.end(AttemptEvent::Retreated { fence, reason, suspensions }, out);
+            }
+            Word::Finished { end, clock, exit } => self.finished(fence, end, clock, *exit, out),
+        }
+    }
+
+    fn finished(&mut self, fence: Fence, end: End, clock: Clock, exit: Exit, out: &mut Out) {
+        let Some(attempt) = self.attempts.get_mut(&fence) else { return };
+        let mut finished = finished(fence, outcome(end, exit.outcome), clock);
+        finished.cpu = exit.cpu;
+        match exit.left {
+            Some(left) => self.end(with(finished, left), out),
+            None => attempt.stage = Stage::Collecting(Box::new(finished)),
+        }
+    }
+
+    fn report_state(&self, fence: Fence, state: GuestState, out: &mut Out) {
+        match state {
+            GuestState::Suspended => self.report(AttemptEvent::Suspended { fence }, out),
+            GuestState::Demoted => self.report(AttemptEvent::Demoted { fence }, out),
+            GuestState::Running => self.report(AttemptEvent::Resumed { fence }, out),
+            GuestState::Waiting | GuestState::Leaving => {}
+        }
+    }
+
+    /// Tells the coordinator now, and again on every connection while it holds.
+    fn say(&mut self, event: AttemptEvent, out: &mut Out) {
+        self.keep_saying(event.clone());
+        self.report(event, out);
+    }
+
+    fn keep_saying(&mut self, event: AttemptEvent) {
+        if let Some(attempt) = self.attempts.get_mut(&event.fence()) {
+            attempt.word = Some(event);
+        }
+    }
+
+    pub(super) fn say_again(&mut self, out: &mut Out) {
+        for attempt in self.attempts.values_mut() {
+            let Some(word) = attempt.word.clone() else { continue };
+            // What needs no answer was perhaps heard, and is said twice at most.
+            if matches!(word, AttemptEvent::Stays { .. } | AttemptEvent::CannotLeave { .. }) {
+                attempt.word = None;
+            }
+            out.send(AgentFrame::Attempt(word));
+        }
+    }
+
+    /// It was never set going here.
+    fn not_here(&mut self, fence: Fence, why: NotHere, reason: &str, out: &mut Out) {
+        let reason = match why {
+            NotHere::OwnerCame | NotHere::Asked => format!("not taken in: {reason}"),
+            NotHere::NothingCame(within) => format!("nothing came within {}", Spoken(within)),
+            NotHere::Ended => "its processes ended before they were set going".to_owned(),
+        };
+        self.end(AttemptEvent::Refused { fence, reason }, out);
+    }
+}
+
+/// The lower of the workstation's and the job's limits; 0 is the workstation's.
+fn lower(site: Limits, spec: &JobSpec) -> Limits {
+    let of = |ours: u64, theirs: u64| if theirs == 0 { ours } else { ours.min(theirs) };
+    let theirs = spec.limits;
+    let processes_max = of(site.processes_max.into(), theirs.processes_max.into());
+    Limits {
+        memory_bytes_max: of(site.memory_bytes_max, theirs.memory_bytes_max),
+        processes_max: u32::try_from(processes_max).unwrap_or(site.processes_max),
+        disk_bytes_max: of(site.disk_bytes_max, theirs.disk_bytes_max),
+    }
+}
+
+fn finished(fence: Fence, outcome: Outcome, clock: Clock) -> Finished {
+    let Clock { ran, suspended, suspensions } = clock;
+    let Left { stdout, stderr, outputs } = Left::default();
+    let cpu = Duration::ZERO;
+    Finished { fence, outcome, cpu, ran, suspended, suspensions, stdout, stderr, outputs }
+}
+
+fn with(finished: Finished, left: Left) -> AttemptEvent {
+    let Left { stdout, stderr, outputs } = left;
+    AttemptEvent::Finished(Finished { stdout, stderr, outputs, ..finished })
+}
+
+/// A limit that was reached says more than the signal that followed.
+fn outcome(end: End, exit: Outcome) -> Outcome {
+    match end {
+        End::Exited => exit,
+        End::TimedOut => Outcome::TimedOut,
+        End::OverLimit(what) => Outcome::OverLimit(what),
+        End::Fault(what) => Outcome::Fault(what),
+    }
+}
+
+/// What would fail anywhere is a result; what failed here is tried elsewhere.
+pub(super) fn not_started(fence: Fence, reason: String, hopeless: bool) -> AttemptEvent {
+    if hopeless {
+        let outcome = Outcome::CannotStart(reason);
+        AttemptEvent::Finished(finished(fence, outcome, Clock::default()))
+    } else {
+        AttemptEvent::Refused { fence, reason }
+    }
+}

@@ -1,0 +1,198 @@
+//! How a guest ends: by itself, by a limit, given up, or before it began.
+
+use gleaner_common::reaction::Keep;
+use gleaner_common::units::spoken_size;
+
+use super::departure::Trip;
+use super::image::Image;
+use super::{Effect, End, Exit, Guest, NOT_BEGUN, NotHere, Process, State, Turn, Why, Word};
+
+const UNWANTED: &str = "not wanted any more";
+
+impl Guest {
+    /// Somebody who knows why asks for it: it is abandoned, and its work returned.
+    pub(super) fn retreat_as_asked(&mut self, turn: &mut Turn<'_>) {
+        match self.state {
+            State::Ending(None) | State::Ended => {}
+            State::Arriving | State::Landed => self.refuse(NotHere::Asked, turn),
+            State::Running
+            | State::Demoted
+            | State::Suspended(_)
+            | State::Retreating { .. }
+            | State::Leaving { .. }
+            | State::Ending(Some(_)) => self.retreat(Why::Asked, turn),
+        }
+    }
+
+    pub(super) fn retreat(&mut self, why: Why, turn: &mut Turn<'_>) {
+        turn.say(self.fence(), Word::Retreated { why, suspensions: self.clock.suspensions });
+        self.give_up(turn);
+    }
+
+    pub(super) fn refuse(&mut self, why: NotHere, turn: &mut Turn<'_>) {
+        turn.say(self.fence(), Word::Refused(why));
+        self.give_up(turn);
+    }
+
+    /// Nobody wants to hear of it again.
+    pub(super) fn cancel(&mut self, turn: &mut Turn<'_>) {
+        if !matches!(self.state, State::Ending(None)) {
+            self.give_up(turn);
+        }
+    }
+
+    pub(super) fn give_up(&mut self, turn: &mut Turn<'_>) {
+        let mut gone_to = None;
+        if let State::Leaving { trip: Trip::Carried(to), .. } = &self.state {
+            gone_to = Some(to.clone());
+        }
+        self.enter(turn.now, State::Ending(None));
+        self.kill(false, turn);
+        if std::mem::take(&mut self.endpoint) {
+            turn.order(Effect::DropEndpoint(self.start.at, gone_to));
+        }
+    }
+
+    /// Kills the guest for a reason of its own; its exit finishes it.
+    pub(super) fn end(&mut self, end: End, turn: &mut Turn<'_>) {
+        let killed = matches!(self.process, Process::Killed { .. } | Process::Gone);
+        if !killed && !matches!(self.state, State::Ending(_)) {
+            self.enter(turn.now, State::Ending(Some(end)));
+            self.kill(false, turn);
+        }
+    }
+
+    /// Ends its processes; does its rank stay, to leave without them?
+    pub(super) fn kill(&mut self, stays: bool, turn: &mut Turn<'_>) {
+        let at = self.start.at;
+        match &mut self.process {
+            Process::Arriving(arrival) => {
+                let keeper_has_it = arrival.keeper_has_it;
+                turn.order(Effect::Answer(at, Some(UNWANTED.to_owned())));
+                if keeper_has_it {
+                    self.process = Process::Killed { stays };
+                    turn.order(Effect::Kill(at));
+                } else {
+                    self.gone_unstarted(turn);
+                }
+            }
+            Process::Alive => {
+                self.process = Process::Killed { stays };
+                turn.order(Effect::Kill(at));
+            }
+            Process::Killed { stays: before } => *before &= stays,
+            // What becomes of one that prepares is seen when its files lie.
+            Process::Preparing | Process::Reaping { .. } => {}
+            Process::Gone => self.enter(turn.now, State::Ended),
+        }
+    }
+
+    /// The keeper is dead, and with it everything at this place.
+    pub(super) fn keeper_gone(&mut self, turn: &mut Turn<'_>) {
+        match self.process {
+            Process::Arriving(_) => self.not_coming("its keeper is gone".to_owned(), turn),
+            Process::Alive => self.reap(false, turn),
+            Process::Killed { stays } => self.reap(stays, turn),
+            // One that prepares gets another keeper when its files lie.
+            Process::Preparing | Process::Reaping { .. } | Process::Gone => {}
+        }
+    }
+
+    pub(super) fn reap(&mut self, stays: bool, turn: &mut Turn<'_>) {
+        self.process = Process::Reaping { stays };
+        self.image = Image::None;
+        let discard = stays || self.state == State::Ending(None);
+        let (at, endpoint) = (self.start.at, self.endpoint);
+        turn.order(Effect::Reap { at, endpoint, stays, discard });
+    }
+
+    /// It is over before it had a process.
+    pub(super) fn gone_unstarted(&mut self, turn: &mut Turn<'_>) {
+        turn.order(Effect::ClearGround(self.start.at));
+        if self.state == State::Ending(None) {
+            self.enter(turn.now, State::Ended);
+        } else if self.endpoint {
+            let stays = matches!(self.state, State::Leaving { .. });
+            self.reap(stays, turn);
+        } else if matches!(self.state, State::Ending(_)) {
+            self.exited(Exit::never_ran(), false, turn);
+        } else {
+            self.never_ran(NOT_BEGUN.to_owned(), false, turn);
+        }
+    }
+
+    /// It could not be started, and nothing is left of it.
+    pub(super) fn never_ran(&mut self, reason: String, hopeless: bool, turn: &mut Turn<'_>) {
+        // Its keeper's end is awaited, and says more.
+        if matches!(self.process, Process::Killed { .. } | Process::Reaping { .. }) {
+            return;
+        }
+        if self.state != State::Ending(None) {
+            turn.say(self.fence(), Word::NotStarted { reason, hopeless });
+        }
+        if std::mem::take(&mut self.endpoint) {
+            turn.order(Effect::DropEndpoint(self.start.at, None));
+        }
+        turn.order(Effect::ClearGround(self.start.at));
+        self.enter(turn.now, State::Ended);
+    }
+
+    /// The guest and all its processes are gone; does its rank stay?
+    pub(super) fn exited(&mut self, exit: Exit, stays: bool, turn: &mut Turn<'_>) {
+        let was_sent = matches!(self.process, Process::Reaping { stays: true });
+        self.process = Process::Gone;
+        self.endpoint = false;
+        self.count(turn.now);
+        let end = match &self.state {
+            // Everything has been said.
+            State::Ending(None) | State::Ended => None,
+            State::Retreating { returned: true, .. }
+            | State::Leaving { keep: Keep::Nothing, .. }
+                if stays =>
+            {
+                return self.lost_its_process(turn);
+            }
+            // It was to leave without its process, and its rank is lost as well.
+            State::Leaving { .. } if was_sent && !exit.is_fault() => {
+                let suspensions = self.clock.suspensions;
+                Some(Word::Retreated { why: Why::OwnerCame, suspensions })
+            }
+            State::Arriving | State::Landed => Some(Word::Refused(NotHere::Ended)),
+            State::Ending(Some(end)) => Some(self.finished(end.clone(), exit)),
+            State::Running
+            | State::Demoted
+            | State::Suspended(_)
+            | State::Retreating { .. }
+            | State::Leaving { .. } => Some(self.finished(End::Exited, exit)),
+        };
+        if let Some(end) = end {
+            turn.say(self.fence(), end);
+        }
+        if stays {
+            turn.order(Effect::DropEndpoint(self.start.at, None));
+        }
+        self.enter(turn.now, State::Ended);
+    }
+
+    pub(super) fn finished(&self, end: End, exit: Exit) -> Word {
+        Word::Finished { end, clock: self.clock, exit: Box::new(exit) }
+    }
+
+    /// Its rank is here without it, and says so.
+    pub(super) fn lost_its_process(&mut self, turn: &mut Turn<'_>) {
+        self.endpoint = true;
+        if !matches!(self.state, State::Leaving { .. }) {
+            self.enter(turn.now, State::Leaving { keep: Keep::Nothing, trip: Trip::Wished });
+        }
+        if matches!(self.state, State::Leaving { trip: Trip::Wished, .. }) {
+            self.goes_or_begins(turn);
+        }
+    }
+
+    pub(super) fn measured(&mut self, disk_bytes: u64, turn: &mut Turn<'_>) {
+        let most = self.start.limits.disk_bytes_max;
+        if disk_bytes > most {
+            self.end(End::OverLimit(format!("disk: at most {}", spoken_size(most))), turn);
+        }
+    }
+}

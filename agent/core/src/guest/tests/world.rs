@@ -1,0 +1,665 @@
+//! The model: a group with a freezer, a keeper, a router, a link, an owner and
+//! a coordinator. Each answers what it was asked for, when a walk says so.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gleaner_common::id::{ContentHash, Fence, JobId, PlaceId, SubprogramId, WorkstationId};
+use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction, StagedFile};
+use gleaner_common::program::{Arrival, Life, RankAt, RankOffer};
+use gleaner_common::reaction::{Keep, Owner};
+use gleaner_common::time::Moment;
+use gleaner_common::wire::GuestState;
+
+use super::super::{
+    Effect, Event, Exit, GuestAt, KeeperEvent, Look, Out, Place, Site, Start, Word,
+};
+
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const FENCE: Fence = Fence(7);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub(super) on_busy: OnBusy,
+    pub(super) rank: bool,
+    pub(super) arrives: bool,
+    pub(super) inputs: bool,
+    /// It begins with its part of a snapshot.
+    pub(super) cut: bool,
+    pub(super) moves: bool,
+}
+
+/// Something that was asked for and has not been answered.
+#[derive(Clone, Debug, PartialEq)]
+enum Asked {
+    Lay,
+    KeeperDies,
+    Exit { stays: bool },
+    Look,
+    Pack,
+    Carry,
+    EmptyPipes,
+    WriteImage,
+    Unpack,
+    Land,
+    Verify,
+}
+
+/// How a guest's process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Process {
+    None,
+    /// Ordered to start or to land, and not seen yet.
+    Alive,
+    /// Restored, and not told to go on.
+    Stopped,
+    Killed,
+}
+
+/// Something that can happen next.
+#[derive(Clone, Debug)]
+enum Choice {
+    Owner(Owner),
+    Depart(Keep, Fence),
+    Stay,
+    GoOn,
+    Cancel,
+    Retreat,
+    Fault,
+    Returned,
+    ImageWanted,
+    HasImage,
+    Header {
+        lays: bool,
+    },
+    Known(Keep),
+    Whole,
+    NotComing,
+    Ends,
+    KeeperDies,
+    CannotStart,
+    /// An answer, good or bad.
+    Answers(usize, bool),
+    Time,
+}
+
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what can be seen of a place")]
+pub(super) struct World {
+    setting: Setting,
+    place: Place,
+    now: Moment,
+    owner: Owner,
+    /// What was chosen, to be walked again aloud where a promise breaks.
+    chosen: Vec<usize>,
+    calms: bool,
+    /// What is said aloud of it.
+    said: Option<Vec<String>>,
+    asked: VecDeque<Asked>,
+    // The kernel.
+    frozen: bool,
+    hurries: bool,
+    keeper: Option<bool>,
+    process: Process,
+    prepared: bool,
+    /// It was let run on for a moment, to be looked into.
+    runs_on: bool,
+    // The router.
+    endpoint: bool,
+    packed: bool,
+    writing: bool,
+    /// An image is wanted, and the router waits for it.
+    imaging: bool,
+    // The link.
+    carriers: usize,
+    expected: bool,
+    header: bool,
+    known: Option<Keep>,
+    whole: bool,
+    snapshot: bool,
+    // The coordinator.
+    cancelled: bool,
+    ended: u32,
+    landed: bool,
+    state: Option<GuestState>,
+}
+
+impl World {
+    pub(super) fn new(setting: Setting) -> Self {
+        Self::begin(setting, None)
+    }
+
+    fn begin(setting: Setting, said: Option<Vec<String>>) -> Self {
+        let moves = if setting.moves { Ok(()) } else { Err("no criu".to_owned()) };
+        let site = Site { limits: Limits { disk_bytes_max: 9, ..Limits::default() }, moves };
+        let mut world = Self {
+            setting,
+            place: Place::new(PlaceId(0), Arc::new(site)),
+            now: Moment::ZERO + Duration::from_secs(1),
+            owner: Owner::Away,
+            chosen: vec![],
+            calms: false,
+            said,
+            asked: VecDeque::new(),
+            frozen: false,
+            hurries: false,
+            keeper: None,
+            process: Process::None,
+            prepared: false,
+            runs_on: false,
+            endpoint: false,
+            packed: false,
+            writing: false,
+            imaging: false,
+            carriers: 0,
+            expected: false,
+            header: false,
+            known: None,
+            whole: false,
+            snapshot: false,
+            cancelled: false,
+            ended: 0,
+            landed: false,
+            state: None,
+        };
+        let _ = world.place.turned(world.now, Owner::Away);
+        let out = world.place.take(world.now, start(setting));
+        world.see(out);
+        world
+    }
+
+    // ── what can happen ────────────────────────────────────────────────────
+
+    pub(super) fn choices(&self) -> usize {
+        self.possible().len()
+    }
+
+    fn possible(&self) -> Vec<Choice> {
+        // The container looks at once.
+        if let Some(index) = self.asked.iter().position(|asked| *asked == Asked::Look) {
+            return vec![Choice::Answers(index, true), Choice::Answers(index, false)];
+        }
+        let mut all = vec![
+            Choice::Owner(Owner::Away),
+            Choice::Owner(Owner::Here),
+            Choice::Owner(Owner::Claims),
+            Choice::Time,
+        ];
+        let keep = match (self.state, self.setting.rank) {
+            (Some(GuestState::Leaving), _) | (_, false) => Keep::State,
+            (_, true) => Keep::Nothing,
+        };
+        all.extend([Choice::Stay, Choice::GoOn, Choice::Cancel, Choice::Retreat]);
+        all.extend([Choice::Depart(keep, Fence(8)), Choice::Depart(keep, Fence(9))]);
+        if self.setting.rank {
+            all.push(Choice::Depart(Keep::Nothing, Fence(9)));
+        }
+        if self.process == Process::Alive {
+            all.push(Choice::Fault);
+            if !self.frozen {
+                all.push(Choice::Ends);
+                all.push(Choice::CannotStart);
+            }
+            if self.setting.rank && self.endpoint {
+                all.push(Choice::Returned);
+                if !self.imaging && !self.frozen {
+                    all.push(Choice::ImageWanted);
+                }
+            }
+            if self.setting.cut && !self.snapshot {
+                all.push(Choice::HasImage);
+            }
+        }
+        if self.keeper.is_some() && !self.asked.contains(&Asked::KeeperDies) {
+            all.push(Choice::KeeperDies);
+        }
+        if self.expected {
+            if !self.header && self.known.is_none() {
+                all.extend([Choice::Header { lays: false }, Choice::Header { lays: true }]);
+                all.push(Choice::Known(Keep::Nothing));
+            }
+            if self.header && self.known.is_none() {
+                all.push(Choice::Known(if self.snapshot {
+                    Keep::SubtaskStart
+                } else {
+                    Keep::State
+                }));
+            }
+            if self.known.is_some() && !self.whole {
+                all.push(Choice::Whole);
+            }
+            all.push(Choice::NotComing);
+        }
+        for index in 0..self.asked.len() {
+            all.extend([Choice::Answers(index, true), Choice::Answers(index, false)]);
+        }
+        all
+    }
+
+    pub(super) fn act(&mut self, choice: usize) {
+        self.chosen.push(choice);
+        let choice = self.possible()[choice].clone();
+        let asked = self.asked.clone();
+        self.say(|| format!("{choice:?} {asked:?}"));
+        match choice {
+            Choice::Owner(owner) => {
+                self.owner = owner;
+                let out = self.place.turned(self.now, owner);
+                self.see(out);
+            }
+            Choice::Depart(keep, fence) => {
+                let to = rank_at(fence);
+                self.tell(Event::Depart { keep, to });
+            }
+            Choice::Stay => self.tell(Event::Stay),
+            Choice::GoOn => self.tell(Event::GoOn),
+            Choice::Cancel => {
+                self.cancelled |= self.place.guest().is_some();
+                self.tell(Event::Cancel);
+            }
+            Choice::Retreat => self.tell(Event::Retreat),
+            Choice::Fault => self.tell(Event::Faulted("it floods".into())),
+            Choice::Returned => self.tell(Event::Returned),
+            Choice::ImageWanted => {
+                self.imaging = true;
+                self.tell(Event::ImageWanted);
+            }
+            Choice::HasImage => {
+                (self.snapshot, self.endpoint, self.imaging) = (true, false, false);
+                self.tell(Event::HasImage);
+            }
+            Choice::Header { lays } => {
+                self.header = true;
+                self.tell(Event::Coming);
+                self.tell(Event::Header { pipes: if self.setting.rank { 2 } else { 0 }, lays });
+            }
+            Choice::Known(keep) => {
+                self.known = Some(keep);
+                self.tell(Event::Known { keep });
+            }
+            Choice::Whole => {
+                self.whole = true;
+                self.tell(Event::Whole { bytes: 9 });
+            }
+            Choice::NotComing => {
+                self.expected = false;
+                self.tell(Event::NotComing("the stream broke".into()));
+            }
+            Choice::Ends => {
+                self.process = Process::None;
+                let last = self.keeper == Some(true);
+                self.keeper_says(KeeperEvent::Ended { last });
+            }
+            Choice::CannotStart => {
+                self.process = Process::None;
+                let why = "no such program".to_owned();
+                self.keeper_says(KeeperEvent::CannotStart { fence: FENCE, why, hopeless: true });
+            }
+            Choice::KeeperDies => self.keeper_dies(),
+            Choice::Answers(index, good) => self.answer(index, good),
+            Choice::Time => self.pass_time(),
+        }
+        self.check();
+    }
+
+    fn keeper_dies(&mut self) {
+        self.asked.retain(|asked| !matches!(asked, Asked::KeeperDies | Asked::Land));
+        (self.keeper, self.process) = (None, Process::None);
+        self.keeper_says(KeeperEvent::Gone);
+    }
+
+    /// Until the next deadline, or for long.
+    fn pass_time(&mut self) {
+        let at = self.place.deadline().filter(|at| *at > self.now);
+        self.now = at.unwrap_or(self.now + Duration::from_secs(700));
+        self.runs_on = false;
+        let out = self.place.wake(self.now);
+        self.see(out);
+    }
+
+    fn answer(&mut self, index: usize, good: bool) {
+        let done = if good { Ok(()) } else { Err("it is broken".to_owned()) };
+        let asked = self.asked.remove(index).expect("it was asked for");
+        match asked {
+            Asked::Lay => self.tell(Event::Laid(done)),
+            Asked::KeeperDies => self.keeper_dies(),
+            Asked::Exit { stays } => {
+                let stays = stays && good;
+                self.endpoint = stays;
+                self.tell(Event::Exited { exit: Box::new(Exit::never_ran()), stays });
+            }
+            Asked::Look => {
+                let look = match (self.frozen && self.process == Process::Alive, good) {
+                    (true, true) => Look::Steady,
+                    (true, false) => Look::Between,
+                    (false, true) => Look::Restless,
+                    (false, false) => Look::NotBegun,
+                };
+                self.runs_on = look == Look::Between;
+                self.tell(Event::Looked(look));
+            }
+            Asked::Pack => {
+                self.packed &= good;
+                self.tell(Event::Packed(done));
+            }
+            Asked::Carry => {
+                assert!(self.carriers > 0);
+                self.carriers -= 1;
+                if !good {
+                    self.tell(Event::CannotLeave("a socket".into()));
+                }
+                self.tell(Event::CarryingEnded);
+            }
+            Asked::EmptyPipes => {
+                self.writing = good;
+                self.tell(Event::PipesEmptied(done));
+            }
+            Asked::WriteImage => {
+                self.writing = false;
+                self.tell(Event::ImageWritten(done));
+            }
+            Asked::Unpack => {
+                self.endpoint &= good;
+                self.tell(Event::Unpacked(done));
+            }
+            Asked::Land if good => {
+                self.process = Process::Stopped;
+                self.keeper_says(KeeperEvent::ProcessStands { fence: FENCE });
+            }
+            Asked::Land => {
+                let why = "criu fails".to_owned();
+                self.keeper_says(KeeperEvent::CannotStart { fence: FENCE, why, hopeless: false });
+            }
+            Asked::Verify => self.tell(Event::Verified(done.map(|()| Duration::ZERO))),
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let out = self.place.handle(self.now, event);
+        self.see(out);
+    }
+
+    fn keeper_says(&mut self, event: KeeperEvent) {
+        let out = self.place.keeper_says(self.now, event);
+        self.see(out);
+    }
+
+    // ── what comes of it ───────────────────────────────────────────────────
+
+    fn see(&mut self, out: Out) {
+        for effect in out.effects {
+            self.say(|| {
+                let said = format!("  {effect:?}");
+                said.split(", subprogram").next().unwrap_or_default().to_owned()
+            });
+            self.carry_out(effect);
+        }
+        // One that begins anew says both, so that what it had in hand is returned.
+        let stays = out.words.iter().any(|(_, word)| *word == Word::Stays);
+        for (fence, word) in out.words {
+            self.say(|| format!("  {fence}: {word:?}"));
+            self.hear(&word, stays);
+        }
+        self.state = self.place.guest().map(|(_, state)| state);
+    }
+
+    fn say(&mut self, what: impl FnOnce() -> String) {
+        if let Some(said) = &mut self.said {
+            said.push(what());
+        }
+    }
+
+    fn is_true(&self, holds: bool, what: &str) {
+        if holds {
+            return;
+        }
+        if let Some(said) = &self.said {
+            panic!("{what}\n{:?}\n{}", self.setting, said.join("\n"));
+        }
+        let mut aloud = Self::begin(self.setting, Some(vec![]));
+        for choice in &self.chosen {
+            aloud.act(*choice);
+        }
+        if self.calms {
+            aloud.calm();
+        }
+        unreachable!("it broke before, and not now: {what}");
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Freeze(_) => {
+                self.is_true(!self.frozen, "frozen twice");
+                (self.frozen, self.runs_on) = (true, false);
+            }
+            Effect::Thaw(_) => {
+                self.is_true(self.frozen, "thawed twice");
+                self.is_true(
+                    self.carriers == 0 || self.process != Process::Alive,
+                    "thawed on its way",
+                );
+                self.is_true(
+                    !self.writing || self.process != Process::Alive,
+                    "thawed for its image",
+                );
+                self.frozen = false;
+            }
+            Effect::Hurry(_, hurries) => {
+                self.is_true(self.hurries != hurries, "hurried twice");
+                self.hurries = hurries;
+            }
+            Effect::Kill(_) => {
+                self.is_true(self.keeper.is_some(), "killed without a keeper");
+                self.is_true(self.process != Process::Killed, "killed twice");
+                self.process = Process::Killed;
+                self.asked.retain(|asked| *asked != Asked::Land);
+                self.asked.push_back(Asked::KeeperDies);
+            }
+            Effect::SpawnKeeper { staged, .. } => {
+                self.is_true(self.keeper.is_none(), "two keepers");
+                self.is_true(!self.frozen, "a keeper is born frozen");
+                self.is_true(!staged || self.setting.moves, "a stage where nothing moves");
+                self.keeper = Some(staged);
+            }
+            Effect::DropKeeper(_) => {
+                self.is_true(self.keeper.is_some(), "no keeper to drop");
+                (self.keeper, self.process) = (None, Process::None);
+                self.asked.retain(|asked| !matches!(asked, Asked::Land | Asked::KeeperDies));
+            }
+            Effect::Prepare(_) => self.prepared = true,
+            Effect::Expect(_) | Effect::ExpectSnapshot(_) => {
+                self.prepared = true;
+                (self.expected, self.header, self.known, self.whole) = (true, false, None, false);
+            }
+            Effect::LayInputs(_) | Effect::LayRest(_) => self.asked.push_back(Asked::Lay),
+            Effect::Launch { begins, .. } => {
+                self.is_true(self.keeper.is_some() && self.prepared, "launched on no ground");
+                self.is_true(self.process == Process::None, "two processes");
+                self.is_true(begins != self.endpoint || !self.setting.rank, "two endpoints");
+                self.endpoint = self.setting.rank;
+                self.process = Process::Alive;
+            }
+            Effect::Reap { stays, endpoint, .. } => {
+                self.is_true(self.process == Process::None, "reaped alive");
+                self.is_true(
+                    !self.asked.iter().any(|it| matches!(it, Asked::Exit { .. })),
+                    "reaped twice",
+                );
+                (self.imaging, self.writing) = (false, false);
+                self.asked.push_back(Asked::Exit { stays: stays && endpoint });
+            }
+            Effect::ClearGround(_) => self.prepared = false,
+            Effect::Look(_) if self.asked.contains(&Asked::Look) => {}
+            Effect::Look(_) => self.asked.push_back(Asked::Look),
+            Effect::Measure(_) | Effect::AskToRetreat { .. } => {}
+            Effect::ReceiveProcess(_) => {
+                self.is_true(self.keeper == Some(true), "no stage for what comes");
+            }
+            // The router does what it is told in order, and answers later.
+            Effect::Unpack(_) => {
+                self.endpoint = true;
+                self.asked.push_back(Asked::Unpack);
+            }
+            Effect::Land(_) => self.asked.push_back(Asked::Land),
+            Effect::Verify(_) => {
+                self.is_true(self.whole && self.known.is_some(), "not all of it is here");
+                self.asked.push_back(Asked::Verify);
+            }
+            Effect::Answer(_, no) => self.expected &= no.is_none(),
+            Effect::SetGoing(_) => {
+                self.is_true(self.landed || self.snapshot, "set going before it landed")
+            }
+            Effect::GoOn(_) => {
+                self.is_true(self.process == Process::Stopped, "set going twice");
+                self.process = Process::Alive;
+            }
+            Effect::Pack(..) => {
+                self.is_true(!self.runs() && !self.packed, "packed while it runs, or twice");
+                self.packed = true;
+                self.asked.push_back(Asked::Pack);
+            }
+            Effect::Stayed(_) => self.packed = false,
+            Effect::Carry(departure) => {
+                let bare = departure.keep == Keep::Nothing;
+                self.is_true(
+                    bare || self.frozen && self.process == Process::Alive,
+                    "carried while it runs",
+                );
+                self.is_true(self.packed == self.setting.rank, "carried without its rank");
+                self.carriers += 1;
+                self.asked.push_back(Asked::Carry);
+            }
+            Effect::CallBack(_) => {}
+            Effect::DropEndpoint(..) => (self.endpoint, self.packed) = (false, false),
+            Effect::Replug(_) => {
+                self.is_true(self.endpoint && self.process == Process::None, "begun beside itself");
+                self.packed = false;
+            }
+            Effect::EmptyPipes(_) => {
+                self.is_true(
+                    self.frozen && self.process == Process::Alive,
+                    "its pipes emptied while it runs",
+                );
+                self.writing = true;
+                self.asked.push_back(Asked::EmptyPipes);
+            }
+            Effect::WriteImage(_) => {
+                self.is_true(self.frozen, "written down while it runs");
+                self.asked.push_back(Asked::WriteImage);
+            }
+            Effect::ImageEnded { .. } => {
+                self.is_true(self.imaging, "an image ended twice");
+                (self.imaging, self.writing) = (false, false);
+            }
+            Effect::Stage { .. }
+            | Effect::Discard { .. }
+            | Effect::Abandon { .. }
+            | Effect::Send(_)
+            | Effect::Record(_)
+            | Effect::PersistPause(_)
+            | Effect::ReadyToSleep
+            | Effect::ReadyToStop => unreachable!("not a place's"),
+        }
+    }
+
+    fn hear(&mut self, word: &Word, stays: bool) {
+        match word {
+            Word::WantsAway { .. } => self.is_true(stays || !self.runs(), "asks while it runs"),
+            Word::Arrived { .. } => {
+                self.is_true(!self.landed, "landed twice");
+                (self.landed, self.expected) = (true, false);
+            }
+            Word::Refused(_)
+            | Word::NotStarted { .. }
+            | Word::Retreated { .. }
+            | Word::Finished { .. } => self.ended += 1,
+            Word::State(_) | Word::Departs { .. } | Word::Stays | Word::CannotLeave { .. } => {}
+        }
+    }
+
+    fn runs(&self) -> bool {
+        self.process == Process::Alive && !self.frozen
+    }
+
+    fn check(&self) {
+        let demoted = self.setting.on_busy.reaction == Reaction::Renice
+            || self.state == Some(GuestState::Demoted) && self.setting.rank;
+        let may = self.owner == Owner::Away || demoted && self.owner == Owner::Here;
+        self.is_true(may || !self.runs() || self.runs_on, "runs beside its owner");
+        self.is_true(!self.packed || !self.runs(), "a packed rank runs");
+        let ends = self.ended + u32::from(self.cancelled);
+        self.is_true(ends <= 1, "ended twice");
+        let here = self.place.guest().is_some();
+        self.is_true(here != (ends == 1), "neither here nor ended");
+        if self.place.is_free() {
+            self.is_true(!self.frozen && !self.hurries, "left frozen");
+            self.is_true(self.process != Process::Alive, "left running");
+            self.is_true(!self.endpoint || self.snapshot, "its endpoint is left");
+        }
+    }
+
+    /// The owner leaves, everybody answers, and in the end nobody wants it.
+    pub(super) fn calm(&mut self) {
+        self.calms = true;
+        self.say(|| "calm".to_owned());
+        self.owner = Owner::Away;
+        let out = self.place.turned(self.now, Owner::Away);
+        self.see(out);
+        self.check();
+        for round in 0..60 {
+            if self.place.is_free() {
+                return;
+            }
+            if self.asked.is_empty() || round == 40 {
+                if round >= 20 && !self.cancelled && self.ended == 0 {
+                    self.cancelled = true;
+                    self.tell(Event::Cancel);
+                } else {
+                    // It runs, if it is not waited for.
+                    let waits = self.state == Some(GuestState::Waiting) || self.expected;
+                    let leaves = self.state == Some(GuestState::Leaving);
+                    let well = waits || leaves || self.runs() || self.cancelled || self.ended > 0;
+                    self.is_true(well, "it stands for ever");
+                    self.pass_time();
+                }
+            } else {
+                self.answer(0, true);
+            }
+            self.check();
+        }
+        self.is_true(self.place.is_free(), "it never ends");
+    }
+}
+
+fn rank_at(fence: Fence) -> RankAt {
+    let workstation = WorkstationId(2);
+    RankAt { rank: 0, fence, workstation, name: "ws2".into(), addresses: vec![] }
+}
+
+fn start(setting: Setting) -> Start {
+    let mut spec = JobSpec::new(vec!["/bin/true".into()], IndexRange::count_of(1).unwrap());
+    spec.on_busy = setting.on_busy;
+    if setting.inputs {
+        let hash = ContentHash([1; 32]);
+        spec.inputs = vec![StagedFile { path: "x".into(), hash, size_bytes: 1, executable: false }];
+    }
+    let offer = RankOffer {
+        life: Life(0),
+        ranks: 2,
+        first: 0,
+        members: 2,
+        parent: None,
+        snapshot: 0,
+        floor: Fence(0),
+        cut: setting.cut.then_some(ContentHash([2; 32])),
+    };
+    Start {
+        at: GuestAt { place: PlaceId(0), fence: FENCE },
+        subprogram: SubprogramId { job: JobId(1), index: 0 },
+        spec: Arc::new(spec),
+        limits: Limits { disk_bytes_max: 9, ..Limits::default() },
+        rank: setting.rank.then(|| Box::new(offer)),
+        arrival: setting.arrives.then(|| Arrival { from: WorkstationId(9), old: Fence(1) }),
+    }
+}

@@ -1,0 +1,485 @@
+//! A guest place as the kernel sees it: its ground, its group, its keeper, and
+//! the descriptors of the guest that is there.
+//!
+//! The promise: freezing and killing touch nothing but a file that is open
+//! already. Decides nothing: it has one function for each effect of the core,
+//! and tells how that went.
+
+mod arriving;
+mod leaving;
+mod reaping;
+mod surroundings;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gleaner_agent_core::agent::Event;
+use gleaner_agent_core::guest::{self, Exit, GuestAt, KeeperEvent, Start};
+use gleaner_common::id::{Fence, PlaceId};
+use gleaner_common::job::{JobSpec, Limits};
+use gleaner_common::program::{RANKS_MAX, RankOffer};
+use gleaner_move::{Header, Memory};
+use gleaner_program_core::address::{Rank, Snapshot};
+use gleaner_program_core::endpoint::Config;
+
+pub(crate) use self::reaping::Reap;
+use self::surroundings::{environment, with_index};
+use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
+use crate::config::{AgentConfig, Network};
+use crate::contain::{self, Ended, GuestLimits, Keeper, KeeperError, Order, Report, Sandbox};
+use crate::ground::{Ground, GroundError};
+use crate::link::{Laying, LinkOrder};
+use crate::moving::{KeptImage, Known, Mover};
+use crate::post::{self, Begin, Ends, Letter, Packed};
+
+/// How much is kept of what a rank receives, for it to go back.
+const LOG_BYTES_MAX: u64 = 64 << 20;
+
+/// How long a keeper may take to sandbox itself when it is tried out: a few
+/// milliseconds, and seconds on a machine that is fully loaded.
+const TRY_OUT: Duration = Duration::from_secs(20);
+
+/// What all places share.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) config: AgentConfig,
+    pub(crate) program: contain::Program,
+    pub(crate) tree: Option<Tree>,
+    /// The workstation's own limits of one guest.
+    pub(crate) limits: Limits,
+    /// What moves guests, or why nothing can.
+    pub(crate) mover: Result<Arc<Mover>, String>,
+}
+
+/// Why a guest cannot be started at a place.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("{0}: {source}", source = source_of(.0))]
+    Ground(#[from] GroundError),
+    #[error("{0}: {source}", source = source_of(.0))]
+    Keeper(#[from] KeeperError),
+    #[error("{0}: {source}", source = source_of(.0))]
+    Group(#[from] crate::cgroup::CgroupError),
+    #[error("cannot make a rank's pipes: {0}")]
+    Pipes(io::Error),
+    #[error("shared directory {0} is not offered here: guests.shared_directories has it not")]
+    NotShared(String),
+    #[error("its keeper is gone")]
+    NoKeeper,
+    #[error("{0}")]
+    Immobile(String),
+}
+
+fn source_of(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(String::new, ToString::to_string)
+}
+
+/// The handles of the guest that is here.
+#[derive(Debug)]
+struct Guest {
+    start: Box<Start>,
+    /// What its group had used before it.
+    cpu_before: Duration,
+    oom_before: u64,
+    /// A rank's pipes, as long as they are here: our ends, and its process's.
+    ours: Option<Ends>,
+    theirs: Option<Ends>,
+    /// What has come of it.
+    header: Option<(Box<Header>, Arc<Memory>)>,
+    known: Option<Box<Known>>,
+    /// Its endpoint and the image that its snapshot holds, and the pipes of the
+    /// process that goes with it.
+    snapshot: Option<(Vec<u8>, Vec<u8>, Ends)>,
+    /// Its endpoint, to be carried.
+    packed: Option<Packed>,
+    /// The newest image of it.
+    image: Option<KeptImage>,
+    /// How its keeper says that it ended.
+    ended: Option<Box<Ended>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Container {
+    id: PlaceId,
+    ground: Option<Ground>,
+    group: Option<PlaceGroup>,
+    keeper: Option<Keeper>,
+    /// Is the keeper for a guest that can move?
+    staged: bool,
+    /// The ground was laid anew: the keeper must look at it again.
+    fresh: bool,
+    guest: Option<Guest>,
+}
+
+/// What a container has to tell.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) events: Vec<Event>,
+    pub(crate) orders: Vec<LinkOrder>,
+    pub(crate) letters: Vec<Letter>,
+    /// How ranks ended, to be told when the router has answered.
+    pub(crate) settling: Vec<(Fence, Exit)>,
+    pub(crate) missing: Vec<String>,
+}
+
+impl Told {
+    fn guest(&mut self, fence: Fence, event: guest::Event) {
+        self.events.push(Event::Guest(fence, event));
+    }
+
+    fn failed(&mut self, fence: Fence, error: &StartError) {
+        self.guest(fence, guest::Event::Failed { reason: error.to_string(), hopeless: false });
+    }
+}
+
+impl Container {
+    pub(crate) fn new(id: PlaceId) -> Self {
+        let (ground, group, keeper, guest) = (None, None, None, None);
+        Self { id, ground, group, keeper, staged: false, fresh: true, guest }
+    }
+
+    pub(crate) fn keeper(&self) -> Option<&Keeper> {
+        self.keeper.as_ref()
+    }
+
+    pub(crate) fn holds(&self, fence: Fence) -> bool {
+        self.guest.as_ref().is_some_and(|guest| guest.start.at.fence == fence)
+    }
+
+    fn guest(&mut self, fence: Fence) -> Option<&mut Guest> {
+        self.guest.as_mut().filter(|guest| guest.start.at.fence == fence)
+    }
+
+    // ── its group ──────────────────────────────────────────────────────────
+
+    pub(crate) fn freeze(&self) {
+        let done = match &self.group {
+            Some(group) => group.freeze().map_err(|error| error.to_string()),
+            None => self.order(&Order::Freeze),
+        };
+        self.complain("freeze", done);
+    }
+
+    pub(crate) fn thaw(&self) {
+        let done = match &self.group {
+            Some(group) => group.thaw().map_err(|error| error.to_string()),
+            None => self.order(&Order::Thaw),
+        };
+        self.complain("thaw", done);
+    }
+
+    pub(crate) fn hurry(&self, hurries: bool) {
+        if let Some(group) = &self.group {
+            group.hurry(hurries);
+        }
+    }
+
+    /// Everything at this place dies, the keeper included: also what is
+    /// frozen, and also a keeper that a guest has overwhelmed.
+    pub(crate) fn kill(&self) {
+        if let Some(group) = &self.group {
+            let done = group.kill().map_err(|error| error.to_string());
+            self.complain("kill", done);
+        }
+        if let Some(keeper) = &self.keeper {
+            keeper.kill();
+        }
+    }
+
+    fn order(&self, order: &Order) -> Result<(), String> {
+        match &self.keeper {
+            Some(keeper) => keeper.send(order).map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    fn complain(&self, what: &str, done: Result<(), String>) {
+        if let Err(error) = done {
+            tracing::error!(place = %self.id, %error, "cannot {what} a guest");
+        }
+    }
+
+    // ── its keeper ─────────────────────────────────────────────────────────
+
+    pub(crate) fn spawn_keeper(&mut self, site: &Site, staged: bool, told: &mut Told) {
+        if let Err(error) = self.try_spawn_keeper(site, staged, told) {
+            let failed = KeeperEvent::Failed(error.to_string());
+            told.events.push(Event::Keeper(self.id, failed));
+        }
+    }
+
+    fn try_spawn_keeper(
+        &mut self,
+        site: &Site,
+        staged: bool,
+        told: &mut Told,
+    ) -> Result<(), StartError> {
+        (self.keeper, self.staged) = (None, staged);
+        let uid = self.settle_ground(site)?;
+        let Some(ground) = &self.ground else { unreachable!("made above") };
+        let mover = site.mover.clone().map_err(StartError::Immobile);
+        let mover = staged.then_some(mover).transpose()?;
+        let sandbox = Sandbox {
+            directory: ground.directory().to_path_buf(),
+            uid,
+            readable: site.config.guests.readable.clone(),
+            writable: site.config.guests.shared_directories.clone(),
+            limits: site.guest_limits(site.limits),
+            knowledge: mover.map(|mover| mover.knowledge.clone()),
+            ..Sandbox::default()
+        };
+        let own_network = site.config.guests.network == Network::None;
+        let group = self.group.as_ref();
+        let (keeper, lacking) = Keeper::bear(&site.program, group, own_network, sandbox)?;
+        told.missing.extend(lacking);
+        self.keeper = Some(keeper);
+        Ok(())
+    }
+
+    /// Lets it go; waits until the kernel has cleared its namespace.
+    pub(crate) fn drop_keeper(&mut self) {
+        self.keeper = None;
+    }
+
+    /// Makes sure there are ground and group; who guests run as.
+    fn settle_ground(&mut self, site: &Site) -> Result<Option<u32>, StartError> {
+        let root = rustix::process::geteuid().is_root();
+        let uid = root.then(|| site.config.guests.uid_base + u32::from(self.id.0));
+        if self.ground.is_none() {
+            self.ground = Some(Ground::prepare(&site.config.data, self.id, uid)?);
+        }
+        if self.group.is_none()
+            && let Some(tree) = &site.tree
+        {
+            // A former agent may have left it frozen.
+            let group = tree.place(self.id)?;
+            let _ = group.thaw();
+            self.group = Some(group);
+        }
+        Ok(uid)
+    }
+
+    /// Reads what the keeper has to say.
+    pub(crate) fn hear(&mut self, told: &mut Told) {
+        loop {
+            let Some(keeper) = &mut self.keeper else { return };
+            let event = match keeper.receive() {
+                Ok(None) => return,
+                Ok(Some(Report::Ready { missing })) => {
+                    told.missing.extend(missing);
+                    continue;
+                }
+                Ok(Some(Report::Ended(ended))) => {
+                    let last = ended.last;
+                    if let Some(guest) = self.guest(ended.fence) {
+                        guest.ended = Some(ended);
+                    }
+                    KeeperEvent::Ended { last }
+                }
+                Ok(Some(Report::Landed { fence })) => KeeperEvent::ProcessStands { fence },
+                Ok(Some(Report::CannotStart { fence, why, here_only })) => {
+                    KeeperEvent::CannotStart { fence, why, hopeless: !here_only }
+                }
+                Err(_) => {
+                    self.keeper_gone();
+                    KeeperEvent::Gone
+                }
+            };
+            told.events.push(Event::Keeper(self.id, event));
+        }
+    }
+
+    /// The keeper is dead, and with it everything at this place.
+    fn keeper_gone(&mut self) {
+        // Dropping it waits until the kernel has cleared its namespace.
+        self.keeper = None;
+        if let Some(group) = &mut self.group
+            && !group.wait_empty(Duration::from_secs(5))
+        {
+            tracing::error!(place = %self.id, "something survives being killed");
+        }
+    }
+
+    // ── a guest that begins ────────────────────────────────────────────────
+
+    /// Makes the place ready for a guest: one that begins anew has its pipes.
+    pub(crate) fn prepare(&mut self, site: &Site, start: &Start, told: &mut Told) {
+        let fence = start.at.fence;
+        if let Err(error) = self.try_prepare(site, start) {
+            told.failed(fence, &error);
+        }
+    }
+
+    fn try_prepare(&mut self, site: &Site, start: &Start) -> Result<Option<u32>, StartError> {
+        if let Some(path) = &start.spec.shared_directory
+            && !site.config.allows_shared(Path::new(path))
+        {
+            return Err(StartError::NotShared(path.clone()));
+        }
+        let uid = self.settle_ground(site)?;
+        if let Some(group) = &mut self.group {
+            group.set_limits(GroupLimits {
+                memory_bytes_max: start.limits.memory_bytes_max,
+                processes_max: start.limits.processes_max,
+            });
+        }
+        let group = self.group.as_ref();
+        let before = self.guest.take().filter(|guest| guest.start.at == start.at);
+        let (ours, theirs) = before.map_or((None, None), |guest| (guest.ours, guest.theirs));
+        self.guest = Some(Guest {
+            start: Box::new(start.clone()),
+            cpu_before: group.map_or(Duration::ZERO, PlaceGroup::cpu_time),
+            oom_before: group.map_or(0, PlaceGroup::oom_kills),
+            ours,
+            theirs,
+            header: None,
+            known: None,
+            snapshot: None,
+            packed: None,
+            image: None,
+            ended: None,
+        });
+        Ok(uid)
+    }
+
+    pub(crate) fn lay_inputs(&mut self, fence: Fence, told: &mut Told) {
+        self.lay(fence, None, told);
+    }
+
+    /// Input files for a guest: all of its job's, or only those.
+    fn lay(&mut self, fence: Fence, only: Option<BTreeSet<String>>, told: &mut Told) {
+        let (Some(ground), Some(guest)) = (&self.ground, &self.guest) else { return };
+        let spec = Arc::clone(&guest.start.spec);
+        match ground.open_work() {
+            Ok(into) => {
+                let uid = ground.uid();
+                told.orders.push(LinkOrder::Lay(Laying { fence, spec, only, into, uid }));
+            }
+            Err(error) => told.guest(fence, guest::Event::Laid(Err(error.to_string()))),
+        }
+    }
+
+    /// Orders the start, and has the router begin a rank that is new.
+    pub(crate) fn launch(&mut self, site: &Site, at: GuestAt, begins: bool, told: &mut Told) {
+        let fence = at.fence;
+        match self.try_launch(site, fence, begins, told) {
+            Ok(true) => told.events.push(Event::Started(fence)),
+            // It could not be made ready, as was told.
+            Ok(false) => {}
+            Err(error) => told.failed(fence, &error),
+        }
+    }
+
+    fn try_launch(
+        &mut self,
+        site: &Site,
+        fence: Fence,
+        begins: bool,
+        told: &mut Told,
+    ) -> Result<bool, StartError> {
+        let Some(guest) = self.guest(fence) else { return Ok(false) };
+        let start = guest.start.clone();
+        if begins {
+            let (ours, theirs) = post::pair().map_err(StartError::Pipes)?;
+            guest.theirs = Some(theirs);
+            let begin = start.rank.as_ref().map(|rank| beginning(&start, rank, ours));
+            told.letters.extend(begin.map(|begin| Letter::Begin(Box::new(begin))));
+        }
+        let theirs = guest.theirs.take();
+        let Some(ground) = &self.ground else { return Ok(false) };
+        let seen = self.as_seen(ground);
+        let shared = start.spec.shared_directory.as_ref().map(PathBuf::from);
+        let order = Order::Start(Box::new(contain::Start {
+            fence,
+            command: with_index(&start.spec.command, start.subprogram.index),
+            environment: environment(&seen, &start),
+            directory: shared.unwrap_or(seen.work),
+            fresh: std::mem::take(&mut self.fresh),
+            limits: site.guest_limits(start.limits),
+            pipes: theirs.is_some(),
+        }));
+        let keeper = self.keeper.as_ref().ok_or(StartError::NoKeeper)?;
+        match theirs {
+            Some(ends) => keeper.send_with(&order, &[ends.read.as_fd(), ends.write.as_fd()])?,
+            None => keeper.send(&order)?,
+        }
+        Ok(true)
+    }
+
+    // ── what it uses ───────────────────────────────────────────────────────
+
+    /// Has its disk use looked at, and tells its memory.
+    pub(crate) fn measure(&self, fence: Fence, told: &mut Told) {
+        if let Some(ground) = &self.ground {
+            let directory = ground.directory().to_path_buf();
+            told.orders.push(LinkOrder::Measure { fence, directory });
+        }
+        if let Some(group) = &self.group {
+            told.events.push(Event::Weighed { fence, bytes: group.memory_bytes() });
+        }
+    }
+}
+
+impl Site {
+    /// What guests lack here, one line each: starts a keeper and lets it go again.
+    pub(crate) fn try_out(&self) -> Vec<String> {
+        let mut container = Container::new(PlaceId(0));
+        let mut told = Told::default();
+        if let Err(error) = container.try_spawn_keeper(self, false, &mut told) {
+            told.missing.push(format!("guests cannot start: {error}"));
+        } else if let Some(keeper) = &mut container.keeper {
+            match keeper.receive_within(TRY_OUT) {
+                Ok(Some(Report::Ready { missing })) => told.missing.extend(missing),
+                Ok(_) => told.missing.push("a keeper is slow to answer".into()),
+                Err(error) => told.missing.push(format!("guests cannot start: {error}")),
+            }
+        }
+        told.missing
+    }
+
+    /// What must be enforced process by process, for want of a group.
+    fn guest_limits(&self, limits: Limits) -> GuestLimits {
+        let tree = self.tree.as_ref();
+        let unless = |grouped: bool, value: u64| if grouped { 0 } else { value };
+        // A user's processes are counted together: only a place that has a
+        // user of its own can be limited by that.
+        let counted =
+            tree.is_some_and(Tree::limits_processes) || !rustix::process::geteuid().is_root();
+        GuestLimits {
+            data_bytes_max: unless(tree.is_some_and(Tree::limits_memory), limits.memory_bytes_max),
+            processes_max: unless(counted, u64::from(limits.processes_max) + 1),
+            file_bytes_max: limits.disk_bytes_max,
+        }
+    }
+}
+
+fn records(spec: &JobSpec) -> bool {
+    spec.program.is_some_and(|program| program.record)
+}
+
+/// What the router has to know of a rank that begins.
+fn beginning(start: &Start, offer: &RankOffer, ends: Ends) -> Begin {
+    let program = start.spec.program.unwrap_or_default();
+    Begin {
+        fence: start.at.fence,
+        job: start.subprogram.job,
+        life: offer.life,
+        config: Config {
+            rank: Rank(start.subprogram.index),
+            ranks: offer.ranks,
+            first: Rank(offer.first),
+            members: offer.members,
+            parent: offer.parent.map(Rank),
+            ranks_max: program.ranks_max.max(offer.ranks).clamp(1, RANKS_MAX),
+            log_bytes_max: if guest::may_go_back(&start.spec) { LOG_BYTES_MAX } else { 0 },
+            snapshot: Snapshot(offer.snapshot),
+            floor: offer.floor,
+        },
+        cut: offer.cut,
+        ends,
+    }
+}

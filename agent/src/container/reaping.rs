@@ -1,0 +1,203 @@
+//! What a guest leaves when it has ended, and how it did.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use gleaner_agent_core::agent::Event;
+use gleaner_agent_core::guest::{self, Exit, GuestAt, KeeperEvent, Left};
+use gleaner_common::job::Outcome;
+use gleaner_common::units::spoken_size;
+use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
+use gleaner_program_core::facts::End;
+
+use super::{Container, Ended, Guest, PlaceGroup, Site, Told, records};
+use crate::ground::{GroundError, open_strange};
+use crate::link::{Collection, LinkOrder};
+use crate::post::Letter;
+
+/// What is to become of an ended guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reap {
+    pub(crate) at: GuestAt,
+    pub(crate) endpoint: bool,
+    pub(crate) stays: bool,
+    pub(crate) discard: bool,
+}
+
+impl Container {
+    /// Tells how a guest has ended. The router first reads what a rank wrote.
+    pub(crate) fn reap(&mut self, site: &Site, reap: Reap, told: &mut Told) {
+        let Reap { at, endpoint, stays, discard } = reap;
+        let Some(mut guest) = self.guest.take_if(|guest| guest.start.at == at) else { return };
+        let ended = guest.ended.take();
+        let status = ended.as_ref().map_or(libc::SIGKILL, |ended| ended.status);
+        let status = ExitStatus::from_raw(status);
+        let exit = if ended.is_none() && self.keeper.is_some() {
+            Exit::never_ran()
+        } else {
+            self.exit(site, &guest, ended.map(|ended| *ended), discard, told)
+        };
+        if endpoint {
+            let end = match (status.code(), status.signal()) {
+                (Some(code), _) => End::ExitCode(code),
+                (None, signal) => End::Signal(signal.unwrap_or(0)),
+            };
+            told.letters.push(Letter::Exited { fence: at.fence, end, stays });
+            told.settling.push((at.fence, exit));
+        } else {
+            told.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
+        }
+        if stays {
+            // A rank's handles are its next process's.
+            self.guest = Some(guest);
+        }
+    }
+
+    fn exit(
+        &mut self,
+        site: &Site,
+        guest: &Guest,
+        ended: Option<Ended>,
+        discard: bool,
+        told: &mut Told,
+    ) -> Exit {
+        let was_killed = self.keeper.is_none();
+        let used = self.group.as_ref().map_or(Duration::ZERO, PlaceGroup::cpu_time);
+        let used = used.saturating_sub(guest.cpu_before);
+        let status = ended.as_ref().map_or(libc::SIGKILL, |ended| ended.status);
+        let outcome = self.outcome(guest, ExitStatus::from_raw(status));
+        let cpu = ended.as_ref().filter(|_| !was_killed).map_or(used, |ended| ended.cpu);
+        if discard {
+            self.clear_ground(guest.start.at, told);
+            return Exit { outcome, cpu, left: Some(Left::default()) };
+        }
+        let clean = ended.as_ref().is_some_and(|ended| ended.clean && !was_killed);
+        let (printed, all_inline) = self.printed(ended, was_killed);
+        let left = if clean && all_inline {
+            Some(printed)
+        } else {
+            self.take_away(site, guest, printed, all_inline, told)
+        };
+        Exit { outcome, cpu, left }
+    }
+
+    /// What it printed, and whether that is all: what its keeper has taken out of
+    /// the files already, and what lies there.
+    fn printed(&self, ended: Option<Ended>, was_killed: bool) -> (Left, bool) {
+        let (mut printed, mut all_inline) = (Left::default(), true);
+        if was_killed && let Some(ground) = &self.ground {
+            (printed, all_inline) = read_printed(ground.directory());
+        }
+        let Some(Ended { stdout, stderr, stdout_bytes, stderr_bytes, .. }) = ended else {
+            return (printed, all_inline);
+        };
+        if !was_killed {
+            let inline = |bytes: &[u8], size| bytes.len() as u64 == size;
+            all_inline = inline(&stdout, stdout_bytes) && inline(&stderr, stderr_bytes);
+        }
+        if !was_killed || !stdout.is_empty() {
+            printed.stdout = Printed::Inline(stdout);
+        }
+        if !was_killed || !stderr.is_empty() {
+            printed.stderr = Printed::Inline(stderr);
+        }
+        (printed, all_inline)
+    }
+
+    /// Clears the ground. `None` if what was on it must be staged first.
+    fn take_away(
+        &mut self,
+        site: &Site,
+        guest: &Guest,
+        printed: Left,
+        all_inline: bool,
+        told: &mut Told,
+    ) -> Option<Left> {
+        let ground = self.ground.as_ref()?;
+        let (fence, spec) = (guest.start.at.fence, &guest.start.spec);
+        self.fresh = true;
+        let directory = match ground.take_away(fence) {
+            Ok(directory) => directory,
+            Err(error) => {
+                self.abandon_ground(&error, told);
+                return Some(printed);
+            }
+        };
+        let outputs = (spec.collect_output || records(spec))
+            && fs::read_dir(directory.join("guest/output"))
+                .is_ok_and(|mut entries| entries.next().is_some());
+        if all_inline && !outputs {
+            told.orders.push(LinkOrder::Clear(directory));
+            return Some(printed);
+        }
+        told.orders.push(LinkOrder::Collect(Collection {
+            fence,
+            directory,
+            outputs,
+            printed,
+            output_bytes_max: site.config.guests.output_bytes_max,
+        }));
+        None
+    }
+
+    /// Clears away what was laid for a guest that did not run.
+    pub(crate) fn clear_ground(&mut self, at: GuestAt, told: &mut Told) {
+        let Some(ground) = &self.ground else { return };
+        self.fresh = true;
+        match ground.take_away(at.fence) {
+            Ok(directory) => told.orders.push(LinkOrder::Clear(directory)),
+            Err(error) => self.abandon_ground(&error, told),
+        }
+    }
+
+    /// A place that cannot be cleared is made anew, its keeper included.
+    fn abandon_ground(&mut self, error: &GroundError, told: &mut Told) {
+        tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
+        (self.ground, self.fresh) = (None, true);
+        if self.keeper.take().is_some() {
+            told.events.push(Event::Keeper(self.id, KeeperEvent::Gone));
+        }
+    }
+
+    /// How it ended, a limit that the kernel enforced included.
+    fn outcome(&self, guest: &Guest, status: ExitStatus) -> Outcome {
+        let starved = self.group.as_ref().is_some_and(|group| group.oom_kills() > guest.oom_before);
+        let limits = guest.start.limits;
+        match (status.code(), status.signal()) {
+            (Some(0), _) => Outcome::Succeeded,
+            (None, Some(libc::SIGXFSZ)) => {
+                Outcome::OverLimit(format!("disk: at most {}", spoken_size(limits.disk_bytes_max)))
+            }
+            // Also if a child of it was killed and it went on to say so.
+            _ if starved => {
+                let most = spoken_size(limits.memory_bytes_max);
+                Outcome::OverLimit(format!("memory: at most {most}"))
+            }
+            (Some(code), _) => Outcome::ExitCode(code),
+            (None, signal) => Outcome::Signal(signal.unwrap_or(0)),
+        }
+    }
+}
+
+/// What a guest that was killed had printed, if it rides inline.
+fn read_printed(directory: &Path) -> (Left, bool) {
+    let read = |name: &str| {
+        let mut file = open_strange(&directory.join(name)).ok()?;
+        let size = file.metadata().ok()?.len();
+        let mut bytes = vec![];
+        if size <= INLINE_OUTPUT_BYTES_MAX as u64 {
+            file.read_to_end(&mut bytes).ok()?;
+        }
+        Some((bytes, size))
+    };
+    let (stdout, out) = read("stdout").unwrap_or_default();
+    let (stderr, err) = read("stderr").unwrap_or_default();
+    let inline = stdout.len() as u64 == out && stderr.len() as u64 == err;
+    let left =
+        Left { stdout: Printed::Inline(stdout), stderr: Printed::Inline(stderr), outputs: vec![] };
+    (left, inline)
+}
