@@ -334,7 +334,8 @@ impl Desk {
             CoordinatorFrame::Depart { fence, keep, to } => {
                 self.depart(now, fence, keep, to, out);
             }
-            CoordinatorFrame::StayHere { fence } => self.stay_here(now, fence, out),
+            CoordinatorFrame::Stay { fence } => self.stay(now, fence, out),
+            CoordinatorFrame::GoOn { fence } => self.go_on(now, fence, out),
             // For the ranks' endpoints, which are not here.
             CoordinatorFrame::Ranks { .. }
             | CoordinatorFrame::Relayed { .. }

@@ -13,7 +13,7 @@
 //!    │ │ expect  away│ │ ▼                          ▼
 //!    │ ▼             │ suspended ◄──────────────────┘
 //!    │ arriving      │  │  ▲ patience over, migrate; busy, migrate
-//!    │ │ landed      │  ▼  │ stay here, cannot leave
+//!    │ │ landed      │  ▼  │ stay, cannot leave
 //!    │ ▼    go ahead │ leaving: asked ── depart ──► on its way
 //!    │ landed ───────┘  │
 //!    │ exited           │ patience over, retreat; timeout; limit; cancel
@@ -339,13 +339,23 @@ impl Place {
         effects
     }
 
-    /// What leaves stays; what has landed goes.
+    /// What has landed goes on. It may be told so twice, and may want away
+    /// again by then.
     #[must_use]
-    pub fn stay_here(&mut self, now: Moment, fence: Fence) -> Vec<Effect> {
+    pub fn go_on(&mut self, now: Moment, fence: Fence) -> Vec<Effect> {
+        let owner = self.owner;
+        match self.guest_of(fence) {
+            Some(guest) if guest.state == State::Landed => guest.go_ahead(now, owner),
+            Some(_) | None => vec![],
+        }
+    }
+
+    /// What leaves stays.
+    #[must_use]
+    pub fn stay(&mut self, now: Moment, fence: Fence) -> Vec<Effect> {
         let owner = self.owner;
         let Some(guest) = self.guest_of(fence) else { return vec![] };
         match guest.state {
-            State::Landed => guest.go_ahead(now, owner),
             State::Leaving { keep: Keep::State | Keep::SubtaskStart, to } => {
                 let mut effects = guest.settle_down(now, owner);
                 if to.is_some() {
@@ -363,6 +373,7 @@ impl Place {
                 effects
             }
             State::Arriving(_)
+            | State::Landed
             | State::Running
             | State::Demoted
             | State::Suspended(_)

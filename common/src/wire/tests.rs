@@ -62,16 +62,16 @@ fn spec_hex() -> String {
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0300");
-    check(&Opening::new(Purpose::Usage), "0301");
-    check(&Opening::new(Purpose::Request), "0302");
+    check(&Opening::new(Purpose::Agent), "0400");
+    check(&Opening::new(Purpose::Usage), "0401");
+    check(&Opening::new(Purpose::Request), "0402");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0303{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0304{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0305");
+    check(&Opening::new(put), &format!("0403{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0404{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0405");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0306070177");
-    check(&Opening::new(Purpose::Parcels), "0307");
+    check(&Opening::new(relay), "0406070177");
+    check(&Opening::new(Purpose::Parcels), "0407");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence(3),
@@ -81,7 +81,7 @@ fn openings() {
         frozen: Duration::from_secs(1),
     });
     let handover = Purpose::Handover { to: WorkstationId(7), what };
-    check(&Opening::new(handover), "03080706ac02030401ac020100");
+    check(&Opening::new(handover), "04080706ac02030401ac020100");
 }
 
 #[test]
@@ -204,9 +204,10 @@ fn what_the_coordinator_says_of_ranks() {
     check(&relayed, "090701ab");
     let depart = CoordinatorFrame::Depart { fence: Fence(4), keep: Keep::State, to };
     check(&depart, &format!("0a0400{there}"));
-    check(&CoordinatorFrame::StayHere { fence: Fence(4) }, "0b04");
+    check(&CoordinatorFrame::Stay { fence: Fence(4) }, "0b04");
     let to_rank = CoordinatorFrame::ToRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
     check(&to_rank, "0c040201ab");
+    check(&CoordinatorFrame::GoOn { fence: Fence(4) }, "0d04");
 }
 
 #[test]

@@ -241,7 +241,7 @@ async fn a_killed_coordinator_goes_on_with_a_move() {
     let process = Process::start(dir.path()).await;
     let mut target = Agent::with(&two, awaits).await;
     target.say(AgentFrame::Attempt(arrived)).await;
-    target.until(|frame| (frame == CoordinatorFrame::StayHere { fence: new }).then_some(())).await;
+    target.until(|frame| (frame == CoordinatorFrame::GoOn { fence: new }).then_some(())).await;
     target.say(finished(new, "there\n")).await;
     let summary = watch(&admin(dir.path()).await, job).await;
     assert_eq!((summary.succeeded, summary.moves, summary.lost), (1, 1, 0));

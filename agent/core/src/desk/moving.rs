@@ -129,12 +129,19 @@ impl Desk {
         self.carry_out(place, effects, Some(now), out);
     }
 
-    pub(super) fn stay_here(&mut self, now: Moment, fence: Fence, out: &mut Out) {
+    pub(super) fn go_on(&mut self, now: Moment, fence: Fence, out: &mut Out) {
         let Some((attempt, place)) = self.placed(fence) else { return };
-        attempt.word = None;
+        attempt.word.take_if(|word| matches!(word, AttemptEvent::Arrived { .. }));
+        let effects = self.places[usize::from(place.0)].go_on(now, fence);
+        self.carry_out(place, effects, Some(now), out);
+    }
+
+    pub(super) fn stay(&mut self, now: Moment, fence: Fence, out: &mut Out) {
+        let Some((attempt, place)) = self.placed(fence) else { return };
+        attempt.word.take_if(|word| !matches!(word, AttemptEvent::Arrived { .. }));
         attempt.to = None;
         let before = self.places[usize::from(place.0)].guest();
-        let effects = self.places[usize::from(place.0)].stay_here(now, fence);
+        let effects = self.places[usize::from(place.0)].stay(now, fence);
         // What changes by more than a word of the coordinator's tells so itself.
         let stands = effects.iter().all(|effect| matches!(effect, place::Effect::CallBack(_)));
         self.carry_out(place, effects, Some(now), out);

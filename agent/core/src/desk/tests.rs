@@ -82,8 +82,12 @@ fn depart(fence: u64, to: u64) -> Event {
     frame(CoordinatorFrame::Depart { fence: Fence(fence), keep: Keep::State, to: at })
 }
 
-fn stay_here(fence: u64) -> Event {
-    frame(CoordinatorFrame::StayHere { fence: Fence(fence) })
+fn go_on(fence: u64) -> Event {
+    frame(CoordinatorFrame::GoOn { fence: Fence(fence) })
+}
+
+fn stay(fence: u64) -> Event {
+    frame(CoordinatorFrame::Stay { fence: Fence(fence) })
 }
 
 fn landed(fence: u64) -> Event {
@@ -544,8 +548,7 @@ fn what_leaves_is_held_and_asks_again_on_a_new_connection() {
     let _ = desk.handle(at(5), Event::LinkDown);
     // Also when it was on its way: nobody may know of that any more.
     assert_eq!(said(&desk.handle(at(6), Event::LinkUp)), ["hello 1", "#1 wants away: State"]);
-    let stay = frame(CoordinatorFrame::StayHere { fence: Fence(1) });
-    let _ = desk.handle(at(6), stay);
+    let _ = desk.handle(at(6), stay(1));
     let _ = desk.handle(at(7), Event::LinkDown);
     assert_eq!(said(&desk.handle(at(8), Event::LinkUp)), ["hello 1"]);
 }
@@ -580,8 +583,8 @@ fn what_arrives_tells_so_and_goes_when_it_is_told() {
     let _ = desk.handle(at(2), Event::LinkDown);
     assert_eq!(said(&desk.handle(at(3), Event::LinkUp)), ["hello 1", "#7 arrived"]);
     let _ = desk.handle(at(3), welcome(&[7]));
-    assert_eq!(said(&desk.handle(at(3), stay_here(7))), ["go #7", "#7 resumed"]);
-    assert_eq!(said(&desk.handle(at(3), stay_here(7))), Vec::<String>::new());
+    assert_eq!(said(&desk.handle(at(3), go_on(7))), ["go #7", "#7 resumed"]);
+    assert_eq!(said(&desk.handle(at(3), go_on(7))), Vec::<String>::new());
 }
 
 #[test]
@@ -693,7 +696,8 @@ enum Step {
     Come(usize),
     Land(usize),
     Depart(usize, bool),
-    StayHere(usize),
+    Stay(usize),
+    GoOn(usize),
     CannotLeave(usize),
     Weigh(usize, u64),
 }
@@ -708,7 +712,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..9).prop_map(Step::Come),
         4 => (0usize..9).prop_map(Step::Land),
         5 => (0usize..9, any::<bool>()).prop_map(|(which, again)| Step::Depart(which, again)),
-        5 => (0usize..9).prop_map(Step::StayHere),
+        3 => (0usize..9).prop_map(Step::Stay),
+        3 => (0usize..9).prop_map(Step::GoOn),
         2 => (0usize..9).prop_map(Step::CannotLeave),
         1 => (0usize..9, 0u64..1 << 40).prop_map(|(which, bytes)| Step::Weigh(which, bytes)),
         4 => (0usize..9).prop_map(Step::Exit),
@@ -819,9 +824,14 @@ impl World {
                     self.tell(depart(fence.0, 1_000 + u64::from(again)));
                 }
             }
-            Step::StayHere(which) if self.linked => {
+            Step::Stay(which) if self.linked => {
                 if let Some(fence) = self.alive(which) {
-                    self.tell(stay_here(fence.0));
+                    self.tell(stay(fence.0));
+                }
+            }
+            Step::GoOn(which) if self.linked => {
+                if let Some(fence) = self.alive(which) {
+                    self.tell(go_on(fence.0));
                 }
             }
             Step::CannotLeave(which) => {
@@ -904,7 +914,8 @@ impl World {
             | Step::Welcome
             | Step::Arrival(_)
             | Step::Depart(..)
-            | Step::StayHere(_) => {}
+            | Step::Stay(_)
+            | Step::GoOn(_) => {}
         }
     }
 
@@ -1069,7 +1080,7 @@ fn what_had_expired_before_it_was_cancelled_is_told() {
 fn a_guest_that_stays_is_called_back_before_it_is_thawed() {
     let mut world = World::new();
     let away = [Step::Offer(3), Step::Pause, Step::Depart(0, false), Step::Resume];
-    for step in away.iter().chain(&[Step::StayHere(0)]) {
+    for step in away.iter().chain(&[Step::Stay(0)]) {
         world.do_step(step);
     }
     let run = &world.started[&Fence(world.newest)];

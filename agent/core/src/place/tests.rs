@@ -31,7 +31,8 @@ enum Step {
     Expect,
     Landed,
     Depart(Fence),
-    StayHere,
+    Stay,
+    GoOn,
     CannotLeave,
     Exited,
     Retreat,
@@ -41,7 +42,7 @@ enum Step {
     Patience,
 }
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step::Turned(Owner::Away),
     Step::Turned(Owner::Here),
     Step::Turned(Owner::Claims),
@@ -50,7 +51,8 @@ const STEPS: [Step; 15] = [
     Step::Landed,
     Step::Depart(Fence(8)),
     Step::Depart(Fence(9)),
-    Step::StayHere,
+    Step::Stay,
+    Step::GoOn,
     Step::CannotLeave,
     Step::Exited,
     Step::Retreat,
@@ -175,7 +177,8 @@ fn try_all(reaction: Reaction, then: Reaction, rank: bool) {
                         place.depart(now, fence, keep, to)
                     }
                 }
-                Step::StayHere => place.stay_here(now, fence),
+                Step::Stay => place.stay(now, fence),
+                Step::GoOn => place.go_on(now, fence),
                 Step::CannotLeave if rank || !seen.carried => vec![],
                 Step::CannotLeave => {
                     seen.carried = false;
@@ -291,7 +294,7 @@ fn a_move_that_comes_to_nothing_leaves_a_suspended_guest_with_the_usual_patience
     let mut place = running(Reaction::Migrate);
     let _ = place.turned(at(1), Owner::Here);
     let _ = place.depart(at(2), fence, keep, Fence(8));
-    assert_eq!(place.stay_here(at(3), fence), [Effect::CallBack(fence)]);
+    assert_eq!(place.stay(at(3), fence), [Effect::CallBack(fence)]);
     assert_eq!(place.guest(), Some((fence, GuestState::Suspended)));
     assert_eq!(place.deadline(), Some(at(603)));
     assert_eq!(place.turned(at(4), Owner::Away), [Effect::Thaw(fence)]);
@@ -317,7 +320,9 @@ fn what_arrives_waits_for_the_word_and_then_does_as_its_job_says() {
     assert_eq!(place.turned(at(51), Owner::Here), [], "it stands still");
     let (fence, keep) = (Fence(8), Keep::State);
     let on = [Effect::Freeze(fence), Effect::WantsAway { fence, keep }, Effect::Go(fence)];
-    assert_eq!(place.stay_here(at(52), Fence(8)), on);
+    assert_eq!(place.stay(at(52), fence), [], "that is for what is to leave");
+    assert_eq!(place.go_on(at(52), fence), on);
+    assert_eq!(place.go_on(at(53), fence), [], "told twice, it still wants away");
 }
 
 #[test]
