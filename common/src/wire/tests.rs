@@ -4,7 +4,7 @@
 use super::*;
 use crate::frame;
 use crate::job::{IndexRange, Reaction, StagedFile};
-use crate::report::JobState;
+use crate::report::{Counts, JobState};
 use crate::usage::Cause;
 
 #[track_caller]
@@ -280,14 +280,16 @@ fn replies() {
         queued: 2,
         running: 3,
         suspended: 4,
-        succeeded: 5,
-        failed: 6,
-        cancelled: 7,
-        retreats: 8,
-        suspensions: 9,
-        lost: 10,
-        retried: 11,
-        moves: 12,
+        counts: Counts {
+            succeeded: 5,
+            failed: 6,
+            cancelled: 7,
+            retreats: 8,
+            suspensions: 9,
+            lost: 10,
+            retried: 11,
+            moves: 12,
+        },
     };
     check(&Reply::Summary(summary), "0406020102030405060708090a0b0c");
     check(&Reply::Cancelled, "06");

@@ -14,7 +14,6 @@ use gleaner_shell::stream::{FrameWriter, StreamError};
 
 use super::Shared;
 use super::request::No;
-use crate::store::read;
 
 const PAGE_ROWS: u32 = 1_000;
 /// Rows are written when so much has gathered.
@@ -37,8 +36,7 @@ pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Resu
     live.sort_by_key(|row| row.job);
     let mut below = JobId(u32::MAX);
     loop {
-        let page =
-            shared.reader.read(move |store| read::ended_jobs(store, below, PAGE_ROWS)).await?;
+        let page = shared.reader.read(move |tables| tables.ended_jobs(below, PAGE_ROWS)).await?;
         let is_last = page.len() < PAGE_ROWS as usize;
         for ended in page {
             // One that has ended since the core was asked is in both.
@@ -68,7 +66,7 @@ async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, No> {
     if let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? {
         return Ok(row);
     }
-    let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
     Ok(record.ok_or(No::UnknownJob(job))?.row())
 }
 
@@ -76,7 +74,7 @@ async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, No> {
 async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobState), No> {
     // The brain answers after everything that it may know is in the store.
     shared.brain.look(|_, _| ()).await?;
-    let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
     let record = record.ok_or(No::UnknownJob(job))?;
     Ok((record.indexes(), record.progress.state))
 }
@@ -133,10 +131,9 @@ async fn page(
     // Asked after the core: what has ended meanwhile is there.
     let (records, state) = shared
         .reader
-        .read(move |store| {
+        .read(move |tables| {
             let range = (first.index, last.index);
-            let state = read::job_record(store, job)?.map(|record| record.progress.state);
-            Ok((read::subprogram_records(store, job, range)?, state))
+            Ok((tables.subprogram_records(job, range)?, tables.job_state(job)?))
         })
         .await?;
     let mut over: BTreeMap<_, _> =
@@ -171,7 +168,7 @@ pub(super) async fn attempts(
     writer: &mut FrameWriter,
 ) -> Result<(), No> {
     known_subprogram(shared, id).await?;
-    for attempt in shared.reader.read(move |store| read::attempts(store, id)).await? {
+    for attempt in shared.reader.read(move |tables| tables.attempts(id)).await? {
         let name = shared.workstation_name(attempt.workstation);
         row(writer, Reply::Attempt(Box::new(attempt.row(name)))).await?;
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::types::Type;
+use rusqlite::{Error, Row};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// `SQLite` counts with signs. No fence or count of ours comes near the end.
@@ -22,20 +23,16 @@ pub(super) fn span(ns: i64) -> Duration {
     Duration::from_nanos(count(ns))
 }
 
-pub(super) fn blob<T: Serialize>(value: &T) -> Result<Vec<u8>, rusqlite::Error> {
-    postcard::to_stdvec(value)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+pub(super) fn packed<T: Serialize>(value: &T) -> Result<Vec<u8>, Error> {
+    postcard::to_stdvec(value).map_err(|error| Error::ToSqlConversionFailure(error.into()))
 }
 
 /// # Errors
 /// Bytes that are not a `T`: the database was written by another hand.
-pub(super) fn from_blob<T: DeserializeOwned>(
-    column: usize,
-    bytes: &[u8],
-) -> Result<T, rusqlite::Error> {
-    postcard::from_bytes(bytes).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, error.into())
-    })
+pub(super) fn unpacked<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> Result<T, Error> {
+    let at = row.as_ref().column_index(column)?;
+    postcard::from_bytes(row.get_ref(at)?.as_blob()?)
+        .map_err(|error| Error::FromSqlConversionFailure(at, Type::Blob, error.into()))
 }
 
 /// One of a few words.
@@ -43,12 +40,14 @@ pub(super) fn from_blob<T: DeserializeOwned>(
 /// # Errors
 /// A word that is none of them.
 pub(super) fn word<T: Copy>(
-    column: usize,
-    text: &str,
+    row: &Row<'_>,
+    column: &str,
     words: impl IntoIterator<Item = (&'static str, T)>,
-) -> Result<T, rusqlite::Error> {
+) -> Result<T, Error> {
+    let at = row.as_ref().column_index(column)?;
+    let text = row.get_ref(at)?.as_str()?;
     words.into_iter().find(|(word, _)| *word == text).map(|(_, value)| value).ok_or_else(|| {
         let what = format!("`{text}` is no word that this version knows");
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.into())
+        Error::FromSqlConversionFailure(at, Type::Text, what.into())
     })
 }

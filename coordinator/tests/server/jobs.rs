@@ -23,7 +23,7 @@ async fn a_result_is_accepted_once_however_often_it_is_told() {
         agent.acknowledged(offer.fence).await;
     }
     let summary = watch(&ada, job).await;
-    assert_eq!((summary.state, summary.succeeded), (JobState::Succeeded, 1));
+    assert_eq!((summary.state, summary.counts.succeeded), (JobState::Succeeded, 1));
     let Reply::Output { stdout, .. } =
         ada.request(&Request::Output(offer.subprogram)).await.unwrap()
     else {
@@ -55,7 +55,7 @@ async fn a_result_of_a_lost_attempt_is_acknowledged_and_not_accepted() {
     agent.say(finished(new.fence, "right\n")).await;
     agent.acknowledged(new.fence).await;
     let summary = watch(&ada, job).await;
-    assert_eq!((summary.succeeded, summary.lost), (1, 1));
+    assert_eq!((summary.counts.succeeded, summary.counts.lost), (1, 1));
     let Reply::Output { stdout, .. } = ada.request(&Request::Output(new.subprogram)).await.unwrap()
     else {
         panic!("no output");
@@ -97,7 +97,7 @@ async fn many_subprograms_run_on_a_few_workstations_and_every_listing_agrees() {
         tokio::spawn(Agent::connect(&identity, 1, 4).await.work());
     }
     let summary = watch(&ada, job).await;
-    assert_eq!((summary.state, summary.succeeded), (JobState::Succeeded, COUNT));
+    assert_eq!((summary.state, summary.counts.succeeded), (JobState::Succeeded, COUNT));
     let rows = listing(&ada, Request::Subprograms(job)).await;
     for (index, row) in rows.iter().enumerate() {
         let Reply::Subprogram(row) = row else { panic!("{row:?}") };

@@ -60,7 +60,7 @@ async fn a_move_is_told_in_two_steps_and_counted() {
     let fence = old.fence;
     one.until(|frame| (frame == CoordinatorFrame::Cancel { fence }).then_some(())).await;
     two.say(finished(new.fence, "there\n")).await;
-    assert_eq!(watch(&ada, job).await.moves, 1);
+    assert_eq!(watch(&ada, job).await.counts.moves, 1);
     let row = job_row(&ada, job).await;
     assert_eq!((row.moved_bytes, row.frozen_s), (9_000, 0.12));
     let ends: Vec<_> =

@@ -259,7 +259,7 @@ impl Core {
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let progress = job.progress_mut();
-        progress.moves += 1;
+        progress.counts.moves += 1;
         progress.moved_bytes = progress.moved_bytes.saturating_add(bytes);
         progress.frozen = progress.frozen.saturating_add(frozen.min(FROZEN_MAX));
         let subprogram = job.subprogram(position);

@@ -117,7 +117,7 @@ fn a_guest_that_has_arrived_runs_and_the_old_one_is_destroyed() {
     });
     assert_eq!(end.unwrap().1, "moved to host2");
     let progress = site.progress();
-    assert_eq!((progress.moves, progress.moved_bytes), (1, 1_000));
+    assert_eq!((progress.counts.moves, progress.moved_bytes), (1, 1_000));
     assert_eq!(progress.frozen, Duration::from_millis(80));
     site.check_row(job, 2, SubprogramState::Running, 1);
     site.finished(2, begun.new, Outcome::Succeeded);
@@ -249,7 +249,7 @@ fn a_lost_target_is_no_loss() {
     site.hello(link(begun.to, 2), Incarnation(2), facts, presence(true, 1), vec![]);
     let next = site.begun().expect("another target");
     assert_ne!(next.to, begun.to);
-    assert_eq!(site.core.summary(job).unwrap().lost, 0);
+    assert_eq!(site.core.summary(job).unwrap().counts.lost, 0);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn a_source_that_dies_leaves_the_state_that_was_under_way() {
     site.arrives(begun);
     site.check_sent(2, &CoordinatorFrame::GoOn { fence: begun.new });
     site.check_row(job, 2, SubprogramState::Running, 1);
-    assert_eq!(site.core.summary(job).unwrap().moves, 1);
+    assert_eq!(site.core.summary(job).unwrap().counts.moves, 1);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_source_that_gives_its_guest_up_leaves_the_state_that_was_under_way() {
     site.arrives(begun);
     site.check_sent(begun.to, &CoordinatorFrame::GoOn { fence: begun.new });
     site.check_row(job, begun.to, SubprogramState::Running, 1);
-    assert_eq!(site.core.summary(job).unwrap().retreats, 1);
+    assert_eq!(site.core.summary(job).unwrap().counts.retreats, 1);
 }
 
 #[test]
