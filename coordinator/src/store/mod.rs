@@ -22,8 +22,8 @@ mod tests;
 mod thread;
 mod write;
 
-pub use database::OpenStoreError;
 pub(crate) use database::DatabaseError;
+pub use database::OpenStoreError;
 pub(crate) use thread::{Batch, FromStore, StoreHealth, StoreThread, start};
 pub(crate) use write::{Write, Writer};
 

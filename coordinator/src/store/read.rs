@@ -10,9 +10,9 @@ use gleaner_common::wire::{Finished, Role};
 use gleaner_core::{
     AttemptRecord, Coming, JobProgress, JobRecord, ProgramEvent, Restored, SubprogramRecord,
 };
-use rusqlite::{OptionalExtension, Params, Row, named_params};
+use rusqlite::{Params, named_params};
 
-use super::column::{count, span, unpacked, word};
+use super::column::{Named, count, span, word};
 use super::write::keep_name;
 use super::{DatabaseError, Tables};
 use crate::directory::{Identity, Record, Token};
@@ -28,12 +28,14 @@ impl Tables {
     /// Everything that has not ended.
     pub(super) fn restored(&self) -> Read<Restored> {
         let fences_below: Option<i64> =
-            self.one("SELECT value FROM meta WHERE key = 'fences_below'", [], |row| row.get(0))?;
+            self.one("SELECT value FROM meta WHERE key = 'fences_below'", [], |row| {
+                row.get("value")
+            })?;
         let last_job: Option<Option<u32>> = self.one(
-            "SELECT max(job) FROM (SELECT job FROM jobs UNION ALL \
+            "SELECT max(job) AS last FROM (SELECT job FROM jobs UNION ALL \
              SELECT value FROM meta WHERE key = 'last_job')",
             [],
-            |row| row.get(0),
+            |row| row.get("last"),
         )?;
         Ok(Restored {
             workstations: self.rows("SELECT * FROM workstations", [], |row| {
@@ -135,40 +137,44 @@ impl Tables {
     pub(crate) fn result(&self, id: SubprogramId) -> Read<Option<Finished>> {
         let query = "SELECT finished FROM results WHERE job = :job AND idx = :idx";
         let of = named_params! { ":job": id.job.0, ":idx": id.index };
-        self.one(query, of, |row| unpacked(row, "finished"))
+        self.one(query, of, |row| row.unpack("finished"))
     }
 
     fn rows<T>(
         &self,
         query: &str,
         of: impl Params,
-        read: impl FnMut(&Row<'_>) -> Column<T>,
+        mut read: impl FnMut(&Named<'_>) -> Column<T>,
     ) -> Read<Vec<T>> {
-        Ok(self.connection.prepare_cached(query)?.query_map(of, read)?.collect::<Column<_>>()?)
+        let mut statement = self.connection.prepare_cached(query)?;
+        let columns: Vec<String> = statement.column_names().iter().map(|&it| it.into()).collect();
+        let rows = statement.query_map(of, |row| read(&Named { row, columns: &columns }))?;
+        Ok(rows.collect::<Column<_>>()?)
     }
 
+    /// The only row of a query that has one at most.
     fn one<T>(
         &self,
         query: &str,
         of: impl Params,
-        read: impl FnOnce(&Row<'_>) -> Column<T>,
+        read: impl FnMut(&Named<'_>) -> Column<T>,
     ) -> Read<Option<T>> {
-        Ok(self.connection.prepare_cached(query)?.query_row(of, read).optional()?)
+        Ok(self.rows(query, of, read)?.pop())
     }
 }
 
-fn job(row: &Row<'_>) -> Column<JobRecord> {
+fn job(row: &Named<'_>) -> Column<JobRecord> {
     let id = JobId(row.get("job")?);
     let notes: Option<String> = row.get("notes")?;
     Ok(JobRecord {
         job: id,
         user: row.get("user")?,
         submitted: WallTime(row.get("submitted")?),
-        spec: unpacked(row, "spec")?,
+        spec: row.unpack("spec")?,
         progress: JobProgress {
             job: id,
             state: job_state(row)?,
-            ended: row.get::<_, Option<i64>>("ended")?.map(WallTime),
+            ended: row.get::<Option<i64>>("ended")?.map(WallTime),
             counts: Counts {
                 succeeded: row.get("succeeded")?,
                 failed: row.get("failed")?,
@@ -190,13 +196,13 @@ fn job(row: &Row<'_>) -> Column<JobRecord> {
     })
 }
 
-fn job_state(row: &Row<'_>) -> Column<JobState> {
+fn job_state(row: &Named<'_>) -> Column<JobState> {
     use JobState::{Cancelled, Failed, Running, Succeeded};
     let states = [Running, Succeeded, Failed, Cancelled];
     word(row, "state", states.map(|state| (state.name(), state)))
 }
 
-fn subprogram(row: &Row<'_>) -> Column<SubprogramRecord> {
+fn subprogram(row: &Named<'_>) -> Column<SubprogramRecord> {
     use SubprogramState::{
         Cancelled, Demoted, Failed, Placed, Queued, Running, Succeeded, Suspended,
     };
@@ -212,16 +218,16 @@ fn subprogram(row: &Row<'_>) -> Column<SubprogramRecord> {
         lost: row.get("lost")?,
         outcome: row.get("outcome")?,
         cpu: row.get("cpu").map(span)?,
-        avoided: row.get::<_, Option<u32>>("avoided")?.map(WorkstationId),
+        avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId),
         moves: row.get("moves")?,
     })
 }
 
-fn subprogram_id(row: &Row<'_>) -> Column<SubprogramId> {
+fn subprogram_id(row: &Named<'_>) -> Column<SubprogramId> {
     Ok(SubprogramId { job: JobId(row.get("job")?), index: row.get("idx")? })
 }
 
-fn attempt(row: &Row<'_>) -> Column<AttemptRecord> {
+fn attempt(row: &Named<'_>) -> Column<AttemptRecord> {
     let ended: Option<i64> = row.get("ended")?;
     let how: Option<String> = row.get("how")?;
     Ok(AttemptRecord {
@@ -235,25 +241,25 @@ fn attempt(row: &Row<'_>) -> Column<AttemptRecord> {
     })
 }
 
-fn coming(row: &Row<'_>) -> Column<Option<Coming>> {
-    let Some(old) = row.get::<_, Option<i64>>("old")? else { return Ok(None) };
+fn coming(row: &Named<'_>) -> Column<Option<Coming>> {
+    let Some(old) = row.get::<Option<i64>>("old")? else { return Ok(None) };
     let keeps = [Keep::State, Keep::SubtaskStart, Keep::Nothing];
     let keep = word(row, "keep", keeps.map(|keep| (keep_name(keep), keep)))?;
     Ok(Some(Coming { from: WorkstationId(row.get("came")?), old: Fence(count(old)), keep }))
 }
 
-fn identity(row: &Row<'_>) -> Column<Record> {
+fn identity(row: &Named<'_>) -> Column<Record> {
     let identity = Identity {
         role: role(row)?,
         name: row.get("name")?,
-        workstation: row.get::<_, Option<u32>>("workstation")?.map(WorkstationId),
+        workstation: row.get::<Option<u32>>("workstation")?.map(WorkstationId),
         enrolled: WallTime(row.get("enrolled")?),
-        revoked: row.get::<_, Option<i64>>("revoked")?.map(WallTime),
+        revoked: row.get::<Option<i64>>("revoked")?.map(WallTime),
     };
     Ok(Record::Identity { key: row.get("key")?, identity })
 }
 
-fn token(row: &Row<'_>) -> Column<Record> {
+fn token(row: &Named<'_>) -> Column<Record> {
     let token = Token {
         id: row.get("id")?,
         role: role(row)?,
@@ -265,7 +271,7 @@ fn token(row: &Row<'_>) -> Column<Record> {
     Ok(Record::Token { key: row.get("key")?, token })
 }
 
-fn role(row: &Row<'_>) -> Column<Role> {
+fn role(row: &Named<'_>) -> Column<Role> {
     let roles = [Role::Agent, Role::User, Role::Admin, Role::Collector];
     word(row, "role", roles.map(|role| (role.name(), role)))
 }

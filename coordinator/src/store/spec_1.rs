@@ -56,7 +56,7 @@ pub(super) fn rewrite(connection: &Connection) -> Result<(), rusqlite::Error> {
     let mut rows = jobs.query([])?;
     let mut rewritten = vec![];
     while let Some(row) = rows.next()? {
-        let old: Spec = unpacked(row, "spec")?;
+        let old: Spec = unpacked(row.get_ref("spec")?.as_blob()?)?;
         rewritten.push((row.get::<_, i64>("job")?, packed(&JobSpec::from(old))?));
     }
     for (job, spec) in rewritten {
@@ -96,7 +96,8 @@ mod tests {
         for job in 1..=3 {
             let select = "SELECT spec FROM jobs WHERE job = :job";
             let of = named_params! { ":job": job };
-            let read = connection.query_row(select, of, |row| unpacked(row, "spec"));
+            let read =
+                connection.query_row(select, of, |row| unpacked(row.get_ref("spec")?.as_blob()?));
             let spec: JobSpec = read.unwrap();
             let patience = Some(Duration::from_secs(job));
             assert_eq!(spec.on_busy, OnBusy::suspend(patience, Reaction::Retreat));
