@@ -36,7 +36,8 @@ use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
 
 /// The protocol's version; both ends must agree. 2: a job says what follows a
-/// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on are two words.
+/// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on are two words, and
+/// listings are asked for in parts.
 pub const VERSION: u16 = 4;
 
 /// QUIC's application protocol name. The version is told in [`Opening`], so
@@ -501,8 +502,13 @@ pub enum Request {
     /// All jobs, newest first; answered by `Reply::Job` each.
     Jobs,
     Job(JobId),
-    /// The job's subprograms, in order; answered by `Reply::Subprogram` each.
-    Subprograms(JobId),
+    /// The job's subprograms with indexes from `first`, in order and at most so
+    /// many; answered by `Reply::Subprogram` each.
+    Subprograms {
+        job: JobId,
+        first: u32,
+        count: u32,
+    },
     /// `Reply::Summary` now and at every change, until the job has ended.
     Watch(JobId),
     /// What the accepted attempt (or, before, the latest) printed and left.

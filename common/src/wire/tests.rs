@@ -253,7 +253,7 @@ fn requests() {
     check(&Request::Submit(Box::new(spec())), &format!("01{}", spec_hex()));
     check(&Request::Jobs, "02");
     check(&Request::Job(JobId(6)), "0306");
-    check(&Request::Subprograms(JobId(6)), "0406");
+    check(&Request::Subprograms { job: JobId(6), first: 300, count: 7 }, "0406ac0207");
     check(&Request::Watch(JobId(6)), "0506");
     check(&Request::Output(subprogram), "060602");
     check(&Request::Cancel(JobId(6)), "0706");

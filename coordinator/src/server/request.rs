@@ -119,7 +119,9 @@ async fn answer(
         Request::Submit(spec) => submit(shared, peer, spec).await?,
         Request::Jobs => return listing::jobs(shared, writer).await,
         Request::Job(job) => listing::job(shared, job).await?,
-        Request::Subprograms(job) => return listing::subprograms(shared, job, writer).await,
+        Request::Subprograms { job, first, count } => {
+            return listing::subprograms(shared, job, (first, count), writer).await;
+        }
         Request::Watch(job) => return watch(shared, job, writer).await,
         Request::Output(subprogram) => output(shared, subprogram).await?,
         Request::Cancel(job) => cancel(shared, peer, job).await?,

@@ -17,7 +17,7 @@ use gleaner_shell::enrol::enrol;
 use gleaner_shell::identity::Identity;
 
 use crate::agent::{Agent, finished, hello};
-use crate::coordinator::{PATIENCE, config, listing, spec, submit, token, watch};
+use crate::coordinator::{PATIENCE, all_of, config, listing, spec, submit, token, watch};
 use crate::moves::owner_comes;
 use crate::ranks::{answer, asks, program};
 
@@ -164,7 +164,7 @@ async fn killed_again_and_again_it_finishes_every_subprogram_once() {
     let client = admin(dir.path()).await;
     let summary = watch(&client, job).await;
     assert_eq!((summary.counts.succeeded, summary.counts.failed), (COUNT, 0));
-    let rows = listing(&client, Request::Subprograms(job)).await;
+    let rows = listing(&client, all_of(job)).await;
     assert_eq!(rows.len(), COUNT as usize);
     process.kill();
 }
