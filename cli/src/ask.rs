@@ -144,15 +144,33 @@ pub async fn rows<T>(
     request: &Request,
     pick: impl Fn(Reply) -> Option<T>,
 ) -> Result<Vec<T>> {
-    let mut listing = client.rows(request).await.map_err(failed)?;
     let mut rows = vec![];
+    let keep = async |row| {
+        rows.push(row);
+        Ok(())
+    };
+    every_row(client, request, pick, keep).await?;
+    Ok(rows)
+}
+
+/// A listing too long to be kept: each row is used as it comes.
+///
+/// # Errors
+/// No answer, "no", a row of another kind, or those of the use.
+pub async fn every_row<T>(
+    client: &Client,
+    request: &Request,
+    pick: impl Fn(Reply) -> Option<T>,
+    mut take: impl AsyncFnMut(T) -> Result<()>,
+) -> Result<()> {
+    let mut listing = client.rows(request).await.map_err(failed)?;
     while let Some(reply) = listing.next().await.map_err(failed)? {
         if let Reply::No { reason } = reply {
             return Err(Refusal(reason).into());
         }
-        rows.push(pick(reply).ok_or_else(|| unexpected(request))?);
+        take(pick(reply).ok_or_else(|| unexpected(request))?).await?;
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// As many requests under way at once as hide the network's delay.

@@ -40,6 +40,14 @@ pub fn line(text: &str) -> anyhow::Result<()> {
     write(|out| writeln!(out, "{text}"))
 }
 
+/// Lines of text as they come, as many as there are.
+///
+/// # Errors
+/// Standard output is closed or full.
+pub fn lines(mut lines: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    write(|out| lines.try_for_each(|line| writeln!(out, "{line}")))
+}
+
 /// Bytes as they are.
 ///
 /// # Errors

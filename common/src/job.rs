@@ -150,6 +150,12 @@ impl IndexRange {
         (position < self.len()).then(|| self.first + position * self.step)
     }
 
+    /// The position of the first value that is not below `index`; `len` or more
+    /// if there is none.
+    pub fn position_from(self, index: u32) -> u32 {
+        index.saturating_sub(self.first).div_ceil(self.step.max(1))
+    }
+
     /// The position of a value.
     pub fn position(self, index: u32) -> Option<u32> {
         let from_first = index.checked_sub(self.first)?;
@@ -368,8 +374,16 @@ impl std::fmt::Display for Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_first_position_from_an_index_on_is_that_of_the_next_value() {
+        let range = IndexRange { first: 10, last: 20, step: 5 };
+        let positions = [0, 10, 11, 15, 20, 21].map(|index| range.position_from(index));
+        assert_eq!(positions, [0, 0, 1, 1, 2, 3]);
+    }
 
     fn job() -> JobSpec {
         JobSpec::new(vec!["/bin/true".into()], IndexRange { first: 1, last: 10, step: 1 })

@@ -140,8 +140,7 @@ impl fmt::Display for OnBusy {
             (Reaction::Suspend, Patience::Forever) => f.write_str("suspend forever"),
             (Reaction::Suspend, Patience::ByCost) => write!(f, "suspend then {then}"),
             (Reaction::Suspend, Patience::For(span)) => {
-                let span = humantime::format_duration(span).to_string().replace(' ', "");
-                write!(f, "suspend {span} then {then}")
+                write!(f, "suspend {} then {then}", units::written_duration(span))
             }
             (other, _) => f.write_str(other.name()),
         }
@@ -200,7 +199,7 @@ mod tests {
             "suspend forever",
             "suspend then migrate",
             "suspend 10m then retreat",
-            "suspend 1m30s then rollback",
+            "suspend 90s then rollback",
         ] {
             let on_busy: OnBusy = text.parse().unwrap();
             assert_eq!(on_busy.to_string(), text);

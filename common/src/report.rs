@@ -1,7 +1,8 @@
 //! Rows: what the commands list and report. The same types travel in replies
 //! and are printed by `--json`, so their field names are an interface.
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::id::{Fence, JobId, SubprogramId, WorkstationId};
 use crate::job::OnBusy;
@@ -34,16 +35,10 @@ impl JobState {
     }
 }
 
-/// How far a job is, in subprograms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobSummary {
-    pub job: JobId,
-    pub state: JobState,
-    pub total: u32,
-    pub queued: u32,
-    /// Placed on a workstation: waiting there, running or demoted.
-    pub running: u32,
-    pub suspended: u32,
+/// What is counted of a job as it goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Subprograms that have ended, by how.
     pub succeeded: u32,
     pub failed: u32,
     pub cancelled: u32,
@@ -56,6 +51,42 @@ pub struct JobSummary {
     pub retried: u64,
     /// Attempts that went on elsewhere with what they had.
     pub moves: u64,
+}
+
+impl Counts {
+    /// Subprograms that have ended.
+    pub fn ended(&self) -> u32 {
+        self.succeeded + self.failed + self.cancelled
+    }
+}
+
+/// How far a job is, in subprograms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct JobSummary {
+    pub job: JobId,
+    pub state: JobState,
+    pub total: u32,
+    pub queued: u32,
+    /// Placed on a workstation: waiting there, running or demoted.
+    pub running: u32,
+    pub suspended: u32,
+    pub counts: Counts,
+}
+
+impl Serialize for JobSummary {
+    /// The counts are fields like the others in `--json`. On the wire, where
+    /// only the order matters, that is the same as a struct of their own.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut row = serializer.serialize_struct("JobSummary", 14)?;
+        macro_rules! fields {
+            ($of:expr, $($name:ident)*) => {
+                $(row.serialize_field(stringify!($name), &$of.$name)?;)*
+            };
+        }
+        fields!(self, job state total queued running suspended);
+        fields!(self.counts, succeeded failed cancelled retreats suspensions lost retried moves);
+        row.end()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

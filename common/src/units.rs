@@ -25,6 +25,29 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
         .ok_or_else(|| ParseUnitError::Duration(text.to_owned()))
 }
 
+/// As [`parse_duration`] reads it, in the largest unit of which it is a whole
+/// number: `60days`, `90m`, `1500ms`.
+pub fn written_duration(span: Duration) -> String {
+    const UNITS: [(u128, &str); 6] = [
+        (3_600_000_000_000, "h"),
+        (60_000_000_000, "m"),
+        (1_000_000_000, "s"),
+        (1_000_000, "ms"),
+        (1_000, "us"),
+        (1, "ns"),
+    ];
+    const DAY: u128 = 86_400_000_000_000;
+    match span.as_nanos() {
+        0 => "0s".to_owned(),
+        DAY => "1day".to_owned(),
+        ns if ns.is_multiple_of(DAY) => format!("{}days", ns / DAY),
+        ns => {
+            let whole = UNITS.into_iter().find(|(unit, _)| ns.is_multiple_of(*unit));
+            whole.map_or_else(String::new, |(unit, name)| format!("{}{name}", ns / unit))
+        }
+    }
+}
+
 /// Reads `4096B`, `64KiB`, `512MiB`, `2GiB`, `1TiB` (and `kB`, `MB`, `GB`, `TB`
 /// in powers of ten) as bytes.
 ///
@@ -63,12 +86,14 @@ pub fn spoken_size(bytes: u64) -> String {
 
 /// `#[serde(with = "gleaner_common::units::duration")]`: a duration as text.
 pub mod duration {
-    use super::{Deserialize, Deserializer, Duration, Serializer, de, parse_duration};
+    use super::{
+        Deserialize, Deserializer, Duration, Serializer, de, parse_duration, written_duration,
+    };
 
     /// # Errors
     /// Those of the serializer.
     pub fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&humantime::format_duration(*span))
+        to.serialize_str(&written_duration(*span))
     }
 
     /// # Errors
@@ -111,6 +136,17 @@ mod tests {
         for text in ["", "30", "MiB", "5 blocks", "-3MiB", "1.5GiB", "99999999999TiB"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_duration_is_written_in_its_largest_whole_unit_and_reads_back() {
+        for text in
+            ["0s", "60days", "1day", "36h", "90m", "1h", "61s", "1500ms", "1001us", "86400001ns"]
+        {
+            let span = parse_duration(text).unwrap();
+            assert_eq!(written_duration(span), text);
+        }
+        assert_eq!(written_duration(Duration::from_secs(60 * 86_400)), "60days");
     }
 
     #[test]

@@ -7,15 +7,16 @@
 //! [`VERSION`].
 //!
 //! ```text
-//! agent      ── Opening::Agent ──►  AgentFrame ⇄ CoordinatorFrame       one per connection, kept open
-//! agent      ── Opening::Usage ──►  UsageFrame ⇄ UsageReply             passed through to the collector
-//! user       ── Opening::Request ►  Request, then Reply..               one per request
-//! any        ── Opening::Put ────►  raw bytes, FIN; then BlobReply
-//! any        ── Opening::Get ────►  BlobReply, then raw bytes
-//! newcomer   ── Opening::Enrol ──►  EnrolRequest, then EnrolReply       with a token's key as identity
-//! coordinator ─ Opening::Relay ──►  the collector: an agent's usage stream, its name said first
-//! agent      ── Opening::Parcels ►  another agent: parcels of ranks, one direction
-//! agent      ── Opening::Handover►  another agent, or through the coordinator: an attempt that moves
+//! who dials     Purpose     what follows
+//! agent         Agent       AgentFrame ⇄ CoordinatorFrame, kept open
+//! agent         Usage       UsageFrame ⇄ UsageReply, passed on to the collector
+//! user          Request     one Request, then Reply..
+//! any           Put         raw bytes, FIN; then BlobReply
+//! any           Get         BlobReply, then raw bytes
+//! newcomer      Enrol       EnrolRequest, then EnrolReply; a token's key is its identity
+//! coordinator   Relay       to the collector: one agent's usage stream
+//! agent         Parcels     to another agent: `Between` of gleaner-program-core, one way
+//! agent         Handover    to another agent, or through the coordinator: see `Handover`
 //! ```
 
 use std::net::SocketAddr;
@@ -35,8 +36,9 @@ use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
 
 /// The protocol's version; both ends must agree. 2: a job says what follows a
-/// suspension, and may be a program of ranks. 3: agents speak to each other.
-pub const VERSION: u16 = 3;
+/// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on are two words, and
+/// listings are asked for in parts.
+pub const VERSION: u16 = 4;
 
 /// QUIC's application protocol name. The version is told in [`Opening`], so
 /// that a mismatch can be explained instead of failing the handshake.
@@ -433,9 +435,9 @@ pub enum CoordinatorFrame {
         keep: Keep,
         to: RankAt,
     },
-    /// The move came to nothing and nothing of it runs elsewhere: the owner
-    /// decides again.
-    StayHere {
+    /// To where it was to leave: its move came to nothing and nothing of it
+    /// runs elsewhere, so the owner decides again.
+    Stay {
         fence: Fence,
     },
     /// The answer to [`AgentFrame::FromRank`], or something all ranks are told.
@@ -443,6 +445,10 @@ pub enum CoordinatorFrame {
         fence: Fence,
         life: Life,
         bytes: Vec<u8>,
+    },
+    /// To where it has landed: that it is there is durable, and it may run.
+    GoOn {
+        fence: Fence,
     },
 }
 
@@ -496,8 +502,13 @@ pub enum Request {
     /// All jobs, newest first; answered by `Reply::Job` each.
     Jobs,
     Job(JobId),
-    /// The job's subprograms, in order; answered by `Reply::Subprogram` each.
-    Subprograms(JobId),
+    /// The job's subprograms with indexes from `first`, in order and at most so
+    /// many; answered by `Reply::Subprogram` each.
+    Subprograms {
+        job: JobId,
+        first: u32,
+        count: u32,
+    },
     /// `Reply::Summary` now and at every change, until the job has ended.
     Watch(JobId),
     /// What the accepted attempt (or, before, the latest) printed and left.

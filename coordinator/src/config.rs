@@ -120,6 +120,7 @@ mod tests {
         let config = CoordinatorConfig::default();
         assert_eq!(config.check(), Ok(()));
         let text = toml::to_string(&config).unwrap();
+        assert!(text.contains("keep_ended = \"60days\""), "{text}");
         assert_eq!(gleaner_shell::config::parse(Path::new("c.toml"), &text).ok(), Some(config));
     }
 

@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use crate::blobs::Blobs;
 use crate::brain::{BrainHandle, Stopping};
 use crate::parts::earlier;
-use crate::store::{ReadStoreError, Reader, StoreHealth, Write, read};
+use crate::store::{ReadStoreError, Reader, StoreHealth, Write};
 
 /// At the start there is other work to do.
 const FIRST_AFTER: Duration = Duration::from_secs(60);
@@ -30,8 +30,6 @@ enum KeepError {
     Stopping(#[from] Stopping),
     #[error(transparent)]
     Read(#[from] ReadStoreError),
-    #[error("cannot read the database: {why}")]
-    Database { why: rusqlite::Error },
     #[error("cannot look through the staged files: {why}")]
     Files { why: io::Error },
 }
@@ -71,9 +69,7 @@ impl Housekeeper {
     async fn keep(&self, wall: WallTime) -> Result<(), KeepError> {
         let before = earlier(wall, self.keep_ended);
         let mut jobs = 0;
-        while let Some(job) =
-            self.reader.read(move |store| read::ended_before(store, before)).await?
-        {
+        while let Some(job) = self.reader.read(move |tables| tables.ended_before(before)).await? {
             self.brain.keep(vec![Write::Forget(job)]).await?;
             jobs += 1;
         }
@@ -89,9 +85,8 @@ impl Housekeeper {
         let (blobs, reader) = (self.blobs.clone(), self.reader.clone());
         let swept = spawn_blocking(move || {
             blobs.sweep(before, |hash| {
-                reader
-                    .read_here(|store| read::is_wanted(store, hash))
-                    .map_err(|why| KeepError::Database { why })
+                let wanted = reader.read_here(|tables| tables.is_wanted(hash));
+                Ok(wanted.map_err(ReadStoreError::from)?)
             })
         });
         swept.await.map_err(|_| Stopping)?
@@ -152,7 +147,7 @@ mod tests {
         for (number, (file, ended)) in
             files.into_iter().zip([None, Some(lately), Some(long_ago)]).enumerate()
         {
-            store.commit(job(u32::try_from(number).unwrap() + 1, file, ended)).unwrap();
+            store.commit(&job(u32::try_from(number).unwrap() + 1, file, ended)).unwrap();
         }
         let reader = store.reader().unwrap();
         let (brain, mut inputs) = BrainHandle::channel();
@@ -167,7 +162,7 @@ mod tests {
         let (kept, store) = tokio::join!(keeper.keep(wall), async {
             let Some(Input::Keep { writes, then }) = inputs.recv().await else { panic!() };
             assert_eq!(writes, [Write::Forget(JobId(3))]);
-            store.commit(writes).unwrap();
+            store.commit(&writes).unwrap();
             then();
             store
         });

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use crate::blobs::Blobs;
-use crate::store::{Reader, read};
+use crate::store::Reader;
 
 /// Steps whose parts may wait to be heard of.
 const TOLD_MAX: usize = 1_024;
@@ -66,7 +66,7 @@ impl PartKeeper {
         let (blobs, reader) = (self.blobs.clone(), self.reader.clone());
         let removed = spawn_blocking(move || -> io::Result<()> {
             for part in parts {
-                let is_wanted = || reader.read_here(|store| read::is_wanted(store, part));
+                let is_wanted = || reader.read_here(|tables| tables.is_wanted(part));
                 blobs.remove_unless(part, before, || is_wanted().map_err(io::Error::other))?;
             }
             Ok(())
@@ -106,7 +106,7 @@ mod tests {
         let mut store = Store::open(dir.path()).unwrap();
         let [old, present] = [&b"old"[..], b"present"].map(|part| stage(&blobs, part));
         let cuts = Change::Cuts { job: JobId(1), parts: vec![present] };
-        store.commit(vec![Write::Change(cuts)]).unwrap();
+        store.commit(&[Write::Change(cuts)]).unwrap();
         let (_unneeded, told) = channel();
         let (clock, reader) = (Clock::new(), store.reader().unwrap());
         let keeper = PartKeeper { clock, blobs: blobs.clone(), reader, unneeded: told };

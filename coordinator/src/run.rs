@@ -196,7 +196,7 @@ fn start_brain(
     let clock = Clock::new();
     let (tell, from_store) = mpsc::unbounded_channel();
     let StoreThread { batches, health, thread } =
-        store::start(store.into_connection(), move |told| drop(tell.send(told)))
+        store::start(store.into_writer(), move |told| drop(tell.send(told)))
             .map_err(|why| CoordinatorError::Thread { why })?;
     let (handle, inputs) = BrainHandle::channel();
     let placement = Arc::new(PlacementTimes::default());
@@ -298,7 +298,7 @@ fn appoint_admin(
     }
     let admin = authority.issue_identity(Role::Admin, ADMIN_NAME, &dial)?;
     let records = directory.appoint(admin.spki(), Role::Admin, ADMIN_NAME, wall);
-    store.commit(records.into_iter().map(Write::Record).collect())?;
+    store.commit(&records.into_iter().map(Write::Record).collect::<Vec<_>>())?;
     Ok(admin.store(&dir)?)
 }
 

@@ -336,9 +336,14 @@ impl Agent {
             CoordinatorFrame::Depart { fence, keep, to } => {
                 self.guest_event(now, fence, guest::Event::Depart { keep, to }, out);
             }
-            CoordinatorFrame::StayHere { fence } => {
-                self.settle_move(now, fence, guest::Event::Stay, out);
-                self.settle_move(now, fence, guest::Event::GoOn, out);
+            // Each tells of what it settles: said twice, one may come late.
+            CoordinatorFrame::Stay { fence } => {
+                self.hush(fence, |word| !matches!(word, AttemptEvent::Arrived { .. }));
+                self.guest_event(now, fence, guest::Event::Stay, out);
+            }
+            CoordinatorFrame::GoOn { fence } => {
+                self.hush(fence, |word| matches!(word, AttemptEvent::Arrived { .. }));
+                self.guest_event(now, fence, guest::Event::GoOn, out);
             }
             // For the ranks' endpoints, which are not here.
             CoordinatorFrame::Ranks { .. }

@@ -112,7 +112,8 @@ impl Ends<'_> {
             | CoordinatorFrame::Acknowledge { .. }
             | CoordinatorFrame::Refused { .. }
             | CoordinatorFrame::Depart { .. }
-            | CoordinatorFrame::StayHere { .. } => return Some(frame),
+            | CoordinatorFrame::Stay { .. }
+            | CoordinatorFrame::GoOn { .. } => return Some(frame),
         };
         self.post.deliver(letter);
         back

@@ -108,7 +108,7 @@ impl Labs {
     }
 
     fn stays(&self) {
-        self.here.coordinator.say(CoordinatorFrame::StayHere { fence: Fence(1) });
+        self.here.coordinator.say(CoordinatorFrame::Stay { fence: Fence(1) });
         self.here.event("a suspension", |event| {
             matches!(event, AttemptEvent::Suspended { fence: Fence(1) }).then_some(())
         });
@@ -150,7 +150,7 @@ fn goes_on() {
     println!("moved {bytes} bytes; it stood still for {frozen:?}");
     assert_eq!(labs.here.status().guests[0].state, "leaving");
     labs.here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(1) });
-    labs.there.coordinator.say(CoordinatorFrame::StayHere { fence: Fence(5) });
+    labs.there.coordinator.say(CoordinatorFrame::GoOn { fence: Fence(5) });
     let finished = labs.there.finished();
     assert_eq!(finished.outcome, Outcome::Succeeded, "{}", text(&finished.stderr));
     assert_eq!(text(&finished.stdout), counted());

@@ -410,7 +410,7 @@ impl Site {
         let here = &self.labs[old.workstation.0 as usize - 1].coordinator;
         here.say(CoordinatorFrame::Cancel { fence: old.fence });
         let there = &self.labs[to.workstation.0 as usize - 1].coordinator;
-        there.say(CoordinatorFrame::StayHere { fence: to.fence });
+        there.say(CoordinatorFrame::GoOn { fence: to.fence });
         for lab in &self.labs {
             lab.coordinator.say(self.places());
         }

@@ -79,7 +79,7 @@ fn comes_back() {
     site.send_to(1, 0);
     site.labs[1].ask(&owner::Command::Resume);
     let fence = site.at[&1].fence;
-    site.labs[1].coordinator.say(gleaner_common::wire::CoordinatorFrame::StayHere { fence });
+    site.labs[1].coordinator.say(gleaner_common::wire::CoordinatorFrame::Stay { fence });
     site.enough = true;
     assert_eq!(end_well(&mut site), ["from 0\n", "from 0\n"]);
 }

@@ -72,7 +72,7 @@ fn through(talk: &Talk, count: u32) -> Result<Duration> {
     let job = talk.submit(spec(count)?)?;
     let summary = talk.wait(job)?;
     let took = clock.now().since(start);
-    if summary.state != JobState::Succeeded || summary.succeeded != count {
+    if summary.state != JobState::Succeeded || summary.counts.succeeded != count {
         bail!("job {job} came to {summary:?}");
     }
     Ok(took)

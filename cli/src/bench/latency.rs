@@ -173,7 +173,7 @@ fn death_to_elsewhere(times: u32, progress: &Progress) -> Result<Vec<Record>> {
 fn lost(talk: &Talk, job: JobId) -> Result<u64> {
     let reply = talk.request(&Request::Job(job))?;
     let Reply::Job(row) = reply else { bail!("asked for job {job} and got {reply:?}") };
-    Ok(row.summary.lost)
+    Ok(row.summary.counts.lost)
 }
 
 fn silence_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {

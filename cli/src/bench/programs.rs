@@ -110,7 +110,7 @@ fn execute(lab: &mut Lab, talk: &Talk, program: &Program, seed: Option<u64>) -> 
     let mut execution = Execution::default();
     for _ in 0..program.often {
         let row = once(lab, talk, program, &mut owners, &mut execution.returns)?;
-        execution.moves += row.summary.moves;
+        execution.moves += row.summary.counts.moves;
         execution.frozen_s += row.frozen_s;
     }
     execution.took = Clock.now().since(start);

@@ -6,19 +6,24 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::report::{AttemptRow, SubprogramRow};
+use gleaner_common::report::{AttemptRow, JobRow, SubprogramRow};
 use gleaner_common::wire::{Reply, Request};
 use gleaner_figure::Format;
 use gleaner_shell::client::Client;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
 use super::{jobs, show};
 use crate::ask::{self, Access, ask};
 use crate::failure::{Refusal, Verdict};
-use crate::output;
+use crate::output::{self, Closed};
 use crate::values::{self, JobOrSubprogram};
 
 /// As many as a person reads; `--all` and `--json` give every one.
-const ROWS_MAX: usize = 100;
+const ROWS_MAX: u32 = 100;
+
+/// Lines that may wait for whoever reads them.
+const LINES_MAX: usize = 1_024;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -51,29 +56,45 @@ pub fn run(args: &Args) -> Result<Verdict> {
 
 async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
     let job = jobs::one(client, id).await?;
-    let mut rows = subprograms(client, id).await?;
     if let Some(path) = &args.gantt {
+        let rows = some(client, id, 0, gantt::SUBPROGRAMS_MAX).await?;
         gantt::draw(client, &job, &rows, path).await?;
     }
     if args.json {
-        output::record(&job)?;
-        return rows.iter().try_for_each(output::record);
+        return records(client, &job).await;
     }
+    let rows = some(client, id, 0, if args.all { u32::MAX } else { ROWS_MAX }).await?;
     show::job(&job, &show::here()).print()?;
     output::line("")?;
-    let all = rows.len();
-    if !args.all {
-        rows.truncate(ROWS_MAX);
-    }
     show::subprograms(&rows).print()?;
-    if rows.len() < all {
-        eprintln!("{} more: glean job {id} --all", all - rows.len());
+    let more = (job.summary.total as usize).saturating_sub(rows.len());
+    if more > 0 {
+        eprintln!("{more} more: glean job {id} --all");
     }
     Ok(())
 }
 
+/// The job and its subprograms as they come, which may be millions. A thread of
+/// its own waits for their reader, so that the connection stays alive.
+async fn records(client: &Client, job: &JobRow) -> Result<()> {
+    let (lines, mut waiting) = mpsc::channel(LINES_MAX);
+    let printed =
+        spawn_blocking(move || output::lines(std::iter::from_fn(|| waiting.blocking_recv())));
+    let tell = async |line: String| lines.send(line).await.map_err(|_| Closed.into());
+    let told = async {
+        tell(serde_json::to_string(job)?).await?;
+        let request = Request::Subprograms { job: job.job, first: 0, count: u32::MAX };
+        let row = async |row| tell(serde_json::to_string(&row)?).await;
+        ask::every_row(client, &request, pick, row).await
+    };
+    let told: Result<()> = told.await;
+    drop(lines);
+    printed.await??;
+    told
+}
+
 async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()> {
-    let rows = subprograms(client, id.job).await?;
+    let rows = some(client, id.job, id.index, 1).await?;
     let row = rows.into_iter().find(|row| row.subprogram == id);
     let row = row.ok_or_else(|| Refusal(format!("job {} has no subprogram {id}", id.job)))?;
     if args.gantt.is_some() {
@@ -102,8 +123,14 @@ async fn attempts(client: &Client, request: &Request) -> Result<Vec<AttemptRow>>
 
 /// A job's subprograms, in order.
 pub(super) async fn subprograms(client: &Client, job: JobId) -> Result<Vec<SubprogramRow>> {
-    ask::rows(client, &Request::Subprograms(job), |reply| {
-        if let Reply::Subprogram(row) = reply { Some(*row) } else { None }
-    })
-    .await
+    some(client, job, 0, u32::MAX).await
+}
+
+/// Those with indexes from `first`, at most so many.
+async fn some(client: &Client, job: JobId, first: u32, count: u32) -> Result<Vec<SubprogramRow>> {
+    ask::rows(client, &Request::Subprograms { job, first, count }, pick).await
+}
+
+fn pick(reply: Reply) -> Option<SubprogramRow> {
+    if let Reply::Subprogram(row) = reply { Some(*row) } else { None }
 }

@@ -74,12 +74,12 @@ pub(super) fn jobs(rows: &[JobRow], ranks: &BTreeMap<JobId, String>, zone: &Time
             row.name.clone(),
             row.user.clone(),
             of.state.name().to_owned(),
-            format!("{}/{}", of.succeeded, of.total),
-            of.failed.to_string(),
+            format!("{}/{}", of.counts.succeeded, of.total),
+            of.counts.failed.to_string(),
             of.running.to_string(),
             of.suspended.to_string(),
-            of.moves.to_string(),
-            of.retreats.to_string(),
+            of.counts.moves.to_string(),
+            of.counts.retreats.to_string(),
             time(row.submitted, zone),
         ];
         if !ranks.is_empty() {
@@ -106,7 +106,11 @@ pub(super) fn job(row: &JobRow, zone: &TimeZone) -> Listing {
             "setbacks",
             format!(
                 "{} suspensions, {} retreats, {} lost with their workstation, {} retried of {} allowed each",
-                of.suspensions, of.retreats, of.lost, of.retried, row.retries
+                of.counts.suspensions,
+                of.counts.retreats,
+                of.counts.lost,
+                of.counts.retried,
+                row.retries
             ),
         ),
         (
@@ -150,7 +154,7 @@ fn program(row: &JobRow) -> Option<(&'static str, String)> {
 }
 
 fn moves(row: &JobRow) -> Option<(&'static str, String)> {
-    let moves = row.summary.moves;
+    let moves = row.summary.counts.moves;
     let text = || {
         let (bytes, frozen) = (spoken_size(row.moved_bytes), seconds(row.frozen_s));
         format!("{moves}, {bytes} carried, stood still for {frozen} in all")
@@ -168,9 +172,9 @@ fn notes(row: &JobRow) -> impl Iterator<Item = (&'static str, String)> + '_ {
 /// `240: 12 queued, 4 running, ..`, leaving out what there is none of.
 pub(super) fn progress(of: &JobSummary) -> String {
     let parts: Vec<String> = [
-        ("succeeded", of.succeeded),
-        ("failed", of.failed),
-        ("cancelled", of.cancelled),
+        ("succeeded", of.counts.succeeded),
+        ("failed", of.counts.failed),
+        ("cancelled", of.counts.cancelled),
         ("running", of.running),
         ("suspended", of.suspended),
         ("queued", of.queued),
@@ -289,7 +293,7 @@ pub(super) fn tokens(rows: &[TokenRow], zone: &TimeZone) -> Listing {
 pub(super) mod tests {
     use gleaner_common::id::{Fence, SubprogramId, WorkstationId};
     use gleaner_common::program::ProgramSpec;
-    use gleaner_common::report::{JobState, SubprogramState, WorkstationState};
+    use gleaner_common::report::{Counts, JobState, SubprogramState, WorkstationState};
     use gleaner_common::wire::Role;
 
     use super::*;
@@ -315,14 +319,13 @@ pub(super) mod tests {
                 queued: 100,
                 running: 4,
                 suspended: 2,
-                succeeded: 134,
-                failed: 0,
-                cancelled: 0,
-                retreats: 9,
-                suspensions: 21,
-                lost: 1,
-                retried: 0,
-                moves: 0,
+                counts: Counts {
+                    succeeded: 134,
+                    retreats: 9,
+                    suspensions: 21,
+                    lost: 1,
+                    ..Counts::default()
+                },
             },
             cpu_s: 512.0,
             wasted_cpu_s: 3.25,
@@ -368,7 +371,7 @@ pub(super) mod tests {
     fn a_program_says_how_it_moved_and_what_its_user_should_know() {
         let mut row = a_job();
         row.program = Some(ProgramSpec { ranks_max: 250, ..ProgramSpec::default() });
-        (row.life, row.summary.moves, row.moved_bytes, row.frozen_s) = (2, 3, 5 << 20, 1.5);
+        (row.life, row.summary.counts.moves, row.moved_bytes, row.frozen_s) = (2, 3, 5 << 20, 1.5);
         row.notes = vec!["rank 3 was lost on host2".into(), "rank 1 floods rank 0".into()];
         let shown = text(&job(&row, &TimeZone::UTC));
         let lines: Vec<&str> = shown.lines().skip(11).collect();

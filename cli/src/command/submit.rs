@@ -282,10 +282,10 @@ fn summarise(summary: &JobSummary) -> String {
         summary.job,
         summary.state.name(),
         show::progress(summary),
-        summary.suspensions,
-        summary.retreats,
-        summary.lost,
-        summary.retried
+        summary.counts.suspensions,
+        summary.counts.retreats,
+        summary.counts.lost,
+        summary.counts.retried
     )
 }
 

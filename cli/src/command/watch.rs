@@ -131,9 +131,9 @@ fn new_bar(summary: &JobSummary) -> ProgressBar {
 fn show(bar: &ProgressBar, summary: &JobSummary) {
     bar.set_message(format!(
         "{} running, {} suspended, {} failed, {} retreats",
-        summary.running, summary.suspended, summary.failed, summary.retreats
+        summary.running, summary.suspended, summary.counts.failed, summary.counts.retreats
     ));
-    bar.set_position(u64::from(summary.succeeded + summary.failed + summary.cancelled));
+    bar.set_position(u64::from(summary.counts.ended()));
 }
 
 /// A bar for bytes on their way; `quiet` for so few that it would only blink.

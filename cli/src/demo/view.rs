@@ -37,11 +37,11 @@ impl View {
             bar.set_style(style("job      {bar:40} {pos}/{len} done  {msg}"));
             bar
         });
-        bar.set_position(u64::from(job.succeeded));
+        bar.set_position(u64::from(job.counts.succeeded));
         let last = reactions.last().map_or(0.0, Duration::as_secs_f64) * 1e3;
         bar.set_message(format!(
             "{} running, {} suspended, {} retreats; last return freed in {last:.1} ms",
-            job.running, job.suspended, job.retreats
+            job.running, job.suspended, job.counts.retreats
         ));
         for (at, row) in rows.iter().enumerate() {
             let Reply::Workstation(row) = row else { continue };

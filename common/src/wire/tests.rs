@@ -4,7 +4,7 @@
 use super::*;
 use crate::frame;
 use crate::job::{IndexRange, Reaction, StagedFile};
-use crate::report::JobState;
+use crate::report::{Counts, JobState};
 use crate::usage::Cause;
 
 #[track_caller]
@@ -62,16 +62,16 @@ fn spec_hex() -> String {
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0300");
-    check(&Opening::new(Purpose::Usage), "0301");
-    check(&Opening::new(Purpose::Request), "0302");
+    check(&Opening::new(Purpose::Agent), "0400");
+    check(&Opening::new(Purpose::Usage), "0401");
+    check(&Opening::new(Purpose::Request), "0402");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0303{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0304{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0305");
+    check(&Opening::new(put), &format!("0403{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0404{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0405");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0306070177");
-    check(&Opening::new(Purpose::Parcels), "0307");
+    check(&Opening::new(relay), "0406070177");
+    check(&Opening::new(Purpose::Parcels), "0407");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence(3),
@@ -81,7 +81,7 @@ fn openings() {
         frozen: Duration::from_secs(1),
     });
     let handover = Purpose::Handover { to: WorkstationId(7), what };
-    check(&Opening::new(handover), "03080706ac02030401ac020100");
+    check(&Opening::new(handover), "04080706ac02030401ac020100");
 }
 
 #[test]
@@ -204,9 +204,10 @@ fn what_the_coordinator_says_of_ranks() {
     check(&relayed, "090701ab");
     let depart = CoordinatorFrame::Depart { fence: Fence(4), keep: Keep::State, to };
     check(&depart, &format!("0a0400{there}"));
-    check(&CoordinatorFrame::StayHere { fence: Fence(4) }, "0b04");
+    check(&CoordinatorFrame::Stay { fence: Fence(4) }, "0b04");
     let to_rank = CoordinatorFrame::ToRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
     check(&to_rank, "0c040201ab");
+    check(&CoordinatorFrame::GoOn { fence: Fence(4) }, "0d04");
 }
 
 #[test]
@@ -252,7 +253,7 @@ fn requests() {
     check(&Request::Submit(Box::new(spec())), &format!("01{}", spec_hex()));
     check(&Request::Jobs, "02");
     check(&Request::Job(JobId(6)), "0306");
-    check(&Request::Subprograms(JobId(6)), "0406");
+    check(&Request::Subprograms { job: JobId(6), first: 300, count: 7 }, "0406ac0207");
     check(&Request::Watch(JobId(6)), "0506");
     check(&Request::Output(subprogram), "060602");
     check(&Request::Cancel(JobId(6)), "0706");
@@ -279,14 +280,16 @@ fn replies() {
         queued: 2,
         running: 3,
         suspended: 4,
-        succeeded: 5,
-        failed: 6,
-        cancelled: 7,
-        retreats: 8,
-        suspensions: 9,
-        lost: 10,
-        retried: 11,
-        moves: 12,
+        counts: Counts {
+            succeeded: 5,
+            failed: 6,
+            cancelled: 7,
+            retreats: 8,
+            suspensions: 9,
+            lost: 10,
+            retried: 11,
+            moves: 12,
+        },
     };
     check(&Reply::Summary(summary), "0406020102030405060708090a0b0c");
     check(&Reply::Cancelled, "06");

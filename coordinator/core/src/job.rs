@@ -245,8 +245,7 @@ impl Job {
     }
 
     fn ended(&self) -> u32 {
-        let progress = self.progress();
-        progress.succeeded + progress.failed + progress.cancelled
+        self.progress().counts.ended()
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -326,7 +325,7 @@ impl Job {
         let first = self.record.spec.indexes.len();
         let ended = u32::try_from(self.over.len()).unwrap_or(u32::MAX);
         let progress = self.progress_mut();
-        progress.succeeded = ended;
+        progress.counts.succeeded = ended;
         progress.spawned = ranks.saturating_sub(first);
         again
     }
@@ -334,7 +333,7 @@ impl Job {
     pub(crate) fn summary(&self) -> JobSummary {
         let placed = u32::try_from(self.placed.len()).unwrap_or(u32::MAX);
         let mut summary = self.progress().summary(self.total(), placed, self.suspended);
-        summary.suspensions += self.open_suspensions;
+        summary.counts.suspensions += self.open_suspensions;
         summary
     }
 
@@ -415,7 +414,7 @@ impl Job {
     pub(crate) fn cancel(&mut self, at: WallTime) {
         let total = self.total();
         let progress = self.progress_mut();
-        progress.cancelled = total - progress.succeeded - progress.failed;
+        progress.counts.cancelled = total - progress.counts.succeeded - progress.counts.failed;
         progress.state = JobState::Cancelled;
         progress.ended = Some(at);
         self.tried = total;
@@ -431,8 +430,8 @@ impl Job {
     pub(crate) fn fail(&mut self, at: WallTime) {
         self.cancel(at);
         let progress = self.progress_mut();
-        progress.cancelled -= 1;
-        progress.failed += 1;
+        progress.counts.cancelled -= 1;
+        progress.counts.failed += 1;
         progress.state = JobState::Failed;
     }
 

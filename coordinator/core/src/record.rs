@@ -12,7 +12,7 @@ use gleaner_common::job::{IndexRange, JobSpec};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::{
-    AttemptRow, JobRow, JobState, JobSummary, SubprogramRow, SubprogramState,
+    AttemptRow, Counts, JobRow, JobState, JobSummary, SubprogramRow, SubprogramState,
 };
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Finished;
@@ -69,19 +69,12 @@ pub struct JobProgress {
     pub job: JobId,
     pub state: JobState,
     pub ended: Option<WallTime>,
-    pub succeeded: u32,
-    pub failed: u32,
-    pub cancelled: u32,
-    pub retreats: u64,
-    pub suspensions: u64,
-    pub lost: u64,
-    pub retried: u64,
+    pub counts: Counts,
     /// CPU time of accepted results, and of failures that were tried again.
     pub cpu: Duration,
     pub wasted_cpu: Duration,
-    /// Attempts that went on elsewhere, the bytes that were carried, and how
-    /// long they stood still for it.
-    pub moves: u64,
+    /// The bytes that moves have carried, and how long attempts stood still
+    /// for it.
     pub moved_bytes: u64,
     pub frozen: Duration,
     /// Ranks that its program has spawned beyond those it began with.
@@ -172,16 +165,9 @@ impl JobProgress {
             job,
             state: JobState::Running,
             ended: None,
-            succeeded: 0,
-            failed: 0,
-            cancelled: 0,
-            retreats: 0,
-            suspensions: 0,
-            lost: 0,
-            retried: 0,
+            counts: Counts::default(),
             cpu: Duration::ZERO,
             wasted_cpu: Duration::ZERO,
-            moves: 0,
             moved_bytes: 0,
             frozen: Duration::ZERO,
             spawned: 0,
@@ -192,22 +178,14 @@ impl JobProgress {
     /// The summary of a job with `total` subprograms of which `placed` are on
     /// workstations, `suspended` of them suspended.
     pub fn summary(&self, total: u32, placed: u32, suspended: u32) -> JobSummary {
-        let ended = self.succeeded + self.failed + self.cancelled;
         JobSummary {
             job: self.job,
             state: self.state,
             total,
-            queued: total.saturating_sub(ended + placed),
+            queued: total.saturating_sub(self.counts.ended() + placed),
             running: placed - suspended,
             suspended,
-            succeeded: self.succeeded,
-            failed: self.failed,
-            cancelled: self.cancelled,
-            retreats: self.retreats,
-            suspensions: self.suspensions,
-            lost: self.lost,
-            retried: self.retried,
-            moves: self.moves,
+            counts: self.counts,
         }
     }
 }

@@ -14,7 +14,6 @@ use gleaner_shell::stream::{FrameWriter, StreamError};
 
 use super::Shared;
 use super::request::No;
-use crate::store::read;
 
 const PAGE_ROWS: u32 = 1_000;
 /// Rows are written when so much has gathered.
@@ -37,8 +36,7 @@ pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Resu
     live.sort_by_key(|row| row.job);
     let mut below = JobId(u32::MAX);
     loop {
-        let page =
-            shared.reader.read(move |store| read::ended_jobs(store, below, PAGE_ROWS)).await?;
+        let page = shared.reader.read(move |tables| tables.ended_jobs(below, PAGE_ROWS)).await?;
         let is_last = page.len() < PAGE_ROWS as usize;
         for ended in page {
             // One that has ended since the core was asked is in both.
@@ -68,7 +66,7 @@ async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, No> {
     if let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? {
         return Ok(row);
     }
-    let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
     Ok(record.ok_or(No::UnknownJob(job))?.row())
 }
 
@@ -76,7 +74,7 @@ async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, No> {
 async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobState), No> {
     // The brain answers after everything that it may know is in the store.
     shared.brain.look(|_, _| ()).await?;
-    let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
     let record = record.ok_or(No::UnknownJob(job))?;
     Ok((record.indexes(), record.progress.state))
 }
@@ -94,20 +92,22 @@ pub(super) async fn known_subprogram(
     }
 }
 
-/// A job's subprograms, in order.
+/// A job's subprograms with indexes from `first`, in order, at most so many.
 pub(super) async fn subprograms(
     shared: &Arc<Shared>,
     job: JobId,
+    (first, count): (u32, u32),
     writer: &mut FrameWriter,
 ) -> Result<(), No> {
     let (indexes, _) = known_job(shared, job).await?;
-    let mut position = 0;
-    while position < indexes.len() {
-        let end = position.saturating_add(PAGE_ROWS).min(indexes.len());
-        for subprogram in page(shared, job, indexes, (position, end)).await? {
+    let mut position = indexes.position_from(first);
+    let end = position.saturating_add(count).min(indexes.len());
+    while position < end {
+        let next = position.saturating_add(PAGE_ROWS).min(end);
+        for subprogram in page(shared, job, indexes, (position, next)).await? {
             row(writer, Reply::Subprogram(Box::new(subprogram))).await?;
         }
-        position = end;
+        position = next;
     }
     row(writer, Reply::End).await
 }
@@ -133,10 +133,9 @@ async fn page(
     // Asked after the core: what has ended meanwhile is there.
     let (records, state) = shared
         .reader
-        .read(move |store| {
+        .read(move |tables| {
             let range = (first.index, last.index);
-            let state = read::job_record(store, job)?.map(|record| record.progress.state);
-            Ok((read::subprogram_records(store, job, range)?, state))
+            Ok((tables.subprogram_records(job, range)?, tables.job_state(job)?))
         })
         .await?;
     let mut over: BTreeMap<_, _> =
@@ -171,7 +170,7 @@ pub(super) async fn attempts(
     writer: &mut FrameWriter,
 ) -> Result<(), No> {
     known_subprogram(shared, id).await?;
-    for attempt in shared.reader.read(move |store| read::attempts(store, id)).await? {
+    for attempt in shared.reader.read(move |tables| tables.attempts(id)).await? {
         let name = shared.workstation_name(attempt.workstation);
         row(writer, Reply::Attempt(Box::new(attempt.row(name)))).await?;
     }
@@ -202,4 +201,101 @@ pub(super) async fn tokens(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Re
         row(writer, Reply::TokenRow(Box::new(token))).await?;
     }
     row(writer, Reply::End).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use gleaner_common::id::{Fence, WorkstationId};
+    use gleaner_common::job::JobSpec;
+    use gleaner_common::report::SubprogramState;
+    use gleaner_common::time::WallTime;
+    use gleaner_common::wire::Request;
+    use gleaner_core::{Change, JobProgress, JobRecord, SubprogramRecord};
+    use gleaner_shell::client::Client;
+    use gleaner_shell::clock::Clock;
+    use gleaner_shell::identity::Identity;
+
+    use super::*;
+    use crate::store::{Store, Write};
+    use crate::{ADMIN, CoordinatorConfig, serve};
+
+    const ROWS: u32 = 2_000_000;
+
+    fn subprogram(index: u32) -> Write {
+        Write::Change(Change::Subprogram(SubprogramRecord {
+            subprogram: SubprogramId { job: JobId(1), index },
+            state: SubprogramState::Succeeded,
+            fence: Fence(u64::from(index) + 1),
+            workstation: WorkstationId(1),
+            attempts: 1,
+            failures: 0,
+            retreats: 0,
+            lost: 0,
+            outcome: "succeeded".into(),
+            cpu: Duration::from_millis(1_234),
+            avoided: None,
+            moves: 0,
+        }))
+    }
+
+    /// A job that has ended, with a row for each of its subprograms.
+    fn fill(data: &std::path::Path) {
+        let mut store = Store::open(data).unwrap();
+        let indexes = IndexRange::count_of(ROWS).unwrap();
+        let mut progress = JobProgress::new(JobId(1));
+        (progress.state, progress.ended) = (JobState::Succeeded, Some(WallTime(6)));
+        progress.counts.succeeded = ROWS;
+        let record = JobRecord {
+            job: JobId(1),
+            user: "ada".into(),
+            submitted: WallTime(5),
+            spec: JobSpec::new(vec!["/bin/true".into()], indexes),
+            progress,
+            notes: vec![],
+        };
+        store.commit(&[Write::Change(Change::Job(Box::new(record)))]).unwrap();
+        for first in (0..ROWS).step_by(100_000) {
+            let writes: Vec<_> = (first..first + 100_000).map(subprogram).collect();
+            store.commit(&writes).unwrap();
+        }
+    }
+
+    async fn count(client: &Client, first: u32, count: u32) -> usize {
+        let request = Request::Subprograms { job: JobId(1), first, count };
+        let mut rows = client.rows(&request).await.unwrap();
+        let mut found = 0;
+        while rows.next().await.unwrap().is_some() {
+            found += 1;
+        }
+        found
+    }
+
+    #[tokio::test]
+    #[ignore = "a measurement, of a minute and 300 MB"]
+    async fn how_long_a_part_and_all_of_two_million_rows_take() {
+        let dir = tempfile::tempdir().unwrap();
+        fill(dir.path());
+        let config = CoordinatorConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            data: dir.path().to_owned(),
+            ..CoordinatorConfig::default()
+        };
+        let (ready, listens) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let ready = |_| ready.send(()).unwrap();
+            serve(&config, ready, std::future::pending()).await.unwrap();
+        });
+        listens.await.unwrap();
+        let admin = Identity::load(&dir.path().join(ADMIN)).unwrap();
+        let client = Client::connect(&admin, None).await.unwrap();
+        let clock = Clock::new();
+        for (first, rows) in [(0, 100), (1_999_999, 1), (1_000_000, 100), (0, ROWS)] {
+            let begun = clock.now();
+            assert_eq!(count(&client, first, rows).await, rows as usize);
+            println!("{rows} rows from {first}: {:?}", clock.now().since(begun));
+        }
+    }
 }

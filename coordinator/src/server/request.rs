@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::{Peer, Shared, listing, why};
 use crate::brain::{Input, Stopping};
 use crate::directory::{Record, RefusedToken, Token};
-use crate::store::{ReadStoreError, Write, read};
+use crate::store::{ReadStoreError, Write};
 
 /// How long somebody may take to say what they ask.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -119,7 +119,9 @@ async fn answer(
         Request::Submit(spec) => submit(shared, peer, spec).await?,
         Request::Jobs => return listing::jobs(shared, writer).await,
         Request::Job(job) => listing::job(shared, job).await?,
-        Request::Subprograms(job) => return listing::subprograms(shared, job, writer).await,
+        Request::Subprograms { job, first, count } => {
+            return listing::subprograms(shared, job, (first, count), writer).await;
+        }
         Request::Watch(job) => return watch(shared, job, writer).await,
         Request::Output(subprogram) => output(shared, subprogram).await?,
         Request::Cancel(job) => cancel(shared, peer, job).await?,
@@ -194,7 +196,7 @@ async fn all_staged(shared: &Arc<Shared>, spec: Box<JobSpec>) -> Result<Box<JobS
 
 async fn cancel(shared: &Arc<Shared>, peer: &Peer, job: JobId) -> Result<Reply, No> {
     let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? else {
-        let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+        let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
         let record = record.ok_or(No::UnknownJob(job))?;
         return Err(No::Ended(job, record.progress.state.name()));
     };
@@ -210,7 +212,7 @@ async fn cancel(shared: &Arc<Shared>, peer: &Peer, job: JobId) -> Result<Reply, 
 /// Summaries as the job gets further, and its last one as soon as it is known.
 async fn watch(shared: &Arc<Shared>, job: JobId, writer: &mut FrameWriter) -> Result<(), No> {
     let Some(mut changes) = shared.brain.ask(|reply| Input::Watch { job, reply }).await? else {
-        let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+        let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
         let summary = record.ok_or(No::UnknownJob(job))?.row().summary;
         writer.queue(&Reply::Summary(summary)).map_err(StreamError::Frame)?;
         writer.queue(&Reply::End).map_err(StreamError::Frame)?;
@@ -232,7 +234,7 @@ async fn watch(shared: &Arc<Shared>, job: JobId, writer: &mut FrameWriter) -> Re
 
 async fn output(shared: &Arc<Shared>, subprogram: SubprogramId) -> Result<Reply, No> {
     listing::known_subprogram(shared, subprogram).await?;
-    let finished = shared.reader.read(move |store| read::result(store, subprogram)).await?;
+    let finished = shared.reader.read(move |tables| tables.result(subprogram)).await?;
     let finished = finished.ok_or(No::NothingPrinted(subprogram))?;
     Ok(Reply::Output {
         stdout: finished.stdout,

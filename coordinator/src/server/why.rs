@@ -8,7 +8,6 @@ use gleaner_common::wire::Reply;
 
 use super::request::No;
 use super::{Shared, listing};
-use crate::store::read;
 
 pub(super) async fn subprogram(shared: &Arc<Shared>, id: SubprogramId) -> Result<Reply, No> {
     if let Some(reasons) = shared.brain.look(move |core, now| core.why_subprogram(now, id)).await? {
@@ -33,14 +32,14 @@ pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {
     if let Some(reasons) = shared.brain.look(move |core, now| core.why_job(now, job)).await? {
         return Ok(Reply::Why(reasons));
     }
-    let record = shared.reader.read(move |store| read::job_record(store, job)).await?;
+    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
     let progress = record.ok_or(No::UnknownJob(job))?.progress;
     Ok(Reply::Why(vec![format!(
         "it has ended: {}: {} succeeded, {} failed, {} cancelled",
         progress.state.name(),
-        progress.succeeded,
-        progress.failed,
-        progress.cancelled
+        progress.counts.succeeded,
+        progress.counts.failed,
+        progress.counts.cancelled
     )]))
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rusqlite::types::Type;
+use rusqlite::types::{FromSql, Type, ValueRef};
+use rusqlite::{Error, Row};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// `SQLite` counts with signs. No fence or count of ours comes near the end.
@@ -22,20 +23,43 @@ pub(super) fn span(ns: i64) -> Duration {
     Duration::from_nanos(count(ns))
 }
 
-pub(super) fn blob<T: Serialize>(value: &T) -> Result<Vec<u8>, rusqlite::Error> {
-    postcard::to_stdvec(value)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+pub(super) fn packed<T: Serialize>(value: &T) -> Result<Vec<u8>, Error> {
+    postcard::to_stdvec(value).map_err(|error| Error::ToSqlConversionFailure(error.into()))
 }
 
 /// # Errors
 /// Bytes that are not a `T`: the database was written by another hand.
-pub(super) fn from_blob<T: DeserializeOwned>(
-    column: usize,
-    bytes: &[u8],
-) -> Result<T, rusqlite::Error> {
-    postcard::from_bytes(bytes).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, error.into())
-    })
+pub(super) fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    postcard::from_bytes(bytes)
+        .map_err(|error| Error::FromSqlConversionFailure(0, Type::Blob, error.into()))
+}
+
+/// A row whose columns are known by name. `SQLite` would ask for every name
+/// anew in each of millions of rows.
+pub(super) struct Named<'a> {
+    pub(super) row: &'a Row<'a>,
+    pub(super) columns: &'a [String],
+}
+
+impl Named<'_> {
+    pub(super) fn get<T: FromSql>(&self, column: &str) -> Result<T, Error> {
+        self.row.get(self.at(column)?)
+    }
+
+    fn get_ref(&self, column: &str) -> Result<ValueRef<'_>, Error> {
+        self.row.get_ref(self.at(column)?)
+    }
+
+    fn at(&self, column: &str) -> Result<usize, Error> {
+        let at = self.columns.iter().position(|name| name == column);
+        at.ok_or_else(|| Error::InvalidColumnName(column.to_owned()))
+    }
+
+    /// # Errors
+    /// See [`unpacked`].
+    pub(super) fn unpack<T: DeserializeOwned>(&self, column: &str) -> Result<T, Error> {
+        unpacked(self.get_ref(column)?.as_blob()?)
+    }
 }
 
 /// One of a few words.
@@ -43,12 +67,13 @@ pub(super) fn from_blob<T: DeserializeOwned>(
 /// # Errors
 /// A word that is none of them.
 pub(super) fn word<T: Copy>(
-    column: usize,
-    text: &str,
+    row: &Named<'_>,
+    column: &str,
     words: impl IntoIterator<Item = (&'static str, T)>,
-) -> Result<T, rusqlite::Error> {
+) -> Result<T, Error> {
+    let text = row.get_ref(column)?.as_str()?;
     words.into_iter().find(|(word, _)| *word == text).map(|(_, value)| value).ok_or_else(|| {
         let what = format!("`{text}` is no word that this version knows");
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.into())
+        Error::FromSqlConversionFailure(0, Type::Text, what.into())
     })
 }

@@ -33,6 +33,11 @@ enum Migration {
 /// several times faster than making it longer, on every commit.
 const LOG_BYTES: i64 = 4 << 20;
 
+/// What the database said instead of doing as it was told.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct DatabaseError(#[from] rusqlite::Error);
+
 /// Why the database cannot be used. The file is left as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenStoreError {
@@ -48,9 +53,9 @@ pub enum OpenStoreError {
     #[error("the database {} is damaged: {detail}: expected a whole one, restore a copy", path.display())]
     Damaged { path: PathBuf, detail: String },
     #[error("cannot open the database {}: {why}", path.display())]
-    Unusable { path: PathBuf, why: rusqlite::Error },
-    #[error("the database {} holds a row that does not read: {what}", path.display())]
-    BadRow { path: PathBuf, what: String },
+    Unusable { path: PathBuf, why: DatabaseError },
+    #[error("the database {} holds a row that does not read: {why}", path.display())]
+    BadRow { path: PathBuf, why: DatabaseError },
 }
 
 /// Opens the database for its one writer; makes it if there is none.
@@ -152,8 +157,8 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<(), OpenStoreErro
 /// Writes and takes back one large row, which leaves a long, empty log.
 fn lengthen_log(connection: &Connection) -> Result<(), rusqlite::Error> {
     connection.execute(
-        "INSERT OR REPLACE INTO meta (key, value) VALUES ('padding', zeroblob(?1))",
-        [LOG_BYTES],
+        "INSERT OR REPLACE INTO meta (key, value) VALUES ('padding', zeroblob(:bytes))",
+        &[(":bytes", &LOG_BYTES)],
     )?;
     connection.execute("DELETE FROM meta WHERE key = 'padding'", [])?;
     checkpoint(connection)
@@ -167,6 +172,6 @@ fn explain(path: &Path, why: rusqlite::Error) -> OpenStoreError {
         Some(ErrorCode::DatabaseCorrupt) => {
             OpenStoreError::Damaged { path, detail: why.to_string() }
         }
-        _ => OpenStoreError::Unusable { path, why },
+        _ => OpenStoreError::Unusable { path, why: why.into() },
     }
 }

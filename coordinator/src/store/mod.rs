@@ -15,16 +15,17 @@ use crate::directory::Record;
 
 mod column;
 mod database;
-pub(crate) mod read;
+mod read;
 mod spec_1;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod write;
 
+pub(crate) use database::DatabaseError;
 pub use database::OpenStoreError;
 pub(crate) use thread::{Batch, FromStore, StoreHealth, StoreThread, start};
-pub(crate) use write::Write;
+pub(crate) use write::{Write, Writer};
 
 /// The file's name in the data directory.
 pub(crate) const FILE: &str = "coordinator.sqlite";
@@ -33,7 +34,7 @@ pub(crate) const FILE: &str = "coordinator.sqlite";
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
-    connection: Connection,
+    writer: Writer,
 }
 
 impl Store {
@@ -41,8 +42,8 @@ impl Store {
     /// See [`OpenStoreError`]; the file is then as it was.
     pub(crate) fn open(data: &Path) -> Result<Self, OpenStoreError> {
         let path = data.join(FILE);
-        let connection = database::open(&path)?;
-        Ok(Self { path, connection })
+        let writer = Writer(database::open(&path)?);
+        Ok(Self { path, writer })
     }
 
     /// What the core and the directory start from.
@@ -50,66 +51,70 @@ impl Store {
     /// # Errors
     /// A row that does not read.
     pub(crate) fn load(&self) -> Result<(Restored, Vec<Record>), OpenStoreError> {
-        let bad = |error: rusqlite::Error| OpenStoreError::BadRow {
-            path: self.path.clone(),
-            what: error.to_string(),
-        };
-        let restored = read::restored(&self.connection).map_err(bad)?;
-        Ok((restored, read::directory(&self.connection).map_err(bad)?))
+        let reader = self.reader()?;
+        reader
+            .read_here(|tables| Ok((tables.restored()?, tables.directory()?)))
+            .map_err(|why| OpenStoreError::BadRow { path: self.path.clone(), why })
     }
 
     /// Commits before the thread runs.
     ///
     /// # Errors
-    /// Those of `SQLite`.
-    pub(crate) fn commit(&mut self, writes: Vec<Write>) -> Result<(), OpenStoreError> {
-        let batch = Batch::<()> { writes, release: vec![] };
-        write::commit(&mut self.connection, &[batch])
+    /// Those of the database.
+    pub(crate) fn commit(&mut self, writes: &[Write]) -> Result<(), OpenStoreError> {
+        self.writer
+            .commit(&writes.iter().collect::<Vec<_>>())
             .map_err(|why| OpenStoreError::Unusable { path: self.path.clone(), why })
     }
 
     /// A second, read-only connection.
     ///
     /// # Errors
-    /// Those of `SQLite`.
+    /// Those of the database.
     pub(crate) fn reader(&self) -> Result<Reader, OpenStoreError> {
         let connection = database::open_for_reading(&self.path)
-            .map_err(|why| OpenStoreError::Unusable { path: self.path.clone(), why })?;
-        Ok(Reader(Arc::new(Mutex::new(connection))))
+            .map_err(|why| OpenStoreError::Unusable { path: self.path.clone(), why: why.into() })?;
+        Ok(Reader(Arc::new(Mutex::new(Tables { connection }))))
     }
 
-    pub(crate) fn into_connection(self) -> Connection {
-        self.connection
+    pub(crate) fn into_writer(self) -> Writer {
+        self.writer
     }
+}
+
+/// What can be asked of the rows: see [`read`].
+#[derive(Debug)]
+pub(crate) struct Tables {
+    connection: Connection,
 }
 
 /// Reads what is over, on threads that may wait for the disk.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader(Arc<Mutex<Connection>>);
+pub(crate) struct Reader(Arc<Mutex<Tables>>);
 
 impl Reader {
     /// On this thread, which may wait for the disk.
     ///
     /// # Errors
-    /// Those of `SQLite`, and rows that do not read.
+    /// Those of the database, and rows that do not read.
     pub(crate) fn read_here<T>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
-    ) -> Result<T, rusqlite::Error> {
-        query(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        ask: impl FnOnce(&Tables) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
+        ask(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs one of the functions of [`read`]; the error is for people.
+    /// On a thread of its own; the error is for people.
     ///
     /// # Errors
-    /// Those of `SQLite`, and rows that do not read.
+    /// Those of the database, and rows that do not read.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+        ask: impl FnOnce(&Tables) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, ReadStoreError> {
         let reader = self.clone();
-        match tokio::task::spawn_blocking(move || reader.read_here(query)).await {
-            Ok(read) => read.map_err(|why| ReadStoreError::Database { why }),
+        match tokio::task::spawn_blocking(move || reader.read_here(ask)).await {
+            Ok(read) => Ok(read?),
             Err(_) => Err(ReadStoreError::Stopping),
         }
     }
@@ -118,8 +123,8 @@ impl Reader {
 /// Why the store did not answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadStoreError {
-    #[error("the coordinator cannot read its database: {why}")]
-    Database { why: rusqlite::Error },
+    #[error("the coordinator cannot read its database: {0}")]
+    Database(#[from] DatabaseError),
     #[error("the coordinator is stopping")]
     Stopping,
 }

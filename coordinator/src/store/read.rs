@@ -4,303 +4,274 @@
 use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
-use gleaner_common::report::{JobState, SubprogramState};
+use gleaner_common::report::{Counts, JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Role};
 use gleaner_core::{
     AttemptRecord, Coming, JobProgress, JobRecord, ProgramEvent, Restored, SubprogramRecord,
 };
-use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use rusqlite::{Params, named_params};
 
-use super::column::{count, from_blob, span, word};
+use super::column::{Named, count, span, word};
 use super::write::keep_name;
+use super::{DatabaseError, Tables};
 use crate::directory::{Identity, Record, Token};
 
-type Read<T> = Result<T, rusqlite::Error>;
+type Read<T> = Result<T, DatabaseError>;
+type Column<T> = Result<T, rusqlite::Error>;
 
-const JOB: &str = "SELECT job, user, submitted, spec, state, ended, succeeded, failed, cancelled, \
-                   retreats, suspensions, lost, retried, cpu, wasted_cpu, moves, moved, frozen, \
-                   spawned, life, (SELECT group_concat(note, char(10) ORDER BY line) FROM notes \
-                   WHERE notes.job = jobs.job) FROM jobs";
-const SUBPROGRAM: &str = "SELECT s.job, s.idx, s.state, s.fence, s.workstation, s.attempts, \
-                          s.failures, s.retreats, s.lost, s.outcome, s.cpu, s.avoided, s.moves \
-                          FROM subprograms s";
-const ATTEMPT: &str = "SELECT fence, job, idx, workstation, placed, ended, how, old, came, keep, \
-                       arrived FROM attempts";
+const JOB: &str = "SELECT *, (SELECT group_concat(note, char(10) ORDER BY line) FROM notes \
+                   WHERE notes.job = jobs.job) AS notes FROM jobs";
 
-/// Everything that has not ended.
-///
-/// # Errors
-/// Those of `SQLite`, and rows that do not read.
-pub(crate) fn restored(connection: &Connection) -> Read<Restored> {
-    let workstations = rows(connection, "SELECT workstation, name FROM workstations", [], |row| {
-        Ok((WorkstationId(row.get(0)?), row.get(1)?))
-    })?;
-    let subprograms = rows(
-        connection,
-        &format!(
-            "{SUBPROGRAM} JOIN jobs j ON j.job = s.job \
-             WHERE j.state = 'running' AND (s.state = 'queued' OR j.program) ORDER BY s.job, s.idx"
-        ),
-        [],
-        subprogram,
-    )?;
-    let fences_below: Option<i64> = connection
-        .query_row("SELECT value FROM meta WHERE key = 'fences_below'", [], |row| row.get(0))
-        .optional()?;
-    let last_job: Option<u32> = connection.query_row(
-        "SELECT max(job) FROM (SELECT job FROM jobs UNION ALL \
-         SELECT value FROM meta WHERE key = 'last_job')",
-        [],
-        |row| row.get(0),
-    )?;
-    let incarnations = rows(
-        connection,
-        "SELECT workstation, incarnation FROM workstations WHERE incarnation IS NOT NULL",
-        [],
-        |row| {
-            let incarnation: i64 = row.get(1)?;
-            Ok((WorkstationId(row.get(0)?), Incarnation(incarnation.cast_unsigned())))
-        },
-    )?;
-    Ok(Restored {
-        workstations,
-        incarnations,
-        jobs: rows(connection, &format!("{JOB} WHERE state = 'running' ORDER BY job"), [], job)?,
-        subprograms,
-        attempts: rows(
-            connection,
-            &format!("{ATTEMPT} WHERE ended IS NULL ORDER BY fence"),
+/// Each fails as the database does, or on a row that does not read.
+impl Tables {
+    /// Everything that has not ended.
+    pub(super) fn restored(&self) -> Read<Restored> {
+        let fences_below: Option<i64> =
+            self.one("SELECT value FROM meta WHERE key = 'fences_below'", [], |row| {
+                row.get("value")
+            })?;
+        let last_job: Option<Option<u32>> = self.one(
+            "SELECT max(job) AS last FROM (SELECT job FROM jobs UNION ALL \
+             SELECT value FROM meta WHERE key = 'last_job')",
             [],
-            attempt,
-        )?,
-        fences_below: Fence(fences_below.map_or(0, count)),
-        last_job: last_job.map(JobId),
-        events: rows(
-            connection,
-            "SELECT job, life, event FROM events ORDER BY job, life, sequence",
-            [],
-            |row| {
-                let (job, life) = (JobId(row.get(0)?), Life(row.get(1)?));
-                Ok(ProgramEvent { job, life, bytes: row.get(2)? })
-            },
-        )?,
-    })
+            |row| row.get("last"),
+        )?;
+        Ok(Restored {
+            workstations: self.rows("SELECT * FROM workstations", [], |row| {
+                Ok((WorkstationId(row.get("workstation")?), row.get("name")?))
+            })?,
+            incarnations: self.rows(
+                "SELECT * FROM workstations WHERE incarnation IS NOT NULL",
+                [],
+                |row| {
+                    let incarnation: i64 = row.get("incarnation")?;
+                    let incarnation = Incarnation(incarnation.cast_unsigned());
+                    Ok((WorkstationId(row.get("workstation")?), incarnation))
+                },
+            )?,
+            jobs: self.rows(&format!("{JOB} WHERE state = 'running' ORDER BY job"), [], job)?,
+            subprograms: self.rows(
+                "SELECT s.* FROM subprograms s JOIN jobs j ON j.job = s.job \
+                 WHERE j.state = 'running' AND (s.state = 'queued' OR j.program) \
+                 ORDER BY s.job, s.idx",
+                [],
+                subprogram,
+            )?,
+            attempts: self.rows(
+                "SELECT * FROM attempts WHERE ended IS NULL ORDER BY fence",
+                [],
+                attempt,
+            )?,
+            fences_below: Fence(fences_below.map_or(0, count)),
+            last_job: last_job.flatten().map(JobId),
+            events: self.rows("SELECT * FROM events ORDER BY job, life, sequence", [], |row| {
+                let (job, life) = (JobId(row.get("job")?), Life(row.get("life")?));
+                Ok(ProgramEvent { job, life, bytes: row.get("event")? })
+            })?,
+        })
+    }
+
+    /// Everybody who may come in, or might have.
+    pub(super) fn directory(&self) -> Read<Vec<Record>> {
+        let mut records = self.rows("SELECT * FROM workstations", [], |row| {
+            let workstation = WorkstationId(row.get("workstation")?);
+            Ok(Record::Workstation { workstation, name: row.get("name")? })
+        })?;
+        records.extend(self.rows("SELECT * FROM identities", [], identity)?);
+        records.extend(self.rows("SELECT * FROM tokens", [], token)?);
+        Ok(records)
+    }
+
+    /// One job, ended or not.
+    pub(crate) fn job_record(&self, id: JobId) -> Read<Option<JobRecord>> {
+        self.one(&format!("{JOB} WHERE job = :job"), named_params! { ":job": id.0 }, job)
+    }
+
+    /// How a job is, without the rest of it.
+    pub(crate) fn job_state(&self, id: JobId) -> Read<Option<JobState>> {
+        let query = "SELECT state FROM jobs WHERE job = :job";
+        self.one(query, named_params! { ":job": id.0 }, job_state)
+    }
+
+    /// Ended jobs with numbers below `below`, newest first.
+    pub(crate) fn ended_jobs(&self, below: JobId, limit: u32) -> Read<Vec<JobRecord>> {
+        let query = format!(
+            "{JOB} WHERE state <> 'running' AND job < :below ORDER BY job DESC LIMIT :limit"
+        );
+        self.rows(&query, named_params! { ":below": below.0, ":limit": limit }, job)
+    }
+
+    /// A job that ended before `before`, if there is one.
+    pub(crate) fn ended_before(&self, before: WallTime) -> Read<Option<JobId>> {
+        let query = "SELECT job FROM jobs WHERE ended < :before ORDER BY ended LIMIT 1";
+        self.one(query, named_params! { ":before": before.0 }, |row| row.get("job").map(JobId))
+    }
+
+    /// Does any job that is remembered need this file, or has it left it?
+    pub(crate) fn is_wanted(&self, hash: ContentHash) -> Read<bool> {
+        let query = "SELECT 1 FROM files WHERE hash = :hash UNION ALL \
+                     SELECT 1 FROM cuts WHERE hash = :hash LIMIT 1";
+        Ok(self.one(query, named_params! { ":hash": hash.0 }, |_| Ok(()))?.is_some())
+    }
+
+    /// The records of a job's subprograms with indexes from `first` to `last`.
+    pub(crate) fn subprogram_records(
+        &self,
+        job: JobId,
+        (first, last): (u32, u32),
+    ) -> Read<Vec<SubprogramRecord>> {
+        let query = "SELECT * FROM subprograms \
+                     WHERE job = :job AND idx BETWEEN :first AND :last ORDER BY idx";
+        let range = named_params! { ":job": job.0, ":first": first, ":last": last };
+        self.rows(query, range, subprogram)
+    }
+
+    /// A subprogram's attempts, oldest first.
+    pub(crate) fn attempts(&self, id: SubprogramId) -> Read<Vec<AttemptRecord>> {
+        let query = "SELECT * FROM attempts WHERE job = :job AND idx = :idx ORDER BY fence";
+        self.rows(query, named_params! { ":job": id.job.0, ":idx": id.index }, attempt)
+    }
+
+    /// What a subprogram printed and left, the accepted attempt or the latest.
+    pub(crate) fn result(&self, id: SubprogramId) -> Read<Option<Finished>> {
+        let query = "SELECT finished FROM results WHERE job = :job AND idx = :idx";
+        let of = named_params! { ":job": id.job.0, ":idx": id.index };
+        self.one(query, of, |row| row.unpack("finished"))
+    }
+
+    fn rows<T>(
+        &self,
+        query: &str,
+        of: impl Params,
+        mut read: impl FnMut(&Named<'_>) -> Column<T>,
+    ) -> Read<Vec<T>> {
+        let mut statement = self.connection.prepare_cached(query)?;
+        let columns: Vec<String> = statement.column_names().iter().map(|&it| it.into()).collect();
+        let rows = statement.query_map(of, |row| read(&Named { row, columns: &columns }))?;
+        Ok(rows.collect::<Column<_>>()?)
+    }
+
+    /// The only row of a query that has one at most.
+    fn one<T>(
+        &self,
+        query: &str,
+        of: impl Params,
+        read: impl FnMut(&Named<'_>) -> Column<T>,
+    ) -> Read<Option<T>> {
+        Ok(self.rows(query, of, read)?.pop())
+    }
 }
 
-/// Everybody who may come in, or might have.
-///
-/// # Errors
-/// Those of `SQLite`, and rows that do not read.
-pub(crate) fn directory(connection: &Connection) -> Read<Vec<Record>> {
-    let mut records = rows(connection, "SELECT workstation, name FROM workstations", [], |row| {
-        Ok(Record::Workstation { workstation: WorkstationId(row.get(0)?), name: row.get(1)? })
-    })?;
-    records.extend(rows(
-        connection,
-        "SELECT key, role, name, workstation, enrolled, revoked FROM identities",
-        [],
-        identity,
-    )?);
-    records.extend(rows(
-        connection,
-        "SELECT key, id, role, name, expires, used_by, revoked FROM tokens",
-        [],
-        token,
-    )?);
-    Ok(records)
-}
-
-/// One job, ended or not.
-///
-/// # Errors
-/// Those of `SQLite`, and a row that does not read.
-pub(crate) fn job_record(connection: &Connection, id: JobId) -> Read<Option<JobRecord>> {
-    one(connection, &format!("{JOB} WHERE job = ?1"), [id.0], job)
-}
-
-/// Ended jobs with numbers below `below`, newest first.
-///
-/// # Errors
-/// Those of `SQLite`, and rows that do not read.
-pub(crate) fn ended_jobs(
-    connection: &Connection,
-    below: JobId,
-    limit: u32,
-) -> Read<Vec<JobRecord>> {
-    let query = format!("{JOB} WHERE state <> 'running' AND job < ?1 ORDER BY job DESC LIMIT ?2");
-    rows(connection, &query, [below.0, limit], job)
-}
-
-/// A job that ended before `before`, if there is one.
-///
-/// # Errors
-/// Those of `SQLite`.
-pub(crate) fn ended_before(connection: &Connection, before: WallTime) -> Read<Option<JobId>> {
-    let query = "SELECT job FROM jobs WHERE ended < ?1 ORDER BY ended LIMIT 1";
-    one(connection, query, [before.0], |row| row.get(0).map(JobId))
-}
-
-/// Does any job that is remembered need this file, or has it left it?
-///
-/// # Errors
-/// Those of `SQLite`.
-pub(crate) fn is_wanted(connection: &Connection, hash: ContentHash) -> Read<bool> {
-    let query = "SELECT 1 FROM files WHERE hash = ?1 UNION ALL \
-                 SELECT 1 FROM cuts WHERE hash = ?1 LIMIT 1";
-    Ok(one(connection, query, [hash.0], |_| Ok(()))?.is_some())
-}
-
-/// The records of a job's subprograms with indexes from `first` to `last`.
-///
-/// # Errors
-/// Those of `SQLite`, and rows that do not read.
-pub(crate) fn subprogram_records(
-    connection: &Connection,
-    job: JobId,
-    (first, last): (u32, u32),
-) -> Read<Vec<SubprogramRecord>> {
-    let query = format!("{SUBPROGRAM} WHERE s.job = ?1 AND s.idx BETWEEN ?2 AND ?3 ORDER BY s.idx");
-    rows(connection, &query, [job.0, first, last], subprogram)
-}
-
-/// A subprogram's attempts, oldest first.
-///
-/// # Errors
-/// Those of `SQLite`, and rows that do not read.
-pub(crate) fn attempts(connection: &Connection, id: SubprogramId) -> Read<Vec<AttemptRecord>> {
-    let query = format!("{ATTEMPT} WHERE job = ?1 AND idx = ?2 ORDER BY fence");
-    rows(connection, &query, [id.job.0, id.index], attempt)
-}
-
-/// What a subprogram printed and left, the accepted attempt or the latest.
-///
-/// # Errors
-/// Those of `SQLite`, and a row that does not read.
-pub(crate) fn result(connection: &Connection, id: SubprogramId) -> Read<Option<Finished>> {
-    let query = "SELECT finished FROM results WHERE job = ?1 AND idx = ?2";
-    one(connection, query, params![id.job.0, id.index], |row| {
-        from_blob(0, row.get_ref(0)?.as_blob()?)
-    })
-}
-
-fn rows<T>(
-    connection: &Connection,
-    query: &str,
-    params: impl Params,
-    read: impl FnMut(&Row<'_>) -> Read<T>,
-) -> Read<Vec<T>> {
-    connection.prepare_cached(query)?.query_map(params, read)?.collect()
-}
-
-fn one<T>(
-    connection: &Connection,
-    query: &str,
-    params: impl Params,
-    read: impl FnOnce(&Row<'_>) -> Read<T>,
-) -> Read<Option<T>> {
-    connection.prepare_cached(query)?.query_row(params, read).optional()
-}
-
-fn job(row: &Row<'_>) -> Read<JobRecord> {
-    use JobState::{Cancelled, Failed, Running, Succeeded};
-    let id = JobId(row.get(0)?);
-    let notes: Option<String> = row.get(20)?;
-    let states = [Running, Succeeded, Failed, Cancelled].map(|state| (state.name(), state));
+fn job(row: &Named<'_>) -> Column<JobRecord> {
+    let id = JobId(row.get("job")?);
+    let notes: Option<String> = row.get("notes")?;
     Ok(JobRecord {
         job: id,
-        user: row.get(1)?,
-        submitted: WallTime(row.get(2)?),
-        spec: from_blob(3, row.get_ref(3)?.as_blob()?)?,
+        user: row.get("user")?,
+        submitted: WallTime(row.get("submitted")?),
+        spec: row.unpack("spec")?,
         progress: JobProgress {
             job: id,
-            state: word(4, row.get_ref(4)?.as_str()?, states)?,
-            ended: row.get::<_, Option<i64>>(5)?.map(WallTime),
-            succeeded: row.get(6)?,
-            failed: row.get(7)?,
-            cancelled: row.get(8)?,
-            retreats: row.get(9).map(count)?,
-            suspensions: row.get(10).map(count)?,
-            lost: row.get(11).map(count)?,
-            retried: row.get(12).map(count)?,
-            cpu: row.get(13).map(span)?,
-            wasted_cpu: row.get(14).map(span)?,
-            moves: row.get(15).map(count)?,
-            moved_bytes: row.get(16).map(count)?,
-            frozen: row.get(17).map(span)?,
-            spawned: row.get(18)?,
-            life: Life(row.get(19)?),
+            state: job_state(row)?,
+            ended: row.get::<Option<i64>>("ended")?.map(WallTime),
+            counts: Counts {
+                succeeded: row.get("succeeded")?,
+                failed: row.get("failed")?,
+                cancelled: row.get("cancelled")?,
+                retreats: row.get("retreats").map(count)?,
+                suspensions: row.get("suspensions").map(count)?,
+                lost: row.get("lost").map(count)?,
+                retried: row.get("retried").map(count)?,
+                moves: row.get("moves").map(count)?,
+            },
+            cpu: row.get("cpu").map(span)?,
+            wasted_cpu: row.get("wasted_cpu").map(span)?,
+            moved_bytes: row.get("moved").map(count)?,
+            frozen: row.get("frozen").map(span)?,
+            spawned: row.get("spawned")?,
+            life: Life(row.get("life")?),
         },
         notes: notes.map_or_else(Vec::new, |notes| notes.lines().map(str::to_owned).collect()),
     })
 }
 
-fn subprogram(row: &Row<'_>) -> Read<SubprogramRecord> {
+fn job_state(row: &Named<'_>) -> Column<JobState> {
+    use JobState::{Cancelled, Failed, Running, Succeeded};
+    let states = [Running, Succeeded, Failed, Cancelled];
+    word(row, "state", states.map(|state| (state.name(), state)))
+}
+
+fn subprogram(row: &Named<'_>) -> Column<SubprogramRecord> {
     use SubprogramState::{
         Cancelled, Demoted, Failed, Placed, Queued, Running, Succeeded, Suspended,
     };
     let states = [Queued, Placed, Running, Suspended, Demoted, Succeeded, Failed, Cancelled];
     Ok(SubprogramRecord {
-        subprogram: SubprogramId { job: JobId(row.get(0)?), index: row.get(1)? },
-        state: word(2, row.get_ref(2)?.as_str()?, states.map(|state| (state.name(), state)))?,
-        fence: Fence(row.get(3).map(count)?),
-        workstation: WorkstationId(row.get(4)?),
-        attempts: row.get(5)?,
-        failures: row.get(6)?,
-        retreats: row.get(7)?,
-        lost: row.get(8)?,
-        outcome: row.get(9)?,
-        cpu: row.get(10).map(span)?,
-        avoided: row.get::<_, Option<u32>>(11)?.map(WorkstationId),
-        moves: row.get(12)?,
+        subprogram: subprogram_id(row)?,
+        state: word(row, "state", states.map(|state| (state.name(), state)))?,
+        fence: Fence(row.get("fence").map(count)?),
+        workstation: WorkstationId(row.get("workstation")?),
+        attempts: row.get("attempts")?,
+        failures: row.get("failures")?,
+        retreats: row.get("retreats")?,
+        lost: row.get("lost")?,
+        outcome: row.get("outcome")?,
+        cpu: row.get("cpu").map(span)?,
+        avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId),
+        moves: row.get("moves")?,
     })
 }
 
-fn attempt(row: &Row<'_>) -> Read<AttemptRecord> {
-    let ended: Option<i64> = row.get(5)?;
-    let how: Option<String> = row.get(6)?;
+fn subprogram_id(row: &Named<'_>) -> Column<SubprogramId> {
+    Ok(SubprogramId { job: JobId(row.get("job")?), index: row.get("idx")? })
+}
+
+fn attempt(row: &Named<'_>) -> Column<AttemptRecord> {
+    let ended: Option<i64> = row.get("ended")?;
+    let how: Option<String> = row.get("how")?;
     Ok(AttemptRecord {
-        fence: Fence(row.get(0).map(count)?),
-        subprogram: SubprogramId { job: JobId(row.get(1)?), index: row.get(2)? },
-        workstation: WorkstationId(row.get(3)?),
-        placed: WallTime(row.get(4)?),
+        fence: Fence(row.get("fence").map(count)?),
+        subprogram: subprogram_id(row)?,
+        workstation: WorkstationId(row.get("workstation")?),
+        placed: WallTime(row.get("placed")?),
         end: ended.map(|at| (WallTime(at), how.unwrap_or_default())),
         coming: coming(row)?,
-        arrived: row.get(10)?,
+        arrived: row.get("arrived")?,
     })
 }
 
-fn coming(row: &Row<'_>) -> Read<Option<Coming>> {
-    let Some(old) = row.get::<_, Option<i64>>(7)? else { return Ok(None) };
+fn coming(row: &Named<'_>) -> Column<Option<Coming>> {
+    let Some(old) = row.get::<Option<i64>>("old")? else { return Ok(None) };
     let keeps = [Keep::State, Keep::SubtaskStart, Keep::Nothing];
-    let keep = word(9, row.get_ref(9)?.as_str()?, keeps.map(|keep| (keep_name(keep), keep)))?;
-    Ok(Some(Coming { from: WorkstationId(row.get(8)?), old: Fence(count(old)), keep }))
+    let keep = word(row, "keep", keeps.map(|keep| (keep_name(keep), keep)))?;
+    Ok(Some(Coming { from: WorkstationId(row.get("came")?), old: Fence(count(old)), keep }))
 }
 
-fn identity(row: &Row<'_>) -> Read<Record> {
+fn identity(row: &Named<'_>) -> Column<Record> {
     let identity = Identity {
-        role: role(1, row)?,
-        name: row.get(2)?,
-        workstation: row.get::<_, Option<u32>>(3)?.map(WorkstationId),
-        enrolled: WallTime(row.get(4)?),
-        revoked: row.get::<_, Option<i64>>(5)?.map(WallTime),
+        role: role(row)?,
+        name: row.get("name")?,
+        workstation: row.get::<Option<u32>>("workstation")?.map(WorkstationId),
+        enrolled: WallTime(row.get("enrolled")?),
+        revoked: row.get::<Option<i64>>("revoked")?.map(WallTime),
     };
-    Ok(Record::Identity { key: row.get(0)?, identity })
+    Ok(Record::Identity { key: row.get("key")?, identity })
 }
 
-fn token(row: &Row<'_>) -> Read<Record> {
+fn token(row: &Named<'_>) -> Column<Record> {
     let token = Token {
-        id: row.get(1)?,
-        role: role(2, row)?,
-        name: row.get(3)?,
-        expires: WallTime(row.get(4)?),
-        used_by: row.get(5)?,
-        revoked: row.get(6)?,
+        id: row.get("id")?,
+        role: role(row)?,
+        name: row.get("name")?,
+        expires: WallTime(row.get("expires")?),
+        used_by: row.get("used_by")?,
+        revoked: row.get("revoked")?,
     };
-    Ok(Record::Token { key: row.get(0)?, token })
+    Ok(Record::Token { key: row.get("key")?, token })
 }
 
-fn role(column: usize, row: &Row<'_>) -> Read<Role> {
+fn role(row: &Named<'_>) -> Column<Role> {
     let roles = [Role::Agent, Role::User, Role::Admin, Role::Collector];
-    word(column, row.get_ref(column)?.as_str()?, roles.map(|role| (role.name(), role)))
+    word(row, "role", roles.map(|role| (role.name(), role)))
 }

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction, StagedFile};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, named_params};
 use serde::{Deserialize, Serialize};
 
-use super::column::{blob, from_blob};
+use super::column::{packed, unpacked};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Spec {
@@ -52,15 +52,15 @@ impl From<Spec> for JobSpec {
 /// Those of `SQLite`, and a spec that does not read.
 pub(super) fn rewrite(connection: &Connection) -> Result<(), rusqlite::Error> {
     let mut jobs = connection.prepare("SELECT job, spec FROM jobs")?;
-    let mut update = connection.prepare("UPDATE jobs SET spec = ?2 WHERE job = ?1")?;
+    let mut update = connection.prepare("UPDATE jobs SET spec = :spec WHERE job = :job")?;
     let mut rows = jobs.query([])?;
     let mut rewritten = vec![];
     while let Some(row) = rows.next()? {
-        let old: Spec = from_blob(1, row.get_ref(1)?.as_blob()?)?;
-        rewritten.push((row.get::<_, i64>(0)?, blob(&JobSpec::from(old))?));
+        let old: Spec = unpacked(row.get_ref("spec")?.as_blob()?)?;
+        rewritten.push((row.get::<_, i64>("job")?, packed(&JobSpec::from(old))?));
     }
     for (job, spec) in rewritten {
-        update.execute(params![job, spec])?;
+        update.execute(named_params! { ":job": job, ":spec": spec })?;
     }
     Ok(())
 }
@@ -88,14 +88,17 @@ mod tests {
                 patience: Some(Duration::from_secs(job)),
                 limits: Limits { memory_bytes_max: 7, processes_max: 8, disk_bytes_max: 9 },
             };
-            let insert = "INSERT INTO jobs VALUES (?1, ?2)";
-            connection.execute(insert, params![job, blob(&old).unwrap()]).unwrap();
+            let insert = "INSERT INTO jobs VALUES (:job, :spec)";
+            let row = named_params! { ":job": job, ":spec": packed(&old).unwrap() };
+            connection.execute(insert, row).unwrap();
         }
         rewrite(&connection).unwrap();
         for job in 1..=3 {
-            let select = "SELECT spec FROM jobs WHERE job = ?1";
-            let bytes: Vec<u8> = connection.query_row(select, [job], |row| row.get(0)).unwrap();
-            let spec: JobSpec = from_blob(0, &bytes).unwrap();
+            let select = "SELECT spec FROM jobs WHERE job = :job";
+            let of = named_params! { ":job": job };
+            let read =
+                connection.query_row(select, of, |row| unpacked(row.get_ref("spec")?.as_blob()?));
+            let spec: JobSpec = read.unwrap();
             let patience = Some(Duration::from_secs(job));
             assert_eq!(spec.on_busy, OnBusy::suspend(patience, Reaction::Retreat));
             assert_eq!((spec.indexes.len(), spec.limits.disk_bytes_max), (240, 9));

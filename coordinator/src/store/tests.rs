@@ -6,7 +6,7 @@ use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, W
 use gleaner_common::job::{IndexRange, JobSpec, Outcome};
 use gleaner_common::program::{Life, ProgramSpec};
 use gleaner_common::reaction::Keep;
-use gleaner_common::report::{JobState, SubprogramState};
+use gleaner_common::report::{Counts, JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed, Role};
 use gleaner_core::{AttemptRecord, Change, Coming, JobProgress, JobRecord, SubprogramRecord};
@@ -75,10 +75,15 @@ fn writes(changes: Vec<Change>) -> Vec<Write> {
     changes.into_iter().map(Write::Change).collect()
 }
 
+#[track_caller]
+fn read<T>(store: &Store, ask: impl FnOnce(&Tables) -> Result<T, DatabaseError>) -> T {
+    store.reader().unwrap().read_here(ask).unwrap()
+}
+
 fn tables(store: &Store) -> (i64, i64) {
     let count = |table: &str| {
         let query = format!("SELECT count(*) FROM {table}");
-        store.connection.query_row(&query, [], |row| row.get(0)).unwrap()
+        store.writer.0.query_row(&query, [], |row| row.get(0)).unwrap()
     };
     (count("jobs"), count("subprograms"))
 }
@@ -90,15 +95,13 @@ fn what_has_not_ended_comes_back_and_what_has_does_not() {
     let over = JobProgress {
         state: JobState::Failed,
         ended: Some(WallTime(9)),
-        succeeded: 1,
-        failed: 2,
-        retreats: 3,
+        counts: Counts { succeeded: 1, failed: 2, retreats: 3, ..Counts::default() },
         cpu: Duration::from_secs(4),
         ..JobProgress::new(JobId(2))
     };
     let done = SubprogramRecord { state: SubprogramState::Succeeded, ..subprogram(1, 5) };
     store
-        .commit(writes(vec![
+        .commit(&writes(vec![
             Change::Job(Box::new(job(1))),
             Change::Job(Box::new(job(2))),
             Change::Subprogram(subprogram(1, 4)),
@@ -120,7 +123,7 @@ fn what_has_not_ended_comes_back_and_what_has_does_not() {
     assert_eq!(restored.subprograms, [subprogram(1, 4)]);
     assert_eq!(restored.attempts, [attempt(8, None)]);
     assert_eq!((restored.fences_below, restored.last_job), (Fence(2_000), Some(JobId(2))));
-    let ended = read::ended_jobs(&store.connection, JobId(u32::MAX), 10).unwrap();
+    let ended = read(&store, |tables| tables.ended_jobs(JobId(u32::MAX), 10));
     assert_eq!(ended.len(), 1);
     assert_eq!(ended[0].progress, over);
 }
@@ -129,7 +132,7 @@ fn what_has_not_ended_comes_back_and_what_has_does_not() {
 fn a_hundred_thousand_queued_subprograms_are_one_row() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
-    store.commit(writes(vec![Change::Job(Box::new(job(1)))])).unwrap();
+    store.commit(&writes(vec![Change::Job(Box::new(job(1)))])).unwrap();
     assert_eq!(tables(&store), (1, 0));
 }
 
@@ -161,7 +164,8 @@ fn identities_tokens_and_workstations_come_back() {
             },
         },
     ];
-    store.commit(records.iter().cloned().map(Write::Record).collect()).unwrap();
+    let kept: Vec<_> = records.iter().cloned().map(Write::Record).collect();
+    store.commit(&kept).unwrap();
     let (restored, found) = store.load().unwrap();
     assert_eq!(found, records);
     assert_eq!(restored.workstations, [(WorkstationId(3), "desk-3".into())]);
@@ -174,9 +178,9 @@ fn a_later_result_takes_the_place_of_an_earlier_one() {
     let subprogram = SubprogramId { job: JobId(1), index: 0 };
     for (fence, accepted) in [(1, false), (2, true)] {
         let finished = Box::new(finished(fence));
-        store.commit(writes(vec![Change::Result { subprogram, accepted, finished }])).unwrap();
+        store.commit(&writes(vec![Change::Result { subprogram, accepted, finished }])).unwrap();
     }
-    assert_eq!(read::result(&store.connection, subprogram).unwrap(), Some(finished(2)));
+    assert_eq!(read(&store, |tables| tables.result(subprogram)), Some(finished(2)));
 }
 
 /// What a machine that loses power leaves: the files as they are at any
@@ -187,7 +191,7 @@ fn every_commit_is_whole_in_a_copy_of_the_files() {
     let mut store = Store::open(dir.path()).unwrap();
     for number in 1..=20 {
         store
-            .commit(writes(vec![
+            .commit(&writes(vec![
                 Change::Job(Box::new(job(number))),
                 Change::Subprogram(subprogram(number, 1)),
             ]))
@@ -208,9 +212,9 @@ fn a_torn_commit_is_as_if_it_had_never_been() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     let log = dir.path().join(format!("{FILE}-wal"));
-    store.commit(writes(vec![Change::Job(Box::new(job(1)))])).unwrap();
+    store.commit(&writes(vec![Change::Job(Box::new(job(1)))])).unwrap();
     let before = fs::read(&log).unwrap();
-    store.commit(writes(vec![Change::Job(Box::new(job(2)))])).unwrap();
+    store.commit(&writes(vec![Change::Job(Box::new(job(2)))])).unwrap();
     let after = fs::read(&log).unwrap();
     let changed: Vec<_> = (0..after.len()).filter(|at| before.get(*at) != after.get(*at)).collect();
     let (first, last) = (changed[0], changed[changed.len() - 1]);
@@ -236,7 +240,7 @@ fn refused(dir: &std::path::Path, expected: &str) {
 fn a_database_of_a_later_version_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    store.connection.pragma_update(None, "user_version", 99).unwrap();
+    store.writer.0.pragma_update(None, "user_version", 99).unwrap();
     drop(store);
     refused(dir.path(), "is of version 99, this program knows up to 3");
 }
@@ -255,7 +259,7 @@ fn a_damaged_database_is_said_to_be_damaged() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     let changes = (1..200).map(|number| Change::Job(Box::new(job(number)))).collect();
-    store.commit(writes(changes)).unwrap();
+    store.commit(&writes(changes)).unwrap();
     drop(store);
     let path = dir.path().join(FILE);
     let mut bytes = fs::read(&path).unwrap();
@@ -271,9 +275,9 @@ fn a_damaged_database_is_said_to_be_damaged() {
 fn batches_are_released_in_order_and_after_their_writes() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let reading = database::open_for_reading(&dir.path().join(FILE)).unwrap();
+    let reading = store.reader().unwrap();
     let (tell, told) = mpsc::channel();
-    let running = start(store.into_connection(), move |from| tell.send(from).unwrap()).unwrap();
+    let running = start(store.into_writer(), move |from| tell.send(from).unwrap()).unwrap();
     for number in 1..=500 {
         let writes = writes(vec![Change::Job(Box::new(job(number)))]);
         running.batches.send(Batch { writes, release: vec![number] }).unwrap();
@@ -285,7 +289,9 @@ fn batches_are_released_in_order_and_after_their_writes() {
         };
         for number in released {
             assert_eq!(number, next);
-            assert!(read::job_record(&reading, JobId(number)).unwrap().is_some());
+            assert!(
+                reading.read_here(|tables| tables.job_record(JobId(number))).unwrap().is_some()
+            );
             next += 1;
         }
     }
@@ -297,12 +303,12 @@ fn batches_are_released_in_order_and_after_their_writes() {
 fn a_disk_that_refuses_releases_nothing_and_a_stop_still_ends_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let connection = store.into_connection();
+    let writer = store.into_writer();
     // SQLite's own limit stands for a full disk: both are SQLITE_FULL.
-    let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
-    connection.pragma_update(None, "max_page_count", pages).unwrap();
+    let pages: i64 = writer.0.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    writer.0.pragma_update(None, "max_page_count", pages).unwrap();
     let (tell, told) = mpsc::channel();
-    let running = start(connection, move |from| tell.send(from).unwrap()).unwrap();
+    let running = start(writer, move |from| tell.send(from).unwrap()).unwrap();
     let mut large = job(1);
     large.spec.environment = vec![("A".into(), "x".repeat(100_000))];
     // There may be free pages; ten of these do not fit in them.
@@ -324,7 +330,7 @@ fn a_disk_that_refuses_releases_nothing_and_a_stop_still_ends_it() {
     running.thread.join().unwrap();
     assert!(told.try_recv().is_err());
     let store = Store::open(dir.path()).unwrap();
-    assert!(read::job_record(&store.connection, JobId(number)).unwrap().is_none());
+    assert!(read(&store, |tables| tables.job_record(JobId(number))).is_none());
 }
 
 #[test]
@@ -348,13 +354,13 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
     let done = SubprogramRecord { state: SubprogramState::Succeeded, ..subprogram(1, 2) };
     let incarnation = Incarnation(u64::MAX - 1);
     store
-        .commit(vec![Write::Record(Record::Workstation {
+        .commit(&[Write::Record(Record::Workstation {
             workstation: WorkstationId(4),
             name: "desk".into(),
         })])
         .unwrap();
     store
-        .commit(writes(vec![
+        .commit(&writes(vec![
             Change::Incarnation { workstation: WorkstationId(4), incarnation },
             Change::Job(Box::new(record.clone())),
             event(1, 0, 1),
@@ -389,13 +395,13 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
     assert_eq!(restored.attempts, [moves, arrived]);
     assert_eq!(restored.subprograms, [done], "all ranks, those that have ended too");
     assert_eq!(restored.incarnations, [(WorkstationId(4), incarnation)]);
-    assert!(read::is_wanted(&store.connection, part).unwrap());
-    assert!(!read::is_wanted(&store.connection, ContentHash([1; 32])).unwrap());
+    assert!(read(&store, |tables| tables.is_wanted(part)));
+    assert!(!read(&store, |tables| tables.is_wanted(ContentHash([1; 32]))));
 
-    store.commit(writes(vec![Change::ProgramOver { job: JobId(1) }])).unwrap();
-    assert!(!read::is_wanted(&store.connection, part).unwrap());
+    store.commit(&writes(vec![Change::ProgramOver { job: JobId(1) }])).unwrap();
+    assert!(!read(&store, |tables| tables.is_wanted(part)));
     assert_eq!(store.load().unwrap().0.events, []);
     let accepted: bool =
-        store.connection.query_row("SELECT accepted FROM results", [], |row| row.get(0)).unwrap();
+        store.writer.0.query_row("SELECT accepted FROM results", [], |row| row.get(0)).unwrap();
     assert!(accepted);
 }

@@ -17,10 +17,8 @@ use std::time::Duration;
 
 use gleaner_common::time::Moment;
 use gleaner_shell::clock::Clock;
-use rusqlite::Connection;
 
-use super::database;
-use super::write::{self, Write};
+use super::write::{Write, Writer};
 
 /// After this long without work the log is brought into the database.
 const QUIET: Duration = Duration::from_secs(1);
@@ -80,19 +78,13 @@ pub(crate) struct StoreThread<R> {
 /// # Errors
 /// The system gives no more threads.
 pub(crate) fn start<R: Send + 'static>(
-    connection: Connection,
+    writer: Writer,
     tell: impl FnMut(FromStore<R>) + Send + 'static,
 ) -> std::io::Result<StoreThread<R>> {
     let (batches, arriving) = mpsc::channel();
     let health = StoreHealth::default();
-    let worker = Worker {
-        connection,
-        arriving,
-        tell,
-        health: health.clone(),
-        commits: 0,
-        free: Moment::ZERO,
-    };
+    let worker =
+        Worker { writer, arriving, tell, health: health.clone(), commits: 0, free: Moment::ZERO };
     let thread = std::thread::Builder::new()
         .name("store".into())
         .stack_size(512 << 10)
@@ -101,7 +93,7 @@ pub(crate) fn start<R: Send + 'static>(
 }
 
 struct Worker<R, F> {
-    connection: Connection,
+    writer: Writer,
     arriving: Receiver<Batch<R>>,
     tell: F,
     health: StoreHealth,
@@ -165,7 +157,8 @@ impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
     fn commit(&mut self, batches: &mut Vec<Batch<R>>) -> bool {
         let mut retry = RETRY.0;
         loop {
-            let Err(error) = write::commit(&mut self.connection, batches) else {
+            let writes: Vec<&Write> = batches.iter().flat_map(|batch| &batch.writes).collect();
+            let Err(error) = self.writer.commit(&writes) else {
                 self.commits += 1;
                 if self.health.trouble().is_some() {
                     self.health.set(None);
@@ -208,7 +201,7 @@ impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
 
     fn checkpoint(&mut self) {
         self.commits = 0;
-        if let Err(error) = database::checkpoint(&self.connection) {
+        if let Err(error) = self.writer.checkpoint() {
             tracing::warn!("the store's log was not brought in, it stays: {error}");
         }
     }

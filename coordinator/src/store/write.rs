@@ -10,10 +10,11 @@ use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{Finished, Printed};
 use gleaner_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ToSql, named_params};
 
-use super::column::{blob, ns, number};
-use super::thread::Batch;
+use super::DatabaseError;
+use super::column::{ns, number, packed};
+use super::database;
 use crate::directory::Record;
 
 /// Something to be kept.
@@ -25,27 +26,36 @@ pub(crate) enum Write {
     Forget(JobId),
 }
 
-/// Brings the writes of all batches to the disk, or none of them.
-///
-/// # Errors
-/// Those of `SQLite`: a full disk, mostly. Nothing was written then.
-pub(super) fn commit<R>(
-    connection: &mut Connection,
-    batches: &[Batch<R>],
-) -> Result<(), rusqlite::Error> {
-    let writes: Vec<&Write> = batches.iter().flat_map(|batch| &batch.writes).collect();
-    if writes.is_empty() {
-        return Ok(());
-    }
-    let overtaken = overtaken(&writes);
-    // Dropped without a commit, it rolls back.
-    let transaction = connection.transaction()?;
-    for (write, overtaken) in writes.into_iter().zip(overtaken) {
-        if !overtaken {
-            apply(&transaction, write)?;
+/// The database's one writer.
+#[derive(Debug)]
+pub(crate) struct Writer(pub(super) Connection);
+
+impl Writer {
+    /// Brings the writes to the disk, or none of them.
+    ///
+    /// # Errors
+    /// Those of the database: a full disk, mostly. Nothing was written then.
+    pub(super) fn commit(&mut self, writes: &[&Write]) -> Result<(), DatabaseError> {
+        if writes.is_empty() {
+            return Ok(());
         }
+        // Dropped without a commit, it rolls back.
+        let transaction = self.0.transaction()?;
+        for (write, overtaken) in writes.iter().zip(overtaken(writes)) {
+            if !overtaken {
+                apply(&transaction, write)?;
+            }
+        }
+        Ok(transaction.commit()?)
     }
-    transaction.commit()
+
+    /// Brings the log's pages into the database proper. Commits go on meanwhile.
+    ///
+    /// # Errors
+    /// Those of the database; nothing is lost, the log stays.
+    pub(super) fn checkpoint(&self) -> Result<(), DatabaseError> {
+        Ok(database::checkpoint(&self.0)?)
+    }
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -87,7 +97,26 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
     overtaken
 }
 
-fn apply(connection: &Connection, write: &Write) -> Result<(), rusqlite::Error> {
+type Done = Result<(), rusqlite::Error>;
+
+/// One row, its columns by name.
+macro_rules! put {
+    ($connection:expr, $into:literal,
+     { $first:ident: $value:expr $(, $column:ident: $other:expr)* $(,)? }) => {
+        $connection
+            .prepare_cached(concat!(
+                $into, " (", stringify!($first) $(, ", ", stringify!($column))*,
+                ") VALUES (:", stringify!($first) $(, ", :", stringify!($column))*, ")",
+            ))?
+            .execute(&[
+                (concat!(":", stringify!($first)), &$value as &dyn ToSql)
+                $(, (concat!(":", stringify!($column)), &$other as &dyn ToSql))*
+            ])
+            .map(drop)
+    };
+}
+
+fn apply(connection: &Connection, write: &Write) -> Done {
     match write {
         Write::Change(change) => match change {
             Change::Job(job) => put_job(connection, job),
@@ -97,18 +126,23 @@ fn apply(connection: &Connection, write: &Write) -> Result<(), rusqlite::Error> 
             Change::Result { subprogram, accepted, finished } => {
                 put_result(connection, *subprogram, *accepted, finished)
             }
-            Change::FencesReserved { below } => put_fences(connection, *below),
+            Change::FencesReserved { below } => put!(connection, "INSERT OR REPLACE INTO meta", {
+                key: "fences_below",
+                value: number(below.0),
+            }),
             Change::ProgramEvent { job, life, sequence, bytes } => {
                 put_event(connection, (*job, *life, *sequence), bytes)
             }
-            Change::Incarnation { workstation, incarnation } => {
-                connection
-                    .prepare_cached(
-                        "UPDATE workstations SET incarnation = ?2 WHERE workstation = ?1",
-                    )?
-                    .execute(params![workstation.0, incarnation.0.cast_signed()])?;
-                Ok(())
-            }
+            Change::Incarnation { workstation, incarnation } => connection
+                .prepare_cached(
+                    "UPDATE workstations SET incarnation = :incarnation \
+                     WHERE workstation = :workstation",
+                )?
+                .execute(named_params! {
+                    ":workstation": workstation.0,
+                    ":incarnation": incarnation.0.cast_signed(),
+                })
+                .map(drop),
             Change::Notes { job, notes } => put_notes(connection, *job, notes),
             Change::Cuts { job, parts } => put_cuts(connection, *job, parts),
             Change::ProgramOver { job } => end_program(connection, *job),
@@ -118,23 +152,28 @@ fn apply(connection: &Connection, write: &Write) -> Result<(), rusqlite::Error> 
     }
 }
 
-fn put_job(connection: &Connection, record: &JobRecord) -> Result<(), rusqlite::Error> {
+fn put_job(connection: &Connection, record: &JobRecord) -> Done {
     let spec = &record.spec;
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO jobs (job, user, name, command, submitted, spec, state, ended, \
-             succeeded, failed, cancelled, retreats, suspensions, lost, retried, cpu, wasted_cpu, \
-             program) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'running', NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, ?7)",
-        )?
-        .execute(params![
-            record.job.0,
-            record.user,
-            spec.name,
-            spec.command.join(" "),
-            record.submitted.0,
-            blob(spec)?,
-            spec.program.is_some(),
-        ])?;
+    // What it has come to so far is said by `put_progress`.
+    put!(connection, "INSERT OR REPLACE INTO jobs", {
+        job: record.job.0,
+        user: record.user,
+        name: spec.name,
+        command: spec.command.join(" "),
+        submitted: record.submitted.0,
+        spec: packed(spec)?,
+        program: spec.program.is_some(),
+        state: record.progress.state.name(),
+        succeeded: 0,
+        failed: 0,
+        cancelled: 0,
+        retreats: 0,
+        suspensions: 0,
+        lost: 0,
+        retried: 0,
+        cpu: 0,
+        wasted_cpu: 0,
+    })?;
     put_notes(connection, record.job, &record.notes)?;
     for file in &spec.inputs {
         put_file(connection, record.job, file.hash)?;
@@ -142,106 +181,94 @@ fn put_job(connection: &Connection, record: &JobRecord) -> Result<(), rusqlite::
     put_progress(connection, &record.progress)
 }
 
-fn put_file(connection: &Connection, job: JobId, hash: ContentHash) -> Result<(), rusqlite::Error> {
-    connection
-        .prepare_cached("INSERT OR IGNORE INTO files (job, hash) VALUES (?1, ?2)")?
-        .execute(params![job.0, hash.0])?;
-    Ok(())
+fn put_file(connection: &Connection, job: JobId, hash: ContentHash) -> Done {
+    put!(connection, "INSERT OR IGNORE INTO files", { job: job.0, hash: hash.0 })
 }
 
 /// Its number is remembered: it must not be given out again.
-fn forget(connection: &Connection, job: JobId) -> Result<(), rusqlite::Error> {
+fn forget(connection: &Connection, job: JobId) -> Done {
     connection.execute(
-        "INSERT INTO meta (key, value) VALUES ('last_job', ?1) \
+        "INSERT INTO meta (key, value) VALUES ('last_job', :job) \
          ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
-        [job.0],
+        named_params! { ":job": job.0 },
     )?;
     let tables = ["subprograms", "attempts", "results", "files", "events", "notes", "cuts", "jobs"];
-    for table in tables {
-        connection.execute(&format!("DELETE FROM {table} WHERE job = ?1"), [job.0])?;
-    }
-    Ok(())
+    tables.iter().try_for_each(|table| clear(connection, table, job))
 }
 
-fn put_progress(connection: &Connection, progress: &JobProgress) -> Result<(), rusqlite::Error> {
+/// Takes all rows of a job out of a table.
+fn clear(connection: &Connection, table: &str, job: JobId) -> Done {
+    connection
+        .prepare_cached(&format!("DELETE FROM {table} WHERE job = :job"))?
+        .execute(named_params! { ":job": job.0 })
+        .map(drop)
+}
+
+fn put_progress(connection: &Connection, progress: &JobProgress) -> Done {
+    let counts = &progress.counts;
     connection
         .prepare_cached(
-            "UPDATE jobs SET state = ?2, ended = ?3, succeeded = ?4, failed = ?5, cancelled = ?6, \
-             retreats = ?7, suspensions = ?8, lost = ?9, retried = ?10, cpu = ?11, \
-             wasted_cpu = ?12, moves = ?13, moved = ?14, frozen = ?15, spawned = ?16, life = ?17 \
-             WHERE job = ?1",
+            "UPDATE jobs SET state = :state, ended = :ended, succeeded = :succeeded, \
+             failed = :failed, cancelled = :cancelled, retreats = :retreats, \
+             suspensions = :suspensions, lost = :lost, retried = :retried, moves = :moves, \
+             cpu = :cpu, wasted_cpu = :wasted_cpu, moved = :moved, frozen = :frozen, \
+             spawned = :spawned, life = :life WHERE job = :job",
         )?
-        .execute(params![
-            progress.job.0,
-            progress.state.name(),
-            progress.ended.map(|at| at.0),
-            progress.succeeded,
-            progress.failed,
-            progress.cancelled,
-            number(progress.retreats),
-            number(progress.suspensions),
-            number(progress.lost),
-            number(progress.retried),
-            ns(progress.cpu),
-            ns(progress.wasted_cpu),
-            number(progress.moves),
-            number(progress.moved_bytes),
-            ns(progress.frozen),
-            progress.spawned,
-            progress.life.0,
-        ])?;
-    Ok(())
+        .execute(named_params! {
+            ":job": progress.job.0,
+            ":state": progress.state.name(),
+            ":ended": progress.ended.map(|at| at.0),
+            ":succeeded": counts.succeeded,
+            ":failed": counts.failed,
+            ":cancelled": counts.cancelled,
+            ":retreats": number(counts.retreats),
+            ":suspensions": number(counts.suspensions),
+            ":lost": number(counts.lost),
+            ":retried": number(counts.retried),
+            ":moves": number(counts.moves),
+            ":cpu": ns(progress.cpu),
+            ":wasted_cpu": ns(progress.wasted_cpu),
+            ":moved": number(progress.moved_bytes),
+            ":frozen": ns(progress.frozen),
+            ":spawned": progress.spawned,
+            ":life": progress.life.0,
+        })
+        .map(drop)
 }
 
-fn put_subprogram(
-    connection: &Connection,
-    record: &SubprogramRecord,
-) -> Result<(), rusqlite::Error> {
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO subprograms (job, idx, state, fence, workstation, attempts, \
-             failures, retreats, lost, outcome, cpu, avoided, moves) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-        )?
-        .execute(params![
-            record.subprogram.job.0,
-            record.subprogram.index,
-            record.state.name(),
-            number(record.fence.0),
-            record.workstation.0,
-            record.attempts,
-            record.failures,
-            record.retreats,
-            record.lost,
-            record.outcome,
-            ns(record.cpu),
-            record.avoided.map(|workstation| workstation.0),
-            record.moves,
-        ])?;
-    Ok(())
+fn put_subprogram(connection: &Connection, record: &SubprogramRecord) -> Done {
+    put!(connection, "INSERT OR REPLACE INTO subprograms", {
+        job: record.subprogram.job.0,
+        idx: record.subprogram.index,
+        state: record.state.name(),
+        fence: number(record.fence.0),
+        workstation: record.workstation.0,
+        attempts: record.attempts,
+        failures: record.failures,
+        retreats: record.retreats,
+        lost: record.lost,
+        outcome: record.outcome,
+        cpu: ns(record.cpu),
+        avoided: record.avoided.map(|workstation| workstation.0),
+        moves: record.moves,
+    })
 }
 
-fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Result<(), rusqlite::Error> {
+fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Done {
     let (ended, how) = attempt.end.as_ref().map(|(at, how)| (at.0, how.as_str())).unzip();
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO attempts (fence, job, idx, workstation, placed, ended, how, \
-             old, came, keep, arrived) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        )?
-        .execute(params![
-            number(attempt.fence.0),
-            attempt.subprogram.job.0,
-            attempt.subprogram.index,
-            attempt.workstation.0,
-            attempt.placed.0,
-            ended,
-            how,
-            attempt.coming.map(|coming| number(coming.old.0)),
-            attempt.coming.map(|coming| coming.from.0),
-            attempt.coming.map(|coming| keep_name(coming.keep)),
-            attempt.arrived,
-        ])?;
-    Ok(())
+    put!(connection, "INSERT OR REPLACE INTO attempts", {
+        fence: number(attempt.fence.0),
+        job: attempt.subprogram.job.0,
+        idx: attempt.subprogram.index,
+        workstation: attempt.workstation.0,
+        placed: attempt.placed.0,
+        ended: ended,
+        how: how,
+        old: attempt.coming.map(|coming| number(coming.old.0)),
+        came: attempt.coming.map(|coming| coming.from.0),
+        keep: attempt.coming.map(|coming| keep_name(coming.keep)),
+        arrived: attempt.arrived,
+    })
 }
 
 pub(super) fn keep_name(keep: Keep) -> &'static str {
@@ -258,48 +285,37 @@ fn put_event(
     connection: &Connection,
     (job, life, sequence): (JobId, Life, u64),
     bytes: &[u8],
-) -> Result<(), rusqlite::Error> {
+) -> Done {
     if sequence == 0 {
-        connection.prepare_cached("DELETE FROM events WHERE job = ?1")?.execute([job.0])?;
+        clear(connection, "events", job)?;
     }
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO events (job, life, sequence, event) VALUES (?1, ?2, ?3, ?4)",
-        )?
-        .execute(params![job.0, life.0, number(sequence), bytes])?;
-    Ok(())
+    put!(connection, "INSERT OR REPLACE INTO events", {
+        job: job.0,
+        life: life.0,
+        sequence: number(sequence),
+        event: bytes,
+    })
 }
 
-fn put_notes(connection: &Connection, job: JobId, notes: &[String]) -> Result<(), rusqlite::Error> {
-    connection.prepare_cached("DELETE FROM notes WHERE job = ?1")?.execute([job.0])?;
-    let mut insert =
-        connection.prepare_cached("INSERT INTO notes (job, line, note) VALUES (?1, ?2, ?3)")?;
-    for (line, note) in (1_u32..).zip(notes) {
-        insert.execute(params![job.0, line, note])?;
-    }
-    Ok(())
+fn put_notes(connection: &Connection, job: JobId, notes: &[String]) -> Done {
+    clear(connection, "notes", job)?;
+    (1_u32..).zip(notes).try_for_each(|(line, note)| {
+        put!(connection, "INSERT INTO notes", { job: job.0, line: line, note: note })
+    })
 }
 
-fn put_cuts(
-    connection: &Connection,
-    job: JobId,
-    parts: &[ContentHash],
-) -> Result<(), rusqlite::Error> {
-    connection.prepare_cached("DELETE FROM cuts WHERE job = ?1")?.execute([job.0])?;
-    let mut insert =
-        connection.prepare_cached("INSERT OR IGNORE INTO cuts (job, hash) VALUES (?1, ?2)")?;
-    for part in parts {
-        insert.execute(params![job.0, part.0])?;
-    }
-    Ok(())
+fn put_cuts(connection: &Connection, job: JobId, parts: &[ContentHash]) -> Done {
+    clear(connection, "cuts", job)?;
+    parts.iter().try_for_each(
+        |part| put!(connection, "INSERT OR IGNORE INTO cuts", { job: job.0, hash: part.0 }),
+    )
 }
 
-fn end_program(connection: &Connection, job: JobId) -> Result<(), rusqlite::Error> {
-    for table in ["events", "cuts"] {
-        connection.execute(&format!("DELETE FROM {table} WHERE job = ?1"), [job.0])?;
-    }
-    connection.execute("UPDATE results SET accepted = 1 WHERE job = ?1", [job.0])?;
-    Ok(())
+fn end_program(connection: &Connection, job: JobId) -> Done {
+    clear(connection, "events", job)?;
+    clear(connection, "cuts", job)?;
+    let accept = "UPDATE results SET accepted = 1 WHERE job = :job";
+    connection.execute(accept, named_params! { ":job": job.0 }).map(drop)
 }
 
 fn put_result(
@@ -307,69 +323,49 @@ fn put_result(
     subprogram: SubprogramId,
     accepted: bool,
     finished: &Finished,
-) -> Result<(), rusqlite::Error> {
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO results (job, idx, fence, accepted, finished) \
-             VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?
-        .execute(params![
-            subprogram.job.0,
-            subprogram.index,
-            number(finished.fence.0),
-            accepted,
-            blob(finished)?,
-        ])?;
+) -> Done {
+    put!(connection, "INSERT OR REPLACE INTO results", {
+        job: subprogram.job.0,
+        idx: subprogram.index,
+        fence: number(finished.fence.0),
+        accepted: accepted,
+        finished: packed(finished)?,
+    })?;
     let printed =
         [&finished.stdout, &finished.stderr].into_iter().filter_map(|printed| match printed {
             Printed::Staged { hash, .. } => Some(*hash),
             Printed::Inline(_) => None,
         });
-    for hash in finished.outputs.iter().map(|file| file.hash).chain(printed) {
-        put_file(connection, subprogram.job, hash)?;
-    }
-    Ok(())
+    let mut left = finished.outputs.iter().map(|file| file.hash).chain(printed);
+    left.try_for_each(|hash| put_file(connection, subprogram.job, hash))
 }
 
-fn put_fences(connection: &Connection, below: Fence) -> Result<(), rusqlite::Error> {
-    connection
-        .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES ('fences_below', ?1)")?
-        .execute([number(below.0)])?;
-    Ok(())
-}
-
-fn put_record(connection: &Connection, record: &Record) -> Result<(), rusqlite::Error> {
+fn put_record(connection: &Connection, record: &Record) -> Done {
     match record {
-        Record::Workstation { workstation, name } => connection
-            .prepare_cached("INSERT OR REPLACE INTO workstations (workstation, name) VALUES (?1, ?2)")?
-            .execute(params![workstation.0, name])?,
-        Record::Identity { key, identity } => connection
-            .prepare_cached(
-                "INSERT OR REPLACE INTO identities (key, role, name, workstation, enrolled, revoked) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )?
-            .execute(params![
-                key,
-                identity.role.name(),
-                identity.name,
-                identity.workstation.map(|workstation| workstation.0),
-                identity.enrolled.0,
-                identity.revoked.map(|at| at.0),
-            ])?,
-        Record::Token { key, token } => connection
-            .prepare_cached(
-                "INSERT OR REPLACE INTO tokens (key, id, role, name, expires, used_by, revoked) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute(params![
-                key,
-                token.id,
-                token.role.name(),
-                token.name,
-                token.expires.0,
-                token.used_by,
-                token.revoked,
-            ])?,
-    };
-    Ok(())
+        Record::Workstation { workstation, name } => {
+            put!(connection, "INSERT OR REPLACE INTO workstations", {
+                workstation: workstation.0,
+                name: name,
+            })
+        }
+        Record::Identity { key, identity } => {
+            put!(connection, "INSERT OR REPLACE INTO identities", {
+                key: key,
+                role: identity.role.name(),
+                name: identity.name,
+                workstation: identity.workstation.map(|workstation| workstation.0),
+                enrolled: identity.enrolled.0,
+                revoked: identity.revoked.map(|at| at.0),
+            })
+        }
+        Record::Token { key, token } => put!(connection, "INSERT OR REPLACE INTO tokens", {
+            key: key,
+            id: token.id,
+            role: token.role.name(),
+            name: token.name,
+            expires: token.expires.0,
+            used_by: token.used_by,
+            revoked: token.revoked,
+        }),
+    }
 }

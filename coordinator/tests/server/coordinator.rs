@@ -118,6 +118,11 @@ pub async fn health(client: &Client) -> HealthRow {
     }
 }
 
+/// All subprograms of a job.
+pub fn all_of(job: JobId) -> Request {
+    Request::Subprograms { job, first: 0, count: u32::MAX }
+}
+
 /// All rows of a listing, without the `End`.
 pub async fn listing(client: &Client, request: Request) -> Vec<Reply> {
     let mut rows = client.rows(&request).await.unwrap();

@@ -88,7 +88,7 @@ async fn a_full_disk_loses_nothing_and_is_said() {
     fs::remove_file(dir.path().join("filler")).unwrap();
     agent.acknowledged(offer.fence).await;
     let summary = watch(&ada, job).await;
-    assert_eq!(summary.succeeded, 1);
+    assert_eq!(summary.counts.succeeded, 1);
     tokio::time::timeout(PATIENCE, async {
         while health(&ada).await.store != "well" {
             tokio::task::yield_now().await;

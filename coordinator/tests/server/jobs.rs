@@ -1,11 +1,12 @@
 //! From a submission to its result, once.
 
 use gleaner_common::id::SubprogramId;
+use gleaner_common::job::IndexRange;
 use gleaner_common::report::{JobState, SubprogramState, WorkstationState};
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame, Printed, Reply, Request, Role};
 
 use crate::agent::{Agent, finished, presence};
-use crate::coordinator::{Coordinator, health, listing, refusal, spec, submit, watch};
+use crate::coordinator::{Coordinator, all_of, health, listing, refusal, spec, submit, watch};
 
 #[tokio::test]
 async fn a_result_is_accepted_once_however_often_it_is_told() {
@@ -23,7 +24,7 @@ async fn a_result_is_accepted_once_however_often_it_is_told() {
         agent.acknowledged(offer.fence).await;
     }
     let summary = watch(&ada, job).await;
-    assert_eq!((summary.state, summary.succeeded), (JobState::Succeeded, 1));
+    assert_eq!((summary.state, summary.counts.succeeded), (JobState::Succeeded, 1));
     let Reply::Output { stdout, .. } =
         ada.request(&Request::Output(offer.subprogram)).await.unwrap()
     else {
@@ -55,7 +56,7 @@ async fn a_result_of_a_lost_attempt_is_acknowledged_and_not_accepted() {
     agent.say(finished(new.fence, "right\n")).await;
     agent.acknowledged(new.fence).await;
     let summary = watch(&ada, job).await;
-    assert_eq!((summary.succeeded, summary.lost), (1, 1));
+    assert_eq!((summary.counts.succeeded, summary.counts.lost), (1, 1));
     let Reply::Output { stdout, .. } = ada.request(&Request::Output(new.subprogram)).await.unwrap()
     else {
         panic!("no output");
@@ -87,7 +88,7 @@ async fn many_subprograms_run_on_a_few_workstations_and_every_listing_agrees() {
     let coordinator = Coordinator::start(dir.path()).await;
     let ada = coordinator.client(Role::User, "ada").await;
     let job = submit(&ada, spec(COUNT)).await;
-    let early = listing(&ada, Request::Subprograms(job)).await;
+    let early = listing(&ada, all_of(job)).await;
     assert_eq!(early.len(), COUNT as usize);
     assert!(early.iter().all(|row| matches!(
         row, Reply::Subprogram(row) if row.state == SubprogramState::Queued
@@ -97,8 +98,8 @@ async fn many_subprograms_run_on_a_few_workstations_and_every_listing_agrees() {
         tokio::spawn(Agent::connect(&identity, 1, 4).await.work());
     }
     let summary = watch(&ada, job).await;
-    assert_eq!((summary.state, summary.succeeded), (JobState::Succeeded, COUNT));
-    let rows = listing(&ada, Request::Subprograms(job)).await;
+    assert_eq!((summary.state, summary.counts.succeeded), (JobState::Succeeded, COUNT));
+    let rows = listing(&ada, all_of(job)).await;
     for (index, row) in rows.iter().enumerate() {
         let Reply::Subprogram(row) = row else { panic!("{row:?}") };
         assert_eq!(row.subprogram.index as usize, index);
@@ -110,6 +111,33 @@ async fn many_subprograms_run_on_a_few_workstations_and_every_listing_agrees() {
     let health = health(&ada).await;
     assert_eq!((health.queued, health.connected, health.store.as_str()), (0, 3, "well"));
     assert!(health.placement_p99_s > 0.0 && health.rss_bytes > 0);
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_part_of_a_listing_is_as_long_as_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let ada = coordinator.client(Role::User, "ada").await;
+    // 10, 15, .. 10,000,010.
+    let mut every_fifth = spec(1);
+    every_fifth.indexes = IndexRange { first: 10, last: 10_000_010, step: 5 };
+    let job = submit(&ada, every_fifth).await;
+    for (first, count, expected) in [
+        (0, 3, vec![10, 15, 20]),
+        (11, 2, vec![15, 20]),
+        (15, 1, vec![15]),
+        (10_000_006, 7, vec![10_000_010]),
+        (10_000_011, 7, vec![]),
+        (10, 0, vec![]),
+    ] {
+        let rows = listing(&ada, Request::Subprograms { job, first, count }).await;
+        let indexes = rows.into_iter().map(|row| match row {
+            Reply::Subprogram(row) => row.subprogram.index,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(indexes.collect::<Vec<_>>(), expected, "{count} from {first}");
+    }
     coordinator.stop().await;
 }
 
@@ -184,7 +212,7 @@ async fn what_is_not_there_is_named() {
         (Request::Job(ghost), "no job 99"),
         (Request::Watch(ghost), "no job 99"),
         (Request::Cancel(ghost), "no job 99"),
-        (Request::Subprograms(ghost), "no job 99"),
+        (all_of(ghost), "no job 99"),
         (Request::WhyJob(ghost), "no job 99"),
         (Request::Output(nowhere), "no subprogram 1.2"),
         (Request::Attempts(nowhere), "no subprogram 1.2"),

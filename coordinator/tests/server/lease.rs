@@ -62,7 +62,7 @@ async fn a_silent_agents_work_goes_elsewhere_and_its_late_result_is_refused() {
     other.started(new.fence).await;
     other.say(finished(new.fence, "right\n")).await;
     let summary = watch(&ada, job).await;
-    assert_eq!((summary.succeeded, summary.lost), (1, 1));
+    assert_eq!((summary.counts.succeeded, summary.counts.lost), (1, 1));
     coordinator.stop().await;
 }
 
@@ -85,6 +85,6 @@ async fn a_broken_connection_costs_nothing_within_the_lease() {
     agent.say(finished(offer.fence, "done\n")).await;
     agent.acknowledged(offer.fence).await;
     let summary = watch(&ada, job).await;
-    assert_eq!((summary.succeeded, summary.lost), (1, 0));
+    assert_eq!((summary.counts.succeeded, summary.counts.lost), (1, 0));
     coordinator.stop().await;
 }

@@ -56,11 +56,11 @@ async fn a_move_is_told_in_two_steps_and_counted() {
     let (fence, frozen) = (new.fence, Duration::from_millis(120));
     let arrived = AttemptEvent::Arrived { fence, bytes: 9_000, frozen };
     two.say(AgentFrame::Attempt(arrived)).await;
-    two.until(|frame| (frame == CoordinatorFrame::StayHere { fence }).then_some(())).await;
+    two.until(|frame| (frame == CoordinatorFrame::GoOn { fence }).then_some(())).await;
     let fence = old.fence;
     one.until(|frame| (frame == CoordinatorFrame::Cancel { fence }).then_some(())).await;
     two.say(finished(new.fence, "there\n")).await;
-    assert_eq!(watch(&ada, job).await.moves, 1);
+    assert_eq!(watch(&ada, job).await.counts.moves, 1);
     let row = job_row(&ada, job).await;
     assert_eq!((row.moved_bytes, row.frozen_s), (9_000, 0.12));
     let ends: Vec<_> =
@@ -134,7 +134,7 @@ async fn a_handover_is_passed_on_both_ways_and_the_rank_goes_on() {
     assert_eq!((reply, total), (HandoverReply::Taken, 20 << 20));
     let arrived = AttemptEvent::Arrived { fence: new, bytes: 20 << 20, frozen: Duration::ZERO };
     two.say(AgentFrame::Attempt(arrived)).await;
-    two.until(|frame| (frame == CoordinatorFrame::StayHere { fence: new }).then_some(())).await;
+    two.until(|frame| (frame == CoordinatorFrame::GoOn { fence: new }).then_some(())).await;
     let cancelled = |frame| matches!(frame, CoordinatorFrame::Cancel { .. }).then_some(());
     one.until(cancelled).await;
     coordinator.stop().await;

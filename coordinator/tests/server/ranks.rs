@@ -101,7 +101,7 @@ async fn a_program_of_ranks_runs_and_shares_its_bag() {
     one.say(finished(a.fence, "a\n")).await;
     two.say(finished(b.fence, "b\n")).await;
     let summary = watch(&ada, job).await;
-    assert_eq!((summary.succeeded, summary.failed), (2, 0));
+    assert_eq!((summary.counts.succeeded, summary.counts.failed), (2, 0));
     let row = job_row(&ada, job).await;
     assert_eq!((row.life, row.program.map(|program| program.ranks_max)), (1, Some(2)));
     coordinator.stop().await;

@@ -17,7 +17,7 @@ use gleaner_shell::enrol::enrol;
 use gleaner_shell::identity::Identity;
 
 use crate::agent::{Agent, finished, hello};
-use crate::coordinator::{PATIENCE, config, listing, spec, submit, token, watch};
+use crate::coordinator::{PATIENCE, all_of, config, listing, spec, submit, token, watch};
 use crate::moves::owner_comes;
 use crate::ranks::{answer, asks, program};
 
@@ -131,7 +131,7 @@ async fn a_killed_coordinator_keeps_its_guests_and_its_fences() {
     agent.say(finished(third.fence, "third\n")).await;
     let client = admin(dir.path()).await;
     let summary = watch(&client, job).await;
-    assert_eq!((summary.succeeded, summary.lost, summary.failed), (3, 0, 0));
+    assert_eq!((summary.counts.succeeded, summary.counts.lost, summary.counts.failed), (3, 0, 0));
     for subprogram in [first.subprogram, second.subprogram, third.subprogram] {
         assert_eq!(listing(&client, Request::Attempts(subprogram)).await.len(), 1);
     }
@@ -152,7 +152,7 @@ async fn killed_again_and_again_it_finishes_every_subprogram_once() {
         let wanted = COUNT / 5 * u32::try_from(round).unwrap();
         let mut changes = client.rows(&Request::Watch(job)).await.unwrap();
         while let Some(Reply::Summary(summary)) = changes.next().await.unwrap() {
-            if summary.succeeded >= wanted {
+            if summary.counts.succeeded >= wanted {
                 break;
             }
         }
@@ -163,8 +163,8 @@ async fn killed_again_and_again_it_finishes_every_subprogram_once() {
     tokio::spawn(Agent::connect(&desk, 9, 4).await.work());
     let client = admin(dir.path()).await;
     let summary = watch(&client, job).await;
-    assert_eq!((summary.succeeded, summary.failed), (COUNT, 0));
-    let rows = listing(&client, Request::Subprograms(job)).await;
+    assert_eq!((summary.counts.succeeded, summary.counts.failed), (COUNT, 0));
+    let rows = listing(&client, all_of(job)).await;
     assert_eq!(rows.len(), COUNT as usize);
     process.kill();
 }
@@ -202,7 +202,7 @@ async fn a_killed_coordinator_has_answered_for_good() {
         agent.say(finished(fence, "done\n")).await;
     }
     let client = admin(dir.path()).await;
-    assert_eq!(watch(&client, job).await.succeeded, 2);
+    assert_eq!(watch(&client, job).await.counts.succeeded, 2);
     process.kill();
 }
 
@@ -241,10 +241,10 @@ async fn a_killed_coordinator_goes_on_with_a_move() {
     let process = Process::start(dir.path()).await;
     let mut target = Agent::with(&two, awaits).await;
     target.say(AgentFrame::Attempt(arrived)).await;
-    target.until(|frame| (frame == CoordinatorFrame::StayHere { fence: new }).then_some(())).await;
+    target.until(|frame| (frame == CoordinatorFrame::GoOn { fence: new }).then_some(())).await;
     target.say(finished(new, "there\n")).await;
     let summary = watch(&admin(dir.path()).await, job).await;
-    assert_eq!((summary.succeeded, summary.moves, summary.lost), (1, 1, 0));
+    assert_eq!((summary.counts.succeeded, summary.counts.moves, summary.counts.lost), (1, 1, 0));
     process.kill();
 }
 

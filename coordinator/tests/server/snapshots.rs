@@ -88,7 +88,7 @@ impl Lab {
         for (agent, offer) in self.agents.iter_mut().zip(&self.offers) {
             agent.say(finished(offer.fence, "done\n")).await;
         }
-        assert_eq!(watch(&self.ada, self.job).await.succeeded, 2);
+        assert_eq!(watch(&self.ada, self.job).await.counts.succeeded, 2);
         assert_eq!(job_row(&self.ada, self.job).await.life, lives);
         self.coordinator.stop().await;
     }

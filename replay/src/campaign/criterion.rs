@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use gleaner_collector::timeline::Criterion;
-use gleaner_common::units::parse_duration;
+use gleaner_common::units::{parse_duration, written_duration};
 
 const AS_RECORDED: &str = "as-recorded";
 const ANY: &str = "any";
@@ -75,10 +75,7 @@ impl fmt::Display for CriterionChoice {
             None => write!(f, "load:{ANY} ")?,
         }
         match criterion.tty {
-            Some(quiet) => {
-                let quiet = humantime::format_duration(quiet).to_string().replace(' ', "");
-                write!(f, "tty:{quiet}")
-            }
+            Some(quiet) => write!(f, "tty:{}", written_duration(quiet)),
             None => write!(f, "tty:{ANY}"),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::criterion::CriterionChoice;
 use crate::model::RENICE_SHARE;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
-use gleaner_common::units::{ParseUnitError, parse_duration};
+use gleaner_common::units::{ParseUnitError, parse_duration, written_duration};
 use gleaner_core::Policy;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -24,12 +24,8 @@ pub struct Costs(pub Vec<Duration>);
 
 impl Serialize for Costs {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.0.iter().map(|cost| humantime_text(*cost)))
+        to.collect_seq(self.0.iter().map(|cost| written_duration(*cost)))
     }
-}
-
-fn humantime_text(span: Duration) -> String {
-    format!("{}ns", span.as_nanos())
 }
 
 /// One duration with its unit.

@@ -204,19 +204,11 @@ impl Agent {
         self.carry_out(done, &reason, out);
     }
 
-    /// What leaves stays; what has landed goes on. What held of its move holds
-    /// no more.
-    pub(super) fn settle_move(
-        &mut self,
-        now: Moment,
-        fence: Fence,
-        event: guest::Event,
-        out: &mut Out,
-    ) {
+    /// What held of its move holds no more, if it is that.
+    pub(super) fn hush(&mut self, fence: Fence, which: impl Fn(&AttemptEvent) -> bool) {
         if let Some(attempt) = self.attempts.get_mut(&fence) {
-            attempt.word = None;
+            let _ = attempt.word.take_if(|word| which(word));
         }
-        self.guest_event(now, fence, event, out);
     }
 
     pub(super) fn started(&mut self, now: Moment, fence: Fence, out: &mut Out) {

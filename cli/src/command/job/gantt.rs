@@ -15,7 +15,7 @@ use crate::ask;
 use crate::failure::hinted;
 
 /// More than this nobody can read.
-const SUBPROGRAMS_MAX: usize = 2_000;
+pub(super) const SUBPROGRAMS_MAX: u32 = 2_000;
 
 /// How an attempt ended is the colour of its bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +60,9 @@ pub(super) async fn draw(
     rows: &[SubprogramRow],
     to: &Path,
 ) -> Result<()> {
-    if rows.len() > SUBPROGRAMS_MAX {
-        bail!(
-            "job {} has {} subprograms: at most {SUBPROGRAMS_MAX} can be drawn",
-            job.job,
-            rows.len()
-        );
+    let all = job.summary.total;
+    if all > SUBPROGRAMS_MAX {
+        bail!("job {} has {all} subprograms: at most {SUBPROGRAMS_MAX} can be drawn", job.job);
     }
     let all = std::sync::Mutex::new(vec![]);
     ask::each(rows, async |row| {

@@ -3,19 +3,17 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use gleaner_common::wire::{ALPN, Role, close};
-use quinn::crypto::rustls::QuicClientConfig;
+use gleaner_common::wire::{Role, close};
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, VarInt};
-use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls_pki_types::CertificateDer;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::Ended;
 use super::transport::{self, Load};
-use super::verify::Trust;
+use super::verify::Verifier;
+use super::{Ended, crypto};
 use crate::identity::{Identity, SERVER_NAME, Token, token_certificate};
 
 /// How long a dial waits for an answer.
@@ -137,10 +135,7 @@ pub fn client_config(
     credentials: Credentials<'_>,
     keep_alive: Option<Duration>,
 ) -> Result<ClientConfig, ConnectError> {
-    let tls = tls(credentials).map_err(|why| ConnectError::Credentials { why })?;
-    let crypto = QuicClientConfig::try_from(tls)
-        .unwrap_or_else(|error| unreachable!("ring has QUIC's first cipher: {error}"));
-    let mut config = ClientConfig::new(Arc::new(crypto));
+    let mut config = quic(credentials).map_err(|why| ConnectError::Credentials { why })?;
     let load = match credentials {
         Credentials::Identity(identity) if identity.role == Role::Collector => Load::Relays,
         Credentials::Identity(_) | Credentials::Token(_) => Load::Requests,
@@ -149,31 +144,18 @@ pub fn client_config(
     Ok(config)
 }
 
-fn tls(credentials: Credentials<'_>) -> Result<rustls::ClientConfig, rustls::Error> {
-    let provider = super::crypto::provider();
-    let (trust, certificate, key) = match credentials {
+fn quic(credentials: Credentials<'_>) -> Result<ClientConfig, rustls::Error> {
+    match credentials {
         Credentials::Identity(identity) => {
             let authority = CertificateDer::from(identity.authority.clone());
-            let trust = Trust::authority(&authority, &provider)?;
-            (trust, identity.certificate.clone(), identity.key.pkcs8().to_vec())
+            let verifier = Verifier::of_coordinator(authority)?;
+            crypto::client(verifier, vec![identity.certificate.clone().into()], &identity.key)
         }
         Credentials::Token(token) => {
-            let key = token.key();
-            let trust = Trust::Fingerprint(token.authority(), provider.clone());
-            (trust, token_certificate(&key), key.pkcs8().to_vec())
+            let (verifier, key) = (Verifier::of_coordinator_by(token.authority()), token.key());
+            crypto::client(verifier, vec![token_certificate(&key).into()], &key)
         }
-    };
-    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(trust))
-        .with_client_auth_cert(
-            vec![CertificateDer::from(certificate)],
-            PrivatePkcs8KeyDer::from(key).into(),
-        )?;
-    tls.alpn_protocols = vec![ALPN.to_vec()];
-    tls.resumption = rustls::client::Resumption::disabled();
-    Ok(tls)
+    }
 }
 
 /// A socket of its own for dialling to an address of this family.

@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gleaner_common::wire::ALPN;
-use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, TokioRuntime};
-use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls_pki_types::CertificateDer;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::crypto;
 use super::transport::{self, Load};
-use super::verify::{Admit, ClientJudge};
+use super::verify::{Admit, Verifier};
 use crate::identity::{Authority, IssueError, spki_of};
 
 /// Room for a burst of heartbeats or of newcomers while one thread is busy:
@@ -58,22 +57,11 @@ pub fn serve(
     authority: &Authority,
     admit: Arc<Admit>,
 ) -> Result<Endpoint, BindError> {
-    let provider = super::crypto::provider();
     let root = CertificateDer::from(authority.certificate().to_vec());
-    let judge = Arc::new(ClientJudge::new(&root, &provider, admit)?);
+    let verifier = Verifier::of_clients(root.clone(), admit)?;
     let (key, certificate) = authority.issue_server()?;
     // A token's holder knows the authority by its fingerprint only.
-    let chain = vec![CertificateDer::from(certificate), root];
-    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(judge)
-        .with_single_cert(chain, PrivatePkcs8KeyDer::from(key.pkcs8().to_vec()).into())?;
-    tls.alpn_protocols = vec![ALPN.to_vec()];
-    tls.send_tls13_tickets = 0;
-    tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-    let crypto = QuicServerConfig::try_from(tls)
-        .unwrap_or_else(|error| unreachable!("ring has QUIC's first cipher: {error}"));
-    let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    let mut config = crypto::server(verifier, vec![certificate.into(), root], &key)?;
     config
         .transport_config(transport::settings(Load::Requests, None))
         .migration(true)

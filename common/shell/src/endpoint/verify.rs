@@ -1,7 +1,7 @@
-//! Who is let in: the server's judgement of clients, and a newcomer's of the
-//! server.
+//! Who the other side of a connection may be: one judge for servers, clients,
+//! agents among themselves and newcomers.
 //!
-//! Each refusal has an alert of its own, so that the client can say which:
+//! Each refusal of a client has an alert of its own, so that the client can say which:
 //!
 //! | refusal | alert |
 //! |---|---|
@@ -18,8 +18,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gleaner_common::wire::Role;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
@@ -29,7 +30,8 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use crate::identity::{Fingerprint, TOKEN_NAME, fingerprint};
+use super::crypto;
+use crate::identity::{Fingerprint, SERVER_NAME, Subject, TOKEN_NAME, fingerprint, subject_of};
 
 /// What the coordinator knows of a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,69 +53,191 @@ pub enum Admission {
 pub type Admit = dyn Fn(&[u8]) -> Admission + Send + Sync;
 
 /// 2025-01-01: within every certificate that an authority issues.
-pub(super) fn judgement_day() -> UnixTime {
+fn judgement_day() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(1_735_689_600))
 }
 
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the token is not known here or has been used")]
-struct TokenUnknown;
-
-pub(super) struct ClientJudge {
-    chain: Arc<dyn ClientCertVerifier>,
-    admit: Arc<Admit>,
+#[derive(Clone, Debug, thiserror::Error)]
+enum Stranger {
+    #[error("the token is not known here or has been used")]
+    TokenUnknown,
+    #[error("the certificate is not an agent's")]
+    NoAgent,
+    #[error("the certificate is of {found}, expected {expected}")]
+    Another { expected: String, found: String },
 }
 
-impl ClientJudge {
-    pub(super) fn new(
-        authority: &CertificateDer<'static>,
-        provider: &Arc<CryptoProvider>,
+impl From<Stranger> for Error {
+    fn from(stranger: Stranger) -> Self {
+        CertificateError::Other(OtherError(Arc::new(stranger))).into()
+    }
+}
+
+/// Judges the certificate that the other side shows.
+pub(super) struct Verifier {
+    provider: Arc<CryptoProvider>,
+    expected: Expected,
+}
+
+/// Who the other side has to be.
+enum Expected {
+    /// Somebody of whom the coordinator's table says so.
+    Admitted(Chain, Arc<Admit>),
+    /// An agent; that of this name, if it was dialled.
+    Agent(Chain, Option<String>),
+    /// The coordinator, of whose authority an identity has the certificate.
+    Coordinator(Arc<RootCertStore>),
+    /// A token has only the fingerprint of it: the server shows the rest.
+    CoordinatorOf(Fingerprint),
+}
+
+/// Judges whether a certificate for clients is of one authority.
+type Chain = Arc<dyn ClientCertVerifier>;
+
+impl Verifier {
+    /// For the coordinator.
+    pub(super) fn of_clients(
+        authority: CertificateDer<'static>,
         admit: Arc<Admit>,
     ) -> Result<Self, Error> {
-        let chain =
-            WebPkiClientVerifier::builder_with_provider(roots(authority)?, provider.clone())
-                .build()
-                .map_err(|error| Error::General(error.to_string()))?;
-        Ok(Self { chain, admit })
+        Ok(Self::new(Expected::Admitted(chain(authority)?, admit)))
+    }
+
+    /// For an agent, which may have dialled another by its name. What both
+    /// show is the certificate that they show the coordinator, as its clients.
+    pub(super) fn of_agents(
+        authority: CertificateDer<'static>,
+        name: Option<String>,
+    ) -> Result<Self, Error> {
+        Ok(Self::new(Expected::Agent(chain(authority)?, name)))
+    }
+
+    /// For those who are enrolled.
+    pub(super) fn of_coordinator(authority: CertificateDer<'static>) -> Result<Self, Error> {
+        Ok(Self::new(Expected::Coordinator(roots(authority)?)))
+    }
+
+    /// For a newcomer.
+    pub(super) fn of_coordinator_by(authority: Fingerprint) -> Self {
+        Self::new(Expected::CoordinatorOf(authority))
+    }
+
+    fn new(expected: Expected) -> Self {
+        Self { provider: crypto::provider(), expected }
     }
 
     fn judge(
         &self,
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-    ) -> Result<ClientCertVerified, Error> {
-        let parsed = ParsedCertificate::try_from(certificate)?;
-        let admission = (self.admit)(&parsed.subject_public_key_info());
-        // The name only chooses the words of a refusal. What counts is the
-        // table and, for an identity, the chain.
-        if verify_server_name(&parsed, &token_name()).is_ok() {
-            return match admission {
-                Admission::Token => Ok(ClientCertVerified::assertion()),
-                Admission::Expired => Err(CertificateError::Expired.into()),
-                Admission::Enrolled | Admission::Revoked | Admission::Unknown => {
-                    Err(CertificateError::Other(OtherError(Arc::new(TokenUnknown))).into())
-                }
-            };
-        }
-        let verified =
-            self.chain.verify_client_cert(certificate, intermediates, judgement_day())?;
-        match admission {
-            Admission::Enrolled => Ok(verified),
-            Admission::Revoked => Err(CertificateError::Revoked.into()),
-            Admission::Token | Admission::Expired | Admission::Unknown => {
-                Err(CertificateError::ApplicationVerificationFailure.into())
+    ) -> Result<(), Error> {
+        match &self.expected {
+            Expected::Admitted(chain, admit) => {
+                is_admitted(chain, &**admit, certificate, intermediates)
+            }
+            Expected::Agent(chain, name) => {
+                chain.verify_client_cert(certificate, intermediates, judgement_day())?;
+                is_agent(certificate, name.as_deref())
+            }
+            Expected::Coordinator(roots) => self.is_coordinator(roots, certificate, intermediates),
+            Expected::CoordinatorOf(authority) => {
+                let shown = intermediates.iter().find(|der| fingerprint(der) == *authority);
+                let shown = shown.ok_or(CertificateError::UnknownIssuer)?.clone().into_owned();
+                self.is_coordinator(&*roots(shown)?, certificate, &[])
             }
         }
     }
-}
 
-impl fmt::Debug for ClientJudge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientJudge").finish_non_exhaustive()
+    fn is_coordinator(
+        &self,
+        roots: &RootCertStore,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+    ) -> Result<(), Error> {
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        let day = judgement_day();
+        verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, day, algorithms)?;
+        verify_server_name(&parsed, &dns_name(SERVER_NAME))
     }
 }
 
-impl ClientCertVerifier for ClientJudge {
+fn is_admitted(
+    chain: &Chain,
+    admit: &Admit,
+    certificate: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+) -> Result<(), Error> {
+    let parsed = ParsedCertificate::try_from(certificate)?;
+    let admission = admit(&parsed.subject_public_key_info());
+    // The name only chooses the words of a refusal. What counts is the table
+    // and, for an identity, the chain.
+    if verify_server_name(&parsed, &dns_name(TOKEN_NAME)).is_ok() {
+        return match admission {
+            Admission::Token => Ok(()),
+            Admission::Expired => Err(CertificateError::Expired.into()),
+            Admission::Enrolled | Admission::Revoked | Admission::Unknown => {
+                Err(Stranger::TokenUnknown.into())
+            }
+        };
+    }
+    chain.verify_client_cert(certificate, intermediates, judgement_day())?;
+    match admission {
+        Admission::Enrolled => Ok(()),
+        Admission::Revoked => Err(CertificateError::Revoked.into()),
+        Admission::Token | Admission::Expired | Admission::Unknown => {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+}
+
+fn is_agent(certificate: &CertificateDer<'_>, name: Option<&str>) -> Result<(), Error> {
+    match (subject_of(certificate), name) {
+        (Some(Subject { role: Role::Agent, name: found }), Some(expected)) if found != expected => {
+            Err(Stranger::Another { expected: expected.to_owned(), found }.into())
+        }
+        (Some(Subject { role: Role::Agent, .. }), _) => Ok(()),
+        _ => Err(Stranger::NoAgent.into()),
+    }
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier").finish_non_exhaustive()
+    }
+}
+
+/// What both traits ask for, in the same words.
+macro_rules! signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _cert: &CertificateDer<'_>,
+            _dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("expected TLS 1.3".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let algorithms = &self.provider.signature_verification_algorithms;
+            rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.provider.signature_verification_algorithms.supported_schemes()
+        }
+    };
+}
+
+impl ClientCertVerifier for Verifier {
+    signatures!();
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -124,128 +248,37 @@ impl ClientCertVerifier for ClientJudge {
         intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.judge(end_entity, intermediates)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chain.supported_verify_schemes()
+        self.judge(end_entity, intermediates).map(|()| ClientCertVerified::assertion())
     }
 }
 
-/// Whom a client believes to be the coordinator.
-#[derive(Debug)]
-pub(super) enum Trust {
-    /// An identity has its authority's certificate.
-    Authority(Arc<WebPkiServerVerifier>),
-    /// A token has only the fingerprint of it: the server shows the rest.
-    Fingerprint(Fingerprint, Arc<CryptoProvider>),
-}
+impl ServerCertVerifier for Verifier {
+    signatures!();
 
-impl Trust {
-    pub(super) fn authority(
-        certificate: &CertificateDer<'static>,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Self, Error> {
-        WebPkiServerVerifier::builder_with_provider(roots(certificate)?, provider.clone())
-            .build()
-            .map(Self::Authority)
-            .map_err(|error| Error::General(error.to_string()))
-    }
-}
-
-impl ServerCertVerifier for Trust {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match self {
-            Self::Authority(chain) => chain.verify_server_cert(
-                end_entity,
-                intermediates,
-                server_name,
-                ocsp_response,
-                judgement_day(),
-            ),
-            Self::Fingerprint(expected, provider) => {
-                let authority = intermediates
-                    .iter()
-                    .find(|der| fingerprint(der) == *expected)
-                    .ok_or(CertificateError::UnknownIssuer)?;
-                Self::authority(&authority.clone().into_owned(), provider)?.verify_server_cert(
-                    end_entity,
-                    &[],
-                    server_name,
-                    ocsp_response,
-                    judgement_day(),
-                )
-            }
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("expected TLS 1.3".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        match self {
-            Self::Authority(chain) => chain.verify_tls13_signature(message, cert, dss),
-            Self::Fingerprint(_, provider) => rustls::crypto::verify_tls13_signature(
-                message,
-                cert,
-                dss,
-                &provider.signature_verification_algorithms,
-            ),
-        }
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        match self {
-            Self::Authority(chain) => chain.supported_verify_schemes(),
-            Self::Fingerprint(_, provider) => {
-                provider.signature_verification_algorithms.supported_schemes()
-            }
-        }
+        self.judge(end_entity, intermediates).map(|()| ServerCertVerified::assertion())
     }
 }
 
-pub(super) fn roots(authority: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, Error> {
+fn chain(authority: CertificateDer<'static>) -> Result<Chain, Error> {
+    WebPkiClientVerifier::builder_with_provider(roots(authority)?, crypto::provider())
+        .build()
+        .map_err(|error| Error::General(error.to_string()))
+}
+
+fn roots(authority: CertificateDer<'static>) -> Result<Arc<RootCertStore>, Error> {
     let mut roots = RootCertStore::empty();
-    roots.add(authority.clone())?;
+    roots.add(authority)?;
     Ok(Arc::new(roots))
 }
 
-fn token_name() -> ServerName<'static> {
-    ServerName::try_from(TOKEN_NAME).unwrap_or_else(|_| unreachable!("a good DNS name"))
+fn dns_name(name: &'static str) -> ServerName<'static> {
+    ServerName::try_from(name).unwrap_or_else(|_| unreachable!("a good DNS name"))
 }

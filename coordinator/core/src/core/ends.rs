@@ -68,11 +68,11 @@ impl Core {
         let accepted = state != SubprogramState::Queued;
         if accepted {
             progress.cpu = progress.cpu.saturating_add(finished.cpu);
-            progress.succeeded += u32::from(state == SubprogramState::Succeeded);
-            progress.failed += u32::from(state == SubprogramState::Failed);
+            progress.counts.succeeded += u32::from(state == SubprogramState::Succeeded);
+            progress.counts.failed += u32::from(state == SubprogramState::Failed);
         } else {
             progress.wasted_cpu = progress.wasted_cpu.saturating_add(finished.cpu);
-            progress.retried += 1;
+            progress.counts.retried += 1;
             job.retry_last(attempt.position, history);
         }
         draft.change(Change::Result { subprogram, accepted, finished: Box::new(finished) });
@@ -112,12 +112,12 @@ impl Core {
             Return::Retreated { .. } if !attempt.stage.has_started() => {}
             Return::Retreated { .. } => {
                 history.retreats += 1;
-                job.progress_mut().retreats += 1;
+                job.progress_mut().counts.retreats += 1;
             }
             Return::Refused(_) => {}
             Return::Lost(_) => {
                 history.lost += 1;
-                job.progress_mut().lost += 1;
+                job.progress_mut().counts.lost += 1;
             }
         }
         let subprogram = job.subprogram(attempt.position);
@@ -175,7 +175,7 @@ impl Core {
         let job: &mut Job = self.jobs.get_mut(&attempt.job)?;
         job.suspended -= u32::from(attempt.stage.is_suspended());
         job.open_suspensions -= u64::from(attempt.suspensions);
-        job.progress_mut().suspensions += u64::from(suspensions.max(attempt.suspensions));
+        job.progress_mut().counts.suspensions += u64::from(suspensions.max(attempt.suspensions));
         clip(&mut outcome);
         let workstation = attempt.workstation;
         let last = Last { fence, workstation, outcome: outcome.as_str().into() };

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! WantsAway ──► a target ──► Offer (new) and Depart (old)
-//!                                ├─ Arrived ──► durable ──► Cancel (old), StayHere (new): it runs
+//!                                ├─ Arrived ──► durable ──► Cancel (old), GoOn (new): it runs
 //!                                ├─ Refused, or the target is lost ──► another, three times at most;
 //!                                │                 if its owner has left meanwhile, it stays
 //!                                ├─ CannotLeave, Stays, the old one ends ──► Cancel (new)
@@ -232,7 +232,7 @@ impl Core {
         let Some(coming) = coming else {
             // Acknowledged before; the word may have been lost, and what else
             // it was told before all of it was there.
-            draft.send(to, CoordinatorFrame::StayHere { fence });
+            draft.send(to, CoordinatorFrame::GoOn { fence });
             return self.tell_what_was(draft, id, position);
         };
         let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
@@ -259,7 +259,7 @@ impl Core {
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let progress = job.progress_mut();
-        progress.moves += 1;
+        progress.counts.moves += 1;
         progress.moved_bytes = progress.moved_bytes.saturating_add(bytes);
         progress.frozen = progress.frozen.saturating_add(frozen.min(FROZEN_MAX));
         let subprogram = job.subprogram(position);
@@ -280,7 +280,7 @@ impl Core {
         if let Some(from) = source.and_then(|id| self.link(id)) {
             draft.send(from, CoordinatorFrame::Cancel { fence: coming.old });
         }
-        draft.send(to, CoordinatorFrame::StayHere { fence });
+        draft.send(to, CoordinatorFrame::GoOn { fence });
         self.rank_is_at(draft, id, Some(position));
         self.tell_what_was(draft, id, position);
         self.obey_program(draft, id);
@@ -315,7 +315,7 @@ impl Core {
         }
         self.moves.remove(&coming.old);
         if let Some(from) = self.link(coming.from) {
-            draft.send(from, CoordinatorFrame::StayHere { fence: coming.old });
+            draft.send(from, CoordinatorFrame::Stay { fence: coming.old });
         }
         let name = self.workstation_name(target).unwrap_or_default();
         let what = self.called(id, position);
@@ -331,7 +331,7 @@ impl Core {
         self.stop_move(draft, fence, why);
         let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
         if let Some(to) = at.and_then(|id| self.link(id)) {
-            draft.send(to, CoordinatorFrame::StayHere { fence });
+            draft.send(to, CoordinatorFrame::Stay { fence });
         }
     }
 

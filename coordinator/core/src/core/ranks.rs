@@ -336,7 +336,7 @@ impl Core {
         let progress = job.progress_mut();
         if outcome.is_success() {
             progress.cpu = progress.cpu.saturating_add(cpu);
-            progress.succeeded += 1;
+            progress.counts.succeeded += 1;
             let record = history.record(subprogram, SubprogramState::Succeeded);
             draft.change(Change::Subprogram(record));
             self.ended_ranks.insert(history.last.fence, (id, position));
@@ -370,7 +370,7 @@ impl Core {
         if matches!(outcome, Outcome::Fault(_)) || failures >= job.spec().retries {
             return self.fail_program(draft, id, (position, &history), why);
         }
-        job.progress_mut().retried += 1;
+        job.progress_mut().counts.retried += 1;
         let record = history.record(subprogram, SubprogramState::Queued);
         draft.change(Change::Subprogram(record));
         job.return_first(position, history);

@@ -90,7 +90,7 @@ impl Core {
             let progress = job.progress_mut();
             progress.ended = Some(draft.wall);
             progress.state =
-                if progress.failed == 0 { JobState::Succeeded } else { JobState::Failed };
+                if progress.counts.failed == 0 { JobState::Succeeded } else { JobState::Failed };
         }
         if durably {
             draft.change(Change::Progress(*job.progress()));

@@ -158,7 +158,8 @@ impl Lab {
             | CoordinatorFrame::Refused { .. }
             | CoordinatorFrame::Relayed { .. }
             | CoordinatorFrame::Depart { .. }
-            | CoordinatorFrame::StayHere { .. } => {}
+            | CoordinatorFrame::Stay { .. }
+            | CoordinatorFrame::GoOn { .. } => {}
         }
     }
 

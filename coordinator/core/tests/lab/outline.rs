@@ -41,14 +41,14 @@ impl Outline {
         for job in lab.store.jobs.values() {
             let progress = &job.progress;
             outline.subprograms += u64::from(job.indexes().len());
-            outline.succeeded += u64::from(progress.succeeded);
-            outline.failed += u64::from(progress.failed);
-            outline.cancelled += u64::from(progress.cancelled);
-            outline.retreats += progress.retreats;
-            outline.suspensions += progress.suspensions;
-            outline.lost += progress.lost;
-            outline.retried += progress.retried;
-            outline.moves += progress.moves;
+            outline.succeeded += u64::from(progress.counts.succeeded);
+            outline.failed += u64::from(progress.counts.failed);
+            outline.cancelled += u64::from(progress.counts.cancelled);
+            outline.retreats += progress.counts.retreats;
+            outline.suspensions += progress.counts.suspensions;
+            outline.lost += progress.counts.lost;
+            outline.retried += progress.counts.retried;
+            outline.moves += progress.counts.moves;
             outline.lives += u64::from(progress.life.0.saturating_sub(1));
         }
         outline

@@ -181,17 +181,26 @@ impl Store {
                 self.subprograms.range(of_job).map(|(_, record)| record).collect();
             let count = |state| records.iter().filter(|record| record.state == state).count();
             let progress = &job.progress;
-            assert_eq!(progress.succeeded as usize, count(SubprogramState::Succeeded), "job {id}");
-            assert_eq!(progress.failed as usize, count(SubprogramState::Failed), "job {id}");
+            assert_eq!(
+                progress.counts.succeeded as usize,
+                count(SubprogramState::Succeeded),
+                "job {id}"
+            );
+            assert_eq!(progress.counts.failed as usize, count(SubprogramState::Failed), "job {id}");
             let sum = |value: fn(&SubprogramRecord) -> u32| -> u64 {
                 records.iter().map(|record| u64::from(value(record))).sum()
             };
-            assert_eq!(progress.retreats, sum(|record| record.retreats), "job {id}");
-            assert_eq!(progress.lost, sum(|record| record.lost), "job {id}");
-            let ended = progress.succeeded + progress.failed + progress.cancelled;
+            assert_eq!(progress.counts.retreats, sum(|record| record.retreats), "job {id}");
+            assert_eq!(progress.counts.lost, sum(|record| record.lost), "job {id}");
+            let ended =
+                progress.counts.succeeded + progress.counts.failed + progress.counts.cancelled;
             assert_eq!(progress.state.has_ended(), ended == job.indexes().len(), "job {id}");
             let failures = sum(|record| record.failures);
-            assert_eq!(progress.retried + u64::from(progress.failed), failures, "job {id}");
+            assert_eq!(
+                progress.counts.retried + u64::from(progress.counts.failed),
+                failures,
+                "job {id}"
+            );
             for record in records {
                 let within = record.failures <= job.spec.retries
                     || record.state == SubprogramState::Failed

@@ -157,9 +157,9 @@ impl Witness {
         let parts = summary.queued
             + summary.running
             + summary.suspended
-            + summary.succeeded
-            + summary.failed
-            + summary.cancelled;
+            + summary.counts.succeeded
+            + summary.counts.failed
+            + summary.counts.cancelled;
         assert_eq!(parts, summary.total, "{summary:?}");
         assert!(!self.ended.contains(&summary.job), "job {} went on", summary.job);
         if summary.state.has_ended() {
@@ -177,7 +177,7 @@ impl Witness {
             let summary = core.summary(job.job).expect("it was just listed");
             let open = store.placed(job.job);
             assert_eq!((summary.running + summary.suspended) as usize, open);
-            assert_eq!(summary.succeeded, job.progress.succeeded);
+            assert_eq!(summary.counts.succeeded, job.progress.counts.succeeded);
             for position in 0..summary.total {
                 let index = job.indexes().at(position).expect("within the range");
                 let id = SubprogramId { job: job.job, index };

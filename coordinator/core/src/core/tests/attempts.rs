@@ -18,7 +18,10 @@ fn a_retreat_costs_no_retry_and_goes_first() {
     assert_eq!(again, first);
     site.finished(1, fence, Outcome::Succeeded);
     let summary = site.core.summary(job).unwrap();
-    assert_eq!((summary.retreats, summary.suspensions, summary.succeeded), (1, 1, 1));
+    assert_eq!(
+        (summary.counts.retreats, summary.counts.suspensions, summary.counts.succeeded),
+        (1, 1, 1)
+    );
 }
 
 #[test]
@@ -26,7 +29,7 @@ fn what_waited_and_went_back_untouched_is_no_retreat() {
     let mut site = Site::with_idle(1);
     let (job, offered) = site.submit(1, 0);
     site.retreated(1, only(&offered).2);
-    assert_eq!(site.core.summary(job).unwrap().retreats, 0);
+    assert_eq!(site.core.summary(job).unwrap().counts.retreats, 0);
     assert_eq!(site.core.summary(job).unwrap().queued, 1);
 }
 
@@ -45,7 +48,10 @@ fn a_failure_costs_a_retry_and_is_tried_last_and_elsewhere() {
     assert_ne!(first, second);
     let summary = site.summary();
     assert_eq!(summary.state, JobState::Failed);
-    assert_eq!((summary.succeeded, summary.failed, summary.retried), (2, 1, 1));
+    assert_eq!(
+        (summary.counts.succeeded, summary.counts.failed, summary.counts.retried),
+        (2, 1, 1)
+    );
     site.check_sent(1, &CoordinatorFrame::Forget { job });
     assert_eq!(site.core.summary(job), None, "what is over is the store's");
 }
@@ -70,7 +76,7 @@ fn an_attempt_is_given_up_after_its_lease_and_not_before() {
     assert_eq!(site.pass(s(7)), [], "its guest may still run");
     let (elsewhere, _, new) = only(&site.pass(Duration::from_millis(251)));
     assert_eq!(elsewhere, 1);
-    assert_eq!(site.core.summary(job).unwrap().lost, 1);
+    assert_eq!(site.core.summary(job).unwrap().counts.lost, 1);
     // It comes back with its result: too late.
     site.reconnect(2, 2, &[]);
     let late = AttemptEvent::Finished(finished(old, Outcome::Succeeded, s(1)));
@@ -189,7 +195,7 @@ fn a_result_that_is_told_twice_counts_once() {
     assert_eq!(site.accepted(), [which]);
     site.finished(1, fence, Outcome::Succeeded);
     site.check_sent(1, &CoordinatorFrame::Acknowledge { fence });
-    assert_eq!((site.accepted(), site.core.summary(job).unwrap().succeeded), (vec![], 1));
+    assert_eq!((site.accepted(), site.core.summary(job).unwrap().counts.succeeded), (vec![], 1));
 }
 
 #[test]
@@ -243,7 +249,7 @@ fn agents_that_do_not_come_back_after_a_restart_lose_their_attempts() {
     site.pass(LEASE);
     assert_eq!(site.core.summary(job).unwrap().running, 1);
     site.pass(s(1));
-    assert_eq!(site.core.summary(job).unwrap().lost, 1);
+    assert_eq!(site.core.summary(job).unwrap().counts.lost, 1);
 }
 
 #[test]
@@ -259,7 +265,7 @@ fn a_cancelled_job_stops_everywhere_and_at_once() {
     site.check_sent(2, &CoordinatorFrame::Cancel { fence: c.2 });
     let progress = site.progress();
     assert_eq!(
-        (progress.state, progress.succeeded, progress.cancelled),
+        (progress.state, progress.counts.succeeded, progress.counts.cancelled),
         (JobState::Cancelled, 1, 4)
     );
     assert_eq!(site.core.queued(), 0);
@@ -289,12 +295,12 @@ fn suspensions_are_counted_once_however_they_are_heard_of() {
     site.started(1, fence);
     site.hear_of(1, AttemptEvent::Suspended { fence });
     let summary = site.core.summary(job).unwrap();
-    assert_eq!((summary.suspended, summary.running, summary.suspensions), (1, 0, 1));
+    assert_eq!((summary.suspended, summary.running, summary.counts.suspensions), (1, 0, 1));
     site.hear_of(1, AttemptEvent::Resumed { fence });
     let mut end = finished(fence, Outcome::Succeeded, s(60));
     end.suspensions = 3;
     site.hear_of(1, AttemptEvent::Finished(end));
-    assert_eq!(site.progress().suspensions, 3);
+    assert_eq!(site.progress().counts.suspensions, 3);
 }
 
 #[test]

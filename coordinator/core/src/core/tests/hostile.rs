@@ -211,7 +211,7 @@ fn check_counts(core: &Core) {
                 Whereabouts::Ended => 2,
             }] += 1;
         }
-        let ended = summary.succeeded + summary.failed + summary.cancelled;
+        let ended = summary.counts.succeeded + summary.counts.failed + summary.counts.cancelled;
         assert_eq!(seen, [summary.queued, summary.running + summary.suspended, ended]);
         assert_eq!(seen[0], job.queued());
         assert_eq!(core.queued.contains(id), seen[0] > 0);

@@ -110,14 +110,14 @@ fn a_guest_that_has_arrived_runs_and_the_old_one_is_destroyed() {
     site.check_row(job, 1, SubprogramState::Suspended, 0);
     site.arrives(begun);
     site.check_sent(1, &CoordinatorFrame::Cancel { fence: old });
-    site.check_sent(2, &CoordinatorFrame::StayHere { fence: begun.new });
+    site.check_sent(2, &CoordinatorFrame::GoOn { fence: begun.new });
     let end = site.last.changes.iter().find_map(|change| {
         let Change::Attempt(attempt) = change else { return None };
         attempt.end.clone().filter(|_| attempt.fence == old)
     });
     assert_eq!(end.unwrap().1, "moved to host2");
     let progress = site.progress();
-    assert_eq!((progress.moves, progress.moved_bytes), (1, 1_000));
+    assert_eq!((progress.counts.moves, progress.moved_bytes), (1, 1_000));
     assert_eq!(progress.frozen, Duration::from_millis(80));
     site.check_row(job, 2, SubprogramState::Running, 1);
     site.finished(2, begun.new, Outcome::Succeeded);
@@ -152,7 +152,7 @@ fn an_arrival_told_again_is_answered_again_and_counted_once() {
     site.arrives(begun);
     site.arrives(begun);
     assert_eq!(site.last.changes, []);
-    site.check_sent(2, &CoordinatorFrame::StayHere { fence: begun.new });
+    site.check_sent(2, &CoordinatorFrame::GoOn { fence: begun.new });
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_refused_move_is_tried_elsewhere_three_times_and_then_its_agent_decides() {
     }
     site.is_refused(begun);
     assert_eq!(site.begun(), None);
-    site.check_sent(1, &CoordinatorFrame::StayHere { fence: old });
+    site.check_sent(1, &CoordinatorFrame::Stay { fence: old });
     let notes = site.core.job_row(job).unwrap().notes;
     assert!(notes[0].contains("found no place to move to"), "{notes:?}");
     site.check_row(job, 1, SubprogramState::Suspended, 0);
@@ -249,7 +249,7 @@ fn a_lost_target_is_no_loss() {
     site.hello(link(begun.to, 2), Incarnation(2), facts, presence(true, 1), vec![]);
     let next = site.begun().expect("another target");
     assert_ne!(next.to, begun.to);
-    assert_eq!(site.core.summary(job).unwrap().lost, 0);
+    assert_eq!(site.core.summary(job).unwrap().counts.lost, 0);
 }
 
 #[test]
@@ -260,9 +260,9 @@ fn a_source_that_dies_leaves_the_state_that_was_under_way() {
     site.hello(link(1, 2), Incarnation(2), facts, presence(true, 1), vec![]);
     assert_eq!(site.offers(), [], "it is not begun a second time");
     site.arrives(begun);
-    site.check_sent(2, &CoordinatorFrame::StayHere { fence: begun.new });
+    site.check_sent(2, &CoordinatorFrame::GoOn { fence: begun.new });
     site.check_row(job, 2, SubprogramState::Running, 1);
-    assert_eq!(site.core.summary(job).unwrap().moves, 1);
+    assert_eq!(site.core.summary(job).unwrap().counts.moves, 1);
 }
 
 #[test]
@@ -272,9 +272,9 @@ fn a_source_that_gives_its_guest_up_leaves_the_state_that_was_under_way() {
     assert_eq!(site.retreated(1, old), [], "it is not begun a second time");
     site.check_sent(1, &CoordinatorFrame::Acknowledge { fence: old });
     site.arrives(begun);
-    site.check_sent(begun.to, &CoordinatorFrame::StayHere { fence: begun.new });
+    site.check_sent(begun.to, &CoordinatorFrame::GoOn { fence: begun.new });
     site.check_row(job, begun.to, SubprogramState::Running, 1);
-    assert_eq!(site.core.summary(job).unwrap().retreats, 1);
+    assert_eq!(site.core.summary(job).unwrap().counts.retreats, 1);
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn a_new_life_of_the_coordinator_goes_on_with_a_move() {
     site.hello(link(2, 1), Incarnation(1), facts, presence(false, 1), held);
     site.arrives(begun);
     site.check_sent(1, &CoordinatorFrame::Cancel { fence: old });
-    site.check_sent(2, &CoordinatorFrame::StayHere { fence: begun.new });
+    site.check_sent(2, &CoordinatorFrame::GoOn { fence: begun.new });
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn a_rank_that_came_hears_of_those_that_ended_from_the_next_life_too() {
     let frozen = Duration::from_millis(80);
     let again = AttemptEvent::Arrived { fence: begun.new, bytes: 1_000, frozen };
     site.handle(Event::Heard { from: link(3, 2), frame: AgentFrame::Attempt(again) });
-    site.check_sent(3, &CoordinatorFrame::StayHere { fence: begun.new });
+    site.check_sent(3, &CoordinatorFrame::GoOn { fence: begun.new });
     assert!(site.told().iter().any(ended), "{:?}", site.told());
 }
 
@@ -436,7 +436,7 @@ fn an_owner_who_leaves_after_a_refused_move_keeps_the_guest() {
     assert_eq!(site.begun(), None, "nobody else is there");
     // Its agent knows of a move under way, and waits for a word.
     site.hear(1, AgentFrame::Presence(presence(false, 1)));
-    site.check_sent(1, &CoordinatorFrame::StayHere { fence: old });
+    site.check_sent(1, &CoordinatorFrame::Stay { fence: old });
     site.hear_of(1, AttemptEvent::Resumed { fence: old });
     site.check_row(job, 1, SubprogramState::Running, 0);
     assert_eq!(site.core.moves.len(), 0);
@@ -462,7 +462,7 @@ fn the_only_suitable_workstation_is_tried_again_and_not_for_ever() {
         }
     }
     site.is_refused(begun);
-    site.check_sent(1, &CoordinatorFrame::StayHere { fence: old });
+    site.check_sent(1, &CoordinatorFrame::Stay { fence: old });
 }
 
 #[test]
@@ -511,7 +511,7 @@ fn a_rank_without_a_process_goes_on_where_its_owner_has_left() {
     site.wants_away(id, old, Keep::Nothing);
     assert_eq!(site.begun(), None, "there is no other");
     site.hear(id, AgentFrame::Presence(presence(false, 1)));
-    site.check_sent(id, &CoordinatorFrame::StayHere { fence: old });
+    site.check_sent(id, &CoordinatorFrame::Stay { fence: old });
     site.hear_of(id, AttemptEvent::Stays { fence: old });
     site.check_row(job, id, SubprogramState::Running, 0);
     assert_eq!(site.core.job_row(job).unwrap().life, 1, "the others go on as well");

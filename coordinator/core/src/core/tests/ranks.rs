@@ -258,7 +258,7 @@ fn a_program_succeeds_when_all_its_ranks_have() {
     let (mut site, job, offered) = Site::with_ranks(2);
     site.end_well(offered[0]);
     assert!(site.accepted().is_empty(), "what ranks come to is provisional");
-    assert_eq!(site.progress().succeeded, 1);
+    assert_eq!(site.progress().counts.succeeded, 1);
     site.end_well(offered[1]);
     assert_eq!(site.progress().state, JobState::Succeeded);
     assert!(site.last.changes.contains(&Change::ProgramOver { job }));
@@ -278,7 +278,7 @@ fn a_lost_rank_takes_the_whole_program_back_to_its_start() {
     let offers = site.rank_offers();
     assert_eq!(again.len(), 3, "rank 0, too, though it had ended: {again:?}");
     assert!(offers.iter().all(|offer| offer.life == Life(2) && offer.floor > offered[2].2));
-    assert_eq!(site.core.summary(job).unwrap().succeeded, 0);
+    assert_eq!(site.core.summary(job).unwrap().counts.succeeded, 0);
     let notes = site.notes(job);
     let why = format!(
         "begins again from its start: rank 1 was lost on host{dead}: the agent died, and its \
@@ -329,7 +329,10 @@ fn a_failure_begins_the_program_again_while_retries_are_left() {
     let (id, _, fence) = again[0];
     assert_eq!(site.finished(id, fence, Outcome::Signal(11)), []);
     let progress = site.progress();
-    assert_eq!((progress.state, progress.failed, progress.cancelled), (JobState::Failed, 1, 1));
+    assert_eq!(
+        (progress.state, progress.counts.failed, progress.counts.cancelled),
+        (JobState::Failed, 1, 1)
+    );
     let stopped = again[1];
     site.check_sent(stopped.0, &CoordinatorFrame::Cancel { fence: stopped.2 });
     let notes = site.last.changes.iter().find_map(|change| {
