@@ -133,16 +133,25 @@ impl Tree {
 
     /// Removes the groups of a tree that is not needed any more.
     pub fn remove(self) {
-        let legacy = self.legacy.iter().map(|legacy| &legacy.guests);
-        for guests in legacy.chain([&self.guests]) {
+        self.remove_places();
+        let base = self.guests.parent().map(Path::to_path_buf);
+        for directory in self.hierarchies().map(PathBuf::clone).chain(base) {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+
+    /// Removes the places' groups that are empty; the others are used again.
+    pub fn remove_places(&self) {
+        for guests in self.hierarchies() {
             for entry in fs::read_dir(guests).into_iter().flatten().flatten() {
                 let _ = fs::remove_dir(entry.path());
             }
-            let _ = fs::remove_dir(guests);
         }
-        if let Some(base) = self.guests.parent() {
-            let _ = fs::remove_dir(base);
-        }
+    }
+
+    /// What holds the places' groups, in every hierarchy.
+    fn hierarchies(&self) -> impl Iterator<Item = &PathBuf> {
+        self.legacy.iter().map(|legacy| &legacy.guests).chain([&self.guests])
     }
 
     /// The directory that holds the places' groups.
@@ -185,14 +194,7 @@ impl Tree {
         if !wait_for(&mut file, "populated 0", EMPTY_WITHIN) {
             return Err(CgroupError::Populated { path: self.guests.clone() });
         }
-        for parent in self.legacy.iter().map(|legacy| &legacy.guests).chain([&self.guests]) {
-            for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    // Reused if it cannot be removed.
-                    let _ = fs::remove_dir(entry.path());
-                }
-            }
-        }
+        self.remove_places();
         Ok(())
     }
 

@@ -111,6 +111,16 @@ fn an_agent_under_its_units_hardening_runs_guests_and_sees_a_key() {
     assert!(!missing.contains("sandbox") && !missing.contains("CAP_"), "{idle}");
     succeeds(&lab.admin(&["submit", "--wait", "--", "/bin/true"]));
 
+    // What moves here was tried within the unit's restrictions, and whoever asks
+    // from outside of them hears of that.
+    let found = idle["moves"]["detail"].as_str().unwrap();
+    assert!(idle["moves"]["possible"] == true || found.starts_with("no criu here"), "{idle}");
+    let config = dir.path().join("agent.toml");
+    let doctor = ["doctor", "--agent", "--json", "--socket", &socket, "--config"];
+    let doctor = glean(dir.path()).args(doctor).arg(config).output().unwrap();
+    let said = String::from_utf8_lossy(&doctor.stdout);
+    assert!(said.contains(&format!("{found} (as the agent found)")), "{said}");
+
     let key = terminal.path.strip_prefix("/dev").unwrap().to_str().unwrap().to_owned();
     terminal.type_keys("x").unwrap();
     let busy = wait_for("a key turns it busy", || ask().filter(|status| status["busy"] == true));

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 pub(crate) use self::place::{Limits, Site};
 use self::place::{Place, Told};
 use crate::link::{LinkEvent, LinkHandle, LinkOrder, Recorded, since_boot};
+use crate::moving::Mover;
 use crate::owner::{self, Answer, Asked};
 use crate::pause;
 use crate::post::{self, Letter};
@@ -644,6 +645,7 @@ impl Desk {
             results_waiting: status.ends_waiting as u64,
             refused: status.refused.or_else(|| self.trouble.clone()),
             missing: self.missing.clone(),
+            moves: Mover::status(self.site.mover.as_deref()),
         }
     }
 }

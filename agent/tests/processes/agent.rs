@@ -234,7 +234,7 @@ impl Lab {
         Pid::from_raw(worker.unwrap()).unwrap()
     }
 
-    fn stop(&mut self) -> i32 {
+    pub(crate) fn stop(&mut self) -> i32 {
         let Some(mut agent) = self.agent.take() else { return 0 };
         kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
         agent.wait().unwrap().code().unwrap_or(-1)

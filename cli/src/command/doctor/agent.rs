@@ -15,6 +15,7 @@ use super::{Check, finding};
 use crate::ask::runtime;
 use crate::command::daemon::{self, AGENT_CONFIG};
 use crate::command::owner::{self, SocketArgs};
+use crate::install;
 
 /// Of the agent with this configuration file, or the usual one.
 pub(super) fn checks(file: Option<&Path>, socket: &SocketArgs) -> Vec<Check> {
@@ -55,7 +56,10 @@ fn of_trial(config: &AgentConfig) -> Vec<Check> {
             Check::sick(check.name, check.detail, repair)
         }
     };
-    gleaner_agent::doctor::checks(config).into_iter().map(told).collect()
+    gleaner_agent::doctor::checks(config, install::has_agent_service())
+        .into_iter()
+        .map(told)
+        .collect()
 }
 
 fn of_sensors(config: &AgentConfig) -> Vec<Check> {
