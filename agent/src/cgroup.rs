@@ -394,6 +394,18 @@ impl PlaceGroup {
     }
 }
 
+/// Is this process in that control group (v2), or below it?
+pub(crate) fn is_inside(pid: &str, group: &Path) -> bool {
+    let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let Some(own) = own.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
+    // The path leads through a mount point, whose place does not matter.
+    let path = group.to_string_lossy();
+    let mounts = ["/sys/fs/cgroup/unified/", "/sys/fs/cgroup/"];
+    let inner = mounts.iter().find_map(|mount| path.strip_prefix(mount)).unwrap_or("");
+    let inner = inner.trim_end_matches('/');
+    !inner.is_empty() && Path::new(own).starts_with(inner)
+}
+
 fn is_in_hurry(group: &Path) -> bool {
     fs::read_to_string(group.join("cpu.idle")).is_ok_and(|idle| idle.trim() == "0")
 }

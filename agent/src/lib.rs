@@ -17,6 +17,7 @@ pub mod doctor;
 mod failure;
 pub mod ground;
 mod link;
+pub mod machine;
 mod moving;
 pub mod owner;
 mod pause;

@@ -137,6 +137,7 @@ fn work(
         missing: missing.clone(),
         addresses: vec![],
         fingerprint,
+        machine: Box::new(crate::machine::describe()),
     };
     let setup = desk::Setup {
         incarnation: incarnation(),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{Fence, JobId, SubprogramId, WorkstationId};
 use crate::job::OnBusy;
+use crate::machine::Machine;
 use crate::program::ProgramSpec;
 use crate::time::WallTime;
 use crate::wire::Role;
@@ -177,6 +178,7 @@ pub struct WorkstationRow {
     pub memory_bytes: u64,
     pub kernel: String,
     pub missing: Vec<String>,
+    pub machine: Machine,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@
 use super::*;
 use crate::frame;
 use crate::job::{IndexRange, Reaction, StagedFile};
+use crate::machine::{Disk, Temperature};
 use crate::report::JobState;
 use crate::usage::Cause;
 
@@ -39,6 +40,9 @@ fn presence() -> Presence {
 
 const PRESENCE: &str = "01057074732f330180cab5ee01030000803f0000003f0000803e02";
 
+/// A host, a system and a processor of one letter each, a disk, a sensor.
+const MACHINE: &str = "0168016f01700101012fac02010101740000803f00";
+
 fn spec() -> JobSpec {
     let indexes = IndexRange { first: 1, last: 300, step: 1 };
     let mut spec = JobSpec::new(vec!["a".into(), "{i}".into()], indexes);
@@ -62,16 +66,16 @@ fn spec_hex() -> String {
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0300");
-    check(&Opening::new(Purpose::Usage), "0301");
-    check(&Opening::new(Purpose::Request), "0302");
+    check(&Opening::new(Purpose::Agent), "0400");
+    check(&Opening::new(Purpose::Usage), "0401");
+    check(&Opening::new(Purpose::Request), "0402");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0303{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0304{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0305");
+    check(&Opening::new(put), &format!("0403{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0404{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0405");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0306070177");
-    check(&Opening::new(Purpose::Parcels), "0307");
+    check(&Opening::new(relay), "0406070177");
+    check(&Opening::new(Purpose::Parcels), "0407");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence(3),
@@ -81,7 +85,7 @@ fn openings() {
         frozen: Duration::from_secs(1),
     });
     let handover = Purpose::Handover { to: WorkstationId(7), what };
-    check(&Opening::new(handover), "03080706ac02030401ac020100");
+    check(&Opening::new(handover), "04080706ac02030401ac020100");
 }
 
 #[test]
@@ -95,6 +99,18 @@ fn what_agents_say() {
         missing: vec!["x".into()],
         addresses: vec![([127, 0, 0, 1], 300).into()],
         fingerprint: None,
+        machine: Box::new(Machine {
+            hostname: "h".into(),
+            os: "o".into(),
+            processor: "p".into(),
+            physical_cores: 1,
+            disks: vec![Disk { path: "/".into(), total_bytes: 300, free_bytes: 1 }],
+            temperatures: vec![Temperature {
+                label: "t".into(),
+                celsius: 1.0,
+                critical_celsius: None,
+            }],
+        }),
     };
     let hello = AgentFrame::Hello {
         incarnation: Incarnation(9),
@@ -103,8 +119,10 @@ fn what_agents_say() {
         presence: presence(),
         held: vec![(Fence(300), GuestState::Suspended)],
     };
-    let expected =
-        format!("0009{}020280080000803f013601017801007f000001ac0200{PRESENCE}01ac0202", ab(16));
+    let expected = format!(
+        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}{PRESENCE}01ac0202",
+        ab(16)
+    );
     check(&hello, &expected);
     let load = LoadAverages::default();
     let heartbeat = AgentFrame::Heartbeat { sequence: 5, slots: 2, load };
