@@ -149,8 +149,9 @@ impl Complaint {
             .chain(printed.lines())
             .filter_map(|line| line.split_once("Error ("))
             .filter_map(|(_, rest)| rest.split_once("): ").map(|(_, words)| words.trim()))
-            // Said on every machine that lacks a right which is not needed.
-            .filter(|words| !words.starts_with("rlimit: "))
+            // Said on every machine that lacks a right which is not needed, and where
+            // `Engine::learn` has taken one away.
+            .filter(|words| !words.starts_with("rlimit: ") && !words.contains("/loginuid "))
             .collect();
         errors.dedup();
         let first = printed.lines().map(str::trim).find(|line| !line.is_empty());
@@ -346,6 +347,7 @@ mod tests {
     #[test]
     fn the_first_error_that_matters_is_quoted() {
         let log = "(00.01) Error (criu/util.c:1533): rlimit: Can't setup\n\
+                   (00.01) Error (criu/proc.c:7): Can't open 0/loginuid on procfs: Read-only\n\
                    (00.02) Warn  (criu/x.c:1): harmless\n\
                    (00.03)      3: Error (criu/files.c:9): Can't dump file 5 of that type\n\
                    (00.04) Error (criu/cr-dump.c:2111): Dumping FAILED.\n";
