@@ -133,16 +133,25 @@ impl Tree {
 
     /// Removes the groups of a tree that is not needed any more.
     pub fn remove(self) {
-        let legacy = self.legacy.iter().map(|legacy| &legacy.guests);
-        for guests in legacy.chain([&self.guests]) {
+        self.remove_places();
+        let base = self.guests.parent().map(Path::to_path_buf);
+        for directory in self.hierarchies().map(PathBuf::clone).chain(base) {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+
+    /// Removes the places' groups that are empty; the others are used again.
+    pub fn remove_places(&self) {
+        for guests in self.hierarchies() {
             for entry in fs::read_dir(guests).into_iter().flatten().flatten() {
                 let _ = fs::remove_dir(entry.path());
             }
-            let _ = fs::remove_dir(guests);
         }
-        if let Some(base) = self.guests.parent() {
-            let _ = fs::remove_dir(base);
-        }
+    }
+
+    /// What holds the places' groups, in every hierarchy.
+    fn hierarchies(&self) -> impl Iterator<Item = &PathBuf> {
+        self.legacy.iter().map(|legacy| &legacy.guests).chain([&self.guests])
     }
 
     /// The directory that holds the places' groups.
@@ -185,14 +194,7 @@ impl Tree {
         if !wait_for(&mut file, "populated 0", EMPTY_WITHIN) {
             return Err(CgroupError::Populated { path: self.guests.clone() });
         }
-        for parent in self.legacy.iter().map(|legacy| &legacy.guests).chain([&self.guests]) {
-            for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    // Reused if it cannot be removed.
-                    let _ = fs::remove_dir(entry.path());
-                }
-            }
-        }
+        self.remove_places();
         Ok(())
     }
 
@@ -390,6 +392,18 @@ impl PlaceGroup {
             .find(|group| group.controller == controller)
             .map(|group| group.dir.as_path())
     }
+}
+
+/// Is this process in that control group (v2), or below it?
+pub(crate) fn is_inside(pid: &str, group: &Path) -> bool {
+    let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let Some(own) = own.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
+    // The path leads through a mount point, whose place does not matter.
+    let path = group.to_string_lossy();
+    let mounts = ["/sys/fs/cgroup/unified/", "/sys/fs/cgroup/"];
+    let inner = mounts.iter().find_map(|mount| path.strip_prefix(mount)).unwrap_or("");
+    let inner = inner.trim_end_matches('/');
+    !inner.is_empty() && Path::new(own).starts_with(inner)
 }
 
 fn is_in_hurry(group: &Path) -> bool {

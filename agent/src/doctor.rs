@@ -7,15 +7,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, PlaceId};
-use gleaner_common::units::spoken_size;
 use gleaner_shell::clock::Clock;
 use serde::Serialize;
 
 use crate::cgroup::{PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
 use crate::contain::{Keeper, Order, Program, Report, Sandbox, Start};
+use crate::failure::one_line;
 use crate::ground::{Ground, clear};
 use crate::moving::Mover;
+use crate::owner;
+use crate::run::boot_id;
 
 /// How long any one step may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,8 +47,9 @@ impl Check {
 }
 
 /// Tries everything that needs no coordinator. Call it before there is any
-/// thread; it starts processes of this program (`glean keeper`).
-pub fn checks(config: &AgentConfig) -> Vec<Check> {
+/// thread; it starts processes of this program (`glean keeper`). What only the
+/// agent can judge within its service, if it has one, is asked of it.
+pub fn checks(config: &AgentConfig, has_service: bool) -> Vec<Check> {
     let mut checks = vec![];
     checks.push(match config.criteria() {
         Ok(_) => Check::well("settings", "as they should be"),
@@ -54,7 +57,7 @@ pub fn checks(config: &AgentConfig) -> Vec<Check> {
     });
     checks.push(guest_users(config));
     checks.push(data(&config.data));
-    checks.extend(trial(config));
+    checks.extend(trial(config, has_service));
     checks
 }
 
@@ -107,13 +110,12 @@ enum TrialError {
 
 impl TrialError {
     fn of(error: impl std::error::Error) -> Self {
-        let source = error.source().map_or_else(String::new, |source| format!(": {source}"));
-        Self::Step(format!("{error}{source}"))
+        Self::Step(one_line(&error))
     }
 }
 
 /// Runs a guest in a place of its own, away from a running agent's.
-fn trial(config: &AgentConfig) -> Vec<Check> {
+fn trial(config: &AgentConfig, has_service: bool) -> Vec<Check> {
     let mut checks = vec![];
     let home = config.data.join("doctor-trial");
     let base = config.cgroup.directory.clone();
@@ -158,7 +160,7 @@ fn trial(config: &AgentConfig) -> Vec<Check> {
         }
     }
     drop(group);
-    checks.push(moves(config, tree.as_ref()));
+    checks.push(moves(config, tree.as_ref(), has_service));
     if let Some(tree) = tree {
         tree.remove();
     }
@@ -166,24 +168,32 @@ fn trial(config: &AgentConfig) -> Vec<Check> {
     checks
 }
 
-/// Writes a guest down and brings it to life at another place.
-fn moves(config: &AgentConfig, tree: Option<&Tree>) -> Check {
+/// Can guests be moved? That is for the agent to say: its service leaves it less
+/// than whoever asks here may have.
+fn moves(config: &AgentConfig, tree: Option<&Tree>, has_service: bool) -> Check {
     let name = "moves";
     if !config.moves.enabled {
         return Check::well(name, "switched off: moves.enabled is false");
     }
-    match Mover::try_out(config, tree) {
-        Ok((mover, tried)) => {
-            let (size, ms) = (spoken_size(tried.image_bytes), tried.moving.as_millis());
-            let criu = mover.fingerprint.criu;
-            Check::well(name, format!("CRIU {criu} moved a guest of {size} in {ms} ms"))
-        }
-        Err(why) => {
-            let repair = "install CRIU 4.1 or newer; without it guests return their work instead of \
-                          moving (moves.enabled = false says that this is meant)";
-            Check::sick(name, why, repair)
-        }
+    let running = owner::ask(&config.owner_socket(), &owner::Command::Status).ok();
+    let (found, by) = if let Some(owner::Answer::Status(status)) = running {
+        (status.moves, "as the agent found")
+    } else if let Some(noted) = Mover::noted(config, boot_id()) {
+        (noted, "as the agent found when it last started")
+    } else if has_service {
+        let repair = "systemctl start gleaner-agent: it tries at its start";
+        return Check::sick(name, "not tried yet within the agent's service", repair);
+    } else {
+        let tried = Mover::try_here(config, tree);
+        (Mover::status(tried.as_ref()), "tried outside of any service")
+    };
+    let detail = format!("{} ({by})", found.detail);
+    if found.possible {
+        return Check::well(name, detail);
     }
+    let repair = "install CRIU 4.1 or newer; without it guests return their work instead of moving \
+                  (moves.enabled = false says that this is meant)";
+    Check::sick(name, detail, repair)
 }
 
 fn guest(

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 
 use crate::container::{Container, Reap, Site, Told};
 use crate::link::{LinkEvent, LinkHandle, LinkOrder, Recorded, since_boot};
+use crate::moving::Mover;
 use crate::owner::{self, Answer, Asked};
 use crate::pause;
 use crate::post::{self, Letter};
@@ -547,6 +548,7 @@ impl EventLoop {
             results_waiting: status.ends_waiting as u64,
             refused: status.refused.or_else(|| self.trouble.clone()),
             missing: self.missing.clone(),
+            moves: Mover::status(self.site.mover.as_deref()),
         }
     }
 }

@@ -76,6 +76,15 @@ pub struct Status {
     pub refused: Option<String>,
     /// What is missing here, one line each.
     pub missing: Vec<String>,
+    pub moves: MovesStatus,
+}
+
+/// Can guests be moved from and to here?
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovesStatus {
+    pub possible: bool,
+    /// What was tried, or why not.
+    pub detail: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -22,6 +22,7 @@ use crate::config::{AgentConfig, InvalidConfig};
 use crate::contain::{KeeperError, Program};
 use crate::container::Site;
 use crate::event_loop::{Ended, EventLoop, Known};
+use crate::failure::one_line;
 use crate::ground::clear;
 use crate::link::{LinkHandle, Setup};
 use crate::moving::Mover;
@@ -73,9 +74,7 @@ pub fn run(config: AgentConfig) -> Result<ExitCode, AgentError> {
             Ok(Ended::Stopped) => ExitCode::SUCCESS,
             Ok(Ended::LinkDied) => ExitCode::FAILURE,
             Err(error) => {
-                let source = std::error::Error::source(&error);
-                let source = source.map_or_else(String::new, |source| format!(": {source}"));
-                tracing::error!("{error}{source}");
+                tracing::error!("{}", one_line(&error));
                 ExitCode::from(HOPELESS)
             }
         })
@@ -140,6 +139,7 @@ fn work(
         missing: missing.clone(),
         addresses: vec![],
         fingerprint,
+        machine: Box::new(crate::machine::describe()),
     };
     let setup = agent::Setup {
         incarnation: incarnation(),
@@ -191,9 +191,7 @@ fn claim_groups(
         }
         Err(error @ CgroupError::Populated { .. }) => Err(error.into()),
         Err(error) => {
-            let source = std::error::Error::source(&error);
-            let source = source.map_or_else(String::new, |source| format!(": {source}"));
-            missing.push(format!("control groups: {error}{source}"));
+            missing.push(format!("control groups: {}", one_line(&error)));
             Ok(None)
         }
     }
@@ -209,7 +207,7 @@ fn stop_signals() -> io::Result<UnixStream> {
     Ok(ours)
 }
 
-fn boot_id() -> BootId {
+pub(crate) fn boot_id() -> BootId {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .ok()
         .and_then(|text| text.parse().ok())

@@ -299,6 +299,7 @@ mod tests {
                 input_idle: None,
                 slots: 0,
                 reason: reason.to_owned(),
+                by_load: false,
             },
             wall: WallTime(0),
             since_boot: Duration::from_secs(1),

@@ -20,9 +20,10 @@ use serde_json::Value;
 use support::{Coordinator, glean, succeeds, wait_for};
 
 /// Makes everything but the given directory read-only, as `ProtectSystem=strict`
-/// does, and gives up every right but the given ones.
+/// does, puts scratch in the place of `/tmp`, as `PrivateTmp=` does, and gives up
+/// every right but the given ones.
 const SCRIPT: &str = "
-mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro / || exit 3
+mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro / && mount -t tmpfs tmpfs /tmp || exit 3
 shift
 exec setpriv --no-new-privs --inh-caps=-all --bounding-set \"$@\"
 ";
@@ -66,7 +67,7 @@ fn an_agent_under_its_units_hardening_runs_guests_and_sees_a_key() {
         return;
     };
     let lab = Coordinator::start();
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let home = dir.path().to_str().unwrap();
     let token = succeeds(&lab.admin(&["token", "create", "--role", "agent"]));
@@ -110,6 +111,16 @@ fn an_agent_under_its_units_hardening_runs_guests_and_sees_a_key() {
     let missing = idle["missing"].to_string();
     assert!(!missing.contains("sandbox") && !missing.contains("CAP_"), "{idle}");
     succeeds(&lab.admin(&["submit", "--wait", "--", "/bin/true"]));
+
+    // What moves here was tried within the unit's restrictions, and whoever asks
+    // from outside of them hears of that.
+    let found = idle["moves"]["detail"].as_str().unwrap();
+    assert!(idle["moves"]["possible"] == true || found.starts_with("no criu here"), "{idle}");
+    let config = dir.path().join("agent.toml");
+    let doctor = ["doctor", "--agent", "--json", "--socket", &socket, "--config"];
+    let doctor = glean(dir.path()).args(doctor).arg(config).output().unwrap();
+    let said = String::from_utf8_lossy(&doctor.stdout);
+    assert!(said.contains(&format!("{found} (as the agent found)")), "{said}");
 
     let key = terminal.path.strip_prefix("/dev").unwrap().to_str().unwrap().to_owned();
     terminal.type_keys("x").unwrap();

@@ -8,6 +8,7 @@ pub mod fingerprint;
 pub mod frame;
 pub mod id;
 pub mod job;
+pub mod machine;
 pub mod program;
 pub mod reaction;
 pub mod report;

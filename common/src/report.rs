@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::id::{Fence, JobId, SubprogramId, WorkstationId};
 use crate::job::OnBusy;
+use crate::machine::Machine;
 use crate::program::ProgramSpec;
 use crate::time::WallTime;
 use crate::wire::Role;
@@ -208,6 +209,7 @@ pub struct WorkstationRow {
     pub memory_bytes: u64,
     pub kernel: String,
     pub missing: Vec<String>,
+    pub machine: Machine,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::fingerprint::Fingerprint;
 use crate::id::{BootId, ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use crate::job::{JobSpec, Limits, OnBusy, Outcome};
+use crate::machine::Machine;
 use crate::program::{Arrival, Handover, Life, RankAt, RankOffer};
 use crate::reaction::Keep;
 use crate::report::{
@@ -36,8 +37,8 @@ use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
 
 /// The protocol's version; both ends must agree. 2: a job says what follows a
-/// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on are two words, and
-/// listings are asked for in parts.
+/// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on
+/// are two words, listings are asked for in parts, and agents describe their machine.
 pub const VERSION: u16 = 4;
 
 /// QUIC's application protocol name. The version is told in [`Opening`], so
@@ -162,6 +163,8 @@ pub struct Facts {
     /// What an image needs of this machine to be restored here; `None` if
     /// none can be made or restored here.
     pub fingerprint: Option<Box<Fingerprint>>,
+    /// For people; boxed, for it is rare and large.
+    pub machine: Box<Machine>,
 }
 
 /// The digital view of a workstation, and beside it the analogue one.

@@ -94,8 +94,8 @@ pub struct Agent {
     /// The newest attempt ever offered.
     newest: Fence,
     linked: bool,
-    /// Busy and slots, as the coordinator knows them.
-    shown: Option<(bool, u16)>,
+    /// As the coordinator knows it.
+    shown: Option<(bool, u16, bool)>,
     leaving: Option<Leaving>,
     refused: Option<String>,
     experience: Experience,
@@ -279,7 +279,7 @@ impl Agent {
     }
 
     fn show(&mut self, now: Moment, out: &mut Out) {
-        let shown = (self.occupancy.is_busy(), self.occupancy.slots(now));
+        let shown = self.occupancy.told(now);
         if self.linked && self.shown != Some(shown) {
             self.shown = Some(shown);
             out.send(AgentFrame::Presence(self.occupancy.presence(now)));
@@ -302,7 +302,7 @@ impl Agent {
         self.refused = None;
         self.lease.greet(now);
         self.doubt_jobs(out);
-        self.shown = Some((self.occupancy.is_busy(), self.occupancy.slots(now)));
+        self.shown = Some(self.occupancy.told(now));
         out.send(AgentFrame::Hello {
             incarnation: self.setup.incarnation,
             boot: self.setup.boot,

@@ -18,7 +18,7 @@ use gleaner_common::time::{Moment, Spoken};
 use gleaner_common::usage::{Cause, LoadAverages};
 use gleaner_common::wire::Presence;
 
-pub use self::observation::{Health, Observation, Pause, PauseEnd, Sensor};
+pub use self::observation::{Culprit, Health, Observation, Pause, PauseEnd, Sensor};
 use self::reason::{Why, spoken_safely};
 use crate::load::{Load, LoadSample};
 
@@ -74,6 +74,9 @@ pub struct Transition {
     pub input_idle: Option<Duration>,
     pub slots: u16,
     pub reason: String,
+    /// Load has turned the workstation busy: one look at whose process it is
+    /// pays ([`Observation::Culprit`]).
+    pub by_load: bool,
 }
 
 /// Terminals and devices are not listened to for so long after each event, so
@@ -103,6 +106,8 @@ pub struct Occupancy {
     load: Load,
     /// The last sample that spoke for busy.
     loaded: Option<Moment>,
+    /// Who loads it, while it is busy.
+    culprit: Option<Culprit>,
     touch: Option<Touch>,
     holds: BTreeMap<String, String>,
     pause: Option<Pause>,
@@ -131,6 +136,7 @@ impl Occupancy {
             health: BTreeMap::new(),
             load: Load::new(cores),
             loaded: None,
+            culprit: None,
             touch: None,
             holds: BTreeMap::new(),
             pause: None,
@@ -160,6 +166,12 @@ impl Occupancy {
         self.asleep || self.pause.is_some()
     }
 
+    /// What others are told of at once when it changes: busy or idle, the cores
+    /// free of the owner, and whether it is known who loads them.
+    pub fn told(&self, now: Moment) -> (bool, u16, bool) {
+        (self.busy, self.slots(now), self.culprit.is_some())
+    }
+
     pub fn load(&self) -> LoadAverages {
         self.load.averages()
     }
@@ -178,6 +190,7 @@ impl Occupancy {
         match observation {
             Observation::Input { source, ago } => self.touched(source, now - ago),
             Observation::Load(sample) => self.sampled(now, &sample),
+            Observation::Culprit(culprit) => self.culprit = self.busy.then_some(culprit),
             Observation::Users(users) => self.users = users,
             Observation::Held { id, what } => {
                 self.holds.insert(id, what);
@@ -277,6 +290,8 @@ impl Occupancy {
         self.silent = false;
         if self.is_loaded() {
             self.loaded = Some(now);
+        } else if !self.is_recently_loaded(now) {
+            self.culprit = None;
         }
     }
 
@@ -404,12 +419,13 @@ impl Occupancy {
         self.said = Some(true);
         self.recorded = (now, self.load.one());
         let reason = self.reason(now);
-        self.record(now, cause, reason)
+        let by_load = cause == Cause::Load && self.is_loaded();
+        Transition { by_load, ..self.record(now, cause, reason) }
     }
 
     fn turn(&mut self, now: Moment, busy: bool) {
         if self.busy != busy {
-            (self.busy, self.since) = (busy, now);
+            (self.busy, self.since, self.culprit) = (busy, now, None);
         }
     }
 
@@ -421,6 +437,7 @@ impl Occupancy {
             input_idle: self.touch.as_ref().map(|touch| now.since(touch.at)),
             slots: self.slots(now),
             reason: spoken_safely(reason),
+            by_load: false,
         }
     }
 }

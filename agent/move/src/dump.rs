@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use gleaner_shell::clock::Clock;
@@ -41,6 +41,9 @@ use crate::stream::{Header, Plug};
 use crate::tree;
 
 const LOG: &str = "dump.log";
+
+/// What CRIU says before it has a log.
+const PRINTED: &str = "dump.out";
 
 /// The biggest deleted file that goes with its guest: what programs keep open
 /// and unnamed is scratch.
@@ -151,7 +154,7 @@ impl Dump {
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub(crate) fn into_memory(
+    pub fn into_memory(
         engine: &Engine,
         fingerprint: &Fingerprint,
         guest: &Guest,
@@ -166,8 +169,7 @@ impl Dump {
     }
 
     fn obstacle(&self) -> Obstacle {
-        let log = self.memory.read(LOG).unwrap_or_default();
-        Obstacle::find(&String::from_utf8_lossy(&log), &self.tree)
+        Obstacle::find(&self.memory.text(LOG), &self.memory.text(PRINTED), &self.tree)
     }
 
     pub fn header(&self) -> &Header {
@@ -332,6 +334,7 @@ fn begin_dump(
         .map_err(|error| DumpError::Look(error.into()))?;
     let process = inside::open_process(guest.root).map_err(DumpError::Look)?;
     let mut command = command(engine, &header, &memory, &group);
+    memory.take_output(PRINTED, &mut command).map_err(DumpError::Start)?;
     let capture = match way {
         Way::Stream => {
             command.arg("--stream");
@@ -364,10 +367,7 @@ fn command(engine: &Engine, header: &Header, memory: &Memory, group: &OwnedFd) -
         .args([DELETED_BYTES_MAX, "--log-file", LOG, "--images-dir", &memory.path()])
         .args(["--tree", &header.root.to_string(), "--freeze-cgroup"])
         .arg(format!("/proc/self/fd/{}", group.as_raw_fd()))
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .env_clear();
     if header.joins_session {
         command.arg("--shell-job");
     }

@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags};
+use rustix::thread::CapabilitySet;
 use rustix::time::Timespec;
 
 /// Every kind that a keeper makes, and the clocks that a moved guest has.
@@ -35,9 +36,10 @@ pub(crate) fn lives(process: &OwnedFd) -> io::Result<bool> {
 /// Starts a command in a process's namespaces. The child that is returned
 /// waits for it outside, and ends as it does.
 ///
-/// `user` becomes its real user, and root stays its effective one: the kernel
-/// lets a process look at the limits of its own real user's processes, and of
-/// others' only with a right that containers lack.
+/// The kernel lets a process look at the limits of its own real user's processes,
+/// and of others' only with a right that containers lack. There `user` becomes its
+/// real user, and root stays its effective one, which kernels before 6.17 take
+/// away from whoever may gain no rights (`NoNewPrivileges=`).
 pub(crate) fn spawn(
     mut command: Command,
     process: &OwnedFd,
@@ -46,6 +48,8 @@ pub(crate) fn spawn(
 ) -> io::Result<Child> {
     let process = process.as_raw_fd();
     let keep: Vec<RawFd> = keep.iter().map(BorrowedFd::as_raw_fd).collect();
+    let rights = rustix::thread::capabilities(None)?.effective;
+    let user = if rights.contains(CapabilitySet::SYS_RESOURCE) { (0, 0) } else { user };
     #[expect(unsafe_code, reason = "joining namespaces between fork and exec")]
     // SAFETY: the closure makes nothing but system calls, on values that were
     // laid out before the fork.

@@ -17,6 +17,7 @@ use std::ptr;
 use crate::engine::Engine;
 use crate::inside::{born_again, check};
 use crate::memory::Memory;
+use crate::obstacle::first_error;
 
 /// Where CRIU looks for it. Put it there, readable for root only.
 pub const KNOWLEDGE_FILE: &str = "/run/criu.kdat";
@@ -56,7 +57,7 @@ impl Engine {
             .args(["check", "--no-default-config"])
             .env_clear()
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         #[expect(unsafe_code, reason = "making namespaces between fork and exec")]
         // SAFETY: the closure makes nothing but system calls on constants.
@@ -71,10 +72,9 @@ impl Engine {
         match memory.read(NAME) {
             Ok(knowledge) if output.status.success() => Ok(knowledge),
             Ok(_) | Err(_) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                let words = said.lines().find(|line| line.contains("Error"));
-                let words = words.or(said.lines().last()).unwrap_or("it says no reason");
-                Err(LearnError::Kernel(words.to_owned()))
+                let printed = [output.stderr, output.stdout].concat();
+                let words = first_error("", &String::from_utf8_lossy(&printed));
+                Err(LearnError::Kernel(words))
             }
         }
     }

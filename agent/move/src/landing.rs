@@ -23,7 +23,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::time::ClockId;
@@ -39,6 +39,9 @@ use crate::stream::Header;
 use crate::tree;
 
 const LOG: &str = "restore.log";
+
+/// What CRIU says before it has a log.
+const PRINTED: &str = "restore.out";
 
 /// Numbers that the guest has given out already are not given out again, and
 /// none of CRIU's own processes takes one of the guest's.
@@ -159,10 +162,8 @@ pub fn begin(
         .args(["--file-locks", "--manage-cgroups=ignore", "--log-file", LOG])
         .args(["--images-dir", &memory.path()])
         .args(plug_words(header, plugs))
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .env_clear();
+    memory.take_output(PRINTED, &mut command).map_err(RestoreError::Start)?;
     if header.joins_session {
         command.arg("--shell-job");
     }
@@ -201,8 +202,8 @@ impl Restoring {
             Self::ToBegin(mut command) => Some(command.status().map_err(RestoreError::Start)?),
         };
         if !status.is_some_and(|status| status.success()) {
-            let log = memory.read(LOG).unwrap_or_default();
-            return Err(RestoreError::Refused(first_error(&String::from_utf8_lossy(&log))));
+            let why = first_error(&memory.text(LOG), &memory.text(PRINTED));
+            return Err(RestoreError::Refused(why));
         }
         let names = memory.names().map_err(RestoreError::Start)?;
         // Each process has one of these, and threads have none.

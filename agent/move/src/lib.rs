@@ -19,17 +19,16 @@
 //! - a network namespace of its own, and no Landlock scope for abstract sockets
 //!   (the namespace is that scope): CRIU talks to its messenger in the guest
 //!   over one. Guests on the workstation's own network cannot move.
-//! - [`stage::Stage`] as its root directory, and the grants beside the usual
-//!   ones that `ward` makes: to list `/`, and while it takes a guest in, to use
-//!   the image's memory and to read [`KNOWLEDGE_FILE`].
+//! - [`stage::Stage`] as its root directory, and grants beside the usual ones: to
+//!   list `/`, and while it takes a guest in, to use the image's memory and to
+//!   read [`KNOWLEDGE_FILE`].
 //! - the guest in a session of its own, with nothing open but its pipes, plain
 //!   devices, and files opened by the keeper after it entered the stage.
 //! - a control group for keeper and guest alone.
 //!
-//! [`ward`] is all of that at its least. Knows nothing of owners, jobs, or how machines
-//! reach each other: it reads and writes bytes.
+//! Knows nothing of owners, jobs, or how machines reach each other: it reads and
+//! writes bytes.
 
-pub mod bench;
 mod capture;
 mod dump;
 mod engine;
@@ -49,8 +48,6 @@ mod socket;
 pub mod stage;
 mod stream;
 mod tree;
-pub mod trial;
-pub mod ward;
 mod wire;
 
 pub use dump::{Dump, DumpError, Dumped, keep};

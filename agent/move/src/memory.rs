@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::process::{Command, Stdio};
 
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
@@ -67,6 +68,18 @@ impl Memory {
         let mut bytes = vec![];
         self.open(name)?.read_to_end(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// A command writes what it prints into such a file.
+    pub(crate) fn take_output(&self, name: &str, command: &mut Command) -> io::Result<()> {
+        let file = self.create(name)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        Ok(())
+    }
+
+    /// All of a text file, or nothing.
+    pub(crate) fn text(&self, name: &str) -> String {
+        String::from_utf8_lossy(&self.read(name).unwrap_or_default()).into_owned()
     }
 
     /// Puts other content in the place of a file.

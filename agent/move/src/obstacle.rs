@@ -116,9 +116,10 @@ impl Obstacle {
         Self { process: Some((process.inner, process.name.clone())), hold }
     }
 
-    /// What CRIU's log and the frozen tree say.
-    pub(crate) fn find(log: &str, tree: &Tree) -> Self {
-        let complaint = Complaint::read(log);
+    /// What CRIU's log (and what it printed before it had one) and the frozen tree
+    /// say.
+    pub(crate) fn find(log: &str, printed: &str, tree: &Tree) -> Self {
+        let complaint = Complaint::read(log, printed);
         let found = tree.processes.iter().find_map(|process| {
             let hold = holds_of(process).into_iter().find(|one| complaint.is_about(one))?;
             Some(Self::of(process, hold))
@@ -127,9 +128,10 @@ impl Obstacle {
     }
 }
 
-/// CRIU's first error in a log, without where in CRIU it is said.
-pub(crate) fn first_error(log: &str) -> String {
-    Complaint::read(log).words
+/// CRIU's first error in a log, without where in CRIU it is said; or what it
+/// printed before it had one.
+pub(crate) fn first_error(log: &str, printed: &str) -> String {
+    Complaint::read(log, printed).words
 }
 
 /// What CRIU complains of.
@@ -141,16 +143,19 @@ struct Complaint {
 }
 
 impl Complaint {
-    fn read(log: &str) -> Self {
+    fn read(log: &str, printed: &str) -> Self {
         let mut errors: Vec<&str> = log
             .lines()
+            .chain(printed.lines())
             .filter_map(|line| line.split_once("Error ("))
             .filter_map(|(_, rest)| rest.split_once("): ").map(|(_, words)| words.trim()))
-            // Said on every machine that lacks a right which is not needed.
-            .filter(|words| !words.starts_with("rlimit: "))
+            // Said on every machine that lacks a right which is not needed, and where
+            // `Engine::learn` has taken one away.
+            .filter(|words| !words.starts_with("rlimit: ") && !words.contains("/loginuid "))
             .collect();
         errors.dedup();
-        let words = errors.first().map_or("criu says no reason", |words| words).to_owned();
+        let first = printed.lines().map(str::trim).find(|line| !line.is_empty());
+        let words = errors.first().copied().or(first).unwrap_or("criu says no reason").to_owned();
         Self { words, errors: errors.join("\n") }
     }
 
@@ -342,11 +347,15 @@ mod tests {
     #[test]
     fn the_first_error_that_matters_is_quoted() {
         let log = "(00.01) Error (criu/util.c:1533): rlimit: Can't setup\n\
+                   (00.01) Error (criu/proc.c:7): Can't open 0/loginuid on procfs: Read-only\n\
                    (00.02) Warn  (criu/x.c:1): harmless\n\
                    (00.03)      3: Error (criu/files.c:9): Can't dump file 5 of that type\n\
                    (00.04) Error (criu/cr-dump.c:2111): Dumping FAILED.\n";
-        assert_eq!(Complaint::read(log).words, "Can't dump file 5 of that type");
-        assert_eq!(Complaint::read("").words, "criu says no reason");
+        assert_eq!(Complaint::read(log, "").words, "Can't dump file 5 of that type");
+        assert_eq!(Complaint::read("", "").words, "criu says no reason");
+        let printed = "\nCRIU needs to have CAP_SYS_ADMIN:\nsetcap\n";
+        assert_eq!(Complaint::read("", printed).words, "CRIU needs to have CAP_SYS_ADMIN:");
+        assert_eq!(Complaint::read(log, printed).words, "Can't dump file 5 of that type");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use gleaner_shell::clock::Clock;
@@ -41,9 +42,17 @@ impl Program {
     /// # Errors
     /// `/proc` is not there.
     pub fn own() -> Result<Self, KeeperError> {
+        Self::at(Path::new("/proc/self/exe"))
+    }
+
+    /// Another program that can be a keeper.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn at(path: &Path) -> Result<Self, KeeperError> {
         let open = || -> rustix::io::Result<OwnedFd> {
             let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-            let fd = rustix::fs::open("/proc/self/exe", flags, rustix::fs::Mode::empty())?;
+            let fd = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
             // Above the number that a newborn puts its socket at.
             rustix::io::fcntl_dupfd_cloexec(fd, SOCKET_FD + 1)
         };
@@ -181,6 +190,13 @@ impl Keeper {
 
     pub fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// The first process that it has started and that lives.
+    pub fn first_process(&self) -> Option<i32> {
+        let pid = self.pid.as_raw_nonzero();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
     }
 
     pub fn is_contained(&self) -> bool {

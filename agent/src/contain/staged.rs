@@ -28,6 +28,7 @@ use rustix::process::DumpableBehavior;
 
 use super::protocol::{Landing, Sandbox};
 use super::sandbox::{self, Grants};
+use crate::failure::one_line;
 
 /// Scratch in memory where no memory limit says less.
 const SCRATCH_BYTES_MAX: u64 = 1 << 30;
@@ -41,19 +42,15 @@ pub(super) enum StagedError {
     NoNamespaces,
     #[error("{what}: {source}")]
     Wall { what: &'static str, source: io::Error },
-    #[error("{error}{}", source_of(.error))]
-    Restore { error: RestoreError },
+    #[error("{}", one_line(.0))]
+    Restore(RestoreError),
     #[error("no image came with the order to land it")]
     NoImage,
 }
 
-fn source_of(error: &RestoreError) -> String {
-    std::error::Error::source(error).map_or_else(String::new, |source| format!(": {source}"))
-}
-
 impl From<RestoreError> for StagedError {
     fn from(error: RestoreError) -> Self {
-        Self::Restore { error }
+        Self::Restore(error)
     }
 }
 
@@ -68,6 +65,8 @@ pub(super) struct Berth {
     memory: Memory,
     uid: Option<u32>,
     restoring: Restoring,
+    /// The guest's alone, once CRIU has them.
+    plugs: Vec<OwnedFd>,
 }
 
 /// Gives the calling keeper its root directory; it is root still, and is to be
@@ -147,15 +146,14 @@ impl Berth {
     ) -> Result<Self, StagedError> {
         let mut along = along.into_iter();
         let memory = Memory::inherited(along.next().ok_or(StagedError::NoImage)?);
-        // The guest's alone, once CRIU has them.
         let plugs: Vec<OwnedFd> = along.collect();
         landing::settle_in(&landing.header)?;
         rustix::thread::set_no_new_privs(true).map_err(|error| wall("rights")(error.into()))?;
         restrict(sandbox, Some(memory.as_fd()))?;
-        let plugs: Vec<_> = plugs.iter().map(OwnedFd::as_fd).collect();
+        let ends: Vec<_> = plugs.iter().map(OwnedFd::as_fd).collect();
         let Landing { engine, header } = &landing;
-        let restoring = landing::begin(engine, &memory, header, &plugs)?;
-        Ok(Self { landing, memory, uid: sandbox.uid, restoring })
+        let restoring = landing::begin(engine, &memory, header, &ends)?;
+        Ok(Self { landing, memory, uid: sandbox.uid, restoring, plugs })
     }
 
     /// Brings the guest to life, and gives up what that needed.
@@ -166,6 +164,7 @@ impl Berth {
         let uid = self.uid.unwrap_or(0);
         landing::lay_ground(&self.memory, uid, uid)?;
         let restored = self.restoring.finish(&self.memory, &self.landing.header, stopped)?;
+        drop(self.plugs);
         sandbox::limit_hard(sandbox.limits).map_err(wall("limits"))?;
         become_guest(sandbox)?;
         Ok(restored)

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::guest::{self, Left};
-use gleaner_agent_core::occupancy::Transition;
+use gleaner_agent_core::occupancy::{Observation, Transition};
 use gleaner_common::id::{BootId, Fence, JobId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::program::HandoverReply;
@@ -40,6 +40,7 @@ use tokio::sync::watch;
 
 use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
+use crate::machine;
 use crate::moving::{self, Arrivals, Cargo, Departures, Expectation, KeptImage, Known, ToKeep};
 use crate::owner::{self, Asked};
 use crate::post::{self, Errand, Post, Watch};
@@ -297,6 +298,16 @@ struct Mail {
     errands: UnboundedReceiver<Errand>,
 }
 
+/// Load has turned the workstation busy: whose is it?
+fn look_for_culprit(group: Option<PathBuf>, desk: ToDesk) {
+    tokio::task::spawn_blocking(move || {
+        if let Some(culprit) = machine::busiest(group.as_deref()) {
+            desk.core(Event::Observed(Observation::Culprit(culprit)));
+        }
+        crate::thrift::give_back();
+    });
+}
+
 async fn run(
     setup: Setup,
     mut orders: UnboundedReceiver<LinkOrder>,
@@ -328,6 +339,7 @@ async fn run(
         wake: Arc::clone(&wake),
     }));
     let sessions = logind::Sessions::start(config.sensors.sessions, desk.clone());
+    let load_group = config.cgroup.load.clone();
     let owner = tokio::spawn(serve_owner(config, desk.clone()));
     let mut departures = Departures::new(peers.clone(), current, desk.clone());
     let mut arrivals = Arrivals::new(desk.clone());
@@ -363,7 +375,12 @@ async fn run(
             LinkOrder::Frame { session, frame } => {
                 let _ = frames.send((session, frame));
             }
-            LinkOrder::Record(record) => recorder.record(*record),
+            LinkOrder::Record(record) => {
+                if record.transition.by_load {
+                    look_for_culprit(load_group.clone(), desk.clone());
+                }
+                recorder.record(*record);
+            }
             LinkOrder::Stage { job, spec } => files.stage(job, spec),
             LinkOrder::Discard(job) => files.discard(job),
             LinkOrder::Lay(laying) => files.lay(laying),

@@ -15,9 +15,10 @@ mod kept;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gleaner_common::id::BootId;
-use gleaner_move::trial::{self, Tried};
+use gleaner_common::units::spoken_size;
 use gleaner_move::{Engine, Fingerprint, of_this_machine};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,10 @@ pub(crate) use self::departure::{Cargo, Departures};
 pub(crate) use self::kept::{KeptImage, ToKeep, keep};
 use crate::cgroup::Tree;
 use crate::config::{AgentConfig, Network};
-use crate::ground::clear;
+use crate::contain::Program;
+use crate::failure::one_line;
+use crate::owner::MovesStatus;
+use crate::probe::{Probe, ProbeError};
 
 /// What is needed to write guests down and to bring them to life, tried out.
 #[derive(Clone, Debug)]
@@ -34,6 +38,8 @@ pub(crate) struct Mover {
     pub(crate) engine: Engine,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) knowledge: Vec<u8>,
+    moving: Duration,
+    image_bytes: u64,
 }
 
 /// What was found out in this boot.
@@ -41,15 +47,25 @@ pub(crate) struct Mover {
 struct Note {
     boot: BootId,
     engine: Engine,
+    /// Of the process that found it out.
+    restrictions: String,
+    /// Or why nothing can be moved.
+    found: Result<Found, String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Found {
     knowledge: Vec<u8>,
+    moving: Duration,
+    image_bytes: u64,
 }
 
 const NOTE: &str = "moves.json";
 
 impl Mover {
     /// Finds CRIU and moves a small guest from one place to another, once for
-    /// each boot and version. Starts processes: call it before there is any
-    /// thread.
+    /// each boot, version and kind of restrictions. Starts processes: call it
+    /// before there is any thread.
     ///
     /// # Errors
     /// Why no guest can be moved from or to here, in one line.
@@ -59,39 +75,88 @@ impl Mover {
         boot: BootId,
     ) -> Result<Self, String> {
         let engine = engine(config)?;
-        let path = config.data.join(NOTE);
-        let noted = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        if let Some(Note { boot: then, engine: of, knowledge }) = noted
-            && (then, &of) == (boot, &engine)
+        let restrictions = restrictions();
+        if let Some(note) = Note::read(config, boot, &engine)
+            && note.restrictions == restrictions
+            && let Ok(found) = note.found
         {
-            return Ok(Self { fingerprint: of_this_machine(&engine), engine, knowledge });
+            return Ok(Self::new(engine, found));
         }
-        let (mover, _) = Self::try_out(config, tree)?;
-        let note = Note { boot, engine: mover.engine.clone(), knowledge: mover.knowledge.clone() };
-        let text = serde_json::to_vec(&note).unwrap_or_default();
-        if let Err(error) = gleaner_shell::atomic::replace(&path, &text, 0o600) {
-            tracing::debug!(%error, "moves will be tried out again at the next start");
-        }
-        Ok(mover)
+        let found = Self::try_out(config, engine.clone(), tree);
+        let note = Note { boot, engine: engine.clone(), restrictions, found };
+        note.keep(config);
+        note.found.map(|found| Self::new(engine, found))
+    }
+
+    /// What an agent has found in this boot, for who asks while none runs.
+    pub(crate) fn noted(config: &AgentConfig, boot: BootId) -> Option<MovesStatus> {
+        let engine = engine(config).ok()?;
+        let note = Note::read(config, boot, &engine)?;
+        Some(Self::status(note.found.map(|found| Self::new(engine, found)).as_ref()))
     }
 
     /// Tries it out whatever is known. Call it before there is any thread.
     ///
     /// # Errors
     /// As [`Self::find`].
-    pub(crate) fn try_out(
-        config: &AgentConfig,
-        tree: Option<&Tree>,
-    ) -> Result<(Self, Tried), String> {
+    pub(crate) fn try_here(config: &AgentConfig, tree: Option<&Tree>) -> Result<Self, String> {
         let engine = engine(config)?;
-        let tree = tree.ok_or("no control groups")?;
-        let home = config.data.join("move-trial");
-        let groups = tree.guests().with_file_name("trial");
-        let tried = try_in(config, engine, &groups, &home);
-        clear(&home);
-        let _ = fs::remove_dir(&groups);
-        tried
+        Self::try_out(config, engine.clone(), tree).map(|found| Self::new(engine, found))
     }
+
+    fn try_out(config: &AgentConfig, engine: Engine, tree: Option<&Tree>) -> Result<Found, String> {
+        let tree = tree.ok_or("no control groups")?;
+        let probe = || -> Result<Found, ProbeError> {
+            let home = config.data.join("move-trial");
+            let probe = Probe::new(engine, Program::own()?, &config.guests, tree, home)?;
+            let probed = probe.run()?;
+            let knowledge = probe.knowledge.clone();
+            Ok(Found { knowledge, moving: probed.moving, image_bytes: probed.image_bytes })
+        };
+        probe().map_err(|error| one_line(&error))
+    }
+
+    fn new(engine: Engine, found: Found) -> Self {
+        let Found { knowledge, moving, image_bytes } = found;
+        Self { fingerprint: of_this_machine(&engine), engine, knowledge, moving, image_bytes }
+    }
+
+    /// For the owner, and whoever looks after the machine.
+    pub(crate) fn status(found: Result<&Self, &String>) -> MovesStatus {
+        let possible = found.is_ok();
+        let detail = found.map_or_else(String::clone, |mover| {
+            let (size, ms) = (spoken_size(mover.image_bytes), mover.moving.as_millis());
+            format!("CRIU {} moved a guest of {size} in {ms} ms", mover.engine.version())
+        });
+        MovesStatus { possible, detail }
+    }
+}
+
+impl Note {
+    /// Of this boot and CRIU only.
+    fn read(config: &AgentConfig, boot: BootId, engine: &Engine) -> Option<Self> {
+        let text = fs::read(config.data.join(NOTE)).ok()?;
+        let note: Self = serde_json::from_slice(&text).ok()?;
+        ((note.boot, &note.engine) == (boot, engine)).then_some(note)
+    }
+
+    fn keep(&self, config: &AgentConfig) {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        let kept = gleaner_shell::atomic::replace(&config.data.join(NOTE), &text, 0o600);
+        if let Err(error) = kept {
+            tracing::debug!(%error, "moves will be tried out again at the next start");
+        }
+    }
+}
+
+/// What this process may do: its rights, whether programs may gain others, and
+/// whether its system calls are filtered.
+fn restrictions() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let tells = |line: &&str| {
+        ["CapEff:", "CapBnd:", "NoNewPrivs:", "Seccomp:"].iter().any(|name| line.starts_with(name))
+    };
+    status.lines().filter(tells).collect::<Vec<_>>().join(" ").replace('\t', " ")
 }
 
 fn engine(config: &AgentConfig) -> Result<Engine, String> {
@@ -102,28 +167,6 @@ fn engine(config: &AgentConfig) -> Result<Engine, String> {
         return Err("guests use the workstation's own network: guests.network is host".into());
     }
     Engine::find(config.moves.criu.as_deref()).map_err(|error| format!("{error}; {}", error.hint()))
-}
-
-fn try_in(
-    config: &AgentConfig,
-    engine: Engine,
-    groups: &Path,
-    home: &Path,
-) -> Result<(Mover, Tried), String> {
-    let full = |error: &dyn std::error::Error| {
-        let source = error.source().map_or_else(String::new, |source| format!(": {source}"));
-        format!("{error}{source}")
-    };
-    fs::create_dir_all(home).map_err(|error| full(&error))?;
-    let site = trial::Site::new(engine, groups, home).map_err(|error| full(&error))?;
-    let site = trial::Site {
-        readable: config.guests.readable.clone(),
-        uid_base: config.guests.uid_base,
-        ..site
-    };
-    let tried = trial::trial(&site).map_err(|error| full(&error))?;
-    let trial::Site { engine, fingerprint, knowledge, .. } = site;
-    Ok((Mover { engine, fingerprint, knowledge }, tried))
 }
 
 /// Where a guest that can move finds the things on its ground.

@@ -21,6 +21,7 @@ use gleaner_common::usage::LoadAverages;
 use super::filesystem::Reread;
 use super::share::{Guests, Share, cgroup_cpu, threads_of};
 use super::{Own, SenseConfig};
+use crate::cgroup::is_inside;
 
 /// How often the kernel takes its samples, too (`LOAD_FREQ`).
 const IDLE_EVERY: Duration = Duration::from_secs(5);
@@ -70,7 +71,9 @@ pub struct LoadSensor {
 impl LoadSensor {
     pub fn open(now: Moment, config: &SenseConfig, own: &Own) -> Self {
         let scope = match &config.load_cgroup {
-            Some(path) => Scope::Cgroup { path: path.clone(), agent_inside: is_inside(path) },
+            Some(path) => {
+                Scope::Cgroup { path: path.clone(), agent_inside: is_inside("self", path) }
+            }
             None => Scope::Machine {
                 averages: Reread::open(Path::new("/proc/loadavg")),
                 stat: Reread::open(Path::new("/proc/stat")),
@@ -194,18 +197,6 @@ impl LoadSensor {
 
 fn opened<'a>(file: &'a mut io::Result<Reread>, path: &str) -> io::Result<&'a mut Reread> {
     file.as_mut().map_err(|error| io::Error::other(format!("{path}: {error}")))
-}
-
-/// Is this process in that control group?
-fn is_inside(path: &Path) -> bool {
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(own) = own.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
-    // The path leads through a mount point, whose place does not matter.
-    let path = path.to_string_lossy();
-    let mounts = ["/sys/fs/cgroup/unified/", "/sys/fs/cgroup/"];
-    let inner = mounts.iter().find_map(|mount| path.strip_prefix(mount)).unwrap_or("");
-    let inner = inner.trim_end_matches('/');
-    !inner.is_empty() && Path::new(own).starts_with(inner)
 }
 
 /// CPU time of this process: staging files for guests is not the owner's work.

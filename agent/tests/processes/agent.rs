@@ -35,6 +35,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_guest_unheard_for_a_lease_is_killed", lease_ends),
     ("usage_records_arrive_without_a_gap", usage_arrives),
     ("a_desktop_is_listened_to", desktop),
+    ("whose_process_turns_it_busy_is_told", culprit),
     ("a_second_agent_on_the_same_data_is_refused", second_refused),
 ];
 
@@ -234,7 +235,7 @@ impl Lab {
         Pid::from_raw(worker.unwrap()).unwrap()
     }
 
-    fn stop(&mut self) -> i32 {
+    pub(crate) fn stop(&mut self) -> i32 {
         let Some(mut agent) = self.agent.take() else { return 0 };
         kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
         agent.wait().unwrap().code().unwrap_or(-1)
@@ -510,6 +511,28 @@ fn stops() {
         told.last().is_some_and(|record| record.cause == Cause::Finish)
             || spool.metadata().unwrap().len() > 0
     });
+}
+
+fn culprit() {
+    let mut lab = Lab::without_agent();
+    let Some(machine) = lab.cgroup.as_ref().map(|path| path.with_extension("machine")) else {
+        return println!("left out: control groups are root's only");
+    };
+    fs::create_dir(&machine).unwrap();
+    lab.config.cgroup.load = Some(machine.clone());
+    lab.config.criteria.rise_cores = 0.05;
+    lab.start();
+    let script = format!("echo 0 > {}/cgroup.procs; while :; do :; done", machine.display());
+    let mut owner = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+    let named = lab.coordinator.expect("who it is", |frame| match frame {
+        AgentFrame::Presence(presence) if presence.reason.contains(" of uid ") => Some(presence),
+        _ => None,
+    });
+    let is_named = named.busy && named.reason.ends_with(", `sh` of uid 0");
+    assert!(is_named, "{named:?}");
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    until("an empty group", || fs::remove_dir(&machine).is_ok());
 }
 
 fn worker_killed() {

@@ -201,15 +201,19 @@ fn own_cpu() -> Duration {
 
 fn doctor() {
     let home = tempfile::tempdir().unwrap();
-    let mut config = gleaner_agent::AgentConfig { data: home.path().into(), ..Default::default() };
-    let checks = gleaner_agent::doctor::checks(&config);
+    let mut config = gleaner_agent::AgentConfig {
+        data: home.path().into(),
+        runtime: home.path().into(),
+        ..Default::default()
+    };
+    let checks = gleaner_agent::doctor::checks(&config, false);
     for name in ["guest", "kill", "settings", "data directory"] {
         assert!(checks.iter().any(|check| check.name == name && check.ok), "{name}: {checks:?}");
     }
     if is_root() {
         assert!(checks.iter().all(|check| check.ok), "{checks:?}");
         config.guests.uid_base = 65_534; // Nobody, by name.
-        let checks = gleaner_agent::doctor::checks(&config);
+        let checks = gleaner_agent::doctor::checks(&config, false);
         let users = checks.iter().find(|check| check.name == "guest users").unwrap();
         assert!(!users.ok && users.detail.contains("nobody"), "{users:?}");
     }

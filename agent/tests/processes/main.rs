@@ -13,6 +13,7 @@
 mod agent;
 mod containment;
 mod coordinator;
+mod images;
 mod machine;
 mod moving;
 mod ranks;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let tests = containment::TESTS
         .iter()
         .chain(agent::TESTS)
+        .chain(images::TESTS)
         .chain(moving::TESTS)
         .chain(ranks::TESTS)
         .chain(travels::TESTS);

@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_cannot_be_carried_says_why_and_goes_on_where_it_was", cannot),
     ("what_had_not_begun_is_placed_elsewhere_at_once", not_begun),
     ("an_owner_who_leaves_in_time_keeps_the_guest", keeps),
+    ("the_doctor_asks_the_agent_whether_guests_can_move", doctor_asks),
     ("a_keeper_waits_where_guests_are_welcome_and_the_last_one_could_move", kept_ready),
 ];
 
@@ -236,6 +237,28 @@ fn not_begun() {
     labs.here.wait_for_idle();
     labs.here.offer(9, script("pwd"));
     assert_eq!(labs.here.finished().outcome, Outcome::Succeeded);
+}
+
+/// Whoever asks may have more rights than the agent's service leaves it.
+fn doctor_asks() {
+    let mut lab = Lab::of(WorkstationId(1), None);
+    let moves = |lab: &Lab| {
+        let checks = gleaner_agent::doctor::checks(&lab.config, true);
+        checks.into_iter().find(|check| check.name == "moves").unwrap()
+    };
+    let untried = moves(&lab);
+    assert!(!untried.ok && untried.detail.contains("not tried yet"), "{untried:?}");
+    lab.start();
+    let status = lab.status().moves;
+    let found = moves(&lab);
+    assert_eq!(found.ok, status.possible);
+    assert_eq!(found.detail, format!("{} (as the agent found)", status.detail));
+    lab.stop();
+    let noted = moves(&lab);
+    if status.possible {
+        let detail = format!("{} (as the agent found when it last started)", status.detail);
+        assert_eq!((noted.ok, noted.detail), (true, detail));
+    }
 }
 
 /// The keepers that are there, with what they have started.

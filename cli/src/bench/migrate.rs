@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use gleaner_agent::cgroup::Tree;
+use gleaner_agent::config::GuestsConfig;
+use gleaner_agent::contain::Program;
+use gleaner_agent::probe::Probe;
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::JobState;
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::Lab;
 use gleaner_lab::wait::{PATIENCE, until};
-use gleaner_move::trial::Site;
-use gleaner_move::{Engine, bench};
+use gleaner_move::{Dump, Engine};
 use gleaner_shell::clock::Clock;
 
 use self::guest::Gap;
@@ -154,18 +157,39 @@ fn floor(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Duration>> {
     std::fs::set_permissions(&readable, open())?;
     let program = readable.join("holder");
     std::fs::copy(std::env::current_exe()?, &program)?;
-    let groups = groups();
-    let mut site = Site::new(Engine::find(None)?, &groups, home.path())?;
-    site.readable.push(readable);
+    let tree = Tree::claim(Some(&groups()))?;
+    let guests = GuestsConfig::default();
+    let places = home.path().join("places");
+    let mut probe = Probe::new(Engine::find(None)?, Program::own()?, &guests, &tree, places)?;
+    probe.readable.push(readable);
     let (program, mib) = (program.display().to_string(), mib.to_string());
     let guest = [program.as_str(), "hold", "--mib", &mib, "--gaps", "1"];
     let mut spans = vec![];
     for _ in 0..times {
-        spans.push(bench::floor(&site, &guest)?);
+        spans.push(moved(&probe, &guest)?);
         progress.step();
     }
-    let _ = std::fs::remove_dir(&groups);
+    drop(probe);
+    tree.remove();
     Ok(spans)
+}
+
+/// A guest that says something when it is ready, and again when it has moved, is
+/// written to memory and restored from there.
+fn moved(probe: &Probe, guest: &[&str]) -> Result<Duration> {
+    let old = probe.start(0, guest)?;
+    old.read(&mut [0])?;
+    let begin = Clock.now();
+    let image = Dump::into_memory(&probe.engine, &probe.fingerprint, &old.process())?;
+    let dumped = Clock.now().since(begin);
+    let expecting = probe.expect(1, &image.header, image.memory())?;
+    let begin = Clock.now();
+    let stopped = image.adapt(&probe.terms(1))?;
+    let new = expecting.land(&stopped)?;
+    old.group().kill()?;
+    new.resume()?;
+    new.read(&mut [0])?;
+    Ok(dumped + Clock.now().since(begin))
 }
 
 fn groups() -> PathBuf {

@@ -8,6 +8,7 @@ pub mod fetch;
 pub mod job;
 pub mod jobs;
 pub mod logs;
+mod machine;
 pub mod owner;
 pub mod pages;
 pub mod replay;

@@ -292,6 +292,7 @@ pub(super) fn tokens(rows: &[TokenRow], zone: &TimeZone) -> Listing {
 #[cfg(test)]
 pub(super) mod tests {
     use gleaner_common::id::{Fence, SubprogramId, WorkstationId};
+    use gleaner_common::machine::Machine;
     use gleaner_common::program::ProgramSpec;
     use gleaner_common::report::{Counts, JobState, SubprogramState, WorkstationState};
     use gleaner_common::wire::Role;
@@ -453,6 +454,7 @@ pub(super) mod tests {
             memory_bytes: 16 << 30,
             kernel: "6.12".into(),
             missing: vec!["logind: no system bus".into()],
+            machine: Machine::default(),
         };
         insta::assert_snapshot!(text(&workstations(&[row])), @r"
         NUMBER  NAME    STATE  FOR   GUESTS  SLOTS  CORES  LOAD  MEMORY    SPEED  REASON

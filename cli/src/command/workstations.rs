@@ -1,10 +1,14 @@
 //! `glean workstations`: idle or busy, and why.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use gleaner_common::report::WorkstationRow;
+use gleaner_common::time::Spoken;
+use gleaner_common::units::spoken_size;
 use gleaner_common::wire::{Reply, Request};
 
-use super::show;
+use super::{machine, show};
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
 use crate::output;
@@ -14,6 +18,9 @@ pub struct Args {
     /// One record a line.
     #[arg(long)]
     pub json: bool,
+    /// What each machine is: processor, memory, disks, temperatures.
+    #[arg(long, conflicts_with = "json")]
+    pub long: bool,
     #[command(flatten)]
     pub access: Access,
 }
@@ -29,8 +36,85 @@ pub fn run(args: &Args) -> Result<Verdict> {
     })?;
     if args.json {
         rows.iter().try_for_each(output::record)?;
+    } else if args.long {
+        rows.iter().flat_map(described).try_for_each(|line| output::line(&line))?;
     } else {
         show::workstations(&rows).print()?;
     }
     Ok(Verdict::Yes)
+}
+
+/// A workstation, line by line.
+fn described(row: &WorkstationRow) -> Vec<String> {
+    let machine = &row.machine;
+    let lasted = Spoken(Duration::from_secs_f64(row.lasted_s.max(0.0)));
+    let state = format!("{} for {lasted}: {}", row.state.name(), row.reason);
+    let physical = match machine.physical_cores {
+        0 => String::new(),
+        physical => format!(" ({physical} physical)"),
+    };
+    let (memory, places) = (spoken_size(row.memory_bytes), row.places);
+    let of_it = [
+        format!("{} guests in {places} places, load {:.2}", row.guests, row.load_1m),
+        format!("host {}, {}, kernel {}", machine.hostname, machine.os, row.kernel),
+        format!("{}, {} cores{physical}, {memory}", machine.processor, row.cores),
+    ];
+    let missing = row.missing.iter().map(|line| format!("missing: {line}"));
+    let of_it = of_it.into_iter().chain(machine::parts(machine)).chain(missing);
+    let indented = of_it.map(|line| format!("    {line}"));
+    [format!("{} {}: {state}", row.workstation, row.name)].into_iter().chain(indented).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_common::id::WorkstationId;
+    use gleaner_common::machine::{Disk, Machine, Temperature};
+    use gleaner_common::report::WorkstationState;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_is_described_with_its_parts() {
+        let row = WorkstationRow {
+            workstation: WorkstationId(3),
+            name: "ws-042".into(),
+            state: WorkstationState::Busy,
+            reason: "load 2.10, over 0.25, `matlab` of uid 1000".into(),
+            lasted_s: 75.0,
+            cores: 8,
+            places: 8,
+            slots: 6,
+            guests: 1,
+            load_1m: 2.1,
+            speed: 812.0,
+            memory_bytes: 16 << 30,
+            kernel: "6.1.0-13-amd64".into(),
+            missing: vec!["logind: no system bus".into()],
+            machine: Machine {
+                hostname: "ws-042".into(),
+                os: "Debian GNU/Linux 12".into(),
+                processor: "Intel(R) Core(TM) i7-8700".into(),
+                physical_cores: 4,
+                disks: vec![Disk {
+                    path: "/".into(),
+                    total_bytes: 100 << 30,
+                    free_bytes: 41 << 30,
+                }],
+                temperatures: vec![Temperature {
+                    label: "coretemp Package id 0".into(),
+                    celsius: 61.2,
+                    critical_celsius: Some(100.0),
+                }],
+            },
+        };
+        insta::assert_snapshot!(described(&row).join("\n"), @r"
+        w3 ws-042: busy for 75 s: load 2.10, over 0.25, `matlab` of uid 1000
+            1 guests in 8 places, load 2.10
+            host ws-042, Debian GNU/Linux 12, kernel 6.1.0-13-amd64
+            Intel(R) Core(TM) i7-8700, 8 cores (4 physical), 16.0 GiB
+            disks: / 41.0 GiB free of 100.0 GiB
+            temperatures: coretemp Package id 0 61 °C, critical from 100
+            missing: logind: no system bus
+        ");
+    }
 }

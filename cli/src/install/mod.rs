@@ -13,6 +13,7 @@ mod site;
 
 use std::path::PathBuf;
 
+pub(crate) use self::service::has_agent as has_agent_service;
 use crate::values;
 
 /// Where the binary is put, as the unit files name it.

@@ -76,6 +76,11 @@ impl Service {
     }
 }
 
+/// Is this machine's agent a service?
+pub(crate) fn has_agent() -> bool {
+    Path::new(BOOTED).exists() && Path::new(&AGENT.path()).exists()
+}
+
 /// Takes away what services share, once none is left. Returns whether none is.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 use super::*;
 use crate::frame;
 use crate::job::{IndexRange, Reaction, StagedFile};
+use crate::machine::{Disk, Temperature};
 use crate::report::{Counts, JobState};
 use crate::usage::Cause;
 
@@ -38,6 +39,9 @@ fn presence() -> Presence {
 }
 
 const PRESENCE: &str = "01057074732f330180cab5ee01030000803f0000003f0000803e02";
+
+/// A host, a system and a processor of one letter each, a disk, a sensor.
+const MACHINE: &str = "0168016f01700101012fac02010101740000803f00";
 
 fn spec() -> JobSpec {
     let indexes = IndexRange { first: 1, last: 300, step: 1 };
@@ -95,6 +99,18 @@ fn what_agents_say() {
         missing: vec!["x".into()],
         addresses: vec![([127, 0, 0, 1], 300).into()],
         fingerprint: None,
+        machine: Box::new(Machine {
+            hostname: "h".into(),
+            os: "o".into(),
+            processor: "p".into(),
+            physical_cores: 1,
+            disks: vec![Disk { path: "/".into(), total_bytes: 300, free_bytes: 1 }],
+            temperatures: vec![Temperature {
+                label: "t".into(),
+                celsius: 1.0,
+                critical_celsius: None,
+            }],
+        }),
     };
     let hello = AgentFrame::Hello {
         incarnation: Incarnation(9),
@@ -103,8 +119,10 @@ fn what_agents_say() {
         presence: presence(),
         held: vec![(Fence(300), GuestState::Suspended)],
     };
-    let expected =
-        format!("0009{}020280080000803f013601017801007f000001ac0200{PRESENCE}01ac0202", ab(16));
+    let expected = format!(
+        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}{PRESENCE}01ac0202",
+        ab(16)
+    );
     check(&hello, &expected);
     let load = LoadAverages::default();
     let heartbeat = AgentFrame::Heartbeat { sequence: 5, slots: 2, load };

@@ -2,6 +2,7 @@
 //! but its machine may be in anybody's hands.
 
 use gleaner_common::job::{FILES_MAX, is_inside};
+use gleaner_common::machine::{Machine, PARTS_MAX};
 use gleaner_common::program::{ADDRESSES_MAX, RANK_REPORT_BYTES_MAX, RELAYED_BYTES_MAX};
 use gleaner_common::usage::REASON_BYTES_MAX;
 use gleaner_common::wire::{
@@ -47,7 +48,17 @@ fn check_facts(facts: &Facts) -> Result<(), Excess> {
     text("a kernel's name", &facts.kernel)?;
     count("missing things", facts.missing.len(), MISSING_MAX)?;
     count("addresses", facts.addresses.len(), ADDRESSES_MAX)?;
-    facts.missing.iter().try_for_each(|line| text("a missing thing", line))
+    facts.missing.iter().try_for_each(|line| text("a missing thing", line))?;
+    check_machine(&facts.machine)
+}
+
+fn check_machine(machine: &Machine) -> Result<(), Excess> {
+    let Machine { hostname, os, processor, physical_cores: _, disks, temperatures } = machine;
+    [hostname, os, processor].into_iter().try_for_each(|name| text("a machine's name", name))?;
+    count("disks", disks.len(), PARTS_MAX)?;
+    disks.iter().try_for_each(|disk| text("a disk's name", &disk.path))?;
+    count("temperatures", temperatures.len(), PARTS_MAX)?;
+    temperatures.iter().try_for_each(|one| text("a temperature's name", &one.label))
 }
 
 fn check_presence(presence: &Presence) -> Result<(), Excess> {

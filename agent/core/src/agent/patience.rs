@@ -7,7 +7,7 @@ use std::time::Duration;
 use gleaner_common::time::Moment;
 
 /// What a move takes whatever its size: to find the way, and CRIU's own time
-/// at both ends. Measured on loopback; `gleaner_move::bench`.
+/// at both ends. Measured on loopback (`glean-bench migrate`).
 const FIXED: Duration = Duration::from_millis(100);
 
 /// Bytes a second until a move has been measured: a gigabit network's.

@@ -81,6 +81,9 @@ pub enum Observation {
         ago: Duration,
     },
     Load(LoadSample),
+    /// Whose process used most, when load turned the workstation busy. Answers
+    /// [`super::Transition::by_load`].
+    Culprit(Culprit),
     /// How many people are logged in.
     Users(u32),
     /// Somebody wants the machine undisturbed: a film, a call. `id` tells
@@ -107,6 +110,13 @@ pub enum Observation {
     Unpaused,
     AboutToSleep,
     Woke,
+}
+
+/// A process of somebody's that loads the workstation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Culprit {
+    pub name: String,
+    pub uid: u32,
 }
 
 /// The owner's own word that the machine is busy.

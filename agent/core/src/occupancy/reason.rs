@@ -3,7 +3,7 @@
 use gleaner_common::time::{Moment, Spoken};
 use gleaner_common::usage::REASON_BYTES_MAX;
 
-use super::{Health, Occupancy, Pause, Sensor, Touch};
+use super::{Culprit, Health, Occupancy, Pause, Sensor, Touch};
 
 /// Why the workstation is busy, the strongest reason first.
 pub(super) enum Why<'a> {
@@ -67,7 +67,12 @@ impl Occupancy {
                 format!("{}, {} ago; {}", touch.source, ago(touch.at), self.load_reason(now))
             }
             Some(Why::Touched(touch)) => format!("{}, {} ago", touch.source, ago(touch.at)),
-            Some(Why::Loaded) => self.load_reason(now),
+            Some(Why::Loaded) => match &self.culprit {
+                Some(Culprit { name, uid }) => {
+                    format!("{}, `{name}` of uid {uid}", self.load_reason(now))
+                }
+                None => self.load_reason(now),
+            },
             Some(Why::Unknown) => format!("watching for {} only", ago(self.watching)),
             None => self.idle_reason(now),
         };

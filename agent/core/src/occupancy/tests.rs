@@ -18,6 +18,10 @@ fn typed() -> Observation {
     Observation::Input { source: "pts/3".into(), ago: Duration::ZERO }
 }
 
+fn culprit() -> Observation {
+    Observation::Culprit(Culprit { name: "matlab".into(), uid: 1_000 })
+}
+
 /// The owner's load, as the kernel would tell it.
 fn load(one: f32) -> Observation {
     let kernel = Some(LoadAverages { one, five: one, fifteen: one });
@@ -84,6 +88,31 @@ fn the_three_busy_causes_are_told_apart() {
     assert_eq!(both.observe(at(0), typed()), None);
     let record = both.observe(at(0), health(Sensor::Terminals, Health::Well));
     check(record, Cause::Both, "pts/3, 0.0 s ago; load 1.73, over 0.25");
+}
+
+#[test]
+fn who_loads_it_is_asked_for_once_and_named_while_it_loads() {
+    let mut occupancy = idle();
+    let turned = occupancy.observe(at(62), load(2.1)).unwrap();
+    assert!(turned.by_load);
+    let quiet = occupancy.told(at(62));
+    assert_eq!(occupancy.observe(at(63), culprit()), None);
+    assert_eq!(occupancy.verdict(at(63)), "busy: load 2.10, over 0.25, `matlab` of uid 1000");
+    assert_ne!(occupancy.told(at(63)), quiet, "others hear of it");
+    assert!(!occupancy.observe(at(130), load(3.0)).unwrap().by_load, "it was busy before");
+    // Another's load, after a pause, is not its.
+    occupancy.observe(at(131), load(0.05));
+    occupancy.observe(at(140), typed());
+    occupancy.observe(at(150), load(0.05));
+    occupancy.observe(at(201), load(2.0));
+    assert_eq!(occupancy.verdict(at(210)), "busy: load 2.00, over 0.25");
+    // What is found out too late is nobody's.
+    let mut idle = idle();
+    assert!(!idle.observe(at(62), typed()).unwrap().by_load);
+    let mut idle = self::idle();
+    idle.observe(at(62), culprit());
+    assert!(idle.observe(at(63), load(2.1)).unwrap().by_load);
+    assert_eq!(idle.verdict(at(63)), "busy: load 2.10, over 0.25");
 }
 
 #[test]
@@ -253,6 +282,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (sensor, state).prop_map(|(sensor, state)| Step::See(health(sensor, state))),
         1 => Just(Step::See(Observation::Held { id: "a".into(), what: "film".into() })),
         1 => Just(Step::See(Observation::Released { id: "a".into() })),
+        1 => Just(Step::See(culprit())),
         1 => Just(Step::See(Observation::Unpaused)),
         1 => Just(Step::See(Observation::Paused(Pause { by: "ada".into(), until: None }))),
         1 => Just(Step::See(Observation::AboutToSleep)),
@@ -306,7 +336,9 @@ proptest! {
                         Observation::Unpaused => paused = false,
                         Observation::AboutToSleep => asleep = true,
                         Observation::Woke => asleep = false,
-                        Observation::Users(_) | Observation::Locked { .. } => {}
+                        Observation::Users(_)
+                        | Observation::Locked { .. }
+                        | Observation::Culprit(_) => {}
                     }
                     let record = occupancy.observe(now, seen);
                     if let Some(record) = &record && record.cause == Cause::Idle {

@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use gleaner_agent::config::AgentConfig;
+use gleaner_common::machine::Machine;
 use gleaner_common::wire::Role;
 use gleaner_shell::endpoint::{Credentials, connect};
 use gleaner_shell::identity::Identity;
@@ -14,7 +15,12 @@ use gleaner_shell::identity::Identity;
 use super::{Check, finding};
 use crate::ask::runtime;
 use crate::command::daemon::{self, AGENT_CONFIG};
+use crate::command::machine as parts;
 use crate::command::owner::{self, SocketArgs};
+use crate::install;
+
+/// A few guests' files; a guess.
+const ROOM_BYTES_MIN: u64 = 1 << 30;
 
 /// Of the agent with this configuration file, or the usual one.
 pub(super) fn checks(file: Option<&Path>, socket: &SocketArgs) -> Vec<Check> {
@@ -31,6 +37,7 @@ pub(super) fn checks(file: Option<&Path>, socket: &SocketArgs) -> Vec<Check> {
             AgentConfig::default()
         }
     };
+    checks.extend(of_machine(&gleaner_agent::machine::describe(), &config.data));
     checks.extend(of_trial(&config));
     checks.extend(of_sensors(&config));
     checks.push(of_clock());
@@ -55,7 +62,35 @@ fn of_trial(config: &AgentConfig) -> Vec<Check> {
             Check::sick(check.name, check.detail, repair)
         }
     };
-    gleaner_agent::doctor::checks(config).into_iter().map(told).collect()
+    gleaner_agent::doctor::checks(config, install::has_agent_service())
+        .into_iter()
+        .map(told)
+        .collect()
+}
+
+/// Is there room for guests' files, and does nothing run too hot?
+fn of_machine(machine: &Machine, data: &Path) -> Vec<Check> {
+    let what = format!("{}, {}, {}", machine.hostname, machine.os, machine.processor);
+    let mut checks = vec![Check::well("machine", what)];
+    let disks = machine.disks.iter().filter(|disk| data.starts_with(&disk.path));
+    if let Some(disk) = disks.max_by_key(|disk| disk.path.len()) {
+        let found = parts::disk(disk);
+        checks.push(if disk.free_bytes >= ROOM_BYTES_MIN {
+            Check::well("disk", found)
+        } else {
+            Check::lacking("disk", found, "make room: guests' inputs and outputs lie there")
+        });
+    }
+    if let Some(hottest) = machine.hottest() {
+        let found = parts::temperature(hottest);
+        let too_hot = hottest.critical_celsius.is_some_and(|critical| hottest.celsius >= critical);
+        checks.push(if too_hot {
+            Check::lacking("temperature", found, "it slows itself down: see to its cooling")
+        } else {
+            Check::well("temperature", found)
+        });
+    }
+    checks
 }
 
 fn of_sensors(config: &AgentConfig) -> Vec<Check> {
@@ -197,6 +232,8 @@ fn of_agent(socket: &SocketArgs) -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
+    use gleaner_common::machine::{Disk, Temperature};
+
     use super::*;
     use crate::command::doctor::Health;
 
@@ -206,6 +243,29 @@ mod tests {
         let checks = of_identity(dir.path());
         assert_eq!(checks[0].health, Health::Sick);
         assert!(checks[0].repair.as_deref().unwrap().contains("glean agent install"));
+    }
+
+    #[test]
+    fn a_full_disk_and_a_hot_processor_are_told() {
+        let disk =
+            |path: &str, free_bytes| Disk { path: path.into(), total_bytes: 9 << 30, free_bytes };
+        let mut machine = Machine {
+            disks: vec![disk("/", 0), disk("/var", 2 << 30), disk("/home", 0)],
+            ..Machine::default()
+        };
+        let health = |machine: &Machine| -> Vec<Health> {
+            let checks = of_machine(machine, Path::new("/var/lib/gleaner/agent"));
+            checks.iter().map(|check| check.health).collect()
+        };
+        assert_eq!(health(&machine), [Health::Well; 2]);
+        machine.disks.pop();
+        machine.disks.pop();
+        machine.temperatures = vec![Temperature {
+            label: "core".into(),
+            celsius: 101.0,
+            critical_celsius: Some(100.0),
+        }];
+        assert_eq!(health(&machine), [Health::Well, Health::Lacking, Health::Lacking]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the commands list, as far as it is not over.
 
 use gleaner_common::id::{JobId, SubprogramId, WorkstationId};
+use gleaner_common::machine::Machine;
 use gleaner_common::report::{
     JobRow, JobState, JobSummary, SubprogramRow, SubprogramState, WorkstationRow, WorkstationState,
 };
@@ -96,6 +97,7 @@ impl Core {
             memory_bytes: facts.memory_bytes,
             kernel: facts.kernel.clone(),
             missing: facts.missing.clone(),
+            machine: Machine::clone(&facts.machine),
         })
     }
 
