@@ -10,7 +10,7 @@ use crate::command::{
     trace, usage, why, workstations,
 };
 use crate::install;
-use crate::{bench, demo, validate};
+use crate::{demo, validate};
 
 /// Lends idle workstations to parallel programs.
 #[derive(Debug, Parser)]
@@ -118,9 +118,6 @@ Exit code: 0 all is well, 1 something needs repair.")]
 
 Exit code: 0 the distance of end times is small enough, 1 it is not.")]
     Validate(validate::Args),
-    /// Measure what gleaner costs and how fast it is, on this machine.
-    #[command(after_help = "Example:\n  sudo glean bench owner-return --json")]
-    Bench(bench::Args),
     /// Write the completions of a shell.
     #[command(after_help = "Example:
   glean completions bash > /etc/bash_completion.d/glean")]
@@ -134,12 +131,6 @@ Exit code: 0 the distance of end times is small enough, 1 it is not.")]
         after_help = "Example:\n  the agent knows how; there is none for people"
     )]
     Keeper(daemon::KeeperArgs),
-    /// A guest that holds memory and tells when it stood still; `glean bench migrate` moves it.
-    #[command(hide = true, after_help = "Example:\n  glean hold --mib 64 --gaps 1")]
-    Hold(bench::migrate::guest::Args),
-    /// Two ranks that send each other bytes; `glean bench messages` times them.
-    #[command(hide = true, after_help = "Example:\n  glean ping --rounds 1000")]
-    Ping(bench::messages::rank::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -273,7 +264,6 @@ mod tests {
         glean agent status
         glean demo
         glean validate
-        glean bench
         ");
     }
 }

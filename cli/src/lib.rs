@@ -4,7 +4,7 @@
 //! main ─► arguments ─► command::run ─┬─► ask ──► the coordinator        users' commands
 //!                                    ├─► the rooms' run(config)         daemons
 //!                                    ├─► install                        what a machine needs
-//!                                    └─► demo, bench ─► talk            labs on this machine
+//!                                    └─► demo, validate ─► gleaner_lab  labs on this machine
 //! output (standard output) ◄── answers ──┘└── progress, failures ──► standard error
 //! ```
 //!
@@ -13,14 +13,12 @@
 
 pub mod arguments;
 pub mod ask;
-pub mod bench;
 pub mod command;
 pub mod demo;
 pub mod failure;
 pub mod install;
 pub mod output;
 pub mod staging;
-mod talk;
 pub mod validate;
 pub mod values;
 

@@ -25,7 +25,7 @@ use anyhow::Result;
 
 use crate::arguments::{AgentCommand, CollectorCommand, Command, CoordinatorCommand};
 use crate::failure::Verdict;
-use crate::{bench, demo, install, validate};
+use crate::{demo, install, validate};
 
 /// Does what the command line says.
 ///
@@ -67,11 +67,8 @@ pub fn run(command: Command) -> Result<Verdict> {
         },
         Command::Demo(args) => demo::run(&args).map(Verdict::from),
         Command::Validate(args) => validate::run(&args).map(Verdict::from),
-        Command::Bench(args) => bench::run(&args).map(|()| Verdict::Yes),
         Command::Completions(args) => pages::completions(&args),
         Command::Man(args) => pages::man(&args),
-        Command::Hold(args) => bench::migrate::guest::hold(&args).map(|()| Verdict::Yes),
-        Command::Ping(args) => bench::messages::rank::run(args).map(|()| Verdict::Yes),
         Command::Keeper(_) => {
             unreachable!("a keeper has its own exit codes and does not come here")
         }

@@ -2,7 +2,6 @@
 //! owners who come and go by typing into real terminals.
 
 mod answer;
-pub(crate) mod owners;
 mod view;
 
 use std::fs;
@@ -14,13 +13,13 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::JobSummary;
 use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_lab::owners::{Owner, Return};
+use gleaner_lab::talk::Talk;
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 use serde::Serialize;
 
-use self::owners::{Owner, Return};
 use self::view::View;
-use crate::talk::Talk;
 
 /// How often owners are asked what they do next.
 const TICK: Duration = Duration::from_millis(20);

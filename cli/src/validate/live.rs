@@ -14,13 +14,13 @@ use gleaner_common::report::{AttemptRow, JobState, JobSummary};
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::trace::{self, Trace};
 use gleaner_common::wire::{Reply, Request};
+use gleaner_lab::owners::Owner;
+use gleaner_lab::talk::Talk;
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 
 use super::distance::{Times, Visits};
-use crate::demo::owners::Owner;
 use crate::demo::usage_records;
-use crate::talk::Talk;
 
 /// How often owners are asked what they do next.
 const TICK: Duration = Duration::from_millis(20);

@@ -13,9 +13,9 @@ use gleaner_lab::{Lab, LabHost};
 use gleaner_shell::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::record::Record;
-use super::{Args, Progress, options};
-use crate::talk::Talk;
+use crate::record::Record;
+use crate::{Args, Progress, options};
+use gleaner_lab::talk::Talk;
 
 const LEASE: Duration = Duration::from_secs(10);
 

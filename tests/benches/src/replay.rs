@@ -18,9 +18,9 @@ use gleaner_shell::clock::Clock;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::process::peak_bytes;
-use super::record::{Record, median};
-use super::{Args, Progress};
+use crate::process::peak_bytes;
+use crate::record::{Record, median};
+use crate::{Args, Progress};
 
 /// Mean idle and busy times of the made-up owners.
 const IDLE_S: f64 = 1_800.0;

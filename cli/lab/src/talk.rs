@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// An open connection, and the runtime it lives on.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub struct Talk {
     runtime: RefCell<Runtime>,
     client: Client,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Talk {
 impl Talk {
     /// # Errors
     /// See [`Client::connect`].
-    pub(crate) fn connect(identity: &Path, address: Option<&str>) -> Result<Self> {
+    pub fn connect(identity: &Path, address: Option<&str>) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let identity = Identity::load(identity)?;
         let client = runtime.block_on(Client::connect(&identity, address))?;
@@ -32,7 +32,7 @@ impl Talk {
 
     /// # Errors
     /// The connection ended, or the answer is no.
-    pub(crate) fn request(&self, request: &Request) -> Result<Reply> {
+    pub fn request(&self, request: &Request) -> Result<Reply> {
         let reply = self.runtime.borrow_mut().block_on(self.client.request(request))?;
         if let Reply::No { reason } = reply {
             bail!("{reason}");
@@ -42,7 +42,7 @@ impl Talk {
 
     /// # Errors
     /// The connection ended, or the answer is no.
-    pub(crate) fn rows(&self, request: &Request) -> Result<Vec<Reply>> {
+    pub fn rows(&self, request: &Request) -> Result<Vec<Reply>> {
         self.runtime.borrow_mut().block_on(async {
             let mut rows = self.client.rows(request).await?;
             let mut found = vec![];
@@ -58,7 +58,7 @@ impl Talk {
 
     /// # Errors
     /// The job is refused.
-    pub(crate) fn submit(&self, spec: JobSpec) -> Result<JobId> {
+    pub fn submit(&self, spec: JobSpec) -> Result<JobId> {
         let reply = self.request(&Request::Submit(Box::new(spec)))?;
         let Reply::Submitted(job) = reply else { bail!("submitted a job and got {reply:?}") };
         Ok(job)
@@ -68,7 +68,7 @@ impl Talk {
     ///
     /// # Errors
     /// The connection ended first.
-    pub(crate) fn wait(&self, job: JobId) -> Result<JobSummary> {
+    pub fn wait(&self, job: JobId) -> Result<JobSummary> {
         self.runtime.borrow_mut().block_on(async {
             let mut rows = self.client.rows(&Request::Watch(job)).await?;
             while let Some(row) = rows.next().await? {

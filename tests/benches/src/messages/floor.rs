@@ -16,14 +16,15 @@ use quinn::Endpoint;
 use tokio::runtime::{Builder, Runtime};
 
 use super::rank::{Figures, What, measure};
+use crate::own_binary;
 
 /// Through a third process, as two ranks of one workstation through their agent.
 pub(super) fn sockets(rounds: u32) -> Result<Figures> {
     let (mut own, relay_in) = UnixStream::pair()?;
     let (relay_out, echo) = UnixStream::pair()?;
-    let glean = std::env::current_exe()?;
+    let program = own_binary()?;
     let part = |part: &str| {
-        let mut command = Command::new(&glean);
+        let mut command = Command::new(&program);
         command.args(["ping", "--part", part]);
         command
     };
