@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use gleaner_common::id::JobId;
+use gleaner_common::report::SubprogramRow;
 use gleaner_common::wire::{Reply, Request, close};
 use gleaner_shell::client::{Client, ClientError};
 use gleaner_shell::identity::{Identity, IdentityError};
@@ -153,6 +155,17 @@ pub async fn rows<T>(
         rows.push(pick(reply).ok_or_else(|| unexpected(request))?);
     }
     Ok(rows)
+}
+
+/// A job's subprograms, in order.
+///
+/// # Errors
+/// As [`rows`].
+pub async fn subprograms(client: &Client, job: JobId) -> Result<Vec<SubprogramRow>> {
+    rows(client, &Request::Subprograms(job), |reply| {
+        if let Reply::Subprogram(row) = reply { Some(*row) } else { None }
+    })
+    .await
 }
 
 /// As many requests under way at once as hide the network's delay.

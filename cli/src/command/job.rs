@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::report::{AttemptRow, SubprogramRow};
+use gleaner_common::report::AttemptRow;
 use gleaner_common::wire::{Reply, Request};
 use gleaner_figure::Format;
 use gleaner_shell::client::Client;
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
 
 async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
     let job = jobs::one(client, id).await?;
-    let mut rows = subprograms(client, id).await?;
+    let mut rows = ask::subprograms(client, id).await?;
     if let Some(path) = &args.gantt {
         gantt::draw(client, &job, &rows, path).await?;
     }
@@ -73,7 +73,7 @@ async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
 }
 
 async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()> {
-    let rows = subprograms(client, id.job).await?;
+    let rows = ask::subprograms(client, id.job).await?;
     let row = rows.into_iter().find(|row| row.subprogram == id);
     let row = row.ok_or_else(|| Refusal(format!("job {} has no subprogram {id}", id.job)))?;
     if args.gantt.is_some() {
@@ -97,13 +97,5 @@ async fn attempts(client: &Client, request: &Request) -> Result<Vec<AttemptRow>>
             if let Reply::Attempt(row) = reply { Some(*row) } else { None }
         },
     )
-    .await
-}
-
-/// A job's subprograms, in order.
-pub(super) async fn subprograms(client: &Client, job: JobId) -> Result<Vec<SubprogramRow>> {
-    ask::rows(client, &Request::Subprograms(job), |reply| {
-        if let Reply::Subprogram(row) = reply { Some(*row) } else { None }
-    })
     .await
 }

@@ -203,7 +203,7 @@ fn visits(lab: &Lab, all: &[AttemptRow], start: WallTime) -> Visits {
 fn recorded(lab: &Lab, job: JobId, played: &Trace) -> Result<Trace> {
     let to = lab.dir().join("recorded");
     let job = job.to_string();
-    lab.text(&["fetch", &job, "--to", to.to_str().context("a temporary directory in UTF-8")?])?;
+    lab.text(&["fetch", &job, "--out", to.to_str().context("a temporary directory in UTF-8")?])?;
     let parts: Vec<Trace> = (0..played.ranks.len())
         .map(|rank| read(&to.join(rank.to_string()).join(format!("trace.{rank}"))))
         .collect::<Result<_>>()?;
