@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
-use gleaner_common::time::Moment;
 use crate::cgroup::FrozenWatch;
 use crate::host::{LabHost, is_keeper};
 use crate::{cgroup, wait};
+use anyhow::Result;
+use gleaner_common::time::Moment;
 use gleaner_shell::clock::Clock;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -61,7 +61,7 @@ fn rates(rounds: u32, progress: &Progress) -> Result<Record> {
         .with("floor_rate", median(&floors))
         .with("rounds", rounds)
         .with("contained", lab.missing.is_empty())
-        .at_least("ratio", 0.5))
+        .at_least("ratio", 0.6))
 }
 
 /// Submits `count` runs of `/bin/true` and waits until the last result is

@@ -12,6 +12,7 @@ mod owner_return;
 mod pool;
 mod process;
 mod programs;
+mod quic;
 mod record;
 mod replay;
 
@@ -23,6 +24,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use gleaner_cli::output;
 use gleaner_lab::Options;
+use gleaner_shell::clock::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use record::Record;
@@ -193,6 +195,13 @@ fn options(hosts: usize) -> Result<Options> {
 /// This program, which is a guest and a rank as well.
 fn own_binary() -> Result<PathBuf> {
     std::env::current_exe().context("where is this program?")
+}
+
+/// So many rounds, or fewer where they take longer than that; one at least.
+/// Whoever is slow measures less often instead of for ever.
+fn rounds(times: u32, most: Duration) -> impl Iterator<Item = u32> {
+    let start = Clock.now();
+    (0..times).take_while(move |round| *round == 0 || Clock.now().since(start) < most)
 }
 
 /// Puts a process into the scheduler's idle class, as guests are.

@@ -12,6 +12,7 @@ use gleaner_common::report::JobState;
 use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::Lab;
 
+pub(crate) use self::rank::What;
 use self::rank::{BLOCK_BYTES, Figures};
 use crate::record::Record;
 use crate::{Args, Progress, options, own_binary};

@@ -51,7 +51,7 @@ pub(super) struct Figures {
 
 /// What goes there; one byte comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(crate) enum What {
     One,
     Block,
 }
@@ -139,7 +139,7 @@ fn answer(comm: &mut Communicator) -> Result<(), Failure> {
 
 impl What {
     /// What is said to an echo, which answers with the first byte.
-    pub(super) fn spoken(self) -> Vec<u8> {
+    pub(crate) fn spoken(self) -> Vec<u8> {
         match self {
             Self::One => vec![ONE],
             Self::Block => [vec![WHOLE], vec![7; BLOCK_BYTES]].concat(),
@@ -147,7 +147,7 @@ impl What {
     }
 
     /// How much an echo takes after the first byte.
-    pub(super) fn rest(first: u8) -> usize {
+    pub(crate) fn rest(first: u8) -> usize {
         if first == WHOLE { BLOCK_BYTES } else { 0 }
     }
 }
