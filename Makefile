@@ -8,8 +8,8 @@ PACKAGES = gcc libc6-dev make iproute2
 NEEDED = gcc ip
 
 demo: deps
-	cargo build --release --locked -p gleaner-cli
-	./target/release/glean demo
+	cargo build --profile demo --locked -p gleaner-cli
+	./target/demo/glean demo
 
 test: deps lint check-core
 	cargo build --workspace --locked
