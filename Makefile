@@ -8,8 +8,8 @@ PACKAGES = gcc libc6-dev make iproute2
 NEEDED = gcc ip
 
 demo: deps
-	cargo build --release --locked -p gleaner-cli
-	./target/release/glean demo
+	cargo build --profile demo --locked -p gleaner-cli
+	./target/demo/glean demo
 
 test: deps lint check-core
 	cargo build --workspace --locked
@@ -31,8 +31,9 @@ check-core:
 	done
 
 bench: deps
-	cargo build --release --locked -p gleaner-cli
-	./target/release/glean bench all
+	cargo build --release --locked -p gleaner-cli -p glean-bench
+	cargo build --release --locked -p gleaner-program --examples
+	./target/release/glean-bench all
 
 deps:
 	@missing=; for tool in $(NEEDED); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \

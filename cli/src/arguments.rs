@@ -1,16 +1,19 @@
-//! The command line: every command, and an example of each.
+//! The command line: every command, an example of each, and who does it.
 //!
 //! What a command takes is beside what it does, in `command`; here is the
-//! tree that help, completions and man pages are made from.
+//! tree that help, completions and man pages are made from. Nobody below
+//! knows it: who needs the tree is given it.
 
-use clap::{Parser, Subcommand};
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
     cancel, daemon, doctor, enrol, fetch, job, jobs, logs, owner, pages, replay, submit, token,
     trace, usage, why, workstations,
 };
-use crate::install;
-use crate::{bench, demo, validate};
+use crate::failure::Verdict;
+use crate::flags::Misspelt;
+use crate::{demo, install, validate};
 
 /// Lends idle workstations to parallel programs.
 #[derive(Debug, Parser)]
@@ -22,6 +25,8 @@ use crate::{bench, demo, validate};
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+    #[command(flatten)]
+    pub misspelt: Misspelt,
 }
 
 #[derive(Debug, Subcommand)]
@@ -29,7 +34,7 @@ pub enum Command {
     /// Run the program many times on idle workstations.
     #[command(after_help = "Examples:
   glean submit --count 50 -- ./simulate --seed {i}
-  glean submit --array 1-1000 --input model.py --output results --wait -- python3 model.py {i}
+  glean submit --array 1-1000 --input model.py --out results --wait -- python3 model.py {i}
 
 {i} in the command is replaced by the subprogram's index. A program given by a relative path, such
 as ./simulate, is staged with the job. Symbolic links to files are followed.
@@ -47,7 +52,7 @@ Exit code with --wait: 0 all succeeded, 1 some did not, 2 it could not be done."
   glean logs 7 --stderr         all of a job, each under its number")]
     Logs(logs::Args),
     /// Bring the files that a job left in `$GLEAN_OUTPUT`, checked, to DIR/<index>/.
-    #[command(after_help = "Example:\n  glean fetch 7 --to results")]
+    #[command(after_help = "Example:\n  glean fetch 7 --out results")]
     Fetch(fetch::Args),
     /// Cancel a job: stop what runs and drop what waits.
     #[command(after_help = "Example:\n  glean cancel 7")]
@@ -118,15 +123,12 @@ Exit code: 0 all is well, 1 something needs repair.")]
 
 Exit code: 0 the distance of end times is small enough, 1 it is not.")]
     Validate(validate::Args),
-    /// Measure what gleaner costs and how fast it is, on this machine.
-    #[command(after_help = "Example:\n  sudo glean bench owner-return --json")]
-    Bench(bench::Args),
     /// Write the completions of a shell.
     #[command(after_help = "Example:
   glean completions bash > /etc/bash_completion.d/glean")]
     Completions(pages::CompletionsArgs),
     /// Write the manual pages.
-    #[command(after_help = "Example:\n  glean man --dir /usr/local/share/man/man1")]
+    #[command(after_help = "Example:\n  glean man --out /usr/local/share/man/man1")]
     Man(pages::ManArgs),
     /// The first process of a guest place; the agent starts it.
     #[command(
@@ -134,12 +136,56 @@ Exit code: 0 the distance of end times is small enough, 1 it is not.")]
         after_help = "Example:\n  the agent knows how; there is none for people"
     )]
     Keeper(daemon::KeeperArgs),
-    /// A guest that holds memory and tells when it stood still; `glean bench migrate` moves it.
-    #[command(hide = true, after_help = "Example:\n  glean hold --mib 64 --gaps 1")]
-    Hold(bench::migrate::guest::Args),
-    /// Two ranks that send each other bytes; `glean bench messages` times them.
-    #[command(hide = true, after_help = "Example:\n  glean ping --rounds 1000")]
-    Ping(bench::messages::rank::Args),
+}
+
+impl Command {
+    /// Does what the command line says.
+    ///
+    /// # Errors
+    /// Whatever kept the command from being carried out.
+    pub fn run(self) -> Result<Verdict> {
+        match self {
+            Self::Submit(args) => submit::run(&args),
+            Self::Jobs(args) => jobs::run(&args),
+            Self::Job(args) => job::run(&args),
+            Self::Logs(args) => logs::run(&args),
+            Self::Fetch(args) => fetch::run(&args),
+            Self::Cancel(args) => cancel::run(&args),
+            Self::Workstations(args) => workstations::run(&args),
+            Self::Why(args) => why::run(&args),
+            Self::Doctor(args) => doctor::run(&args),
+            Self::Usage(args) => usage::run(args.command),
+            Self::Replay(args) => replay::run(&args.command),
+            Self::Trace(args) => trace::run(args.command),
+            Self::Enrol(args) => enrol::run(&args),
+            Self::Token(args) => token::run(args.command),
+            Self::Agent(args) => match args.command {
+                None => daemon::agent(&args.run),
+                Some(AgentCommand::Status(args)) => owner::status(&args),
+                Some(AgentCommand::Pause(args)) => owner::pause(&args),
+                Some(AgentCommand::Resume(args)) => owner::resume(&args),
+                Some(AgentCommand::Install(args)) => install::agent::install(&args),
+                Some(AgentCommand::Uninstall(args)) => install::agent::uninstall(&args),
+            },
+            Self::Coordinator(args) => match args.command {
+                None => daemon::coordinator(&args.run),
+                Some(CoordinatorCommand::Install(args)) => install::coordinator::install(&args),
+                Some(CoordinatorCommand::Uninstall(args)) => install::coordinator::uninstall(&args),
+            },
+            Self::Collector(args) => match args.command {
+                None => daemon::collector(&args.run),
+                Some(CollectorCommand::Install(args)) => install::collector::install(&args),
+                Some(CollectorCommand::Uninstall(args)) => install::collector::uninstall(&args),
+            },
+            Self::Demo(args) => demo::run(&args).map(Verdict::from),
+            Self::Validate(args) => validate::run(&args).map(Verdict::from),
+            Self::Completions(args) => pages::completions(&args, &mut Cli::command()),
+            Self::Man(args) => pages::man(&args, Cli::command()),
+            Self::Keeper(_) => {
+                unreachable!("a keeper has its own exit codes and does not come here")
+            }
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -209,7 +255,7 @@ pub enum CollectorCommand {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Command as Clap, CommandFactory};
+    use clap::Command as Clap;
 
     use super::*;
 
@@ -239,6 +285,18 @@ mod tests {
             seen += 1;
         });
         assert!(seen > 30, "only {seen} commands were walked");
+    }
+
+    #[test]
+    fn a_spans_end_an_output_and_an_archive_have_one_spelling_each() {
+        each(&Cli::command(), "", &mut |command, path| {
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let long = argument.get_long().unwrap_or_default();
+                let drifts = ["to", "dir", "output", "archive", "end"].contains(&long);
+                assert!(!drifts, "{path} --{long}: expected --until, --out or --usage");
+                assert!(long != "data" || path == "glean coordinator", "{path} --data");
+            }
+        });
     }
 
     #[test]
@@ -273,7 +331,6 @@ mod tests {
         glean agent status
         glean demo
         glean validate
-        glean bench
         ");
     }
 }

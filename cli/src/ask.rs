@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use gleaner_common::id::JobId;
+use gleaner_common::report::SubprogramRow;
 use gleaner_common::wire::{Reply, Request, close};
 use gleaner_shell::client::{Client, ClientError};
 use gleaner_shell::identity::{Identity, IdentityError};
@@ -171,6 +173,32 @@ pub async fn every_row<T>(
         take(pick(reply).ok_or_else(|| unexpected(request))?).await?;
     }
     Ok(())
+}
+
+/// A job's subprograms, in order.
+///
+/// # Errors
+/// As [`rows`].
+pub async fn subprograms(client: &Client, job: JobId) -> Result<Vec<SubprogramRow>> {
+    some_subprograms(client, job, 0, u32::MAX).await
+}
+
+/// Those with indexes from `first`, at most so many.
+///
+/// # Errors
+/// As [`rows`].
+pub async fn some_subprograms(
+    client: &Client,
+    job: JobId,
+    first: u32,
+    count: u32,
+) -> Result<Vec<SubprogramRow>> {
+    rows(client, &Request::Subprograms { job, first, count }, subprogram).await
+}
+
+/// A row of a job's subprograms.
+pub fn subprogram(reply: Reply) -> Option<SubprogramRow> {
+    if let Reply::Subprogram(row) = reply { Some(*row) } else { None }
 }
 
 /// As many requests under way at once as hide the network's delay.

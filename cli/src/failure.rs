@@ -87,7 +87,7 @@ pub fn one_line(error: &anyhow::Error) -> String {
 
 /// Ends the program after a command line that does not read: help and version
 /// were asked for, a mistake gets our two lines.
-pub fn of_arguments(error: &clap::Error) -> ExitCode {
+pub fn of_arguments(error: &clap::Error, all: &clap::Command) -> ExitCode {
     use clap::error::ErrorKind;
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // Nothing can be done for a reader who has gone.
@@ -100,18 +100,17 @@ pub fn of_arguments(error: &clap::Error) -> ExitCode {
         return ExitCode::from(COULD_NOT);
     }
     let words = std::env::args().skip(1);
-    eprintln!("{}", describe_arguments(&error.render().to_string(), &command_of(words)));
+    eprintln!("{}", describe_arguments(&error.render().to_string(), &command_of(words, all)));
     ExitCode::from(COULD_NOT)
 }
 
 /// The command that was meant, as far as it reads: `glean agent pause`.
-fn command_of(words: impl Iterator<Item = String>) -> String {
-    let mut here = <crate::arguments::Cli as clap::CommandFactory>::command();
-    let mut name = here.get_name().to_owned();
+fn command_of(words: impl Iterator<Item = String>, all: &clap::Command) -> String {
+    let (mut here, mut name) = (all, all.get_name().to_owned());
     for word in words {
         let Some(inner) = here.find_subcommand(&word) else { break };
         name = format!("{name} {word}");
-        here = inner.clone();
+        here = inner;
     }
     name
 }
@@ -122,7 +121,9 @@ fn describe_arguments(text: &str, command: &str) -> String {
     let mut paragraphs = text.split("\n\n");
     let first = joined(paragraphs.next().unwrap_or_default());
     let what = first.strip_prefix("error: ").unwrap_or(&first);
-    let tip = paragraphs.find_map(|part| part.trim_start().strip_prefix("tip: "));
+    // The first of its tips: how to pass the same as a value is nobody's question.
+    let tip =
+        paragraphs.find_map(|part| part.trim_start().strip_prefix("tip: ")?.split("tip: ").next());
     let hint = tip.map_or_else(|| format!("{command} --help shows how"), joined);
     format!("glean: {what}\nhint: {hint}")
 }
@@ -159,7 +160,8 @@ mod tests {
                 .unwrap_err()
                 .render()
                 .to_string();
-            describe_arguments(&error, &command_of(words.skip(1).map(str::to_owned)))
+            let all = <crate::arguments::Cli as clap::CommandFactory>::command();
+            describe_arguments(&error, &command_of(words.skip(1).map(str::to_owned), &all))
         };
         insta::assert_snapshot!(said("glean jbos"), @r"
         glean: unrecognized subcommand 'jbos'
@@ -168,6 +170,18 @@ mod tests {
         insta::assert_snapshot!(said("glean submit --count many -- true"), @r"
         glean: invalid value 'many' for '--count <N>': expected a whole number, such as 50
         hint: glean submit --help shows how
+        ");
+        insta::assert_snapshot!(said("glean submit --output results -- true"), @r"
+        glean: unexpected argument '--output' found
+        hint: a similar argument exists: '--out'
+        ");
+        insta::assert_snapshot!(said("glean fetch 7 --to results"), @r"
+        glean: unexpected argument '--to <TO>' found
+        hint: a similar argument exists: '--until or --out'
+        ");
+        insta::assert_snapshot!(said("glean usage ls --data logs"), @r"
+        glean: unexpected argument '--data <DATA>' found
+        hint: a similar argument exists: '--usage'
         ");
         insta::assert_snapshot!(said("glean token create"), @r"
         glean: the following required arguments were not provided: --role <ROLE>

@@ -106,7 +106,7 @@ fn without_an_agent_the_owner_is_told_so() {
 #[test]
 fn usage_records_that_are_elsewhere_are_looked_for_there() {
     let home = tempfile::tempdir().unwrap();
-    let output = glean(home.path()).args(["usage", "ls", "--data", "none"]).output().unwrap();
+    let output = glean(home.path()).args(["usage", "ls", "--usage", "none"]).output().unwrap();
     fails(&output, 2, &["glean: cannot list none: No such file", "hint: the collector's host"]);
 }
 
@@ -171,7 +171,7 @@ fn a_user_enrols_and_a_job_is_submitted_shown_explained_and_cancelled() {
         "3",
         "--input",
         "input.txt",
-        "--output",
+        "--out",
         "out",
         "--",
         "/bin/cat",

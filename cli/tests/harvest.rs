@@ -49,7 +49,7 @@ fn a_harvest_comes_home_with_its_logs_files_and_reasons() {
         text(&given),
         "--input",
         text(&program),
-        "--output",
+        "--out",
         text(&out),
         "--wait",
         "--",
@@ -82,7 +82,7 @@ fn a_harvest_comes_home_with_its_logs_files_and_reasons() {
     let (changed, kept) = (out.join("1/sub/index"), out.join("5/sub/index"));
     fs::write(&changed, "spoilt").unwrap();
     let before = fs::metadata(&kept).unwrap().modified().unwrap();
-    lab.text(&["fetch", "1", "--to", text(&out)]).unwrap();
+    lab.text(&["fetch", "1", "--out", text(&out)]).unwrap();
     assert_eq!(fs::read_to_string(&changed).unwrap(), "1\n");
     assert_eq!(fs::metadata(&kept).unwrap().modified().unwrap(), before);
 

@@ -62,7 +62,7 @@ impl Place {
         fs::write(place.path("small.toml"), CAMPAIGN).unwrap();
         let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/usage.csv");
         let sample = sample.to_str().unwrap();
-        succeeds(&place.glean(&["usage", "import", "--format", "csv", sample, "--data", "usage"]));
+        succeeds(&place.glean(&["usage", "import", "--format", "csv", sample, "--usage", "usage"]));
         place
     }
 

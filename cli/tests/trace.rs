@@ -66,13 +66,13 @@ fn a_trace_is_stretched_shown_and_checked() {
     let home = tempfile::tempdir().unwrap();
     let at = home.path();
     fs::write(at.join("ping.trace"), PING).unwrap();
-    succeeds(&run(at, &["trace", "scale", "ping.trace", "2.5s", "--to", "long.trace"]));
+    succeeds(&run(at, &["trace", "scale", "ping.trace", "2.5s", "--out", "long.trace"]));
     let row = succeeds(&run(at, &["trace", "check", "long.trace", "--json"]));
     let row: serde_json::Value = serde_json::from_str(&row).unwrap();
     assert_eq!((row["ok"].as_bool(), row["critical_path_s"].as_f64()), (Some(true), Some(2.5)));
     let shown = succeeds(&run(at, &["trace", "show", "long.trace"]));
     assert!(shown.starts_with("ping: 2 ranks, 5 operations, 2 messages of 16 B"), "{shown}");
-    succeeds(&run(at, &["trace", "ring", "--to", "ring.trace"]));
+    succeeds(&run(at, &["trace", "ring", "--out", "ring.trace"]));
     let shown = succeeds(&run(at, &["trace", "info", "ring.trace", "--json"]));
     assert_eq!(shown.lines().count(), 17);
 }
@@ -82,7 +82,7 @@ fn a_recording_of_others_becomes_a_trace() {
     let home = tempfile::tempdir().unwrap();
     let at = home.path();
     fs::write(at.join("two.ti"), "0 compute 5e9\n0 barrier\n1 init\n1 barrier\n").unwrap();
-    let import = ["trace", "import", "two.ti", "--to", "two.trace", "--flops-per-s", "1e10"];
+    let import = ["trace", "import", "two.ti", "--out", "two.trace", "--flops-per-s", "1e10"];
     let said = succeeds(&run(at, &import));
     assert!(said.starts_with("two.trace: 2 ranks, 5 operations, critical path 0.500 s"), "{said}");
     fs::write(at.join("two.ti"), "0 init\n0 sleep 5\n").unwrap();
@@ -96,7 +96,7 @@ fn a_program_is_recorded_where_it_is_told_to_write() {
     fs::write(at.join("ping.trace"), PING).unwrap();
     let record = |command: &str| {
         let arguments =
-            ["trace", "record", "--to", "r.trace", "--duration", "3s", "--", "sh", "-c"];
+            ["trace", "record", "--out", "r.trace", "--duration", "3s", "--", "sh", "-c"];
         run(at, &[&arguments[..], &[command]].concat())
     };
     succeeds(&record("cp ping.trace $GLEAN_RECORD"));

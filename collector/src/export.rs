@@ -20,11 +20,13 @@ use serde::Serialize;
 
 use crate::archive::{Archive, ReadArchiveError, Span};
 use crate::name::WorkstationName;
+use crate::progress::Progress;
 use crate::stats::clip;
 use crate::summary::Damage;
 use crate::timeline::{Reading, Readings, Unsure, interpret};
-use crate::usage::Progress;
-use table::{Table, Value, period_row, record_row};
+use csv::CsvTable;
+use parquet::ParquetTable;
+use table::{Column, Value, period_row, record_row};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
@@ -145,6 +147,35 @@ pub fn export_to(
     progress(Progress { done: total, total });
     writing.summary.damage.extend(writing.unsure.note());
     Ok(writing.summary)
+}
+
+/// Either format's writer.
+enum Table<W: Write + Send> {
+    Csv(CsvTable<W>),
+    Parquet(ParquetTable<W>),
+}
+
+impl<W: Write + Send> Table<W> {
+    fn begin(format: ExportFormat, columns: &'static [Column], to: W) -> io::Result<Self> {
+        Ok(match format {
+            ExportFormat::Csv => Self::Csv(CsvTable::begin(columns, to)?),
+            ExportFormat::Parquet => Self::Parquet(ParquetTable::begin(columns, to)?),
+        })
+    }
+
+    fn add(&mut self, row: Vec<Value>) -> io::Result<()> {
+        match self {
+            Self::Csv(table) => table.add(&row),
+            Self::Parquet(table) => table.add(row),
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Csv(table) => table.finish(),
+            Self::Parquet(table) => table.finish(),
+        }
+    }
 }
 
 /// An export while it grows, one workstation after the other.

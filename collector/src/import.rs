@@ -35,8 +35,8 @@ use serde::Serialize;
 use crate::log::AppendError;
 use crate::name::WorkstationName;
 use crate::origin::Origin;
+use crate::progress::Progress;
 use crate::store::{Batch, OpenStoreError, Store};
-use crate::usage::Progress;
 
 use source::Sources;
 

@@ -21,6 +21,7 @@ pub mod log;
 pub mod name;
 pub mod origin;
 pub mod plot;
+mod progress;
 pub mod receiver;
 pub mod rows;
 pub mod segment;
@@ -30,6 +31,7 @@ pub mod summary;
 pub mod survival;
 pub mod timeline;
 pub mod usage;
+pub mod wall;
 mod week;
 
 pub use config::CollectorConfig;

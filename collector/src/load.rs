@@ -13,8 +13,8 @@ use gleaner_common::usage::Cause;
 
 use crate::archive::{Archive, ReadArchiveError, Span};
 use crate::name::WorkstationName;
+use crate::progress::Progress;
 use crate::timeline::{Note, Reading, Readings, Timeline, Unsure, interpret};
-use crate::usage::Progress;
 
 /// Which logs, and how they are to be understood.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -16,8 +16,8 @@ use jiff::tz::TimeZone;
 
 use crate::archive::{ReadArchiveError, Span};
 use crate::load::{LoadOptions, timelines};
+use crate::progress::Progress;
 use crate::timeline::{Readings, Timeline};
-use crate::usage::Progress;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlotKind {

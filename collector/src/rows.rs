@@ -1,21 +1,13 @@
 //! Rows: what `glean usage` lists, exports and prints with `--json`. Their
 //! field names are an interface.
 
-use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, UsageRecord};
-use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::name::WorkstationName;
 use crate::summary::Damage;
 use crate::timeline::{Period, State};
-
-/// A wall time as RFC 3339 in UTC: `2026-01-05T09:03:00.25Z`.
-pub fn spoken_time(at: WallTime) -> String {
-    Timestamp::from_nanosecond(i128::from(at.0))
-        .unwrap_or_else(|_| unreachable!("64-bit nanoseconds are within jiff's years"))
-        .to_string()
-}
+use crate::wall::spoken_time;
 
 /// One log, for `glean usage ls`.
 #[derive(Clone, Debug, Serialize)]

@@ -18,9 +18,9 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::archive::Span;
-use crate::rows::spoken_time;
 use crate::survival::{Lasted, Survival, lasted};
 use crate::timeline::{Period, State, Timeline};
+use crate::wall::spoken_time;
 use crate::week::{Calendar, HOURS};
 
 const WEEK_S: u64 = 7 * 86_400;

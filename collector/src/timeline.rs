@@ -26,7 +26,7 @@ use gleaner_common::usage::{Cause, UsageRecord};
 use serde::Serialize;
 
 use crate::origin::Origin;
-use crate::rows::spoken_time;
+use crate::wall::spoken_time;
 
 pub use criterion::{Criterion, RECORDED_LOAD, Unsure};
 

@@ -10,10 +10,12 @@ use serde::Serialize;
 
 use crate::archive::{Archive, ReadArchiveError, Span};
 use crate::load::each_log;
-use crate::rows::{LogRow, PeriodRow, RecordRow, health, spoken_time};
+use crate::rows::{LogRow, PeriodRow, RecordRow, health};
 use crate::stats::{Tally, clip};
 use crate::timeline::{Readings, Unsure, interpret};
+use crate::wall::spoken_time;
 
+pub use crate::progress::Progress;
 pub use crate::stats::Stats;
 
 pub use crate::export::{
@@ -23,13 +25,6 @@ pub use crate::import::{
     HOLD_MAX, ImportError, ImportFormat, ImportOptions, ImportSummary, import,
 };
 pub use crate::load::{LoadOptions, Loaded, timelines};
-
-/// How far long work is, in whatever it counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    pub done: u64,
-    pub total: u64,
-}
 
 /// One row for each log of a data directory, in order of name.
 ///

@@ -25,6 +25,7 @@
 
 mod advance;
 mod owners;
+mod path;
 mod residence;
 mod scratch;
 mod tally;
@@ -38,11 +39,11 @@ use crate::execution::Execution;
 use crate::lab::{Lab, nanos};
 use crate::model::Model;
 use crate::observer::{Observed, Observer, What};
-use crate::path::{self, Route};
 use crate::places::Chooser;
 use crate::program::{NONE, Program};
 
 pub(crate) use advance::at_share;
+use path::Route;
 pub(crate) use scratch::RecordKind;
 pub use scratch::Scratch;
 use scratch::{Rank, Record, State, Timer, TimerKind};

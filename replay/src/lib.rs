@@ -19,7 +19,6 @@ pub mod lab;
 pub mod model;
 pub mod observer;
 pub mod past;
-mod path;
 mod places;
 pub mod program;
 pub mod report;

@@ -16,7 +16,7 @@ fn every_listing_is_a_table_for_people_and_records_for_programs() -> Result<()> 
     let results = lab.dir().join("results");
     let job = lab.submit(&[
         "--name", "greetings", "--array", "3-9:3", "--env", "WHO=lab", "--input",
-        input.to_str().unwrap(), "--output", results.to_str().unwrap(), "--", "sh", "-c",
+        input.to_str().unwrap(), "--out", results.to_str().unwrap(), "--", "sh", "-c",
         "cat greeting.txt; echo {i} $WHO; echo to-stderr >&2; echo $((10 * {i})) > \"$GLEAN_OUTPUT/ten\"",
     ])?;
     let row = lab.wait_for_job(job)?;
@@ -40,7 +40,7 @@ fn every_listing_is_a_table_for_people_and_records_for_programs() -> Result<()> 
     assert_eq!(printed, "hello from the input\n6 lab\n");
     assert_eq!(lab.text(&["logs", "--stderr", &format!("{id}.6")])?, "to-stderr\n");
 
-    lab.text(&["fetch", &id, "--to", results.to_str().unwrap()])?;
+    lab.text(&["fetch", &id, "--out", results.to_str().unwrap()])?;
     assert_eq!(std::fs::read_to_string(results.join("9").join("ten"))?, "90\n");
 
     let rows: Vec<Value> = lab.rows(&["workstations", "--json"])?;
@@ -53,15 +53,15 @@ fn every_listing_is_a_table_for_people_and_records_for_programs() -> Result<()> 
 
     let data = lab.collector_data().join("usage").display().to_string();
     until("each workstation has a log", PATIENCE, || {
-        let usage: Vec<Value> = lab.rows(&["usage", "ls", "--data", &data, "--json"])?;
+        let usage: Vec<Value> = lab.rows(&["usage", "ls", "--usage", &data, "--json"])?;
         Ok((usage.len() == 4).then_some(()))
     })?;
     for format in ["csv", "parquet"] {
         let to = lab.dir().join(format!("usage.{format}")).display().to_string();
-        lab.text(&["usage", "export", "--data", &data, "--format", format, "--to", &to])?;
+        lab.text(&["usage", "export", "--usage", &data, "--format", format, "--out", &to])?;
         assert!(std::fs::metadata(&to)?.len() > 0);
     }
-    assert!(!lab.text(&["usage", "stats", "--data", &data])?.is_empty());
+    assert!(!lab.text(&["usage", "stats", "--usage", &data])?.is_empty());
     Ok(())
 }
 

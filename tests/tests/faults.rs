@@ -179,7 +179,7 @@ fn usage_is_whole(lab: &Lab) -> Result<()> {
     for host in &lab.hosts {
         until(&format!("the collector has the whole log of {}", host.name), PATIENCE, || {
             let rows = lab.rows::<serde_json::Value>(&[
-                "usage", "show", &host.name, "--data", &data, "--json",
+                "usage", "show", &host.name, "--usage", &data, "--json",
             ])?;
             let numbers: Vec<_> = rows.iter().filter_map(|row| row["sequence"].as_u64()).collect();
             let expected: Vec<_> = (1..=numbers.len() as u64).collect();

@@ -8,6 +8,7 @@
 //! Idle hints are not asked for: desktops set them late or never.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,8 +18,7 @@ use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zbus::export::futures_core::Stream as _;
-use zbus::zvariant::{OwnedFd, OwnedObjectPath, OwnedValue};
-use zbus::{Connection, MatchRule, Message, MessageStream};
+use zbus::{Connection, MatchRule, Message, MessageStream, OwnedFd, OwnedObjectPath, OwnedVariant};
 
 use super::ToDesk;
 
@@ -31,7 +31,7 @@ const PROPERTIES_INTERFACE: &str = "org.freedesktop.DBus.Properties";
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
 /// How many signals may wait for us; a burst is a session that begins.
-const SIGNALS_MAX: usize = 64;
+const SIGNALS_MAX: NonZero<usize> = NonZero::new(64).unwrap();
 
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_secs(300);
@@ -121,7 +121,7 @@ impl Listener {
     async fn listen(&mut self, to_sleep: &mut UnboundedReceiver<()>) -> zbus::Result<()> {
         let bus = Connection::system().await?;
         let rule =
-            MatchRule::builder().msg_type(zbus::message::Type::Signal).sender(SERVICE)?.build();
+            MatchRule::builder().msg_type(zbus::message::Type::Signal).sender(SERVICE).build()?;
         let mut signals = MessageStream::for_match_rule(rule, &bus, Some(SIGNALS_MAX)).await?;
         self.look_at_sessions(&bus, false).await?;
         self.look_at_inhibitors(&bus).await?;
@@ -167,7 +167,7 @@ impl Listener {
                 if path == MANAGER {
                     self.look_at_inhibitors(bus).await?;
                 } else {
-                    let (_, changed, _): (String, BTreeMap<String, OwnedValue>, Vec<String>) =
+                    let (_, changed, _): (String, BTreeMap<String, OwnedVariant>, Vec<String>) =
                         signal.body().deserialize()?;
                     let locked =
                         changed.get("LockedHint").and_then(|hint| bool::try_from(hint).ok());
@@ -286,6 +286,6 @@ async fn property(
     path: &str,
     interface: &str,
     name: &str,
-) -> zbus::Result<OwnedValue> {
+) -> zbus::Result<OwnedVariant> {
     call(bus, path, PROPERTIES_INTERFACE, "Get", &(interface, name)).await
 }

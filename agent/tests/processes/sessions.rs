@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use zbus::object_server::SignalEmitter;
-use zbus::zvariant::{ObjectPath, OwnedObjectPath, Value};
+use zbus::{ObjectPath, OwnedObjectPath, Variant};
 
 type InhibitorRow = (String, String, String, String, u32, u32);
 type SessionRow = (String, u32, String, String, OwnedObjectPath);
@@ -37,7 +37,7 @@ impl Manager {
         self.0.inhibitors.lock().unwrap().clone()
     }
 
-    fn inhibit(&self, what: &str, who: &str, why: &str, mode: &str) -> zbus::zvariant::OwnedFd {
+    fn inhibit(&self, what: &str, who: &str, why: &str, mode: &str) -> zbus::OwnedFd {
         assert_eq!((what, who, mode), ("sleep", "gleaner", "delay"), "{why}");
         let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         self.0.delays.lock().unwrap().push(ours);
@@ -98,13 +98,9 @@ impl Desktop {
         let state = Arc::new(State::default());
         let connection = runtime.block_on(async {
             zbus::connection::Builder::address(address.as_str())
-                .unwrap()
                 .serve_at(MANAGER, Manager(Arc::clone(&state)))
-                .unwrap()
                 .serve_at(SESSION, Session)
-                .unwrap()
                 .name("org.freedesktop.login1")
-                .unwrap()
                 .build()
                 .await
                 .unwrap()
@@ -120,7 +116,7 @@ impl Desktop {
         });
         *self.state.inhibitors.lock().unwrap() = rows.into_iter().collect();
         let mut changed = HashMap::new();
-        changed.insert("BlockInhibited", Value::from(what));
+        changed.insert("BlockInhibited", Variant::from(what));
         self.runtime.block_on(async {
             let body = ("org.freedesktop.login1.Manager", changed, Vec::<String>::new());
             let interface = "org.freedesktop.DBus.Properties";

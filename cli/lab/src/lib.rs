@@ -16,6 +16,8 @@ pub mod host;
 pub mod lab;
 mod leftovers;
 pub mod network;
+pub mod owners;
+pub mod talk;
 pub mod terminal;
 pub mod wait;
 

@@ -16,7 +16,7 @@ use gleaner_common::wire::{OutputFile, Reply, Request};
 use gleaner_shell::blob;
 use gleaner_shell::client::Client;
 
-use super::{job, watch};
+use super::watch;
 use crate::ask::{self, Access, ask};
 use crate::failure::{Refusal, Verdict};
 
@@ -27,7 +27,7 @@ pub struct Args {
     pub job: JobId,
     /// Where to: files come to DIR/<index>/<path>.
     #[arg(long, value_name = "DIR", default_value = ".")]
-    pub to: PathBuf,
+    pub out: PathBuf,
     #[command(flatten)]
     pub access: Access,
 }
@@ -35,7 +35,7 @@ pub struct Args {
 /// # Errors
 /// No answer, no such job, or files that cannot be had or written.
 pub fn run(args: &Args) -> Result<Verdict> {
-    let files = ask(&args.access, async |client| fetch(client, args.job, &args.to).await)?;
+    let files = ask(&args.access, async |client| fetch(client, args.job, &args.out).await)?;
     Ok(Verdict::from(files > 0))
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn fetch(client: &Client, job: JobId, to: &Path) -> Result<usiz
 
 /// Every file there is, and where it is to be.
 async fn list(client: &Client, job: JobId, to: &Path) -> Result<Vec<(PathBuf, OutputFile)>> {
-    let rows = job::subprograms(client, job).await?;
+    let rows = ask::subprograms(client, job).await?;
     let bar = watch::count_bar("looking", rows.len() as u64);
     let files = RefCell::new(vec![]);
     ask::each(&rows, async |row| {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::report::{AttemptRow, JobRow, SubprogramRow};
+use gleaner_common::report::{AttemptRow, JobRow};
 use gleaner_common::wire::{Reply, Request};
 use gleaner_figure::Format;
 use gleaner_shell::client::Client;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::{jobs, show};
-use crate::ask::{self, Access, ask};
+use crate::ask::{self, Access, ask, some_subprograms};
 use crate::failure::{Refusal, Verdict};
 use crate::output::{self, Closed};
 use crate::values::{self, JobOrSubprogram};
@@ -57,13 +57,13 @@ pub fn run(args: &Args) -> Result<Verdict> {
 async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
     let job = jobs::one(client, id).await?;
     if let Some(path) = &args.gantt {
-        let rows = some(client, id, 0, gantt::SUBPROGRAMS_MAX).await?;
+        let rows = some_subprograms(client, id, 0, gantt::SUBPROGRAMS_MAX).await?;
         gantt::draw(client, &job, &rows, path).await?;
     }
     if args.json {
         return records(client, &job).await;
     }
-    let rows = some(client, id, 0, if args.all { u32::MAX } else { ROWS_MAX }).await?;
+    let rows = some_subprograms(client, id, 0, if args.all { u32::MAX } else { ROWS_MAX }).await?;
     show::job(&job, &show::here()).print()?;
     output::line("")?;
     show::subprograms(&rows).print()?;
@@ -85,7 +85,7 @@ async fn records(client: &Client, job: &JobRow) -> Result<()> {
         tell(serde_json::to_string(job)?).await?;
         let request = Request::Subprograms { job: job.job, first: 0, count: u32::MAX };
         let row = async |row| tell(serde_json::to_string(&row)?).await;
-        ask::every_row(client, &request, pick, row).await
+        ask::every_row(client, &request, ask::subprogram, row).await
     };
     let told: Result<()> = told.await;
     drop(lines);
@@ -94,7 +94,7 @@ async fn records(client: &Client, job: &JobRow) -> Result<()> {
 }
 
 async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()> {
-    let rows = some(client, id.job, id.index, 1).await?;
+    let rows = some_subprograms(client, id.job, id.index, 1).await?;
     let row = rows.into_iter().find(|row| row.subprogram == id);
     let row = row.ok_or_else(|| Refusal(format!("job {} has no subprogram {id}", id.job)))?;
     if args.gantt.is_some() {
@@ -119,18 +119,4 @@ async fn attempts(client: &Client, request: &Request) -> Result<Vec<AttemptRow>>
         },
     )
     .await
-}
-
-/// A job's subprograms, in order.
-pub(super) async fn subprograms(client: &Client, job: JobId) -> Result<Vec<SubprogramRow>> {
-    some(client, job, 0, u32::MAX).await
-}
-
-/// Those with indexes from `first`, at most so many.
-async fn some(client: &Client, job: JobId, first: u32, count: u32) -> Result<Vec<SubprogramRow>> {
-    ask::rows(client, &Request::Subprograms { job, first, count }, pick).await
-}
-
-fn pick(reply: Reply) -> Option<SubprogramRow> {
-    if let Reply::Subprogram(row) = reply { Some(*row) } else { None }
 }

@@ -5,7 +5,6 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_shell::client::Client;
 
-use super::job;
 use crate::ask::{self, Access, ask};
 use crate::failure::{Refusal, Verdict};
 use crate::output;
@@ -38,7 +37,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
 
 async fn all(client: &Client, id: JobId, stderr: bool) -> Result<Verdict> {
     let mut any = Verdict::No;
-    for row in job::subprograms(client, id).await? {
+    for row in ask::subprograms(client, id).await? {
         let bytes = match printed(client, row.subprogram, stderr).await {
             Ok(bytes) => bytes,
             // It has printed nothing yet; the others may have.

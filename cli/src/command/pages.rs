@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
 
-use crate::arguments::Cli;
 use crate::failure::Verdict;
 use crate::output;
 
@@ -20,49 +19,50 @@ pub struct CompletionsArgs {
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
     /// Write a page for every command into this directory; otherwise print that of glean itself.
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// # Errors
 /// Standard output is closed or full.
-pub fn completions(args: &CompletionsArgs) -> Result<Verdict> {
-    output::bytes(&completions_of(args.shell))?;
+pub fn completions(args: &CompletionsArgs, all: &mut Command) -> Result<Verdict> {
+    output::bytes(&completions_of(args.shell, all))?;
     Ok(Verdict::Yes)
 }
 
-fn completions_of(shell: Shell) -> Vec<u8> {
+fn completions_of(shell: Shell, all: &mut Command) -> Vec<u8> {
     let mut text = vec![];
-    clap_complete::generate(shell, &mut Cli::command(), "glean", &mut text);
+    clap_complete::generate(shell, all, "glean", &mut text);
     text
 }
 
 /// # Errors
 /// The directory cannot be written.
-pub fn man(args: &ManArgs) -> Result<Verdict> {
-    let Some(dir) = &args.dir else {
+pub fn man(args: &ManArgs, all: Command) -> Result<Verdict> {
+    let Some(dir) = &args.out else {
         let mut page = vec![];
-        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+        clap_mangen::Man::new(all).render(&mut page)?;
         output::bytes(&page)?;
         return Ok(Verdict::Yes);
     };
     let failed = || format!("cannot write the manual pages to {}", dir.display());
     std::fs::create_dir_all(dir).with_context(failed)?;
-    clap_mangen::generate_to(Cli::command(), dir).with_context(failed)?;
+    clap_mangen::generate_to(all, dir).with_context(failed)?;
     eprintln!("the manual pages are in {}", dir.display());
     Ok(Verdict::Yes)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
+    use clap::{CommandFactory, ValueEnum};
 
     use super::*;
+    use crate::arguments::Cli;
 
     #[test]
     fn completions_are_made_for_every_shell() {
         for shell in Shell::value_variants() {
-            let text = String::from_utf8(completions_of(*shell)).unwrap();
+            let text = String::from_utf8(completions_of(*shell, &mut Cli::command())).unwrap();
             assert!(text.contains("workstations"), "{shell}");
         }
     }
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn every_command_has_a_manual_page_and_the_hidden_one_has_none() {
         let dir = tempfile::tempdir().unwrap();
-        man(&ManArgs { dir: Some(dir.path().to_owned()) }).unwrap();
+        man(&ManArgs { out: Some(dir.path().to_owned()) }, Cli::command()).unwrap();
         for page in ["glean.1", "glean-submit.1", "glean-agent-pause.1", "glean-usage-export.1"] {
             let text = std::fs::read_to_string(dir.path().join(page)).unwrap();
             assert!(text.contains(".SH"), "{page}");

@@ -19,7 +19,7 @@ pub struct Args {
 pub enum ReplayCommand {
     /// Execute a program once, and say where its time went.
     #[command(after_help = "Example:
-  glean replay run fft.trace --usage /var/lib/glean/collector --workstations 30 \\
+  glean replay run fft.trace --usage /var/lib/gleaner/collector/usage --workstations 30 \\
     --at 2026-11-20T10:00:00Z --on-busy migrate --cost 10s --gantt fft.svg
 
 Reactions: migrate, rollback, retreat, suspend, such as `suspend 10min then migrate`, and such as

@@ -51,7 +51,7 @@ pub struct Args {
     pub inputs: Vec<Input>,
     /// Keep what subprograms leave in `$GLEAN_OUTPUT`; with --wait, bring it to DIR/<index>/.
     #[arg(long, value_name = "DIR")]
-    pub output: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Run in this directory of a file system that the workstations share.
     #[arg(long, value_name = "DIR")]
     pub shared: Option<String>,
@@ -172,7 +172,7 @@ fn spec(args: &Args) -> Result<JobSpec> {
     spec.retries = args.retries;
     spec.timeout = args.timeout;
     spec.environment.clone_from(&args.environment);
-    spec.collect_output = args.output.is_some() || args.program.record;
+    spec.collect_output = args.out.is_some() || args.program.record;
     spec.program = args.program.spec();
     spec.shared_directory.clone_from(&args.shared);
     spec.on_busy = on_busy(args)?;
@@ -250,15 +250,15 @@ fn announce(args: &Args, job: JobId) -> Result<Verdict> {
     // The number alone on standard output, so that $(..) takes it.
     output::line(&job.to_string())?;
     eprintln!("submitted: glean job {job} shows how it is");
-    if let Some(dir) = &args.output {
-        eprintln!("when it has ended: glean fetch {job} --to {}", dir.display());
+    if let Some(dir) = &args.out {
+        eprintln!("when it has ended: glean fetch {job} --out {}", dir.display());
     }
     Ok(Verdict::Yes)
 }
 
 fn conclude(args: &Args, summary: &JobSummary) -> Result<Verdict> {
     let job = summary.job;
-    if let Some(dir) = &args.output {
+    if let Some(dir) = &args.out {
         let fetched = ask(&args.access, async |client| fetch::fetch(client, job, dir).await);
         fetched.map_err(|error| match error.downcast::<Refusal>() {
             Ok(Refusal(reason)) => anyhow::anyhow!(reason),

@@ -18,6 +18,7 @@ use gleaner_shell::atomic;
 use serde::Serialize;
 
 use crate::failure::{Verdict, hinted};
+use crate::flags::OutFile;
 use crate::output;
 
 const MODE: u32 = 0o644;
@@ -41,15 +42,15 @@ Exit code: 0 all can be replayed, 1 some cannot.")]
     Show(ShowArgs),
     /// Make a trace of what another program recorded.
     #[command(after_help = "Examples:
-  glean trace import npb-lu.W.16.ti.gz --to lu.trace
-  glean trace import sweep3d-2x2.liballprof.tar.gz --to sweep3d.trace")]
+  glean trace import npb-lu.W.16.ti.gz --out lu.trace
+  glean trace import sweep3d-2x2.liballprof.tar.gz --out sweep3d.trace")]
     Import(ImportArgs),
     /// Stretch a trace's compute times so that its critical path takes so long.
-    #[command(after_help = "Example:\n  glean trace scale lu.trace 10min --to lu-10min.trace")]
+    #[command(after_help = "Example:\n  glean trace scale lu.trace 10min --out lu-10min.trace")]
     Scale(ScaleArgs),
     /// Run a program here and record its compute times and messages.
     #[command(after_help = "Example:
-  glean trace record --to mesh.trace --duration 195.663s -- ./mesh --size 128
+  glean trace record --out mesh.trace --duration 195.663s -- ./mesh --size 128
 
 The program is one that records itself where $GLEAN_RECORD names, as those in program/examples do.")]
     Record(RecordArgs),
@@ -59,12 +60,12 @@ The program is one that records itself where $GLEAN_RECORD names, as those in pr
     Play(play::PlayArgs),
     /// Join what the ranks of a live program have recorded, each by itself.
     #[command(after_help = "Example:
-  glean trace join --to fft.trace results/*/trace.*
+  glean trace join --out fft.trace results/*/trace.*
 
 The files are those that `glean submit --record` brings back, one of each rank.")]
     Join(JoinArgs),
     /// Write ring17, the program that replay's speed is measured with.
-    #[command(after_help = "Example:\n  glean trace ring --to ring17.trace")]
+    #[command(after_help = "Example:\n  glean trace ring --out ring17.trace")]
     Ring(RingArgs),
 }
 
@@ -102,9 +103,8 @@ pub struct ImportArgs {
     /// The recording, plain or compressed with gzip.
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
-    /// The trace to write.
-    #[arg(long, value_name = "FILE")]
-    pub to: PathBuf,
+    #[command(flatten)]
+    pub out: OutFile,
     /// How it is written [default: liballprof for .tar, .tar.gz and .tgz, else simgrid].
     #[arg(long)]
     pub format: Option<Recorded>,
@@ -127,16 +127,14 @@ pub struct ScaleArgs {
     /// How long its critical path is to take, such as 304.032s or 10min.
     #[arg(value_name = "DURATION", value_parser = span)]
     pub duration: Duration,
-    /// The trace to write.
-    #[arg(long, value_name = "FILE")]
-    pub to: PathBuf,
+    #[command(flatten)]
+    pub out: OutFile,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct RecordArgs {
-    /// The trace to write.
-    #[arg(long, value_name = "FILE")]
-    pub to: PathBuf,
+    #[command(flatten)]
+    pub out: OutFile,
     /// Stretch it so that its critical path takes so long.
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub duration: Option<Duration>,
@@ -150,9 +148,8 @@ pub struct JoinArgs {
     /// What each rank has recorded, in any order.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// The trace to write.
-    #[arg(long, value_name = "FILE")]
-    pub to: PathBuf,
+    #[command(flatten)]
+    pub out: OutFile,
     /// The program's name [default: that of the trace to write].
     #[arg(long)]
     pub name: Option<String>,
@@ -163,9 +160,8 @@ pub struct JoinArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct RingArgs {
-    /// The trace to write.
-    #[arg(long, value_name = "FILE")]
-    pub to: PathBuf,
+    #[command(flatten)]
+    pub out: OutFile,
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -189,12 +185,12 @@ pub fn run(command: TraceCommand) -> Result<Verdict> {
         TraceCommand::Import(args) => import(&args),
         TraceCommand::Scale(args) => {
             let scaled = load_sound(&args.file)?.scaled_to(args.duration)?;
-            write(&args.to, &scaled)
+            write(&args.out.out, &scaled)
         }
         TraceCommand::Record(args) => record(&args),
         TraceCommand::Play(args) => play::play(&args),
         TraceCommand::Join(args) => join(&args),
-        TraceCommand::Ring(args) => write(&args.to, &ring::ring17()),
+        TraceCommand::Ring(args) => write(&args.out.out, &ring::ring17()),
     }
 }
 
@@ -379,8 +375,8 @@ fn import(args: &ImportArgs) -> Result<Verdict> {
     };
     let lined = lined.map_err(|error| anyhow!(error.in_file(&args.source)))?;
     let trace = sound(&args.source, lined)?;
-    write(&args.to, &trace)?;
-    let row = check_row(&args.to, Ok(Lined { trace, ..Lined::default() }));
+    write(&args.out.out, &trace)?;
+    let row = check_row(&args.out.out, Ok(Lined { trace, ..Lined::default() }));
     if args.json {
         output::record(&row)?;
     } else {
@@ -431,21 +427,21 @@ fn record(args: &RecordArgs) -> Result<Verdict> {
         Some(duration) => trace.scaled_to(duration)?,
         None => trace,
     };
-    write(&args.to, &trace)
+    write(&args.out.out, &trace)
 }
 
 fn join(args: &JoinArgs) -> Result<Verdict> {
     let parts = args.files.iter().map(|path| Ok(load(path)?.trace));
-    let file = args.to.file_name().unwrap_or_default().to_string_lossy();
+    let file = args.out.out.file_name().unwrap_or_default().to_string_lossy();
     let name = args.name.clone().unwrap_or_else(|| file.trim_end_matches(".trace").to_owned());
     let trace = Trace::join(name, parts.collect::<Result<Vec<_>>>()?)?;
     let lined = Lined { trace, ..Lined::default() };
-    let trace = sound(&args.to, lined)?;
+    let trace = sound(&args.out.out, lined)?;
     let trace = match args.duration {
         Some(duration) => trace.scaled_to(duration)?,
         None => trace,
     };
-    write(&args.to, &trace)
+    write(&args.out.out, &trace)
 }
 
 #[cfg(test)]

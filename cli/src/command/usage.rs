@@ -8,23 +8,19 @@ mod stats;
 
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Subcommand;
-use gleaner_collector::CollectorConfig;
-use gleaner_collector::archive::Span;
 use gleaner_collector::rows::{LogRow, PeriodRow, RecordRow};
 use gleaner_collector::usage::{self, Content, ExportFormat, Progress, Selection, Shown};
-use gleaner_common::time::{Spoken, WallTime};
+use gleaner_common::time::Spoken;
 use gleaner_common::units::spoken_size;
 use indicatif::ProgressBar;
-use jiff::Timestamp;
 
-use super::daemon::{self, COLLECTOR_CONFIG};
 use super::watch;
 use crate::failure::{Verdict, hinted, one_line};
+use crate::flags::{OutFile, Span, UsageArchive};
 use crate::output;
 
 pub use import::ImportArgs;
@@ -53,7 +49,9 @@ pub enum UsageCommand {
   glean usage stats --survival --idle-load 0.5")]
     Stats(Box<StatsArgs>),
     /// Write records or periods to a file for other programs.
-    #[command(after_help = "Example:\n  glean usage export --format parquet --to november.parquet")]
+    #[command(
+        after_help = "Example:\n  glean usage export --format parquet --out november.parquet"
+    )]
     Export(ExportArgs),
     /// Take in records from elsewhere; the collector must not be running.
     #[command(after_help = "Examples:
@@ -67,50 +65,10 @@ pub enum UsageCommand {
     Plot(plot::PlotArgs),
     /// Make up the logs of owners, for replay; the collector must not be running.
     #[command(after_help = "Examples:
-  glean usage generate --workstations 170 --from 1993-09-01T00:00:00Z --months 6 --data owners
+  glean usage generate --workstations 170 --from 1993-09-01T00:00:00Z --months 6 --usage owners
   glean usage generate --print-model > model.toml
   glean usage generate --fit-from /var/lib/gleaner/collector/usage --print-model")]
     Generate(generate::GenerateArgs),
-}
-
-/// Where the records are.
-#[derive(Debug, clap::Args)]
-pub struct DataArgs {
-    /// The collector's data directory [default: that of its configuration].
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
-}
-
-impl DataArgs {
-    fn directory(&self) -> Result<PathBuf> {
-        if let Some(dir) = &self.data {
-            return Ok(dir.clone());
-        }
-        Ok(daemon::load::<CollectorConfig>(None, COLLECTOR_CONFIG)?.data_dir)
-    }
-}
-
-/// A stretch of time.
-#[derive(Debug, clap::Args)]
-pub struct SpanArgs {
-    /// Nothing before this time, such as 2026-11-20T08:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub from: Option<WallTime>,
-    /// Nothing from this time on.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub to: Option<WallTime>,
-}
-
-impl SpanArgs {
-    fn span(&self) -> Span {
-        Span { from: self.from, to: self.to }
-    }
-}
-
-pub(super) fn time(text: &str) -> Result<WallTime, String> {
-    let wrong = || "expected a time such as 2026-11-20T08:00:00Z".to_owned();
-    let at: Timestamp = text.parse().map_err(|_| wrong())?;
-    i64::try_from(at.as_nanosecond()).map(WallTime).map_err(|_| wrong())
 }
 
 #[derive(Debug, clap::Args)]
@@ -119,7 +77,7 @@ pub struct ListArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub data: DataArgs,
+    pub usage: UsageArchive,
 }
 
 #[derive(Debug, clap::Args)]
@@ -134,9 +92,9 @@ pub struct ShowArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub span: SpanArgs,
+    pub span: Span,
     #[command(flatten)]
-    pub data: DataArgs,
+    pub usage: UsageArchive,
     #[command(flatten)]
     pub reading: ReadingArgs,
 }
@@ -146,9 +104,8 @@ pub struct ExportArgs {
     /// csv or parquet.
     #[arg(long)]
     pub format: ExportFormat,
-    /// The file to write.
-    #[arg(long, value_name = "FILE")]
-    pub to: PathBuf,
+    #[command(flatten)]
+    pub out: OutFile,
     /// Only these workstations.
     #[arg(value_name = "WORKSTATION")]
     pub workstations: Vec<String>,
@@ -158,14 +115,10 @@ pub struct ExportArgs {
     /// One record of what was written.
     #[arg(long)]
     pub json: bool,
-    /// Nothing before this time, such as 2026-11-20T08:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub from: Option<WallTime>,
-    /// Nothing from this time on.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub until: Option<WallTime>,
     #[command(flatten)]
-    pub data: DataArgs,
+    pub span: Span,
+    #[command(flatten)]
+    pub usage: UsageArchive,
     #[command(flatten)]
     pub reading: ReadingArgs,
 }
@@ -191,14 +144,14 @@ fn elsewhere(error: anyhow::Error) -> anyhow::Error {
     if kind == Some(io::ErrorKind::PermissionDenied) {
         hinted(one_line(&error), "the records are the collector's own: the same with sudo")
     } else if kind == Some(io::ErrorKind::NotFound) {
-        hinted(one_line(&error), "the collector's host has the records; --data DIR says where")
+        hinted(one_line(&error), "the collector's host has the records; --usage DIR says where")
     } else {
         error
     }
 }
 
 fn list(args: &ListArgs) -> Result<Verdict> {
-    let rows = usage::ls(&args.data.directory()?)?;
+    let rows = usage::ls(&args.usage.directory()?)?;
     if args.json {
         rows.iter().try_for_each(output::record)?;
         return Ok(Verdict::Yes);
@@ -221,7 +174,7 @@ fn log_line(row: &LogRow) -> Vec<String> {
 }
 
 fn show(args: &ShowArgs) -> Result<Verdict> {
-    let data = args.data.directory()?;
+    let data = args.usage.directory()?;
     let (name, span) = (args.workstation.as_str(), args.span.span());
     let shown = if args.periods {
         let header = ["state", "start", "end", "lasted", "cause", "slots"];
@@ -314,14 +267,13 @@ fn seconds(seconds: f64) -> String {
 }
 
 fn export(args: ExportArgs) -> Result<Verdict> {
-    let data = args.data.directory()?;
-    let span = Span { from: args.from, to: args.until };
-    let selection = Selection { names: args.workstations, span };
+    let data = args.usage.directory()?;
+    let selection = Selection { names: args.workstations, span: args.span.span() };
     let content =
         if args.periods { Content::Periods(args.reading.readings()?) } else { Content::Records };
     let mut bar = Bar::new("exporting");
     let summary =
-        usage::export(&data, &selection, content, args.format, &args.to, &mut |progress| {
+        usage::export(&data, &selection, content, args.format, &args.out.out, &mut |progress| {
             bar.show(progress);
         })?;
     bar.end();
@@ -336,7 +288,7 @@ fn export(args: ExportArgs) -> Result<Verdict> {
             summary.rows,
             summary.workstations,
             spoken_size(summary.bytes),
-            args.to.display()
+            args.out.out.display()
         );
     }
     Ok(Verdict::from(summary.rows > 0))

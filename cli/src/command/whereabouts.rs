@@ -7,14 +7,14 @@ use gleaner_common::id::JobId;
 use gleaner_common::report::{JobRow, SubprogramRow, SubprogramState};
 use gleaner_shell::client::Client;
 
-use super::job;
+use crate::ask;
 
 /// Asks for the ranks of each program that has not ended.
 pub(super) async fn ask(client: &Client, rows: &[JobRow]) -> Result<BTreeMap<JobId, String>> {
     let mut found = BTreeMap::new();
     for row in rows {
         if row.program.is_some() && !row.summary.state.has_ended() {
-            let ranks = job::subprograms(client, row.job).await?;
+            let ranks = ask::subprograms(client, row.job).await?;
             found.insert(row.job, whereabouts(&ranks));
         }
     }

@@ -2,7 +2,6 @@
 //! owners who come and go by typing into real terminals.
 
 mod answer;
-pub(crate) mod owners;
 mod view;
 
 use std::fs;
@@ -13,14 +12,14 @@ use clap::Args as ClapArgs;
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::JobSummary;
 use gleaner_common::wire::{Printed, Reply, Request};
+use gleaner_lab::owners::{Owner, Return};
+use gleaner_lab::talk::Talk;
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 use serde::Serialize;
 
-use self::owners::{Owner, Return};
 use self::view::View;
-use crate::talk::Talk;
 
 /// How often owners are asked what they do next.
 const TICK: Duration = Duration::from_millis(20);
@@ -213,7 +212,7 @@ pub(crate) fn usage_records(lab: &Lab) -> Result<u64> {
     let data = data.to_str().context("a temporary directory in UTF-8")?.to_owned();
     let mut before = None;
     until("the collector has the agents' records", PATIENCE, || {
-        let rows = lab.rows::<serde_json::Value>(&["usage", "ls", "--data", &data, "--json"])?;
+        let rows = lab.rows::<serde_json::Value>(&["usage", "ls", "--usage", &data, "--json"])?;
         let count: u64 = rows.iter().filter_map(|row| row["records"].as_u64()).sum();
         let settled = count > 0 && before == Some(count) && rows.len() == lab.hosts.len();
         before = Some(count);

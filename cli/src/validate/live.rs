@@ -14,13 +14,13 @@ use gleaner_common::report::{AttemptRow, JobState, JobSummary};
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::trace::{self, Trace};
 use gleaner_common::wire::{Reply, Request};
+use gleaner_lab::owners::Owner;
+use gleaner_lab::talk::Talk;
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 
 use super::distance::{Times, Visits};
-use crate::demo::owners::Owner;
 use crate::demo::usage_records;
-use crate::talk::Talk;
 
 /// How often owners are asked what they do next.
 const TICK: Duration = Duration::from_millis(20);
@@ -203,7 +203,7 @@ fn visits(lab: &Lab, all: &[AttemptRow], start: WallTime) -> Visits {
 fn recorded(lab: &Lab, job: JobId, played: &Trace) -> Result<Trace> {
     let to = lab.dir().join("recorded");
     let job = job.to_string();
-    lab.text(&["fetch", &job, "--to", to.to_str().context("a temporary directory in UTF-8")?])?;
+    lab.text(&["fetch", &job, "--out", to.to_str().context("a temporary directory in UTF-8")?])?;
     let parts: Vec<Trace> = (0..played.ranks.len())
         .map(|rank| read(&to.join(rank.to_string()).join(format!("trace.{rank}"))))
         .collect::<Result<_>>()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use csv::Writer;
 
 use super::table::{Column, Value};
-use crate::rows::spoken_time;
+use crate::wall::spoken_time;
 
 pub(super) struct CsvTable<W: Write> {
     writer: Writer<W>,

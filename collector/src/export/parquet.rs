@@ -9,7 +9,6 @@ use parquet::data_type::{ByteArrayType, DataType, DoubleType, FloatType, Int64Ty
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
-use parquet::format::NanoSeconds;
 use parquet::schema::types::Type;
 
 use super::table::{Column, Kind, Value};
@@ -69,18 +68,13 @@ impl<W: Write + Send> ParquetTable<W> {
 }
 
 fn field(column: Column) -> Result<Type, ParquetError> {
-    let nanos = LogicalType::Timestamp {
-        is_adjusted_to_u_t_c: true,
-        unit: TimeUnit::NANOS(NanoSeconds::default()),
-    };
+    let nanos = LogicalType::timestamp(true, TimeUnit::NANOS);
     let (physical, logical) = match column.kind {
         Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         Kind::Time => (Physical::INT64, Some(nanos)),
         Kind::Span => (Physical::DOUBLE, None),
         Kind::Load => (Physical::FLOAT, None),
-        Kind::Count => {
-            (Physical::INT64, Some(LogicalType::Integer { bit_width: 64, is_signed: false }))
-        }
+        Kind::Count => (Physical::INT64, Some(LogicalType::integer(64, false))),
     };
     let repetition = if column.optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
     Type::primitive_type_builder(column.name, physical)

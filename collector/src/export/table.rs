@@ -1,14 +1,10 @@
-//! A table with typed columns, written row by row in either format.
+//! A table with typed columns: what either format writes, row by row.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::UsageRecord;
 
-use super::ExportFormat;
-use super::csv::CsvTable;
-use super::parquet::ParquetTable;
 use crate::name::WorkstationName;
 use crate::timeline::Period;
 
@@ -106,36 +102,4 @@ pub(super) fn period_row(name: &WorkstationName, period: &Period) -> Vec<Value> 
         Value::Count(period.slots.into()),
         Value::Span(period.margin),
     ]
-}
-
-pub(super) enum Table<W: Write + Send> {
-    Csv(CsvTable<W>),
-    Parquet(ParquetTable<W>),
-}
-
-impl<W: Write + Send> Table<W> {
-    pub(super) fn begin(
-        format: ExportFormat,
-        columns: &'static [Column],
-        to: W,
-    ) -> io::Result<Self> {
-        Ok(match format {
-            ExportFormat::Csv => Self::Csv(CsvTable::begin(columns, to)?),
-            ExportFormat::Parquet => Self::Parquet(ParquetTable::begin(columns, to)?),
-        })
-    }
-
-    pub(super) fn add(&mut self, row: Vec<Value>) -> io::Result<()> {
-        match self {
-            Self::Csv(table) => table.add(&row),
-            Self::Parquet(table) => table.add(row),
-        }
-    }
-
-    pub(super) fn finish(self) -> io::Result<()> {
-        match self {
-            Self::Csv(table) => table.finish(),
-            Self::Parquet(table) => table.finish(),
-        }
-    }
 }

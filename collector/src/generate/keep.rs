@@ -15,8 +15,8 @@ use crate::archive::{Archive, ReadArchiveError};
 use crate::export::{ExportFormat, RecordTable};
 use crate::log::AppendError;
 use crate::name::WorkstationName;
+use crate::progress::Progress;
 use crate::store::{Batch, OpenStoreError, Store};
-use crate::usage::Progress;
 
 /// Why logs were not generated, or not all.
 #[derive(Debug, thiserror::Error)]

@@ -277,7 +277,7 @@ mod tests {
     #[track_caller]
     fn check(clock: &mut LocalClock, local: &str, utc: &str) {
         let at = clock.read(local).unwrap();
-        assert_eq!(crate::rows::spoken_time(at), utc, "{local}");
+        assert_eq!(crate::wall::spoken_time(at), utc, "{local}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use gleaner_replay::results::store::{CSV, PARQUET, Shard, StoreError};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Verdict, hinted};
+use crate::flags::{OutDir, UsageArchive};
 use crate::{output, values};
 
 #[derive(Debug, clap::Args)]
@@ -18,12 +19,10 @@ pub struct CampaignArgs {
     /// The campaign file.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Where the results go; made if it is not there.
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
-    /// The collector's data directory, instead of what the file names.
-    #[arg(long, value_name = "DIR")]
-    pub usage: Option<PathBuf>,
+    #[command(flatten)]
+    pub out: OutDir,
+    #[command(flatten)]
+    pub usage: UsageArchive,
     /// Only this share of the executions: 2/8 is the second of eight.
     #[arg(long, value_name = "I/N")]
     pub shard: Option<Shard>,
@@ -40,9 +39,8 @@ pub struct ReportArgs {
     /// The campaign's results.
     #[arg(value_name = "DIR")]
     pub results: PathBuf,
-    /// Where the report goes; made if it is not there.
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[command(flatten)]
+    pub out: OutDir,
     /// One record for each file written.
     #[arg(long)]
     pub json: bool,
@@ -51,7 +49,7 @@ pub struct ReportArgs {
 /// # Errors
 /// A campaign that cannot be run, or results that cannot be written.
 pub(super) fn run(args: &CampaignArgs) -> Result<Verdict> {
-    let prepared = prepare(&args.file, args.usage.as_deref()).map_err(unprepared)?;
+    let prepared = prepare(&args.file, args.usage.usage.as_deref()).map_err(unprepared)?;
     for note in &prepared.notes {
         eprintln!("{note}");
     }
@@ -67,7 +65,7 @@ pub(super) fn run(args: &CampaignArgs) -> Result<Verdict> {
     let effort = Effort { shard: args.shard.unwrap_or_default(), threads };
     let bar = bar();
     let outcome =
-        run_campaign(&prepared.plan, &prepared.manifest, &args.out, effort, &|progress| {
+        run_campaign(&prepared.plan, &prepared.manifest, &args.out.out, effort, &|progress| {
             show(&bar, progress);
         });
     bar.finish_and_clear();
@@ -106,7 +104,7 @@ fn show(bar: &ProgressBar, progress: Progress) {
 }
 
 fn spoken(args: &CampaignArgs, outcome: &Outcome) -> String {
-    let out = args.out.display();
+    let out = args.out.out.display();
     let kept = match outcome.kept {
         0 => String::new(),
         kept => format!(", {kept} were there already"),
@@ -143,7 +141,7 @@ fn unstored(error: StoreError) -> anyhow::Error {
 /// # Errors
 /// Results that are not there, or a report that cannot be written.
 pub(super) fn report(args: &ReportArgs) -> Result<Verdict> {
-    let files = report::write(&args.results, &args.out).map_err(|error| match error {
+    let files = report::write(&args.results, &args.out.out).map_err(|error| match error {
         report::ReportError::Results(error) => unstored(error),
         report::ReportError::Write(error) => error.into(),
     })?;
@@ -152,7 +150,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Verdict> {
             output::record(&serde_json::json!({ "file": file.display().to_string() }))?;
         }
     } else {
-        let report = args.out.join("report.md");
+        let report = args.out.out.join("report.md");
         eprintln!("{} and {} tables and figures beside it", report.display(), files.len() - 1);
     }
     Ok(Verdict::Yes)

@@ -20,8 +20,8 @@ use gleaner_replay::{
 };
 use serde::Serialize;
 
-use crate::command::usage;
 use crate::failure::{Verdict, hinted};
+use crate::flags::{self, UsageArchive};
 use crate::{output, values};
 
 #[derive(Debug, clap::Args)]
@@ -29,14 +29,13 @@ pub struct Args {
     /// The program's trace.
     #[arg(value_name = "PROGRAM.trace")]
     pub trace: PathBuf,
-    /// The collector's data directory.
-    #[arg(long, value_name = "DIR")]
-    pub usage: PathBuf,
+    #[command(flatten)]
+    pub usage: UsageArchive,
     /// How many workstations take part.
     #[arg(long, value_name = "N", value_parser = values::number)]
     pub workstations: u32,
     /// When the program begins, such as 2026-11-20T10:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = usage::time)]
+    #[arg(long, value_name = "TIME", value_parser = flags::time)]
     pub at: WallTime,
     /// When it is given up, after it began.
     #[arg(long, value_name = "SPAN", value_parser = parse_duration, default_value = "6h")]
@@ -112,7 +111,7 @@ fn read_usage(args: &Args) -> Result<Usage> {
     let reading =
         Reading { interpretation: Interpretation::default(), criterion: args.criterion.criterion };
     let options = LoadOptions { readings: Readings::from(reading), ..LoadOptions::default() };
-    let loaded = timelines(&args.usage, &options, &mut |_| ())?;
+    let loaded = timelines(&args.usage.directory()?, &options, &mut |_| ())?;
     for note in loaded.notes() {
         eprintln!("{note}");
     }
@@ -127,8 +126,8 @@ fn select(args: &Args, usage: &Usage) -> Result<Lab> {
             Some((from, to)) => format!(
                 "the log of {} workstations goes from {} to {}; a shorter --length asks less of it",
                 usage.workstations(),
-                gleaner_collector::rows::spoken_time(from),
-                gleaner_collector::rows::spoken_time(to)
+                gleaner_collector::wall::spoken_time(from),
+                gleaner_collector::wall::spoken_time(to)
             ),
             None => "the log is empty".to_owned(),
         };
@@ -151,7 +150,7 @@ fn draw(
     let program = args.trace.file_stem().unwrap_or_default().to_string_lossy();
     let title = format!(
         "{program} from {}, {:.0} s, {} moves",
-        gleaner_collector::rows::spoken_time(args.at),
+        gleaner_collector::wall::spoken_time(args.at),
         execution.execution.as_secs_f64(),
         execution.moves
     );
@@ -224,7 +223,7 @@ impl Row {
         Self {
             program: file.to_string_lossy().into_owned(),
             workstations: args.workstations,
-            at: gleaner_collector::rows::spoken_time(args.at),
+            at: gleaner_collector::wall::spoken_time(args.at),
             policy: args.policy.name(),
             on_busy: args.on_busy.name(),
             criterion: args.criterion.to_string(),

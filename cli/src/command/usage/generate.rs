@@ -11,8 +11,9 @@ use gleaner_common::time::WallTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use super::{Bar, DataArgs, time};
+use super::Bar;
 use crate::failure::{Verdict, hinted};
+use crate::flags::{UsageArchive, time};
 use crate::output;
 
 /// The model that comes with gleaner.
@@ -41,7 +42,7 @@ pub struct GenerateArgs {
     /// A file as --print-model writes it, or phalen1994.
     #[arg(long, value_name = "MODEL", default_value = BUILT_IN)]
     pub model: String,
-    /// Fit the model to the logs of this data directory.
+    /// Fit the model to the logs of this usage archive.
     #[arg(long, value_name = "DIR", conflicts_with = "model")]
     pub fit_from: Option<PathBuf>,
     /// Whose hours and days the owners keep, such as `America/New_York` [default: this machine's].
@@ -51,7 +52,7 @@ pub struct GenerateArgs {
     #[arg(long)]
     pub snapshots: bool,
     /// Write one file, .csv or .parquet, instead of logs.
-    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    #[arg(long, value_name = "FILE", conflicts_with = "usage")]
     pub out: Option<PathBuf>,
     /// Print the model as TOML and generate nothing.
     #[arg(long)]
@@ -60,7 +61,7 @@ pub struct GenerateArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub data: DataArgs,
+    pub usage: UsageArchive,
 }
 
 /// A time zone of the system's database.
@@ -90,7 +91,7 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {
             let format = ending(path)?;
             generate_table(path, format, &model, &plan, &mut |step| bar.show(step))
         }
-        None => generate_into(&args.data.directory()?, &model, &plan, &mut |step| bar.show(step)),
+        None => generate_into(&args.usage.directory()?, &model, &plan, &mut |step| bar.show(step)),
     };
     bar.end();
     let generated = generated?;

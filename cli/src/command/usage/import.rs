@@ -9,8 +9,9 @@ use gleaner_common::time::WallTime;
 use gleaner_common::units::parse_duration;
 use jiff::tz::TimeZone;
 
-use super::{Bar, DataArgs, time};
+use super::Bar;
 use crate::failure::{Verdict, hinted};
+use crate::flags::{UsageArchive, time};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -38,7 +39,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub data: DataArgs,
+    pub usage: UsageArchive,
 }
 
 impl ImportArgs {
@@ -68,7 +69,7 @@ impl ImportArgs {
 }
 
 pub(super) fn import(args: &ImportArgs) -> Result<Verdict> {
-    let (data, options) = (args.data.directory()?, args.options()?);
+    let (data, options) = (args.usage.directory()?, args.options()?);
     let mut bar = Bar::new("importing");
     let summary = usage::import(&data, &options, &mut |progress| bar.show(progress))?;
     bar.end();

@@ -8,8 +8,9 @@ use gleaner_figure::{Format, Size};
 use jiff::tz::TimeZone;
 
 use super::generate::zone;
-use super::{Bar, DataArgs, ReadingArgs, SpanArgs};
+use super::{Bar, ReadingArgs};
 use crate::failure::Verdict;
+use crate::flags::{Span, UsageArchive};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -30,9 +31,9 @@ pub struct PlotArgs {
     #[arg(long, value_name = "ZONE", value_parser = zone)]
     pub zone: Option<TimeZone>,
     #[command(flatten)]
-    pub span: SpanArgs,
+    pub span: Span,
     #[command(flatten)]
-    pub data: DataArgs,
+    pub usage: UsageArchive,
     #[command(flatten)]
     pub reading: ReadingArgs,
 }
@@ -54,7 +55,7 @@ pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
         zone: args.zone,
     };
     let mut bar = Bar::new("reading");
-    let drawn = plot(&args.data.directory()?, args.kind, &options, &mut |step| bar.show(step));
+    let drawn = plot(&args.usage.directory()?, args.kind, &options, &mut |step| bar.show(step));
     bar.end();
     let drawn = drawn?;
     for line in &drawn.notes {

@@ -6,8 +6,9 @@ use gleaner_collector::usage::{self, Stats, StatsOptions};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{Bar, DataArgs, ReadingArgs, SpanArgs, seconds};
+use super::{Bar, ReadingArgs, seconds};
 use crate::failure::Verdict;
+use crate::flags::{Span, UsageArchive};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -24,9 +25,9 @@ pub struct StatsArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub span: SpanArgs,
+    pub span: Span,
     #[command(flatten)]
-    pub data: DataArgs,
+    pub usage: UsageArchive,
     #[command(flatten)]
     pub reading: ReadingArgs,
 }
@@ -54,7 +55,7 @@ pub struct By {
 }
 
 pub(super) fn stats(args: StatsArgs) -> Result<Verdict> {
-    let data = args.data.directory()?;
+    let data = args.usage.directory()?;
     let options = StatsOptions {
         names: args.workstations,
         span: args.span.span(),

@@ -2,7 +2,7 @@
 //! its whole state. Beside it, in the same run, the least that this takes:
 //! checkpoint to memory and restore from there, no network, no daemons.
 
-pub mod guest;
+pub(crate) mod guest;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,9 +22,9 @@ use gleaner_move::{Dump, Engine};
 use gleaner_shell::clock::Clock;
 
 use self::guest::Gap;
-use super::record::Record;
-use super::{Args, Progress, options};
-use crate::talk::Talk;
+use crate::record::Record;
+use crate::{Args, Progress, options, own_binary};
+use gleaner_lab::talk::Talk;
 
 /// How big the guests are, how often each moves, and the goal for the median.
 const SIZES: [(u64, u32, Option<f64>); 3] =
@@ -119,8 +119,7 @@ fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
 }
 
 fn submit(lab: &Lab, mib: u64, times: u32) -> Result<JobId> {
-    // Under another name than keepers have.
-    let program = format!("{}=holder", std::env::current_exe()?.display());
+    let program = format!("{}=holder", own_binary()?.display());
     let (mib, gaps) = (mib.to_string(), times.to_string());
     let job = lab.submit(&[
         "--on-busy",
@@ -156,11 +155,17 @@ fn floor(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Duration>> {
     std::fs::create_dir(&readable)?;
     std::fs::set_permissions(&readable, open())?;
     let program = readable.join("holder");
-    std::fs::copy(std::env::current_exe()?, &program)?;
+    std::fs::copy(own_binary()?, &program)?;
     let tree = Tree::claim(Some(&groups()))?;
     let guests = GuestsConfig::default();
     let places = home.path().join("places");
-    let mut probe = Probe::new(Engine::find(None)?, Program::own()?, &guests, &tree, places)?;
+    let mut probe = Probe::new(
+        Engine::find(None)?,
+        Program::at(&own_binary()?.with_file_name("glean"))?,
+        &guests,
+        &tree,
+        places,
+    )?;
     probe.readable.push(readable);
     let (program, mib) = (program.display().to_string(), mib.to_string());
     let guest = [program.as_str(), "hold", "--mib", &mib, "--gaps", "1"];

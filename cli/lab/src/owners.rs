@@ -1,21 +1,21 @@
-//! The owners of the demo's lab: they come, type for a while, and go.
+//! The owners of a lab: they come, type for a while, and go.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::cgroup::FrozenWatch;
+use crate::host::{LabHost, is_keeper};
+use crate::{cgroup, wait};
 use anyhow::Result;
 use gleaner_common::time::Moment;
-use gleaner_lab::cgroup::FrozenWatch;
-use gleaner_lab::host::{LabHost, is_keeper};
-use gleaner_lab::{cgroup, wait};
 use gleaner_shell::clock::Clock;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 /// One owner's day, drawn from a seed.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub struct Owner {
     random: StdRng,
     next: Moment,
     keys_left: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Owner {
 
 /// What an owner's return did to the guests.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Return {
+pub enum Return {
     /// Nobody was running there.
     NoGuests,
     /// All guests were stopped this long after the key was typed.
@@ -31,7 +31,7 @@ pub(crate) enum Return {
 }
 
 impl Owner {
-    pub(crate) fn new(seed: u64, now: Moment) -> Self {
+    pub fn new(seed: u64, now: Moment) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let next = now + Duration::from_millis(random.random_range(1_000..5_000));
         Self { random, next, keys_left: 0 }
@@ -41,7 +41,7 @@ impl Owner {
     ///
     /// # Errors
     /// The terminal is gone, or the guests did not stop.
-    pub(crate) fn act(&mut self, host: &mut LabHost, now: Moment) -> Result<Option<Return>> {
+    pub fn act(&mut self, host: &mut LabHost, now: Moment) -> Result<Option<Return>> {
         if now < self.next {
             return Ok(None);
         }
@@ -120,7 +120,7 @@ fn running_guests(host: &LabHost) -> Vec<Running> {
 
 /// Without cgroups: the processes below the keepers below the agent.
 fn guests_by_parent(host: &LabHost) -> Vec<u32> {
-    let Some(agent) = host.agent.as_ref().and_then(gleaner_lab::daemon::Daemon::pid) else {
+    let Some(agent) = host.agent.as_ref().and_then(crate::daemon::Daemon::pid) else {
         return vec![];
     };
     let mut found = vec![];

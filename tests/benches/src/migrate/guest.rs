@@ -19,15 +19,15 @@ const LOOKS: &str = "looks";
 /// How long it goes on after its last move.
 const SEEN_FOR: Duration = Duration::from_secs(2);
 
-/// Arguments of the hidden `glean hold`.
+/// Arguments of the hidden `glean-bench hold`.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     /// How much it holds, in MiB.
     #[arg(long)]
-    pub mib: usize,
+    pub(crate) mib: usize,
     /// It ends after so many moves.
     #[arg(long)]
-    pub gaps: u32,
+    pub(crate) gaps: u32,
 }
 
 /// A stretch in which the guest moved: its last look and its next.
@@ -59,7 +59,7 @@ impl Gap {
 
 /// # Errors
 /// Nobody takes what it prints, or the memory was not kept.
-pub fn hold(args: &Args) -> Result<()> {
+pub(crate) fn hold(args: &Args) -> Result<()> {
     let held = random(args.mib << 17);
     let sum = checksum(&held);
     // It may be moved as soon as it says so.

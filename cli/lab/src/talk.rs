@@ -1,7 +1,6 @@
 //! Asking the coordinator from a thread that has no runtime: the demo and the
 //! benches, which spend their time with terminals and clocks.
 
-use std::cell::RefCell;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -13,27 +12,28 @@ use gleaner_shell::client::Client;
 use gleaner_shell::identity::Identity;
 use tokio::runtime::{Builder, Runtime};
 
-/// An open connection, and the runtime it lives on.
+/// An open connection, and the runtime it lives on, whose thread keeps it alive
+/// while nobody asks.
 #[derive(Debug)]
-pub(crate) struct Talk {
-    runtime: RefCell<Runtime>,
+pub struct Talk {
+    runtime: Runtime,
     client: Client,
 }
 
 impl Talk {
     /// # Errors
     /// See [`Client::connect`].
-    pub(crate) fn connect(identity: &Path, address: Option<&str>) -> Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+    pub fn connect(identity: &Path, address: Option<&str>) -> Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let identity = Identity::load(identity)?;
         let client = runtime.block_on(Client::connect(&identity, address))?;
-        Ok(Self { runtime: RefCell::new(runtime), client })
+        Ok(Self { runtime, client })
     }
 
     /// # Errors
     /// The connection ended, or the answer is no.
-    pub(crate) fn request(&self, request: &Request) -> Result<Reply> {
-        let reply = self.runtime.borrow_mut().block_on(self.client.request(request))?;
+    pub fn request(&self, request: &Request) -> Result<Reply> {
+        let reply = self.runtime.block_on(self.client.request(request))?;
         if let Reply::No { reason } = reply {
             bail!("{reason}");
         }
@@ -42,8 +42,8 @@ impl Talk {
 
     /// # Errors
     /// The connection ended, or the answer is no.
-    pub(crate) fn rows(&self, request: &Request) -> Result<Vec<Reply>> {
-        self.runtime.borrow_mut().block_on(async {
+    pub fn rows(&self, request: &Request) -> Result<Vec<Reply>> {
+        self.runtime.block_on(async {
             let mut rows = self.client.rows(request).await?;
             let mut found = vec![];
             while let Some(row) = rows.next().await? {
@@ -58,7 +58,7 @@ impl Talk {
 
     /// # Errors
     /// The job is refused.
-    pub(crate) fn submit(&self, spec: JobSpec) -> Result<JobId> {
+    pub fn submit(&self, spec: JobSpec) -> Result<JobId> {
         let reply = self.request(&Request::Submit(Box::new(spec)))?;
         let Reply::Submitted(job) = reply else { bail!("submitted a job and got {reply:?}") };
         Ok(job)
@@ -68,8 +68,8 @@ impl Talk {
     ///
     /// # Errors
     /// The connection ended first.
-    pub(crate) fn wait(&self, job: JobId) -> Result<JobSummary> {
-        self.runtime.borrow_mut().block_on(async {
+    pub fn wait(&self, job: JobId) -> Result<JobSummary> {
+        self.runtime.block_on(async {
             let mut rows = self.client.rows(&Request::Watch(job)).await?;
             while let Some(row) = rows.next().await? {
                 let Reply::Summary(summary) = row else {

@@ -8,27 +8,27 @@ use gleaner_program::{Communicator, Failure, Run, live};
 use gleaner_shell::clock::Clock;
 use serde::{Deserialize, Serialize};
 
-use crate::bench::record::{median, percentile};
-use crate::output;
+use crate::record::{median, percentile};
+use gleaner_cli::output;
 
 pub(super) const BLOCK_BYTES: usize = 16 << 20;
 const BLOCKS: usize = 40;
 
 const PING: u32 = 1;
 
-/// Arguments of the hidden `glean ping`.
+/// Arguments of the hidden `glean-bench ping`.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub struct Args {
+pub(crate) struct Args {
     /// How often a byte goes there and back.
     #[arg(long, default_value_t = 1_000)]
-    pub rounds: u32,
+    pub(crate) rounds: u32,
     /// Who this process is.
     #[arg(long, value_enum, default_value = "rank")]
-    pub part: Part,
+    pub(crate) part: Part,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub(crate) enum Part {
     /// One of two ranks.
     Rank,
     /// Passes on between two sockets, its standard input and output.
@@ -51,7 +51,7 @@ pub(super) struct Figures {
 
 /// What goes there; one byte comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(crate) enum What {
     One,
     Block,
 }
@@ -90,7 +90,7 @@ pub(super) fn measure<E>(
 
 /// # Errors
 /// The other end is gone.
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     match args.part {
         Part::Rank => rank(args.rounds),
         Part::Relay => relay(),
@@ -139,7 +139,7 @@ fn answer(comm: &mut Communicator) -> Result<(), Failure> {
 
 impl What {
     /// What is said to an echo, which answers with the first byte.
-    pub(super) fn spoken(self) -> Vec<u8> {
+    pub(crate) fn spoken(self) -> Vec<u8> {
         match self {
             Self::One => vec![ONE],
             Self::Block => [vec![WHOLE], vec![7; BLOCK_BYTES]].concat(),
@@ -147,7 +147,7 @@ impl What {
     }
 
     /// How much an echo takes after the first byte.
-    pub(super) fn rest(first: u8) -> usize {
+    pub(crate) fn rest(first: u8) -> usize {
         if first == WHOLE { BLOCK_BYTES } else { 0 }
     }
 }

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_lab::{Lab, cgroup};
 
-use super::record::{Record, median, percentile};
-use super::{Args, Progress, options};
+use crate::record::{Record, median, percentile};
+use crate::{Args, Progress, options};
 
 const PHASE: Duration = Duration::from_secs(4);
 const PERIOD: Duration = Duration::from_millis(2);

@@ -4,7 +4,7 @@
 //! QUIC stream over the lab's network, with the agents' own settings.
 
 mod floor;
-pub mod rank;
+pub(crate) mod rank;
 
 use anyhow::{Result, bail};
 use gleaner_common::id::{JobId, SubprogramId};
@@ -12,10 +12,11 @@ use gleaner_common::report::JobState;
 use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::Lab;
 
+pub(crate) use self::rank::What;
 use self::rank::{BLOCK_BYTES, Figures};
-use super::record::Record;
-use super::{Args, Progress, options};
-use crate::talk::Talk;
+use crate::record::Record;
+use crate::{Args, Progress, options, own_binary};
+use gleaner_lab::talk::Talk;
 
 const ROUNDS: u32 = 5_000;
 
@@ -59,10 +60,10 @@ fn lab(hosts: usize, places: u16) -> Result<Lab> {
 /// A job of two ranks, on so many workstations.
 fn ranks(lab: &Lab, rounds: u32, workstations: usize) -> Result<Figures> {
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
-    let glean = format!("{}=glean", std::env::current_exe()?.display());
+    let program = format!("{}=rank", own_binary()?.display());
     let rounds = rounds.to_string();
-    let own = ["--", "./glean", "ping", "--rounds", &rounds];
-    let submitted = lab.submit(&[&["--ranks", "2", "--input", &glean][..], &own].concat())?;
+    let own = ["--", "./rank", "ping", "--rounds", &rounds];
+    let submitted = lab.submit(&[&["--ranks", "2", "--input", &program][..], &own].concat())?;
     let job = JobId(u32::try_from(submitted)?);
     let summary = talk.wait(job)?;
     if summary.state != JobState::Succeeded {

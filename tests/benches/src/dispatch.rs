@@ -11,10 +11,10 @@ use gleaner_common::report::JobState;
 use gleaner_lab::Lab;
 use gleaner_shell::clock::Clock;
 
-use super::process::pss_bytes;
-use super::record::{Record, median};
-use super::{Args, Progress, options};
-use crate::talk::Talk;
+use crate::process::pss_bytes;
+use crate::record::{Record, median};
+use crate::{Args, Progress, options};
+use gleaner_lab::talk::Talk;
 
 const SUBPROGRAMS: u32 = 2_000;
 const QUEUED: u32 = 100_000;
@@ -61,7 +61,7 @@ fn rates(rounds: u32, progress: &Progress) -> Result<Record> {
         .with("floor_rate", median(&floors))
         .with("rounds", rounds)
         .with("contained", lab.missing.is_empty())
-        .at_least("ratio", 0.5))
+        .at_least("ratio", 0.6))
 }
 
 /// Submits `count` runs of `/bin/true` and waits until the last result is

@@ -7,41 +7,41 @@ use serde_json::{Map, Value};
 
 /// One measured figure.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Record {
-    pub(crate) bench: &'static str,
-    pub(crate) case: String,
-    pub(crate) unit: &'static str,
+pub(super) struct Record {
+    pub(super) bench: &'static str,
+    pub(super) case: String,
+    pub(super) unit: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) value: Option<f64>,
+    pub(super) value: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) n: Option<u64>,
+    pub(super) n: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) p50: Option<f64>,
+    pub(super) p50: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) p99: Option<f64>,
+    pub(super) p99: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) max: Option<f64>,
+    pub(super) max: Option<f64>,
     /// The same quantity at its barest, in the same run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) floor: Option<f64>,
+    pub(super) floor: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ratio: Option<f64>,
+    pub(super) ratio: Option<f64>,
     /// "p99 <= 0.005"
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) goal: Option<String>,
+    pub(super) goal: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) met: Option<bool>,
+    pub(super) met: Option<bool>,
     #[serde(flatten)]
-    pub(crate) more: Map<String, Value>,
+    pub(super) more: Map<String, Value>,
 }
 
 impl Record {
-    pub(crate) fn value(bench: &'static str, case: &str, unit: &'static str, value: f64) -> Self {
+    pub(super) fn value(bench: &'static str, case: &str, unit: &'static str, value: f64) -> Self {
         Self { bench, case: case.to_owned(), unit, value: Some(value), ..Self::default() }
     }
 
     /// Percentiles of spans, in seconds.
-    pub(crate) fn spans(bench: &'static str, case: &str, spans: &[Duration]) -> Self {
+    pub(super) fn spans(bench: &'static str, case: &str, spans: &[Duration]) -> Self {
         let mut sorted: Vec<f64> = spans.iter().map(Duration::as_secs_f64).collect();
         sorted.sort_by(f64::total_cmp);
         Self {
@@ -56,23 +56,23 @@ impl Record {
         }
     }
 
-    pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+    pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.more.insert(key.to_owned(), value.into());
         self
     }
 
     /// The floor, and the ratio of the figure (the value, else the median) to it.
-    pub(crate) fn over(mut self, floor: f64) -> Self {
+    pub(super) fn over(mut self, floor: f64) -> Self {
         self.floor = Some(floor);
         self.ratio = self.value.or(self.p50).map(|figure| figure / floor);
         self
     }
 
-    pub(crate) fn at_most(self, what: &str, limit: f64) -> Self {
+    pub(super) fn at_most(self, what: &str, limit: f64) -> Self {
         self.judged(what, "<=", limit, |figure, limit| figure <= limit)
     }
 
-    pub(crate) fn at_least(self, what: &str, limit: f64) -> Self {
+    pub(super) fn at_least(self, what: &str, limit: f64) -> Self {
         self.judged(what, ">=", limit, |figure, limit| figure >= limit)
     }
 
@@ -93,7 +93,7 @@ impl Record {
 
 /// The smallest value that is at least as large as a share `part` of all
 /// (nearest rank); `None` of nothing.
-pub(crate) fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
+pub(super) fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "0 <= part <= 1")]
     let rank = (part * sorted.len() as f64).ceil() as usize;
@@ -101,7 +101,7 @@ pub(crate) fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
 }
 
 /// The middle of some figures; not a number of none.
-pub(crate) fn median(figures: &[f64]) -> f64 {
+pub(super) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     percentile(&sorted, 0.5).unwrap_or(f64::NAN)

@@ -4,7 +4,7 @@ use std::fs;
 
 /// Proportional set size of a process in bytes: its memory, shared pages
 /// divided among those who share them. 0 if the process is gone.
-pub(crate) fn pss_bytes(pid: u32) -> u64 {
+pub(super) fn pss_bytes(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
     let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
@@ -13,7 +13,7 @@ pub(crate) fn pss_bytes(pid: u32) -> u64 {
 
 /// The most memory that this process ever had resident, in bytes; 0 if the
 /// kernel does not say.
-pub(crate) fn peak_bytes() -> u64 {
+pub(super) fn peak_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::engine::{RecordKind, Scratch};
+use super::scratch::{RecordKind, Scratch};
 use crate::execution::Breakdown;
 use crate::program::{NONE, Program};
 

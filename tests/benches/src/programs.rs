@@ -5,18 +5,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail, ensure};
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::{JobRow, JobState};
 use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::Lab;
 use gleaner_shell::clock::Clock;
 
-use super::record::Record;
-use super::{Args, Progress, options};
-use crate::demo::owners::Owner;
-use crate::failure::hinted;
-use crate::talk::Talk;
+use crate::record::Record;
+use crate::{Args, Progress, options, own_binary};
+use gleaner_lab::owners::Owner;
+use gleaner_lab::talk::Talk;
 
 /// Of `program/examples`, with a size, and how often it is done one after the
 /// other, that together take about ten seconds on two cores.
@@ -67,15 +66,13 @@ fn lab() -> Result<Lab> {
 }
 
 fn examples(args: &Args) -> Result<PathBuf> {
-    let beside = || Some(std::env::current_exe().ok()?.with_file_name("examples"));
-    let directory = args.examples.clone().or_else(beside).context("where is this program?")?;
-    match PROGRAMS.iter().find(|(name, ..)| !directory.join(name).exists()) {
-        None => Ok(directory),
-        Some((name, ..)) => Err(hinted(
-            format!("{} is missing", directory.join(name).display()),
-            "cargo build --release -p gleaner-program --examples makes it; --examples DIR is where",
-        )),
+    let beside = own_binary()?.with_file_name("examples");
+    let directory = args.examples.clone().unwrap_or(beside);
+    for (name, ..) in PROGRAMS {
+        let path = directory.join(name);
+        ensure!(path.exists(), "{} is missing: `make bench` builds it", path.display());
     }
+    Ok(directory)
 }
 
 struct Program {

@@ -1,5 +1,6 @@
 //! How long one subprogram waits for the system, and not for a machine.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,18 +14,27 @@ use gleaner_lab::{Lab, LabHost};
 use gleaner_shell::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::record::Record;
-use super::{Args, Progress, options};
-use crate::talk::Talk;
+use crate::messages::What;
+use crate::quic::{Asker, Echo, End};
+use crate::record::Record;
+use crate::{Args, Progress, options, rounds};
+use gleaner_lab::talk::Talk;
 
 const LEASE: Duration = Duration::from_secs(10);
+
+/// No part of it goes on for longer, however slow the machine is.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The goals: at most so many times the floor.
+const RESULT_RATIO: f64 = 4.0;
+const COMMAND_RATIO: f64 = 3.0;
 
 pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let times = args.times.unwrap_or(100).max(1);
     let moves = times.div_ceil(4);
     let deaths = times.div_ceil(10);
     let silences = times.div_ceil(50);
-    let steps = u64::from(times) * 2 + u64::from(moves + deaths + silences);
+    let steps = u64::from(times + moves + deaths + silences);
     let progress = Progress::new(args, "latency", steps);
     let mut records = submissions(times, &progress)?;
     records.push(keystroke_to_elsewhere(moves, &progress)?);
@@ -54,14 +64,45 @@ fn one(command: &[&str], reaction: Reaction) -> Result<JobSpec> {
     Ok(spec)
 }
 
+/// The least that a submission takes, in spans of this machine.
+struct Floor {
+    /// Whoever asks, and who answers.
+    asker: Asker,
+    echo: Echo,
+    bare: Vec<Duration>,
+    whole: Vec<Duration>,
+}
+
+impl Floor {
+    fn new(lab: &Lab) -> Result<Self> {
+        let (asker, echo) = (Asker::new(End::of(lab, 0)?)?, Echo::start(End::of(lab, 0)?)?);
+        Ok(Self { asker, echo, bare: vec![], whole: vec![] })
+    }
+
+    /// A bare spawn, a connection that is made, and a byte there and back: two
+    /// round trips, each with what QUIC and certificates cost.
+    fn measure(&mut self) -> Result<()> {
+        let start = Clock.now();
+        let mut command = Command::new("/bin/true");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().context("cannot run /bin/true")?;
+        self.bare.push(Clock.now().since(start));
+        let mut stream = self.asker.dial(&self.echo)?;
+        self.asker.ask(&mut stream, &What::One.spoken())?;
+        self.whole.push(Clock.now().since(start));
+        Ok(())
+    }
+}
+
 /// One subprogram on an idle lab: to its first instruction and to its result.
 fn submissions(times: u32, progress: &Progress) -> Result<Vec<Record>> {
     let lab = lab(1, false)?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     let clock = Clock::new();
     talk.wait(talk.submit(one(&["/bin/true"], Reaction::Retreat)?)?)?;
+    let mut floor = Floor::new(&lab)?;
     let (mut starts, mut results, mut commands) = (vec![], vec![], vec![]);
-    for _ in 0..times {
+    for _ in rounds(times, LONGEST) {
         let start = clock.now();
         let job = talk.submit(one(&["/bin/true"], Reaction::Retreat)?)?;
         let summary = talk.wait(job)?;
@@ -73,19 +114,26 @@ fn submissions(times: u32, progress: &Progress) -> Result<Vec<Record>> {
         let job = talk.submit(one(&["/bin/date", "+%s%N"], Reaction::Retreat)?)?;
         talk.wait(job)?;
         starts.push(printed_time(&talk, job)?.since(wall));
-        progress.step();
-    }
-    for _ in 0..times {
+        floor.measure()?;
         let start = clock.now();
         lab.text(&["submit", "--wait", "--", "/bin/true"])?;
         commands.push(clock.now().since(start));
         progress.step();
     }
+    let bare = Record::spans("latency", "floor: a bare spawn", &floor.bare);
+    let case = "floor: a bare spawn and two round trips of QUIC";
+    let whole = Record::spans("latency", case, &floor.whole);
+    let (bare_s, whole_s) = (bare.p50.unwrap_or(f64::NAN), whole.p50.unwrap_or(f64::NAN));
     Ok(vec![
-        Record::spans("latency", "submit to first instruction (date's)", &starts),
+        Record::spans("latency", "submit to first instruction (date's)", &starts).over(bare_s),
         Record::spans("latency", "submit to result known, open connection", &results)
-            .at_most("p50", 0.0025),
-        Record::spans("latency", "a whole `glean submit --wait`", &commands).at_most("p50", 0.010),
+            .over(bare_s)
+            .at_most("ratio", RESULT_RATIO),
+        Record::spans("latency", "a whole `glean submit --wait`", &commands)
+            .over(whole_s)
+            .at_most("ratio", COMMAND_RATIO),
+        bare,
+        whole,
     ])
 }
 
@@ -122,7 +170,7 @@ fn keystroke_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {
     talk.submit(one(&BUSY, Reaction::Retreat)?)?;
     let clock = Clock::new();
     let mut spans = vec![];
-    for _ in 0..times {
+    for _ in rounds(times, LONGEST) {
         let here = place(&lab)?;
         lab.wait_for_idle(2)?;
         let typed = clock.now();
@@ -144,7 +192,7 @@ fn death_to_elsewhere(times: u32, progress: &Progress) -> Result<Vec<Record>> {
     let job = talk.submit(one(&BUSY, Reaction::Suspend)?)?;
     let clock = Clock::new();
     let (mut spans, mut after_break) = (vec![], vec![]);
-    for _ in 0..times {
+    for _ in rounds(times, LONGEST) {
         let here = place(&lab)?;
         lab.wait_for_idle(2)?;
         let worker = Pid::from_raw(i32::try_from(lab.hosts[here].agent_worker()?)?);
@@ -183,7 +231,7 @@ fn silence_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {
     talk.submit(one(&BUSY, Reaction::Suspend)?)?;
     let clock = Clock::new();
     let mut spans = vec![];
-    for _ in 0..times {
+    for _ in rounds(times, LONGEST) {
         let here = place(&lab)?;
         lab.wait_for_idle(2)?;
         let start = clock.now();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use gleaner_lab::{Lab, cgroup};
 
-use super::process::pss_bytes;
-use super::record::Record;
-use super::{Args, Progress, options};
+use crate::process::pss_bytes;
+use crate::record::Record;
+use crate::{Args, Progress, options};
 
 /// Long enough for the handshake and the first quiet period to be over.
 const SETTLE: Duration = Duration::from_secs(10);

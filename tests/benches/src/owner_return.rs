@@ -14,8 +14,8 @@ use gleaner_lab::wait::{PATIENCE, spin_until, until};
 use gleaner_lab::{Lab, Terminal};
 use rustix::fs::inotify;
 
-use super::record::Record;
-use super::{Args, Progress, idle_class, options};
+use crate::record::Record;
+use crate::{Args, Progress, idle_class, options};
 
 /// Four busy threads, as four processes of one guest.
 const FOUR_BUSY: &str = "for i in 1 2 3; do (while :; do :; done) & done; while :; do :; done";

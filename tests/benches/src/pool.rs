@@ -25,10 +25,10 @@ use quinn::{Connection, Endpoint};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::process::pss_bytes;
-use super::record::Record;
-use super::{Args, Progress, options};
-use crate::talk::Talk;
+use crate::process::pss_bytes;
+use crate::record::Record;
+use crate::{Args, Progress, options};
+use gleaner_lab::talk::Talk;
 
 /// Handshakes under way at once.
 const AT_ONCE: usize = 64;

@@ -1,32 +1,48 @@
-//! `glean bench`: what gleaner costs and how fast it is, measured on the
+//! `glean-bench`: what gleaner costs and how fast it is, measured on the
 //! machine it runs on, with floors measured in the same run.
 
 mod dispatch;
 mod footprint;
 mod latency;
 mod load;
-pub mod messages;
-pub mod migrate;
+mod messages;
+mod migrate;
 mod owner_latency;
 mod owner_return;
 mod pool;
 mod process;
 mod programs;
+mod quic;
 mod record;
 mod replay;
 
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use clap::{Args as ClapArgs, ValueEnum};
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+use gleaner_cli::output;
 use gleaner_lab::Options;
+use gleaner_shell::clock::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use record::Record;
 
+/// Measures what gleaner costs and how fast it is, on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "glean-bench", version, max_term_width = 100)]
+#[command(after_help = "Example:\n  sudo glean-bench owner-return --json")]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    args: Args,
+}
+
 /// Which figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Bench {
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum What {
     /// A key typed to every guest thread stopped.
     OwnerReturn,
     /// Wake-up latency of an interactive thread beside guests.
@@ -51,79 +67,88 @@ pub enum Bench {
     Programs,
     /// All of them, one after the other.
     All,
+    /// A guest that holds memory and tells when it stood still; `migrate` moves it.
+    #[command(hide = true)]
+    Hold(migrate::guest::Args),
+    /// Two ranks that send each other bytes; `messages` times them.
+    #[command(hide = true)]
+    Ping(messages::rank::Args),
 }
 
-/// Arguments of `glean bench`.
-#[derive(ClapArgs, Clone, Debug)]
-pub struct Args {
-    /// The figure to measure.
-    #[arg(value_enum)]
-    pub name: Bench,
+/// What each figure may be told; most need nothing.
+#[derive(Clone, Debug, clap::Args)]
+struct Args {
     /// One record a line instead of a table.
-    #[arg(long)]
-    pub json: bool,
+    #[arg(long, global = true)]
+    json: bool,
     /// How many times to measure (each bench has its own default).
-    #[arg(long)]
-    pub times: Option<u32>,
+    #[arg(long, global = true, value_name = "N")]
+    times: Option<u32>,
     /// How long `footprint` watches, in seconds.
-    #[arg(long)]
-    pub seconds: Option<u64>,
+    #[arg(long, global = true, value_name = "S")]
+    seconds: Option<u64>,
     /// How many agents `pool` simulates.
-    #[arg(long)]
-    pub agents: Option<u32>,
+    #[arg(long, global = true, value_name = "N")]
+    agents: Option<u32>,
     /// The logs that `load` loads [default: made up for it].
-    #[arg(long, value_name = "DIR")]
-    pub usage: Option<std::path::PathBuf>,
+    #[arg(long, global = true, value_name = "DIR")]
+    usage: Option<PathBuf>,
     /// The programs that `programs` runs [default: examples beside this one].
-    #[arg(long, value_name = "DIR")]
-    pub examples: Option<std::path::PathBuf>,
+    #[arg(long, global = true, value_name = "DIR")]
+    examples: Option<PathBuf>,
 }
 
-/// Runs a bench and prints its records.
-///
-/// # Errors
-/// The lab does not start, or the machine lacks what the bench needs.
-pub fn run(args: &Args) -> Result<()> {
-    let benches: &[Bench] = if args.name == Bench::All {
-        &[
-            Bench::OwnerReturn,
-            Bench::OwnerLatency,
-            Bench::Footprint,
-            Bench::Dispatch,
-            Bench::Latency,
-            Bench::Pool,
-            Bench::Load,
-            Bench::Replay,
-            Bench::Migrate,
-            Bench::Messages,
-            Bench::Programs,
-        ]
-    } else {
-        std::slice::from_ref(&args.name)
-    };
-    for bench in benches {
-        let records = match bench {
-            Bench::OwnerReturn => owner_return::run(args)?,
-            Bench::OwnerLatency => owner_latency::run(args)?,
-            Bench::Footprint => footprint::run(args)?,
-            Bench::Dispatch => dispatch::run(args)?,
-            Bench::Latency => latency::run(args)?,
-            Bench::Pool => pool::run(args)?,
-            Bench::Load => load::run(args)?,
-            Bench::Replay => replay::run_all(args)?,
-            Bench::Migrate => migrate::run(args)?,
-            Bench::Messages => messages::run(args)?,
-            Bench::Programs => programs::run(args)?,
-            Bench::All => unreachable!("`all` was taken apart above"),
-        };
-        print(args, &records)?;
+type Bench = fn(&Args) -> Result<Vec<Record>>;
+
+const ALL: [Bench; 11] = [
+    owner_return::run,
+    owner_latency::run,
+    footprint::run,
+    dispatch::run,
+    latency::run,
+    pool::run,
+    load::run,
+    replay::run_all,
+    migrate::run,
+    messages::run,
+    programs::run,
+];
+
+fn main() -> ExitCode {
+    let Cli { what, args } = Cli::parse();
+    match run(what, &args) {
+        Ok(()) => ExitCode::SUCCESS,
+        #[expect(clippy::print_stderr, reason = "there is no other talk")]
+        Err(error) => {
+            eprintln!("glean-bench: {error:#}");
+            ExitCode::from(2)
+        }
     }
-    Ok(())
+}
+
+fn run(what: What, args: &Args) -> Result<()> {
+    let one: Bench = match what {
+        What::OwnerReturn => owner_return::run,
+        What::OwnerLatency => owner_latency::run,
+        What::Footprint => footprint::run,
+        What::Dispatch => dispatch::run,
+        What::Latency => latency::run,
+        What::Pool => pool::run,
+        What::Load => load::run,
+        What::Replay => replay::run_all,
+        What::Migrate => migrate::run,
+        What::Messages => messages::run,
+        What::Programs => programs::run,
+        What::All => return ALL.iter().try_for_each(|bench| print(args, &bench(args)?)),
+        What::Hold(guest) => return migrate::guest::hold(&guest),
+        What::Ping(rank) => return messages::rank::run(rank),
+    };
+    print(args, &one(args)?)
 }
 
 fn print(args: &Args, records: &[Record]) -> Result<()> {
     if args.json {
-        return records.iter().try_for_each(crate::output::record);
+        return records.iter().try_for_each(output::record);
     }
     let figure = |number: Option<f64>| number.map_or(String::new(), short);
     let rows: Vec<Vec<String>> = records
@@ -143,7 +168,7 @@ fn print(args: &Args, records: &[Record]) -> Result<()> {
         })
         .collect();
     let title = records.first().map_or("", |one| one.bench);
-    crate::output::table(
+    output::table(
         &[title, "unit", "value/p50", "p99", "max", "floor", "ratio", "goal", "met"],
         &rows,
     )
@@ -160,9 +185,23 @@ fn short(number: f64) -> String {
     }
 }
 
-/// A lab of this very binary.
+/// A lab of the `glean` that was built beside this program.
 fn options(hosts: usize) -> Result<Options> {
-    Ok(Options::new(std::env::current_exe().context("where is this program?")?, hosts))
+    let glean = own_binary()?.with_file_name("glean");
+    ensure!(glean.exists(), "{} is missing: `make bench` builds it", glean.display());
+    Ok(Options::new(glean, hosts))
+}
+
+/// This program, which is a guest and a rank as well.
+fn own_binary() -> Result<PathBuf> {
+    std::env::current_exe().context("where is this program?")
+}
+
+/// So many rounds, or fewer where they take longer than that; one at least.
+/// Whoever is slow measures less often instead of for ever.
+fn rounds(times: u32, most: Duration) -> impl Iterator<Item = u32> {
+    let start = Clock.now();
+    (0..times).take_while(move |round| *round == 0 || Clock.now().since(start) < most)
 }
 
 /// Puts a process into the scheduler's idle class, as guests are.

@@ -13,8 +13,8 @@ use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
 use gleaner_shell::clock::Clock;
 
-use super::record::{Record, median};
-use super::{Args, Progress};
+use crate::record::{Record, median};
+use crate::{Args, Progress};
 
 /// As many desktops, and about as many records of each, as seven years of a
 /// university's library came to.
