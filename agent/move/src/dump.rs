@@ -113,7 +113,7 @@ pub struct Dump {
 
 impl Dump {
     /// Brings the guest to a stand, if it does not stand yet, and starts to
-    /// write it down. [`Self::header`] says what will come.
+    /// write it down.
     ///
     /// # Errors
     /// It cannot be moved. If it went before, it goes again.
@@ -170,10 +170,6 @@ impl Dump {
 
     fn obstacle(&self) -> Obstacle {
         Obstacle::find(&self.memory.text(LOG), &self.memory.text(PRINTED), &self.tree)
-    }
-
-    pub fn header(&self) -> &Header {
-        &self.header
     }
 
     /// Writes the whole stream. Blocks as long as that takes; the guest stands

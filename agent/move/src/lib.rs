@@ -51,10 +51,10 @@ mod tree;
 mod wire;
 
 pub use dump::{Dump, DumpError, Dumped, keep};
-pub use engine::{Engine, FetchError, MissingEngine, TREE, fetch};
+pub use engine::{Engine, MissingEngine};
 pub use fingerprint::{Fingerprint, Unsuitable, Version, of_this_machine};
 pub use guest::{Guest, awaits_newborn};
-pub use image::{Terms, UNLIMITED};
+pub use image::Terms;
 pub use knowledge::{KNOWLEDGE_FILE, LearnError};
 pub use memory::Memory;
 pub use obstacle::{Hold, Obstacle};
