@@ -256,7 +256,7 @@ impl Desk {
         self.take(told);
         if self.give_back_at.is_some_and(|at| at <= now) {
             self.give_back_at = None;
-            crate::thrift::give_back();
+            crate::memory_trim::trim();
         }
         if self.measure_at.is_some_and(|at| at <= now) {
             self.measure_at = None;

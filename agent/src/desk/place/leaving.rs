@@ -204,7 +204,7 @@ impl Place {
     pub(super) fn is_steady(&self, fence: Fence) -> io::Result<bool> {
         let runs = self.guest.as_ref().is_some_and(|guest| guest.fence == fence);
         match self.group.as_ref().filter(|_| runs) {
-            Some(group) if group.is_frozen() => Ok(!gleaner_move::awaits_newborn(group.path())?),
+            Some(group) if group.is_frozen() => Ok(!gleaner_move::awaits_exec(group.path())?),
             Some(_) => Ok(false),
             None => Ok(true),
         }
@@ -321,7 +321,7 @@ impl Place {
         &self,
         site: &Site,
         fence: Fence,
-    ) -> Result<(gleaner_move::Guest, Arc<Mover>), String> {
+    ) -> Result<(gleaner_move::GuestProcess, Arc<Mover>), String> {
         let guest = self.guest.as_ref().filter(|guest| guest.fence == fence);
         let guest = guest.ok_or("it has no process here")?;
         let mover = site.mover.clone().map_err(|why| format!("nothing moves from here: {why}"))?;
@@ -336,7 +336,7 @@ impl Place {
             let laid = files::as_laid(&site.config.data, &guest.spec.inputs, &ground.work());
             laid.iter().map(|name| format!("{WORK}/{name}")).collect()
         });
-        Ok((gleaner_move::Guest { group, keeper, root, plugs, left_out }, mover))
+        Ok((gleaner_move::GuestProcess { group, keeper, root, plugs, left_out }, mover))
     }
 
     /// Nobody has a hand in the guest any more.
