@@ -308,7 +308,7 @@ impl PlaceGroup {
             .is_ok_and(|n| String::from_utf8_lossy(&bytes[..n]).lines().any(|have| have == line))
     }
 
-    /// The files that a newborn writes "0" into to join.
+    /// The files that a new process writes "0" into to join.
     pub fn procs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.legacy.iter().map(|group| &group.procs).chain([&self.procs]).map(AsFd::as_fd)
     }

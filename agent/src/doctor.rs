@@ -212,7 +212,7 @@ fn guest(
     let program = Program::own().map_err(TrialError::of)?;
     let own_network = config.guests.network == Network::None;
     let (mut keeper, lacking) =
-        Keeper::bear(&program, group, own_network, sandbox).map_err(TrialError::of)?;
+        Keeper::spawn(&program, group, own_network, sandbox).map_err(TrialError::of)?;
     let mut missing: Vec<String> = lacking.into_iter().collect();
     match report(&mut keeper)? {
         Report::Ready { missing: more } => missing.extend(more),

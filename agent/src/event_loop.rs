@@ -230,7 +230,7 @@ impl EventLoop {
         }
         if self.trim_at.is_some_and(|at| at <= now) {
             self.trim_at = None;
-            crate::thrift::give_back();
+            crate::memory_trim::trim();
         }
         if self.give_up_at.is_some_and(|at| at <= now) {
             tracing::warn!("guests did not end in time: stopping without them");

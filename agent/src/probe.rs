@@ -14,7 +14,7 @@ use std::time::Duration;
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_move::stage::GROUND;
 use gleaner_move::{
-    AdaptError, Arrival, ArrivalError, Dump, DumpError, Engine, Fingerprint, Guest, Header,
+    AdaptError, Arrival, ArrivalError, Dump, DumpError, Engine, Fingerprint, GuestProcess, Header,
     LearnError, Memory, Terms, of_this_machine,
 };
 use gleaner_shell::clock::Clock;
@@ -216,7 +216,7 @@ impl Probe {
             knowledge: Some(self.knowledge.clone()),
             ..Sandbox::default()
         };
-        let (keeper, lacking) = Keeper::bear(&self.program, Some(&group), true, sandbox)?;
+        let (keeper, lacking) = Keeper::spawn(&self.program, Some(&group), true, sandbox)?;
         let mut guest = ProbedGuest { keeper, group, pipes };
         match (lacking, guest.report()?) {
             (None, Report::Ready { .. }) => Ok(guest),
@@ -289,13 +289,13 @@ impl ProbedGuest {
     }
 
     /// For [`Dump::start`].
-    pub fn process(&self) -> Guest {
+    pub fn process(&self) -> GuestProcess {
         let root = self.keeper.first_process().unwrap_or(0);
         let is_pipe = |fd: &i32| {
             std::fs::read_link(format!("/proc/{root}/fd/{fd}"))
                 .is_ok_and(|to| to.to_string_lossy().starts_with("pipe:"))
         };
-        Guest {
+        GuestProcess {
             group: self.group.path().to_path_buf(),
             keeper: self.keeper.pid().as_raw_nonzero().get(),
             root,

@@ -154,7 +154,7 @@ fn work(
     let signals = stop_signals().map_err(AgentError::Desk)?;
     let link = LinkHandle::start(Setup { config: config.clone(), identity, boot, spool })
         .map_err(AgentError::Desk)?;
-    if let Err(error) = crate::urgency::claim() {
+    if let Err(error) = crate::realtime::claim() {
         // Ordinary for those who are not root: it only means a little later.
         tracing::debug!(%error, "the desk queues for a core like everybody");
     }

@@ -47,7 +47,7 @@ pub(crate) fn supervise(tree: Option<&Tree>, work: impl Fn() -> ExitCode) -> io:
     loop {
         let begun = Clock.now();
         let worker = fork(&signals, &work)?;
-        crate::thrift::give_back();
+        crate::memory_trim::trim();
         let (status, told_to_stop) = watch(worker, &signals);
         if let Some(tree) = tree {
             tree.kill_all();

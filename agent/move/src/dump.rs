@@ -26,10 +26,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags};
 use rustix::time::ClockId;
 
+use crate::archive;
 use crate::capture::{Capture, Left, buffers};
 use crate::engine::Engine;
 use crate::fingerprint::Fingerprint;
-use crate::guest::{Guest, Process, Tree, freeze, is_frozen, is_to_stand, thaw};
+use crate::guest::{GuestProcess, Process, ProcessTree, freeze, is_frozen, is_to_stand, thaw};
 use crate::inside;
 use crate::memory::Memory;
 use crate::obstacle::Obstacle;
@@ -38,7 +39,6 @@ use crate::pages::Pages;
 use crate::sink::Image;
 use crate::stage::{GROUND, TREES};
 use crate::stream::{Header, Plug};
-use crate::tree;
 
 const LOG: &str = "dump.log";
 
@@ -99,9 +99,9 @@ impl Drop for Running {
 /// A guest that stands still and is about to be written down.
 #[derive(Debug)]
 pub struct Dump {
-    guest: Guest,
+    guest: GuestProcess,
     header: Header,
-    tree: Tree,
+    tree: ProcessTree,
     /// Its processes, opened.
     opened: Vec<OwnedFd>,
     memory: Memory,
@@ -113,14 +113,14 @@ pub struct Dump {
 
 impl Dump {
     /// Brings the guest to a stand, if it does not stand yet, and starts to
-    /// write it down. [`Self::header`] says what will come.
+    /// write it down.
     ///
     /// # Errors
     /// It cannot be moved. If it went before, it goes again.
     pub fn start(
         engine: &Engine,
         fingerprint: &Fingerprint,
-        guest: &Guest,
+        guest: &GuestProcess,
     ) -> Result<Self, DumpError> {
         if !rustix::process::geteuid().is_root() {
             return Err(DumpError::NotRoot);
@@ -131,7 +131,7 @@ impl Dump {
     fn start_as(
         engine: &Engine,
         fingerprint: &Fingerprint,
-        guest: &Guest,
+        guest: &GuestProcess,
         way: Way,
     ) -> Result<Self, DumpError> {
         let stood = is_frozen(&guest.group).map_err(DumpError::Look)?;
@@ -157,7 +157,7 @@ impl Dump {
     pub fn into_memory(
         engine: &Engine,
         fingerprint: &Fingerprint,
-        guest: &Guest,
+        guest: &GuestProcess,
     ) -> Result<Image, DumpError> {
         let mut dump = Self::start_as(engine, fingerprint, guest, Way::Memory)?;
         let status = dump.criu.0.wait().map_err(DumpError::Start)?;
@@ -170,10 +170,6 @@ impl Dump {
 
     fn obstacle(&self) -> Obstacle {
         Obstacle::find(&self.memory.text(LOG), &self.memory.text(PRINTED), &self.tree)
-    }
-
-    pub fn header(&self) -> &Header {
-        &self.header
     }
 
     /// Writes the whole stream. Blocks as long as that takes; the guest stands
@@ -211,7 +207,7 @@ impl Dump {
         for (name, path) in TREES {
             let file = packer.open(name)?;
             let left_out = if path == GROUND { &ground } else { &nothing };
-            tree::pack(&inside(path), left_out, packer.file(file))?;
+            archive::pack(&inside(path), left_out, packer.file(file))?;
             packer.close(file)?;
         }
         Ok(())
@@ -286,7 +282,7 @@ impl Dump {
 pub fn keep(
     engine: &Engine,
     fingerprint: &Fingerprint,
-    guest: &Guest,
+    guest: &GuestProcess,
     out: impl Outlet,
 ) -> Result<Dumped, DumpError> {
     let stood = is_frozen(&guest.group).map_err(DumpError::Look)?;
@@ -300,10 +296,10 @@ pub fn keep(
 fn begin_dump(
     engine: &Engine,
     fingerprint: &Fingerprint,
-    guest: &Guest,
+    guest: &GuestProcess,
     way: Way,
 ) -> Result<Dump, DumpError> {
-    let tree = Tree::read(guest).map_err(DumpError::Look)?;
+    let tree = ProcessTree::read(guest).map_err(DumpError::Look)?;
     let Some(root) = tree.processes.first() else { return Err(DumpError::Lost) };
     if let Some(stray) = tree.strays.first() {
         return Err(Obstacle::left_behind(stray).into());

@@ -6,7 +6,6 @@
 //! us. Knows nothing of what is dumped.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,12 +14,10 @@ use serde::{Deserialize, Serialize};
 
 /// Where the private tree lies: below `/usr`, which guests' namespaces show
 /// too, so that CRIU can be run inside of them.
-pub const TREE: &str = "/usr/lib/gleaner/criu";
+const TREE: &str = "/usr/lib/gleaner/criu";
 
 /// The oldest that we use. 3.17 (Debian 12) cannot dump on current kernels.
 const AT_LEAST: Version = Version { major: 4, minor: 1, patch: 0 };
-
-const SCRIPT: &str = include_str!("../get-criu.sh");
 
 /// From what `criu --version` prints: `Version: 4.1.1`.
 fn read_version(printed: &str) -> Option<Version> {
@@ -47,7 +44,8 @@ impl MissingEngine {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Nowhere | Self::TooOld { .. } => {
-                "glean agent install fetches it, as does apt-get install criu on Debian 13 or newer"
+                "apt-get install criu on Debian 13 or newer; elsewhere agent/move/get-criu.sh of \
+                 gleaner's sources fetches it"
             }
             Self::Broken { .. } => "correct moves.criu in the agent's configuration",
         }
@@ -116,10 +114,6 @@ impl Engine {
         self.version
     }
 
-    pub fn program(&self) -> &Path {
-        &self.program
-    }
-
     /// The words that start it; its own arguments follow.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let program = self.program.clone().into_os_string();
@@ -146,42 +140,6 @@ fn loader_in(libraries: &Path) -> Option<PathBuf> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("ld-linux") && name.contains(".so.")
     })
-}
-
-/// Why CRIU could not be fetched.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    #[error("cannot run sh")]
-    Shell(#[source] io::Error),
-    #[error("{0}")]
-    Refused(String),
-    #[error(transparent)]
-    Missing(#[from] MissingEngine),
-}
-
-/// Sees to it that there is one: the distribution's package, or a private tree
-/// in [`TREE`]. Fetches nothing if there is one already.
-///
-/// # Errors
-/// Not root, no package manager, or no network.
-pub fn fetch() -> Result<Engine, FetchError> {
-    let mut shell = Command::new("sh")
-        .args(["-s", TREE])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(FetchError::Shell)?;
-    if let Some(mut stdin) = shell.stdin.take() {
-        stdin.write_all(SCRIPT.as_bytes()).map_err(FetchError::Shell)?;
-    }
-    let output = shell.wait_with_output().map_err(FetchError::Shell)?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().last().unwrap_or("get-criu: failed");
-        return Err(FetchError::Refused(last.to_owned()));
-    }
-    Ok(Engine::find(None)?)
 }
 
 #[cfg(test)]

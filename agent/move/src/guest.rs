@@ -13,7 +13,7 @@ const STILL_WITHIN: Duration = Duration::from_secs(5);
 
 /// A guest in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guest {
+pub struct GuestProcess {
     /// Its place's version 2 control group: holds the keeper and the guest,
     /// and nobody else.
     pub group: PathBuf,
@@ -69,7 +69,7 @@ impl Process {
 
 /// Everything in a guest's group but its keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tree {
+pub(crate) struct ProcessTree {
     /// The first process and its descendants, parents first.
     pub(crate) processes: Vec<Process>,
     /// Whoever is there and is no descendant.
@@ -78,8 +78,8 @@ pub(crate) struct Tree {
     pub(crate) last_pid: i32,
 }
 
-impl Tree {
-    pub(crate) fn read(guest: &Guest) -> io::Result<Self> {
+impl ProcessTree {
+    pub(crate) fn read(guest: &GuestProcess) -> io::Result<Self> {
         let mut all: BTreeMap<i32, Process> = BTreeMap::new();
         for pid in numbers_in(&guest.group.join("cgroup.procs"))? {
             // Who has ended meanwhile is not missed.
@@ -125,7 +125,7 @@ fn numbers_in(path: &Path) -> io::Result<Vec<i32>> {
 ///
 /// # Errors
 /// The group cannot be read.
-pub fn awaits_newborn(group: &Path) -> io::Result<bool> {
+pub fn awaits_exec(group: &Path) -> io::Result<bool> {
     let threads = numbers_in(&group.join("cgroup.threads"))?;
     Ok(threads.iter().any(|thread| {
         let stat = fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();

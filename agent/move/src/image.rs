@@ -15,7 +15,7 @@ use crate::wire::{Edit, Malformed, Value, fields, rewrite};
 const MAGIC: usize = 8;
 
 /// A resource limit that is none.
-pub const UNLIMITED: u64 = u64::MAX;
+const UNLIMITED: u64 = u64::MAX;
 
 /// Whom restored processes become, and what they may use at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Terms {
     pub uid: u32,
     pub gid: u32,
     /// Hard limits in the kernel's order (`RLIMIT_CPU` is 0);
-    /// [`UNLIMITED`] where there is none.
+    /// `u64::MAX` where there is none.
     pub limits: Vec<u64>,
 }
 

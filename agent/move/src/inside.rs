@@ -70,13 +70,13 @@ pub(crate) fn spawn(
 fn enter(process: RawFd) -> io::Result<()> {
     // SAFETY: a plain system call.
     check(unsafe { libc::setns(process, NAMESPACES) })?;
-    born_again()
+    enter_pid_namespace()
 }
 
 /// A process enters a pid namespace only by being born in it: the child goes
 /// on, and its parent waits and ends as the child does.
 #[expect(unsafe_code, reason = "plain system calls between fork and exec")]
-pub(crate) fn born_again() -> io::Result<()> {
+pub(crate) fn enter_pid_namespace() -> io::Result<()> {
     // SAFETY: plain system calls; the waiting side never returns.
     unsafe {
         let child = libc::fork();

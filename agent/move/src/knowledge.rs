@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::ptr;
 
 use crate::engine::Engine;
-use crate::inside::{born_again, check};
+use crate::inside::{check, enter_pid_namespace};
 use crate::memory::Memory;
 use crate::obstacle::first_error;
 
@@ -64,7 +64,7 @@ impl Engine {
         unsafe {
             command.pre_exec(move || {
                 check(libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWPID))?;
-                born_again()?;
+                enter_pid_namespace()?;
                 stage(mount)
             });
         }

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 
+use crate::archive;
 use crate::engine::Engine;
 use crate::image::number_in;
 use crate::inside::{CLONE_NEWTIME, check};
@@ -36,7 +37,6 @@ use crate::obstacle::first_error;
 use crate::serve::{is_served, let_read};
 use crate::stage::TREES;
 use crate::stream::Header;
-use crate::tree;
 
 const LOG: &str = "restore.log";
 
@@ -103,7 +103,7 @@ pub fn lay_ground(memory: &Memory, uid: u32, gid: u32) -> Result<(), RestoreErro
     for (name, path) in TREES {
         // A guest without a stage of its own brings none.
         let Ok(packed) = memory.open(name) else { continue };
-        tree::unpack(packed, Path::new(path), (uid, gid)).map_err(RestoreError::Ground)?;
+        archive::unpack(packed, Path::new(path), (uid, gid)).map_err(RestoreError::Ground)?;
     }
     Ok(())
 }

@@ -29,6 +29,7 @@
 //! Knows nothing of owners, jobs, or how machines reach each other: it reads and
 //! writes bytes.
 
+mod archive;
 mod capture;
 mod dump;
 mod engine;
@@ -47,14 +48,13 @@ mod sink;
 mod socket;
 pub mod stage;
 mod stream;
-mod tree;
 mod wire;
 
 pub use dump::{Dump, DumpError, Dumped, keep};
-pub use engine::{Engine, FetchError, MissingEngine, TREE, fetch};
+pub use engine::{Engine, MissingEngine};
 pub use fingerprint::{Fingerprint, Unsuitable, Version, of_this_machine};
-pub use guest::{Guest, awaits_newborn};
-pub use image::{Terms, UNLIMITED};
+pub use guest::{GuestProcess, awaits_exec};
+pub use image::Terms;
 pub use knowledge::{KNOWLEDGE_FILE, LearnError};
 pub use memory::Memory;
 pub use obstacle::{Hold, Obstacle};

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
 use serde::{Deserialize, Serialize};
 
-use crate::guest::{Process, Tree};
+use crate::guest::{Process, ProcessTree};
 use crate::knowledge::KNOWLEDGE_FILE;
 
 /// Devices that are the same everywhere.
@@ -95,7 +95,7 @@ impl Obstacle {
     ///
     /// Nor what cannot be restored from a stream: private huge pages, of which
     /// CRIU 4.1.1 reads the content by its place in a file.
-    pub(crate) fn before_trying(root: &Process, tree: &Tree) -> Option<Self> {
+    pub(crate) fn before_trying(root: &Process, tree: &ProcessTree) -> Option<Self> {
         let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
         if network(&root.pid.to_string()) == network("self") {
             return Some(Self::of(root, Hold::Network));
@@ -118,7 +118,7 @@ impl Obstacle {
 
     /// What CRIU's log (and what it printed before it had one) and the frozen tree
     /// say.
-    pub(crate) fn find(log: &str, printed: &str, tree: &Tree) -> Self {
+    pub(crate) fn find(log: &str, printed: &str, tree: &ProcessTree) -> Self {
         let complaint = Complaint::read(log, printed);
         let found = tree.processes.iter().find_map(|process| {
             let hold = holds_of(process).into_iter().find(|one| complaint.is_about(one))?;

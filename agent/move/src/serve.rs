@@ -51,11 +51,11 @@ pub(crate) fn let_read(memory: &Memory) -> io::Result<()> {
 
 /// The files of which bytes still come, by name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Courses(Arc<Mutex<BTreeMap<String, Arc<Course>>>>);
+pub(crate) struct IncomingFiles(Arc<Mutex<BTreeMap<String, Arc<IncomingFile>>>>);
 
 /// A file of which bytes still come.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct IncomingFile {
     name: String,
     file: File,
     state: Mutex<State>,
@@ -83,31 +83,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Courses {
-    pub(crate) fn open(&self, name: &str, file: File) -> Arc<Course> {
+impl IncomingFiles {
+    pub(crate) fn open(&self, name: &str, file: File) -> Arc<IncomingFile> {
         let name = name.to_owned();
-        let course = Arc::new(Course { name: name.clone(), file, state: Mutex::default() });
-        lock(&self.0).insert(name, Arc::clone(&course));
-        course
+        let coming = Arc::new(IncomingFile { name: name.clone(), file, state: Mutex::default() });
+        lock(&self.0).insert(name, Arc::clone(&coming));
+        coming
     }
 
     /// No more of it will come.
-    pub(crate) fn close(&self, course: &Arc<Course>) {
-        course.end();
-        lock(&self.0).retain(|_, other| !Arc::ptr_eq(other, course));
+    pub(crate) fn close(&self, coming: &Arc<IncomingFile>) {
+        coming.end();
+        lock(&self.0).retain(|_, other| !Arc::ptr_eq(other, coming));
     }
 
     /// No more of any of them will come.
     pub(crate) fn close_all(&self) {
-        lock(&self.0).values().for_each(|course| course.end());
+        lock(&self.0).values().for_each(|coming| coming.end());
     }
 
-    fn find(&self, name: &str) -> Option<Arc<Course>> {
+    fn find(&self, name: &str) -> Option<Arc<IncomingFile>> {
         lock(&self.0).get(name).cloned()
     }
 }
 
-impl Course {
+impl IncomingFile {
     /// Is it some process's memory? All else is to be made this place's before
     /// CRIU sees it.
     pub(crate) fn is_memory(&self) -> bool {
@@ -306,18 +306,18 @@ impl Failure {
 }
 
 impl Serving {
-    pub(crate) fn start(memory: &Arc<Memory>, courses: &Courses) -> io::Result<Self> {
+    pub(crate) fn start(memory: &Arc<Memory>, incoming: &IncomingFiles) -> io::Result<Self> {
         let listen = |name| UnixListener::bind(format!("{}/{name}", memory.path()));
         let (laid, engine) = (listen(LAID)?, listen(SOCKET)?);
         let listeners = [laid.try_clone()?, engine.try_clone()?];
         let failure = Failure::default();
-        let (memory, courses, told) = (Arc::clone(memory), courses.clone(), failure.clone());
+        let (memory, incoming, told) = (Arc::clone(memory), incoming.clone(), failure.clone());
         // It ends with CRIU, or when nobody comes any more.
         thread::Builder::new().name("images".into()).spawn(move || {
             // Who does not come wants nothing.
             let came = || Some((engine.accept().ok()?.0, laid.accept().ok()?));
             if let Some((control, _)) = came() {
-                told.note("its image", serve(&control, &memory, &courses, &told));
+                told.note("its image", serve(&control, &memory, &incoming, &told));
             }
         })?;
         Ok(Self { listeners, failure })
@@ -340,11 +340,11 @@ impl Drop for Serving {
 fn serve(
     control: &UnixStream,
     memory: &Memory,
-    courses: &Courses,
+    incoming: &IncomingFiles,
     failure: &Failure,
 ) -> io::Result<()> {
     while let Some(name) = next_request(control)? {
-        let course = courses.find(&name);
+        let coming = incoming.find(&name);
         let file = match memory.open(&name) {
             // Many are there only where there is something to say.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -356,8 +356,8 @@ fn serve(
         reply(control, true)?;
         let pipe = receive_pipe(control)?;
         let bytes = file.metadata()?.len();
-        match course {
-            Some(course) => failure.give_apart(&name, move || course.give(&file, pipe)),
+        match coming {
+            Some(coming) => failure.give_apart(&name, move || coming.give(&file, pipe)),
             None if bytes <= FITS => failure.note(&name, give_pages(&file, &mut 0, bytes, &pipe)),
             // It may ask for another before it has read this one.
             None => {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::image::{Terms, is_stopped, number_in};
 use crate::memory::Memory;
 use crate::pack::Outlet;
-use crate::serve::{Course, Courses, Serving};
+use crate::serve::{IncomingFile, IncomingFiles, Serving};
 use crate::stream::{
     CHUNK, Encoding, FILES_MAX, Frame, HEADER_BYTES_MAX, Header, Kind, MAGIC, is_image_name,
 };
@@ -62,8 +62,8 @@ pub struct Arrival {
     bytes_max: u64,
     header: Option<Header>,
     /// By number; those that are complete are gone.
-    files: Vec<Option<Arc<Course>>>,
-    courses: Courses,
+    files: Vec<Option<Arc<IncomingFile>>>,
+    incoming: IncomingFiles,
     bytes: u64,
     known: bool,
     ended: bool,
@@ -91,7 +91,7 @@ impl Arrival {
             bytes_max,
             header: None,
             files: vec![],
-            courses: Courses::default(),
+            incoming: IncomingFiles::default(),
             bytes: 0,
             known: false,
             ended: false,
@@ -134,7 +134,7 @@ impl Arrival {
     /// # Errors
     /// No more threads, or no more descriptors.
     pub fn serve(&self) -> io::Result<Serving> {
-        Serving::start(&self.memory, &self.courses)
+        Serving::start(&self.memory, &self.incoming)
     }
 
     /// Has the last byte come?
@@ -198,7 +198,7 @@ impl Arrival {
                 chunks.push_front(rest);
             }
         }
-        self.course(body.file)?.put(&mut own).map_err(ArrivalError::Keep)?;
+        self.coming(body.file)?.put(&mut own).map_err(ArrivalError::Keep)?;
         let wrong = body.left == 0 && body.checksum != body.wanted;
         self.body = (body.left > 0).then_some(body);
         if wrong { Err(ArrivalError::Damaged) } else { Ok(()) }
@@ -277,9 +277,9 @@ impl Arrival {
         Ok(())
     }
 
-    fn course(&self, file: u16) -> Result<&Arc<Course>, ArrivalError> {
-        let course = self.files.get(usize::from(file)).and_then(Option::as_ref);
-        course.ok_or(ArrivalError::Malformed("bytes of no file"))
+    fn coming(&self, file: u16) -> Result<&Arc<IncomingFile>, ArrivalError> {
+        let coming = self.files.get(usize::from(file)).and_then(Option::as_ref);
+        coming.ok_or(ArrivalError::Malformed("bytes of no file"))
     }
 
     fn obey(&mut self, frame: Frame, payload: &[u8]) -> Result<(), ArrivalError> {
@@ -292,15 +292,15 @@ impl Arrival {
         match frame.kind {
             Kind::Open => self.open(frame.file, payload),
             Kind::Close => {
-                let course = self.files.get_mut(usize::from(frame.file)).and_then(Option::take);
-                let course = course.ok_or(ArrivalError::Malformed("a file closed twice"))?;
-                self.courses.close(&course);
+                let coming = self.files.get_mut(usize::from(frame.file)).and_then(Option::take);
+                let coming = coming.ok_or(ArrivalError::Malformed("a file closed twice"))?;
+                self.incoming.close(&coming);
                 Ok(())
             }
             Kind::Known | Kind::End if frame.file != 0 => {
                 Err(ArrivalError::Malformed("the end of one file"))
             }
-            Kind::Known if !self.files.iter().flatten().all(|course| course.is_memory()) => {
+            Kind::Known if !self.files.iter().flatten().all(|coming| coming.is_memory()) => {
                 Err(ArrivalError::Malformed("more than memory is left to come"))
             }
             Kind::Known => {
@@ -331,7 +331,7 @@ impl Arrival {
             return Err(ArrivalError::Malformed("a file's number"));
         }
         let file = self.memory.create(name).map_err(ArrivalError::Keep)?;
-        self.files.push(Some(self.courses.open(name, file)));
+        self.files.push(Some(self.incoming.open(name, file)));
         Ok(())
     }
 
@@ -339,8 +339,8 @@ impl Arrival {
     fn data(&mut self, frame: Frame, payload: &[u8]) -> Result<(), ArrivalError> {
         self.agree(frame.raw_length)?;
         if frame.encoding == Encoding::Zeroes {
-            let course = self.course(frame.file)?;
-            return course.put_zeroes(frame.raw_length.into()).map_err(ArrivalError::Keep);
+            let coming = self.coming(frame.file)?;
+            return coming.put_zeroes(frame.raw_length.into()).map_err(ArrivalError::Keep);
         }
         let mut unpacked = std::mem::take(&mut self.unpacked);
         unpacked.resize(CHUNK, 0);
@@ -350,7 +350,7 @@ impl Arrival {
         if length != frame.raw_length as usize || crc32c::crc32c(bytes) != frame.checksum {
             return Err(ArrivalError::Damaged);
         }
-        let kept = self.course(frame.file)?.put(&mut [IoSlice::new(bytes)]);
+        let kept = self.coming(frame.file)?.put(&mut [IoSlice::new(bytes)]);
         kept.map_err(ArrivalError::Keep)?;
         self.unpacked = unpacked;
         Ok(())
@@ -360,7 +360,7 @@ impl Arrival {
 impl Drop for Arrival {
     fn drop(&mut self) {
         // Who reads what does not come must not wait for it.
-        self.courses.close_all();
+        self.incoming.close_all();
     }
 }
 

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::Pid;
 
-use super::birth::{Birth, Namespaces, Newborn, give_birth};
+use super::clone::{CloneArguments, Cloned, Namespaces, clone_keeper};
 use super::protocol::{
     DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Order, REPORT_BYTES_MAX, Report, SOCKET_FD, Sandbox,
 };
@@ -53,7 +53,7 @@ impl Program {
         let open = || -> rustix::io::Result<OwnedFd> {
             let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
             let fd = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
-            // Above the number that a newborn puts its socket at.
+            // Above the number that a keeper finds its socket at.
             rustix::io::fcntl_dupfd_cloexec(fd, SOCKET_FD + 1)
         };
         open().map(Self).map_err(|error| KeeperError::Program(error.into()))
@@ -79,7 +79,7 @@ impl Keeper {
     ///
     /// # Errors
     /// No processes left, or no memory.
-    pub fn bear(
+    pub fn spawn(
         program: &Program,
         group: Option<&PlaceGroup>,
         own_network: bool,
@@ -95,8 +95,8 @@ impl Keeper {
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4 * MESSAGE_BYTES_MAX);
         let user = !rustix::process::geteuid().is_root();
         let mut namespaces = Namespaces { own: true, user, network: own_network };
-        let birth = |namespaces| {
-            give_birth(&Birth {
+        let clone = |namespaces| {
+            clone_keeper(&CloneArguments {
                 program: program.0.as_fd(),
                 socket: theirs.as_fd(),
                 join: group.into_iter().flat_map(PlaceGroup::procs).collect(),
@@ -104,11 +104,11 @@ impl Keeper {
             })
         };
         let mut missing = None;
-        let Newborn { pid, pidfd } = birth(namespaces)
+        let Cloned { pid, pidfd } = clone(namespaces)
             .or_else(|error| {
                 missing = Some(format!("guest namespaces: {error}"));
                 namespaces.own = false;
-                birth(namespaces)
+                clone(namespaces)
             })
             .map_err(KeeperError::Start)?;
         let buffer = vec![0; REPORT_BYTES_MAX];

@@ -2,7 +2,7 @@
 //! after another and sees to it that nothing of one is left for the next.
 //!
 //! It holds no secret and decides nothing. It reads its orders from the
-//! socket it was born with and ends when the agent does: the kernel tells
+//! socket it was made with and ends when the agent does: the kernel tells
 //! ([`sandbox`]'s death signal), and so does the end of the socket.
 
 use std::fmt::Display;
@@ -22,14 +22,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Pid, Resource, Rlimit};
 
-use super::floor::{Floor, take_output};
+use super::place_files::{PlaceFiles, take_output};
 use super::protocol::{
     DESCRIPTORS_MAX, Ended, GuestLimits, Landing, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX,
     Report, SOCKET_FD, Sandbox, Start,
 };
 use super::sandbox;
-use super::spawn::{SpawnError, Stage, spawn};
-use super::staged::{self, Berth};
+use super::spawn::{Descriptors, SpawnError, spawn};
+use super::staged::{self, PreparedRestore};
 use super::view::Scratch;
 
 /// `glean keeper`, which only an agent starts.
@@ -54,14 +54,14 @@ fn keep() -> io::Result<()> {
         alone: rustix::process::getpid().as_raw_nonzero().get() == 1,
         null: OpenOptions::new().read(true).write(true).open("/dev/null")?,
         sandbox: Sandbox::default(),
-        floor: None,
+        files: None,
         scratch: None,
         socket,
         guest: None,
         buffer: vec![0; MESSAGE_BYTES_MAX],
         pipes: vec![],
         soft: None,
-        berth: None,
+        prepared: None,
         landed: None,
         unfit: None,
     };
@@ -99,7 +99,7 @@ struct Keeper {
     /// Are we the first process of our own pid namespace?
     alone: bool,
     /// The place's ground, until the agent lays it anew.
-    floor: Option<Floor>,
+    files: Option<PlaceFiles>,
     /// Scratch directories of our own to empty.
     scratch: Option<Scratch>,
     guest: Option<Guest>,
@@ -110,8 +110,8 @@ struct Keeper {
     /// The limits in force for the next guest.
     soft: Option<GuestLimits>,
     /// For a guest whose image is on its way.
-    berth: Option<Berth>,
-    /// It stands still.
+    prepared: Option<PreparedRestore>,
+    /// The guest that has landed, and stands still.
     landed: Option<Restored>,
     /// Why the guest that can move is not taken.
     unfit: Option<String>,
@@ -227,22 +227,23 @@ impl Keeper {
         if self.unfit.is_some() {
             return;
         }
-        match Berth::make(&self.sandbox, landing, along) {
-            Ok(berth) => self.berth = Some(berth),
+        match PreparedRestore::new(&self.sandbox, landing, along) {
+            Ok(prepared) => self.prepared = Some(prepared),
             Err(error) => self.lack(&error),
         }
     }
 
     fn land(&mut self, fence: Fence, stopped: &[i32]) -> io::Result<()> {
-        let berth = self.berth.take().ok_or_else(|| {
+        let prepared = self.prepared.take().ok_or_else(|| {
             self.unfit.clone().unwrap_or_else(|| "a keeper that expects nobody".to_owned())
         });
-        let landed = berth.and_then(|berth| {
-            berth.land(&self.sandbox, stopped).map_err(|error| error.to_string())
+        let landed = prepared.and_then(|prepared| {
+            prepared.land(&self.sandbox, stopped).map_err(|error| error.to_string())
         });
         let landed = landed.and_then(|landed| {
-            let floor = Floor::open(&self.sandbox.directory).map_err(|error| error.to_string())?;
-            self.floor = Some(floor);
+            let files =
+                PlaceFiles::open(&self.sandbox.directory).map_err(|error| error.to_string())?;
+            self.files = Some(files);
             Ok(landed)
         });
         let pid = landed.as_ref().ok().and_then(|landed| Pid::from_raw(landed.root));
@@ -299,26 +300,26 @@ impl Keeper {
         let place = &self.sandbox.directory;
         let failed = |path: &Path, source| SpawnError::Enter { path: path.to_path_buf(), source };
         if start.fresh {
-            self.floor = None;
+            self.files = None;
         }
-        let floor = match &mut self.floor {
-            Some(floor) => floor,
-            none => none.insert(Floor::open(place).map_err(|error| failed(place, error))?),
+        let files = match &mut self.files {
+            Some(files) => files,
+            none => none.insert(PlaceFiles::open(place).map_err(|error| failed(place, error))?),
         };
-        floor.enter(&start.directory).map_err(|error| failed(&start.directory, error))?;
+        files.enter(&start.directory).map_err(|error| failed(&start.directory, error))?;
         let pipes = match (start.pipes, self.pipes.as_slice()) {
             (true, [read, write]) => Some((read.as_fd(), write.as_fd())),
             (true, _) => return Err(SpawnError::NoPipes),
             (false, _) => None,
         };
-        let stage = Stage {
+        let descriptors = Descriptors {
             stdin: self.null.as_fd(),
-            stdout: floor.stdout.as_fd(),
-            stderr: floor.stderr.as_fd(),
+            stdout: files.stdout.as_fd(),
+            stderr: files.stderr.as_fd(),
             pipes,
             own_session: self.sandbox.is_staged(),
         };
-        spawn(start, stage)
+        spawn(start, descriptors)
     }
 
     /// Soft limits are inherited; a guest can raise them to the workstation's.
@@ -362,9 +363,9 @@ impl Keeper {
     }
 
     fn finish(&self, guest: &Guest, status: i32, cpu: Duration) -> io::Result<()> {
-        let Some(floor) = &self.floor else { unreachable!("a guest without a floor") };
-        let (stdout, stdout_bytes) = take_output(&floor.stdout);
-        let (stderr, stderr_bytes) = take_output(&floor.stderr);
+        let Some(files) = &self.files else { unreachable!("a guest without its files") };
+        let (stdout, stdout_bytes) = take_output(&files.stdout);
+        let (stderr, stderr_bytes) = take_output(&files.stderr);
         self.report(&Report::Ended(Box::new(Ended {
             fence: guest.fence,
             status,
@@ -373,7 +374,7 @@ impl Keeper {
             stderr,
             stdout_bytes,
             stderr_bytes,
-            clean: floor.is_clean(),
+            clean: files.is_clean(),
             // The next guest must not find what this one left there.
             last: self.sandbox.is_staged()
                 || self.scratch.as_ref().is_some_and(|scratch| !scratch.empty(&self.sandbox)),

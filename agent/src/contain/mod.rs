@@ -11,10 +11,10 @@
 //! or the agent dies, the kernel kills the whole namespace. Where the rights
 //! for a layer are missing, the keeper goes on without it and says so.
 
-mod birth;
-mod floor;
+mod clone;
 mod handle;
 mod keeper;
+mod place_files;
 mod protocol;
 mod sandbox;
 mod spawn;

@@ -50,9 +50,9 @@ pub struct Sandbox {
     pub writable: Vec<PathBuf>,
     /// Hard limits, the workstation's own.
     pub limits: GuestLimits,
-    /// Was the keeper born into its own mount namespace?
+    /// Was the keeper made in its own mount namespace?
     pub own_mounts: bool,
-    /// Was it born into its own network namespace?
+    /// Was the keeper made in its own network namespace?
     pub own_network: bool,
     /// What CRIU knows of this kernel, for a guest that can move: its keeper has
     /// a root directory of its own, and takes in one guest only.
@@ -128,7 +128,7 @@ pub struct Ended {
     /// How much it printed. More than is in the fields above: see the files.
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
-    /// Its directories are as empty as at its start.
+    /// The guest's directories are as empty as at its start.
     pub clean: bool,
     /// This keeper is good for no other guest.
     pub last: bool,
@@ -141,7 +141,7 @@ pub enum Report {
         missing: Vec<String>,
     },
     Ended(Box<Ended>),
-    /// It is there, whole, and stands still.
+    /// The guest is there, whole, and stands still.
     Landed {
         fence: Fence,
     },

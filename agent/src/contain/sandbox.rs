@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use gleaner_move::stage::DEVICES;
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
     Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
@@ -18,9 +19,6 @@ use rustix::mount::MountFlags;
 use rustix::process::{Resource, Rlimit};
 
 use super::protocol::{GuestLimits, Sandbox};
-
-/// Needed by nearly every program, and harmless.
-const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// The newest Landlock that we know how to use; older kernels give less.
 const LANDLOCK: ABI = ABI::V6;

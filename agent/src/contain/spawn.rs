@@ -43,7 +43,7 @@ impl SpawnError {
 
 /// How every guest of a keeper is started.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stage<'a> {
+pub(super) struct Descriptors<'a> {
     pub(super) stdin: BorrowedFd<'a>,
     pub(super) stdout: BorrowedFd<'a>,
     pub(super) stderr: BorrowedFd<'a>,
@@ -53,7 +53,7 @@ pub(super) struct Stage<'a> {
     pub(super) own_session: bool,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Descriptors<'a> {
     /// Which descriptor goes where. In this order none is overwritten before
     /// its turn: the keeper's own socket is at the first pipe's number.
     fn places(self) -> impl Iterator<Item = (BorrowedFd<'a>, i32)> {
@@ -66,7 +66,7 @@ impl<'a> Stage<'a> {
 /// Starts a guest where we are, in our own session and scheduling class: a
 /// session for each would cost a scheduling group where the kernel makes
 /// those for sessions.
-pub(super) fn spawn(start: &Start, stage: Stage<'_>) -> Result<Pid, SpawnError> {
+pub(super) fn spawn(start: &Start, descriptors: Descriptors<'_>) -> Result<Pid, SpawnError> {
     let program = find(start)?;
     let argv: Vec<_> = start.command.iter().filter_map(|text| c_string(text)).collect();
     let envp: Vec<_> = start
@@ -74,7 +74,7 @@ pub(super) fn spawn(start: &Start, stage: Stage<'_>) -> Result<Pid, SpawnError> 
         .iter()
         .filter_map(|(key, value)| c_string(&format!("{key}={value}")))
         .collect();
-    posix_spawn(&program, &argv, &envp, stage).map_err(|source| SpawnError::Exec {
+    posix_spawn(&program, &argv, &envp, descriptors).map_err(|source| SpawnError::Exec {
         program: start.command.first().cloned().unwrap_or_default(),
         source,
     })
@@ -115,7 +115,7 @@ fn posix_spawn(
     program: &CStr,
     argv: &[CString],
     envp: &[CString],
-    stage: Stage<'_>,
+    descriptors: Descriptors<'_>,
 ) -> io::Result<Pid> {
     let check = |code: i32| match code {
         0 => Ok(()),
@@ -131,7 +131,7 @@ fn posix_spawn(
         let mut actions: libc::posix_spawn_file_actions_t = std::mem::zeroed();
         check(libc::posix_spawnattr_init(&raw mut attributes))?;
         check(libc::posix_spawn_file_actions_init(&raw mut actions))?;
-        let own = if stage.own_session { SETSID } else { libc::POSIX_SPAWN_SETPGROUP };
+        let own = if descriptors.own_session { SETSID } else { libc::POSIX_SPAWN_SETPGROUP };
         let flags = own | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
@@ -141,7 +141,7 @@ fn posix_spawn(
         let flags = i16::try_from(flags).unwrap_or(i16::MAX);
         let prepared =
             check(libc::posix_spawnattr_setflags(&raw mut attributes, flags)).and_then(|()| {
-                stage.places().try_for_each(|(from, to)| {
+                descriptors.places().try_for_each(|(from, to)| {
                     check(libc::posix_spawn_file_actions_adddup2(
                         &raw mut actions,
                         from.as_raw_fd(),

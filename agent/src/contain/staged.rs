@@ -12,7 +12,7 @@
 //! The first step is most of the work, and asks for nothing of the guest: it can
 //! be done before there is one.
 //!
-//! What CRIU makes is born within the keeper's walls: it runs inside of them.
+//! What CRIU makes begins within the keeper's walls: it runs inside of them.
 //! Every wall counts here: a guest that came and one that was started must not
 //! be shut in differently, so one that cannot be had is a failure.
 
@@ -60,7 +60,7 @@ fn wall(what: &'static str) -> impl FnOnce(io::Error) -> StagedError {
 
 /// A guest's image, and who waits for it.
 #[derive(Debug)]
-pub(super) struct Berth {
+pub(super) struct PreparedRestore {
     landing: Landing,
     memory: Memory,
     uid: Option<u32>,
@@ -133,13 +133,13 @@ fn become_guest(sandbox: &Sandbox) -> Result<(), StagedError> {
         .map_err(|error| wall("memory protection")(error.into()))
 }
 
-impl Berth {
+impl PreparedRestore {
     /// Shuts the calling keeper in, for a guest that comes: with its image's
     /// directory and its ends of its pipes. The keeper is still root afterwards.
     ///
     /// # Errors
     /// A wall that cannot be had, or no CRIU.
-    pub(super) fn make(
+    pub(super) fn new(
         sandbox: &Sandbox,
         landing: Landing,
         along: Vec<OwnedFd>,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
-use super::floor::{is_empty, open_directory};
+use super::place_files::{is_empty, open_directory};
 use super::protocol::Sandbox;
 
 /// Where the things of people and daemons are. Covered by emptiness.

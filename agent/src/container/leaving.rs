@@ -30,7 +30,7 @@ impl Container {
         if !PlaceGroup::is_frozen(group) {
             return Look::Restless;
         }
-        match gleaner_move::awaits_newborn(group.path()) {
+        match gleaner_move::awaits_exec(group.path()) {
             Ok(false) => Look::Steady,
             Ok(true) => Look::Between,
             Err(error) => Look::Failed(error.to_string()),
@@ -70,7 +70,7 @@ impl Container {
         &mut self,
         site: &Site,
         fence: Fence,
-    ) -> Result<(gleaner_move::Guest, Arc<Mover>), String> {
+    ) -> Result<(gleaner_move::GuestProcess, Arc<Mover>), String> {
         let guest = self.guest(fence).ok_or("it has no process here")?;
         let (is_rank, spec) = (guest.start.rank.is_some(), Arc::clone(&guest.start.spec));
         let mover = site.mover.clone().map_err(|why| format!("nothing moves from here: {why}"))?;
@@ -85,7 +85,7 @@ impl Container {
             let laid = files::as_laid(&site.config.data, &spec.inputs, &ground.work());
             laid.iter().map(|name| format!("{WORK}/{name}")).collect()
         });
-        Ok((gleaner_move::Guest { group, keeper, root, plugs, left_out }, mover))
+        Ok((gleaner_move::GuestProcess { group, keeper, root, plugs, left_out }, mover))
     }
 
     /// A rank that has lost its process gets new pipes, for another.

@@ -234,7 +234,7 @@ impl Container {
         };
         let own_network = site.config.guests.network == Network::None;
         let group = self.group.as_ref();
-        let (keeper, lacking) = Keeper::bear(&site.program, group, own_network, sandbox)?;
+        let (keeper, lacking) = Keeper::spawn(&site.program, group, own_network, sandbox)?;
         told.missing.extend(lacking);
         self.keeper = Some(keeper);
         Ok(())

@@ -304,7 +304,7 @@ fn look_for_culprit(group: Option<PathBuf>, desk: ToDesk) {
         if let Some(culprit) = machine::busiest(group.as_deref()) {
             desk.core(Event::Observed(Observation::Culprit(culprit)));
         }
-        crate::thrift::give_back();
+        crate::memory_trim::trim();
     });
 }
 

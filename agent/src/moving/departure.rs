@@ -15,7 +15,7 @@ use gleaner_agent_core::guest::{self, Departure};
 use gleaner_common::id::Fence;
 use gleaner_common::program::{Handover, HandoverReply};
 use gleaner_common::wire::{Purpose, close};
-use gleaner_move::{Dump, DumpError, Dumped, Guest, Outlet};
+use gleaner_move::{Dump, DumpError, Dumped, GuestProcess, Outlet};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -43,7 +43,7 @@ const LANDED_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) struct Cargo {
     pub(crate) departure: Departure,
     /// The process that goes along, and what writes it down.
-    pub(crate) process: Option<(Guest, Arc<Mover>)>,
+    pub(crate) process: Option<(GuestProcess, Arc<Mover>)>,
     /// The image that goes along instead, of a rank that goes back to it.
     pub(crate) image: Option<KeptImage>,
     /// Of a rank.
@@ -188,7 +188,7 @@ fn judge(error: DumpError) -> CarryError {
 
 /// The thread that writes it down. `None` if it could not begin, which was told.
 fn dump(
-    guest: &Guest,
+    guest: &GuestProcess,
     mover: &Mover,
     started: oneshot::Sender<Result<(), DumpError>>,
     pieces: mpsc::Sender<Bytes>,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gleaner_common::id::Fence;
 use gleaner_common::units::spoken_size;
-use gleaner_move::{DumpError, Guest, Outlet};
+use gleaner_move::{DumpError, GuestProcess, Outlet};
 use tokio::sync::mpsc;
 
 use super::Mover;
@@ -121,7 +121,7 @@ impl Outlet for Keeping {}
 #[derive(Debug)]
 pub(crate) struct ToKeep {
     pub(crate) fence: Fence,
-    pub(crate) process: Guest,
+    pub(crate) process: GuestProcess,
     pub(crate) mover: Arc<Mover>,
     pub(crate) directory: PathBuf,
     pub(crate) bytes_max: u64,

@@ -14,7 +14,7 @@ use gleaner_agent::config::GuestsConfig;
 use gleaner_agent::contain::Program;
 use gleaner_agent::probe::{Probe, ProbeError, ProbedGuest};
 use gleaner_move::{
-    Arrival, Dump, DumpError, Engine, Guest, Header, Image, LearnError, Outlet, keep,
+    Arrival, Dump, DumpError, Engine, GuestProcess, Header, Image, LearnError, Outlet, keep,
 };
 
 use crate::Test;
@@ -475,7 +475,8 @@ fn who_was_not_started_to_move_is_let_be() {
     let mut plain = std::process::Command::new("/bin/sleep").arg("1000").spawn().unwrap();
     fs::write(group.join("cgroup.procs"), plain.id().to_string()).unwrap();
     let root = i32::try_from(plain.id()).unwrap();
-    let guest = Guest { group: group.clone(), keeper: 0, root, plugs: vec![], left_out: vec![] };
+    let guest =
+        GuestProcess { group: group.clone(), keeper: 0, root, plugs: vec![], left_out: vec![] };
     let error = Dump::start(&lab.probe.engine, &lab.probe.fingerprint, &guest).unwrap_err();
     assert!(error.to_string().ends_with("(sleep) uses the workstation's own network"), "{error}");
     assert!(plain.try_wait().unwrap().is_none(), "it lives");

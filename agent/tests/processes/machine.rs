@@ -79,7 +79,7 @@ impl Place {
         };
         change(&mut sandbox);
         let program = Program::own().unwrap();
-        let (keeper, lacking) = Keeper::bear(&program, group.as_ref(), true, sandbox).unwrap();
+        let (keeper, lacking) = Keeper::spawn(&program, group.as_ref(), true, sandbox).unwrap();
         let mut place = Self {
             directory,
             keeper: Some(keeper),

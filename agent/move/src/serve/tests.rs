@@ -57,14 +57,14 @@ fn memory() -> Option<Arc<Memory>> {
 }
 
 /// `pages-1.img`, of which nothing has come yet.
-fn coming(memory: &Arc<Memory>) -> (Courses, Arc<Course>, Serving) {
-    let courses = Courses::default();
-    let course = courses.open("pages-1.img", memory.create("pages-1.img").unwrap());
-    let serving = Serving::start(memory, &courses).unwrap();
-    (courses, course, serving)
+fn coming(memory: &Arc<Memory>) -> (IncomingFiles, Arc<IncomingFile>, Serving) {
+    let incoming = IncomingFiles::default();
+    let coming = incoming.open("pages-1.img", memory.create("pages-1.img").unwrap());
+    let serving = Serving::start(memory, &incoming).unwrap();
+    (incoming, coming, serving)
 }
 
-impl Course {
+impl IncomingFile {
     fn wait_for_reader(&self) {
         while !matches!(lock(&self.state).reader, Reader::Here(_)) {
             thread::yield_now();
@@ -95,7 +95,7 @@ fn files_are_given_as_they_are_in_any_order() {
     for (name, content) in [("small.img", &small), ("large.img", &large), ("empty.img", &vec![])] {
         memory.create(name).unwrap().write_all(content).unwrap();
     }
-    let _serving = Serving::start(&memory, &Courses::default()).unwrap();
+    let _serving = Serving::start(&memory, &IncomingFiles::default()).unwrap();
     assert!(is_served(&memory));
     let mut engine = Engine::new(&memory);
     // It does not read one before it asks for the next.
@@ -110,30 +110,30 @@ fn files_are_given_as_they_are_in_any_order() {
 #[test]
 fn what_comes_after_it_was_asked_for_is_given_too() {
     let Some(memory) = memory() else { return };
-    let (courses, course, _serving) = coming(&memory);
+    let (incoming, coming, _serving) = coming(&memory);
     let (before, after) = (some(PIECE + 4_321, 3), some(5 * PIECE + 17, 4));
-    course.put(&mut [IoSlice::new(&before[..7]), IoSlice::new(&before[7..])]).unwrap();
-    course.put_zeroes(9_000).unwrap();
+    coming.put(&mut [IoSlice::new(&before[..7]), IoSlice::new(&before[7..])]).unwrap();
+    coming.put_zeroes(9_000).unwrap();
     let mut engine = Engine::new(&memory);
     let pages = engine.open("pages-1.img").unwrap();
     assert!(read(&pages, before.len()) == before);
     assert!(read(&pages, 9_000) == vec![0; 9_000]);
     // All that was kept is read: what comes now goes to the pipe.
-    course.wait_for_reader();
+    coming.wait_for_reader();
     thread::scope(|scope| {
         scope.spawn(|| {
             for piece in after.chunks(6_477) {
-                course.put(&mut [IoSlice::new(piece)]).unwrap();
+                coming.put(&mut [IoSlice::new(piece)]).unwrap();
             }
-            course.put_zeroes(3 * PIECE as u64 + 5).unwrap();
-            course.put(&mut [IoSlice::new(b"end")]).unwrap();
-            courses.close(&course);
+            coming.put_zeroes(3 * PIECE as u64 + 5).unwrap();
+            coming.put(&mut [IoSlice::new(b"end")]).unwrap();
+            incoming.close(&coming);
         });
         assert!(read(&pages, after.len()) == after);
         assert!(read(&pages, 3 * PIECE + 5) == vec![0; 3 * PIECE + 5]);
         assert_eq!(rest(pages), b"end");
     });
-    assert_eq!(lock(&course.state).bytes, before.len() as u64 + 9_000, "kept only until asked for");
+    assert_eq!(lock(&coming.state).bytes, before.len() as u64 + 9_000, "kept only until asked for");
 }
 
 /// More than what is lent at once, many times.
@@ -143,16 +143,16 @@ const COUNT: u32 = 2_000_000;
 #[test]
 fn a_slow_reader_reads_what_was_sent() {
     let Some(memory) = memory() else { return };
-    let (courses, course, _serving) = coming(&memory);
+    let (incoming, coming, _serving) = coming(&memory);
     let pages = Engine::new(&memory).open("pages-1.img").unwrap();
-    course.wait_for_reader();
+    coming.wait_for_reader();
     thread::scope(|scope| {
         scope.spawn(|| {
             let numbers: Vec<u8> = (0..COUNT).flat_map(u32::to_le_bytes).collect();
             for piece in numbers.chunks(70_001) {
-                course.put(&mut [IoSlice::new(piece)]).unwrap();
+                coming.put(&mut [IoSlice::new(piece)]).unwrap();
             }
-            courses.close(&course);
+            incoming.close(&coming);
         });
         for number in 0..COUNT {
             if number % 40_000 == 0 {
@@ -168,21 +168,21 @@ fn a_slow_reader_reads_what_was_sent() {
 #[test]
 fn who_goes_before_the_end_is_no_failure_of_ours() {
     let Some(memory) = memory() else { return };
-    let (courses, course, _serving) = coming(&memory);
+    let (incoming, coming, _serving) = coming(&memory);
     let pages = Engine::new(&memory).open("pages-1.img").unwrap();
-    course.wait_for_reader();
+    coming.wait_for_reader();
     drop(pages);
     let content = some(3 * PIECE, 5);
-    course.put(&mut [IoSlice::new(&content)]).unwrap();
-    course.put_zeroes(PIECE as u64).unwrap();
-    assert!(matches!(lock(&course.state).reader, Reader::Gone));
-    courses.close(&course);
+    coming.put(&mut [IoSlice::new(&content)]).unwrap();
+    coming.put_zeroes(PIECE as u64).unwrap();
+    assert!(matches!(lock(&coming.state).reader, Reader::Gone));
+    incoming.close(&coming);
 }
 
 #[test]
 fn nobody_waits_for_an_engine_that_is_not_wanted_any_more() {
     let Some(memory) = memory() else { return };
-    let serving = Serving::start(&memory, &Courses::default()).unwrap();
+    let serving = Serving::start(&memory, &IncomingFiles::default()).unwrap();
     assert_eq!(Arc::strong_count(&memory), 2);
     drop(serving);
     while Arc::strong_count(&memory) > 1 {
@@ -195,7 +195,7 @@ fn what_cannot_be_opened_is_not_said_to_be_missing() {
     let Some(memory) = memory() else { return };
     // Opening it fails, and not for want of it.
     std::os::unix::fs::symlink("nowhere", format!("{}/odd.img", memory.path())).unwrap();
-    let serving = Serving::start(&memory, &Courses::default()).unwrap();
+    let serving = Serving::start(&memory, &IncomingFiles::default()).unwrap();
     let mut engine = Engine::new(&memory);
     assert!(engine.open("none.img").is_none());
     assert_eq!(serving.failure(), None);
@@ -211,10 +211,10 @@ fn what_cannot_be_opened_is_not_said_to_be_missing() {
 #[test]
 fn a_file_that_is_cut_off_is_told_of() {
     let Some(memory) = memory() else { return };
-    let (_courses, course, serving) = coming(&memory);
+    let (_courses, coming, serving) = coming(&memory);
     let mut engine = Engine::new(&memory);
     let _pages = engine.open("pages-1.img").unwrap();
-    course.wait_for_reader();
+    coming.wait_for_reader();
     assert_eq!(serving.failure(), None);
     // Twice is once too often: what came was given to the first.
     assert!(rest(engine.open("pages-1.img").unwrap()).is_empty());

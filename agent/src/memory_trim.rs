@@ -10,7 +10,7 @@ use rustix::mm::{Advice, madvise};
 /// Gives back what the allocator holds free, and program pages that may not be
 /// used again soon. Costs about a millisecond: not for every minute.
 #[expect(unsafe_code, reason = "unmapping pages has no safe binding")]
-pub(crate) fn give_back() {
+pub(crate) fn trim() {
     // SAFETY: the allocator's own function; any thread may call it.
     unsafe { libc::malloc_trim(0) };
     let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
@@ -76,7 +76,7 @@ Anonymous:             0 kB";
 
     #[test]
     fn a_program_goes_on_after_giving_back() {
-        give_back();
+        trim();
         assert!(!fs::read_to_string("/proc/self/smaps").unwrap().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! How a keeper is born: cloned into its namespaces and control group, then
+//! How a keeper is made: cloned into its namespaces and control group, then
 //! this same program anew.
 //!
 //! Between clone and exec the child shares nothing but a copy of a
@@ -13,9 +13,9 @@ use rustix::process::Pid;
 
 use super::protocol::SOCKET_FD;
 
-/// What the newborn gets.
+/// What the new process gets.
 #[derive(Debug)]
-pub(super) struct Birth<'a> {
+pub(super) struct CloneArguments<'a> {
     /// This program, opened; above [`SOCKET_FD`].
     pub(super) program: BorrowedFd<'a>,
     pub(super) socket: BorrowedFd<'a>,
@@ -50,9 +50,9 @@ impl Namespaces {
     }
 }
 
-/// The newborn's process.
+/// The new process.
 #[derive(Debug)]
-pub(super) struct Newborn {
+pub(super) struct Cloned {
     pub(super) pid: Pid,
     pub(super) pidfd: OwnedFd,
 }
@@ -75,14 +75,14 @@ struct Plan {
 /// # Errors
 /// The clone is not allowed, or there are no processes left.
 #[expect(unsafe_code, reason = "clone3 has no safe binding")]
-pub(super) fn give_birth(birth: &Birth<'_>) -> io::Result<Newborn> {
+pub(super) fn clone_keeper(arguments: &CloneArguments<'_>) -> io::Result<Cloned> {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let map = |id: u32| CString::new(format!("{id} {id} 1")).map_err(io::Error::from);
     let plan = Plan {
-        program: birth.program.as_raw_fd(),
-        socket: birth.socket.as_raw_fd(),
-        join: birth.join.iter().map(BorrowedFd::as_raw_fd).collect(),
-        user: birth.namespaces.own && birth.namespaces.user,
+        program: arguments.program.as_raw_fd(),
+        socket: arguments.socket.as_raw_fd(),
+        join: arguments.join.iter().map(BorrowedFd::as_raw_fd).collect(),
+        user: arguments.namespaces.own && arguments.namespaces.user,
         uid_map: map(uid)?,
         gid_map: map(gid)?,
         argv: [c"glean".as_ptr(), c"keeper".as_ptr(), std::ptr::null()],
@@ -91,7 +91,7 @@ pub(super) fn give_birth(birth: &Birth<'_>) -> io::Result<Newborn> {
     let mut pidfd: RawFd = -1;
     // SAFETY: all zeroes is a valid clone_args: every field is an integer.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = birth.namespaces.flags() | u64::from(libc::CLONE_PIDFD.cast_unsigned());
+    args.flags = arguments.namespaces.flags() | u64::from(libc::CLONE_PIDFD.cast_unsigned());
     args.pidfd = (&raw mut pidfd) as u64;
     args.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
     // SAFETY: without CLONE_VM this is a fork. The child runs `become_keeper`
@@ -102,7 +102,7 @@ pub(super) fn give_birth(birth: &Birth<'_>) -> io::Result<Newborn> {
         Some(None) => become_keeper(&plan),
         // SAFETY: the kernel has just made this descriptor for us.
         Some(Some(pid)) if pidfd >= 0 => {
-            Ok(Newborn { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+            Ok(Cloned { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
         }
         _ => Err(io::Error::last_os_error()),
     }
@@ -134,7 +134,7 @@ fn become_keeper(plan: &Plan) -> ! {
         } else {
             libc::dup2(plan.socket, SOCKET_FD);
         }
-        // What we were born with by accident is no guest's.
+        // What was inherited by accident is no guest's.
         libc::syscall(
             libc::SYS_close_range,
             SOCKET_FD + 1,

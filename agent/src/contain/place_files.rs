@@ -16,7 +16,7 @@ const OWNED: [&str; 3] = ["guest/work", "guest/output", "tmp"];
 
 /// A place's ground, open.
 #[derive(Debug)]
-pub(super) struct Floor {
+pub(super) struct PlaceFiles {
     pub(super) stdout: File,
     pub(super) stderr: File,
     owned: Vec<OwnedFd>,
@@ -24,7 +24,7 @@ pub(super) struct Floor {
     entered: Option<PathBuf>,
 }
 
-impl Floor {
+impl PlaceFiles {
     /// # Errors
     /// Something is not there, or is not what it should be.
     pub(super) fn open(place: &Path) -> io::Result<Self> {
@@ -110,14 +110,14 @@ mod tests {
         for name in ["stdout", "stderr"] {
             std::fs::write(home.path().join(name), "").unwrap();
         }
-        let floor = Floor::open(home.path()).unwrap();
-        assert!(floor.is_clean());
+        let files = PlaceFiles::open(home.path()).unwrap();
+        assert!(files.is_clean());
         for name in ["guest/work/.hidden", "guest/output/x", "tmp/y"] {
             let path = home.path().join(name);
             std::fs::write(&path, "").unwrap();
-            assert!(!floor.is_clean(), "{name}");
+            assert!(!files.is_clean(), "{name}");
             std::fs::remove_file(&path).unwrap();
-            assert!(floor.is_clean(), "{name}");
+            assert!(files.is_clean(), "{name}");
         }
     }
 }
