@@ -10,11 +10,11 @@ use gleaner_common::id::{Fence, PlaceId};
 use gleaner_shell::clock::Clock;
 use serde::Serialize;
 
-use crate::cgroup::{PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
-use crate::contain::{Keeper, Order, Program, Report, Sandbox, Start};
+use crate::container::cgroup::{PlaceGroup, Tree};
+use crate::container::ground::{Ground, clear};
+use crate::container::keeper::{Keeper, Order, Program, Report, Sandbox, Start};
 use crate::failure::one_line;
-use crate::ground::{Ground, clear};
 use crate::moving::Mover;
 use crate::owner;
 use crate::run::boot_id;

@@ -9,14 +9,11 @@
 //!                                   link thread ──► coordinator, owner, files
 //! ```
 
-pub mod cgroup;
 pub mod config;
-pub mod contain;
-mod container;
+pub mod container;
 pub mod doctor;
 mod event_loop;
 mod failure;
-pub mod ground;
 mod link;
 pub mod machine;
 mod memory_trim;
@@ -33,5 +30,5 @@ pub mod spool;
 mod supervisor;
 
 pub use config::AgentConfig;
-pub use contain::keeper_main;
+pub use container::keeper::keeper_main;
 pub use run::{AgentError, run};

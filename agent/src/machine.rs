@@ -72,7 +72,7 @@ pub(crate) fn busiest(group: Option<&Path>) -> Option<Culprit> {
         let pid = process.pid().to_string();
         process.cpu_usage() >= CULPRIT_PERCENT_MIN
             && !is_ours(&system, process)
-            && group.is_none_or(|group| crate::cgroup::is_inside(&pid, group))
+            && group.is_none_or(|group| crate::container::cgroup::is_inside(&pid, group))
     };
     let all = system.processes().values().filter(counts);
     let busiest = all.max_by(|a, b| a.cpu_usage().total_cmp(&b.cpu_usage()))?;

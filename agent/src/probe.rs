@@ -22,10 +22,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::time::Timespec;
 
-use crate::cgroup::{CgroupError, PlaceGroup, Tree};
 use crate::config::GuestsConfig;
-use crate::contain::{Keeper, KeeperError, Landing, Order, Program, Report, Sandbox, Start};
-use crate::ground::{Ground, GroundError, WORK, clear};
+use crate::container::cgroup::{CgroupError, PlaceGroup, Tree};
+use crate::container::ground::{Ground, GroundError, WORK, clear};
+use crate::container::keeper::{
+    Keeper, KeeperError, Landing, Order, Program, Report, Sandbox, Start,
+};
 
 /// How long any one step may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -168,7 +170,7 @@ impl Probe {
             fence: FENCE,
             fresh: true,
             command: command.map(ToString::to_string).collect(),
-            environment: vec![("PATH".into(), crate::contain::PATH.into())],
+            environment: vec![("PATH".into(), crate::container::keeper::PATH.into())],
             directory: PathBuf::from(GROUND).join(WORK),
             pipes: true,
             ..Start::default()

@@ -17,13 +17,13 @@ use gleaner_shell::clock::Clock;
 use gleaner_shell::identity::{Identity, IdentityError};
 use gleaner_shell::lock::Lock;
 
-use crate::cgroup::{CgroupError, Tree};
 use crate::config::{AgentConfig, InvalidConfig};
-use crate::contain::{KeeperError, Program};
 use crate::container::Site;
+use crate::container::cgroup::{CgroupError, Tree};
+use crate::container::ground::clear;
+use crate::container::keeper::{KeeperError, Program};
 use crate::event_loop::{Ended, EventLoop, Known};
 use crate::failure::one_line;
-use crate::ground::clear;
 use crate::link::{LinkHandle, Setup};
 use crate::moving::Mover;
 use crate::speed;

@@ -19,7 +19,7 @@ use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
-use crate::cgroup::Tree;
+use crate::container::cgroup::Tree;
 
 /// A worker that dies at once is not started again at once.
 const RESTART_FIRST: Duration = Duration::from_millis(10);
@@ -102,7 +102,9 @@ fn reap_strays() {
         match rustix::process::waitpid(None, WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
             Ok(None) => {
-                for pid in crate::contain::descendants().into_iter().filter_map(Pid::from_raw) {
+                for pid in
+                    crate::container::keeper::descendants().into_iter().filter_map(Pid::from_raw)
+                {
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
                 }
                 std::thread::yield_now();

@@ -12,8 +12,8 @@ use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
 use super::{Container, GuestLimits, Site, StartError, Told};
-use crate::contain::{Landing, Order};
-use crate::ground::WORK;
+use crate::container::ground::WORK;
+use crate::container::keeper::{Landing, Order};
 use crate::link::LinkOrder;
 use crate::moving::{Expectation, Known};
 use crate::post::{self, Arrive, Ends, Letter};

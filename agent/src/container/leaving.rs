@@ -8,9 +8,9 @@ use gleaner_common::id::Fence;
 use gleaner_common::reaction::Keep;
 
 use super::{Container, Site, Told};
-use crate::cgroup::PlaceGroup;
-use crate::contain::PIPES_FD;
-use crate::ground::WORK;
+use crate::container::cgroup::PlaceGroup;
+use crate::container::ground::WORK;
+use crate::container::keeper::PIPES_FD;
 use crate::link::{LinkOrder, files};
 use crate::moving::{Cargo, KeptImage, Mover, ToKeep};
 use crate::post::{self, Ends, Letter, Packed};

@@ -6,6 +6,9 @@
 //! and tells how that went.
 
 mod arriving;
+pub mod cgroup;
+pub mod ground;
+pub mod keeper;
 mod leaving;
 mod reaping;
 mod surroundings;
@@ -26,12 +29,12 @@ use gleaner_move::{Header, Memory};
 use gleaner_program_core::address::{Rank, Snapshot};
 use gleaner_program_core::endpoint::Config;
 
+use self::cgroup::{GroupLimits, PlaceGroup, Tree};
+use self::ground::{Ground, GroundError};
+use self::keeper::{Ended, GuestLimits, Keeper, KeeperError, Order, Report, Sandbox};
 pub(crate) use self::reaping::Reap;
 use self::surroundings::{environment, with_index};
-use crate::cgroup::{GroupLimits, PlaceGroup, Tree};
 use crate::config::{AgentConfig, Network};
-use crate::contain::{self, Ended, GuestLimits, Keeper, KeeperError, Order, Report, Sandbox};
-use crate::ground::{Ground, GroundError};
 use crate::link::{Laying, LinkOrder};
 use crate::moving::{KeptImage, Known, Mover};
 use crate::post::{self, Begin, Ends, Letter, Packed};
@@ -47,7 +50,7 @@ const TRY_OUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) config: AgentConfig,
-    pub(crate) program: contain::Program,
+    pub(crate) program: keeper::Program,
     pub(crate) tree: Option<Tree>,
     /// The workstation's own limits of one guest.
     pub(crate) limits: Limits,
@@ -63,7 +66,7 @@ enum StartError {
     #[error("{0}: {source}", source = source_of(.0))]
     Keeper(#[from] KeeperError),
     #[error("{0}: {source}", source = source_of(.0))]
-    Group(#[from] crate::cgroup::CgroupError),
+    Group(#[from] cgroup::CgroupError),
     #[error("cannot make a rank's pipes: {0}")]
     Pipes(io::Error),
     #[error("shared directory {0} is not offered here: guests.shared_directories has it not")]
@@ -393,7 +396,7 @@ impl Container {
         let Some(ground) = &self.ground else { return Ok(false) };
         let seen = self.as_seen(ground);
         let shared = start.spec.shared_directory.as_ref().map(PathBuf::from);
-        let order = Order::Start(Box::new(contain::Start {
+        let order = Order::Start(Box::new(keeper::Start {
             fence,
             command: with_index(&start.spec.command, start.subprogram.index),
             environment: environment(&seen, &start),

@@ -15,7 +15,7 @@ use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
 use gleaner_program_core::facts::End;
 
 use super::{Container, Ended, Guest, PlaceGroup, Site, Told, records};
-use crate::ground::{GroundError, open_strange};
+use crate::container::ground::{GroundError, open_strange};
 use crate::link::{Collection, LinkOrder};
 use crate::post::Letter;
 

@@ -6,8 +6,8 @@ use gleaner_agent_core::guest::Start;
 use gleaner_program_core::wire::PIPES_VARIABLE;
 
 use super::{Container, records};
-use crate::contain::PIPES_FD;
-use crate::ground::Ground;
+use crate::container::ground::Ground;
+use crate::container::keeper::PIPES_FD;
 use crate::moving::on_stage;
 
 /// A place's directories, as its guest sees them.
@@ -36,7 +36,7 @@ pub(super) fn with_index(command: &[String], index: u32) -> Vec<String> {
 pub(super) fn environment(ground: &Seen, start: &Start) -> Vec<(String, String)> {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let ours = [
-        ("PATH", crate::contain::PATH.to_owned()),
+        ("PATH", crate::container::keeper::PATH.to_owned()),
         ("HOME", text(ground.work.clone())),
         ("TMPDIR", text(ground.tmp.clone())),
         ("LANG", "C.UTF-8".to_owned()),

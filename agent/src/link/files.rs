@@ -27,7 +27,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::{Collection, Current, Laying, ToDesk};
 use crate::config::AgentConfig;
-use crate::ground::{clear, disk_usage, open_strange};
+use crate::container::ground::{clear, disk_usage, open_strange};
 use crate::moving::KeptImage;
 use crate::post::{Letter, Post};
 

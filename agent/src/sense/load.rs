@@ -21,7 +21,7 @@ use gleaner_common::usage::LoadAverages;
 use super::filesystem::Reread;
 use super::share::{Guests, Share, cgroup_cpu, threads_of};
 use super::{Own, SenseConfig};
-use crate::cgroup::is_inside;
+use crate::container::cgroup::is_inside;
 
 /// How often the kernel takes its samples, too (`LOAD_FREQ`).
 const IDLE_EVERY: Duration = Duration::from_secs(5);

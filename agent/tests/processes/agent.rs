@@ -218,11 +218,6 @@ impl Lab {
         Pid::from_child(self.agent.as_ref().unwrap())
     }
 
-    /// The control group of its first place.
-    pub(crate) fn group(&self) -> Option<PathBuf> {
-        Some(self.cgroup.as_ref()?.join("guests/p0"))
-    }
-
     pub(crate) fn worker(&self) -> Pid {
         let supervisor = self.supervisor();
         let children = format!("/proc/{0}/task/{0}/children", supervisor.as_raw_nonzero());

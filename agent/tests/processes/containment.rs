@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::fs;
 use std::time::Duration;
 
-use gleaner_agent::cgroup::{GroupLimits, PlaceGroup};
-use gleaner_agent::contain::{GuestLimits, Report};
+use gleaner_agent::container::cgroup::{GroupLimits, PlaceGroup};
+use gleaner_agent::container::keeper::{GuestLimits, Report};
 
 use crate::Test;
 use crate::machine::{LONG, Place, is_root, processes_with, until};
@@ -160,7 +160,7 @@ fn limits() {
     let ended = place.shell("for i in 1 2 3 4 5 6 7 8 9 10; do sleep 4713.5 & done");
     assert_ne!(ended.status, 0);
     assert!(String::from_utf8_lossy(&ended.stderr).contains("fork"), "{ended:?}");
-    place.start_as(gleaner_agent::contain::Start {
+    place.start_as(gleaner_agent::container::keeper::Start {
         command: ["head", "-c", "100000", "/dev/zero"].map(str::to_owned).to_vec(),
         limits: GuestLimits { file_bytes_max: 5_000, ..GuestLimits::default() },
         ..place.order()

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use gleaner_agent::cgroup::Tree;
 use gleaner_agent::config::GuestsConfig;
-use gleaner_agent::contain::Program;
+use gleaner_agent::container::cgroup::Tree;
+use gleaner_agent::container::keeper::Program;
 use gleaner_agent::probe::{Probe, ProbeError, ProbedGuest};
 use gleaner_move::{
     Arrival, Dump, DumpError, Engine, GuestProcess, Header, Image, LearnError, Outlet, keep,

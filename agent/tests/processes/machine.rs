@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gleaner_agent::cgroup::{PlaceGroup, Tree};
-use gleaner_agent::contain::{Ended, Keeper, Order, Program, Report, Sandbox, Start};
+use gleaner_agent::container::cgroup::{PlaceGroup, Tree};
+use gleaner_agent::container::keeper::{Ended, Keeper, Order, Program, Report, Sandbox, Start};
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_shell::clock::Clock;
 use tempfile::TempDir;

@@ -28,7 +28,7 @@ type Test = (&'static str, fn());
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "keeper") {
-        return gleaner_agent::contain::keeper_main();
+        return gleaner_agent::container::keeper::keeper_main();
     }
     if let [first, path] = arguments.as_slice()
         && first == "agent"

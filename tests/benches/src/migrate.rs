@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use gleaner_agent::cgroup::Tree;
 use gleaner_agent::config::GuestsConfig;
-use gleaner_agent::contain::Program;
+use gleaner_agent::container::cgroup::Tree;
+use gleaner_agent::container::keeper::Program;
 use gleaner_agent::probe::Probe;
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::JobState;

@@ -16,7 +16,7 @@ use super::clone::{CloneArguments, Cloned, Namespaces, clone_keeper};
 use super::protocol::{
     DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Order, REPORT_BYTES_MAX, Report, SOCKET_FD, Sandbox,
 };
-use crate::cgroup::PlaceGroup;
+use crate::container::cgroup::PlaceGroup;
 
 /// What can go wrong with a keeper.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@
 
 mod clone;
 mod handle;
-mod keeper;
+mod main;
 mod place_files;
 mod protocol;
 mod sandbox;
@@ -22,8 +22,8 @@ mod staged;
 mod view;
 
 pub use handle::{Keeper, KeeperError, Program};
-pub(crate) use keeper::descendants;
-pub use keeper::keeper_main;
+pub(crate) use main::descendants;
+pub use main::keeper_main;
 pub(crate) use protocol::PIPES_FD;
 pub use protocol::{Ended, GuestLimits, Landing, Order, Report, Sandbox, Start};
 pub(crate) use spawn::PATH;
