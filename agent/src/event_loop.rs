@@ -23,12 +23,12 @@ use gleaner_shell::clock::{Alarm, Clock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::container::{Container, Reap, Site, Told};
+use crate::container::{Answers, Container, Reap, Site};
 use crate::link::{LinkEvent, LinkHandle, LinkOrder, Recorded, since_boot};
+use crate::messages::{RouterCommand, RouterEvent};
 use crate::moving::Mover;
 use crate::owner::{self, Answer, Asked};
 use crate::pause;
-use crate::post::{self, Letter};
 use crate::sense::{Own, Senses};
 
 /// Memory is given back so long after the start, and after the last keeper.
@@ -65,11 +65,11 @@ pub(crate) struct EventLoop {
     session: u64,
     trim_at: Option<Moment>,
     give_up_at: Option<Moment>,
-    post_died: bool,
+    router_died: bool,
     stopping: bool,
     ended: bool,
     missing: Vec<String>,
-    /// How ranks ended; the post still reads what they wrote last.
+    /// How ranks ended; the router still reads what they wrote last.
     settling: BTreeMap<Fence, Exit>,
     /// Why there is no connection.
     trouble: Option<String>,
@@ -117,7 +117,7 @@ impl EventLoop {
             session: 0,
             trim_at: Some(now + TRIM_AFTER),
             give_up_at: None,
-            post_died: false,
+            router_died: false,
             stopping: false,
             ended: false,
             missing: known.missing,
@@ -135,7 +135,7 @@ impl EventLoop {
     /// Runs until told to stop.
     pub(crate) fn run(mut self) -> Ended {
         while !self.ended {
-            if self.post_died || !self.link.is_alive() {
+            if self.router_died || !self.link.is_alive() {
                 return Ended::LinkDied;
             }
             self.turn();
@@ -185,7 +185,7 @@ impl EventLoop {
             self.stop();
         }
         for at in heard {
-            let mut told = Told::default();
+            let mut told = Answers::default();
             self.places[at].hear(&mut told);
             self.take(told);
         }
@@ -246,13 +246,13 @@ impl EventLoop {
         self.queue.extend(seen.into_iter().map(Event::Observed));
     }
 
-    fn take(&mut self, told: Told) {
+    fn take(&mut self, told: Answers) {
         self.queue.extend(told.events);
         for order in told.orders {
             self.link.order(order);
         }
-        for letter in told.letters {
-            self.link.post.leave(letter);
+        for command in told.commands {
+            self.link.router.leave(command);
         }
         self.settling.extend(told.settling);
         for line in told.missing {
@@ -282,7 +282,7 @@ impl EventLoop {
                 effect,
                 Effect::SpawnKeeper { .. } | Effect::DropKeeper(_) | Effect::Prepare(_)
             );
-            let mut told = Told::default();
+            let mut told = Answers::default();
             self.carry_out(effect, &mut told);
             self.take(told);
         }
@@ -292,7 +292,7 @@ impl EventLoop {
     }
 
     /// One function for each.
-    fn carry_out(&mut self, effect: Effect, told: &mut Told) {
+    fn carry_out(&mut self, effect: Effect, told: &mut Answers) {
         let Self { places, site, .. } = self;
         match effect {
             Effect::Freeze(it) => at(places, it.place).freeze(),
@@ -331,32 +331,34 @@ impl EventLoop {
                 let reply = no.map_or(HandoverReply::Taken, |reason| HandoverReply::No { reason });
                 told.orders.push(LinkOrder::Answer { fence: it.fence, reply });
             }
-            Effect::SetGoing(it) => told.letters.push(Letter::SetGoing(it.fence)),
+            Effect::SetGoing(it) => told.commands.push(RouterCommand::SetGoing(it.fence)),
             Effect::GoOn(it) => at(places, it.place).go_on(),
 
             Effect::AskToRetreat { at: it, within } => {
-                told.letters.push(Letter::Retreat { fence: it.fence, within });
+                told.commands.push(RouterCommand::Retreat { fence: it.fence, within });
             }
-            Effect::Pack(it, keep) => told.letters.push(Letter::Depart { fence: it.fence, keep }),
-            Effect::Stayed(it) => told.letters.push(Letter::Stayed(it.fence)),
+            Effect::Pack(it, keep) => {
+                told.commands.push(RouterCommand::Depart { fence: it.fence, keep });
+            }
+            Effect::Stayed(it) => told.commands.push(RouterCommand::Stayed(it.fence)),
             Effect::Carry(departure) => {
                 at(places, departure.at.place).carry(site, departure, told);
             }
             Effect::CallBack(it) => told.orders.push(LinkOrder::CallBack(it.fence)),
             Effect::DropEndpoint(it, to) => {
                 let fence = it.fence;
-                told.letters.push(match to {
-                    Some(to) => Letter::Left { fence, to: to.fence, at: to.workstation },
-                    None => Letter::Dropped(fence),
+                told.commands.push(match to {
+                    Some(to) => RouterCommand::Left { fence, to: to.fence, at: to.workstation },
+                    None => RouterCommand::Dropped(fence),
                 });
             }
             Effect::Replug(it) => at(places, it.place).replug(it, told),
 
-            Effect::EmptyPipes(it) => told.letters.push(Letter::Image(it.fence)),
+            Effect::EmptyPipes(it) => told.commands.push(RouterCommand::Image(it.fence)),
             Effect::WriteImage(it) => at(places, it.place).write_image(site, it, told),
             Effect::ImageEnded { at: it, done, stood } => {
                 let done = at(places, it.place).taken_image(it, done);
-                told.letters.push(Letter::Imaged { fence: it.fence, done, stood });
+                told.commands.push(RouterCommand::Imaged { fence: it.fence, done, stood });
             }
 
             Effect::Stage { job, spec } => told.orders.push(LinkOrder::Stage { job, spec }),
@@ -415,42 +417,44 @@ impl EventLoop {
             LinkEvent::Missing(line) => self.lacks(line),
             LinkEvent::Trouble(line) => self.trouble = line,
             LinkEvent::Asked(asked) => self.answer(asked),
-            LinkEvent::Post(told) => self.post_says(told),
+            LinkEvent::Router(told) => self.router_says(told),
         }
         // One after another: an answer must show what came before it.
         self.settle();
     }
 
-    fn post_says(&mut self, told: post::Told) {
+    fn router_says(&mut self, told: RouterEvent) {
         match told {
-            post::Told::Faulted { fence, what } => self.guest(fence, guest::Event::Faulted(what)),
-            post::Told::Settled { fence, fault, stays } => {
+            RouterEvent::Faulted { fence, what } => self.guest(fence, guest::Event::Faulted(what)),
+            RouterEvent::Settled { fence, fault, stays } => {
                 let Some(mut exit) = self.settling.remove(&fence) else { return };
                 if let Some(what) = fault {
                     exit.outcome = Outcome::Fault(what);
                 }
                 self.guest(fence, guest::Event::Exited { exit: Box::new(exit), stays });
             }
-            post::Told::Returned(fence) => self.guest(fence, guest::Event::Returned),
-            post::Told::Packed { fence, packed } => {
+            RouterEvent::Returned(fence) => self.guest(fence, guest::Event::Returned),
+            RouterEvent::Packed { fence, packed } => {
                 self.with(fence, |place, told| place.packed(fence, packed, told));
             }
-            post::Told::WantsImage(fence) => self.guest(fence, guest::Event::ImageWanted),
-            post::Told::Emptied { fence, done } => {
+            RouterEvent::WantsImage(fence) => self.guest(fence, guest::Event::ImageWanted),
+            RouterEvent::Emptied { fence, done } => {
                 self.guest(fence, guest::Event::PipesEmptied(done));
             }
-            post::Told::HasImage { fence, bytes, image, ends } => {
+            RouterEvent::HasImage { fence, bytes, image, ends } => {
                 let snapshot = (bytes, image, ends);
                 self.with(fence, |place, told| place.has_image(fence, snapshot, told));
             }
-            post::Told::Unpacked { fence, done } => self.guest(fence, guest::Event::Unpacked(done)),
-            post::Told::Died => self.post_died = true,
+            RouterEvent::Unpacked { fence, done } => {
+                self.guest(fence, guest::Event::Unpacked(done));
+            }
+            RouterEvent::Died => self.router_died = true,
         }
     }
 
     /// Where this guest is.
-    fn with(&mut self, fence: Fence, act: impl FnOnce(&mut Container, &mut Told)) {
-        let mut told = Told::default();
+    fn with(&mut self, fence: Fence, act: impl FnOnce(&mut Container, &mut Answers)) {
+        let mut told = Answers::default();
         if let Some(place) = self.places.iter_mut().find(|place| place.holds(fence)) {
             act(place, &mut told);
         }

@@ -1,7 +1,7 @@
-//! The desk's place in the queue for a core: the first.
+//! The event loop's place in the queue for a core: the first.
 //!
 //! A freeze is an order of microseconds that the owner waits for; it must not
-//! queue behind the very load that makes the owner wait. What the desk starts
+//! queue behind the very load that makes the owner wait. What the event loop starts
 //! (threads, keepers) does not inherit its place.
 
 use std::io;
@@ -12,7 +12,7 @@ const PRIORITY: i32 = 1;
 /// Where real-time scheduling is not allowed: how much nicer others must be.
 const NICE: i32 = -10;
 
-/// A desk that runs for so long without a pause has gone mad, and the kernel
+/// A event loop that runs for so long without a pause has gone mad, and the kernel
 /// ends it (`SIGXCPU`, then `SIGKILL`); the supervisor starts another.
 const RUNAWAY_US: u64 = 2_000_000;
 

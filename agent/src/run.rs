@@ -1,4 +1,4 @@
-//! `glean agent`: from a configuration to a running desk.
+//! `glean agent`: from a configuration to a running event loop.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
@@ -49,7 +49,7 @@ pub enum AgentError {
     Spool(#[from] SpoolError),
     #[error(transparent)]
     Keeper(#[from] KeeperError),
-    #[error("cannot start the desk")]
+    #[error("cannot start the event_loop")]
     Desk(#[source] io::Error),
 }
 
@@ -156,7 +156,7 @@ fn work(
         .map_err(AgentError::Desk)?;
     if let Err(error) = crate::realtime::claim() {
         // Ordinary for those who are not root: it only means a little later.
-        tracing::debug!(%error, "the desk queues for a core like everybody");
+        tracing::debug!(%error, "the event_loop queues for a core like everybody");
     }
     let event_loop = EventLoop::new(site, setup, link, signals, known).map_err(AgentError::Desk)?;
     Ok(event_loop.run())

@@ -2,7 +2,7 @@
 //! die at any moment.
 //!
 //! ```text
-//! supervisor ──fork──► worker (desk, link) ──► keepers ──► guests
+//! supervisor ──fork──► worker (event loop, link) ──► keepers ──► guests
 //! ```
 //!
 //! The promise: no guest outlives its agent. If the worker dies, the

@@ -11,12 +11,12 @@ use gleaner_move::{Header, Memory, Serving, Terms};
 use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
-use super::{Container, GuestLimits, Site, StartError, Told};
+use super::{Answers, Container, GuestLimits, Site, StartError};
 use crate::container::ground::WORK;
 use crate::container::keeper::{Landing, Order};
 use crate::link::LinkOrder;
+use crate::messages::{self, Arrive, Ends, RouterCommand};
 use crate::moving::{Expectation, Known};
-use crate::post::{self, Arrive, Ends, Letter};
 
 /// What is kept in memory of an image beside the guest's own memory: its
 /// files, and what CRIU writes of them.
@@ -24,7 +24,7 @@ const BESIDE_BYTES_MAX: u64 = 256 << 20;
 
 impl Container {
     /// Makes room for a guest whose state is on its way.
-    pub(crate) fn expect(&mut self, site: &Site, start: &Start, told: &mut Told) {
+    pub(crate) fn expect(&mut self, site: &Site, start: &Start, told: &mut Answers) {
         match self.expectation(site, start) {
             Ok(expectation) => told.orders.push(LinkOrder::Expect(Box::new(expectation))),
             Err(error) => told.failed(start.at.fence, &error),
@@ -32,7 +32,7 @@ impl Container {
     }
 
     /// Its state is here, with the snapshot that it began with.
-    pub(crate) fn expect_snapshot(&mut self, site: &Site, start: &Start, told: &mut Told) {
+    pub(crate) fn expect_snapshot(&mut self, site: &Site, start: &Start, told: &mut Answers) {
         let snapshot = self.guest(start.at.fence).and_then(|guest| guest.snapshot.take());
         // The pipes close only now that their process is gone.
         let Some((endpoint, image, _)) = snapshot else { return };
@@ -63,7 +63,7 @@ impl Container {
         &mut self,
         fence: Fence,
         (header, memory): (Box<Header>, Arc<Memory>),
-        told: &mut Told,
+        told: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         let (pipes, lays) = (header.plugs.len(), !header.left_out.is_empty());
@@ -72,7 +72,7 @@ impl Container {
     }
 
     /// Has the keeper prepare for it.
-    pub(crate) fn receive_process(&mut self, site: &Site, at: GuestAt, told: &mut Told) {
+    pub(crate) fn receive_process(&mut self, site: &Site, at: GuestAt, told: &mut Answers) {
         if let Err(reason) = self.try_receive(site, at.fence) {
             told.guest(at.fence, Event::NotComing(reason));
         }
@@ -103,7 +103,7 @@ impl Container {
 
     /// Input files that lie there as they were staged are laid here from what
     /// is staged here.
-    pub(crate) fn lay_rest(&mut self, at: GuestAt, told: &mut Told) {
+    pub(crate) fn lay_rest(&mut self, at: GuestAt, told: &mut Answers) {
         let Some(guest) = self.guest(at.fence) else { return };
         let Some((header, _)) = &guest.header else { return };
         let below =
@@ -113,7 +113,7 @@ impl Container {
     }
 
     /// Everything has come but its memory.
-    pub(crate) fn known(&mut self, fence: Fence, known: Box<Known>, told: &mut Told) {
+    pub(crate) fn known(&mut self, fence: Fence, known: Box<Known>, told: &mut Answers) {
         let Some(guest) = self.guest(fence) else { return };
         let keep = known.keep;
         guest.known = Some(known);
@@ -121,9 +121,9 @@ impl Container {
     }
 
     /// Hands its endpoint to the router, with our ends of its pipes.
-    pub(crate) fn unpack(&mut self, at: GuestAt, told: &mut Told) {
+    pub(crate) fn unpack(&mut self, at: GuestAt, told: &mut Answers) {
         match self.try_unpack(at.fence) {
-            Ok(arrive) => told.letters.push(Letter::Arrive(Box::new(arrive))),
+            Ok(arrive) => told.commands.push(RouterCommand::Arrive(Box::new(arrive))),
             Err(reason) => told.guest(at.fence, Event::NotComing(reason)),
         }
     }
@@ -152,7 +152,7 @@ impl Container {
     }
 
     /// Has its keeper bring its process to life.
-    pub(crate) fn land(&mut self, at: GuestAt, told: &mut Told) {
+    pub(crate) fn land(&mut self, at: GuestAt, told: &mut Answers) {
         let fence = at.fence;
         let Some(known) = self.guest(fence).and_then(|guest| guest.known.as_ref()) else { return };
         let order = Order::Land { fence, stopped: known.stopped.clone() };
@@ -162,7 +162,7 @@ impl Container {
     }
 
     /// Was all of it handed on as it came?
-    pub(crate) fn verify(&mut self, at: GuestAt, told: &mut Told) {
+    pub(crate) fn verify(&mut self, at: GuestAt, told: &mut Answers) {
         let Some(known) = self.guest(at.fence).and_then(|guest| guest.known.take()) else { return };
         let failure = known.serving.as_ref().and_then(Serving::failure).map(str::to_owned);
         let frozen = Clock.now().since(known.since);
@@ -178,7 +178,7 @@ impl Container {
 
 /// A rank's pipes: our ends, and its process's.
 fn pipes() -> Result<(Ends, Ends), String> {
-    post::pair().map_err(|error| format!("no pipes for it: {error}"))
+    messages::pair().map_err(|error| format!("no pipes for it: {error}"))
 }
 
 /// In the kernel's order, what no process of it may raise: as a keeper has it

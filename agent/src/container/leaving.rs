@@ -7,17 +7,17 @@ use gleaner_agent_core::guest::{Departure, Event, GuestAt, Look, NoImage};
 use gleaner_common::id::Fence;
 use gleaner_common::reaction::Keep;
 
-use super::{Container, Site, Told};
+use super::{Answers, Container, Site};
 use crate::container::cgroup::PlaceGroup;
 use crate::container::ground::WORK;
 use crate::container::keeper::PIPES_FD;
 use crate::link::{LinkOrder, files};
+use crate::messages::{self, Ends, Packed, RouterCommand};
 use crate::moving::{Cargo, KeptImage, Mover, ToKeep};
-use crate::post::{self, Ends, Letter, Packed};
 
 impl Container {
     /// Does the guest stand still, and can it be looked into?
-    pub(crate) fn look(&self, at: GuestAt, told: &mut Told) {
+    pub(crate) fn look(&self, at: GuestAt, told: &mut Answers) {
         told.guest(at.fence, Event::Looked(self.seen()));
     }
 
@@ -38,14 +38,19 @@ impl Container {
     }
 
     /// The router has packed its endpoint.
-    pub(crate) fn packed(&mut self, fence: Fence, packed: Result<Packed, String>, told: &mut Told) {
+    pub(crate) fn packed(
+        &mut self,
+        fence: Fence,
+        packed: Result<Packed, String>,
+        told: &mut Answers,
+    ) {
         let Some(guest) = self.guest(fence) else { return };
         let done = packed.map(|packed| guest.packed = Some(packed));
         told.guest(fence, Event::Packed(done));
     }
 
     /// Sends its state away.
-    pub(crate) fn carry(&mut self, site: &Site, departure: Departure, told: &mut Told) {
+    pub(crate) fn carry(&mut self, site: &Site, departure: Departure, told: &mut Answers) {
         let fence = departure.at.fence;
         match self.cargo(site, departure) {
             Ok(cargo) => told.orders.push(LinkOrder::Carry(Box::new(cargo))),
@@ -89,13 +94,13 @@ impl Container {
     }
 
     /// A rank that has lost its process gets new pipes, for another.
-    pub(crate) fn replug(&mut self, at: GuestAt, told: &mut Told) {
+    pub(crate) fn replug(&mut self, at: GuestAt, told: &mut Answers) {
         let fence = at.fence;
         let Some(guest) = self.guest(fence) else { return };
-        match post::pair() {
+        match messages::pair() {
             Ok((ends, theirs)) => {
                 guest.theirs = Some::<Ends>(theirs);
-                told.letters.push(Letter::Again { fence, ends });
+                told.commands.push(RouterCommand::Again { fence, ends });
             }
             Err(error) => told.failed(fence, &super::StartError::Pipes(error)),
         }
@@ -104,7 +109,7 @@ impl Container {
     // ── images ─────────────────────────────────────────────────────────────
 
     /// Has it written down, to go back to.
-    pub(crate) fn write_image(&mut self, site: &Site, at: GuestAt, told: &mut Told) {
+    pub(crate) fn write_image(&mut self, site: &Site, at: GuestAt, told: &mut Answers) {
         let fence = at.fence;
         match self.process(site, fence) {
             Ok((process, mover)) => {
@@ -123,7 +128,7 @@ impl Container {
         &mut self,
         fence: Fence,
         done: Result<KeptImage, String>,
-        told: &mut Told,
+        told: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         let done = done.map(|image| guest.image = Some(image));
@@ -147,7 +152,7 @@ impl Container {
         &mut self,
         fence: Fence,
         snapshot: (Vec<u8>, Vec<u8>, Ends),
-        told: &mut Told,
+        told: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         guest.snapshot = Some(snapshot);

@@ -36,8 +36,8 @@ pub(crate) use self::reaping::Reap;
 use self::surroundings::{environment, with_index};
 use crate::config::{AgentConfig, Network};
 use crate::link::{Laying, LinkOrder};
+use crate::messages::{self, Begin, Ends, Packed, RouterCommand};
 use crate::moving::{KeptImage, Known, Mover};
-use crate::post::{self, Begin, Ends, Letter, Packed};
 
 /// How much is kept of what a rank receives, for it to go back.
 const LOG_BYTES_MAX: u64 = 64 << 20;
@@ -120,16 +120,16 @@ pub(crate) struct Container {
 
 /// What a container has to tell.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Answers {
     pub(crate) events: Vec<Event>,
     pub(crate) orders: Vec<LinkOrder>,
-    pub(crate) letters: Vec<Letter>,
+    pub(crate) commands: Vec<RouterCommand>,
     /// How ranks ended, to be told when the router has answered.
     pub(crate) settling: Vec<(Fence, Exit)>,
     pub(crate) missing: Vec<String>,
 }
 
-impl Told {
+impl Answers {
     fn guest(&mut self, fence: Fence, event: guest::Event) {
         self.events.push(Event::Guest(fence, event));
     }
@@ -208,7 +208,7 @@ impl Container {
 
     // ── its keeper ─────────────────────────────────────────────────────────
 
-    pub(crate) fn spawn_keeper(&mut self, site: &Site, staged: bool, told: &mut Told) {
+    pub(crate) fn spawn_keeper(&mut self, site: &Site, staged: bool, told: &mut Answers) {
         if let Err(error) = self.try_spawn_keeper(site, staged, told) {
             let failed = KeeperEvent::Failed(error.to_string());
             told.events.push(Event::Keeper(self.id, failed));
@@ -219,7 +219,7 @@ impl Container {
         &mut self,
         site: &Site,
         staged: bool,
-        told: &mut Told,
+        told: &mut Answers,
     ) -> Result<(), StartError> {
         (self.keeper, self.staged) = (None, staged);
         let uid = self.settle_ground(site)?;
@@ -267,7 +267,7 @@ impl Container {
     }
 
     /// Reads what the keeper has to say.
-    pub(crate) fn hear(&mut self, told: &mut Told) {
+    pub(crate) fn hear(&mut self, told: &mut Answers) {
         loop {
             let Some(keeper) = &mut self.keeper else { return };
             let event = match keeper.receive() {
@@ -310,7 +310,7 @@ impl Container {
     // ── a guest that begins ────────────────────────────────────────────────
 
     /// Makes the place ready for a guest: one that begins anew has its pipes.
-    pub(crate) fn prepare(&mut self, site: &Site, start: &Start, told: &mut Told) {
+    pub(crate) fn prepare(&mut self, site: &Site, start: &Start, told: &mut Answers) {
         let fence = start.at.fence;
         if let Err(error) = self.try_prepare(site, start) {
             told.failed(fence, &error);
@@ -349,12 +349,12 @@ impl Container {
         Ok(uid)
     }
 
-    pub(crate) fn lay_inputs(&mut self, fence: Fence, told: &mut Told) {
+    pub(crate) fn lay_inputs(&mut self, fence: Fence, told: &mut Answers) {
         self.lay(fence, None, told);
     }
 
     /// Input files for a guest: all of its job's, or only those.
-    fn lay(&mut self, fence: Fence, only: Option<BTreeSet<String>>, told: &mut Told) {
+    fn lay(&mut self, fence: Fence, only: Option<BTreeSet<String>>, told: &mut Answers) {
         let (Some(ground), Some(guest)) = (&self.ground, &self.guest) else { return };
         let spec = Arc::clone(&guest.start.spec);
         match ground.open_work() {
@@ -367,7 +367,7 @@ impl Container {
     }
 
     /// Orders the start, and has the router begin a rank that is new.
-    pub(crate) fn launch(&mut self, site: &Site, at: GuestAt, begins: bool, told: &mut Told) {
+    pub(crate) fn launch(&mut self, site: &Site, at: GuestAt, begins: bool, told: &mut Answers) {
         let fence = at.fence;
         match self.try_launch(site, fence, begins, told) {
             Ok(true) => told.events.push(Event::Started(fence)),
@@ -382,15 +382,15 @@ impl Container {
         site: &Site,
         fence: Fence,
         begins: bool,
-        told: &mut Told,
+        told: &mut Answers,
     ) -> Result<bool, StartError> {
         let Some(guest) = self.guest(fence) else { return Ok(false) };
         let start = guest.start.clone();
         if begins {
-            let (ours, theirs) = post::pair().map_err(StartError::Pipes)?;
+            let (ours, theirs) = messages::pair().map_err(StartError::Pipes)?;
             guest.theirs = Some(theirs);
             let begin = start.rank.as_ref().map(|rank| beginning(&start, rank, ours));
-            told.letters.extend(begin.map(|begin| Letter::Begin(Box::new(begin))));
+            told.commands.extend(begin.map(|begin| RouterCommand::Begin(Box::new(begin))));
         }
         let theirs = guest.theirs.take();
         let Some(ground) = &self.ground else { return Ok(false) };
@@ -416,7 +416,7 @@ impl Container {
     // ── what it uses ───────────────────────────────────────────────────────
 
     /// Has its disk use looked at, and tells its memory.
-    pub(crate) fn measure(&self, fence: Fence, told: &mut Told) {
+    pub(crate) fn measure(&self, fence: Fence, told: &mut Answers) {
         if let Some(ground) = &self.ground {
             let directory = ground.directory().to_path_buf();
             told.orders.push(LinkOrder::Measure { fence, directory });
@@ -431,7 +431,7 @@ impl Site {
     /// What guests lack here, one line each: starts a keeper and lets it go again.
     pub(crate) fn try_out(&self) -> Vec<String> {
         let mut container = Container::new(PlaceId(0));
-        let mut told = Told::default();
+        let mut told = Answers::default();
         if let Err(error) = container.try_spawn_keeper(self, false, &mut told) {
             told.missing.push(format!("guests cannot start: {error}"));
         } else if let Some(keeper) = &mut container.keeper {

@@ -14,10 +14,10 @@ use gleaner_common::units::spoken_size;
 use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
 use gleaner_program_core::facts::End;
 
-use super::{Container, Ended, Guest, PlaceGroup, Site, Told, records};
+use super::{Answers, Container, Ended, Guest, PlaceGroup, Site, records};
 use crate::container::ground::{GroundError, open_strange};
 use crate::link::{Collection, LinkOrder};
-use crate::post::Letter;
+use crate::messages::RouterCommand;
 
 /// What is to become of an ended guest.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Reap {
 
 impl Container {
     /// Tells how a guest has ended. The router first reads what a rank wrote.
-    pub(crate) fn reap(&mut self, site: &Site, reap: Reap, told: &mut Told) {
+    pub(crate) fn reap(&mut self, site: &Site, reap: Reap, told: &mut Answers) {
         let Reap { at, endpoint, stays, discard } = reap;
         let Some(mut guest) = self.guest.take_if(|guest| guest.start.at == at) else { return };
         let ended = guest.ended.take();
@@ -46,7 +46,7 @@ impl Container {
                 (Some(code), _) => End::ExitCode(code),
                 (None, signal) => End::Signal(signal.unwrap_or(0)),
             };
-            told.letters.push(Letter::Exited { fence: at.fence, end, stays });
+            told.commands.push(RouterCommand::Exited { fence: at.fence, end, stays });
             told.settling.push((at.fence, exit));
         } else {
             told.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
@@ -63,7 +63,7 @@ impl Container {
         guest: &Guest,
         ended: Option<Ended>,
         discard: bool,
-        told: &mut Told,
+        told: &mut Answers,
     ) -> Exit {
         let was_killed = self.keeper.is_none();
         let used = self.group.as_ref().map_or(Duration::ZERO, PlaceGroup::cpu_time);
@@ -115,7 +115,7 @@ impl Container {
         guest: &Guest,
         printed: Left,
         all_inline: bool,
-        told: &mut Told,
+        told: &mut Answers,
     ) -> Option<Left> {
         let ground = self.ground.as_ref()?;
         let (fence, spec) = (guest.start.at.fence, &guest.start.spec);
@@ -145,7 +145,7 @@ impl Container {
     }
 
     /// Clears away what was laid for a guest that did not run.
-    pub(crate) fn clear_ground(&mut self, at: GuestAt, told: &mut Told) {
+    pub(crate) fn clear_ground(&mut self, at: GuestAt, told: &mut Answers) {
         let Some(ground) = &self.ground else { return };
         self.fresh = true;
         match ground.take_away(at.fence) {
@@ -155,7 +155,7 @@ impl Container {
     }
 
     /// A place that cannot be cleared is made anew, its keeper included.
-    fn abandon_ground(&mut self, error: &GroundError, told: &mut Told) {
+    fn abandon_ground(&mut self, error: &GroundError, told: &mut Answers) {
         tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
         (self.ground, self.fresh) = (None, true);
         if self.keeper.take().is_some() {

@@ -25,11 +25,11 @@ use gleaner_shell::clock::Clock;
 use quinn::Connection;
 use tokio::task::{AbortHandle, spawn_blocking};
 
-use super::{Collection, Current, Laying, ToDesk};
+use super::{Collection, Current, Laying, ToEventLoop};
 use crate::config::AgentConfig;
 use crate::container::ground::{clear, disk_usage, open_strange};
+use crate::messages::{RouterCommand, RouterHandle};
 use crate::moving::KeptImage;
-use crate::post::{Letter, Post};
 
 const CACHE: &str = "cache";
 
@@ -81,19 +81,19 @@ impl FilesError {
 pub(super) struct Files {
     cache: Arc<Cache>,
     current: Current,
-    desk: ToDesk,
+    event_loop: ToEventLoop,
     collecting: Arc<Mutex<BTreeMap<Fence, (AbortHandle, PathBuf)>>>,
 }
 
 impl Files {
-    pub(super) fn new(config: &AgentConfig, current: Current, desk: ToDesk) -> Self {
+    pub(super) fn new(config: &AgentConfig, current: Current, event_loop: ToEventLoop) -> Self {
         let cache = Cache::open(config.data.join(CACHE), config.guests.cache_bytes_max);
-        Self { cache: Arc::new(cache), current, desk, collecting: Arc::default() }
+        Self { cache: Arc::new(cache), current, event_loop, collecting: Arc::default() }
     }
 
     pub(super) fn stage(&self, job: JobId, spec: Arc<JobSpec>) {
-        let (cache, mut current, desk) =
-            (Arc::clone(&self.cache), self.current.clone(), self.desk.clone());
+        let (cache, mut current, event_loop) =
+            (Arc::clone(&self.cache), self.current.clone(), self.event_loop.clone());
         cache.pin(job, &spec.inputs);
         tokio::spawn(async move {
             let fetched = repeat(&mut current, |connection| {
@@ -101,7 +101,7 @@ impl Files {
                 async move { cache.fetch(&connection, &spec.inputs).await }
             })
             .await;
-            desk.core(match fetched {
+            event_loop.core(match fetched {
                 Ok(()) => Event::Staged(job),
                 Err(error) => Event::StagingFailed {
                     job,
@@ -112,13 +112,13 @@ impl Files {
         });
     }
 
-    /// Stages a rank's part of a snapshot; tells the post.
+    /// Stages a rank's part of a snapshot; tells the router.
     pub(super) fn stage_part(
         &self,
         fence: Fence,
         snapshot: Snapshot,
         (bytes, image): (Bytes, Option<KeptImage>),
-        post: Post,
+        router: RouterHandle,
     ) {
         let mut current = self.current.clone();
         tokio::spawn(async move {
@@ -133,7 +133,7 @@ impl Files {
                 Ok(Ok(prepared)) => prepared,
                 Ok(Err(error)) => {
                     let part = Err(format!("its image does not read: {error}"));
-                    return post.deliver(Letter::Staged { fence, snapshot, part });
+                    return router.deliver(RouterCommand::Staged { fence, snapshot, part });
                 }
                 Err(_) => return,
             };
@@ -144,19 +144,22 @@ impl Files {
             })
             .await;
             let part = staged.map(|()| (hash, size_bytes)).map_err(|error| error.to_string());
-            post.deliver(Letter::Staged { fence, snapshot, part });
+            router.deliver(RouterCommand::Staged { fence, snapshot, part });
         });
     }
 
-    /// Gets a rank's part of a snapshot for the post.
-    pub(super) fn fetch_part(&self, fence: Fence, hash: ContentHash, post: Post) {
+    /// Gets a rank's part of a snapshot for the router.
+    pub(super) fn fetch_part(&self, fence: Fence, hash: ContentHash, router: RouterHandle) {
         let mut current = self.current.clone();
         tokio::spawn(async move {
             let got = repeat(&mut current, |connection| async move {
                 Ok(blob::get_bytes(&connection, hash).await?)
             })
             .await;
-            post.deliver(Letter::Fetched { fence, part: got.map_err(|error| error.to_string()) });
+            router.deliver(RouterCommand::Fetched {
+                fence,
+                part: got.map_err(|error| error.to_string()),
+            });
         });
     }
 
@@ -168,18 +171,18 @@ impl Files {
     }
 
     pub(super) fn lay(&self, laying: Laying) {
-        let (cache, desk, current) =
-            (Arc::clone(&self.cache), self.desk.clone(), self.current.clone());
+        let (cache, event_loop, current) =
+            (Arc::clone(&self.cache), self.event_loop.clone(), self.current.clone());
         tokio::spawn(async move {
             let fence = laying.fence;
             let done = lay(cache, laying, current).await.map_err(|error| error.to_string());
-            desk.guest(fence, guest::Event::Laid(done));
+            event_loop.guest(fence, guest::Event::Laid(done));
         });
     }
 
     pub(super) fn collect(&self, collection: Collection) {
-        let (mut current, desk, collecting) =
-            (self.current.clone(), self.desk.clone(), Arc::clone(&self.collecting));
+        let (mut current, event_loop, collecting) =
+            (self.current.clone(), self.event_loop.clone(), Arc::clone(&self.collecting));
         let (fence, directory) = (collection.fence, collection.directory.clone());
         let collection = Arc::new(collection);
         let task = tokio::spawn(async move {
@@ -188,7 +191,7 @@ impl Files {
                 async move { bring_back(&connection, &collection).await }
             })
             .await;
-            desk.core(match brought {
+            event_loop.core(match brought {
                 Ok(left) => Event::Collected { fence, left },
                 Err(error) => Event::CollectingFailed { fence, reason: error.to_string() },
             });
@@ -216,10 +219,10 @@ impl Files {
     }
 
     pub(super) fn measure(&self, fence: Fence, directory: PathBuf) {
-        let desk = self.desk.clone();
+        let event_loop = self.event_loop.clone();
         spawn_blocking(move || {
             let bytes = disk_usage(&directory);
-            desk.guest(fence, guest::Event::Measured { disk_bytes: bytes });
+            event_loop.guest(fence, guest::Event::Measured { disk_bytes: bytes });
         });
     }
 }

@@ -2,7 +2,7 @@
 //! and unlock, new sessions, whoever wants the machine undisturbed, and sleep.
 //!
 //! The promise: a bus that is missing, sick or slow is a line in the owner's
-//! status and never anything the desk waits for. What the sessions mean for
+//! status and never anything the event loop waits for. What the sessions mean for
 //! busy and idle is decided in `agent/core`.
 //!
 //! Idle hints are not asked for: desktops set them late or never.
@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zbus::export::futures_core::Stream as _;
 use zbus::{Connection, MatchRule, Message, MessageStream, OwnedFd, OwnedObjectPath, OwnedVariant};
 
-use super::ToDesk;
+use super::ToEventLoop;
 
 const SERVICE: &str = "org.freedesktop.login1";
 const MANAGER: &str = "/org/freedesktop/login1";
@@ -44,18 +44,18 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    pub(super) fn start(wanted: bool, desk: ToDesk) -> Self {
+    pub(super) fn start(wanted: bool, event_loop: ToEventLoop) -> Self {
         if !wanted {
-            tell_health(&desk, Health::Absent("switched off: sensors.sessions".into()));
+            tell_health(&event_loop, Health::Absent("switched off: sensors.sessions".into()));
             return Self { ready: None };
         }
         if !Path::new(SYSTEM_BUS).exists() && std::env::var_os("DBUS_SYSTEM_BUS_ADDRESS").is_none()
         {
-            tell_health(&desk, Health::Absent(format!("no system bus at {SYSTEM_BUS}")));
+            tell_health(&event_loop, Health::Absent(format!("no system bus at {SYSTEM_BUS}")));
             return Self { ready: None };
         }
         let (ready, to_sleep) = unbounded_channel();
-        tokio::spawn(listen_for_ever(desk, to_sleep));
+        tokio::spawn(listen_for_ever(event_loop, to_sleep));
         Self { ready: Some(ready) }
     }
 
@@ -67,18 +67,18 @@ impl Sessions {
     }
 }
 
-fn tell_health(desk: &ToDesk, health: Health) {
-    observe(desk, Observation::Health { sensor: Sensor::Sessions, health });
+fn tell_health(event_loop: &ToEventLoop, health: Health) {
+    observe(event_loop, Observation::Health { sensor: Sensor::Sessions, health });
 }
 
-fn observe(desk: &ToDesk, observation: Observation) {
-    desk.core(Event::Observed(observation));
+fn observe(event_loop: &ToEventLoop, observation: Observation) {
+    event_loop.core(Event::Observed(observation));
 }
 
-async fn listen_for_ever(desk: ToDesk, mut to_sleep: UnboundedReceiver<()>) {
+async fn listen_for_ever(event_loop: ToEventLoop, mut to_sleep: UnboundedReceiver<()>) {
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
     loop {
-        let mut listener = Listener::new(desk.clone());
+        let mut listener = Listener::new(event_loop.clone());
         let why = match listener.listen(&mut to_sleep).await {
             Ok(()) => "the system bus closed the connection".to_owned(),
             Err(error) => error.to_string(),
@@ -91,14 +91,14 @@ async fn listen_for_ever(desk: ToDesk, mut to_sleep: UnboundedReceiver<()>) {
         } else {
             Health::Absent(format!("logind does not answer: {why}"))
         };
-        tell_health(&desk, health);
+        tell_health(&event_loop, health);
         Clock.sleep(backoff.next().unwrap_or(RETRY_MAX)).await;
     }
 }
 
 /// What is known over one connection.
 struct Listener {
-    desk: ToDesk,
+    event_loop: ToEventLoop,
     was_well: bool,
     held: BTreeMap<String, String>,
     /// Sessions of people, and whether they are locked.
@@ -108,9 +108,9 @@ struct Listener {
 }
 
 impl Listener {
-    fn new(desk: ToDesk) -> Self {
+    fn new(event_loop: ToEventLoop) -> Self {
         Self {
-            desk,
+            event_loop,
             was_well: false,
             held: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -126,7 +126,7 @@ impl Listener {
         self.look_at_sessions(&bus, false).await?;
         self.look_at_inhibitors(&bus).await?;
         self.stay_awake(&bus).await;
-        tell_health(&self.desk, Health::Well);
+        tell_health(&self.event_loop, Health::Well);
         self.was_well = true;
         loop {
             let signal = tokio::select! {
@@ -148,9 +148,9 @@ impl Listener {
             "PrepareForSleep" => {
                 let begins: bool = signal.body().deserialize()?;
                 if begins {
-                    observe_sleep(&self.desk, true);
+                    observe_sleep(&self.event_loop, true);
                 } else {
-                    observe_sleep(&self.desk, false);
+                    observe_sleep(&self.event_loop, false);
                     self.stay_awake(bus).await;
                 }
             }
@@ -184,7 +184,7 @@ impl Listener {
     fn locked(&mut self, path: &str, locked: bool) {
         let Some((session, was)) = self.sessions.get_mut(path) else { return };
         if std::mem::replace(was, locked) != locked {
-            observe(&self.desk, Observation::Locked { session: session.clone(), locked });
+            observe(&self.event_loop, Observation::Locked { session: session.clone(), locked });
         }
     }
 
@@ -194,7 +194,7 @@ impl Listener {
         let rows: Vec<Row> = call(bus, MANAGER, MANAGER_INTERFACE, "ListSessions", &()).await?;
         let here: BTreeSet<&str> = rows.iter().map(|row| row.4.as_str()).collect();
         self.sessions.retain(|path, _| here.contains(path.as_str()));
-        for (id, _, login, seat, path) in rows {
+        for (id, _, login, local_rank, path) in rows {
             if self.sessions.contains_key(path.as_str()) {
                 continue;
             }
@@ -206,15 +206,15 @@ impl Listener {
             }
             let hint = property("LockedHint").await.ok();
             let locked = hint.is_some_and(|hint| bool::try_from(hint).unwrap_or(false));
-            let where_from = if seat.is_empty() { "remote".to_owned() } else { seat };
+            let where_from = if local_rank.is_empty() { "remote".to_owned() } else { local_rank };
             let session = format!("session {id} of {login} ({where_from})");
             if news {
                 let source = format!("new {session}");
-                observe(&self.desk, Observation::Input { source, ago: Duration::ZERO });
+                observe(&self.event_loop, Observation::Input { source, ago: Duration::ZERO });
             }
             if locked {
                 let session = session.clone();
-                observe(&self.desk, Observation::Locked { session, locked });
+                observe(&self.event_loop, Observation::Locked { session, locked });
             }
             self.sessions.insert(path.to_string(), (session, locked));
         }
@@ -236,18 +236,18 @@ impl Listener {
             .collect();
         for (id, what) in now.iter().filter(|(id, _)| !self.held.contains_key(*id)) {
             let (id, what) = (id.clone(), what.clone());
-            observe(&self.desk, Observation::Held { id, what });
+            observe(&self.event_loop, Observation::Held { id, what });
         }
         let before = std::mem::replace(&mut self.held, now);
         for id in before.into_keys().filter(|id| !self.held.contains_key(id)) {
-            observe(&self.desk, Observation::Released { id });
+            observe(&self.event_loop, Observation::Released { id });
         }
         Ok(())
     }
 
     fn release_all(&mut self) {
         for (id, _) in std::mem::take(&mut self.held) {
-            observe(&self.desk, Observation::Released { id });
+            observe(&self.event_loop, Observation::Released { id });
         }
     }
 
@@ -262,8 +262,8 @@ impl Listener {
     }
 }
 
-fn observe_sleep(desk: &ToDesk, begins: bool) {
-    desk.core(if begins { Event::AboutToSleep } else { Event::Woke });
+fn observe_sleep(event_loop: &ToEventLoop, begins: bool) {
+    event_loop.core(if begins { Event::AboutToSleep } else { Event::Woke });
 }
 
 async fn call<B, R>(

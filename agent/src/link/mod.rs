@@ -1,14 +1,14 @@
 //! The link: everything of an agent that may wait. The connection to the
 //! coordinator, staging, the spool of usage records, the desktop's sessions.
 //!
-//! One thread with a small runtime of its own beside the desk's, which never
+//! One thread with a small runtime of its own beside the event loop's, which never
 //! waits. The two talk by queues. Decides nothing: what the coordinator says
-//! goes to the desk, what the desk says goes to the coordinator.
+//! goes to the event loop, what the event loop says goes to the coordinator.
 
 pub(crate) mod files;
 mod logind;
+mod peer_streams;
 pub(crate) mod peers;
-mod roads;
 mod session;
 mod usage;
 
@@ -41,9 +41,9 @@ use tokio::sync::watch;
 use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
 use crate::machine;
+use crate::messages::{IoRequest, RouterCommand, RouterEvent, RouterHandle, Watch};
 use crate::moving::{self, Arrivals, Cargo, Departures, Expectation, KeptImage, Known, ToKeep};
 use crate::owner::{self, Asked};
-use crate::post::{self, Errand, Post, Watch};
 use crate::spool::Spool;
 
 /// A restarted coordinator is found again at once, and one that stays away
@@ -54,7 +54,7 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 /// How many may ask at the owner's socket at a time.
 const ASKING_MAX: usize = 8;
 
-/// What the desk wants done.
+/// What the event loop wants done.
 #[derive(Debug)]
 pub(crate) enum LinkOrder {
     /// For the connection of that number; dropped if it is gone.
@@ -135,7 +135,7 @@ pub(crate) struct Collection {
     pub(crate) output_bytes_max: u64,
 }
 
-/// What the link has to tell the desk.
+/// What the link has to tell the event loop.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
     Up {
@@ -166,30 +166,30 @@ pub(crate) enum LinkEvent {
     Trouble(Option<String>),
     /// The owner asks.
     Asked(Asked),
-    /// The post has something to tell.
-    Post(post::Told),
+    /// The router has something to tell.
+    Router(RouterEvent),
 }
 
-/// The desk's end.
+/// The event loop's end.
 #[derive(Debug)]
 pub(crate) struct LinkHandle {
     orders: UnboundedSender<LinkOrder>,
     events: Receiver<LinkEvent>,
     /// Readable when there are events.
     pub(crate) bell: Arc<rustix::fd::OwnedFd>,
-    pub(crate) post: Post,
+    pub(crate) router: RouterHandle,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// The link's end: rings the desk's bell.
+/// The link's end: rings the event loop's bell.
 #[derive(Clone, Debug)]
-pub(crate) struct ToDesk {
+pub(crate) struct ToEventLoop {
     events: Sender<LinkEvent>,
     bell: Arc<rustix::fd::OwnedFd>,
 }
 
-impl ToDesk {
-    /// With a test as the desk.
+impl ToEventLoop {
+    /// With a test as the event loop.
     #[cfg(test)]
     pub(crate) fn to_test() -> (Self, Receiver<LinkEvent>) {
         let (events, told) = channel();
@@ -213,7 +213,7 @@ impl ToDesk {
     /// Many at the price of one wake-up.
     pub(crate) fn tell_all(&self, events: impl IntoIterator<Item = LinkEvent>) {
         for event in events {
-            // The desk has gone: so will we.
+            // The event loop has gone: so will we.
             let _ = self.events.send(event);
         }
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
@@ -238,25 +238,30 @@ impl LinkHandle {
         let (orders, received) = unbounded_channel();
         let (events, told) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let desk = ToDesk { events, bell: Arc::clone(&bell) };
+        let event_loop = ToEventLoop { events, bell: Arc::clone(&bell) };
         let (frames, outgoing) = unbounded_channel();
-        let (errand, errands) = unbounded_channel();
+        let (request, requests) = unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .thread_name("files")
             .thread_stack_size(256 << 10)
             .max_blocking_threads(4)
             .build()?;
-        let (post, watch) =
-            Post::new(runtime.handle().clone(), frames.downgrade(), errand, desk.clone());
-        let mail = Mail { post: post.clone(), watch, frames, outgoing, errands };
+        let (router, watch) = RouterHandle::new(
+            runtime.handle().clone(),
+            frames.downgrade(),
+            request,
+            event_loop.clone(),
+        );
+        let channels =
+            MessageChannels { router: router.clone(), watch, frames, outgoing, requests };
         let thread = std::thread::Builder::new().name("link".into()).stack_size(512 << 10).spawn(
             move || {
-                runtime.block_on(run(setup, received, desk, mail));
+                runtime.block_on(run(setup, received, event_loop, channels));
                 runtime.shutdown_timeout(Duration::from_secs(1));
             },
         )?;
-        Ok(Self { orders, events: told, bell, post, thread: Some(thread) })
+        Ok(Self { orders, events: told, bell, router, thread: Some(thread) })
     }
 
     pub(crate) fn order(&self, order: LinkOrder) {
@@ -287,22 +292,22 @@ impl LinkHandle {
 /// The connection of the moment, for whoever has something to stage.
 pub(crate) type Current = watch::Receiver<Option<Connection>>;
 
-/// The post, and what it and the desk have for others.
-struct Mail {
-    post: Post,
+/// The router, and what it and the event loop have for others.
+struct MessageChannels {
+    router: RouterHandle,
     watch: Watch,
     /// For the coordinator, each for the connection of that number.
     frames: UnboundedSender<(u64, AgentFrame)>,
     outgoing: UnboundedReceiver<(u64, AgentFrame)>,
-    /// What the post wants done.
-    errands: UnboundedReceiver<Errand>,
+    /// What the router wants done.
+    requests: UnboundedReceiver<IoRequest>,
 }
 
 /// Load has turned the workstation busy: whose is it?
-fn look_for_culprit(group: Option<PathBuf>, desk: ToDesk) {
+fn look_for_culprit(group: Option<PathBuf>, event_loop: ToEventLoop) {
     tokio::task::spawn_blocking(move || {
         if let Some(culprit) = machine::busiest(group.as_deref()) {
-            desk.core(Event::Observed(Observation::Culprit(culprit)));
+            event_loop.core(Event::Observed(Observation::Culprit(culprit)));
         }
         crate::memory_trim::trim();
     });
@@ -311,8 +316,8 @@ fn look_for_culprit(group: Option<PathBuf>, desk: ToDesk) {
 async fn run(
     setup: Setup,
     mut orders: UnboundedReceiver<LinkOrder>,
-    desk: ToDesk,
-    Mail { post, watch, frames, outgoing, mut errands }: Mail,
+    event_loop: ToEventLoop,
+    MessageChannels { router, watch, frames, outgoing, mut requests }: MessageChannels,
 ) {
     let Setup { config, identity, boot, spool } = setup;
     tokio::spawn(watch.run());
@@ -321,47 +326,47 @@ async fn run(
     let identity = Arc::new(identity);
     let (peers, mut arriving, deaf) = Peers::start(&config.peers, Arc::clone(&identity));
     if let Some(error) = deaf {
-        desk.tell(LinkEvent::Missing(format!(
+        event_loop.tell(LinkEvent::Missing(format!(
             "other agents reach this one only through the coordinator: {error}"
         )));
     }
-    let recorder = usage::start(spool, boot, current.clone(), desk.clone());
-    let files = files::Files::new(&config, current.clone(), desk.clone());
+    let recorder = usage::start(spool, boot, current.clone(), event_loop.clone());
+    let files = files::Files::new(&config, current.clone(), event_loop.clone());
     let wake = Arc::new(tokio::sync::Notify::new());
     let link = tokio::spawn(keep_connected(Dialling {
         identity,
         peers: peers.clone(),
-        desk: desk.clone(),
-        post: post.clone(),
+        event_loop: event_loop.clone(),
+        router: router.clone(),
         outgoing,
         set_current,
         stopped,
         wake: Arc::clone(&wake),
     }));
-    let sessions = logind::Sessions::start(config.sensors.sessions, desk.clone());
+    let sessions = logind::Sessions::start(config.sensors.sessions, event_loop.clone());
     let load_group = config.cgroup.load.clone();
-    let owner = tokio::spawn(serve_owner(config, desk.clone()));
-    let mut departures = Departures::new(peers.clone(), current, desk.clone());
-    let mut arrivals = Arrivals::new(desk.clone());
+    let owner = tokio::spawn(serve_owner(config, event_loop.clone()));
+    let mut departures = Departures::new(peers.clone(), current, event_loop.clone());
+    let mut arrivals = Arrivals::new(event_loop.clone());
     loop {
         let order = tokio::select! {
             order = orders.recv() => order,
-            Some(errand) = errands.recv() => {
-                match errand {
-                    Errand::Road(wanted) => {
-                        tokio::spawn(roads::open(wanted, peers.clone(), post.clone()));
+            Some(request) = requests.recv() => {
+                match request {
+                    IoRequest::PeerStream(wanted) => {
+                        tokio::spawn(peer_streams::open(wanted, peers.clone(), router.clone()));
                     }
-                    Errand::Stage { fence, snapshot, bytes, image } => {
-                        files.stage_part(fence, snapshot, (bytes, image), post.clone());
+                    IoRequest::Stage { fence, snapshot, bytes, image } => {
+                        files.stage_part(fence, snapshot, (bytes, image), router.clone());
                     }
-                    Errand::Fetch { fence, hash } => files.fetch_part(fence, hash, post.clone()),
+                    IoRequest::Fetch { fence, hash } => files.fetch_part(fence, hash, router.clone()),
                 }
                 continue;
             }
             Some(arrived) = arriving.recv() => {
                 match arrived {
                     Arriving::Parcels { from, reader } => {
-                        tokio::spawn(roads::take(from, reader, post.clone()));
+                        tokio::spawn(peer_streams::take(from, reader, router.clone()));
                     }
                     Arriving::Handover { what, writer, reader, .. } => {
                         arrivals.arrived(*what, writer, reader);
@@ -377,7 +382,7 @@ async fn run(
             }
             LinkOrder::Record(record) => {
                 if record.transition.by_load {
-                    look_for_culprit(load_group.clone(), desk.clone());
+                    look_for_culprit(load_group.clone(), event_loop.clone());
                 }
                 recorder.record(*record);
             }
@@ -395,7 +400,7 @@ async fn run(
             }
             LinkOrder::Carry(cargo) => departures.send(*cargo),
             LinkOrder::CallBack(fence) => departures.call_back(fence),
-            LinkOrder::Keep(what) => moving::keep(*what, desk.clone()),
+            LinkOrder::Keep(what) => moving::keep(*what, event_loop.clone()),
             LinkOrder::ReadyToSleep => sessions.ready_to_sleep(),
             LinkOrder::Woke => wake.notify_one(),
             LinkOrder::Stop => break,
@@ -409,13 +414,13 @@ async fn run(
 }
 
 /// Answers at the owner's socket, a few at a time.
-async fn serve_owner(config: AgentConfig, desk: ToDesk) {
+async fn serve_owner(config: AgentConfig, event_loop: ToEventLoop) {
     let path = config.owner_socket();
     let listener = match owner::listen(&path) {
         Ok(listener) => listener,
         Err(error) => {
             let line = format!("owner's socket {}: {error}", path.display());
-            return desk.tell(LinkEvent::Missing(line));
+            return event_loop.tell(LinkEvent::Missing(line));
         }
     };
     let room = Arc::new(tokio::sync::Semaphore::new(ASKING_MAX));
@@ -431,9 +436,9 @@ async fn serve_owner(config: AgentConfig, desk: ToDesk) {
                 continue;
             }
         };
-        let (desk, guests) = (desk.clone(), guests.clone());
+        let (event_loop, guests) = (event_loop.clone(), guests.clone());
         tokio::spawn(async move {
-            let ask = |asked| desk.tell(LinkEvent::Asked(asked));
+            let ask = |asked| event_loop.tell(LinkEvent::Asked(asked));
             owner::serve(stream, |uid| guests.contains(&uid), ask).await;
             drop(permit);
         });
@@ -443,8 +448,8 @@ async fn serve_owner(config: AgentConfig, desk: ToDesk) {
 struct Dialling {
     identity: Arc<Identity>,
     peers: Peers,
-    desk: ToDesk,
-    post: Post,
+    event_loop: ToEventLoop,
+    router: RouterHandle,
     outgoing: UnboundedReceiver<(u64, AgentFrame)>,
     set_current: watch::Sender<Option<Connection>>,
     stopped: watch::Receiver<bool>,
@@ -468,7 +473,7 @@ async fn keep_connected(mut of: Dialling) {
             Ok(link) => {
                 session += 1;
                 let connected_at = Clock.now();
-                of.desk.tell(LinkEvent::Trouble(None));
+                of.event_loop.tell(LinkEvent::Trouble(None));
                 let _ = of.set_current.send(Some(link.connection.clone()));
                 of.peers.take_from_coordinator(link.connection.clone());
                 let ours = peers::own_address(link.connection.remote_address());
@@ -476,15 +481,15 @@ async fn keep_connected(mut of: Dialling) {
                 let ended = session::serve(
                     &link.connection,
                     session::Greeting { session, addresses },
-                    session::Ends { desk: &of.desk, post: &of.post },
+                    session::Ends { event_loop: &of.event_loop, router: &of.router },
                     &mut of.outgoing,
                     &mut of.stopped,
                     &of.wake,
                 )
                 .await;
                 let _ = of.set_current.send(None);
-                of.post.deliver(post::Letter::Down);
-                of.desk.core(Event::LinkDown);
+                of.router.deliver(RouterCommand::Down);
+                of.event_loop.core(Event::LinkDown);
                 if matches!(ended, session::End::Stopped) {
                     link.close().await;
                     return;
@@ -510,7 +515,7 @@ async fn keep_connected(mut of: Dialling) {
             tracing::warn!("{why}; trying again");
             said.clone_from(&why);
         }
-        of.desk.tell(LinkEvent::Trouble(Some(why)));
+        of.event_loop.tell(LinkEvent::Trouble(Some(why)));
         let pause = backoff.next().unwrap_or(RETRY_MAX);
         tokio::select! {
             () = Clock.sleep(pause) => {}

@@ -55,14 +55,14 @@ pub(crate) enum ReachError {
 
 /// What is known of one other agent.
 #[derive(Debug, Default)]
-struct Line {
+struct Outgoing {
     connection: Option<Connection>,
     /// Where it did not answer, when, and how that was said.
     failed: Option<(Vec<SocketAddr>, Moment, String)>,
 }
 
 /// By name. Whoever dials holds its line, so that nobody is dialled twice.
-type Lines = Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Line>>>>>;
+type Lines = Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Outgoing>>>>>;
 
 /// The port and what goes through it.
 #[derive(Clone, Debug)]
@@ -198,7 +198,7 @@ impl Peers {
         }
     }
 
-    fn line(&self, name: &str) -> Arc<AsyncMutex<Line>> {
+    fn line(&self, name: &str) -> Arc<AsyncMutex<Outgoing>> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that nobody uses: a lab's names come and go.
         lines.retain(|_, line| {
@@ -208,7 +208,7 @@ impl Peers {
     }
 }
 
-impl Line {
+impl Outgoing {
     fn is_of_use(&self) -> bool {
         self.failed.is_some()
             || self.connection.as_ref().is_some_and(|it| it.close_reason().is_none())

@@ -10,8 +10,8 @@ use quinn::Connection;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
 
-use super::{LinkEvent, ToDesk};
-use crate::post::{Letter, Post};
+use super::{LinkEvent, ToEventLoop};
+use crate::messages::{RouterCommand, RouterHandle};
 
 /// How much leaves with one write, more or less.
 const BATCH_BYTES: usize = 256 << 10;
@@ -45,12 +45,12 @@ pub(super) async fn serve(
         Ok(ends) => ends,
         Err(error) => return End::Lost(error.to_string()),
     };
-    to.desk.tell(LinkEvent::Up { session, addresses });
+    to.event_loop.tell(LinkEvent::Up { session, addresses });
     let mut welcomed = false;
     let why = tokio::select! {
         Err(error) = listen(reader, session, to, &mut welcomed) => error.to_string(),
-        said = speak(writer, session, outgoing, to.post) => match said {
-            // The desk has no more to say: it is over.
+        said = speak(writer, session, outgoing, to.router) => match said {
+            // The event loop has no more to say: it is over.
             Ok(()) => return End::Stopped,
             Err(error) => error.to_string(),
         },
@@ -81,29 +81,32 @@ async fn listen(
         *welcomed |= batch.iter().any(|frame| matches!(frame, CoordinatorFrame::Welcome { .. }));
         let for_desk: Vec<_> =
             batch.into_iter().filter_map(|frame| to.sort(session, frame)).collect();
-        to.desk.tell_all(for_desk.into_iter().map(|frame| LinkEvent::Core(Event::Frame(frame))));
+        to.event_loop
+            .tell_all(for_desk.into_iter().map(|frame| LinkEvent::Core(Event::Frame(frame))));
     }
 }
 
 /// Who hears what the coordinator says.
 #[derive(Clone, Copy)]
 pub(super) struct Ends<'a> {
-    pub(super) desk: &'a ToDesk,
-    pub(super) post: &'a Post,
+    pub(super) event_loop: &'a ToEventLoop,
+    pub(super) router: &'a RouterHandle,
 }
 
 impl Ends<'_> {
-    /// Hands the post what is for its ranks; gives back what is for the desk.
+    /// Hands the router what is for its ranks; gives back what is for the event loop.
     fn sort(self, session: u64, frame: CoordinatorFrame) -> Option<CoordinatorFrame> {
-        let (letter, back) = match frame {
-            CoordinatorFrame::Ranks { job, life, at } => (Letter::Ranks { job, life, at }, None),
-            CoordinatorFrame::Relayed { bytes, .. } => (Letter::Relayed { bytes }, None),
-            CoordinatorFrame::ToRank { fence, life, bytes } => {
-                (Letter::ToRank { fence, life, bytes }, None)
+        let (command, back) = match frame {
+            CoordinatorFrame::Ranks { job, life, at } => {
+                (RouterCommand::Ranks { job, life, at }, None)
             }
-            CoordinatorFrame::Forget { job } => (Letter::Forget(job), Some(frame)),
+            CoordinatorFrame::Relayed { bytes, .. } => (RouterCommand::Relayed { bytes }, None),
+            CoordinatorFrame::ToRank { fence, life, bytes } => {
+                (RouterCommand::ToRank { fence, life, bytes }, None)
+            }
+            CoordinatorFrame::Forget { job } => (RouterCommand::Forget(job), Some(frame)),
             CoordinatorFrame::Welcome { workstation, .. } => {
-                (Letter::Up { session, own: workstation }, Some(frame))
+                (RouterCommand::Up { session, own: workstation }, Some(frame))
             }
             CoordinatorFrame::HeartbeatAck { .. }
             | CoordinatorFrame::Job { .. }
@@ -115,7 +118,7 @@ impl Ends<'_> {
             | CoordinatorFrame::Stay { .. }
             | CoordinatorFrame::GoOn { .. } => return Some(frame),
         };
-        self.post.deliver(letter);
+        self.router.deliver(command);
         back
     }
 }
@@ -124,7 +127,7 @@ async fn speak(
     mut writer: FrameWriter,
     session: u64,
     outgoing: &mut UnboundedReceiver<(u64, AgentFrame)>,
-    post: &Post,
+    router: &RouterHandle,
 ) -> Result<(), StreamError> {
     loop {
         let Some(mut next) = outgoing.recv().await else {
@@ -133,7 +136,7 @@ async fn speak(
         };
         loop {
             let (of, frame) = next;
-            post.waiting().done(&frame);
+            router.waiting().done(&frame);
             // Said to a connection that is gone: the next one's Hello tells anew.
             if of == session {
                 writer.queue(&frame)?;

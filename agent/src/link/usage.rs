@@ -11,7 +11,7 @@ use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{Current, LinkEvent, Recorded, ToDesk};
+use super::{Current, LinkEvent, Recorded, ToEventLoop};
 use crate::spool::Spool;
 
 /// No collector, or one whose disk is full: as seldom as every minute.
@@ -24,23 +24,28 @@ pub(super) struct Recorder {
     spool: Arc<Mutex<Spool>>,
     boot: BootId,
     more: Arc<Notify>,
-    desk: ToDesk,
+    event_loop: ToEventLoop,
     writes: Mutex<Option<JoinHandle<()>>>,
     sender: JoinHandle<()>,
 }
 
-pub(super) fn start(spool: Spool, boot: BootId, current: Current, desk: ToDesk) -> Recorder {
+pub(super) fn start(
+    spool: Spool,
+    boot: BootId,
+    current: Current,
+    event_loop: ToEventLoop,
+) -> Recorder {
     let spool = Arc::new(Mutex::new(spool));
     let more = Arc::new(Notify::new());
     let sender = tokio::spawn(send_for_ever(Arc::clone(&spool), current, Arc::clone(&more)));
-    Recorder { spool, boot, more, desk, writes: Mutex::new(None), sender }
+    Recorder { spool, boot, more, event_loop, writes: Mutex::new(None), sender }
 }
 
 impl Recorder {
     /// Keeps a record, in order, without making the caller wait for the disk.
     pub(super) fn record(&self, record: Recorded) {
-        let (spool, more, desk) =
-            (Arc::clone(&self.spool), Arc::clone(&self.more), self.desk.clone());
+        let (spool, more, event_loop) =
+            (Arc::clone(&self.spool), Arc::clone(&self.more), self.event_loop.clone());
         let boot = self.boot;
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
         let before = writes.take();
@@ -53,7 +58,7 @@ impl Recorder {
                 spool.append(boot, &record)
             });
             if let Ok(Some(trouble)) = kept.await {
-                desk.tell(LinkEvent::Missing(trouble));
+                event_loop.tell(LinkEvent::Missing(trouble));
             }
             more.notify_one();
         }));

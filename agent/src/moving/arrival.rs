@@ -1,6 +1,6 @@
 //! The target's end: a guest's state, as it comes from another agent.
 //!
-//! A stream may come before the desk expects it, by another way than the
+//! A stream may come before the event loop expects it, by another way than the
 //! coordinator's word: it is held for a while.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use super::Mover;
 use super::kept::{Keeping, KeptImage};
-use crate::link::{LinkEvent, ToDesk};
+use crate::link::{LinkEvent, ToEventLoop};
 
 /// Streams that came before they were expected.
 const EARLY_MAX: usize = 16;
@@ -37,7 +37,7 @@ const PIECES: usize = 8;
 /// Something comes all the time, once it comes.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
-/// What the desk waits for.
+/// What the event loop waits for.
 #[derive(Debug)]
 pub(crate) struct Expectation {
     pub(crate) fence: Fence,
@@ -84,33 +84,33 @@ impl Beside {
     }
 }
 
-/// Whom the desk hears of.
+/// Whom the event loop hears of.
 #[derive(Clone, Debug)]
 struct Teller {
-    desk: ToDesk,
+    event_loop: ToEventLoop,
     fence: Fence,
 }
 
 impl Teller {
-    fn of(expectation: &Expectation, desk: &ToDesk) -> Self {
-        Self { desk: desk.clone(), fence: expectation.fence }
+    fn of(expectation: &Expectation, event_loop: &ToEventLoop) -> Self {
+        Self { event_loop: event_loop.clone(), fence: expectation.fence }
     }
 
     fn header(&self, arrival: &Arrival, header: &Header) {
         let (header, memory) = (Box::new(header.clone()), Arc::clone(arrival.memory()));
-        self.desk.tell(LinkEvent::Header { fence: self.fence, header, memory });
+        self.event_loop.tell(LinkEvent::Header { fence: self.fence, header, memory });
     }
 
     fn known(&self, known: Known) {
-        self.desk.tell(LinkEvent::Known { fence: self.fence, known: Box::new(known) });
+        self.event_loop.tell(LinkEvent::Known { fence: self.fence, known: Box::new(known) });
     }
 
     fn whole(&self, bytes: u64) {
-        self.desk.guest(self.fence, guest::Event::Whole { bytes });
+        self.event_loop.guest(self.fence, guest::Event::Whole { bytes });
     }
 
     fn not_coming(&self, error: &TakeError) {
-        self.desk.guest(self.fence, guest::Event::NotComing(error.to_string()));
+        self.event_loop.guest(self.fence, guest::Event::NotComing(error.to_string()));
     }
 }
 
@@ -125,7 +125,7 @@ struct Stream {
 /// All that is on its way here.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    desk: ToDesk,
+    event_loop: ToEventLoop,
     expected: BTreeMap<Fence, Expectation>,
     early: BTreeMap<Fence, Stream>,
     /// Being taken in: whoever sends hears how it ended.
@@ -164,11 +164,16 @@ fn source_of(error: &dyn std::error::Error) -> String {
 }
 
 impl Arrivals {
-    pub(crate) fn new(desk: ToDesk) -> Self {
-        Self { desk, expected: BTreeMap::new(), early: BTreeMap::new(), taking: BTreeMap::new() }
+    pub(crate) fn new(event_loop: ToEventLoop) -> Self {
+        Self {
+            event_loop,
+            expected: BTreeMap::new(),
+            early: BTreeMap::new(),
+            taking: BTreeMap::new(),
+        }
     }
 
-    /// The desk has a place for it.
+    /// The event loop has a place for it.
     pub(crate) fn expect(&mut self, expectation: Expectation) {
         let fence = expectation.fence;
         tracing::debug!(%fence, "a guest is expected");
@@ -205,7 +210,7 @@ impl Arrivals {
     /// Takes in what is here already: a rank, and the image it goes back to.
     pub(crate) fn take_here(&self, expectation: Expectation, endpoint: Vec<u8>, image: Vec<u8>) {
         let beside = Beside { endpoint, keep: Keep::SubtaskStart, since: Clock.now() };
-        let teller = Teller::of(&expectation, &self.desk);
+        let teller = Teller::of(&expectation, &self.event_loop);
         tokio::spawn(async move {
             match take_whole(&expectation, beside, image, teller.clone()).await {
                 Ok(bytes) => teller.whole(bytes),
@@ -238,9 +243,9 @@ impl Arrivals {
         self.taking.retain(|_, answer| !answer.is_closed());
         let (answer, answered) = oneshot::channel();
         self.taking.insert(fence, answer);
-        let teller = Teller::of(&expectation, &self.desk);
+        let teller = Teller::of(&expectation, &self.event_loop);
         tokio::spawn(async move {
-            teller.desk.guest(fence, guest::Event::Coming);
+            teller.event_loop.guest(fence, guest::Event::Coming);
             let Stream { what, mut writer, mut reader, came } = stream;
             let mut answered = answered;
             let since = came - what.frozen;

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use super::{KeptImage, Mover};
 use crate::link::peers::Peers;
-use crate::link::{Current, ToDesk};
+use crate::link::{Current, ToEventLoop};
 
 /// Small writes are collected up to here.
 const COLLECTED_BYTES: usize = 256 << 10;
@@ -55,7 +55,7 @@ pub(crate) struct Cargo {
 pub(crate) struct Departures {
     peers: Peers,
     current: Current,
-    desk: ToDesk,
+    event_loop: ToEventLoop,
     running: BTreeMap<Fence, (watch::Sender<bool>, JoinHandle<()>)>,
 }
 
@@ -79,8 +79,8 @@ enum CarryError {
 }
 
 impl Departures {
-    pub(crate) fn new(peers: Peers, current: Current, desk: ToDesk) -> Self {
-        Self { peers, current, desk, running: BTreeMap::new() }
+    pub(crate) fn new(peers: Peers, current: Current, event_loop: ToEventLoop) -> Self {
+        Self { peers, current, event_loop, running: BTreeMap::new() }
     }
 
     /// Starts to carry. What was under way of the same attempt is called back
@@ -91,7 +91,8 @@ impl Departures {
         self.call_back(fence);
         let former = self.running.remove(&fence).map(|(_, task)| task);
         let (stop, stopped) = watch::channel(false);
-        let (peers, current, desk) = (self.peers.clone(), self.current.clone(), self.desk.clone());
+        let (peers, current, event_loop) =
+            (self.peers.clone(), self.current.clone(), self.event_loop.clone());
         let task = tokio::spawn(async move {
             if let Some(former) = former {
                 let _ = former.await;
@@ -100,15 +101,15 @@ impl Departures {
             match carry(cargo, &peers, &current, stopped).await {
                 Ok((bytes, took)) => {
                     tracing::info!(%fence, to = %name, bytes, ?took, "a guest was taken over");
-                    desk.core(Event::Carried { bytes, took });
+                    event_loop.core(Event::Carried { bytes, took });
                 }
                 Err(CarryError::Cannot(reason)) => {
                     tracing::info!(%fence, %reason, "a guest cannot be moved");
-                    desk.guest(fence, guest::Event::CannotLeave(reason));
+                    event_loop.guest(fence, guest::Event::CannotLeave(reason));
                 }
                 Err(error) => tracing::info!(%fence, to = %name, "a guest was not moved: {error}"),
             }
-            desk.guest(fence, guest::Event::CarryingEnded);
+            event_loop.guest(fence, guest::Event::CarryingEnded);
         });
         self.running.insert(fence, (stop, task));
     }

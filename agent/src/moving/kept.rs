@@ -2,7 +2,7 @@
 //! agent's data directory, gone with whoever holds them last.
 //!
 //! ```text
-//! desk ── Keep ─► a thread: dump ─► file ─► Imaged
+//! event loop ── Keep ─► a thread: dump ─► file ─► Imaged
 //! ```
 
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use gleaner_move::{DumpError, GuestProcess, Outlet};
 use tokio::sync::mpsc;
 
 use super::Mover;
-use crate::link::{LinkEvent, ToDesk};
+use crate::link::{LinkEvent, ToEventLoop};
 
 /// What is read at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -128,10 +128,10 @@ pub(crate) struct ToKeep {
 }
 
 /// Writes it down, on a thread of its own.
-pub(crate) fn keep(what: ToKeep, desk: ToDesk) {
-    let (fence, told) = (what.fence, desk.clone());
+pub(crate) fn keep(what: ToKeep, event_loop: ToEventLoop) {
+    let (fence, told) = (what.fence, event_loop.clone());
     let keeping = std::thread::Builder::new().name("image".into()).spawn(move || {
-        desk.tell(LinkEvent::Imaged { fence, done: write_down(&what) });
+        event_loop.tell(LinkEvent::Imaged { fence, done: write_down(&what) });
     });
     if let Err(error) = keeping {
         let done = Err(format!("no thread to write it down: {error}"));

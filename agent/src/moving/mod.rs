@@ -2,12 +2,12 @@
 //! two ends of a move.
 //!
 //! ```text
-//! desk ── Depart ─► departure: dump ─► stream ═══► arrival: image in memory ─► desk: a keeper lands it
+//! event loop ── Depart ─► departure: dump ─► stream ═══► arrival: image in memory ─► event loop: a keeper lands it
 //!      ◄─ CannotLeave, Carried ─┘ ◄── Taken, No ──┘ ◄─ Taken, NotTaken ─┘
 //! ```
 //!
 //! Decides nothing: when something leaves, where to, and which of the two goes
-//! on, is the coordinator's and the desk's.
+//! on, is the coordinator's and the event loop's.
 
 mod arrival;
 mod departure;

@@ -2,7 +2,7 @@
 //!
 //! Each sensor watches file descriptors, or looks from time to time, and
 //! reports observations; what they mean is decided in `agent/core`. All of
-//! them hang on one epoll descriptor, [`Senses::fd`], so that the desk waits
+//! them hang on one epoll descriptor, [`Senses::fd`], so that the event loop waits
 //! for one thing. Synchronous, and never waits itself.
 //!
 //! The promise: a keystroke is reported as soon as a program has read it, a

@@ -57,7 +57,7 @@ pub struct Terminals {
     ignored: Vec<PathBuf>,
     guest_uids: Range<u32>,
     directories: BTreeMap<PathBuf, Directory>,
-    ears: BTreeMap<PathBuf, Ear>,
+    pipe_watch: BTreeMap<PathBuf, Ear>,
     watches: BTreeMap<i32, PathBuf>,
     look_at: Moment,
 }
@@ -104,7 +104,7 @@ impl Terminals {
             ignored: config.terminals_ignored.clone(),
             guest_uids: own.guest_uids.clone(),
             directories: BTreeMap::new(),
-            ears: BTreeMap::new(),
+            pipe_watch: BTreeMap::new(),
             watches: BTreeMap::new(),
             look_at: now + LOOK_EVERY,
         };
@@ -131,7 +131,7 @@ impl Terminals {
     }
 
     pub fn deadline(&self) -> Option<Moment> {
-        let muted = self.ears.values().filter_map(|ear| match ear {
+        let muted = self.pipe_watch.values().filter_map(|ear| match ear {
             Ear::Muted(until) => Some(*until),
             Ear::Watched | Ear::Looked { .. } => None,
         });
@@ -142,7 +142,7 @@ impl Terminals {
     /// be listened to.
     pub fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) {
         let due = |ear: &Ear| matches!(ear, Ear::Muted(until) if now >= *until);
-        let muted = self.ears.iter().filter(|(_, ear)| due(ear));
+        let muted = self.pipe_watch.iter().filter(|(_, ear)| due(ear));
         for path in muted.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
             self.listen(&path);
         }
@@ -185,7 +185,7 @@ impl Terminals {
             Directory::Looked(error) => Some((path.as_path(), error)),
             Directory::Watched | Directory::Lost(_) => None,
         });
-        let terminals = self.ears.iter().filter_map(|(path, ear)| match ear {
+        let terminals = self.pipe_watch.iter().filter_map(|(path, ear)| match ear {
             Ear::Looked { why, .. } => Some((path.as_path(), why)),
             Ear::Watched | Ear::Muted(_) => None,
         });
@@ -196,7 +196,7 @@ impl Terminals {
 
     fn must_look(&self) -> bool {
         self.directories.values().any(|directory| !matches!(directory, Directory::Watched))
-            || self.ears.values().any(|ear| matches!(ear, Ear::Looked { .. }))
+            || self.pipe_watch.values().any(|ear| matches!(ear, Ear::Looked { .. }))
     }
 
     fn notice(
@@ -210,7 +210,7 @@ impl Terminals {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             // So much has happened that not all could be told.
             seen.push(used("a terminal"));
-            self.ears.clear();
+            self.pipe_watch.clear();
             self.look_at = now;
             self.directories.values_mut().for_each(|directory| {
                 *directory = Directory::Lost(io::Error::other("too many events"));
@@ -224,7 +224,7 @@ impl Terminals {
                 *directory = Directory::Lost(io::Error::other("is gone"));
             }
             // Gone without having been used: see whether it is still there.
-            if let Some(ear @ Ear::Watched) = self.ears.get_mut(&path) {
+            if let Some(ear @ Ear::Watched) = self.pipe_watch.get_mut(&path) {
                 *ear = Ear::Muted(Moment::ZERO);
             }
             return;
@@ -237,7 +237,7 @@ impl Terminals {
     }
 
     fn heard(&mut self, now: Moment, path: &Path, seen: &mut Vec<Observation>) {
-        let Some(ear) = self.ears.get_mut(path) else { return };
+        let Some(ear) = self.pipe_watch.get_mut(path) else { return };
         *ear = Ear::Muted(now + MUTED);
         seen.push(used(short_name(path)));
     }
@@ -245,23 +245,23 @@ impl Terminals {
     /// A file of a watched directory came, went, or changed its owner.
     fn changed(&mut self, path: &Path, flags: ReadFlags) {
         if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-            self.ears.remove(path);
+            self.pipe_watch.remove(path);
         } else if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) || self.is_looked(path)
         {
-            self.ears.remove(path);
+            self.pipe_watch.remove(path);
             // Listened to when all notices are read.
-            if self.is_chosen(path) && self.ears.len() < TERMINALS_MAX {
-                self.ears.insert(path.to_owned(), Ear::Muted(Moment::ZERO));
+            if self.is_chosen(path) && self.pipe_watch.len() < TERMINALS_MAX {
+                self.pipe_watch.insert(path.to_owned(), Ear::Muted(Moment::ZERO));
             }
         }
     }
 
     fn is_looked(&self, path: &Path) -> bool {
-        matches!(self.ears.get(path), Some(Ear::Looked { .. }))
+        matches!(self.pipe_watch.get(path), Some(Ear::Looked { .. }))
     }
 
     fn unheard(&self) -> impl Iterator<Item = PathBuf> {
-        self.ears
+        self.pipe_watch
             .iter()
             .filter(|(_, ear)| matches!(ear, Ear::Muted(Moment::ZERO)))
             .map(|(path, _)| path.clone())
@@ -295,8 +295,8 @@ impl Terminals {
     }
 
     fn found(&mut self, path: &Path) {
-        let known = self.ears.contains_key(path);
-        if !known && self.is_chosen(path) && self.ears.len() < TERMINALS_MAX {
+        let known = self.pipe_watch.contains_key(path);
+        if !known && self.is_chosen(path) && self.pipe_watch.len() < TERMINALS_MAX {
             self.listen(path);
         }
     }
@@ -318,14 +318,14 @@ impl Terminals {
     /// Listens to a terminal, for the first time or again.
     fn listen(&mut self, path: &Path) {
         let Some(metadata) = self.terminal(path) else {
-            self.ears.remove(path);
+            self.pipe_watch.remove(path);
             return;
         };
         let ear = match self.watch(path, WatchFlags::ACCESS | WatchFlags::ONESHOT) {
             Ok(()) => Ear::Watched,
             Err(why) => Ear::Looked { accessed: accessed(&metadata), why },
         };
-        self.ears.insert(path.to_owned(), ear);
+        self.pipe_watch.insert(path.to_owned(), ear);
     }
 
     /// Is it a terminal that counts?
@@ -347,7 +347,7 @@ impl Terminals {
 
     fn look_at_access_times(&mut self, seen: &mut Vec<Observation>) {
         let wall = Clock::new().wall();
-        self.ears.retain(|path, ear| {
+        self.pipe_watch.retain(|path, ear| {
             let Ear::Looked { accessed: before, .. } = ear else { return true };
             let Ok(metadata) = std::fs::metadata(path) else { return false };
             let now = accessed(&metadata);
@@ -362,7 +362,7 @@ impl Terminals {
 
     /// When the terminals were last used before there was anybody to watch.
     fn last_used(&self) -> Option<Observation> {
-        let last = self.ears.keys().filter_map(|path| {
+        let last = self.pipe_watch.keys().filter_map(|path| {
             let metadata = std::fs::metadata(path).ok()?;
             let never = metadata
                 .created()
@@ -409,13 +409,13 @@ pub(super) mod tests {
     }
 
     /// A real terminal, with a program at its end: us.
-    pub(in crate::sense) struct Line {
+    pub(in crate::sense) struct Outgoing {
         keyboard: OwnedFd,
         program: OwnedFd,
         path: PathBuf,
     }
 
-    pub(in crate::sense) fn line() -> Line {
+    pub(in crate::sense) fn line() -> Outgoing {
         let keyboard = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
         pty::unlockpt(&keyboard).unwrap();
         let name = pty::ptsname(&keyboard, vec![]).unwrap();
@@ -426,10 +426,10 @@ pub(super) mod tests {
         raw.make_raw();
         let when = rustix::termios::OptionalActions::Now;
         rustix::termios::tcsetattr(&program, when, &raw).unwrap();
-        Line { keyboard, program, path }
+        Outgoing { keyboard, program, path }
     }
 
-    impl Line {
+    impl Outgoing {
         pub(in crate::sense) fn name(&self) -> String {
             short_name(&self.path)
         }
@@ -471,7 +471,7 @@ pub(super) mod tests {
     }
 
     /// How often this terminal was heard; other tests have theirs.
-    fn times(sensor: &mut Terminals, now: Moment, line: &Line) -> usize {
+    fn times(sensor: &mut Terminals, now: Moment, line: &Outgoing) -> usize {
         let name = short_name(&line.path);
         heard(sensor, now).into_iter().filter(|source| *source == name).count()
     }

@@ -53,7 +53,7 @@ impl Users {
     fn count(&self) -> u32 {
         let mut owners = BTreeSet::new();
         for pattern in &self.patterns {
-            // Consoles have letters before their number.
+            // Consoles have commands before their number.
             let is_pseudo = pattern.matches("0".as_ref());
             let files = pattern.files().unwrap_or_default();
             let uids = files.iter().filter_map(|path| Some(path.metadata().ok()?.uid()));

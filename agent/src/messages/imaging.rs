@@ -1,7 +1,7 @@
 //! Images of ranks' processes: where a program that does not save goes back to.
 //!
 //! ```text
-//! program   post                        desk
+//! program   router                        event loop
 //! Boundary ─► TakeImage ─ WantsImage ─► freezes it
 //!             empties its pipes ◄─ Image ┘
 //!             ImageBegun ─── Emptied ──► writes it down
@@ -17,9 +17,9 @@ use gleaner_program_core::address::Boundary;
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::endpoint::{Back, Event, PipeRest};
 
-use super::Told;
-use super::office::Office;
-use super::seat::Seat;
+use super::RouterEvent;
+use super::local_rank::LocalRank;
+use super::router::Router;
 use crate::link::LinkEvent;
 use crate::moving::KeptImage;
 
@@ -42,7 +42,7 @@ pub(super) enum Imaging {
     Begun(Boundary, PipeRest),
 }
 
-impl Office {
+impl Router {
     /// The process stands still.
     pub(super) fn begin_image(&mut self, now: Moment, fence: Fence) {
         // What the program has written whole is handled, and what follows from
@@ -53,19 +53,19 @@ impl Office {
         if done.is_ok() {
             self.handle(now, fence, Event::ImageBegun);
         }
-        self.desk.tell(LinkEvent::Post(Told::Emptied { fence, done }));
+        self.event_loop.tell(LinkEvent::Router(RouterEvent::Emptied { fence, done }));
     }
 
     fn empty_for_image(&mut self, fence: Fence) -> Result<(), String> {
-        let seat = self.seats.get_mut(&fence).ok_or("there is no such rank here")?;
-        if let Some(fault) = &seat.fault {
+        let local_rank = self.local_ranks.get_mut(&fence).ok_or("there is no such rank here")?;
+        if let Some(fault) = &local_rank.fault {
             return Err(fault.clone());
         }
-        let rest = seat.empty_pipes().map_err(|error| error.to_string())?.clone();
-        seat.imaging = Imaging::Begun(seat.endpoint.next_boundary(), rest);
+        let rest = local_rank.empty_pipes().map_err(|error| error.to_string())?.clone();
+        local_rank.imaging = Imaging::Begun(local_rank.endpoint.next_boundary(), rest);
         // The process that is here reads it all the same, before what is newer.
-        seat.refill_pipes(None);
-        seat.flush(&self.watch);
+        local_rank.refill_pipes(None);
+        local_rank.flush(&self.watch);
         Ok(())
     }
 
@@ -77,27 +77,27 @@ impl Office {
         done: Result<KeptImage, NoImage>,
         stood: Duration,
     ) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
-        let begun = std::mem::take(&mut seat.imaging);
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
+        let begun = std::mem::take(&mut local_rank.imaging);
         match done {
             Ok(image) => {
-                seat.pace.taken(now, stood);
-                seat.no_image = None;
+                local_rank.pace.taken(now, stood);
+                local_rank.no_image = None;
                 // First: a snapshot may be waiting for it.
-                let before = seat.image.take();
+                let before = local_rank.image.take();
                 if let Imaging::Begun(boundary, rest) = begun {
-                    seat.image = Some(Kept { boundary, rest, image });
+                    local_rank.image = Some(Kept { boundary, rest, image });
                 }
                 self.handle(now, fence, Event::Imaged);
-                let Some(seat) = self.seats.get_mut(&fence) else { return };
-                if way_back(seat).is_err() {
-                    seat.image = before;
+                let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
+                if way_back(local_rank).is_err() {
+                    local_rank.image = before;
                 } else if before.is_none() {
-                    tracing::info!("{} can go back to an image", seat.rank());
+                    tracing::info!("{} can go back to an image", local_rank.rank());
                 }
             }
             Err(NoImage::NotNow) => {
-                seat.pace.not_now(now);
+                local_rank.pace.not_now(now);
                 let because = "its owner is here".to_owned();
                 self.handle(now, fence, Event::NotImaged { because });
             }
@@ -106,9 +106,9 @@ impl Office {
                 self.handle(now, fence, Event::NotImaged { because });
             }
             Err(NoImage::Cannot(because)) => {
-                seat.pace.cannot(now);
-                seat.no_image = Some(because.clone());
-                let rank = seat.rank();
+                local_rank.pace.cannot(now);
+                local_rank.no_image = Some(because.clone());
+                let rank = local_rank.rank();
                 self.complained(fence, &Complaint::NoImage { rank, because: because.clone() });
                 self.handle(now, fence, Event::NotImaged { because });
             }
@@ -118,28 +118,28 @@ impl Office {
     /// A rank that has come with its process, but without the image that it
     /// might go back to, wants another.
     pub(super) fn miss_image(&mut self, now: Moment, fence: Fence) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
-        if !matches!(seat.endpoint.way_back(), Some((_, Back::Image))) {
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
+        if !matches!(local_rank.endpoint.way_back(), Some((_, Back::Image))) {
             return;
         }
-        seat.pace.not_now(now);
-        if seat.image.is_none() {
+        local_rank.pace.not_now(now);
+        if local_rank.image.is_none() {
             self.handle(now, fence, Event::ImageLost);
         }
     }
 }
 
 /// How the rank goes back: to an image, or with what it has saved.
-pub(super) fn way_back(seat: &Seat) -> Result<Option<Kept>, String> {
-    let rank = seat.rank();
-    match seat.endpoint.way_back() {
+pub(super) fn way_back(local_rank: &LocalRank) -> Result<Option<Kept>, String> {
+    let rank = local_rank.rank();
+    match local_rank.endpoint.way_back() {
         Some((_, Back::Process | Back::Nothing)) => Ok(None),
         Some((boundary, Back::Image)) => {
-            let kept = seat.image.as_ref().filter(|kept| kept.boundary == boundary);
+            let kept = local_rank.image.as_ref().filter(|kept| kept.boundary == boundary);
             let kept = kept.ok_or_else(|| format!("{rank} cannot go back: its image is gone"))?;
             Ok(Some(kept.clone()))
         }
-        None => Err(match &seat.no_image {
+        None => Err(match &local_rank.no_image {
             Some(because) => format!("{rank} cannot go back: no image is kept of it: {because}"),
             None => format!("{rank} cannot go back: no state is kept to go back to"),
         }),

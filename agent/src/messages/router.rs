@@ -1,4 +1,4 @@
-//! What the post does with what it hears: endpoints and directories decide,
+//! What the router does with what it hears: endpoints and directories decide,
 //! this carries it out.
 //!
 //! One turn is: what is due, what has come, then everything that ranks here
@@ -18,14 +18,14 @@ use gleaner_program_core::facts::End;
 use gleaner_program_core::framing::FrameReader;
 use gleaner_program_core::wire::{Between, FromRank, Notice, Parcel, PeerFrame, ToRank};
 
-use super::ears::Ears;
 use super::imaging::Imaging;
-use super::line::Line;
+use super::local_rank::{LocalRank, PipeRead};
+use super::outgoing::Outgoing;
+use super::pipe_watch::PipeWatch;
 use super::program::Program;
-use super::seat::{Heard, Seat};
 use super::slabs::Slabs;
-use super::{Begin, Letter, Told};
-use crate::link::{LinkEvent, ToDesk};
+use super::{Begin, RouterCommand, RouterEvent};
+use crate::link::{LinkEvent, ToEventLoop};
 
 /// How much of what comes for ranks that have not begun is held.
 const EARLY_MAX: usize = 4_096;
@@ -35,12 +35,12 @@ const EARLY_MAX: usize = 4_096;
 const READS_IN_A_ROW: usize = 4;
 
 #[derive(Debug)]
-pub(super) struct Office {
-    pub(super) line: Line,
+pub(super) struct Router {
+    pub(super) outgoing: Outgoing,
     own: WorkstationId,
-    pub(super) watch: Ears,
-    pub(super) desk: ToDesk,
-    pub(super) seats: BTreeMap<Fence, Seat>,
+    pub(super) watch: PipeWatch,
+    pub(super) event_loop: ToEventLoop,
+    pub(super) local_ranks: BTreeMap<Fence, LocalRank>,
     pub(super) programs: BTreeMap<JobId, Program>,
     /// Ranks whose part of a snapshot is being fetched.
     pub(super) fetching: BTreeMap<Fence, Begin>,
@@ -53,14 +53,14 @@ pub(super) struct Office {
     dirty: Vec<Fence>,
 }
 
-impl Office {
-    pub(super) fn new(line: Line, watch: Ears, desk: ToDesk) -> Self {
+impl Router {
+    pub(super) fn new(outgoing: Outgoing, watch: PipeWatch, event_loop: ToEventLoop) -> Self {
         Self {
-            line,
+            outgoing,
             own: WorkstationId(0),
             watch,
-            desk,
-            seats: BTreeMap::new(),
+            event_loop,
+            local_ranks: BTreeMap::new(),
             programs: BTreeMap::new(),
             fetching: BTreeMap::new(),
             early: VecDeque::new(),
@@ -70,44 +70,46 @@ impl Office {
         }
     }
 
-    pub(super) fn take(&mut self, now: Moment, letter: Letter) {
-        match letter {
-            Letter::Up { session, own } => self.up(now, session, own),
-            Letter::Down => self.line.down(),
-            Letter::Begin(begin) => self.begin(now, *begin),
-            Letter::Exited { fence, end, stays } => self.exited(now, fence, end, stays),
-            Letter::Dropped(fence) => self.drop_seat(fence),
-            Letter::Retreat { fence, within } => {
-                if let Some(seat) = self.seats.get_mut(&fence) {
-                    seat.retreats_within = Some(within);
+    pub(super) fn take(&mut self, now: Moment, command: RouterCommand) {
+        match command {
+            RouterCommand::Up { session, own } => self.up(now, session, own),
+            RouterCommand::Down => self.outgoing.down(),
+            RouterCommand::Begin(begin) => self.begin(now, *begin),
+            RouterCommand::Exited { fence, end, stays } => self.exited(now, fence, end, stays),
+            RouterCommand::Dropped(fence) => self.drop_rank(fence),
+            RouterCommand::Retreat { fence, within } => {
+                if let Some(local_rank) = self.local_ranks.get_mut(&fence) {
+                    local_rank.retreats_within = Some(within);
                 }
                 self.handle(now, fence, Event::Retreat { within });
             }
-            Letter::Again { fence, ends } => self.again(now, fence, ends),
-            Letter::Depart { fence, keep } => self.depart(now, fence, keep),
-            Letter::Image(fence) => self.begin_image(now, fence),
-            Letter::Imaged { fence, done, stood } => self.imaged(now, fence, done, stood),
-            Letter::Stayed(fence) => self.stayed(now, fence),
-            Letter::Left { fence, to, at } => self.has_left(fence, to, at),
-            Letter::Arrive(arrive) => self.arrive(*arrive),
-            Letter::SetGoing(fence) => self.set_going(now, fence),
-            Letter::Ranks { job, life, at } => self.ranks(job, life, &at),
-            Letter::ToRank { fence, life, bytes } => self.tell_rank(now, fence, life, &bytes),
-            Letter::Relayed { bytes } => self.relayed(now, &bytes),
-            Letter::Parcels(frames) => {
+            RouterCommand::Again { fence, ends } => self.again(now, fence, ends),
+            RouterCommand::Depart { fence, keep } => self.depart(now, fence, keep),
+            RouterCommand::Image(fence) => self.begin_image(now, fence),
+            RouterCommand::Imaged { fence, done, stood } => self.imaged(now, fence, done, stood),
+            RouterCommand::Stayed(fence) => self.stayed(now, fence),
+            RouterCommand::Left { fence, to, at } => self.has_left(fence, to, at),
+            RouterCommand::Arrive(arrive) => self.arrive(*arrive),
+            RouterCommand::SetGoing(fence) => self.set_going(now, fence),
+            RouterCommand::Ranks { job, life, at } => self.ranks(job, life, &at),
+            RouterCommand::ToRank { fence, life, bytes } => {
+                self.tell_rank(now, fence, life, &bytes);
+            }
+            RouterCommand::Relayed { bytes } => self.relayed(now, &bytes),
+            RouterCommand::Parcels(frames) => {
                 for frame in frames {
                     self.between(now, frame);
                 }
             }
-            Letter::RoadOpened { at, road } => self.line.opened(at, road),
-            Letter::RoadLost(at) => self.road_lost(now, at),
-            Letter::Staged { fence, snapshot, part } => self.staged(fence, snapshot, part),
-            Letter::Fetched { fence, part } => self.fetched(now, fence, part),
-            Letter::Forget(job) => self.forget(job),
+            RouterCommand::PeerStreamOpened { at, stream } => self.outgoing.opened(at, stream),
+            RouterCommand::PeerStreamLost(at) => self.road_lost(now, at),
+            RouterCommand::Staged { fence, snapshot, part } => self.staged(fence, snapshot, part),
+            RouterCommand::Fetched { fence, part } => self.fetched(now, fence, part),
+            RouterCommand::Forget(job) => self.forget(job),
         }
     }
 
-    // ── the desk ───────────────────────────────────────────────────────────
+    // ── the event loop ───────────────────────────────────────────────────────────
 
     fn begin(&mut self, now: Moment, begin: Begin) {
         if let Some(hash) = begin.cut {
@@ -117,18 +119,18 @@ impl Office {
         let rank = config.rank;
         // Of a life that is over: its pipes close, its attempt is cancelled.
         let Some(slabs) = self.enter(job, life, rank, fence) else { return };
-        let mut seat = Seat::new(job, life, Endpoint::new(config, fence), slabs);
-        if let Err(error) = seat.plug(&self.watch, ends) {
+        let mut local_rank = LocalRank::new(job, life, Endpoint::new(config, fence), slabs);
+        if let Err(error) = local_rank.plug(&self.watch, ends) {
             return self.cannot_watch(fence, rank, &error);
         }
-        self.seats.insert(fence, seat);
+        self.local_ranks.insert(fence, local_rank);
         self.is_here(now, job, rank, fence);
         self.hear_early(now, fence);
     }
 
     pub(super) fn cannot_watch(&self, fence: Fence, rank: Rank, error: &std::io::Error) {
         let what = format!("cannot watch the pipes of {rank}: {error}");
-        self.desk.tell(LinkEvent::Post(Told::Faulted { fence, what }));
+        self.event_loop.tell(LinkEvent::Router(RouterEvent::Faulted { fence, what }));
     }
 
     /// What the rank was told before it was here.
@@ -156,7 +158,7 @@ impl Office {
         program.directory.learn(rank, fence, own);
         let slabs = program.slabs.clone();
         if let Some(old) = program.here.insert(rank, fence) {
-            self.seats.remove(&old);
+            self.local_ranks.remove(&old);
         }
         Some(slabs)
     }
@@ -169,7 +171,7 @@ impl Office {
             return None;
         }
         if known != Some(life) {
-            self.seats.retain(|_, seat| seat.job != job);
+            self.local_ranks.retain(|_, local_rank| local_rank.job != job);
             self.programs.insert(job, Program::new(job, life, own));
         }
         self.programs.get_mut(&job)
@@ -182,56 +184,61 @@ impl Office {
             self.programs.get_mut(&job).map(|program| program.take_early(rank)).unwrap_or_default();
         for workstation in early {
             let notice = Notice::Moved { job, rank, fence, at };
-            self.line.pass(now, workstation, &Between::Notice(notice));
+            self.outgoing.pass(now, workstation, &Between::Notice(notice));
         }
         self.peer_at(job, rank);
     }
 
     pub(super) fn peer_at(&mut self, job: JobId, rank: Rank) {
-        let of = self.seats.iter().filter(|(_, seat)| seat.job == job).map(|(fence, _)| *fence);
+        let of = self
+            .local_ranks
+            .iter()
+            .filter(|(_, local_rank)| local_rank.job == job)
+            .map(|(fence, _)| *fence);
         self.todo.extend(of.map(|fence| (fence, Event::PeerAt(rank))));
     }
 
     /// The process has gone: takes in what it has written last.
     fn exited(&mut self, now: Moment, fence: Fence, end: End, stays: bool) {
         self.fetching.remove(&fence);
-        if self.seats.get(&fence).is_some_and(|seat| seat.arriving.is_some()) {
+        if self.local_ranks.get(&fence).is_some_and(|local_rank| local_rank.arriving.is_some()) {
             // It goes on where it came from.
-            self.drop_seat(fence);
+            self.drop_rank(fence);
         }
         while self.read(now, fence, READS_IN_A_ROW) {}
-        let Some(seat) = self.seats.get_mut(&fence) else {
-            let settled = Told::Settled { fence, fault: None, stays: false };
-            return self.desk.tell(LinkEvent::Post(settled));
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else {
+            let settled = RouterEvent::Settled { fence, fault: None, stays: false };
+            return self.event_loop.tell(LinkEvent::Router(settled));
         };
-        seat.unplug();
-        let (fault, end) = (seat.fault.clone(), seat.end(end));
-        let stays = fault.is_none() && (stays || seat.retreated);
-        let ignored = seat.retreats_within.take().filter(|_| stays && !seat.retreated);
-        let rank = seat.rank();
+        local_rank.unplug();
+        let (fault, end) = (local_rank.fault.clone(), local_rank.end(end));
+        let stays = fault.is_none() && (stays || local_rank.retreated);
+        let ignored = local_rank.retreats_within.take().filter(|_| stays && !local_rank.retreated);
+        let rank = local_rank.rank();
         if let Some(within) = ignored {
             self.complained(fence, &Complaint::RetreatIgnored { rank, within });
         }
         if fault.is_none() && !stays {
             self.handle(now, fence, Event::Ended(end));
         }
-        self.desk.tell(LinkEvent::Post(Told::Settled { fence, fault, stays }));
+        self.event_loop.tell(LinkEvent::Router(RouterEvent::Settled { fence, fault, stays }));
     }
 
-    pub(super) fn drop_seat(&mut self, fence: Fence) {
+    pub(super) fn drop_rank(&mut self, fence: Fence) {
         self.early.retain(|(of, ..)| *of != fence);
         self.fetching.remove(&fence);
-        let Some(seat) = self.seats.remove(&fence) else { return };
-        let Some(program) = self.programs.get_mut(&seat.job) else { return };
-        if program.here.get(&seat.rank()) == Some(&fence) {
-            program.here.remove(&seat.rank());
-            program.directory.lose(seat.rank());
+        let Some(local_rank) = self.local_ranks.remove(&fence) else { return };
+        let Some(program) = self.programs.get_mut(&local_rank.job) else { return };
+        if program.here.get(&local_rank.rank()) == Some(&fence) {
+            program.here.remove(&local_rank.rank());
+            program.directory.lose(local_rank.rank());
         }
     }
 
     fn forget(&mut self, job: JobId) {
-        self.seats.retain(|_, seat| seat.job != job || !seat.endpoint.is_ended());
-        if !self.seats.values().any(|seat| seat.job == job) {
+        self.local_ranks
+            .retain(|_, local_rank| local_rank.job != job || !local_rank.endpoint.is_ended());
+        if !self.local_ranks.values().any(|local_rank| local_rank.job == job) {
             self.programs.remove(&job);
         }
     }
@@ -240,15 +247,15 @@ impl Office {
 
     fn up(&mut self, now: Moment, session: u64, own: WorkstationId) {
         self.own = own;
-        self.line.up(session);
-        let fences: Vec<Fence> = self.seats.keys().copied().collect();
+        self.outgoing.up(session);
+        let fences: Vec<Fence> = self.local_ranks.keys().copied().collect();
         for fence in fences {
-            let Some(seat) = self.seats.get_mut(&fence) else { continue };
-            seat.doubt_what_was_told(now);
-            for said in seat.said.iter().chain(&seat.cut) {
-                self.line.tell(fence, seat.life, said);
+            let Some(local_rank) = self.local_ranks.get_mut(&fence) else { continue };
+            local_rank.doubt_what_was_told(now);
+            for said in local_rank.said.iter().chain(&local_rank.cut) {
+                self.outgoing.tell(fence, local_rank.life, said);
             }
-            let job = seat.job;
+            let job = local_rank.job;
             self.handle(now, fence, Event::CoordinatorBack);
             // What was on its way through the coordinator is lost.
             let others = self.programs.get(&job).map(|program| program.directory.elsewhere());
@@ -269,13 +276,13 @@ impl Office {
             self.peer_at(job, rank);
         }
         for RankAt { workstation, name, addresses, .. } in at {
-            self.line.learn(*workstation, name, addresses);
+            self.outgoing.learn(*workstation, name, addresses);
         }
     }
 
     /// What was on its way there is lost.
     fn road_lost(&mut self, now: Moment, at: WorkstationId) {
-        self.line.lost(now, at);
+        self.outgoing.lost(now, at);
         let of = |program: &Program| program.directory.at(at).collect::<Vec<_>>();
         let lost: Vec<_> = self.programs.iter().map(|(job, program)| (*job, of(program))).collect();
         for (job, ranks) in lost {
@@ -286,7 +293,7 @@ impl Office {
     }
 
     fn is_set_going(&self, fence: Fence) -> bool {
-        self.seats.get(&fence).is_some_and(|seat| seat.arriving.is_none())
+        self.local_ranks.get(&fence).is_some_and(|local_rank| local_rank.arriving.is_none())
     }
 
     fn tell_rank(&mut self, now: Moment, fence: Fence, life: Life, bytes: &[u8]) {
@@ -305,7 +312,9 @@ impl Office {
     }
 
     fn told(&mut self, now: Moment, fence: Fence, life: Life, what: ToRank) {
-        let Some(seat) = self.seats.get_mut(&fence).filter(|seat| seat.life == life) else {
+        let Some(local_rank) =
+            self.local_ranks.get_mut(&fence).filter(|local_rank| local_rank.life == life)
+        else {
             return;
         };
         let event = match what {
@@ -315,14 +324,14 @@ impl Office {
                 Event::PeerEnded { rank, snapshot, end, last }
             }
             ToRank::TellFacts { asked } => {
-                let facts = seat.endpoint.facts();
+                let facts = local_rank.endpoint.facts();
                 let facts = FromRank::Facts { asked: Some(asked), facts };
-                return self.line.tell(fence, life, &facts);
+                return self.outgoing.tell(fence, life, &facts);
             }
             ToRank::Deadlock(waits) => Event::Deadlock(waits),
             ToRank::Cut(snapshot) => {
                 // Images are asked for at their own pace.
-                let waits = seat.pace.deadline().is_some();
+                let waits = local_rank.pace.deadline().is_some();
                 self.handle(now, fence, Event::Cut(snapshot));
                 if waits {
                     return;
@@ -376,9 +385,9 @@ impl Office {
             // Offered to us and not begun, or just lost: it will be sent again.
             (Route::Here, None) | (Route::Unknown { .. }, _) => program.missed(parcel.to, sender),
             (Route::To(at), _) => {
-                self.line.pass(now, at, &Between::Parcel(parcel));
+                self.outgoing.pass(now, at, &Between::Parcel(parcel));
                 if let Some(notice) = notice {
-                    self.line.pass(now, sender, &Between::Notice(notice));
+                    self.outgoing.pass(now, sender, &Between::Notice(notice));
                 }
             }
             (Route::Lost, _) => {}
@@ -386,9 +395,9 @@ impl Office {
     }
 
     fn send_to_peer(&mut self, now: Moment, from: Fence, to: Rank, frame: PeerFrame) {
-        let Some(seat) = self.seats.get(&from) else { return };
-        let Some(program) = self.programs.get_mut(&seat.job) else { return };
-        let rank = seat.rank();
+        let Some(local_rank) = self.local_ranks.get(&from) else { return };
+        let Some(program) = self.programs.get_mut(&local_rank.job) else { return };
+        let rank = local_rank.rank();
         match program.directory.route(to) {
             Route::Here => {
                 if let Some(fence) = program.here.get(&to) {
@@ -398,8 +407,8 @@ impl Office {
             }
             Route::To(workstation) => {
                 let parcel = Parcel {
-                    job: seat.job,
-                    life: seat.life,
+                    job: local_rank.job,
+                    life: local_rank.life,
                     to,
                     from: rank,
                     fence: from,
@@ -407,10 +416,10 @@ impl Office {
                     hops: 0,
                     frame,
                 };
-                self.line.pass(now, workstation, &Between::Parcel(parcel));
+                self.outgoing.pass(now, workstation, &Between::Parcel(parcel));
             }
             Route::Unknown { ask: true } => {
-                self.line.tell(from, seat.life, &FromRank::WhereIs(to));
+                self.outgoing.tell(from, local_rank.life, &FromRank::WhereIs(to));
             }
             Route::Unknown { ask: false } | Route::Lost => {}
         }
@@ -419,12 +428,12 @@ impl Office {
     // ── programs ───────────────────────────────────────────────────────────
 
     /// A rank has written something: reads it, up to what others can wait for.
-    pub(super) fn hear(&mut self, now: Moment, fence: Fence) -> Heard {
-        let mut heard = Heard::Much;
+    pub(super) fn hear(&mut self, now: Moment, fence: Fence) -> PipeRead {
+        let mut heard = PipeRead::Much;
         for _ in 0..READS_IN_A_ROW {
             heard = self.read_once(now, fence);
             // What comes after a read that did not fill its place is told anew.
-            if heard != Heard::Much {
+            if heard != PipeRead::Much {
                 break;
             }
         }
@@ -438,30 +447,30 @@ impl Office {
 
     /// Reads so often at most. Is there more?
     pub(super) fn read(&mut self, now: Moment, fence: Fence, times: usize) -> bool {
-        (0..times).all(|_| matches!(self.read_once(now, fence), Heard::Much | Heard::Some))
+        (0..times).all(|_| matches!(self.read_once(now, fence), PipeRead::Much | PipeRead::Some))
     }
 
-    fn read_once(&mut self, now: Moment, fence: Fence) -> Heard {
-        let Some(seat) = self.seats.get_mut(&fence) else { return Heard::Nothing };
-        let heard = seat.fill();
+    fn read_once(&mut self, now: Moment, fence: Fence) -> PipeRead {
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return PipeRead::Nothing };
+        let heard = local_rank.fill();
         match &heard {
-            Ok(Heard::Much | Heard::Some) => self.frames(now, fence),
-            Ok(Heard::Nothing) => {}
-            Ok(Heard::End) => {
-                if let Some(error) = seat.is_cut_off() {
+            Ok(PipeRead::Much | PipeRead::Some) => self.frames(now, fence),
+            Ok(PipeRead::Nothing) => {}
+            Ok(PipeRead::End) => {
+                if let Some(error) = local_rank.is_cut_off() {
                     self.protocol(fence, error.to_string());
                 }
             }
             Err(error) => self.protocol(fence, error.to_string()),
         }
-        heard.unwrap_or(Heard::End)
+        heard.unwrap_or(PipeRead::End)
     }
 
     fn frames(&mut self, now: Moment, fence: Fence) {
-        while let Some(seat) = self.seats.get_mut(&fence) {
-            match seat.next_frame() {
+        while let Some(local_rank) = self.local_ranks.get_mut(&fence) {
+            match local_rank.next_frame() {
                 Ok(Some(frame)) => {
-                    seat.heard(now, &frame);
+                    local_rank.heard(now, &frame);
                     self.handle(now, fence, Event::FromProgram(frame));
                 }
                 Ok(None) => return,
@@ -472,68 +481,68 @@ impl Office {
 
     /// The program has written what cannot be read.
     fn protocol(&mut self, fence: Fence, what: String) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
-        let rank = seat.rank();
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
+        let rank = local_rank.rank();
         self.complained(fence, &Complaint::Protocol { rank, what });
     }
 
     pub(super) fn complained(&mut self, fence: Fence, complaint: &Complaint) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
         if !complaint.is_fatal() {
-            if seat.complains(complaint) {
-                self.line.tell(fence, seat.life, &FromRank::Complain(complaint.clone()));
+            if local_rank.complains(complaint) {
+                self.outgoing.tell(fence, local_rank.life, &FromRank::Complain(complaint.clone()));
             }
             return;
         }
-        if seat.fault.is_none() {
+        if local_rank.fault.is_none() {
             let what = complaint.to_string();
-            seat.fault = Some(what.clone());
-            self.desk.tell(LinkEvent::Post(Told::Faulted { fence, what }));
+            local_rank.fault = Some(what.clone());
+            self.event_loop.tell(LinkEvent::Router(RouterEvent::Faulted { fence, what }));
         }
         // What it was told last is why.
-        seat.flush(&self.watch);
-        seat.unplug();
+        local_rank.flush(&self.watch);
+        local_rank.unplug();
     }
 
     pub(super) fn handle(&mut self, now: Moment, fence: Fence, event: Event) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
         let mut effects = std::mem::take(&mut self.effects);
-        seat.endpoint.handle(now, event, &mut effects);
+        local_rank.endpoint.handle(now, event, &mut effects);
         self.carry_out(now, fence, &mut effects);
         self.effects = effects;
     }
 
     fn carry_out(&mut self, now: Moment, fence: Fence, effects: &mut Vec<Effect>) {
         for effect in effects.drain(..) {
-            let Some(seat) = self.seats.get_mut(&fence) else { continue };
+            let Some(local_rank) = self.local_ranks.get_mut(&fence) else { continue };
             match effect {
                 Effect::ToProgram(frame) => {
-                    seat.give(&frame);
+                    local_rank.give(&frame);
                     if self.dirty.last() != Some(&fence) {
                         self.dirty.push(fence);
                     }
                 }
-                Effect::Restore(boundary) => seat.restore(boundary),
+                Effect::Restore(boundary) => local_rank.restore(boundary),
                 Effect::ToPeer { to, frame } => self.send_to_peer(now, fence, to, frame),
                 Effect::Ask { request, ask } => {
-                    self.line.tell(fence, seat.life, &FromRank::Ask { request, ask });
+                    self.outgoing.tell(fence, local_rank.life, &FromRank::Ask { request, ask });
                 }
                 Effect::Keep { boundary, last, state } => {
                     let state = Bytes::copy_from_slice(&state);
-                    match seat.states.keep(boundary, last, state) {
+                    match local_rank.states.keep(boundary, last, state) {
                         Some(true) => self.todo.push_back((fence, Event::Kept(boundary))),
                         Some(false) => self.todo.push_back((fence, Event::NotKept(boundary))),
                         None => {}
                     }
                 }
                 Effect::Forget(boundary) => {
-                    seat.states.forget_before(boundary);
-                    seat.image.take_if(|kept| kept.boundary < boundary);
+                    local_rank.states.forget_before(boundary);
+                    local_rank.image.take_if(|kept| kept.boundary < boundary);
                 }
                 Effect::Complain(complaint) => self.complained(fence, &complaint),
                 Effect::Retreated => {
-                    seat.retreated = true;
-                    self.desk.tell(LinkEvent::Post(Told::Returned(fence)));
+                    local_rank.retreated = true;
+                    self.event_loop.tell(LinkEvent::Router(RouterEvent::Returned(fence)));
                 }
                 Effect::Ended { end, snapshot, sent } => {
                     self.say(fence, FromRank::Ended { end, snapshot, sent });
@@ -543,12 +552,12 @@ impl Office {
                     self.cut(fence, snapshot, boundary, state);
                 }
                 Effect::NoCut(snapshot) => {
-                    self.line.tell(fence, seat.life, &FromRank::NoCut(snapshot));
+                    self.outgoing.tell(fence, local_rank.life, &FromRank::NoCut(snapshot));
                 }
                 Effect::TakeImage => {
-                    if seat.imaging == Imaging::Nothing {
-                        seat.imaging = Imaging::Wanted;
-                        self.desk.tell(LinkEvent::Post(Told::WantsImage(fence)));
+                    if local_rank.imaging == Imaging::Nothing {
+                        local_rank.imaging = Imaging::Wanted;
+                        self.event_loop.tell(LinkEvent::Router(RouterEvent::WantsImage(fence)));
                     }
                 }
             }
@@ -557,31 +566,35 @@ impl Office {
 
     /// Tells the coordinator now and on every connection.
     fn say(&mut self, fence: Fence, what: FromRank) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
-        self.line.tell(fence, seat.life, &what);
-        seat.said.push(what);
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
+        self.outgoing.tell(fence, local_rank.life, &what);
+        local_rank.said.push(what);
     }
 
     // ── time ───────────────────────────────────────────────────────────────
 
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.seats.values().filter_map(Seat::deadline).min()
+        self.local_ranks.values().filter_map(LocalRank::deadline).min()
     }
 
     pub(super) fn wake(&mut self, now: Moment) {
-        let due = |seat: &Seat| seat.deadline().is_some_and(|at| at <= now);
-        let due: Vec<Fence> =
-            self.seats.iter().filter(|(_, seat)| due(seat)).map(|(fence, _)| *fence).collect();
+        let due = |local_rank: &LocalRank| local_rank.deadline().is_some_and(|at| at <= now);
+        let due: Vec<Fence> = self
+            .local_ranks
+            .iter()
+            .filter(|(_, local_rank)| due(local_rank))
+            .map(|(fence, _)| *fence)
+            .collect();
         for fence in due {
-            let Some(seat) = self.seats.get_mut(&fence) else { continue };
-            if let Some(facts) = seat.long_wait(now) {
-                self.line.tell(fence, seat.life, &facts);
+            let Some(local_rank) = self.local_ranks.get_mut(&fence) else { continue };
+            if let Some(facts) = local_rank.long_wait(now) {
+                self.outgoing.tell(fence, local_rank.life, &facts);
             }
             let mut effects = std::mem::take(&mut self.effects);
-            if seat.pace.is_due(now) {
-                seat.endpoint.handle(now, Event::PleaseSave, &mut effects);
+            if local_rank.pace.is_due(now) {
+                local_rank.endpoint.handle(now, Event::PleaseSave, &mut effects);
             }
-            seat.endpoint.wake(now, &mut effects);
+            local_rank.endpoint.wake(now, &mut effects);
             self.carry_out(now, fence, &mut effects);
             self.effects = effects;
         }
@@ -593,10 +606,10 @@ impl Office {
             self.handle(now, fence, event);
         }
         for fence in std::mem::take(&mut self.dirty) {
-            if let Some(seat) = self.seats.get_mut(&fence) {
-                seat.flush(&self.watch);
+            if let Some(local_rank) = self.local_ranks.get_mut(&fence) {
+                local_rank.flush(&self.watch);
             }
         }
-        self.line.flush(now);
+        self.outgoing.flush(now);
     }
 }

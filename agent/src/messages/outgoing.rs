@@ -1,4 +1,4 @@
-//! The post's ways out: the coordinator, other agents, and the coordinator
+//! The router's ways out: the coordinator, other agents, and the coordinator
 //! for other agents that cannot be reached.
 
 use std::collections::BTreeMap;
@@ -64,22 +64,22 @@ pub(crate) struct Wanted {
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
-/// What the link is to do for the post.
+/// What the link is to do for the router.
 #[derive(Debug)]
-pub(crate) enum Errand {
-    /// Open a direct way; [`Letter::RoadOpened`](super::Letter::RoadOpened),
-    /// [`Letter::RoadLost`](super::Letter::RoadLost).
-    Road(Wanted),
+pub(crate) enum IoRequest {
+    /// Open a direct way; [`RouterCommand::PeerStreamOpened`](super::RouterCommand::PeerStreamOpened),
+    /// [`RouterCommand::PeerStreamLost`](super::RouterCommand::PeerStreamLost).
+    PeerStream(Wanted),
     /// Stage a rank's part of a snapshot at the coordinator;
-    /// [`Letter::Staged`](super::Letter::Staged). The image follows the bytes.
+    /// [`RouterCommand::Staged`](super::RouterCommand::Staged). The image follows the bytes.
     Stage { fence: Fence, snapshot: Snapshot, bytes: Bytes, image: Option<KeptImage> },
-    /// Get one; [`Letter::Fetched`](super::Letter::Fetched).
+    /// Get one; [`RouterCommand::Fetched`](super::RouterCommand::Fetched).
     Fetch { fence: Fence, hash: ContentHash },
 }
 
 /// The direct way to another agent.
 #[derive(Debug)]
-pub(crate) struct Road {
+pub(crate) struct PeerStream {
     pieces: UnboundedSender<Vec<Bytes>>,
     waiting: Waiting,
     /// What leaves with the next flush: whole pieces, then frames' heads.
@@ -87,13 +87,13 @@ pub(crate) struct Road {
     tail: Vec<u8>,
 }
 
-impl Road {
+impl PeerStream {
     /// A way, and what is to be written to its stream.
     pub(crate) fn new() -> (Self, UnboundedReceiver<Vec<Bytes>>, Waiting) {
         let (pieces, written) = tokio::sync::mpsc::unbounded_channel();
         let waiting = Waiting::default();
-        let road = Self { pieces, waiting: waiting.clone(), batch: vec![], tail: vec![] };
-        (road, written, waiting)
+        let stream = Self { pieces, waiting: waiting.clone(), batch: vec![], tail: vec![] };
+        (stream, written, waiting)
     }
 
     fn push(&mut self, frame: &Between) -> Result<(), FrameError> {
@@ -124,7 +124,7 @@ enum Way {
     },
     /// Through the coordinator as long as it is being opened.
     Opening,
-    Open(Road),
+    Open(PeerStream),
 }
 
 #[derive(Debug)]
@@ -147,9 +147,9 @@ impl Neighbour {
 }
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Outgoing {
     frames: Frames,
-    errands: UnboundedSender<Errand>,
+    requests: UnboundedSender<IoRequest>,
     waiting: Waiting,
     /// The connection that is there.
     session: Option<u64>,
@@ -157,10 +157,14 @@ pub(super) struct Line {
     dirty: Vec<WorkstationId>,
 }
 
-impl Line {
-    pub(super) fn new(frames: Frames, errands: UnboundedSender<Errand>, waiting: Waiting) -> Self {
+impl Outgoing {
+    pub(super) fn new(
+        frames: Frames,
+        requests: UnboundedSender<IoRequest>,
+        waiting: Waiting,
+    ) -> Self {
         let (neighbours, dirty) = (BTreeMap::new(), vec![]);
-        Self { frames, errands, waiting, session: None, neighbours, dirty }
+        Self { frames, requests, waiting, session: None, neighbours, dirty }
     }
 
     pub(super) fn up(&mut self, session: u64) {
@@ -181,9 +185,9 @@ impl Line {
     }
 
     /// Has the link do something.
-    pub(super) fn have(&self, errand: Errand) {
+    pub(super) fn have(&self, request: IoRequest) {
         // An error means that the link is ending.
-        let _ = self.errands.send(errand);
+        let _ = self.requests.send(request);
     }
 
     fn send(&self, frame: AgentFrame) {
@@ -210,7 +214,7 @@ impl Line {
 
     /// Has the direct way opened if it is time to try.
     fn want(
-        errands: &UnboundedSender<Errand>,
+        requests: &UnboundedSender<IoRequest>,
         now: Moment,
         at: WorkstationId,
         neighbour: &mut Neighbour,
@@ -218,14 +222,14 @@ impl Line {
         let Neighbour { name, addresses, way, .. } = neighbour;
         if matches!(way, Way::Relayed { again_at } if *again_at <= now) && !addresses.is_empty() {
             let (name, addresses) = (name.clone(), addresses.clone());
-            if errands.send(Errand::Road(Wanted { at, name, addresses })).is_ok() {
+            if requests.send(IoRequest::PeerStream(Wanted { at, name, addresses })).is_ok() {
                 *way = Way::Opening;
             }
         }
     }
 
-    pub(super) fn opened(&mut self, at: WorkstationId, road: Road) {
-        self.neighbours.entry(at).or_insert_with(Neighbour::new).way = Way::Open(road);
+    pub(super) fn opened(&mut self, at: WorkstationId, stream: PeerStream) {
+        self.neighbours.entry(at).or_insert_with(Neighbour::new).way = Way::Open(stream);
     }
 
     /// The direct way is no more, or there is none.
@@ -238,12 +242,12 @@ impl Line {
     /// Hands a frame to another agent, with the next flush or before.
     pub(super) fn pass(&mut self, now: Moment, to: WorkstationId, frame: &Between) {
         let neighbour = self.neighbours.entry(to).or_insert_with(Neighbour::new);
-        Self::want(&self.errands, now, to, neighbour);
+        Self::want(&self.requests, now, to, neighbour);
         if !std::mem::replace(&mut neighbour.dirty, true) {
             self.dirty.push(to);
         }
         let passed = match &mut neighbour.way {
-            Way::Open(road) => road.push(frame).map(|()| None),
+            Way::Open(stream) => stream.push(frame).map(|()| None),
             Way::Relayed { .. } | Way::Opening => add(&mut neighbour.batch, frame),
         };
         match passed {
@@ -258,8 +262,8 @@ impl Line {
         while let Some(to) = self.dirty.pop() {
             let Some(neighbour) = self.neighbours.get_mut(&to) else { continue };
             neighbour.dirty = false;
-            if let Way::Open(road) = &mut neighbour.way
-                && !road.flush()
+            if let Way::Open(stream) = &mut neighbour.way
+                && !stream.flush()
             {
                 neighbour.way = Way::Relayed { again_at: now + AGAIN_AFTER };
             }

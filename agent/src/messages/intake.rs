@@ -11,7 +11,7 @@ use gleaner_shell::pool::Buffer;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
-use super::seat::Heard;
+use super::local_rank::PipeRead;
 use super::slabs::Slabs;
 
 /// Pieces from this size on get a slab of their own.
@@ -76,11 +76,11 @@ impl<H: Head> Intake<H> {
         }
     }
 
-    /// Reads once. [`Heard::End`]: nobody writes any more.
+    /// Reads once. [`PipeRead::End`]: nobody writes any more.
     ///
     /// # Errors
     /// The pipe is sick.
-    pub(super) fn fill(&mut self, pipe: impl AsFd) -> io::Result<Heard> {
+    pub(super) fn fill(&mut self, pipe: impl AsFd) -> io::Result<PipeRead> {
         let (read, place) = if let Some(coming) = &mut self.coming {
             let mut head = [0; HEAD_BYTES];
             let missing = &mut coming.slab[coming.filled..coming.bytes];
@@ -97,10 +97,10 @@ impl<H: Head> Intake<H> {
             (rustix::io::read(pipe, spare_capacity(space)), place)
         };
         match read {
-            Ok(0) => Ok(Heard::End),
-            Ok(bytes) if bytes == place => Ok(Heard::Much),
-            Ok(_) => Ok(Heard::Some),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Heard::Nothing),
+            Ok(0) => Ok(PipeRead::End),
+            Ok(bytes) if bytes == place => Ok(PipeRead::Much),
+            Ok(_) => Ok(PipeRead::Some),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(PipeRead::Nothing),
             Err(error) => Err(error.into()),
         }
     }
@@ -205,7 +205,7 @@ mod tests {
             let (mut intake, mut got) = (Intake::<ProgramFrame<u64>>::default(), vec![]);
             for (number, piece) in bytes.chunks(cut).enumerate() {
                 rustix::io::write(&theirs.write, piece).unwrap();
-                while matches!(intake.fill(&ours.read).unwrap(), Heard::Much | Heard::Some) {
+                while matches!(intake.fill(&ours.read).unwrap(), PipeRead::Much | PipeRead::Some) {
                     while let Some(frame) = intake.next_frame(|_| Some(slabs.clone())).unwrap() {
                         got.push(frame);
                     }
@@ -231,7 +231,7 @@ mod tests {
         rustix::io::write(&theirs.write, &bytes).unwrap();
         drop(theirs);
         let mut intake = Intake::<ProgramFrame<u64>>::default();
-        while intake.fill(&ours.read).unwrap() != Heard::End {
+        while intake.fill(&ours.read).unwrap() != PipeRead::End {
             assert_eq!(intake.next_frame(|_| None), Ok(None));
         }
         assert_eq!(intake.cut_off(), Some(FrameError::Truncated { missing: 5 }));

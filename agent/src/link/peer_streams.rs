@@ -1,5 +1,5 @@
 //! Parcels of ranks straight to other agents: one stream each way, as long as
-//! its connection lasts. What it is about, the post decides.
+//! its connection lasts. What it is about, the router decides.
 
 use bytes::Bytes;
 use gleaner_common::frame::FrameError;
@@ -10,7 +10,7 @@ use quinn::SendStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::peers::{Peers, ReachError};
-use crate::post::{Intake, Letter, Post, Road, Waiting, Wanted};
+use crate::messages::{Intake, PeerStream, RouterCommand, RouterHandle, Waiting, Wanted};
 
 /// Before images of guests that go the same way.
 const PRIORITY: i32 = 1;
@@ -22,7 +22,7 @@ const PIECES_MAX: usize = 1_024;
 const CHUNKS: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
-enum RoadError {
+enum PeerStreamError {
     #[error(transparent)]
     Reach(#[from] ReachError),
     #[error(transparent)]
@@ -31,31 +31,35 @@ enum RoadError {
     Ended,
 }
 
-/// Opens a way that the post wants, and keeps it open.
-pub(super) async fn open(wanted: Wanted, peers: Peers, post: Post) {
-    if let Err(error) = keep_open(&wanted, &peers, &post).await {
+/// Opens a way that the router wants, and keeps it open.
+pub(super) async fn open(wanted: Wanted, peers: Peers, router: RouterHandle) {
+    if let Err(error) = keep_open(&wanted, &peers, &router).await {
         tracing::debug!(name = wanted.name, %error, "no direct way for messages");
     }
-    post.deliver(Letter::RoadLost(wanted.at));
+    router.deliver(RouterCommand::PeerStreamLost(wanted.at));
 }
 
-async fn keep_open(wanted: &Wanted, peers: &Peers, post: &Post) -> Result<(), RoadError> {
+async fn keep_open(
+    wanted: &Wanted,
+    peers: &Peers,
+    router: &RouterHandle,
+) -> Result<(), PeerStreamError> {
     let opened = peers.open(&wanted.name, &wanted.addresses, Purpose::Parcels).await;
     let (mut writer, _) = opened?;
     writer.flush().await?;
-    let stream = writer.into_stream();
-    let _ = stream.set_priority(PRIORITY);
-    let (road, pieces, waiting) = Road::new();
-    post.deliver(Letter::RoadOpened { at: wanted.at, road });
-    let stopped = stream.stopped();
+    let sending = writer.into_stream();
+    let _ = sending.set_priority(PRIORITY);
+    let (stream, pieces, waiting) = PeerStream::new();
+    router.deliver(RouterCommand::PeerStreamOpened { at: wanted.at, stream });
+    let stopped = sending.stopped();
     tokio::select! {
         // Also when the connection is lost while nothing is to be said.
-        _ = stopped => Err(RoadError::Ended),
-        written = write(stream, pieces, waiting) => Ok(written?),
+        _ = stopped => Err(PeerStreamError::Ended),
+        written = write(sending, pieces, waiting) => Ok(written?),
     }
 }
 
-/// Writes what the post gives, without a copy.
+/// Writes what the router gives, without a copy.
 async fn write(
     mut stream: SendStream,
     mut pieces: UnboundedReceiver<Vec<Bytes>>,
@@ -76,8 +80,8 @@ async fn write(
 }
 
 /// Reads parcels that another agent sends, until it ends.
-pub(super) async fn take(from: String, reader: FrameReader, post: Post) {
-    match read(reader, &post).await {
+pub(super) async fn take(from: String, reader: FrameReader, router: RouterHandle) {
+    match read(reader, &router).await {
         Ok(()) => {}
         Err(error) => tracing::debug!(from, %error, "a direct way for messages has ended"),
     }
@@ -91,11 +95,11 @@ enum TakeError {
     Framing(#[from] FrameError),
 }
 
-async fn read(reader: FrameReader, post: &Post) -> Result<(), TakeError> {
+async fn read(reader: FrameReader, router: &RouterHandle) -> Result<(), TakeError> {
     let (mut stream, rest) = reader.into_parts();
     let mut frames = Intake::default();
     let slabs = |head: &Between<u64>| match head {
-        Between::Parcel(parcel) => post.slabs(parcel.job),
+        Between::Parcel(parcel) => router.slabs(parcel.job),
         Between::Notice(_) => None,
     };
     let mut chunks = vec![Bytes::new(); CHUNKS];
@@ -110,7 +114,7 @@ async fn read(reader: FrameReader, post: &Post) -> Result<(), TakeError> {
             }
         }
         if !batch.is_empty() {
-            post.deliver(Letter::Parcels(batch));
+            router.deliver(RouterCommand::Parcels(batch));
         }
         count = match stream.read_chunks(&mut chunks).await.map_err(StreamError::from)? {
             Some(count) => count,

@@ -12,12 +12,12 @@ use gleaner_program_core::wire::FromRank;
 use serde::{Deserialize, Serialize};
 
 use super::imaging::{Kept, way_back};
-use super::kept::STATES_BYTES_MAX;
-use super::line::Errand;
-use super::moving::Luggage;
-use super::office::Office;
-use super::seat::Seat;
-use super::{Begin, Told};
+use super::local_rank::LocalRank;
+use super::moving::PackedRank;
+use super::outgoing::IoRequest;
+use super::router::Router;
+use super::saved_states::STATES_BYTES_MAX;
+use super::{Begin, RouterEvent};
 use crate::link::LinkEvent;
 
 /// The biggest image that is part of a snapshot: as much as a rank may save.
@@ -26,12 +26,12 @@ const IMAGE_BYTES_MAX: u64 = STATES_BYTES_MAX as u64;
 /// A rank's part. The image follows, of one that goes back to an image.
 #[derive(Debug, Serialize, Deserialize)]
 struct Part {
-    luggage: Luggage,
+    packed_rank: PackedRank,
     /// What was in the pipes of the image's process.
     rest: Option<PipeRest>,
 }
 
-impl Office {
+impl Router {
     /// The rank's part of a snapshot, to be staged.
     pub(super) fn cut(
         &mut self,
@@ -40,9 +40,9 @@ impl Office {
         boundary: Boundary,
         state: Vec<u8>,
     ) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
-        seat.cut = None;
-        let kept = match way_back(seat) {
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
+        local_rank.cut = None;
+        let kept = match way_back(local_rank) {
             Ok(kept) => kept,
             Err(because) => return self.no_cut(fence, snapshot, because),
         };
@@ -52,13 +52,13 @@ impl Office {
             let because = format!("its image takes {bytes}: at most {most} are saved");
             return self.no_cut(fence, snapshot, because);
         }
-        let (endpoint, states) = (Bytes::from(state), seat.states.only(boundary));
-        let luggage = Luggage { endpoint, states, retreated: false, left: false };
+        let (endpoint, states) = (Bytes::from(state), local_rank.states.only(boundary));
+        let packed_rank = PackedRank { endpoint, states, retreated: false, left: false };
         let (rest, image) = kept.map(|Kept { rest, image, .. }| (rest, image)).unzip();
-        match postcard::to_stdvec(&Part { luggage, rest }) {
+        match postcard::to_stdvec(&Part { packed_rank, rest }) {
             Ok(bytes) => {
                 let bytes = bytes.into();
-                self.line.have(Errand::Stage { fence, snapshot, bytes, image });
+                self.outgoing.have(IoRequest::Stage { fence, snapshot, bytes, image });
             }
             Err(error) => self.no_cut(fence, snapshot, error.to_string()),
         }
@@ -70,21 +70,21 @@ impl Office {
         snapshot: Snapshot,
         part: Result<(ContentHash, u64), String>,
     ) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
         match part {
             Ok((part, size_bytes)) => {
                 let said = FromRank::Cut { snapshot, part, size_bytes };
-                self.line.tell(fence, seat.life, &said);
-                seat.cut = Some(said);
+                self.outgoing.tell(fence, local_rank.life, &said);
+                local_rank.cut = Some(said);
             }
             Err(because) => self.no_cut(fence, snapshot, because),
         }
     }
 
     fn no_cut(&mut self, fence: Fence, snapshot: Snapshot, because: String) {
-        let Some(seat) = self.seats.get(&fence) else { return };
-        let (life, rank) = (seat.life, seat.rank());
-        self.line.tell(fence, life, &FromRank::NoCut(snapshot));
+        let Some(local_rank) = self.local_ranks.get(&fence) else { return };
+        let (life, rank) = (local_rank.life, local_rank.rank());
+        self.outgoing.tell(fence, life, &FromRank::NoCut(snapshot));
         self.complained(fence, &Complaint::NoCut { rank, snapshot, because });
     }
 
@@ -94,7 +94,7 @@ impl Office {
     pub(super) fn begin_with_cut(&mut self, begin: Begin, hash: ContentHash) {
         let fence = begin.fence;
         self.fetching.insert(fence, begin);
-        self.line.have(Errand::Fetch { fence, hash });
+        self.outgoing.have(IoRequest::Fetch { fence, hash });
     }
 
     pub(super) fn fetched(&mut self, now: Moment, fence: Fence, part: Result<Vec<u8>, String>) {
@@ -108,7 +108,7 @@ impl Office {
 
     fn go_back(&mut self, now: Moment, begin: Begin, part: &[u8]) -> Result<(), String> {
         let Begin { fence, job, life, config, ends, .. } = begin;
-        let (Part { luggage: part, rest }, image) =
+        let (Part { packed_rank: part, rest }, image) =
             postcard::take_from_bytes(part).map_err(|error| error.to_string())?;
         let mut endpoint = Endpoint::restore(&part.endpoint, fence, config.floor)
             .map_err(|error| error.to_string())?;
@@ -117,16 +117,21 @@ impl Office {
         }
         if let Some(rest) = rest {
             let endpoint = Bytes::from(endpoint.pack(&rest));
-            let bytes = postcard::to_stdvec(&Luggage { endpoint, ..part });
+            let bytes = postcard::to_stdvec(&PackedRank { endpoint, ..part });
             let (bytes, image) = (bytes.map_err(|error| error.to_string())?, image.to_vec());
-            self.desk.tell(LinkEvent::Post(Told::HasImage { fence, bytes, image, ends }));
+            self.event_loop.tell(LinkEvent::Router(RouterEvent::HasImage {
+                fence,
+                bytes,
+                image,
+                ends,
+            }));
             return Ok(());
         }
         let Some(slabs) = self.enter(job, life, config.rank, fence) else { return Ok(()) };
-        let mut seat = Seat::new(job, life, endpoint, slabs);
-        seat.states = part.states;
-        seat.plug(&self.watch, ends).map_err(|error| error.to_string())?;
-        self.seats.insert(fence, seat);
+        let mut local_rank = LocalRank::new(job, life, endpoint, slabs);
+        local_rank.states = part.states;
+        local_rank.plug(&self.watch, ends).map_err(|error| error.to_string())?;
+        self.local_ranks.insert(fence, local_rank);
         self.handle(now, fence, Event::Arrived);
         self.handle(now, fence, Event::RolledBack(Back::Process));
         self.is_here(now, job, config.rank, fence);

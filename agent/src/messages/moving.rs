@@ -15,75 +15,77 @@ use gleaner_program_core::endpoint::{Back, Endpoint, Event, PipeRest};
 use serde::{Deserialize, Serialize};
 
 use super::imaging::{Kept, way_back};
-use super::kept::States;
-use super::office::Office;
+use super::local_rank::LocalRank;
 use super::pipes::Ends;
-use super::seat::Seat;
-use super::{Arrive, Packed, Told};
+use super::router::Router;
+use super::saved_states::States;
+use super::{Arrive, Packed, RouterEvent};
 use crate::link::LinkEvent;
 
 /// What travels with a rank. Its version is the endpoint's, which comes first.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Luggage {
+pub(super) struct PackedRank {
     pub(super) endpoint: Bytes,
     pub(super) states: States,
     pub(super) retreated: bool,
     pub(super) left: bool,
 }
 
-impl Office {
+impl Router {
     pub(super) fn depart(&mut self, now: Moment, fence: Fence, keep: Keep) {
         // What the program has written whole is handled, and what follows from
         // it: also that a state is kept.
         while self.read(now, fence, 1) {}
         self.settle(now);
         let packed = self.pack(fence, keep);
-        self.desk.tell(LinkEvent::Post(Told::Packed { fence, packed }));
+        self.event_loop.tell(LinkEvent::Router(RouterEvent::Packed { fence, packed }));
     }
 
     fn pack(&mut self, fence: Fence, keep: Keep) -> Result<Packed, String> {
-        let seat = self.seats.get_mut(&fence).ok_or("there is no such rank here")?;
-        if let Some(fault) = &seat.fault {
+        let local_rank = self.local_ranks.get_mut(&fence).ok_or("there is no such rank here")?;
+        if let Some(fault) = &local_rank.fault {
             return Err(fault.clone());
         }
         // Where its process is not needed, it may go on here as it is.
         let (rest, image) = match keep {
-            Keep::State => (seat.empty_pipes().map_err(|error| error.to_string())?.clone(), None),
-            Keep::SubtaskStart => match way_back(seat)? {
+            Keep::State => {
+                (local_rank.empty_pipes().map_err(|error| error.to_string())?.clone(), None)
+            }
+            Keep::SubtaskStart => match way_back(local_rank)? {
                 Some(Kept { rest, image, .. }) => (rest, Some(image)),
                 None => (PipeRest::default(), None),
             },
             Keep::Nothing => (PipeRest::default(), None),
         };
-        let endpoint = seat.endpoint.pack(&rest);
-        let Seat { states, retreated, left, .. } = seat;
-        // Borrowed and written as `Luggage` is.
+        let endpoint = local_rank.endpoint.pack(&rest);
+        let LocalRank { states, retreated, left, .. } = local_rank;
+        // Borrowed and written as `PackedRank` is.
         let bytes = postcard::to_stdvec(&(Bytes::from(endpoint), &*states, *retreated, *left));
         Ok(Packed { bytes: bytes.map_err(|error| error.to_string())?, image })
     }
 
     pub(super) fn stayed(&mut self, now: Moment, fence: Fence) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
-        seat.refill_pipes(None);
-        seat.flush(&self.watch);
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
+        local_rank.refill_pipes(None);
+        local_rank.flush(&self.watch);
         self.handle(now, fence, Event::Stayed);
     }
 
     pub(super) fn again(&mut self, now: Moment, fence: Fence, ends: Ends) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
-        if let Err(error) = seat.plug(&self.watch, ends) {
-            let rank = seat.rank();
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
+        if let Err(error) = local_rank.plug(&self.watch, ends) {
+            let rank = local_rank.rank();
             return self.cannot_watch(fence, rank, &error);
         }
-        seat.states.interrupted();
-        (seat.retreated, seat.left, seat.retreats_within) = (false, false, None);
+        local_rank.states.interrupted();
+        (local_rank.retreated, local_rank.left, local_rank.retreats_within) = (false, false, None);
         self.handle(now, fence, Event::RolledBack(Back::Nothing));
     }
 
     pub(super) fn has_left(&mut self, fence: Fence, to: Fence, at: WorkstationId) {
-        let Some(seat) = self.seats.get(&fence) else { return };
-        let (job, rank) = (seat.job, seat.rank());
-        self.drop_seat(fence);
+        let Some(local_rank) = self.local_ranks.get(&fence) else { return };
+        let (job, rank) = (local_rank.job, local_rank.rank());
+        self.drop_rank(fence);
         if let Some(program) = self.programs.get_mut(&job) {
             program.directory.learn(rank, to, at);
             self.peer_at(job, rank);
@@ -93,15 +95,15 @@ impl Office {
     pub(super) fn arrive(&mut self, arrive: Arrive) {
         let fence = arrive.fence;
         let done = self.take_in(arrive);
-        self.desk.tell(LinkEvent::Post(Told::Unpacked { fence, done }));
+        self.event_loop.tell(LinkEvent::Router(RouterEvent::Unpacked { fence, done }));
     }
 
     fn take_in(&mut self, arrive: Arrive) -> Result<(), String> {
         let Arrive { fence, job, life, rank, keep, packed, image, ends } = arrive;
-        let luggage: Luggage =
-            postcard::from_bytes(&packed).map_err(|error| format!("a rank's luggage: {error}"))?;
+        let packed_rank: PackedRank = postcard::from_bytes(&packed)
+            .map_err(|error| format!("a rank's packed_rank: {error}"))?;
         let (endpoint, rest) =
-            Endpoint::unpack(&luggage.endpoint, fence).map_err(|error| error.to_string())?;
+            Endpoint::unpack(&packed_rank.endpoint, fence).map_err(|error| error.to_string())?;
         if endpoint.rank() != rank {
             return Err(format!("{} has come instead of {rank}", endpoint.rank()));
         }
@@ -110,8 +112,8 @@ impl Office {
         };
         let slabs = program.slabs.clone();
         let way = endpoint.way_back().filter(|_| keep == Keep::SubtaskStart);
-        let mut seat = Seat::new(job, life, endpoint, slabs);
-        seat.image = match (way, image) {
+        let mut local_rank = LocalRank::new(job, life, endpoint, slabs);
+        local_rank.image = match (way, image) {
             (Some((boundary, Back::Image)), Some(image)) => {
                 Some(Kept { boundary, rest: rest.clone(), image })
             }
@@ -123,29 +125,29 @@ impl Office {
             }
             (_, None) | (None, _) => None,
         };
-        seat.plug(&self.watch, ends).map_err(|error| error.to_string())?;
-        seat.states = luggage.states;
-        seat.retreated = luggage.retreated && keep == Keep::State;
-        seat.left = luggage.left && keep == Keep::State;
-        seat.arriving = Some(keep);
+        local_rank.plug(&self.watch, ends).map_err(|error| error.to_string())?;
+        local_rank.states = packed_rank.states;
+        local_rank.retreated = packed_rank.retreated && keep == Keep::State;
+        local_rank.left = packed_rank.left && keep == Keep::State;
+        local_rank.arriving = Some(keep);
         if keep != Keep::State {
-            seat.states.interrupted();
+            local_rank.states.interrupted();
         }
-        if keep == Keep::State || seat.image.is_some() {
-            seat.refill_pipes(Some(rest));
-            seat.flush(&self.watch);
+        if keep == Keep::State || local_rank.image.is_some() {
+            local_rank.refill_pipes(Some(rest));
+            local_rank.flush(&self.watch);
         }
-        self.seats.insert(fence, seat);
+        self.local_ranks.insert(fence, local_rank);
         Ok(())
     }
 
     pub(super) fn set_going(&mut self, now: Moment, fence: Fence) {
-        let Some(seat) = self.seats.get_mut(&fence) else { return };
-        let Some(keep) = seat.arriving.take() else { return };
-        let has_image = seat.image.is_some();
-        let (job, life, rank) = (seat.job, seat.life, seat.rank());
+        let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
+        let Some(keep) = local_rank.arriving.take() else { return };
+        let has_image = local_rank.image.is_some();
+        let (job, life, rank) = (local_rank.job, local_rank.life, local_rank.rank());
         if self.enter(job, life, rank, fence).is_none() {
-            self.seats.remove(&fence);
+            self.local_ranks.remove(&fence);
             return;
         }
         let back = match keep {

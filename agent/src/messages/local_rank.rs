@@ -18,12 +18,12 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::ears::{Ears, Hearing, Source};
 use super::imaging::{Imaging, Kept};
 use super::intake::Intake;
-use super::kept::States;
 use super::pace::Pace;
+use super::pipe_watch::{PipeWatch, Source, Watching};
 use super::pipes::{Ends, Outbox};
+use super::saved_states::States;
 use super::slabs::Slabs;
 
 /// A wait that lasts so long is told: it may be for ever.
@@ -37,7 +37,7 @@ const READ_BYTES: usize = 64 << 10;
 
 /// What a read came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum PipeRead {
     /// All there was place for: perhaps there is more.
     Much,
     /// All there was at that moment.
@@ -48,12 +48,12 @@ pub(super) enum Heard {
 }
 
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct LocalRank {
     pub(super) job: JobId,
     pub(super) life: Life,
     pub(super) endpoint: Endpoint,
     pub(super) states: States,
-    /// What ended it: the desk knows.
+    /// What ended it: the event loop knows.
     pub(super) fault: Option<String>,
     /// It was asked to return its work, and has so long.
     pub(super) retreats_within: Option<Duration>,
@@ -71,7 +71,7 @@ pub(super) struct Seat {
     read: Option<Source>,
     write: Option<OwnedFd>,
     /// Since the pipe was full: it is written again when it has place.
-    waits_for_place: Option<Hearing>,
+    waits_for_place: Option<Watching>,
     slabs: Slabs,
     intake: Intake<ProgramFrame<u64>>,
     outbox: Outbox,
@@ -88,7 +88,7 @@ pub(super) struct Seat {
     waits_since: Option<Moment>,
 }
 
-impl Seat {
+impl LocalRank {
     pub(super) fn new(job: JobId, life: Life, endpoint: Endpoint, slabs: Slabs) -> Self {
         Self {
             job,
@@ -125,11 +125,11 @@ impl Seat {
 
     // ── pipes ──────────────────────────────────────────────────────────────
 
-    /// Gives the seat the pipes of a new process.
+    /// Gives the rank the pipes of a new process.
     ///
     /// # Errors
     /// No room to watch them.
-    pub(super) fn plug(&mut self, watch: &Ears, ends: Ends) -> io::Result<()> {
+    pub(super) fn plug(&mut self, watch: &PipeWatch, ends: Ends) -> io::Result<()> {
         self.read = Some(watch.listen(self.endpoint.fence(), ends.read)?);
         (self.write, self.waits_for_place) = (Some(ends.write), None);
         self.intake = Intake::default();
@@ -150,10 +150,10 @@ impl Seat {
     ///
     /// # Errors
     /// The pipe is sick.
-    pub(super) fn fill(&mut self) -> io::Result<Heard> {
-        let Some(read) = &self.read else { return Ok(Heard::Nothing) };
+    pub(super) fn fill(&mut self) -> io::Result<PipeRead> {
+        let Some(read) = &self.read else { return Ok(PipeRead::Nothing) };
         let heard = self.intake.fill(read.pipe.get_ref())?;
-        if heard == Heard::End {
+        if heard == PipeRead::End {
             self.read = None;
         }
         Ok(heard)
@@ -194,7 +194,7 @@ impl Seat {
     }
 
     /// Writes what the pipe takes, and the rest when it has place.
-    pub(super) fn flush(&mut self, watch: &Ears) {
+    pub(super) fn flush(&mut self, watch: &PipeWatch) {
         let Some(write) = &self.write else { return };
         match self.outbox.write(write) {
             Ok(false) if self.waits_for_place.is_none() => {
@@ -305,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    fn seat() -> Seat {
+    fn local_rank() -> LocalRank {
         let config = Config {
             rank: Rank(0),
             ranks: 1,
@@ -317,7 +317,7 @@ mod tests {
             snapshot: Snapshot(0),
             floor: Fence(0),
         };
-        Seat::new(JobId(1), Life(0), Endpoint::new(config, Fence(1)), Slabs::default())
+        LocalRank::new(JobId(1), Life(0), Endpoint::new(config, Fence(1)), Slabs::default())
     }
 
     fn no_cut(snapshot: u32) -> Complaint {
@@ -327,20 +327,22 @@ mod tests {
 
     #[test]
     fn missed_snapshots_do_not_crowd_out_what_else_is_wrong() {
-        let mut seat = seat();
+        let mut local_rank = local_rank();
         for snapshot in 1..=1_000 {
-            assert!(seat.complains(&no_cut(snapshot)));
-            assert!(!seat.complains(&no_cut(snapshot)), "snapshot {snapshot} twice");
+            assert!(local_rank.complains(&no_cut(snapshot)));
+            assert!(!local_rank.complains(&no_cut(snapshot)), "snapshot {snapshot} twice");
         }
-        assert!(seat.complains(&Complaint::EndedInsideMessage { rank: Rank(0), to: Rank(1) }));
+        assert!(
+            local_rank.complains(&Complaint::EndedInsideMessage { rank: Rank(0), to: Rank(1) })
+        );
     }
 
     #[test]
     fn a_rank_is_not_complained_of_twice_nor_without_end() {
-        let mut seat = seat();
+        let mut local_rank = local_rank();
         let full = |bytes_max| Complaint::LogFull { rank: Rank(0), bytes_max };
-        let told = (0..1_000).filter(|bytes| seat.complains(&full(*bytes))).count();
+        let told = (0..1_000).filter(|bytes| local_rank.complains(&full(*bytes))).count();
         assert_eq!(told, COMPLAINTS_MAX);
-        assert!(!seat.complains(&full(0)));
+        assert!(!local_rank.complains(&full(0)));
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver as Heard, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver as PipeRead, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use gleaner_common::wire::AgentFrame;
@@ -21,20 +21,24 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Workstations 1, 2, .. and somebody who passes on what they relay.
 struct Lab {
-    posts: Vec<Post>,
-    told: Vec<Heard<LinkEvent>>,
+    posts: Vec<RouterHandle>,
+    told: Vec<PipeRead<LinkEvent>>,
     /// Keeps the ways to the coordinator open.
     _frames: Vec<UnboundedSender<(u64, AgentFrame)>>,
     over: Arc<AtomicBool>,
     relay: Option<JoinHandle<()>>,
 }
 
-/// A post with a thread of its own.
-fn start(frames: Frames, errands: UnboundedSender<Errand>, desk: ToDesk) -> Post {
+/// A router with a thread of its own.
+fn start(
+    frames: Frames,
+    requests: UnboundedSender<IoRequest>,
+    event_loop: ToEventLoop,
+) -> RouterHandle {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (post, watch) = Post::new(runtime.handle().clone(), frames, errands, desk);
+    let (handle, watch) = RouterHandle::new(runtime.handle().clone(), frames, requests, event_loop);
     std::thread::spawn(move || runtime.block_on(watch.run()));
-    post
+    handle
 }
 
 impl Lab {
@@ -42,11 +46,11 @@ impl Lab {
         let (mut posts, mut told, mut frames, mut outgoing) = (vec![], vec![], vec![], vec![]);
         for own in 1..=workstations {
             let (sender, receiver) = unbounded_channel();
-            let (errands, _) = unbounded_channel();
-            let (desk, heard) = ToDesk::to_test();
-            let post = start(sender.downgrade(), errands, desk);
-            post.deliver(Letter::Up { session: 1, own: WorkstationId(own) });
-            posts.push(post);
+            let (requests, _) = unbounded_channel();
+            let (event_loop, heard) = ToEventLoop::to_test();
+            let handle = start(sender.downgrade(), requests, event_loop);
+            handle.deliver(RouterCommand::Up { session: 1, own: WorkstationId(own) });
+            posts.push(handle);
             told.push(heard);
             frames.push(sender);
             outgoing.push(receiver);
@@ -55,11 +59,11 @@ impl Lab {
         let (stop, all) = (Arc::clone(&over), posts.clone());
         let relay = std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                for (post, receiver) in all.iter().zip(&mut outgoing) {
+                for (handle, receiver) in all.iter().zip(&mut outgoing) {
                     while let Ok((_, frame)) = receiver.try_recv() {
-                        post.waiting().done(&frame);
+                        handle.waiting().done(&frame);
                         if let AgentFrame::Relay { to, bytes } = frame {
-                            all[to.0 as usize - 1].deliver(Letter::Relayed { bytes });
+                            all[to.0 as usize - 1].deliver(RouterCommand::Relayed { bytes });
                         }
                     }
                 }
@@ -81,8 +85,8 @@ impl Lab {
                 addresses: vec![],
             })
             .collect();
-        for post in &self.posts {
-            post.deliver(Letter::Ranks { job: JOB, life: LIFE, at: at.clone() });
+        for handle in &self.posts {
+            handle.deliver(RouterCommand::Ranks { job: JOB, life: LIFE, at: at.clone() });
         }
     }
 
@@ -101,18 +105,18 @@ impl Lab {
         };
         let fence = Fence(fence);
         let begin = Begin { fence, job: JOB, life: LIFE, config, cut: None, ends };
-        self.post(workstation).leave(Letter::Begin(Box::new(begin)));
+        self.handle(workstation).leave(RouterCommand::Begin(Box::new(begin)));
         theirs
     }
 
-    fn post(&self, workstation: u32) -> &Post {
+    fn handle(&self, workstation: u32) -> &RouterHandle {
         &self.posts[workstation as usize - 1]
     }
 
     #[track_caller]
-    fn told(&self, workstation: u32) -> Told {
+    fn told(&self, workstation: u32) -> RouterEvent {
         let event = self.told[workstation as usize - 1].recv_timeout(LONG).unwrap();
-        let LinkEvent::Post(told) = event else { panic!("{event:?}") };
+        let LinkEvent::Router(told) = event else { panic!("{event:?}") };
         told
     }
 
@@ -123,9 +127,9 @@ impl Lab {
 
     #[track_caller]
     fn pack(&self, workstation: u32, fence: u64, keep: Keep) -> Result<Packed, String> {
-        self.post(workstation).leave(Letter::Depart { fence: Fence(fence), keep });
+        self.handle(workstation).leave(RouterCommand::Depart { fence: Fence(fence), keep });
         let told = self.told(workstation);
-        let Told::Packed { packed, .. } = told else { panic!("{told:?}") };
+        let RouterEvent::Packed { packed, .. } = told else { panic!("{told:?}") };
         packed
     }
 
@@ -148,21 +152,21 @@ impl Lab {
         let (job, life, rank) = (JOB, LIFE, Rank(1));
         let Packed { bytes: packed, image } = packed;
         let arrive = Arrive { fence, job, life, rank, keep, packed, image, ends };
-        self.post(workstation).leave(Letter::Arrive(Box::new(arrive)));
+        self.handle(workstation).leave(RouterCommand::Arrive(Box::new(arrive)));
         let told = self.told(workstation);
-        let Told::Unpacked { done, .. } = told else { panic!("{told:?}") };
+        let RouterEvent::Unpacked { done, .. } = told else { panic!("{told:?}") };
         done.map(|()| theirs)
     }
 
-    /// Stands in for rank 1's desk while its image is taken.
+    /// Stands in for rank 1's event loop while its image is taken.
     #[track_caller]
     fn image(&self, workstation: u32, fence: u64, done: Result<KeptImage, NoImage>) {
-        let (fence, post) = (Fence(fence), self.post(workstation));
-        assert!(matches!(self.told(workstation), Told::WantsImage(of) if of == fence));
-        post.leave(Letter::Image(fence));
+        let (fence, handle) = (Fence(fence), self.handle(workstation));
+        assert!(matches!(self.told(workstation), RouterEvent::WantsImage(of) if of == fence));
+        handle.leave(RouterCommand::Image(fence));
         let told = self.told(workstation);
-        assert!(matches!(&told, Told::Emptied { done: Ok(()), .. }), "{told:?}");
-        post.leave(Letter::Imaged { fence, done, stood: Duration::from_millis(1) });
+        assert!(matches!(&told, RouterEvent::Emptied { done: Ok(()), .. }), "{told:?}");
+        handle.leave(RouterCommand::Imaged { fence, done, stood: Duration::from_millis(1) });
     }
 }
 
@@ -182,7 +186,7 @@ fn connect(ends: Ends) -> Communicator {
 /// be taken as frozen.
 struct Process {
     act: Option<SyncSender<Act>>,
-    done: Heard<()>,
+    done: PipeRead<()>,
     thread: Option<JoinHandle<()>>,
     pipes: (RawFd, RawFd),
 }
@@ -280,8 +284,12 @@ fn a_rank_that_moves_misses_nothing_and_hears_nothing_twice() {
     zero.does(send(3..4));
     let ends = lab.arrive(3, 3, Keep::State, packed);
     one.replug(&ends);
-    lab.post(3).leave(Letter::SetGoing(Fence(3)));
-    lab.post(2).leave(Letter::Left { fence: Fence(2), to: Fence(3), at: WorkstationId(3) });
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(2).leave(RouterCommand::Left {
+        fence: Fence(2),
+        to: Fence(3),
+        at: WorkstationId(3),
+    });
     one.does(receive(1..4));
     one.does(|comm| comm.send(0, 8, b"from the new place").unwrap());
     zero.does(|comm| {
@@ -300,9 +308,13 @@ fn a_rank_that_leaves_and_moves_before_it_ends_has_left_all_the_same() {
     let packed = lab.depart(2, 2, Keep::State).unwrap();
     let ends = lab.arrive(3, 3, Keep::State, packed);
     one.replug(&ends);
-    lab.post(3).leave(Letter::SetGoing(Fence(3)));
-    lab.post(2).leave(Letter::Left { fence: Fence(2), to: Fence(3), at: WorkstationId(3) });
-    let ended = |end| lab.post(3).0.counter().office.seats[&Fence(3)].end(end);
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(2).leave(RouterCommand::Left {
+        fence: Fence(2),
+        to: Fence(3),
+        at: WorkstationId(3),
+    });
+    let ended = |end| lab.handle(3).0.locked().router.local_ranks[&Fence(3)].end(end);
     assert_eq!(ended(End::ExitCode(0)), End::Left);
     assert_eq!(ended(End::ExitCode(1)), End::ExitCode(1));
 }
@@ -314,7 +326,7 @@ fn a_rank_that_stays_after_all_misses_nothing() {
     one.does(receive(0..1));
     lab.depart(2, 2, Keep::State).unwrap();
     zero.does(send(3..5));
-    lab.post(2).leave(Letter::Stayed(Fence(2)));
+    lab.handle(2).leave(RouterCommand::Stayed(Fence(2)));
     one.does(receive(1..5));
     one.does(|comm| comm.send(0, 8, b"still here").unwrap());
     zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"still here"));
@@ -330,8 +342,12 @@ fn a_rank_rolled_back_elsewhere_has_its_state_and_the_messages_since() {
     one.does(|comm| comm.send(0, 8, b"once").unwrap());
     let packed = lab.depart(2, 2, Keep::SubtaskStart).unwrap();
     let ends = lab.arrive(3, 3, Keep::SubtaskStart, packed);
-    lab.post(3).leave(Letter::SetGoing(Fence(3)));
-    lab.post(2).leave(Letter::Left { fence: Fence(2), to: Fence(3), at: WorkstationId(3) });
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(2).leave(RouterCommand::Left {
+        fence: Fence(2),
+        to: Fence(3),
+        at: WorkstationId(3),
+    });
     let anew = Process::start(ends);
     anew.does(|comm| assert_eq!(comm.restore().as_deref(), Some(&b"two received"[..])));
     anew.does(receive(2..4));
@@ -368,9 +384,13 @@ fn a_rank_rolled_back_to_its_image_has_what_it_had_not_received_and_the_messages
         assert_eq!(packed.image.as_ref().map(|image| image.bytes), Some(5));
         let ends = lab.unpack(to, fence, Keep::SubtaskStart, packed).unwrap();
         one.replug(&ends);
-        lab.post(to).leave(Letter::SetGoing(Fence(fence)));
+        lab.handle(to).leave(RouterCommand::SetGoing(Fence(fence)));
         let left = Fence(fence - 1);
-        lab.post(from).leave(Letter::Left { fence: left, to: Fence(fence), at: WorkstationId(to) });
+        lab.handle(from).leave(RouterCommand::Left {
+            fence: left,
+            to: Fence(fence),
+            at: WorkstationId(to),
+        });
     }
     one.does(receive(1..4));
     one.does(|comm| comm.send(0, 8, b"once").unwrap());
@@ -386,7 +406,7 @@ fn a_rank_without_an_image_goes_on_and_goes_back_to_its_start() {
     let packed = lab.pack(2, 2, Keep::SubtaskStart).unwrap();
     assert!(packed.image.is_none());
     let ends = lab.unpack(3, 3, Keep::SubtaskStart, packed).unwrap();
-    lab.post(3).leave(Letter::SetGoing(Fence(3)));
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
     Process::start(ends).does(|comm| assert_eq!(comm.restore(), None));
 }
 
@@ -400,10 +420,10 @@ fn an_image_does_not_go_along_with_the_process_and_another_is_wanted_there() {
     assert!(packed.image.is_none());
     let ends = lab.unpack(3, 3, Keep::State, packed).unwrap();
     one.replug(&ends);
-    lab.post(3).leave(Letter::SetGoing(Fence(3)));
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
     let refused = lab.depart(3, 3, Keep::SubtaskStart).unwrap_err();
     assert_eq!(refused, "rank 1 cannot go back: no state is kept to go back to");
-    lab.post(3).leave(Letter::Stayed(Fence(3)));
+    lab.handle(3).leave(RouterCommand::Stayed(Fence(3)));
     one.begins(|comm| {
         while !comm.wants_state().unwrap() {
             std::thread::sleep(Duration::from_millis(10));
@@ -432,15 +452,19 @@ fn a_rank_of_which_nothing_is_kept_begins_elsewhere_with_what_it_had_not_receive
     let (lab, zero, one) = two(0);
     zero.does(send(0..1));
     one.does(receive(0..1));
-    lab.post(2).leave(Letter::Retreat { fence: Fence(2), within: LONG });
+    lab.handle(2).leave(RouterCommand::Retreat { fence: Fence(2), within: LONG });
     let packed = lab.depart(2, 2, Keep::Nothing).unwrap();
     zero.does(send(1..3));
     let ends = lab.arrive(3, 3, Keep::Nothing, packed);
     // A new process is welcomed first.
     let (fence, bytes) = (Fence(3), postcard::to_stdvec(&ToRank::Ranks(2)).unwrap());
-    lab.post(3).leave(Letter::ToRank { fence, life: LIFE, bytes });
-    lab.post(3).leave(Letter::SetGoing(Fence(3)));
-    lab.post(2).leave(Letter::Left { fence: Fence(2), to: Fence(3), at: WorkstationId(3) });
+    lab.handle(3).leave(RouterCommand::ToRank { fence, life: LIFE, bytes });
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    lab.handle(2).leave(RouterCommand::Left {
+        fence: Fence(2),
+        to: Fence(3),
+        at: WorkstationId(3),
+    });
     let anew = Process::start(ends);
     anew.does(|comm| assert_eq!((comm.restore(), comm.size()), (None, 2)));
     anew.does(receive(1..3));
@@ -452,7 +476,7 @@ fn a_rank_that_keeps_nothing_cannot_be_rolled_back() {
     one.does(|comm| comm.send(0, 8, b"hello").unwrap());
     let refused = lab.depart(2, 2, Keep::SubtaskStart).unwrap_err();
     assert_eq!(refused, "rank 1 cannot go back: no state is kept to go back to");
-    lab.post(2).leave(Letter::Stayed(Fence(2)));
+    lab.handle(2).leave(RouterCommand::Stayed(Fence(2)));
     one.does(|comm| comm.send(0, 8, b"on it goes").unwrap());
 }
 
@@ -464,8 +488,8 @@ fn what_is_no_luggage_is_refused() {
         let (fence, job, life, rank) = (Fence(1), JOB, LIFE, Rank(1));
         let (keep, image) = (Keep::State, None);
         let arrive = Arrive { fence, job, life, rank, keep, packed, image, ends };
-        lab.post(1).leave(Letter::Arrive(Box::new(arrive)));
-        let Told::Unpacked { done, .. } = lab.told(1) else { panic!("no answer") };
+        lab.handle(1).leave(RouterCommand::Arrive(Box::new(arrive)));
+        let RouterEvent::Unpacked { done, .. } = lab.told(1) else { panic!("no answer") };
         assert!(done.is_err());
     }
 }
@@ -476,11 +500,11 @@ fn a_pipe_that_closes_as_its_rank_is_let_go_keeps_nobody_from_being_heard() {
     for fence in 1..=1_000 {
         let Ends { read, write } = lab.begin(1, 0, fence, 0);
         // What was left before is done about first.
-        lab.post(1).deliver(Letter::Forget(JobId(9)));
-        // Both wake the post, which may hear of either first.
+        lab.handle(1).deliver(RouterCommand::Forget(JobId(9)));
+        // Both wake the router, which may hear of either first.
         let _ = rustix::io::write(&write, b"no frame");
         drop((read, write));
-        lab.post(1).leave(Letter::Dropped(Fence(fence)));
+        lab.handle(1).leave(RouterCommand::Dropped(Fence(fence)));
     }
     let next = Process::start(lab.begin(1, 0, 1_001, 0));
     next.does(|comm| assert_eq!(comm.rank(), 0));

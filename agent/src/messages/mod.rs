@@ -1,35 +1,35 @@
-//! The post: carries the messages of the ranks that run here.
+//! The router: carries the messages of the ranks that run here.
 //!
 //! Each rank has an endpoint here (`gleaner-program-core`), which decides
-//! everything about its messages; the post owns their pipes and their ways to
+//! everything about its messages; the router owns their pipes and their ways to
 //! other agents. The promise: a program that breaks its pipes, floods or does
 //! not read harms nobody but itself, and ranks go on talking whether or not
 //! the coordinator can be reached, wherever there is another way.
 //!
 //! ```text
-//!   desk ── Begin, Exited, Dropped ─►┌────────┐◄── Ranks, ToRank, Relayed ── link
-//!        ◄─ Faulted, Settled ────────│ office │─── FromRank, Relay ─────────►
+//!   event loop ── Begin, Exited, Dropped ─►┌────────┐◄── Ranks, ToRank, Relayed ── link
+//!        ◄─ Faulted, Settled ────────│ router │─── FromRank, Relay ─────────►
 //!   programs ⇄ pipes ───────────────►└────────┘
 //! ```
 //!
-//! A message takes no more wake-ups than it must: the post waits for the pipes
+//! A message takes no more wake-ups than it must: the router waits for the pipes
 //! on the link's thread, which speaks with other agents, so that what comes
-//! out of a pipe leaves the machine without waking anybody here. The office is
+//! out of a pipe leaves the machine without waking anybody here. The router is
 //! behind a lock, and whoever on that thread has something for it does all that
-//! follows at once. Only the desk leaves its letters and rings, because it must
+//! follows at once. Only the event loop leaves its commands and rings, because it must
 //! not wait.
 
-mod ears;
 mod imaging;
 mod intake;
-mod kept;
-mod line;
+mod local_rank;
 mod moving;
-mod office;
+mod outgoing;
 mod pace;
+mod pipe_watch;
 mod pipes;
 mod program;
-mod seat;
+mod router;
+mod saved_states;
 mod slabs;
 mod snapshot;
 
@@ -51,19 +51,19 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
-use self::ears::Ears;
 pub(crate) use self::intake::Intake;
-pub(crate) use self::line::{Errand, Frames, Road, Waiting, Wanted};
-use self::office::Office;
+use self::local_rank::PipeRead;
+pub(crate) use self::outgoing::{Frames, IoRequest, PeerStream, Waiting, Wanted};
+use self::pipe_watch::PipeWatch;
 pub(crate) use self::pipes::{Ends, pair};
-use self::seat::Heard;
+use self::router::Router;
 pub(crate) use self::slabs::Slabs;
-use crate::link::ToDesk;
+use crate::link::ToEventLoop;
 use crate::moving::KeptImage;
 
-/// What the post is told.
+/// What the router is told.
 #[derive(Debug)]
-pub(crate) enum Letter {
+pub(crate) enum RouterCommand {
     /// The coordinator has welcomed us on this connection.
     Up {
         session: u64,
@@ -117,7 +117,7 @@ pub(crate) enum Letter {
         at: WorkstationId,
     },
     /// Take in an endpoint that was packed elsewhere. Answered by
-    /// [`Told::Unpacked`]; it does nothing before [`Letter::SetGoing`].
+    /// [`Told::Unpacked`]; it does nothing before [`RouterCommand::SetGoing`].
     Arrive(Box<Arrive>),
     /// The process that was taken in goes on; or a new one, with what is kept of
     /// it, is being started.
@@ -138,12 +138,12 @@ pub(crate) enum Letter {
     /// From another agent, directly.
     Parcels(Vec<Between>),
     /// There is a direct way to another agent.
-    RoadOpened {
+    PeerStreamOpened {
         at: WorkstationId,
-        road: Road,
+        stream: PeerStream,
     },
     /// It is no more, or could not be opened.
-    RoadLost(WorkstationId),
+    PeerStreamLost(WorkstationId),
     /// The rank's part of a snapshot is at the coordinator, or why not.
     Staged {
         fence: Fence,
@@ -195,9 +195,9 @@ pub(crate) struct Packed {
     pub(crate) image: Option<KeptImage>,
 }
 
-/// What the post tells the desk.
+/// What the router tells the event loop.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum RouterEvent {
     /// The rank's program did what it must not: its process must end.
     Faulted { fence: Fence, what: String },
     /// Of a process that had ended all is known now, and whether its rank is
@@ -208,7 +208,7 @@ pub(crate) enum Told {
     /// The rank, or why it cannot leave like this.
     Packed { fence: Fence, packed: Result<Packed, String> },
     /// An image of the rank's process is wanted. Answered by
-    /// [`Letter::Imaged`].
+    /// [`RouterCommand::Imaged`].
     WantsImage(Fence),
     /// Its pipes are empty, or cannot be.
     Emptied { fence: Fence, done: Result<(), String> },
@@ -222,63 +222,64 @@ pub(crate) enum Told {
     Died,
 }
 
-/// The way to the post, from any thread.
+/// The way to the router, from any thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Post(Arc<Shared>);
+pub(crate) struct RouterHandle(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    letters: Sender<Letter>,
+    commands: Sender<RouterCommand>,
     bell: Notify,
-    counter: Mutex<Counter>,
+    locked: Mutex<Locked>,
     waiting: Waiting,
 }
 
 /// What only one can be at at a time.
 #[derive(Debug)]
-struct Counter {
-    office: Office,
-    letters: Receiver<Letter>,
+struct Locked {
+    router: Router,
+    commands: Receiver<RouterCommand>,
     /// The watch sleeps until then if nothing comes.
     asleep_until: Option<Moment>,
 }
 
-impl Post {
-    /// A post, and who reads the letters that are left for it: nothing is done
+impl RouterHandle {
+    /// A router, and who reads the commands that are left for it: nothing is done
     /// about them unless that [runs](Watch::run). Pipes are heard in `runtime`.
     pub(crate) fn new(
         runtime: Handle,
         frames: Frames,
-        errands: UnboundedSender<Errand>,
-        desk: ToDesk,
+        requests: UnboundedSender<IoRequest>,
+        event_loop: ToEventLoop,
     ) -> (Self, Watch) {
-        let (letters, received) = channel();
+        let (commands, received) = channel();
         let waiting = Waiting::default();
-        let line = line::Line::new(frames, errands, waiting.clone());
-        let shared = Arc::new_cyclic(|post| {
-            let office = Office::new(line, Ears::new(runtime, post.clone()), desk.clone());
-            let counter = Mutex::new(Counter { office, letters: received, asleep_until: None });
-            Shared { letters, bell: Notify::new(), counter, waiting }
+        let outgoing = outgoing::Outgoing::new(frames, requests, waiting.clone());
+        let shared = Arc::new_cyclic(|handle| {
+            let router =
+                Router::new(outgoing, PipeWatch::new(runtime, handle.clone()), event_loop.clone());
+            let locked = Mutex::new(Locked { router, commands: received, asleep_until: None });
+            Shared { commands, bell: Notify::new(), locked, waiting }
         });
-        let watch = Watch { shared: Arc::clone(&shared), _goodbye: SaysGoodbye(desk) };
+        let watch = Watch { shared: Arc::clone(&shared), _end: TellsOfItsEnd(event_loop) };
         (Self(shared), watch)
     }
 
-    /// Leaves a letter: never waits.
-    pub(crate) fn leave(&self, letter: Letter) {
+    /// Leaves a command: never waits.
+    pub(crate) fn leave(&self, command: RouterCommand) {
         // The receiver is in the same place as the sender.
-        let _ = self.0.letters.send(letter);
+        let _ = self.0.commands.send(command);
         self.0.bell.notify_one();
     }
 
-    /// Handles a letter at once; may wait for a moment.
-    pub(crate) fn deliver(&self, letter: Letter) {
-        self.0.act(|office, now| office.take(now, letter));
+    /// Handles a command at once; may wait for a moment.
+    pub(crate) fn deliver(&self, command: RouterCommand) {
+        self.0.act(|router, now| router.take(now, command));
     }
 
     /// Where the messages of a program lie that has ranks here.
     pub(crate) fn slabs(&self, job: JobId) -> Option<Slabs> {
-        self.0.counter().office.programs.get(&job).map(|program| program.slabs.clone())
+        self.0.locked().router.programs.get(&job).map(|program| program.slabs.clone())
     }
 
     /// What is on its way to the coordinator for other agents.
@@ -288,24 +289,24 @@ impl Post {
 }
 
 impl Shared {
-    fn counter(&self) -> MutexGuard<'_, Counter> {
-        self.counter.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, Locked> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something, and all that follows from it.
-    fn act<T>(&self, act: impl FnOnce(&mut Office, Moment) -> T) -> T {
-        let mut counter = self.counter();
+    fn act<T>(&self, act: impl FnOnce(&mut Router, Moment) -> T) -> T {
+        let mut locked = self.locked();
         let now = Clock.now();
         // First: what a process says comes after what its agent was told of it.
-        counter.take_letters(now);
-        let done = act(&mut counter.office, now);
-        counter.office.settle(now);
-        let sooner = match (counter.office.deadline(), counter.asleep_until) {
+        locked.take_commands(now);
+        let done = act(&mut locked.router, now);
+        locked.router.settle(now);
+        let sooner = match (locked.router.deadline(), locked.asleep_until) {
             (Some(due), Some(until)) => due < until,
             (Some(_), None) => true,
             (None, _) => false,
         };
-        drop(counter);
+        drop(locked);
         if sooner {
             self.bell.notify_one();
         }
@@ -313,44 +314,44 @@ impl Shared {
     }
 
     /// A rank has written something. What is left of it afterwards?
-    fn hear(&self, fence: Fence) -> Heard {
-        self.act(|office, now| office.hear(now, fence))
+    fn hear(&self, fence: Fence) -> PipeRead {
+        self.act(|router, now| router.hear(now, fence))
     }
 
     /// A rank's pipe has place.
     fn write(&self, fence: Fence) {
-        self.act(|office, _| office.write(fence));
+        self.act(|router, _| router.write(fence));
     }
 
     /// Handles what was left and what is due: when is the next?
     fn turn(&self) -> Option<Moment> {
-        let mut counter = self.counter();
+        let mut locked = self.locked();
         let now = Clock.now();
-        counter.take_letters(now);
-        counter.office.wake(now);
-        counter.office.settle(now);
-        counter.asleep_until = counter.office.deadline();
-        counter.asleep_until
+        locked.take_commands(now);
+        locked.router.wake(now);
+        locked.router.settle(now);
+        locked.asleep_until = locked.router.deadline();
+        locked.asleep_until
     }
 }
 
-impl Counter {
-    fn take_letters(&mut self, now: Moment) {
-        while let Ok(letter) = self.letters.try_recv() {
-            self.office.take(now, letter);
+impl Locked {
+    fn take_commands(&mut self, now: Moment) {
+        while let Ok(command) = self.commands.try_recv() {
+            self.router.take(now, command);
         }
     }
 }
 
-/// Waits for letters, and for what is due.
+/// Waits for commands, and for what is due.
 #[derive(Debug)]
 pub(crate) struct Watch {
     shared: Arc<Shared>,
-    _goodbye: SaysGoodbye,
+    _end: TellsOfItsEnd,
 }
 
 impl Watch {
-    /// Waits for ever, in the post's runtime.
+    /// Waits for ever, in the router's runtime.
     pub(crate) async fn run(self) {
         loop {
             let until = self.shared.turn();
@@ -362,13 +363,13 @@ impl Watch {
     }
 }
 
-/// Tells the desk when the watch ends, however it does.
+/// Tells the event loop when the watch ends, however it does.
 #[derive(Debug)]
-struct SaysGoodbye(ToDesk);
+struct TellsOfItsEnd(ToEventLoop);
 
-impl Drop for SaysGoodbye {
+impl Drop for TellsOfItsEnd {
     fn drop(&mut self) {
-        self.0.tell(crate::link::LinkEvent::Post(Told::Died));
+        self.0.tell(crate::link::LinkEvent::Router(RouterEvent::Died));
     }
 }
 

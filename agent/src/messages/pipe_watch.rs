@@ -12,19 +12,19 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, yield_now};
 
 use super::Shared;
-use super::seat::Heard;
+use super::local_rank::PipeRead;
 
 #[derive(Clone, Debug)]
-pub(super) struct Ears {
+pub(super) struct PipeWatch {
     runtime: Handle,
-    post: Weak<Shared>,
+    handle: Weak<Shared>,
 }
 
 /// Hears until it is dropped.
 #[derive(Debug)]
-pub(super) struct Hearing(AbortHandle);
+pub(super) struct Watching(AbortHandle);
 
-impl Drop for Hearing {
+impl Drop for Watching {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -34,64 +34,64 @@ impl Drop for Hearing {
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) pipe: Arc<AsyncFd<OwnedFd>>,
-    _hearing: Hearing,
+    _hearing: Watching,
 }
 
-impl Ears {
-    pub(super) fn new(runtime: Handle, post: Weak<Shared>) -> Self {
-        Self { runtime, post }
+impl PipeWatch {
+    pub(super) fn new(runtime: Handle, handle: Weak<Shared>) -> Self {
+        Self { runtime, handle }
     }
 
-    /// Has this seat read whenever something has come.
+    /// Has this rank read whenever something has come.
     ///
     /// # Errors
     /// No room to watch it.
     pub(super) fn listen(&self, fence: Fence, pipe: OwnedFd) -> io::Result<Source> {
         let _inside = self.runtime.enter();
         let pipe = Arc::new(register(pipe, Interest::READABLE)?);
-        let (post, read) = (self.post.clone(), Arc::clone(&pipe));
+        let (handle, read) = (self.handle.clone(), Arc::clone(&pipe));
         let hears = self.runtime.spawn(async move {
             while let Ok(mut ready) = read.readable().await {
                 // It tells only what is new, so what is left is not waited for.
                 ready.clear_ready();
                 drop(ready);
-                while let Some(shared) = post.upgrade() {
+                while let Some(shared) = handle.upgrade() {
                     match shared.hear(fence) {
-                        Heard::Much => yield_now().await,
-                        Heard::Some => break,
-                        // Its seat may have got another pipe meanwhile, or none: then
+                        PipeRead::Much => yield_now().await,
+                        PipeRead::Some => break,
+                        // Its rank may have got another pipe meanwhile, or none: then
                         // this one is ready for ever, and ends only where it yields.
-                        Heard::Nothing => {
+                        PipeRead::Nothing => {
                             yield_now().await;
                             break;
                         }
-                        Heard::End => return,
+                        PipeRead::End => return,
                     }
                 }
             }
         });
-        Ok(Source { pipe, _hearing: Hearing(hears.abort_handle()) })
+        Ok(Source { pipe, _hearing: Watching(hears.abort_handle()) })
     }
 
-    /// Has this seat write whenever its full pipe has place again.
+    /// Has this rank write whenever its full pipe has place again.
     ///
     /// # Errors
     /// No descriptor left, or no room to watch it.
-    pub(super) fn wait_for_place(&self, fence: Fence, pipe: impl AsFd) -> io::Result<Hearing> {
+    pub(super) fn wait_for_place(&self, fence: Fence, pipe: impl AsFd) -> io::Result<Watching> {
         let _inside = self.runtime.enter();
         let pipe = register(pipe.as_fd().try_clone_to_owned()?, Interest::WRITABLE)?;
-        let post = self.post.clone();
+        let handle = self.handle.clone();
         let hears = self.runtime.spawn(async move {
             while let Ok(mut ready) = pipe.writable().await {
                 ready.clear_ready();
                 drop(ready);
-                let Some(shared) = post.upgrade() else { return };
+                let Some(shared) = handle.upgrade() else { return };
                 shared.write(fence);
                 // It may have ended this, and a pipe that nobody reads has place for ever.
                 yield_now().await;
             }
         });
-        Ok(Hearing(hears.abort_handle()))
+        Ok(Watching(hears.abort_handle()))
     }
 }
 
