@@ -16,9 +16,7 @@ use crate::timeline::{Readings, Unsure, interpret};
 
 pub use crate::stats::Stats;
 
-pub use crate::export::{
-    Content, ExportError, ExportFormat, ExportSummary, Selection, export, export_to,
-};
+pub use crate::export::{Content, ExportError, ExportFormat, ExportSummary, Selection, export};
 pub use crate::import::{
     HOLD_MAX, ImportError, ImportFormat, ImportOptions, ImportSummary, import,
 };
