@@ -119,7 +119,7 @@ pub fn export(
 ///
 /// # Errors
 /// Logs that cannot be read, or a stream that cannot be written.
-pub fn export_to(
+fn export_to(
     data: &Path,
     selection: &Selection,
     content: Content,

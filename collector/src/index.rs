@@ -13,12 +13,12 @@ type Ranges = BTreeMap<u64, u64>;
 
 /// The records of one workstation that are on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Index {
+pub(crate) struct Index {
     boots: BTreeMap<BootId, Ranges>,
 }
 
 impl Index {
-    pub fn contains(&self, boot: BootId, sequence: u64) -> bool {
+    pub(crate) fn contains(&self, boot: BootId, sequence: u64) -> bool {
         self.boots
             .get(&boot)
             .and_then(|ranges| ranges.range(..=sequence).next_back())
@@ -26,7 +26,7 @@ impl Index {
     }
 
     /// Adds a record; false if it was there.
-    pub fn insert(&mut self, boot: BootId, sequence: u64) -> bool {
+    pub(crate) fn insert(&mut self, boot: BootId, sequence: u64) -> bool {
         if self.contains(boot, sequence) {
             return false;
         }
@@ -47,7 +47,7 @@ impl Index {
     }
 
     /// Takes in all that another index holds.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         for (boot, ranges) in &other.boots {
             match self.boots.get_mut(boot) {
                 None => {
@@ -58,12 +58,12 @@ impl Index {
         }
     }
 
-    pub fn boots(&self) -> usize {
+    pub(crate) fn boots(&self) -> usize {
         self.boots.len()
     }
 
     /// How many separate ranges one boot has: 1 if nothing is missing.
-    pub fn ranges_of(&self, boot: BootId) -> usize {
+    pub(crate) fn ranges_of(&self, boot: BootId) -> usize {
         self.boots.get(&boot).map_or(0, BTreeMap::len)
     }
 }

@@ -11,24 +11,24 @@
 //! kept once, and damage to a log is reported and costs only what was damaged.
 
 pub mod archive;
-pub mod config;
-pub mod export;
+mod config;
+mod export;
 pub mod generate;
 pub mod import;
-pub mod index;
+mod index;
 pub mod load;
 pub mod log;
 pub mod name;
-pub mod origin;
+mod origin;
 pub mod plot;
 mod progress;
-pub mod receiver;
+mod receiver;
 pub mod rows;
-pub mod segment;
+mod segment;
 pub mod stats;
 pub mod store;
-pub mod summary;
-pub mod survival;
+mod summary;
+mod survival;
 pub mod timeline;
 pub mod usage;
 pub mod wall;

@@ -22,7 +22,7 @@ use crate::summary::{Damage, DamageKind, ReadSegmentError, Segment, Summary};
 
 /// A segment that has grown to this is full. Read as a whole, so small enough
 /// for any machine's memory.
-pub const SEGMENT_BYTES_MAX: u64 = 8 << 20;
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 
 /// A well-behaved agent leaves no gap; a boot with more than this many is
 /// not kept in memory and so not on disk.

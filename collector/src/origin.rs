@@ -11,7 +11,7 @@ use gleaner_common::time::WallTime;
 use crate::name::WorkstationName;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// An agent of ours: each record carries the moment of its transition.
     Agent,
     /// Imported from rwho: each record carries the time of a snapshot.
@@ -26,7 +26,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    pub fn of(boot: BootId) -> Self {
+    pub(crate) fn of(boot: BootId) -> Self {
         let is_ours = boot.0[6] >> 4 == 8 && boot.0[8] >> 6 == 0b10;
         let imported = [Self::Rwho, Self::Csv, Self::Trace, Self::Generated];
         let imported = imported.into_iter().find(|o| boot.0.starts_with(&o.tag()));
@@ -34,12 +34,12 @@ impl Origin {
     }
 
     /// The id of the run of a workstation's records that began at `start`.
-    pub fn boot(self, name: &WorkstationName, start: WallTime) -> BootId {
+    pub(crate) fn boot(self, name: &WorkstationName, start: WallTime) -> BootId {
         self.boot_of(&format!("gleaner import 1 {self:?} {name} {}", start.0))
     }
 
     /// The same for a made-up run: another seed makes another one.
-    pub fn seeded_boot(self, name: &WorkstationName, start: WallTime, seed: u64) -> BootId {
+    pub(crate) fn seeded_boot(self, name: &WorkstationName, start: WallTime, seed: u64) -> BootId {
         self.boot_of(&format!("gleaner owners 1 {self:?} {name} {} {seed}", start.0))
     }
 

@@ -21,14 +21,14 @@ use serde::Deserialize;
 use crate::name::WorkstationName;
 use crate::timeline::Observed;
 
-pub const MAGIC: [u8; 8] = *b"gleanlog";
+pub(crate) const MAGIC: [u8; 8] = *b"gleanlog";
 
 /// The format's version. Postcard writes by position: a record that changes
 /// otherwise than by appending raises it.
-pub const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 1;
 
 /// The longest payload. A record takes at most about 290 bytes.
-pub const PAYLOAD_BYTES_MAX: usize = 512;
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 512;
 
 /// The shortest payload: a boot id, three load averages, and one byte for
 /// each of nine small values. Bounds from below keep runs of zeros from
@@ -50,7 +50,7 @@ pub enum HeaderError {
 }
 
 /// The header of a workstation's segments.
-pub fn encode_header(name: &WorkstationName) -> Vec<u8> {
+pub(crate) fn encode_header(name: &WorkstationName) -> Vec<u8> {
     let name = name.as_str().as_bytes();
     let length = u16::try_from(name.len()).unwrap_or_else(|_| unreachable!("a name has a bound"));
     let mut header = MAGIC.to_vec();
@@ -66,7 +66,7 @@ pub fn encode_header(name: &WorkstationName) -> Vec<u8> {
 ///
 /// # Errors
 /// Another kind of file, another version of ours, or damage.
-pub fn decode_header(bytes: &[u8]) -> Result<(WorkstationName, usize), HeaderError> {
+pub(crate) fn decode_header(bytes: &[u8]) -> Result<(WorkstationName, usize), HeaderError> {
     let rest = bytes.strip_prefix(&MAGIC).ok_or(HeaderError::NotOurs)?;
     let (version, rest) = rest.split_first_chunk().ok_or(HeaderError::Damaged)?;
     let theirs = u16::from_le_bytes(*version);
@@ -98,7 +98,7 @@ pub enum RecordError {
 ///
 /// # Errors
 /// The bound it breaks.
-pub fn check_record(record: &UsageRecord) -> Result<(), RecordError> {
+pub(crate) fn check_record(record: &UsageRecord) -> Result<(), RecordError> {
     let UsageRecord { sequence, ref reason, .. } = *record;
     if sequence == 0 {
         return Err(RecordError::NoSequence);
@@ -113,7 +113,7 @@ pub fn check_record(record: &UsageRecord) -> Result<(), RecordError> {
 ///
 /// # Errors
 /// A record out of its bounds; `out` is then as it was.
-pub fn encode_record(record: &UsageRecord, out: &mut Vec<u8>) -> Result<(), RecordError> {
+pub(crate) fn encode_record(record: &UsageRecord, out: &mut Vec<u8>) -> Result<(), RecordError> {
     check_record(record)?;
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_BYTES]);
@@ -132,7 +132,7 @@ fn checksum(length: &[u8], payload: &[u8]) -> u32 {
 }
 
 /// What a record's payload can be read as.
-pub trait Payload: Sized {
+pub(crate) trait Payload: Sized {
     /// The payload as that, with nothing left over; `None` if it is none.
     fn decode(payload: &[u8]) -> Option<Self>;
 }
@@ -181,7 +181,7 @@ struct BorrowedRecord<'a> {
 
 /// One thing found in a segment.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Piece<R = UsageRecord> {
+pub(crate) enum Piece<R = UsageRecord> {
     Record(R),
     /// Bytes that are no record, with whole records behind them.
     Corrupt {
@@ -197,7 +197,7 @@ pub enum Piece<R = UsageRecord> {
 
 /// Goes through the records of a segment.
 #[derive(Clone, Debug)]
-pub struct Scan<'a, R = UsageRecord> {
+pub(crate) struct Scan<'a, R = UsageRecord> {
     bytes: &'a [u8],
     at: usize,
     records: PhantomData<R>,
@@ -205,12 +205,13 @@ pub struct Scan<'a, R = UsageRecord> {
 
 impl<'a, R: Payload> Scan<'a, R> {
     /// From the end of the header, or from wherever a record may begin.
-    pub fn new(bytes: &'a [u8], start: usize) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], start: usize) -> Self {
         Self { bytes, at: start.min(bytes.len()), records: PhantomData }
     }
 
     /// Behind the last piece given.
-    pub fn position(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn position(&self) -> usize {
         self.at
     }
 }

@@ -77,7 +77,7 @@ pub enum ReadSegmentError {
 
 /// A segment in memory.
 #[derive(Debug)]
-pub struct Segment {
+pub(crate) struct Segment {
     pub path: PathBuf,
     bytes: Vec<u8>,
     start: usize,
@@ -90,7 +90,7 @@ impl Segment {
     /// # Errors
     /// It cannot be read, is none of ours, of another version, or of another
     /// workstation.
-    pub fn read(path: &Path, expected: &WorkstationName) -> Result<Self, ReadSegmentError> {
+    pub(crate) fn read(path: &Path, expected: &WorkstationName) -> Result<Self, ReadSegmentError> {
         let bytes = fs::read(path)
             .map_err(|source| ReadSegmentError::Io { path: path.to_owned(), source })?;
         let start = match decode_header(&bytes) {
@@ -111,21 +111,17 @@ impl Segment {
         Ok(Self { path: path.to_owned(), bytes, start })
     }
 
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// Can records be appended, or is the header itself damaged?
-    pub fn has_good_header(&self) -> bool {
+    pub(crate) fn has_good_header(&self) -> bool {
         self.start > 0
     }
 
     /// Does it end with something that is no whole record?
-    pub fn is_torn(&self) -> bool {
+    pub(crate) fn is_torn(&self) -> bool {
         let is_tail = |piece: &Result<_, Damage>| {
             piece.as_ref().is_err_and(|damage| damage.kind == DamageKind::Torn)
         };
@@ -133,17 +129,17 @@ impl Segment {
     }
 
     /// The bytes from `offset` on.
-    pub fn tail(&self, offset: u64) -> &[u8] {
+    pub(crate) fn tail(&self, offset: u64) -> &[u8] {
         usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)).unwrap_or(&[])
     }
 
     /// Goes through the records; what is damaged comes as `Err`.
-    pub fn records(&self) -> impl Iterator<Item = Result<UsageRecord, Damage>> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = Result<UsageRecord, Damage>> {
         self.records_as()
     }
 
     /// The same, read as something that takes less.
-    pub fn records_as<R: Payload>(&self) -> impl Iterator<Item = Result<R, Damage>> {
+    pub(crate) fn records_as<R: Payload>(&self) -> impl Iterator<Item = Result<R, Damage>> {
         Scan::new(&self.bytes, self.start).map(|piece| {
             let damage = |offset: usize, bytes: usize, kind| Damage {
                 file: self.path.clone(),
@@ -162,7 +158,7 @@ impl Segment {
 
 /// What a segment holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     pub bytes: u64,
     pub records: u64,
     /// The earliest and the latest record by the wall clock.
@@ -173,7 +169,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub fn of(segment: &Segment) -> Self {
+    pub(crate) fn of(segment: &Segment) -> Self {
         let mut summary = Self { bytes: segment.len(), ..Self::default() };
         for piece in segment.records() {
             match piece {
@@ -195,7 +191,7 @@ impl Summary {
     ///
     /// # Errors
     /// Those of [`Segment::read`].
-    pub fn of_full(path: &Path, name: &WorkstationName) -> Result<Self, ReadSegmentError> {
+    pub(crate) fn of_full(path: &Path, name: &WorkstationName) -> Result<Self, ReadSegmentError> {
         match Self::kept(path) {
             Some(kept) => Ok(kept),
             None => Ok(Self::of(&Segment::read(path, name)?)),
@@ -203,7 +199,7 @@ impl Summary {
     }
 
     /// The summary beside a segment, if it is there and fits.
-    pub fn kept(segment: &Path) -> Option<Self> {
+    pub(crate) fn kept(segment: &Path) -> Option<Self> {
         let length = fs::metadata(segment).ok()?.len();
         Self::load(segment).filter(|kept| kept.bytes == length)
     }
@@ -229,7 +225,7 @@ impl Summary {
     ///
     /// # Errors
     /// Those of writing a file.
-    pub fn save(&self, segment: &Path) -> io::Result<()> {
+    pub(crate) fn save(&self, segment: &Path) -> io::Result<()> {
         let mut body = VERSION.to_le_bytes().to_vec();
         body = postcard::to_extend(self, body).map_err(io::Error::other)?;
         let bytes = [MAGIC.as_slice(), &crc32c::crc32c(&body).to_le_bytes(), &body].concat();

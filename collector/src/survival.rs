@@ -14,7 +14,7 @@ const POINTS_MAX: usize = 400;
 
 /// A length, and whether its end was seen: it may have lasted longer if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lasted {
+pub(crate) struct Lasted {
     pub length: Duration,
     pub ended: bool,
 }
@@ -22,7 +22,7 @@ pub struct Lasted {
 /// How long a state lasts, in periods that begin in a span. The first period of
 /// a log has no beginning; one that the log's end or unknown time cuts off has
 /// no end.
-pub fn lasted<'a>(
+pub(crate) fn lasted<'a>(
     timelines: impl IntoIterator<Item = &'a Timeline>,
     state: State,
     span: Span,
@@ -42,7 +42,7 @@ pub fn lasted<'a>(
 
 /// At one length: the part of periods that lasts longer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Point {
+pub(crate) struct Point {
     pub length_s: f64,
     pub part: f64,
     /// Where the true part lies, with 95 of 100.
@@ -52,7 +52,7 @@ pub struct Point {
 
 /// A survival curve: it falls at every length with which a period ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Survival {
+pub(crate) struct Survival {
     pub periods: u64,
     /// Periods whose end was not seen.
     pub cut_off: u64,
@@ -63,7 +63,7 @@ pub struct Survival {
 }
 
 impl Survival {
-    pub fn of(mut lasted: Vec<Lasted>) -> Self {
+    pub(crate) fn of(mut lasted: Vec<Lasted>) -> Self {
         lasted.sort_unstable();
         let mut curve = Self { periods: lasted.len() as u64, ..Self::default() };
         let (mut part, mut variance) = (1.0, 0.0);
@@ -91,7 +91,8 @@ impl Survival {
     }
 
     /// The part of periods that lasts longer than this.
-    pub fn at(&self, length: Duration) -> f64 {
+    #[cfg(test)]
+    fn at(&self, length: Duration) -> f64 {
         let length_s = length.as_secs_f64();
         let later = self.points.partition_point(|point| point.length_s <= length_s);
         later.checked_sub(1).map_or(1.0, |last| self.points[last].part)
@@ -99,7 +100,7 @@ impl Survival {
 
     /// Points enough to draw it: where it has fallen far enough since the last
     /// one, or the length has grown far enough.
-    pub fn outline(&self) -> Vec<Point> {
+    pub(crate) fn outline(&self) -> Vec<Point> {
         let mut outline: Vec<Point> = vec![];
         let least = 1.0 / POINTS_MAX as f64;
         for (place, point) in self.points.iter().enumerate() {

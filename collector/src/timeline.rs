@@ -28,7 +28,7 @@ use serde::Serialize;
 use crate::origin::Origin;
 use crate::wall::spoken_time;
 
-pub use criterion::{Criterion, RECORDED_LOAD, Unsure};
+pub use criterion::{Criterion, Unsure};
 
 /// A wall clock that moves less than this against the machine's own between
 /// two records was disciplined, not set.

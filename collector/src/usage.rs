@@ -18,9 +18,7 @@ use crate::wall::spoken_time;
 pub use crate::progress::Progress;
 pub use crate::stats::Stats;
 
-pub use crate::export::{
-    Content, ExportError, ExportFormat, ExportSummary, Selection, export, export_to,
-};
+pub use crate::export::{Content, ExportError, ExportFormat, ExportSummary, Selection, export};
 pub use crate::import::{
     HOLD_MAX, ImportError, ImportFormat, ImportOptions, ImportSummary, import,
 };

@@ -8,10 +8,10 @@ use crate::id::ContentHash;
 use crate::program::{CHECKPOINT_EVERY_MIN, ProgramSpec, RANKS_MAX};
 
 pub const SUBPROGRAMS_MAX: u32 = 10_000_000;
-pub const COMMAND_BYTES_MAX: usize = 128 << 10;
+pub(crate) const COMMAND_BYTES_MAX: usize = 128 << 10;
 pub const FILES_MAX: usize = 10_000;
 pub const NAME_BYTES_MAX: usize = 200;
-pub const PATH_BYTES_MAX: usize = 4_000;
+pub(crate) const PATH_BYTES_MAX: usize = 4_000;
 
 /// What happens to a guest at a busy transition (Phalen 1994, §2.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use crate::time::Spoken;
 pub const RANKS_MAX: u32 = 65_536;
 
 /// Saving all of a program more often would leave it little time for work.
-pub const CHECKPOINT_EVERY_MIN: Duration = Duration::from_secs(1);
+pub(crate) const CHECKPOINT_EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// The most bytes that agents hand each other through the coordinator at once.
 pub const RELAYED_BYTES_MAX: usize = 96 << 10;

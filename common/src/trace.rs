@@ -27,7 +27,7 @@ pub use text::{WriteTraceError, read, write};
 /// More ranks than any lab has workstations.
 pub const RANKS_MAX: u32 = 1 << 20;
 /// Some 1.2 GB in memory.
-pub const OPERATIONS_MAX: usize = 50_000_000;
+pub(crate) const OPERATIONS_MAX: usize = 50_000_000;
 pub const NAME_BYTES_MAX: usize = 200;
 /// Tags from here on are a library's own: the messages that collective
 /// operations are made of.

@@ -31,7 +31,7 @@ pub(crate) type Key = Vec<u8>;
 
 /// Somebody who is enrolled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct IdentityRecord {
     pub(crate) role: Role,
     pub(crate) name: String,
     /// Agents only.
@@ -42,7 +42,7 @@ pub(crate) struct Identity {
 
 /// A one-time permission to enrol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
+pub(crate) struct TokenRecord {
     pub(crate) id: String,
     pub(crate) role: Role,
     /// The only name that it may enrol, if one was given.
@@ -55,17 +55,17 @@ pub(crate) struct Token {
 /// What must be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    Identity { key: Key, identity: Identity },
-    Token { key: Key, token: Token },
+    Identity { key: Key, identity: IdentityRecord },
+    Token { key: Key, token: TokenRecord },
     Workstation { workstation: WorkstationId, name: String },
 }
 
 /// What somebody with this key may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    Enrolled(Identity),
+    Enrolled(IdentityRecord),
     /// Holds a token that is open, or that it has used itself.
-    Newcomer(Token),
+    Newcomer(TokenRecord),
     Expired,
     Revoked,
     Unknown,
@@ -97,7 +97,7 @@ pub(crate) enum RefusedEnrolment {
 /// Somebody was enrolled: tell them after these are on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enrolment {
-    pub(crate) identity: Identity,
+    pub(crate) identity: IdentityRecord,
     pub(crate) records: Vec<Record>,
     /// Keys that this enrolment put out of use: close their connections.
     pub(crate) replaced: Vec<Key>,
@@ -119,8 +119,8 @@ pub(crate) enum RefusedToken {
 /// All identities and tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    identities: BTreeMap<Key, Identity>,
-    tokens: BTreeMap<Key, Token>,
+    identities: BTreeMap<Key, IdentityRecord>,
+    tokens: BTreeMap<Key, TokenRecord>,
     /// The one key of a machine or collector that is not revoked.
     current: BTreeMap<(Role, String), Key>,
     workstations: BTreeMap<String, WorkstationId>,
@@ -171,7 +171,7 @@ impl Directory {
     pub(crate) fn open_token(
         &mut self,
         key: Key,
-        token: Token,
+        token: TokenRecord,
         wall: WallTime,
     ) -> Result<Record, RefusedToken> {
         let lifetime = token.expires.since(wall);
@@ -237,10 +237,10 @@ impl Directory {
             (token.role == Role::Agent).then(|| self.workstation_of(name, &mut records));
         let name = name.to_owned();
         let identity =
-            Identity { role: token.role, name, workstation, enrolled: wall, revoked: None };
+            IdentityRecord { role: token.role, name, workstation, enrolled: wall, revoked: None };
         self.put(key.clone(), identity.clone());
         records.push(Record::Identity { key: key.clone(), identity: identity.clone() });
-        let used = Token { used_by: Some(key), ..token };
+        let used = TokenRecord { used_by: Some(key), ..token };
         self.tokens.insert(token_key.to_vec(), used.clone());
         records.push(Record::Token { key: token_key.to_vec(), token: used });
         Ok(Enrolment { identity, records, replaced })
@@ -257,7 +257,8 @@ impl Directory {
         let mut records = vec![];
         self.revoke_older(role, name, wall, &mut records);
         let name = name.to_owned();
-        let identity = Identity { role, name, workstation: None, enrolled: wall, revoked: None };
+        let identity =
+            IdentityRecord { role, name, workstation: None, enrolled: wall, revoked: None };
         self.put(key.clone(), identity.clone());
         records.push(Record::Identity { key, identity });
         records
@@ -292,7 +293,7 @@ impl Directory {
 
     /// One machine has one key. People may have several: one per machine that
     /// they work at.
-    fn put(&mut self, key: Key, identity: Identity) {
+    fn put(&mut self, key: Key, identity: IdentityRecord) {
         let has_one = matches!(identity.role, Role::Agent | Role::Collector);
         if has_one && identity.revoked.is_none() {
             self.current.insert((identity.role, identity.name.clone()), key.clone());
@@ -314,7 +315,7 @@ impl Directory {
 }
 
 fn check_token(
-    token: &Token,
+    token: &TokenRecord,
     key: &[u8],
     name: &str,
     wall: WallTime,
@@ -342,14 +343,14 @@ fn check_token(
     }
 }
 
-fn is_open(token: &Token, wall: WallTime) -> bool {
+fn is_open(token: &TokenRecord, wall: WallTime) -> bool {
     !token.revoked && token.used_by.is_none() && token.expires > wall
 }
 
-fn row(token: &Token, wall: WallTime) -> TokenRow {
+fn row(token: &TokenRecord, wall: WallTime) -> TokenRow {
     let state = match token {
-        Token { revoked: true, .. } => "revoked",
-        Token { used_by: Some(_), .. } => "used",
+        TokenRecord { revoked: true, .. } => "revoked",
+        TokenRecord { used_by: Some(_), .. } => "used",
         token if is_open(token, wall) => "open",
         _ => "expired",
     };
@@ -399,7 +400,7 @@ mod tests {
     }
 
     fn add_token(directory: &mut Directory, number: u8, role: Role) {
-        let token = Token {
+        let token = TokenRecord {
             id: format!("t{number}"),
             role,
             name: None,
@@ -481,7 +482,8 @@ mod tests {
         }
         let refused = directory.enrol(&token, vec![1, 2, 3], "desk-1", NOW);
         assert_eq!(refused, Err(RefusedEnrolment::BadKey));
-        let endless = Token { expires: WallTime(i64::MAX), ..directory.tokens[&token].clone() };
+        let endless =
+            TokenRecord { expires: WallTime(i64::MAX), ..directory.tokens[&token].clone() };
         assert!(directory.open_token(key(5), endless, NOW).is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::container::cgroup;
+use crate::cgroup;
 use crate::daemon::{Daemon, Home};
 use crate::network::{Namespace, address};
 use crate::terminal::Terminal;

@@ -10,7 +10,7 @@ use gleaner_shell::lock::Lock;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
-use crate::container::cgroup::Cgroup;
+use crate::cgroup::Cgroup;
 use crate::daemon::{Daemon, Home};
 use crate::host::{HostOptions, LabHost, Site};
 use crate::leftovers;

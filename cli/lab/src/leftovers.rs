@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use gleaner_shell::lock::Lock;
 
-use crate::container::cgroup::Cgroup;
+use crate::cgroup::Cgroup;
 
 /// How the name of a lab's directory begins, which is its cgroup's as well.
 pub(crate) const PREFIX: &str = "glean-lab-";

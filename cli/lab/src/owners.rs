@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::container::cgroup::FrozenWatch;
+use crate::cgroup::FrozenWatch;
 use crate::host::{LabHost, is_keeper};
 use crate::{cgroup, wait};
 use anyhow::Result;

@@ -30,7 +30,7 @@ use super::{Fact, moved_by};
 
 /// The load from which records say busy, unless an agent is configured
 /// otherwise. Source: Phalen 1994, §5.
-pub const RECORDED_LOAD: f32 = 0.25;
+pub(crate) const RECORDED_LOAD: f32 = 0.25;
 
 /// How long after the last input records say idle, likewise, and what the
 /// agent's sensors add to it (a quarter of a second, and the time to wake).
@@ -68,7 +68,7 @@ pub struct Unsure {
 }
 
 impl Unsure {
-    pub fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 

@@ -27,7 +27,7 @@ pub use axis::{Axis, Scale};
 pub use gantt::{Arrow, Bar, Gantt, Kind, Shade};
 pub use heat::HeatMap;
 pub use line::{LineChart, Look, Series};
-pub use palette::{Colour, OKABE_ITO, series_colour, viridis};
+pub use palette::{Colour, OKABE_ITO, series_colour};
 pub use panels::Panels;
 pub use render::{Figure, FigureError, Format, Size};
 pub use scene::Scene;

@@ -53,7 +53,7 @@ const VIRIDIS: [Colour; 17] = [
 ];
 
 /// A perceptually uniform scale from dark blue (0) to bright yellow (1).
-pub fn viridis(part: f64) -> Colour {
+pub(crate) fn viridis(part: f64) -> Colour {
     let part = if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) };
     let place = part * (VIRIDIS.len() - 1) as f64;
     let left = (0..VIRIDIS.len() - 1).rev().find(|&left| left as f64 <= place).unwrap_or(0);

@@ -24,9 +24,9 @@ use crate::identity::Identity;
 use crate::stream::{self, FrameReader, StreamError};
 
 /// How long the first reply to a request may take.
-pub const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Often enough for [`endpoint::IDLE_TIMEOUT`], also if one is lost.
+/// Often enough for the idle timeout of `endpoint::transport`, also if one is lost.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Why a request has no answer. Each is one line.

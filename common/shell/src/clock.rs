@@ -45,23 +45,6 @@ impl Clock {
         WallTime(now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec))
     }
 
-    /// How long until then: zero if it has passed, `None` for never.
-    pub fn left(self, deadline: Option<Moment>) -> Option<Duration> {
-        deadline.filter(|at| *at < Moment::MAX).map(|at| at.since(self.now()))
-    }
-
-    /// The same as a timeout for `poll` and `epoll_wait`, in milliseconds,
-    /// rounded up so that the deadline has passed on return; -1 for never.
-    ///
-    /// `poll` does not count the machine's sleep: where a deadline must hold
-    /// across it, put an [`Alarm`] into the set instead.
-    pub fn poll_timeout_ms(self, deadline: Option<Moment>) -> i32 {
-        match self.left(deadline) {
-            None => -1,
-            Some(left) => i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX),
-        }
-    }
-
     /// Returns at or just after the deadline; at once if it has passed, never
     /// for `None`. Dropping it loses nothing.
     pub async fn sleep_until(self, deadline: Option<Moment>) {
@@ -178,18 +161,6 @@ mod tests {
                 }
             }
         });
-    }
-
-    #[test]
-    fn a_poll_timeout_never_ends_early() {
-        let clock = Clock::new();
-        assert_eq!(clock.poll_timeout_ms(None), -1);
-        assert_eq!(clock.poll_timeout_ms(Some(Moment::ZERO)), 0);
-        let soon = clock.now() + Duration::from_micros(500_100);
-        let timeout = i128::from(clock.poll_timeout_ms(Some(soon))) * 1_000_000;
-        let left = i128::from(soon.0) - i128::from(clock.now().0);
-        assert!((left..=501_000_000).contains(&timeout), "{timeout} ns of {left}");
-        assert_eq!(clock.poll_timeout_ms(Some(Moment(u64::MAX - 1))), i32::MAX);
     }
 
     #[test]

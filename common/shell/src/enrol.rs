@@ -12,7 +12,7 @@ use crate::identity::{Identity, Key, Token, fingerprint, spki_of};
 use crate::stream::{self, StreamError};
 
 /// How long the coordinator may take: it writes to its disk first.
-pub const ENROL_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const ENROL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why nobody was enrolled. Each is one line.
 #[derive(Debug, thiserror::Error)]

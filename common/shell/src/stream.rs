@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use crate::endpoint::Ended;
 
 /// How long whoever opened a stream may take to say what it is for.
-pub const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much is read at once: memory of a connection that was busy once.
 const CHUNK_BYTES: usize = 16 << 10;

@@ -18,14 +18,14 @@
 
 mod attempt;
 pub mod core;
-pub mod event;
+mod event;
 mod job;
 pub mod outlook;
 pub mod placement;
 mod pool;
 mod program;
 pub mod record;
-pub mod step;
+mod step;
 mod workstation;
 
 pub use crate::core::{Config, Core};

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::Shared;
 use crate::brain::Input;
-use crate::directory::{Key, Token};
+use crate::directory::{Key, TokenRecord};
 
 /// How long a newcomer may take to say who it wants to be, and to go.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) async fn serve(
     shared: &Arc<Shared>,
     connection: &Connection,
-    (key, token): (Key, Token),
+    (key, token): (Key, TokenRecord),
     mut writer: FrameWriter,
     mut reader: FrameReader,
 ) {
@@ -45,7 +45,12 @@ pub(super) async fn serve(
     connection.close(VarInt::from_u32(close::DONE), b"");
 }
 
-async fn enrol(shared: &Arc<Shared>, key: Key, token: &Token, request: EnrolRequest) -> EnrolReply {
+async fn enrol(
+    shared: &Arc<Shared>,
+    key: Key,
+    token: &TokenRecord,
+    request: EnrolRequest,
+) -> EnrolReply {
     let refused = |reason: String| {
         shared.complaints.log(format_args!("token {} enrolled nobody: {reason}", token.id));
         EnrolReply::Refused { reason }

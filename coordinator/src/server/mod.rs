@@ -30,7 +30,7 @@ use crate::agents::Agents;
 use crate::blobs::Blobs;
 use crate::brain::BrainHandle;
 use crate::complaints::Complaints;
-use crate::directory::{Directory, Identity, Key, Standing, Token};
+use crate::directory::{Directory, IdentityRecord, Key, Standing, TokenRecord};
 use crate::placement::PlacementTimes;
 use crate::store::{Reader, StoreHealth};
 
@@ -85,7 +85,7 @@ impl Shared {
 
 /// Somebody enrolled, on one connection.
 struct Peer {
-    identity: Identity,
+    identity: IdentityRecord,
     connection: Connection,
 }
 
@@ -209,7 +209,7 @@ fn serve_purpose(
 }
 
 /// A token's holder may enrol and nothing else.
-async fn newcomer(shared: &Arc<Shared>, connection: &Connection, key: Key, token: Token) {
+async fn newcomer(shared: &Arc<Shared>, connection: &Connection, key: Key, token: TokenRecord) {
     let Ok(stream) = connection.accept_bi().await else { return };
     match read_opening(stream).await {
         Ok((Purpose::Enrol, writer, reader)) => {

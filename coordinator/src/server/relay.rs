@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::splice::splice;
 use super::{Peer, Shared};
-use crate::directory::Identity;
+use crate::directory::IdentityRecord;
 
 /// How long a collector may take to take one more stream.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,7 +27,11 @@ impl Collector {
 
     /// Remembers the connection if it is a collector's, until the result is
     /// dropped. An older one is closed.
-    pub(super) fn enter(&self, identity: &Identity, connection: &Connection) -> Option<Entered> {
+    pub(super) fn enter(
+        &self,
+        identity: &IdentityRecord,
+        connection: &Connection,
+    ) -> Option<Entered> {
         if identity.role != Role::Collector {
             return None;
         }

@@ -10,7 +10,7 @@ use gleaner_common::report::{HealthRow, JobSummary};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Reply, Request, Role, close};
 use gleaner_core::Answer;
-use gleaner_shell::identity::Token as TokenText;
+use gleaner_shell::identity::Token;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use quinn::VarInt;
 use tokio::task::spawn_blocking;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::{Peer, Shared, listing, why};
 use crate::brain::{Input, Stopping};
-use crate::directory::{Record, RefusedToken, Token};
+use crate::directory::{Record, RefusedToken, TokenRecord};
 use crate::store::{ReadStoreError, Write};
 
 /// How long somebody may take to say what they ask.
@@ -250,11 +250,11 @@ async fn token_create(
     name: Option<String>,
 ) -> Result<Reply, No> {
     refuse_without_disk(shared)?;
-    let text = TokenText::create(shared.authority.fingerprint()).map_err(|_| No::Randomness)?;
+    let text = Token::create(shared.authority.fingerprint()).map_err(|_| No::Randomness)?;
     let wall = shared.clock.wall();
     let lifetime_ns = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX);
     let expires = WallTime(wall.0.saturating_add(lifetime_ns));
-    let token = Token { id: text.id(), role, name, expires, used_by: None, revoked: false };
+    let token = TokenRecord { id: text.id(), role, name, expires, used_by: None, revoked: false };
     let record = shared.directory.write().unwrap_or_else(PoisonError::into_inner).open_token(
         text.spki(),
         token,

@@ -14,10 +14,10 @@ pub(super) async fn subprogram(shared: &Arc<Shared>, id: SubprogramId) -> Result
         return Ok(Reply::Why(reasons));
     }
     let row = listing::subprogram_row(shared, id).await?;
-    Ok(Reply::Why(vec![epitaph(&row)]))
+    Ok(Reply::Why(vec![how_it_ended(&row)]))
 }
 
-fn epitaph(row: &SubprogramRow) -> String {
+fn how_it_ended(row: &SubprogramRow) -> String {
     let state = row.state.name();
     let place = row.workstation.as_ref().map_or(String::new(), |name| format!(" on {name}"));
     let how = match &row.outcome {

@@ -15,7 +15,7 @@ use rusqlite::{Params, named_params};
 use super::column::{Named, count, span, word};
 use super::write::keep_name;
 use super::{DatabaseError, Tables};
-use crate::directory::{Identity, Record, Token};
+use crate::directory::{IdentityRecord, Record, TokenRecord};
 
 type Read<T> = Result<T, DatabaseError>;
 type Column<T> = Result<T, rusqlite::Error>;
@@ -249,7 +249,7 @@ fn coming(row: &Named<'_>) -> Column<Option<Coming>> {
 }
 
 fn identity(row: &Named<'_>) -> Column<Record> {
-    let identity = Identity {
+    let identity = IdentityRecord {
         role: role(row)?,
         name: row.get("name")?,
         workstation: row.get::<Option<u32>>("workstation")?.map(WorkstationId),
@@ -260,7 +260,7 @@ fn identity(row: &Named<'_>) -> Column<Record> {
 }
 
 fn token(row: &Named<'_>) -> Column<Record> {
-    let token = Token {
+    let token = TokenRecord {
         id: row.get("id")?,
         role: role(row)?,
         name: row.get("name")?,

@@ -12,7 +12,7 @@ use gleaner_common::wire::{Finished, Printed, Role};
 use gleaner_core::{AttemptRecord, Change, Coming, JobProgress, JobRecord, SubprogramRecord};
 
 use super::*;
-use crate::directory::{Identity, Record, Token};
+use crate::directory::{IdentityRecord, Record, TokenRecord};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -144,7 +144,7 @@ fn identities_tokens_and_workstations_come_back() {
         Record::Workstation { workstation: WorkstationId(3), name: "desk-3".into() },
         Record::Identity {
             key: vec![1, 2],
-            identity: Identity {
+            identity: IdentityRecord {
                 role: Role::Agent,
                 name: "desk-3".into(),
                 workstation: Some(WorkstationId(3)),
@@ -154,7 +154,7 @@ fn identities_tokens_and_workstations_come_back() {
         },
         Record::Token {
             key: vec![9],
-            token: Token {
+            token: TokenRecord {
                 id: "abc".into(),
                 role: Role::Collector,
                 name: Some("store".into()),
@@ -303,12 +303,12 @@ fn batches_are_released_in_order_and_after_their_writes() {
 fn a_disk_that_refuses_releases_nothing_and_a_stop_still_ends_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let writer = store.into_writer();
+    let store_writer = store.into_writer();
     // SQLite's own limit stands for a full disk: both are SQLITE_FULL.
-    let pages: i64 = writer.0.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
-    writer.0.pragma_update(None, "max_page_count", pages).unwrap();
+    let pages: i64 = store_writer.0.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    store_writer.0.pragma_update(None, "max_page_count", pages).unwrap();
     let (tell, told) = mpsc::channel();
-    let running = start(writer, move |from| tell.send(from).unwrap()).unwrap();
+    let running = start(store_writer, move |from| tell.send(from).unwrap()).unwrap();
     let mut large = job(1);
     large.spec.environment = vec![("A".into(), "x".repeat(100_000))];
     // There may be free pages; ten of these do not fit in them.

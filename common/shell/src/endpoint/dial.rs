@@ -17,7 +17,7 @@ use super::{Ended, crypto};
 use crate::identity::{Identity, SERVER_NAME, Token, token_certificate};
 
 /// How long a dial waits for an answer.
-pub const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the first address of a name has before the next is tried beside
 /// it (RFC 8305 §5).

@@ -53,7 +53,7 @@ pub enum Admission {
 pub type Admit = dyn Fn(&[u8]) -> Admission + Send + Sync;
 
 /// 2025-01-01: within every certificate that an authority issues.
-fn judgement_day() -> UnixTime {
+fn certificate_date() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(1_735_689_600))
 }
 
@@ -136,7 +136,7 @@ impl Verifier {
                 is_admitted(chain, &**admit, certificate, intermediates)
             }
             Expected::Agent(chain, name) => {
-                chain.verify_client_cert(certificate, intermediates, judgement_day())?;
+                chain.verify_client_cert(certificate, intermediates, certificate_date())?;
                 is_agent(certificate, name.as_deref())
             }
             Expected::Coordinator(roots) => self.is_coordinator(roots, certificate, intermediates),
@@ -156,7 +156,7 @@ impl Verifier {
     ) -> Result<(), Error> {
         let parsed = ParsedCertificate::try_from(certificate)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
-        let day = judgement_day();
+        let day = certificate_date();
         verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, day, algorithms)?;
         verify_server_name(&parsed, &dns_name(SERVER_NAME))
     }
@@ -181,7 +181,7 @@ fn is_admitted(
             }
         };
     }
-    chain.verify_client_cert(certificate, intermediates, judgement_day())?;
+    chain.verify_client_cert(certificate, intermediates, certificate_date())?;
     match admission {
         Admission::Enrolled => Ok(()),
         Admission::Revoked => Err(CertificateError::Revoked.into()),

@@ -30,7 +30,7 @@ pub(crate) use subject::subject_of;
 
 /// The name in the coordinator's certificate. Clients ask for this name
 /// wherever the coordinator lives.
-pub const SERVER_NAME: &str = "gleaner-coordinator";
+pub(crate) const SERVER_NAME: &str = "gleaner-coordinator";
 
 /// The name that agents ask each other for; whom they reach is told by the
 /// certificate's subject.

@@ -69,13 +69,6 @@ impl<Id> Clone for Free<Id> {
 }
 
 impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
-    /// With room for the numbers below `room`; more is made when needed.
-    pub fn with_room(room: usize) -> Self {
-        let mut free = Self::default();
-        free.grow(room);
-        free
-    }
-
     /// It is free and stands there; or it is not free.
     pub fn set(&mut self, id: Id, rank: Option<Rank>) {
         let number = id.into();
@@ -254,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_worst_rank_of_all_is_still_a_rank() {
-        let mut free = Free::<u32>::with_room(3);
+        let mut free = Free::<u32>::default();
         free.set(1, Some(Rank::new(u64::MAX)));
         assert_eq!((free.choose(None), free.choose(Some(1))), (Some(1), None));
     }
