@@ -248,10 +248,8 @@ impl Expecting {
     pub fn land(self, stopped: &[i32]) -> Result<ProbedGuest, ProbeError> {
         let Self(mut guest) = self;
         guest.keeper.send(&Order::Land { fence: FENCE, stopped: stopped.to_vec() })?;
-        match guest.report()? {
-            Report::Landed { .. } => Ok(guest),
-            other => Err(unexpected(&other)),
-        }
+        let report = guest.report()?;
+        if matches!(report, Report::Landed { .. }) { Ok(guest) } else { Err(unexpected(&report)) }
     }
 }
 
