@@ -251,7 +251,7 @@ impl Expecting {
         let Self(mut guest) = self;
         guest.keeper.send(&Order::Land { fence: FENCE, stopped: stopped.to_vec() })?;
         let report = guest.report()?;
-        if let Report::Landed { .. } = report { Ok(guest) } else { Err(unexpected(&report)) }
+        if matches!(report, Report::Landed { .. }) { Ok(guest) } else { Err(unexpected(&report)) }
     }
 }
 

@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use gleaner_shell::clock::Clock;
 use gleaner_shell::pool::Pool;
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags};
@@ -69,16 +68,6 @@ pub enum DumpError {
     Lost,
 }
 
-/// What a dump did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dumped {
-    pub sent: Sent,
-    /// From the start of the freeze to the stand.
-    pub freezing: Duration,
-    /// From the stand to the last byte sent.
-    pub dumping: Duration,
-}
-
 /// Where CRIU puts the images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -102,13 +91,12 @@ pub struct Dump {
     guest: GuestProcess,
     header: Header,
     tree: ProcessTree,
-    /// Its processes, opened.
+    /// The guest's processes, opened.
     opened: Vec<OwnedFd>,
     memory: Memory,
     /// Dropped before CRIU is waited for: nobody listens to it then.
     capture: Option<Capture>,
     criu: Running,
-    freezing: Duration,
 }
 
 impl Dump {
@@ -116,7 +104,7 @@ impl Dump {
     /// write it down.
     ///
     /// # Errors
-    /// It cannot be moved. If it went before, it goes again.
+    /// The guest cannot be moved. If it ran before, it runs again.
     pub fn start(
         engine: &Engine,
         fingerprint: &Fingerprint,
@@ -135,10 +123,7 @@ impl Dump {
         way: Way,
     ) -> Result<Self, DumpError> {
         let stood = is_frozen(&guest.group).map_err(DumpError::Look)?;
-        let begin = Clock.now();
-        let still = freeze(&guest.group).map_err(DumpError::Look)?;
-        let freezing = Clock.now().since(begin);
-        let started = if still {
+        let started = if freeze(&guest.group).map_err(DumpError::Look)? {
             begin_dump(engine, fingerprint, guest, way)
         } else {
             Err(DumpError::Restless)
@@ -146,7 +131,7 @@ impl Dump {
         if started.is_err() && !stood {
             thaw(&guest.group).map_err(DumpError::Look)?;
         }
-        started.map(|dump| Self { freezing, ..dump })
+        started
     }
 
     /// Writes a guest down into this machine's memory, with no stream at all:
@@ -176,14 +161,11 @@ impl Dump {
     /// still all the time, and afterwards.
     ///
     /// # Errors
-    /// It cannot be moved, or `out` takes no more. The receiver is told.
-    pub fn run(self, out: impl Outlet) -> Result<Dumped, DumpError> {
-        let (root, group, freezing) = (self.guest.root, self.guest.group.clone(), self.freezing);
-        let begin = Clock.now();
-        let done = self.pass(out);
-        let dumping = Clock.now().since(begin);
-        match done {
-            Ok(sent) => Ok(Dumped { sent, freezing, dumping }),
+    /// The guest cannot be moved, or `out` takes no more. The receiver is told.
+    pub fn run(self, out: impl Outlet) -> Result<Sent, DumpError> {
+        let (root, group) = (self.guest.root, self.guest.group.clone());
+        match self.pass(out) {
+            Ok(sent) => Ok(sent),
             Err(_) if Process::read(root).is_err() => Err(DumpError::Lost),
             Err(error) => {
                 // CRIU freezes the group as it leaves; if it could not, we do.
@@ -284,7 +266,7 @@ pub fn keep(
     fingerprint: &Fingerprint,
     guest: &GuestProcess,
     out: impl Outlet,
-) -> Result<Dumped, DumpError> {
+) -> Result<Sent, DumpError> {
     let stood = is_frozen(&guest.group).map_err(DumpError::Look)?;
     let done = Dump::start(engine, fingerprint, guest).and_then(|dump| dump.run(out));
     if !stood {
@@ -340,23 +322,14 @@ fn begin_dump(
     };
     let keep = [memory.as_fd(), group.as_fd()];
     let criu = inside::spawn(command, &process, root.user, &keep).map_err(DumpError::Start)?;
-    Ok(Dump {
-        guest: guest.clone(),
-        header,
-        tree,
-        opened,
-        memory,
-        capture,
-        criu: Running(criu),
-        freezing: Duration::ZERO,
-    })
+    Ok(Dump { guest: guest.clone(), header, tree, opened, memory, capture, criu: Running(criu) })
 }
 
 fn command(engine: &Engine, header: &Header, memory: &Memory, group: &OwnedFd) -> Command {
     let mut command = engine.command();
     command
         .args(["dump", "--no-default-config", "--leave-running", "--file-locks"])
-        // Its own, of 10 s, is short on a machine whose owner is at work.
+        // CRIU's own, of 10 s, is short on a machine whose owner is at work.
         .args(["--timeout", "30"])
         // Nothing of the network goes along, so nothing of it is held meanwhile.
         .args(["--manage-cgroups=ignore", "--network-lock", "skip", "--ghost-limit"])

@@ -50,7 +50,7 @@ pub mod stage;
 mod stream;
 mod wire;
 
-pub use dump::{Dump, DumpError, Dumped, keep};
+pub use dump::{Dump, DumpError, keep};
 pub use engine::{Engine, MissingEngine};
 pub use fingerprint::{Fingerprint, Unsuitable, Version, of_this_machine};
 pub use guest::{GuestProcess, awaits_exec};

@@ -15,7 +15,7 @@ use gleaner_agent_core::guest::{self, Departure};
 use gleaner_common::id::Fence;
 use gleaner_common::program::{Handover, HandoverReply};
 use gleaner_common::wire::{Purpose, close};
-use gleaner_move::{Dump, DumpError, Dumped, GuestProcess, Outlet};
+use gleaner_move::{Dump, DumpError, GuestProcess, Outlet, Sent};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -164,7 +164,7 @@ async fn carry(
             (_, cause) => Err(cause),
         },
         (Err(error), _) => Err(error),
-        (Ok(()), Some(Some(Ok(Dumped { sent, .. })))) => Ok((sent.bytes, Clock.now().since(begin))),
+        (Ok(()), Some(Some(Ok(Sent { bytes, .. })))) => Ok((bytes, Clock.now().since(begin))),
         (Ok(()), _) => {
             let image = cargo.image.as_ref().map_or(0, |image| image.bytes);
             Ok((cargo.endpoint.len() as u64 + image, Clock.now().since(begin)))
@@ -193,7 +193,7 @@ fn dump(
     mover: &Mover,
     started: oneshot::Sender<Result<(), DumpError>>,
     pieces: mpsc::Sender<Bytes>,
-) -> Option<Result<Dumped, DumpError>> {
+) -> Option<Result<Sent, DumpError>> {
     match Dump::start(&mover.engine, &mover.fingerprint, guest) {
         Ok(dump) => {
             let _ = started.send(Ok(()));
