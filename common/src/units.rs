@@ -61,14 +61,28 @@ pub fn spoken_size(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
+/// A span as [`parse_duration`] reads it and as a person would write it. Its
+/// months and years are averages with minutes and seconds, so days are counted.
+fn spelled(span: Duration) -> String {
+    const DAY_S: u64 = 86_400;
+    let days = span.as_secs() / DAY_S;
+    let rest = span.saturating_sub(Duration::from_secs(days * DAY_S));
+    let whole = if days == 1 { "1day".to_owned() } else { format!("{days}days") };
+    match (days, rest.is_zero()) {
+        (0, _) => humantime::format_duration(rest).to_string(),
+        (_, true) => whole,
+        (_, false) => format!("{whole} {}", humantime::format_duration(rest)),
+    }
+}
+
 /// `#[serde(with = "gleaner_common::units::duration")]`: a duration as text.
 pub mod duration {
-    use super::{Deserialize, Deserializer, Duration, Serializer, de, parse_duration};
+    use super::{Deserialize, Deserializer, Duration, Serializer, de, parse_duration, spelled};
 
     /// # Errors
     /// Those of the serializer.
     pub fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&humantime::format_duration(*span))
+        to.collect_str(&spelled(*span))
     }
 
     /// # Errors
@@ -120,5 +134,19 @@ mod tests {
         assert_eq!(parse_size("512MiB"), Ok(512 << 20));
         assert_eq!(parse_size("2 GB"), Ok(2_000_000_000));
         assert_eq!(spoken_size(6_081_741), "5.8 MiB");
+    }
+    #[test]
+    fn a_span_is_written_in_days_and_read_back() {
+        let day = Duration::from_secs(86_400);
+        for (span, text) in [
+            (Duration::ZERO, "0s"),
+            (Duration::from_millis(90_500), "1m 30s 500ms"),
+            (day, "1day"),
+            (60 * day, "60days"),
+            (400 * day + Duration::from_secs(60), "400days 1m"),
+        ] {
+            assert_eq!(spelled(span), text);
+            assert_eq!(parse_duration(text), Ok(span));
+        }
     }
 }
