@@ -144,9 +144,24 @@ pub async fn rows<T>(
     request: &Request,
     pick: impl Fn(Reply) -> Option<T>,
 ) -> Result<Vec<T>> {
+    first_rows(client, request, usize::MAX, pick).await
+}
+
+/// The first rows of a listing that may be long.
+///
+/// # Errors
+/// As [`rows`].
+pub async fn first_rows<T>(
+    client: &Client,
+    request: &Request,
+    most: usize,
+    pick: impl Fn(Reply) -> Option<T>,
+) -> Result<Vec<T>> {
     let mut listing = client.rows(request).await.map_err(failed)?;
     let mut rows = vec![];
-    while let Some(reply) = listing.next().await.map_err(failed)? {
+    while rows.len() < most
+        && let Some(reply) = listing.next().await.map_err(failed)?
+    {
         if let Reply::No { reason } = reply {
             return Err(Refusal(reason).into());
         }

@@ -14,7 +14,7 @@ use gleaner_shell::client::Client;
 use super::{jobs, show};
 use crate::ask::{self, Access, ask};
 use crate::failure::{Refusal, Verdict};
-use crate::output;
+use crate::output::{self, Form};
 use crate::values::{self, JobOrSubprogram};
 
 /// As many as a person reads; `--all` and `--json` give every one.
@@ -31,9 +31,8 @@ pub struct Args {
     /// Draw who ran where and who moved into this file, .svg or .png.
     #[arg(long, value_name = "FILE")]
     pub gantt: Option<PathBuf>,
-    /// One record a line: the job and its subprograms, or the subprogram and its attempts.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub access: Access,
 }
@@ -51,23 +50,20 @@ pub fn run(args: &Args) -> Result<Verdict> {
 
 async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
     let job = jobs::one(client, id).await?;
-    let mut rows = subprograms(client, id).await?;
+    let every_one = args.all || args.form.json || args.gantt.is_some();
+    let most = if every_one { usize::MAX } else { ROWS_MAX };
+    let rows = first_subprograms(client, id, most).await?;
     if let Some(path) = &args.gantt {
         gantt::draw(client, &job, &rows, path).await?;
     }
-    if args.json {
-        output::record(&job)?;
-        return rows.iter().try_for_each(output::record);
+    args.form.print(&[&job], |_| show::job(&job, &show::here()))?;
+    if !args.form.json {
+        output::line("")?;
     }
-    show::job(&job, &show::here()).print()?;
-    output::line("")?;
-    let all = rows.len();
-    if !args.all {
-        rows.truncate(ROWS_MAX);
-    }
-    show::subprograms(&rows).print()?;
-    if rows.len() < all {
-        eprintln!("{} more: glean job {id} --all", all - rows.len());
+    args.form.print(&rows, show::subprograms)?;
+    let more = (job.summary.total as usize).saturating_sub(rows.len());
+    if more > 0 && !every_one {
+        eprintln!("{more} more: `glean job {id} --all`");
     }
     Ok(())
 }
@@ -80,13 +76,11 @@ async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()
         bail!("--gantt draws a whole job: expected a job's number, such as {}", id.job);
     }
     let attempts = attempts(client, &Request::Attempts(id)).await?;
-    if args.json {
-        output::record(&row)?;
-        return attempts.iter().try_for_each(output::record);
+    args.form.print(&[row], show::subprograms)?;
+    if !args.form.json {
+        output::line("")?;
     }
-    show::subprograms(&[row]).print()?;
-    output::line("")?;
-    show::attempts(&attempts, &show::here()).print()
+    args.form.print(&attempts, |rows| show::attempts(rows, &show::here()))
 }
 
 async fn attempts(client: &Client, request: &Request) -> Result<Vec<AttemptRow>> {
@@ -102,7 +96,13 @@ async fn attempts(client: &Client, request: &Request) -> Result<Vec<AttemptRow>>
 
 /// A job's subprograms, in order.
 pub(super) async fn subprograms(client: &Client, job: JobId) -> Result<Vec<SubprogramRow>> {
-    ask::rows(client, &Request::Subprograms(job), |reply| {
+    first_subprograms(client, job, usize::MAX).await
+}
+
+/// The first of a job's subprograms: the others are never waited for.
+async fn first_subprograms(client: &Client, job: JobId, most: usize) -> Result<Vec<SubprogramRow>> {
+    let request = Request::Subprograms(job);
+    ask::first_rows(client, &request, most, |reply| {
         if let Reply::Subprogram(row) = reply { Some(*row) } else { None }
     })
     .await

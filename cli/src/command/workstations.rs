@@ -7,13 +7,12 @@ use gleaner_common::wire::{Reply, Request};
 use super::show;
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
-use crate::output;
+use crate::output::Form;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One record a line.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub access: Access,
 }
@@ -27,10 +26,6 @@ pub fn run(args: &Args) -> Result<Verdict> {
         })
         .await
     })?;
-    if args.json {
-        rows.iter().try_for_each(output::record)?;
-    } else {
-        show::workstations(&rows).print()?;
-    }
+    args.form.print(&rows, show::workstations)?;
     Ok(Verdict::Yes)
 }
