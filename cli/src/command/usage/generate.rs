@@ -11,7 +11,7 @@ use gleaner_common::time::WallTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use super::{Bar, DataArgs, time};
+use super::{Bar, time};
 use crate::failure::{Verdict, hinted};
 use crate::output;
 
@@ -50,6 +50,9 @@ pub struct GenerateArgs {
     /// As rwho would have shown them every three minutes, instead of every transition.
     #[arg(long)]
     pub snapshots: bool,
+    /// Write logs into this directory, which holds no others: made up and real ones do not mix.
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["out", "print_model"])]
+    pub data: Option<PathBuf>,
     /// Write one file, .csv or .parquet, instead of logs.
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     pub out: Option<PathBuf>,
@@ -59,8 +62,6 @@ pub struct GenerateArgs {
     /// One record of what was generated.
     #[arg(long)]
     pub json: bool,
-    #[command(flatten)]
-    pub data: DataArgs,
 }
 
 /// A time zone of the system's database.
@@ -85,12 +86,13 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {
     let to = later(from, args.months, &zone)?;
     let plan = Plan { workstations, from, to, seed: args.seed, form, zone };
     let mut bar = Bar::new("generating");
-    let generated = match &args.out {
-        Some(path) => {
+    let generated = match (&args.out, &args.data) {
+        (Some(path), _) => {
             let format = ending(path)?;
             generate_table(path, format, &model, &plan, &mut |step| bar.show(step))
         }
-        None => generate_into(&args.data.directory()?, &model, &plan, &mut |step| bar.show(step)),
+        (None, Some(data)) => generate_into(data, &model, &plan, &mut |step| bar.show(step)),
+        (None, None) => unreachable!("one of them is required"),
     };
     bar.end();
     let generated = generated?;
