@@ -1,5 +1,6 @@
 //! Completions and manual pages, made from the tree of commands.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -31,7 +32,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-fn completions_of(shell: Shell) -> Vec<u8> {
+pub(crate) fn completions_of(shell: Shell) -> Vec<u8> {
     let mut text = vec![];
     clap_complete::generate(shell, &mut Cli::command(), "glean", &mut text);
     text
@@ -51,6 +52,19 @@ pub fn man(args: &ManArgs) -> Result<Verdict> {
     clap_mangen::generate_to(Cli::command(), dir).with_context(failed)?;
     eprintln!("the manual pages are in {}", dir.display());
     Ok(Verdict::Yes)
+}
+
+/// The page of every command, by its file's name.
+pub(crate) fn manuals() -> Result<BTreeMap<String, Vec<u8>>> {
+    let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
+    clap_mangen::generate_to(Cli::command(), &dir).context("cannot make the manual pages")?;
+    let mut pages = BTreeMap::new();
+    for entry in std::fs::read_dir(&dir)? {
+        let entry = entry?;
+        pages
+            .insert(entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path())?);
+    }
+    Ok(pages)
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use gleaner_common::wire::Role;
 
 use super::service::{self, AGENT};
 use super::site::{Owner, Site, say};
-use super::{MemberArgs, UninstallArgs, membership};
+use super::{MemberArgs, UninstallArgs, membership, pages};
 use crate::command::daemon::AGENT_CONFIG;
+use crate::command::owner::{self, SocketArgs};
 use crate::failure::Verdict;
 
 pub(super) const UNIT: &str = include_str!("units/gleaner-agent.service");
@@ -32,8 +33,11 @@ pub fn install(args: &MemberArgs) -> Result<Verdict> {
     site.directory(utf8(&config.data)?, 0o711, Owner::Root)?;
     let mut changed = site.binary()?;
     changed |= membership::ensure(&site, args, Role::Agent, utf8(&config.identity)?, Owner::Root)?;
-    changed |= site.file(&service::unit(SLICE_NAME), SLICE)?;
-    AGENT.install(&site, &unit(&config), changed)?;
+    changed |= site.file(&service::unit(SLICE_NAME), SLICE.as_bytes())?;
+    pages::write(&site)?;
+    AGENT.install(&site, &unit(&config), changed, || {
+        owner::status_of(&SocketArgs { socket: Some(config.owner_socket()) }).map(drop)
+    })?;
     Ok(Verdict::Yes)
 }
 

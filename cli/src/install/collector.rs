@@ -5,7 +5,7 @@ use gleaner_common::wire::Role;
 
 use super::service::{self, COLLECTOR, COORDINATOR};
 use super::site::{Owner, Site};
-use super::{MemberArgs, UninstallArgs, membership};
+use super::{MemberArgs, UninstallArgs, membership, pages};
 use crate::command::daemon::COLLECTOR_CONFIG;
 use crate::failure::Verdict;
 
@@ -36,7 +36,9 @@ pub fn install(args: &MemberArgs) -> Result<Verdict> {
     site.directory(IDENTITY, 0o700, Owner::Gleaner)?;
     let mut changed = site.binary()?;
     changed |= membership::ensure(&site, args, Role::Collector, IDENTITY, Owner::Gleaner)?;
-    COLLECTOR.install(&site, UNIT, changed)?;
+    pages::write(&site)?;
+    // Nobody asks the collector anything: it dials out.
+    COLLECTOR.install(&site, UNIT, changed, || Ok(()))?;
     Ok(Verdict::Yes)
 }
 

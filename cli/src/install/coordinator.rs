@@ -1,11 +1,13 @@
 //! `glean coordinator install | uninstall`.
 
 use anyhow::{Context, Result};
-use gleaner_coordinator::config::CoordinatorConfig;
+use gleaner_common::wire::Request;
+use gleaner_coordinator::{ADMIN, CoordinatorConfig};
 
 use super::service::{self, COLLECTOR, COORDINATOR};
 use super::site::{Owner, Site, say};
-use super::{CoordinatorArgs, UninstallArgs};
+use super::{CoordinatorArgs, UninstallArgs, pages};
+use crate::ask::{self, Access, ask};
 use crate::command::daemon::COORDINATOR_CONFIG;
 use crate::failure::Verdict;
 
@@ -28,9 +30,10 @@ pub fn install(args: &CoordinatorArgs) -> Result<Verdict> {
     site.directory("/var/lib/gleaner", 0o755, Owner::Root)?;
     site.directory(DATA, 0o700, Owner::Gleaner)?;
     let changed = site.binary()?;
-    COORDINATOR.install(&site, UNIT, changed)?;
+    pages::write(&site)?;
+    COORDINATOR.install(&site, UNIT, changed, || answers(&site))?;
     if site.is_live() {
-        say("next: glean token create --role agent, for each workstation");
+        say("next: `glean token create --role agent`, for each workstation");
     }
     Ok(Verdict::Yes)
 }
@@ -52,6 +55,13 @@ pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
     }
     service::remove_shared(&site)?;
     Ok(Verdict::Yes)
+}
+
+/// Does the coordinator answer its own administrator?
+fn answers(site: &Site) -> Result<()> {
+    let config: CoordinatorConfig = gleaner_shell::config::load(&site.path(COORDINATOR_CONFIG))?;
+    let access = Access { identity: Some(config.data.join(ADMIN)), coordinator: None };
+    ask(&access, async |client| ask::one(client, &Request::Health).await).map(drop)
 }
 
 fn configuration() -> Result<String> {

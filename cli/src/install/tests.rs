@@ -72,6 +72,71 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     755 usr/local
     755 usr/local/bin
     755 usr/local/bin/glean
+    755 usr/local/share
+    755 usr/local/share/bash-completion
+    755 usr/local/share/bash-completion/completions
+    644 usr/local/share/bash-completion/completions/glean
+    755 usr/local/share/fish
+    755 usr/local/share/fish/vendor_completions.d
+    644 usr/local/share/fish/vendor_completions.d/glean.fish
+    755 usr/local/share/man
+    755 usr/local/share/man/man1
+    644 usr/local/share/man/man1/glean-agent-install.1
+    644 usr/local/share/man/man1/glean-agent-pause.1
+    644 usr/local/share/man/man1/glean-agent-resume.1
+    644 usr/local/share/man/man1/glean-agent-status.1
+    644 usr/local/share/man/man1/glean-agent-uninstall.1
+    644 usr/local/share/man/man1/glean-agent.1
+    644 usr/local/share/man/man1/glean-bench.1
+    644 usr/local/share/man/man1/glean-cancel.1
+    644 usr/local/share/man/man1/glean-collector-install.1
+    644 usr/local/share/man/man1/glean-collector-uninstall.1
+    644 usr/local/share/man/man1/glean-collector.1
+    644 usr/local/share/man/man1/glean-completions.1
+    644 usr/local/share/man/man1/glean-coordinator-install.1
+    644 usr/local/share/man/man1/glean-coordinator-uninstall.1
+    644 usr/local/share/man/man1/glean-coordinator.1
+    644 usr/local/share/man/man1/glean-demo.1
+    644 usr/local/share/man/man1/glean-doctor.1
+    644 usr/local/share/man/man1/glean-enrol.1
+    644 usr/local/share/man/man1/glean-fetch.1
+    644 usr/local/share/man/man1/glean-job.1
+    644 usr/local/share/man/man1/glean-jobs.1
+    644 usr/local/share/man/man1/glean-logs.1
+    644 usr/local/share/man/man1/glean-man.1
+    644 usr/local/share/man/man1/glean-replay-campaign.1
+    644 usr/local/share/man/man1/glean-replay-report.1
+    644 usr/local/share/man/man1/glean-replay-run.1
+    644 usr/local/share/man/man1/glean-replay.1
+    644 usr/local/share/man/man1/glean-submit.1
+    644 usr/local/share/man/man1/glean-token-create.1
+    644 usr/local/share/man/man1/glean-token-ls.1
+    644 usr/local/share/man/man1/glean-token-revoke.1
+    644 usr/local/share/man/man1/glean-token.1
+    644 usr/local/share/man/man1/glean-trace-check.1
+    644 usr/local/share/man/man1/glean-trace-import.1
+    644 usr/local/share/man/man1/glean-trace-join.1
+    644 usr/local/share/man/man1/glean-trace-play.1
+    644 usr/local/share/man/man1/glean-trace-record.1
+    644 usr/local/share/man/man1/glean-trace-ring.1
+    644 usr/local/share/man/man1/glean-trace-scale.1
+    644 usr/local/share/man/man1/glean-trace-show.1
+    644 usr/local/share/man/man1/glean-trace.1
+    644 usr/local/share/man/man1/glean-usage-export.1
+    644 usr/local/share/man/man1/glean-usage-generate.1
+    644 usr/local/share/man/man1/glean-usage-import.1
+    644 usr/local/share/man/man1/glean-usage-ls.1
+    644 usr/local/share/man/man1/glean-usage-plot.1
+    644 usr/local/share/man/man1/glean-usage-show.1
+    644 usr/local/share/man/man1/glean-usage-stats.1
+    644 usr/local/share/man/man1/glean-usage.1
+    644 usr/local/share/man/man1/glean-validate.1
+    644 usr/local/share/man/man1/glean-why.1
+    644 usr/local/share/man/man1/glean-workstations.1
+    644 usr/local/share/man/man1/glean.1
+    755 usr/local/share/zsh
+    755 usr/local/share/zsh/site-functions
+    644 usr/local/share/zsh/site-functions/_glean
     755 var
     755 var/lib
     755 var/lib/gleaner
