@@ -21,7 +21,8 @@ mod whereabouts;
 pub mod why;
 pub mod workstations;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use gleaner_lab::guard::{Guarded, guard};
 
 use crate::arguments::{AgentCommand, CollectorCommand, Command, CoordinatorCommand};
 use crate::failure::Verdict;
@@ -65,8 +66,8 @@ pub fn run(command: Command) -> Result<Verdict> {
             Some(CollectorCommand::Install(args)) => install::collector::install(&args),
             Some(CollectorCommand::Uninstall(args)) => install::collector::uninstall(&args),
         },
-        Command::Demo(args) => demo::run(&args).map(Verdict::from),
-        Command::Validate(args) => validate::run(&args).map(Verdict::from),
+        Command::Demo(args) => guarded(|| demo::run(&args)),
+        Command::Validate(args) => guarded(|| validate::run(&args)),
         Command::Bench(args) => bench::run(&args).map(|()| Verdict::Yes),
         Command::Completions(args) => pages::completions(&args),
         Command::Man(args) => pages::man(&args),
@@ -75,5 +76,14 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Keeper(_) => {
             unreachable!("a keeper has its own exit codes and does not come here")
         }
+    }
+}
+
+/// A lab of which nothing is left, whatever ends it.
+fn guarded(work: impl FnOnce() -> Result<bool>) -> Result<Verdict> {
+    match guard()? {
+        Guarded::Below => work().map(Verdict::from),
+        Guarded::Ended(code) => Ok(Verdict::Ended(u8::try_from(code)?.into())),
+        Guarded::Interrupted => bail!("interrupted; nothing of the lab is left"),
     }
 }
