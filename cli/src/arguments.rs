@@ -29,7 +29,7 @@ pub enum Command {
     /// Run the program many times on idle workstations.
     #[command(after_help = "Examples:
   glean submit --count 50 -- ./simulate --seed {i}
-  glean submit --array 1-100 --input model.py --output results --wait -- python3 model.py {i}
+  glean submit --array 1-20 --input model.py --output results --wait -- python3 model.py {i}
 
 {i} in the command is replaced by the subprogram's index. A program given by a relative path, such
 as ./simulate, is staged with the job. Symbolic links to files are followed.

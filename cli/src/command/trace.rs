@@ -64,7 +64,7 @@ The program is one that records itself where $GLEAN_RECORD names, as those in pr
     Play(play::PlayArgs),
     /// Join what the ranks of a live program have recorded, each by itself.
     #[command(after_help = "Example:
-  glean submit --ranks 17 --record --output recorded --wait -- ./fft
+  glean submit --ranks 17 --record --output recorded --wait -- ./fft --size 12
   glean trace join --to fft.trace recorded/*/trace.*")]
     Join(JoinArgs),
     /// Write ring17, the program that replay's speed is measured with.
