@@ -43,13 +43,13 @@ impl Drop for Lab {
 fn lab() -> Option<Lab> {
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !rustix::process::geteuid().is_root() {
-        println!("left out: guests can be moved by root only");
+        gleaner_skip::without_lab("guests can be moved by root only");
         return None;
     }
     let engine = match Engine::find(None) {
         Ok(engine) => engine,
         Err(error) => {
-            println!("left out: {error}; {}", error.hint());
+            gleaner_skip::without_lab(format!("{error}; {}", error.hint()));
             return None;
         }
     };
@@ -58,7 +58,7 @@ fn lab() -> Option<Lab> {
             path.join("cgroup.procs").exists() && path.join("cgroup.controllers").exists()
         });
     let Some(mount) = mount else {
-        println!("left out: no version 2 control groups");
+        gleaner_skip::without_lab("no version 2 control groups");
         return None;
     };
     // Not below a guest's own scratch directories.
@@ -68,7 +68,7 @@ fn lab() -> Option<Lab> {
     let mut site = match Site::new(engine, &groups, home.path()) {
         Ok(site) => site,
         Err(error @ (LearnError::NoRight(_) | LearnError::Filtered)) => {
-            println!("left out: {error}");
+            gleaner_skip::without_lab(error);
             return None;
         }
         Err(error) => panic!("{error}"),
@@ -413,7 +413,7 @@ fn a_device_is_named() {
     rustix::fs::mknodat(rustix::fs::CWD, &device, kind, mode, number).unwrap();
     fs::set_permissions(&device, fs::Permissions::from_mode(0o666)).unwrap();
     if fs::File::open(&device).is_err() {
-        println!("left out: no file systems in user space here");
+        gleaner_skip::without_lab("no file systems in user space here");
         return;
     }
     lab.site.readable.push(device.clone());

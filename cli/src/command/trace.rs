@@ -12,13 +12,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
 use gleaner_common::trace::import::{self, ImportOptions};
 use gleaner_common::trace::{self, Lined, Op, ReadTraceError, Trace, ring};
-use gleaner_common::units::{parse_duration, spoken_size};
+use gleaner_common::units::{ParseUnitError, parse_duration, spoken_size};
 use gleaner_program::RECORD_TO;
 use gleaner_shell::atomic;
 use serde::Serialize;
 
 use crate::failure::{Verdict, hinted};
 use crate::output::{self, Column, Form, Listing};
+use crate::values::ParseValueError;
 
 const MODE: u32 = 0o644;
 
@@ -170,16 +171,16 @@ pub struct RingArgs {
     pub to: PathBuf,
 }
 
-fn speed(text: &str) -> Result<f64, String> {
+fn speed(text: &str) -> Result<f64, ParseValueError> {
     let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
-    speed.ok_or_else(|| "expected operations in a second, such as 1e9".to_owned())
+    speed.ok_or(ParseValueError::Speed)
 }
 
 /// Decimal seconds, or whole numbers of any units.
-fn span(text: &str) -> Result<Duration, String> {
+fn span(text: &str) -> Result<Duration, ParseUnitError> {
     let seconds = text.strip_suffix('s').unwrap_or(text).parse().ok();
     let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    span.map_or_else(|| parse_duration(text).map_err(|error| error.to_string()), Ok)
+    span.map_or_else(|| parse_duration(text), Ok)
 }
 
 /// # Errors

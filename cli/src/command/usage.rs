@@ -26,6 +26,7 @@ use super::daemon::{self, COLLECTOR_CONFIG};
 use super::watch;
 use crate::failure::{Verdict, hinted, one_line};
 use crate::output::{self, Column, Form, Listing};
+use crate::values::ParseValueError;
 
 pub use import::ImportArgs;
 pub use reading::ReadingArgs;
@@ -107,10 +108,9 @@ impl SpanArgs {
     }
 }
 
-pub(super) fn time(text: &str) -> Result<WallTime, String> {
-    let wrong = || "expected a time such as 2026-11-20T08:00:00Z".to_owned();
-    let at: Timestamp = text.parse().map_err(|_| wrong())?;
-    i64::try_from(at.as_nanosecond()).map(WallTime).map_err(|_| wrong())
+pub(super) fn time(text: &str) -> Result<WallTime, ParseValueError> {
+    let at: Timestamp = text.parse().map_err(|_| ParseValueError::Time)?;
+    i64::try_from(at.as_nanosecond()).map(WallTime).map_err(|_| ParseValueError::Time)
 }
 
 #[derive(Debug, clap::Args)]

@@ -178,3 +178,22 @@ fn load_1m() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_how_much_of_a_core_guests_get() {
+        let said = spoken("12 of 240 done, 4 running, 1 suspended", 0.0812, 20.31, 2);
+        assert_eq!(
+            said,
+            "12 of 240 done, 4 running, 1 suspended; guests get 0.08 of a core (load 20.3 on 2 cores)"
+        );
+    }
+
+    #[test]
+    fn the_machines_load_is_read() {
+        assert!(load_1m().is_finite() && load_1m() >= 0.0);
+    }
+}

@@ -106,7 +106,9 @@ impl Listing {
             }
         };
         let mut widths = vec![None; self.columns.len()];
-        kept.iter().for_each(|at| widths[*at] = Some(least(*at)));
+        for at in &kept {
+            widths[*at] = Some(least(*at));
+        }
         share(spare, kept, &whole, &mut widths);
         widths
     }

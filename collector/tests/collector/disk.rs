@@ -1,7 +1,6 @@
 //! The directory and the disk: held by another, full, and free again.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 

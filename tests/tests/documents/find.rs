@@ -37,10 +37,10 @@ pub(crate) fn blocks(path: &Path) -> Result<Vec<Written>> {
                 found.push(Written { text: line.to_owned(), at });
                 goes_on = line.ends_with('\\');
             }
-            (Some(other), None) if other != "sh" => {
-                if PROGRAMS.iter().any(|program| line.starts_with(program)) {
-                    bail!("{at}: a command in a block that is not labelled sh: {line}");
-                }
+            (Some(other), None)
+                if other != "sh" && PROGRAMS.iter().any(|it| line.starts_with(it)) =>
+            {
+                bail!("{at}: a command in a block that is not labelled sh: {line}");
             }
             _ => {}
         }
@@ -133,7 +133,7 @@ pub(crate) fn named_in_sources(root: &Path) -> Result<Vec<Written>> {
                 ["target", "tests", "benches", "bench", "examples"].contains(&name.as_str());
             if path.is_dir() && !is_left_out && !name.starts_with('.') {
                 open.push(path);
-            } else if name.ends_with(".rs") && name != "tests.rs" {
+            } else if path.extension().is_some_and(|end| end == "rs") && name != "tests.rs" {
                 let source = fs::read_to_string(&path)?;
                 let shipped = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
                 for literal in literals(shipped) {

@@ -14,6 +14,7 @@ use jiff::{Timestamp, ToSpan};
 use super::{Bar, time};
 use crate::failure::{Verdict, hinted};
 use crate::output;
+use crate::values::ParseValueError;
 
 /// The model that comes with gleaner.
 const BUILT_IN: &str = "phalen1994";
@@ -65,11 +66,8 @@ pub struct GenerateArgs {
 }
 
 /// A time zone of the system's database.
-pub(super) fn zone(text: &str) -> Result<TimeZone, String> {
-    TimeZone::get(text).map_err(|_| {
-        "not a time zone of this machine's tz database: expected one such as America/New_York"
-            .into()
-    })
+pub(super) fn zone(text: &str) -> Result<TimeZone, ParseValueError> {
+    TimeZone::get(text).map_err(|_| ParseValueError::Zone)
 }
 
 pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {

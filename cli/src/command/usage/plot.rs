@@ -11,6 +11,7 @@ use super::generate::zone;
 use super::{Bar, DataArgs, ReadingArgs, SpanArgs};
 use crate::failure::Verdict;
 use crate::output;
+use crate::values::ParseValueError;
 
 #[derive(Debug, clap::Args)]
 pub struct PlotArgs {
@@ -37,11 +38,11 @@ pub struct PlotArgs {
     pub reading: ReadingArgs,
 }
 
-fn size(text: &str) -> Result<Size, String> {
+fn size(text: &str) -> Result<Size, ParseValueError> {
     let parsed = text.split_once('x').and_then(|(width, height)| {
         Some(Size { width: width.parse().ok()?, height: height.parse().ok()? })
     });
-    parsed.ok_or_else(|| "expected a width and a height, such as 900x500".to_owned())
+    parsed.ok_or(ParseValueError::Size)
 }
 
 pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
