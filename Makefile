@@ -13,7 +13,9 @@ demo: deps
 
 test: deps lint check-core
 	cargo build --workspace --locked
-	cargo test --workspace --locked
+	@rm -f target/skipped
+	GLEAN_SKIPPED=$(CURDIR)/target/skipped cargo test --workspace --locked
+	@[ ! -f target/skipped ] || { echo "$$(wc -l < target/skipped) skipped:"; cat target/skipped; }
 
 lint:
 	cargo fmt --all --check

@@ -27,6 +27,16 @@ pub enum ParseValueError {
     Address,
     #[error("expected a job's number, such as 7, or a subprogram's, such as 7.12")]
     JobOrSubprogram,
+    #[error("expected a time such as 2026-11-20T08:00:00Z")]
+    Time,
+    #[error("not a time zone of this machine's tz database: expected one such as America/New_York")]
+    Zone,
+    #[error("expected a load above 0, such as 0.5")]
+    Load,
+    #[error("expected a width and a height, such as 900x500")]
+    Size,
+    #[error("expected operations in a second, such as 1e9")]
+    Speed,
 }
 
 /// `50`.

@@ -57,13 +57,11 @@ fn may_try() -> bool {
 #[test]
 fn an_agent_under_its_units_hardening_runs_guests_and_sees_a_key() {
     if !may_try() {
-        eprintln!(
-            "skipped: the unit's hardening was not tried: it needs root, setpriv and unshare"
-        );
+        gleaner_skip::without_lab("it needs root, setpriv and unshare");
         return;
     }
     let Some(cgroup) = Cgroup::at_top(&format!("glean-hardening-{}", std::process::id())) else {
-        eprintln!("skipped: the unit's hardening was not tried: no cgroup v2 to write to");
+        gleaner_skip::without_lab("no cgroup v2 to write to");
         return;
     };
     let lab = Coordinator::start();

@@ -114,16 +114,12 @@ pub fn options(hosts: usize) -> Result<Options> {
 ///
 /// # Errors
 /// The lab does not start.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub fn lab_or_skip(options: Options) -> Result<Option<Lab>> {
     let _ = gleaner_shell::log::init(Some("warn"));
     let lab = Lab::start(options)?;
     if lab.missing.is_empty() {
         return Ok(Some(lab));
     }
-    eprintln!("SKIPPED: this test needs what this machine does not allow:");
-    for line in &lab.missing {
-        eprintln!("  {line}");
-    }
+    gleaner_skip::without_lab(lab.missing.join("; "));
     Ok(None)
 }

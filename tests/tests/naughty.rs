@@ -206,7 +206,6 @@ fn what_holds_an_open_connection_has_no_image_to_go_back_to_and_its_user_is_told
 /// A directory with a device that nobody's image can hold and anybody may
 /// open: FUSE, or loop control, under a name of ours.
 /// `None`, said aloud, where there is none of them.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn a_device() -> Result<Option<TempDir>> {
     // Not below /tmp: guests have one of their own.
     let directory = tempfile::tempdir_in("/var/tmp")?;
@@ -222,7 +221,7 @@ fn a_device() -> Result<Option<TempDir>> {
         }
         let _ = std::fs::remove_file(&path);
     }
-    eprintln!("SKIPPED: this test needs the device of FUSE or of loop control");
+    gleaner_skip::without_lab("no device of FUSE or of loop control can be had");
     Ok(None)
 }
 

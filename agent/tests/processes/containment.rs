@@ -115,6 +115,7 @@ fn keeper_dies() {
     place.start(&["sh", "-c", "(setsid sleep 4712.5 &) ; sleep 4712.5"]);
     until("the guest runs", || processes_with("sleep 4712.5").len() >= 2);
     if !place.keeper().is_contained() {
+        gleaner_skip::without_lab("a keeper cannot shut itself in here");
         return;
     }
     rustix::process::kill_process(place.keeper().pid(), rustix::process::Signal::KILL).unwrap();

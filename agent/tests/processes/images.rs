@@ -60,13 +60,13 @@ impl Drop for Lab {
 
 fn lab() -> Option<Lab> {
     if !is_root() {
-        println!("left out: guests can be moved by root only");
+        gleaner_skip::without_lab("guests can be moved by root only");
         return None;
     }
     let engine = match Engine::find(None) {
         Ok(engine) => engine,
         Err(error) => {
-            println!("left out: {error}; {}", error.hint());
+            gleaner_skip::without_lab(format!("{error}; {}", error.hint()));
             return None;
         }
     };
@@ -83,7 +83,7 @@ fn lab() -> Option<Lab> {
     let mut probe = match probe {
         Ok(probe) => probe,
         Err(ProbeError::Learn(error @ (LearnError::NoRight(_) | LearnError::Filtered))) => {
-            println!("left out: {error}");
+            gleaner_skip::without_lab(error);
             return None;
         }
         Err(error) => panic!("{error}"),
@@ -417,7 +417,7 @@ fn a_device_is_named() {
     rustix::fs::mknodat(rustix::fs::CWD, &device, kind, mode, number).unwrap();
     fs::set_permissions(&device, fs::Permissions::from_mode(0o666)).unwrap();
     if fs::File::open(&device).is_err() {
-        println!("left out: no file systems in user space here");
+        gleaner_skip::without_lab("no file systems in user space here");
         return;
     }
     lab.probe.readable.push(device.clone());

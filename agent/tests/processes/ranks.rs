@@ -685,7 +685,7 @@ fn go_back(site: &mut Site, program: &str) {
 
 fn snapshot_of_images() {
     if !is_root() {
-        println!("left out: images can be taken by root only");
+        gleaner_skip::without_lab("images can be taken by root only");
         return;
     }
     let mut site = Site::new();

@@ -42,9 +42,23 @@ pub(crate) fn sweep(parent: &Path) {
         });
         if name.starts_with(PREFIX) && is_ours && is_dead(&entry.path()) {
             tracing::debug!(lab = name, "removing what a dead lab has left");
-            drop(Cgroup::left(&name));
-            let _ = fs::remove_dir_all(entry.path());
+            clear(&entry.path());
         }
+    }
+}
+
+/// Clears away a dead lab's directory, or one that labs were in.
+pub(crate) fn clear(dir: &Path) {
+    end_cgroups(dir);
+    let _ = fs::remove_dir_all(dir);
+}
+
+/// Ends the cgroups that are named after a directory and after those in it.
+pub(crate) fn end_cgroups(dir: &Path) {
+    let inside = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    for name in inside.chain(dir.file_name().map(ToOwned::to_owned)) {
+        let name = name.to_string_lossy();
+        drop(name.starts_with(PREFIX).then(|| Cgroup::left(&name)));
     }
 }
 

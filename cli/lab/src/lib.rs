@@ -8,10 +8,11 @@
 //!
 //! Nothing of a lab outlives it: mounts and networks live in namespaces of the
 //! lab's own thread, processes in its cgroup or under a death signal. What a lab
-//! leaves that was killed itself, the next one clears away.
+//! leaves that was killed itself, its guard clears away ([`guard`]), or the next one.
 
 pub mod cgroup;
 pub mod daemon;
+pub mod guard;
 pub mod host;
 pub mod lab;
 mod leftovers;

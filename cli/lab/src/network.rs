@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn the_switch_is_known_by_one_address_whoever_is_plugged_in() {
         if crate::lab::own_mounts().is_err() {
-            return println!("SKIPPED: namespaces need root");
+            return gleaner_skip::without_lab("namespaces need root");
         }
         let network = Network::create().unwrap();
         let mut hosts = vec![];

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::owner::SocketArgs;
 use crate::ask::Access;
 use crate::failure::{Hinted, Verdict, one_line};
-use crate::output;
+use crate::output::{Column, Form, Listing};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -22,9 +22,8 @@ pub struct Args {
     /// With --agent, the agent's configuration [default: /etc/gleaner/agent.toml].
     #[arg(long, value_name = "FILE", requires = "agent")]
     pub config: Option<PathBuf>,
-    /// One record for each check.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub socket: SocketArgs,
     #[command(flatten)]
@@ -82,14 +81,16 @@ pub fn run(args: &Args) -> Result<Verdict> {
     } else {
         user::checks(&args.access)
     };
-    if args.json {
-        checks.iter().try_for_each(output::record)?;
-    } else {
-        let rows: Vec<Vec<String>> = checks.iter().map(line).collect();
-        output::table(&["check", "health", "found", "repair"], &rows)?;
-    }
+    args.form.print(&checks, |checks| Listing::new(&COLUMNS, checks, line))?;
     Ok(Verdict::from(checks.iter().all(|check| check.health != Health::Sick)))
 }
+
+const COLUMNS: [Column; 4] = [
+    Column::new("check", 9),
+    Column::new("health", 9),
+    Column::new("found", 8).wraps(16),
+    Column::new("repair", 8).wraps(16),
+];
 
 fn line(check: &Check) -> Vec<String> {
     vec![
@@ -103,4 +104,32 @@ fn line(check: &Check) -> Vec<String> {
 /// An error as a finding and, if it has one, its hint as the repair.
 fn finding(error: &anyhow::Error) -> (String, Option<String>) {
     (one_line(error), error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_and_its_repair_are_readable_on_a_narrow_terminal() {
+        let checks = [
+            Check::well("configuration", "/etc/gleaner/agent.toml"),
+            Check::sick(
+                "input",
+                "cannot read /dev/input: permission denied",
+                "run as root, with DeviceAllow=char-input r in the service",
+            ),
+        ];
+        let (text, dropped) = Listing::new(&COLUMNS, &checks, line).fitted(Some(60));
+        assert!(dropped.is_empty());
+        insta::assert_snapshot!(text, @r"
+        CHECK          HEALTH  FOUND               REPAIR
+        configuration  well    /etc/gleaner/agent
+                               .toml
+        input          SICK    cannot read         run as root, with
+                               /dev/input:         DeviceAllow=char-
+                               permission denied   input r in the
+                                                   service
+        ");
+    }
 }

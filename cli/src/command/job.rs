@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use super::{jobs, show};
 use crate::ask::{self, Access, ask, some_subprograms};
 use crate::failure::{Refusal, Verdict};
-use crate::output::{self, Closed};
+use crate::output::{self, Closed, Form};
 use crate::values::{self, JobOrSubprogram};
 
 /// As many as a person reads; `--all` and `--json` give every one.
@@ -36,9 +36,8 @@ pub struct Args {
     /// Draw who ran where and who moved into this file, .svg or .png.
     #[arg(long, value_name = "FILE")]
     pub gantt: Option<PathBuf>,
-    /// One record a line: the job and its subprograms, or the subprogram and its attempts.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub access: Access,
 }
@@ -60,16 +59,16 @@ async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
         let rows = some_subprograms(client, id, 0, gantt::SUBPROGRAMS_MAX).await?;
         gantt::draw(client, &job, &rows, path).await?;
     }
-    if args.json {
+    if args.form.json {
         return records(client, &job).await;
     }
     let rows = some_subprograms(client, id, 0, if args.all { u32::MAX } else { ROWS_MAX }).await?;
-    show::job(&job, &show::here()).print()?;
+    args.form.show(&show::job(&job, &show::here()))?;
     output::line("")?;
-    show::subprograms(&rows).print()?;
+    args.form.show(&show::subprograms(&rows))?;
     let more = (job.summary.total as usize).saturating_sub(rows.len());
     if more > 0 {
-        eprintln!("{more} more: glean job {id} --all");
+        eprintln!("{more} more: `glean job {id} --all`");
     }
     Ok(())
 }
@@ -101,13 +100,11 @@ async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()
         bail!("--gantt draws a whole job: expected a job's number, such as {}", id.job);
     }
     let attempts = attempts(client, &Request::Attempts(id)).await?;
-    if args.json {
-        output::record(&row)?;
-        return attempts.iter().try_for_each(output::record);
+    args.form.print(&[row], show::subprograms)?;
+    if !args.form.json {
+        output::line("")?;
     }
-    show::subprograms(&[row]).print()?;
-    output::line("")?;
-    show::attempts(&attempts, &show::here()).print()
+    args.form.print(&attempts, |rows| show::attempts(rows, &show::here()))
 }
 
 async fn attempts(client: &Client, request: &Request) -> Result<Vec<AttemptRow>> {

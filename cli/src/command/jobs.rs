@@ -11,16 +11,15 @@ use gleaner_shell::client::Client;
 use super::{show, whereabouts};
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
-use crate::output;
+use crate::output::Form;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only these jobs.
     #[arg(value_name = "JOB")]
     pub jobs: Vec<JobId>,
-    /// One record a line.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub access: Access,
 }
@@ -31,14 +30,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let (rows, ranks) = ask(&args.access, async |client| {
         let rows = all(client, &args.jobs).await?;
         let ranks =
-            if args.json { BTreeMap::new() } else { whereabouts::ask(client, &rows).await? };
+            if args.form.json { BTreeMap::new() } else { whereabouts::ask(client, &rows).await? };
         Ok((rows, ranks))
     })?;
-    if args.json {
-        rows.iter().try_for_each(output::record)?;
-    } else {
-        show::jobs(&rows, &ranks, &show::here()).print()?;
-    }
+    args.form.print(&rows, |rows| show::jobs(rows, &ranks, &show::here()))?;
     Ok(Verdict::Yes)
 }
 

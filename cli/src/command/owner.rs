@@ -11,7 +11,7 @@ use gleaner_common::units;
 
 use super::daemon::AGENT_CONFIG;
 use crate::failure::{Refusal, Verdict, hinted};
-use crate::output;
+use crate::output::{self, Column, Form, Listing};
 
 /// Which agent.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,9 +23,8 @@ pub struct SocketArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// One record.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub socket: SocketArgs,
 }
@@ -51,14 +50,14 @@ pub struct ResumeArgs {
 /// No agent answers.
 pub fn status(args: &StatusArgs) -> Result<Verdict> {
     let status = status_of(&args.socket)?;
-    if args.json {
+    if args.form.json {
         output::record(&status)?;
     } else {
         for line in describe(&status) {
             output::line(&line)?;
         }
         if !status.guests.is_empty() {
-            output::table(&GUESTS, &guests(&status))?;
+            args.form.show(&guests(&status))?;
         }
     }
     Ok(Verdict::Yes)
@@ -86,7 +85,7 @@ pub fn resume(args: &ResumeArgs) -> Result<Verdict> {
 }
 
 /// What the agent says of itself.
-pub(super) fn status_of(socket: &SocketArgs) -> Result<Status> {
+pub(crate) fn status_of(socket: &SocketArgs) -> Result<Status> {
     match ask(socket, &Command::Status)? {
         Answer::Status(status) => Ok(*status),
         Answer::No { reason } => Err(Refusal(reason).into()),
@@ -125,10 +124,15 @@ fn done(answer: Answer) -> Result<()> {
     }
 }
 
-const GUESTS: [&str; 5] = ["subprogram", "job", "state", "for", "attempt"];
-
-fn guests(status: &Status) -> Vec<Vec<String>> {
-    let row = |guest: &owner::GuestStatus| {
+fn guests(status: &Status) -> Listing {
+    let columns = [
+        Column::new("subprogram", 9),
+        Column::new("job", 8).shortens(12),
+        Column::new("state", 9),
+        Column::new("for", 7),
+        Column::new("attempt", 5),
+    ];
+    Listing::new(&columns, &status.guests, |guest: &owner::GuestStatus| {
         vec![
             guest.subprogram.to_string(),
             guest.name.clone(),
@@ -136,8 +140,7 @@ fn guests(status: &Status) -> Vec<Vec<String>> {
             seconds(guest.lasted_s),
             guest.fence.to_string(),
         ]
-    };
-    status.guests.iter().map(row).collect()
+    })
 }
 
 fn seconds(seconds: f64) -> String {
@@ -232,7 +235,7 @@ mod tests {
         missing: cgroup controller memory: not available
         1 guest:
         ");
-        insta::assert_snapshot!(crate::output::render(&GUESTS, &guests(&status)), @r"
+        insta::assert_snapshot!(guests(&status).fitted(None).0, @r"
         SUBPROGRAM  JOB     STATE      FOR    ATTEMPT
               7.12  primes  suspended  2.0 s  #99
         ");

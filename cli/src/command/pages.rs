@@ -1,5 +1,6 @@
 //! Completions and manual pages, made from the tree of commands.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -30,7 +31,7 @@ pub fn completions(args: &CompletionsArgs, all: &mut Command) -> Result<Verdict>
     Ok(Verdict::Yes)
 }
 
-fn completions_of(shell: Shell, all: &mut Command) -> Vec<u8> {
+pub(crate) fn completions_of(shell: Shell, all: &mut Command) -> Vec<u8> {
     let mut text = vec![];
     clap_complete::generate(shell, all, "glean", &mut text);
     text
@@ -50,6 +51,19 @@ pub fn man(args: &ManArgs, all: Command) -> Result<Verdict> {
     clap_mangen::generate_to(all, dir).with_context(failed)?;
     eprintln!("the manual pages are in {}", dir.display());
     Ok(Verdict::Yes)
+}
+
+/// The page of every command, by its file's name.
+pub(crate) fn manuals(all: &Command) -> Result<BTreeMap<String, Vec<u8>>> {
+    let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
+    clap_mangen::generate_to(all.clone(), &dir).context("cannot make the manual pages")?;
+    let mut pages = BTreeMap::new();
+    for entry in std::fs::read_dir(&dir)? {
+        let entry = entry?;
+        pages
+            .insert(entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path())?);
+    }
+    Ok(pages)
 }
 
 #[cfg(test)]

@@ -19,8 +19,10 @@ pub struct Args {
 pub enum ReplayCommand {
     /// Execute a program once, and say where its time went.
     #[command(after_help = "Example:
-  glean replay run fft.trace --usage /var/lib/gleaner/collector/usage --workstations 30 \\
-    --at 2026-11-20T10:00:00Z --on-busy migrate --cost 10s --gantt fft.svg
+  glean replay run data/traces/fft.trace --usage owners --workstations 30 \\
+    --at 1993-11-09T15:00:00Z --on-busy migrate --cost 10s --gantt fft.svg
+
+`glean usage generate` makes owners up, for a start; the collector's archive has real ones.
 
 Reactions: migrate, rollback, retreat, suspend, such as `suspend 10min then migrate`, and such as
 `renice 20%`. Exit code: 0 the program ended, 1 it was given up.")]
@@ -28,7 +30,7 @@ Reactions: migrate, rollback, retreat, suspend, such as `suspend 10min then migr
     /// Execute programs under every combination of what a campaign file names.
     #[command(after_help = "Examples:
   glean replay campaign data/campaigns/phalen1994.toml --out results
-  glean replay campaign library.toml --usage uncg --out results --shard 2/8
+  glean replay campaign data/campaigns/library.toml --usage uncg --out library --shard 2/8
 
 What was interrupted goes on where it was. Shards fill one directory, or directories whose `chunks`
 are put together; whoever finds all chunks there joins them to results.parquet and results.csv.

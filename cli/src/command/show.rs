@@ -14,24 +14,7 @@ use gleaner_common::units::spoken_size;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// A header and its rows.
-pub(super) struct Listing {
-    pub(super) header: Vec<&'static str>,
-    pub(super) rows: Vec<Vec<String>>,
-}
-
-impl Listing {
-    fn new<const N: usize>(
-        header: [&'static str; N],
-        rows: impl Iterator<Item = [String; N]>,
-    ) -> Self {
-        Self { header: header.to_vec(), rows: rows.map(|row| row.to_vec()).collect() }
-    }
-
-    pub(super) fn print(&self) -> anyhow::Result<()> {
-        crate::output::table(&self.header, &self.rows)
-    }
-}
+use crate::output::{Column, Listing};
 
 /// Where a time is read.
 pub(super) fn here() -> TimeZone {
@@ -53,21 +36,21 @@ fn seconds(seconds: f64) -> String {
 
 /// With a column of where ranks are, by job, if there is any to tell of.
 pub(super) fn jobs(rows: &[JobRow], ranks: &BTreeMap<JobId, String>, zone: &TimeZone) -> Listing {
-    let mut header = vec![
-        "job",
-        "name",
-        "user",
-        "state",
-        "done",
-        "failed",
-        "running",
-        "suspended",
-        "moves",
-        "retreats",
-        "submitted",
+    let mut columns = vec![
+        Column::new("job", 9),
+        Column::new("name", 8).shortens(12),
+        Column::new("user", 5).shortens(12),
+        Column::new("state", 9),
+        Column::new("done", 9),
+        Column::new("failed", 7),
+        Column::new("running", 6),
+        Column::new("suspended", 4),
+        Column::new("moves", 3),
+        Column::new("retreats", 2),
+        Column::new("submitted", 3),
     ];
-    header.extend((!ranks.is_empty()).then_some("ranks"));
-    let cells = |row: &JobRow| {
+    columns.extend((!ranks.is_empty()).then_some(Column::new("ranks", 7).wraps(24)));
+    Listing::new(&columns, rows, |row| {
         let of = &row.summary;
         let mut cells = vec![
             row.job.to_string(),
@@ -86,8 +69,7 @@ pub(super) fn jobs(rows: &[JobRow], ranks: &BTreeMap<JobId, String>, zone: &Time
             cells.push(ranks.get(&row.job).cloned().unwrap_or_default());
         }
         cells
-    };
-    Listing { header, rows: rows.iter().map(cells).collect() }
+    })
 }
 
 /// One job in lines of what and how much.
@@ -118,20 +100,11 @@ pub(super) fn job(row: &JobRow, zone: &TimeZone) -> Listing {
             format!("{} useful, {} thrown away", seconds(row.cpu_s), seconds(row.wasted_cpu_s)),
         ),
     ];
-    let title: &'static str = "job";
-    Listing {
-        header: vec![title, ""],
-        rows: std::iter::once(vec!["number".to_owned(), row.job.to_string()])
-            .chain(
-                lines
-                    .into_iter()
-                    .chain(program(row))
-                    .chain(moves(row))
-                    .chain(notes(row))
-                    .map(|(what, text)| vec![what.to_owned(), text]),
-            )
-            .collect(),
-    }
+    let number = ("number", row.job.to_string());
+    let lines = [number].into_iter().chain(lines).chain(program(row)).chain(moves(row));
+    let lines: Vec<(&str, String)> = lines.chain(notes(row)).collect();
+    let columns = [Column::new("job", 9), Column::new("", 9).wraps(24)];
+    Listing::new(&columns, &lines, |(what, text)| vec![(*what).to_owned(), text.clone()])
 }
 
 /// What only a program of ranks has.
@@ -201,92 +174,105 @@ fn on_busy(on_busy: OnBusy) -> String {
 }
 
 pub(super) fn subprograms(rows: &[SubprogramRow]) -> Listing {
-    Listing::new(
-        [
-            "subprogram",
-            "state",
-            "workstation",
-            "attempts",
-            "failures",
-            "retreats",
-            "moves",
-            "lost",
-            "cpu",
-            "last end",
-        ],
-        rows.iter().map(|row| {
-            [
-                row.subprogram.to_string(),
-                row.state.name().to_owned(),
-                row.workstation.clone().unwrap_or_default(),
-                row.attempts.to_string(),
-                row.failures.to_string(),
-                row.retreats.to_string(),
-                row.moves.to_string(),
-                row.lost.to_string(),
-                seconds(row.cpu_s),
-                row.outcome.clone().unwrap_or_default(),
-            ]
-        }),
-    )
+    let columns = [
+        Column::new("subprogram", 9),
+        Column::new("state", 9),
+        Column::new("workstation", 8).shortens(12),
+        Column::new("attempts", 4),
+        Column::new("failures", 6),
+        Column::new("retreats", 3),
+        Column::new("moves", 3),
+        Column::new("lost", 2),
+        Column::new("cpu", 5),
+        Column::new("last end", 7).shortens(24),
+    ];
+    Listing::new(&columns, rows, |row| {
+        vec![
+            row.subprogram.to_string(),
+            row.state.name().to_owned(),
+            row.workstation.clone().unwrap_or_default(),
+            row.attempts.to_string(),
+            row.failures.to_string(),
+            row.retreats.to_string(),
+            row.moves.to_string(),
+            row.lost.to_string(),
+            seconds(row.cpu_s),
+            row.outcome.clone().unwrap_or_default(),
+        ]
+    })
 }
 
 pub(super) fn attempts(rows: &[AttemptRow], zone: &TimeZone) -> Listing {
-    Listing::new(
-        ["attempt", "workstation", "placed", "lasted", "end"],
-        rows.iter().map(|row| {
-            [
-                row.fence.to_string(),
-                row.workstation.clone(),
-                time(row.placed, zone),
-                row.ended.map_or_else(String::new, |at| Spoken(at.since(row.placed)).to_string()),
-                row.end.clone().unwrap_or_else(|| "goes on".to_owned()),
-            ]
-        }),
-    )
+    let columns = [
+        Column::new("attempt", 9),
+        Column::new("workstation", 8).shortens(12),
+        Column::new("placed", 5),
+        Column::new("lasted", 7),
+        Column::new("end", 8).shortens(24),
+    ];
+    Listing::new(&columns, rows, |row| {
+        vec![
+            row.fence.to_string(),
+            row.workstation.clone(),
+            time(row.placed, zone),
+            row.ended.map_or_else(String::new, |at| Spoken(at.since(row.placed)).to_string()),
+            row.end.clone().unwrap_or_else(|| "goes on".to_owned()),
+        ]
+    })
 }
 
 pub(super) fn workstations(rows: &[WorkstationRow]) -> Listing {
-    Listing::new(
-        [
-            "number", "name", "state", "for", "guests", "slots", "cores", "load", "memory",
-            "speed", "reason",
-        ],
-        rows.iter().map(|row| {
-            let mut reason = row.reason.clone();
-            if !row.missing.is_empty() {
-                reason = format!("{reason} (missing: {})", row.missing.join("; "));
-            }
-            [
-                row.workstation.to_string(),
-                row.name.clone(),
-                row.state.name().to_owned(),
-                seconds(row.lasted_s),
-                format!("{}/{}", row.guests, row.places),
-                row.slots.to_string(),
-                row.cores.to_string(),
-                format!("{:.2}", row.load_1m),
-                spoken_size(row.memory_bytes),
-                format!("{:.0}", row.speed),
-                reason,
-            ]
-        }),
-    )
+    let columns = [
+        Column::new("number", 3),
+        Column::new("name", 9).shortens(12),
+        Column::new("state", 9),
+        Column::new("for", 6),
+        Column::new("guests", 8),
+        Column::new("slots", 4),
+        Column::new("cores", 3),
+        Column::new("load", 5),
+        Column::new("memory", 2),
+        Column::new("speed", 1),
+        Column::new("reason", 7).shortens(24),
+    ];
+    Listing::new(&columns, rows, |row| {
+        let mut reason = row.reason.clone();
+        if !row.missing.is_empty() {
+            reason = format!("{reason} (missing: {})", row.missing.join("; "));
+        }
+        vec![
+            row.workstation.to_string(),
+            row.name.clone(),
+            row.state.name().to_owned(),
+            seconds(row.lasted_s),
+            format!("{}/{}", row.guests, row.places),
+            row.slots.to_string(),
+            row.cores.to_string(),
+            format!("{:.2}", row.load_1m),
+            spoken_size(row.memory_bytes),
+            format!("{:.0}", row.speed),
+            reason,
+        ]
+    })
 }
 
 pub(super) fn tokens(rows: &[TokenRow], zone: &TimeZone) -> Listing {
-    Listing::new(
-        ["token", "role", "name", "state", "expires"],
-        rows.iter().map(|row| {
-            [
-                row.id.clone(),
-                row.role.name().to_owned(),
-                row.name.clone().unwrap_or_default(),
-                row.state.clone(),
-                time(row.expires, zone),
-            ]
-        }),
-    )
+    let columns = [
+        Column::new("token", 9),
+        Column::new("role", 8),
+        Column::new("name", 6).shortens(12),
+        Column::new("state", 9),
+        Column::new("expires", 7),
+    ];
+    Listing::new(&columns, rows, |row| {
+        vec![
+            row.id.clone(),
+            row.role.name().to_owned(),
+            row.name.clone().unwrap_or_default(),
+            row.state.clone(),
+            time(row.expires, zone),
+        ]
+    })
 }
 
 #[cfg(test)]
@@ -300,7 +286,7 @@ pub(super) mod tests {
     use super::*;
 
     fn text(listing: &Listing) -> String {
-        crate::output::render(&listing.header, &listing.rows)
+        listing.fitted(None).0
     }
 
     pub(in crate::command) fn a_job() -> JobRow {
@@ -459,6 +445,137 @@ pub(super) mod tests {
         insta::assert_snapshot!(text(&workstations(&[row])), @r"
         NUMBER  NAME    STATE  FOR   GUESTS  SLOTS  CORES  LOAD  MEMORY    SPEED  REASON
         w3      ws-042  busy   75 s  1/8         6      8  0.10  16.0 GiB    812  pts/3, 2 s ago (missing: logind: no system bus)
+        ");
+    }
+
+    /// A listing at the widths that people have, each line within it.
+    fn at_every_width(listing: &Listing) -> String {
+        let shown = [60, 80, 120].map(|width| {
+            let (text, dropped) = listing.fitted(Some(width));
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+            format!("{width}, without {dropped:?}\n{text}")
+        });
+        shown.join("\n\n")
+    }
+
+    #[test]
+    fn workstations_are_readable_at_every_width() {
+        let row = |number: u16, name: &str, state, reason: &str, missing: &[&str]| WorkstationRow {
+            workstation: WorkstationId(number.into()),
+            name: name.into(),
+            state,
+            reason: reason.into(),
+            lasted_s: 75.0 * f64::from(number),
+            cores: 8,
+            places: 8,
+            slots: 6,
+            guests: number,
+            load_1m: 0.1,
+            speed: 812.4,
+            memory_bytes: 16 << 30,
+            kernel: "6.12".into(),
+            missing: missing.iter().map(|line| (*line).into()).collect(),
+            machine: gleaner_common::machine::Machine::default(),
+        };
+        let rows = [
+            row(1, "ws-001", WorkstationState::Busy, "pts/3, 2 s ago", &["logind: no system bus"]),
+            row(2, "reading-room-12.library.example.org", WorkstationState::Idle, "idle", &[]),
+            row(
+                300,
+                "ws-300",
+                WorkstationState::Away,
+                "the connection timed out",
+                &["cgroup controllers: memory, io and pids are not available to us here"],
+            ),
+        ];
+        insta::assert_snapshot!(at_every_width(&workstations(&rows)), @r#"
+        60, without ["number", "for", "slots", "cores", "load", "memory", "speed"]
+        NAME              STATE  GUESTS  REASON
+        ws-001            busy   1/8     pts/3, 2 s ago (missing: l…
+        reading-room-12…  idle   2/8     idle
+        ws-300            away   300/8   the connection timed out (…
+
+        80, without ["number", "cores", "memory", "speed"]
+        NAME           STATE  FOR         GUESTS  SLOTS  LOAD  REASON
+        ws-001         busy   75 s        1/8         6  0.10  pts/3, 2 s ago (missing:…
+        reading-room…  idle   2 min       2/8         6  0.10  idle
+        ws-300         away   6 h 15 min  300/8       6  0.10  the connection timed out…
+
+        120, without []
+        NUMBER  NAME               STATE  FOR         GUESTS  SLOTS  CORES  LOAD  MEMORY    SPEED  REASON
+        w1      ws-001             busy   75 s        1/8         6      8  0.10  16.0 GiB    812  pts/3, 2 s ago (missing: log…
+        w2      reading-room-12.…  idle   2 min       2/8         6      8  0.10  16.0 GiB    812  idle
+        w300    ws-300             away   6 h 15 min  300/8       6      8  0.10  16.0 GiB    812  the connection timed out (mi…
+        "#);
+    }
+
+    #[test]
+    fn jobs_are_readable_at_every_width() {
+        let mut program = a_job();
+        program.name = "a-program-with-a-long-name-that-says-what-it-is".into();
+        program.job = JobId(1_234);
+        let ranks = [(JobId(1_234), "host1: 0-3, 7 (2 moves); host2: 4-6; waiting: 8".to_owned())];
+        let rows = [program, a_job()];
+        insta::assert_snapshot!(at_every_width(&jobs(&rows, &ranks.into(), &TimeZone::UTC)), @r#"
+        60, without ["user", "running", "suspended", "moves", "retreats", "submitted", "ranks"]
+         JOB  NAME                          STATE    DONE     FAILED
+        1234  a-program-with-a-long-name-…  running  134/240       0
+           7  primes                        running  134/240       0
+
+        80, without ["user", "suspended", "moves", "retreats", "submitted"]
+         JOB  NAME           STATE    DONE     FAILED  RUNNING  RANKS
+        1234  a-program-wi…  running  134/240       0        4  host1: 0-3, 7 (2 moves);
+                                                                host2: 4-6; waiting: 8
+           7  primes         running  134/240       0        4
+
+        120, without ["retreats", "submitted"]
+         JOB  NAME                   USER  STATE    DONE     FAILED  RUNNING  SUSPENDED  MOVES  RANKS
+        1234  a-program-with-a-lon…  ada   running  134/240       0        4          2      0  host1: 0-3, 7 (2 moves); host2:
+                                                                                                4-6; waiting: 8
+           7  primes                 ada   running  134/240       0        4          2      0
+        "#);
+        insta::assert_snapshot!(at_every_width(&job(&rows[0], &TimeZone::UTC)), @r"
+        60, without []
+        JOB
+        number       1234
+        name         a-program-with-a-long-name-that-says-what-it-is
+        user         ada
+        command      ./primes {i}
+        state        running
+        submitted    2026-11-18 11:06:40
+        on busy      suspend, retreat after 10 min
+        subprograms  240: 134 succeeded, 4 running, 2 suspended, 100
+                     queued
+        setbacks     21 suspensions, 9 retreats, 1 lost with their
+                     workstation, 0 retried of 2 allowed each
+        cpu          8 min useful, 3.2 s thrown away
+
+        80, without []
+        JOB
+        number       1234
+        name         a-program-with-a-long-name-that-says-what-it-is
+        user         ada
+        command      ./primes {i}
+        state        running
+        submitted    2026-11-18 11:06:40
+        on busy      suspend, retreat after 10 min
+        subprograms  240: 134 succeeded, 4 running, 2 suspended, 100 queued
+        setbacks     21 suspensions, 9 retreats, 1 lost with their workstation, 0
+                     retried of 2 allowed each
+        cpu          8 min useful, 3.2 s thrown away
+
+        120, without []
+        JOB
+        number       1234
+        name         a-program-with-a-long-name-that-says-what-it-is
+        user         ada
+        command      ./primes {i}
+        state        running
+        submitted    2026-11-18 11:06:40
+        on busy      suspend, retreat after 10 min
+        subprograms  240: 134 succeeded, 4 running, 2 suspended, 100 queued
+        setbacks     21 suspensions, 9 retreats, 1 lost with their workstation, 0 retried of 2 allowed each
+        cpu          8 min useful, 3.2 s thrown away
         ");
     }
 

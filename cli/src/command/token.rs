@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::show;
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
-use crate::output;
+use crate::output::{self, Form};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -54,9 +54,8 @@ pub struct CreateArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
-    /// One record a line.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub access: Access,
 }
@@ -111,11 +110,7 @@ fn list(args: &ListArgs) -> Result<Verdict> {
         })
         .await
     })?;
-    if args.json {
-        rows.iter().try_for_each(output::record)?;
-    } else {
-        show::tokens(&rows, &show::here()).print()?;
-    }
+    args.form.print(&rows, |rows| show::tokens(rows, &show::here()))?;
     Ok(Verdict::Yes)
 }
 

@@ -12,14 +12,15 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
 use gleaner_common::trace::import::{self, ImportOptions};
 use gleaner_common::trace::{self, Lined, Op, ReadTraceError, Trace, ring};
-use gleaner_common::units::{parse_duration, spoken_size};
+use gleaner_common::units::{ParseUnitError, parse_duration, spoken_size};
 use gleaner_program::RECORD_TO;
 use gleaner_shell::atomic;
 use serde::Serialize;
 
 use crate::failure::{Verdict, hinted};
 use crate::flags::OutFile;
-use crate::output;
+use crate::output::{self, Column, Form, Listing};
+use crate::values::ParseValueError;
 
 const MODE: u32 = 0o644;
 
@@ -38,7 +39,10 @@ pub enum TraceCommand {
 Exit code: 0 all can be replayed, 1 some cannot.")]
     Check(CheckArgs),
     /// Show a trace: its ranks, what they compute and send, its critical path.
-    #[command(visible_alias = "info", after_help = "Example:\n  glean trace show fft.trace")]
+    #[command(
+        visible_alias = "info",
+        after_help = "Example:\n  glean trace show data/traces/fft.trace"
+    )]
     Show(ShowArgs),
     /// Make a trace of what another program recorded.
     #[command(after_help = "Examples:
@@ -46,7 +50,9 @@ Exit code: 0 all can be replayed, 1 some cannot.")]
   glean trace import sweep3d-2x2.liballprof.tar.gz --out sweep3d.trace")]
     Import(ImportArgs),
     /// Stretch a trace's compute times so that its critical path takes so long.
-    #[command(after_help = "Example:\n  glean trace scale lu.trace 10min --out lu-10min.trace")]
+    #[command(
+        after_help = "Example:\n  glean trace scale data/traces/msh.trace 2s --out short.trace"
+    )]
     Scale(ScaleArgs),
     /// Run a program here and record its compute times and messages.
     #[command(after_help = "Example:
@@ -56,13 +62,12 @@ The program is one that records itself where $GLEAN_RECORD names, as those in pr
     Record(RecordArgs),
     /// Run a trace as a program: compute, send and receive what it says.
     #[command(after_help = "Example:
-  glean submit --ranks 17 --input data/traces/mesh.trace --wait -- glean trace play mesh.trace")]
+  glean submit --ranks 17 --input short.trace --wait -- glean trace play short.trace")]
     Play(play::PlayArgs),
     /// Join what the ranks of a live program have recorded, each by itself.
     #[command(after_help = "Example:
-  glean trace join --out fft.trace results/*/trace.*
-
-The files are those that `glean submit --record` brings back, one of each rank.")]
+  glean submit --ranks 17 --record --out recorded --wait -- ./fft --size 12
+  glean trace join --out fft.trace recorded/*/trace.*")]
     Join(JoinArgs),
     /// Write ring17, the program that replay's speed is measured with.
     #[command(after_help = "Example:\n  glean trace ring --out ring17.trace")]
@@ -74,9 +79,8 @@ pub struct CheckArgs {
     /// The traces.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// One record for each trace.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,9 +88,8 @@ pub struct ShowArgs {
     /// The trace.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// One record for each rank.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 /// How a recording is written.
@@ -164,16 +167,16 @@ pub struct RingArgs {
     pub out: OutFile,
 }
 
-fn speed(text: &str) -> Result<f64, String> {
+fn speed(text: &str) -> Result<f64, ParseValueError> {
     let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
-    speed.ok_or_else(|| "expected operations in a second, such as 1e9".to_owned())
+    speed.ok_or(ParseValueError::Speed)
 }
 
 /// Decimal seconds, or whole numbers of any units.
-fn span(text: &str) -> Result<Duration, String> {
+fn span(text: &str) -> Result<Duration, ParseUnitError> {
     let seconds = text.strip_suffix('s').unwrap_or(text).parse().ok();
     let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    span.map_or_else(|| parse_duration(text).map_err(|error| error.to_string()), Ok)
+    span.map_or_else(|| parse_duration(text), Ok)
 }
 
 /// # Errors
@@ -239,7 +242,7 @@ fn check(args: &CheckArgs) -> Result<Verdict> {
     for path in &args.files {
         let row = check_row(path, trace::read(open(path)?));
         all &= row.ok;
-        if args.json {
+        if args.form.json {
             output::record(&row)?;
         } else if row.ok {
             lines.push(vec![
@@ -254,8 +257,14 @@ fn check(args: &CheckArgs) -> Result<Verdict> {
         }
     }
     if !lines.is_empty() {
-        let header = ["trace", "program", "ranks", "operations", "critical path"];
-        output::table(&header, &lines)?;
+        let columns = [
+            Column::new("trace", 9).shortens(12),
+            Column::new("program", 7).shortens(12),
+            Column::new("ranks", 8),
+            Column::new("operations", 6),
+            Column::new("critical path", 9),
+        ];
+        args.form.show(&Listing { columns: columns.to_vec(), rows: lines })?;
     }
     Ok(Verdict::from(all))
 }
@@ -323,16 +332,20 @@ fn rank_row(trace: &Trace, rank: usize) -> RankRow {
 
 fn show(args: &ShowArgs) -> Result<Verdict> {
     let trace = load_sound(&args.file)?;
-    let rows = (0..trace.ranks.len()).map(|rank| rank_row(&trace, rank));
-    if args.json {
-        rows.into_iter().try_for_each(|row| output::record(&row))?;
-        return Ok(Verdict::Yes);
+    let rows: Vec<_> = (0..trace.ranks.len()).map(|rank| rank_row(&trace, rank)).collect();
+    if !args.form.json {
+        output::line(&summary(&trace, &rows)?)?;
     }
+    args.form.print(&rows, ranks)?;
+    Ok(Verdict::Yes)
+}
+
+fn summary(trace: &Trace, rows: &[RankRow]) -> Result<String> {
     let path = trace.critical_path()?;
-    let computed: f64 = rows.clone().map(|row| row.computes_s).sum();
+    let computed: f64 = rows.iter().map(|row| row.computes_s).sum();
     let (messages, bytes) = trace.messages();
     let share = computed / path.as_secs_f64().max(1e-9) / trace.ranks.len() as f64;
-    output::line(&format!(
+    Ok(format!(
         "{}: {} ranks, {} operations, {messages} messages of {} in all; critical path {}, on which \
          a rank computes {:.0} % of the time on average\n",
         trace.name,
@@ -341,8 +354,19 @@ fn show(args: &ShowArgs) -> Result<Verdict> {
         spoken_size(bytes),
         spoken(path.as_secs_f64()),
         100.0 * share,
-    ))?;
-    let line = |row: RankRow| {
+    ))
+}
+
+fn ranks(rows: &[RankRow]) -> Listing {
+    let columns = [
+        Column::new("rank", 9),
+        Column::new("operations", 5),
+        Column::new("computes s", 9),
+        Column::new("sends", 7),
+        Column::new("bytes", 8),
+        Column::new("receives", 6),
+    ];
+    Listing::new(&columns, rows, |row| {
         vec![
             row.rank.to_string(),
             row.operations.to_string(),
@@ -351,10 +375,7 @@ fn show(args: &ShowArgs) -> Result<Verdict> {
             spoken_size(row.bytes),
             row.receives.to_string(),
         ]
-    };
-    let header = ["rank", "operations", "computes s", "sends", "bytes", "receives"];
-    output::table(&header, &rows.map(line).collect::<Vec<_>>())?;
-    Ok(Verdict::Yes)
+    })
 }
 
 fn import(args: &ImportArgs) -> Result<Verdict> {

@@ -21,7 +21,7 @@ use indicatif::ProgressBar;
 use super::watch;
 use crate::failure::{Verdict, hinted, one_line};
 use crate::flags::{OutFile, Span, UsageArchive};
-use crate::output;
+use crate::output::{self, Column, Form, Listing};
 
 pub use import::ImportArgs;
 pub use reading::ReadingArgs;
@@ -45,7 +45,7 @@ pub enum UsageCommand {
     Show(ShowArgs),
     /// Add up: how long and how often workstations are idle.
     #[command(after_help = "Examples:
-  glean usage stats ws-001 ws-002 --hours
+  glean usage stats ws-042 --hours
   glean usage stats --survival --idle-load 0.5")]
     Stats(Box<StatsArgs>),
     /// Write records or periods to a file for other programs.
@@ -55,27 +55,26 @@ pub enum UsageCommand {
     Export(ExportArgs),
     /// Take in records from elsewhere; the collector must not be running.
     #[command(after_help = "Examples:
-  glean usage import --format rwho snapshots.txt
-  glean usage import --format uncg --zone America/New_York state-2015.csv.gz state-2016.csv.gz")]
+  glean usage import --format rwho snapshots.txt --data lab
+  glean usage import --format uncg --zone America/New_York state-2015.csv.gz state-2016.csv.gz --data uncg")]
     Import(Box<ImportArgs>),
     /// Draw the week, how long periods last, or availability, as SVG or PNG.
     #[command(after_help = "Examples:
   glean usage plot --kind week --out week.png
   glean usage plot --kind survival --from 2026-11-01T00:00:00Z > survival.svg")]
     Plot(plot::PlotArgs),
-    /// Make up the logs of owners, for replay; the collector must not be running.
+    /// Make up the logs of owners, for replay.
     #[command(after_help = "Examples:
-  glean usage generate --workstations 170 --from 1993-09-01T00:00:00Z --months 6 --usage owners
+  glean usage generate --workstations 30 --from 1993-09-01T00:00:00Z --months 6 --usage owners
   glean usage generate --print-model > model.toml
-  glean usage generate --fit-from /var/lib/gleaner/collector/usage --print-model")]
+  glean usage generate --fit-from owners --print-model")]
     Generate(generate::GenerateArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
-    /// One record a line.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub usage: UsageArchive,
 }
@@ -88,9 +87,8 @@ pub struct ShowArgs {
     /// The periods that the records come to, instead of the records.
     #[arg(long)]
     pub periods: bool,
-    /// One record a line.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub span: Span,
     #[command(flatten)]
@@ -152,14 +150,19 @@ fn elsewhere(error: anyhow::Error) -> anyhow::Error {
 
 fn list(args: &ListArgs) -> Result<Verdict> {
     let rows = usage::ls(&args.usage.directory()?)?;
-    if args.json {
-        rows.iter().try_for_each(output::record)?;
-        return Ok(Verdict::Yes);
-    }
-    let header = ["workstation", "records", "first", "last", "boots", "size", "health"];
-    output::table(&header, &rows.iter().map(log_line).collect::<Vec<_>>())?;
+    args.form.print(&rows, |rows| Listing::new(&LOGS, rows, log_line))?;
     Ok(Verdict::Yes)
 }
+
+const LOGS: [Column; 7] = [
+    Column::new("workstation", 9).shortens(12),
+    Column::new("records", 8),
+    Column::new("first", 6),
+    Column::new("last", 7),
+    Column::new("boots", 3),
+    Column::new("size", 4),
+    Column::new("health", 8).shortens(24),
+];
 
 fn log_line(row: &LogRow) -> Vec<String> {
     vec![
@@ -177,39 +180,56 @@ fn show(args: &ShowArgs) -> Result<Verdict> {
     let data = args.usage.directory()?;
     let (name, span) = (args.workstation.as_str(), args.span.span());
     let shown = if args.periods {
-        let header = ["state", "start", "end", "lasted", "cause", "slots"];
-        let mut listing = Gathered::new(args.json, period_line);
+        let mut listing = Gathered::new(args.form, period_line);
         let shown =
             usage::show_periods(&data, name, span, &args.reading.readings()?, &mut |row| {
                 listing.take(&row)
             })?;
-        listing.finish(&header)?;
+        listing.finish(&PERIODS)?;
         shown
     } else {
-        let header = ["at", "cause", "load", "users", "input idle", "slots", "reason"];
-        let mut listing = Gathered::new(args.json, record_line);
+        let mut listing = Gathered::new(args.form, record_line);
         let shown = usage::show(&data, name, span, &mut |row| listing.take(&row))?;
-        listing.finish(&header)?;
+        listing.finish(&RECORDS)?;
         shown
     };
     Ok(noted(&shown))
 }
 
+const PERIODS: [Column; 6] = [
+    Column::new("state", 9),
+    Column::new("start", 8),
+    Column::new("end", 6),
+    Column::new("lasted", 9),
+    Column::new("cause", 5),
+    Column::new("slots", 4),
+];
+
+const RECORDS: [Column; 7] = [
+    Column::new("at", 9),
+    Column::new("cause", 9),
+    Column::new("load", 6),
+    Column::new("users", 4),
+    Column::new("input idle", 5),
+    Column::new("slots", 3),
+    Column::new("reason", 7).shortens(24),
+];
+
 /// Rows that go out at once as records, or are gathered for a table.
 struct Gathered<T> {
-    json: bool,
+    form: Form,
     line: fn(&T) -> Vec<String>,
     rows: Vec<Vec<String>>,
     failure: Option<anyhow::Error>,
 }
 
 impl<T: serde::Serialize> Gathered<T> {
-    fn new(json: bool, line: fn(&T) -> Vec<String>) -> Self {
-        Self { json, line, rows: vec![], failure: None }
+    fn new(form: Form, line: fn(&T) -> Vec<String>) -> Self {
+        Self { form, line, rows: vec![], failure: None }
     }
 
     fn take(&mut self, row: &T) -> ControlFlow<()> {
-        if !self.json {
+        if !self.form.json {
             self.rows.push((self.line)(row));
             return ControlFlow::Continue(());
         }
@@ -222,11 +242,11 @@ impl<T: serde::Serialize> Gathered<T> {
         }
     }
 
-    fn finish(self, header: &[&str]) -> Result<()> {
+    fn finish(self, columns: &[Column]) -> Result<()> {
         match self.failure {
             Some(error) => Err(error),
-            None if self.json => Ok(()),
-            None => output::table(header, &self.rows),
+            None if self.form.json => Ok(()),
+            None => self.form.show(&Listing { columns: columns.to_vec(), rows: self.rows }),
         }
     }
 }

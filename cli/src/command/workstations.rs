@@ -11,16 +11,12 @@ use gleaner_common::wire::{Reply, Request};
 use super::{machine, show};
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
-use crate::output;
+use crate::output::{self, Form};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One record a line.
-    #[arg(long)]
-    pub json: bool,
-    /// What each machine is: processor, memory, disks, temperatures.
-    #[arg(long, conflicts_with = "json")]
-    pub long: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub access: Access,
 }
@@ -34,13 +30,11 @@ pub fn run(args: &Args) -> Result<Verdict> {
         })
         .await
     })?;
-    if args.json {
-        rows.iter().try_for_each(output::record)?;
-    } else if args.long {
+    if args.form.long {
         rows.iter().flat_map(described).try_for_each(|line| output::line(&line))?;
-    } else {
-        show::workstations(&rows).print()?;
+        return Ok(Verdict::Yes);
     }
+    args.form.print(&rows, show::workstations)?;
     Ok(Verdict::Yes)
 }
 

@@ -77,12 +77,16 @@ pub fn run(args: &Args) -> Result<bool> {
     let start = clock.now();
     let mut view = View::new(args.json);
     view.say("Starting a coordinator, a collector and the workstations ..");
+    view.enter("starting the lab");
     let mut options = Options::new(std::env::current_exe()?, usize::from(args.workstations));
     options.host.quiet = Duration::from_millis(1_500);
     let mut lab = Lab::start(options)?;
     for line in &lab.missing {
         view.say(&format!("not here: {line}"));
     }
+    let groups = lab.hosts.iter().filter_map(|host| host.cgroup.as_ref());
+    view.look_at(groups.map(|group| group.join("guests")).collect());
+    view.enter("waiting until all workstations are idle");
     lab.wait_for_idle(lab.hosts.len())?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     let job = submit(&lab, args)?;
@@ -92,6 +96,7 @@ pub fn run(args: &Args) -> Result<bool> {
         args.subprograms * answer::STRETCH
     ));
     let (returns, mut reactions, summary) = watch(args, &mut lab, &talk, job, &mut view)?;
+    view.enter("all is done; adding up");
     let missing = lab.missing.clone();
     let (found, duplicated) = results(&talk, job, args.subprograms)?;
     let usage_records = usage_records(&lab)?;
@@ -178,7 +183,7 @@ fn watch(
                 bail!("the coordinator does not know job {job} any more");
             };
             let workstations = talk.rows(&Request::Workstations)?;
-            view.draw(&row.summary, &workstations, &reactions);
+            view.draw(&row, &workstations, &reactions);
             if row.summary.state.has_ended() {
                 return Ok((returns, reactions, row.summary));
             }

@@ -4,13 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use clap::Command;
 use gleaner_agent::config::{AgentConfig, EXAMPLE};
 use gleaner_common::wire::Role;
 
 use super::service::{self, AGENT};
 use super::site::{Owner, Site, say};
-use super::{MemberArgs, UninstallArgs, membership};
+use super::{MemberArgs, UninstallArgs, membership, pages};
 use crate::command::daemon::AGENT_CONFIG;
+use crate::command::owner::{self, SocketArgs};
 use crate::failure::Verdict;
 
 pub(super) const UNIT: &str = include_str!("units/gleaner-agent.service");
@@ -22,8 +24,8 @@ const SHARED_LINE: &str = "# @SHARED@\n";
 
 /// # Errors
 /// A step that cannot be done; those before it are, and may be done again.
-pub fn install(args: &MemberArgs) -> Result<Verdict> {
-    let site = Site::open(&args.site.root)?;
+pub fn install(args: &MemberArgs, all: &Command) -> Result<Verdict> {
+    let site = Site::open(&args.site.root, all)?;
     site.directory("/etc/gleaner", 0o755, Owner::Root)?;
     site.configuration(AGENT_CONFIG, EXAMPLE)?;
     let config: AgentConfig = gleaner_shell::config::load(&site.path(AGENT_CONFIG))?;
@@ -32,15 +34,18 @@ pub fn install(args: &MemberArgs) -> Result<Verdict> {
     site.directory(utf8(&config.data)?, 0o711, Owner::Root)?;
     let mut changed = site.binary()?;
     changed |= membership::ensure(&site, args, Role::Agent, utf8(&config.identity)?, Owner::Root)?;
-    changed |= site.file(&service::unit(SLICE_NAME), SLICE)?;
-    AGENT.install(&site, &unit(&config), changed)?;
+    changed |= site.file(&service::unit(SLICE_NAME), SLICE.as_bytes())?;
+    pages::write(&site)?;
+    AGENT.install(&site, &unit(&config), changed, || {
+        owner::status_of(&SocketArgs { socket: Some(config.owner_socket()) }).map(drop)
+    })?;
     Ok(Verdict::Yes)
 }
 
 /// # Errors
 /// A step that cannot be done.
-pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
-    let site = Site::open(&args.site.root)?;
+pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
+    let site = Site::open(&args.site.root, all)?;
     AGENT.uninstall(&site)?;
     site.remove(&service::unit(SLICE_NAME))?;
     if args.purge {

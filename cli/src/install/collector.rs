@@ -1,11 +1,12 @@
 //! `glean collector install | uninstall`.
 
 use anyhow::Result;
+use clap::Command;
 use gleaner_common::wire::Role;
 
 use super::service::{self, COLLECTOR, COORDINATOR};
 use super::site::{Owner, Site};
-use super::{MemberArgs, UninstallArgs, membership};
+use super::{MemberArgs, UninstallArgs, membership, pages};
 use crate::command::daemon::COLLECTOR_CONFIG;
 use crate::failure::Verdict;
 
@@ -25,8 +26,8 @@ identity_dir = \"/var/lib/gleaner/collector/identity\"
 
 /// # Errors
 /// A step that cannot be done; those before it are, and may be done again.
-pub fn install(args: &MemberArgs) -> Result<Verdict> {
-    let mut site = Site::open(&args.site.root)?;
+pub fn install(args: &MemberArgs, all: &Command) -> Result<Verdict> {
+    let mut site = Site::open(&args.site.root, all)?;
     site.user()?;
     site.directory("/etc/gleaner", 0o755, Owner::Root)?;
     site.configuration(COLLECTOR_CONFIG, CONFIGURATION)?;
@@ -36,14 +37,16 @@ pub fn install(args: &MemberArgs) -> Result<Verdict> {
     site.directory(IDENTITY, 0o700, Owner::Gleaner)?;
     let mut changed = site.binary()?;
     changed |= membership::ensure(&site, args, Role::Collector, IDENTITY, Owner::Gleaner)?;
-    COLLECTOR.install(&site, UNIT, changed)?;
+    pages::write(&site)?;
+    // Nobody asks the collector anything: it dials out.
+    COLLECTOR.install(&site, UNIT, changed, || Ok(()))?;
     Ok(Verdict::Yes)
 }
 
 /// # Errors
 /// A step that cannot be done.
-pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
-    let site = Site::open(&args.site.root)?;
+pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
+    let site = Site::open(&args.site.root, all)?;
     COLLECTOR.uninstall(&site)?;
     if args.purge {
         for path in [HOME, COLLECTOR_CONFIG] {

@@ -1,11 +1,14 @@
 //! `glean coordinator install | uninstall`.
 
 use anyhow::{Context, Result};
-use gleaner_coordinator::config::CoordinatorConfig;
+use clap::Command;
+use gleaner_common::wire::Request;
+use gleaner_coordinator::{ADMIN, CoordinatorConfig};
 
 use super::service::{self, COLLECTOR, COORDINATOR};
 use super::site::{Owner, Site, say};
-use super::{CoordinatorArgs, UninstallArgs};
+use super::{CoordinatorArgs, UninstallArgs, pages};
+use crate::ask::{self, Access, ask};
 use crate::command::daemon::COORDINATOR_CONFIG;
 use crate::failure::Verdict;
 
@@ -20,25 +23,26 @@ const HEAD: &str = "\
 
 /// # Errors
 /// A step that cannot be done; those before it are, and may be done again.
-pub fn install(args: &CoordinatorArgs) -> Result<Verdict> {
-    let mut site = Site::open(&args.site.root)?;
+pub fn install(args: &CoordinatorArgs, all: &Command) -> Result<Verdict> {
+    let mut site = Site::open(&args.site.root, all)?;
     site.user()?;
     site.directory("/etc/gleaner", 0o755, Owner::Root)?;
     site.configuration(COORDINATOR_CONFIG, &configuration()?)?;
     site.directory("/var/lib/gleaner", 0o755, Owner::Root)?;
     site.directory(DATA, 0o700, Owner::Gleaner)?;
     let changed = site.binary()?;
-    COORDINATOR.install(&site, UNIT, changed)?;
+    pages::write(&site)?;
+    COORDINATOR.install(&site, UNIT, changed, || answers(&site))?;
     if site.is_live() {
-        say("next: glean token create --role agent, for each workstation");
+        say("next: `glean token create --role agent`, for each workstation");
     }
     Ok(Verdict::Yes)
 }
 
 /// # Errors
 /// A step that cannot be done.
-pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
-    let site = Site::open(&args.site.root)?;
+pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
+    let site = Site::open(&args.site.root, all)?;
     COORDINATOR.uninstall(&site)?;
     if args.purge {
         for path in [DATA, COORDINATOR_CONFIG] {
@@ -52,6 +56,13 @@ pub fn uninstall(args: &UninstallArgs) -> Result<Verdict> {
     }
     service::remove_shared(&site)?;
     Ok(Verdict::Yes)
+}
+
+/// Does the coordinator answer its own administrator?
+fn answers(site: &Site) -> Result<()> {
+    let config: CoordinatorConfig = gleaner_shell::config::load(&site.path(COORDINATOR_CONFIG))?;
+    let access = Access { identity: Some(config.data.join(ADMIN)), coordinator: None };
+    ask(&access, async |client| ask::one(client, &Request::Health).await).map(drop)
 }
 
 fn configuration() -> Result<String> {

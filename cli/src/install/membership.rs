@@ -1,5 +1,6 @@
 //! A machine's enrolment: made once, kept while it works.
 
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -65,6 +66,9 @@ pub(super) fn ensure(
     }
     enrol::keep(&identity, &place)?;
     site.directory(dir, 0o700, owner)?;
+    for file in fs::read_dir(&place)?.flatten() {
+        say(&format!("wrote {}", file.path().display()));
+    }
     say(&format!("enrolled as {} {} at {coordinator}", role.name(), identity.name));
     Ok(true)
 }

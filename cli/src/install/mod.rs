@@ -8,6 +8,7 @@ pub mod agent;
 pub mod collector;
 pub mod coordinator;
 mod membership;
+mod pages;
 mod service;
 mod site;
 

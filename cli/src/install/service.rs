@@ -3,17 +3,24 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Result;
+use gleaner_shell::backoff::Backoff;
+use gleaner_shell::clock::Clock;
 
-use super::BINARY;
 use super::site::{Site, run, say};
+use super::{BINARY, pages};
+use crate::failure::{hinted, one_line};
 
 /// Where units that an administrator installs live.
 const UNITS: &str = "/etc/systemd/system";
 
 /// There while systemd is the machine's init (`sd_booted(3)`).
 const BOOTED: &str = "/run/systemd/system";
+
+/// How long a daemon may take until it answers, on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One daemon's service.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +46,19 @@ impl Service {
     }
 
     /// Writes the unit, enables it, and starts it; a daemon whose binary, unit
-    /// or identity changed is started anew.
+    /// or identity changed is started anew. Returns when the daemon answers:
+    /// the next command may need it.
     ///
     /// # Errors
     /// A file that cannot be written, or a service that does not start.
-    pub(super) fn install(self, site: &Site, text: &str, changed: bool) -> Result<()> {
-        let changed = site.file(&self.path(), text)? || changed;
+    pub(super) fn install(
+        self,
+        site: &Site,
+        text: &str,
+        changed: bool,
+        answers: impl Fn() -> Result<()>,
+    ) -> Result<()> {
+        let changed = site.file(&self.path(), text.as_bytes())? || changed;
         if !site.is_live() {
             return Ok(());
         }
@@ -55,7 +69,25 @@ impl Service {
         systemctl(&["daemon-reload"])?;
         systemctl(&["enable", self.name])?;
         systemctl(&[if changed { "restart" } else { "start" }, self.name])?;
+        self.wait_for(answers)?;
         say(&format!("{} is enabled and runs", self.name));
+        Ok(())
+    }
+
+    fn wait_for(self, answers: impl Fn() -> Result<()>) -> Result<()> {
+        let clock = Clock::new();
+        let end = clock.now() + PATIENCE;
+        let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        while let Err(error) = answers() {
+            if clock.now() > end {
+                let said = one_line(&error);
+                return Err(hinted(
+                    format!("{} has been started and does not answer: {said}", self.name),
+                    format!("journalctl -u {} has its log", self.name),
+                ));
+            }
+            pauses.next().into_iter().for_each(std::thread::sleep);
+        }
         Ok(())
     }
 
@@ -90,6 +122,7 @@ pub(super) fn remove_shared(site: &Site) -> Result<bool> {
         return Ok(false);
     }
     site.remove(BINARY)?;
+    pages::remove(site)?;
     Ok(true)
 }
 

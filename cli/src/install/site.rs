@@ -27,13 +27,15 @@ pub(super) struct Site {
     root: PathBuf,
     /// User and group number of [`USER`], once it is there.
     gleaner: Option<(u32, u32)>,
+    /// The tree of commands, of which manual pages and completions are made.
+    pub(super) all: clap::Command,
 }
 
 impl Site {
     /// # Errors
     /// A live machine, and no right to set it up.
-    pub(super) fn open(root: &Path) -> Result<Self> {
-        let site = Self { root: root.to_owned(), gleaner: None };
+    pub(super) fn open(root: &Path, all: &clap::Command) -> Result<Self> {
+        let site = Self { root: root.to_owned(), gleaner: None, all: all.clone() };
         if site.is_live() && !rustix::process::geteuid().is_root() {
             return Err(hinted(
                 format!(
@@ -66,9 +68,7 @@ impl Site {
         fs::create_dir_all(&path).with_context(failed)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).with_context(failed)?;
         self.give(&path, owner)?;
-        if new {
-            say(&format!("made {}", path.display()));
-        }
+        say(&format!("{} {}", if new { "made" } else { "kept" }, path.display()));
         Ok(())
     }
 
@@ -91,16 +91,23 @@ impl Site {
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn file(&self, path: &str, content: &str) -> Result<bool> {
+    pub(super) fn file(&self, path: &str, content: &[u8]) -> Result<bool> {
+        self.replace(path, content, atomic::PUBLIC)
+    }
+
+    fn replace(&self, path: &str, content: &[u8], mode: u32) -> Result<bool> {
         let path = self.path(path);
-        if fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
+        if fs::read(&path).is_ok_and(|there| there == content) {
+            say(&format!("kept {}", path.display()));
             return Ok(false);
         }
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)
                 .with_context(|| format!("cannot make the directory {}", parent.display()))?;
         }
-        atomic::replace(&path, content.as_bytes(), atomic::PUBLIC)?;
+        atomic::replace(&path, content, mode)?;
+        // The process's mask may have taken bits away.
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         say(&format!("wrote {}", path.display()));
         Ok(true)
     }
@@ -111,21 +118,12 @@ impl Site {
     /// # Errors
     /// It cannot be copied.
     pub(super) fn binary(&self) -> Result<bool> {
-        let to = self.path(BINARY);
         let from = std::env::current_exe().context("cannot tell where this program is")?;
-        let content = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
-        if same_file(&from, &to) || fs::read(&to).is_ok_and(|there| there == content) {
+        if same_file(&from, &self.path(BINARY)) {
             return Ok(false);
         }
-        if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent)
-                .with_context(|| format!("cannot make the directory {}", parent.display()))?;
-        }
-        atomic::replace(&to, &content, 0o755)?;
-        // The process's mask may have taken bits away.
-        fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
-        say(&format!("copied this program to {}", to.display()));
-        Ok(true)
+        let content = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
+        self.replace(BINARY, &content, 0o755)
     }
 
     /// Makes [`USER`] where it is not. Below a directory there are no users.

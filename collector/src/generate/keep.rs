@@ -25,8 +25,8 @@ pub enum GenerateError {
     Open(#[from] OpenStoreError),
     #[error(transparent)]
     List(#[from] ReadArchiveError),
-    /// A made-up log in a real one could not be told apart any more.
-    #[error("{} has a log of {name} already: expected a directory without logs of these names", data.display())]
+    /// Made-up logs among real ones could not be told apart any more.
+    #[error("{} has logs already, such as {name}'s: expected a directory of its own", data.display())]
     AlreadyThere { data: PathBuf, name: WorkstationName },
     #[error("stopped after {workstations} workstations")]
     Append { workstations: u64, source: Arc<AppendError> },
@@ -45,7 +45,7 @@ pub struct Generated {
 /// using; makes it if it is not there.
 ///
 /// # Errors
-/// The directory is in use or has such logs, or the disk fails.
+/// The directory is in use or has logs, or the disk fails.
 pub fn generate_into(
     data: &Path,
     model: &OwnerModel,
@@ -53,13 +53,9 @@ pub fn generate_into(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Generated, GenerateError> {
     let mut store = Store::open(data)?;
-    let taken = Archive::new(data).names()?;
-    if let Some(name) =
-        (0..plan.workstations).map(Plan::name).find(|name| taken.binary_search(name).is_ok())
-    {
+    if let Some(name) = Archive::new(data).names()?.into_iter().next() {
         return Err(GenerateError::AlreadyThere { data: data.to_owned(), name });
     }
-    drop(taken);
     each_group(model, plan, progress, |generated, logs| {
         let batches: Vec<_> =
             logs.into_iter().map(|(name, records)| Batch { name, records }).collect();

@@ -314,7 +314,8 @@ fn real(file: &str) -> Option<PathBuf> {
     let shared = std::env::var_os("GLEANER_SHARED_DATA").map_or(beside, PathBuf::from);
     let path = shared.join("availability").join(file);
     if File::open(&path).is_err() {
-        eprintln!("skipped: no {}; GLEANER_SHARED_DATA says where the traces are", path.display());
+        let path = path.display();
+        gleaner_skip::without(format!("no {path}; GLEANER_SHARED_DATA says where the traces are"));
         return None;
     }
     Some(path)

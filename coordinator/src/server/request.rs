@@ -48,7 +48,7 @@ pub(super) enum No {
     UnknownSubprogram(SubprogramId),
     #[error("no workstation `{0}`: `glean workstations` lists them")]
     UnknownWorkstation(String),
-    #[error("no token `{0}` that could be revoked: `glean token list` lists them")]
+    #[error("no token `{0}` that could be revoked: `glean token ls` lists them")]
     UnknownToken(String),
     #[error("subprogram {0} has printed and left nothing yet")]
     NothingPrinted(SubprogramId),

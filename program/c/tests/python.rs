@@ -22,7 +22,7 @@ fn example(name: &str) -> Command {
 fn has_python() -> bool {
     let has = Command::new("python3").arg("--version").output().is_ok();
     if !has {
-        eprintln!("skipped: no python3");
+        gleaner_skip::without_lab("no python3");
     }
     has
 }

@@ -4,8 +4,8 @@
  * rank 0 begins alone and spawns as many workers as it can have.
  *
  *     ./bag 5          all ranks in this process
- *     glean submit --ranks 5 --on-busy retreat --wait -- ./bag
- *     glean submit --ranks 1 --ranks-max 9 --spawns --wait -- ./bag spawn
+ *     glean submit --ranks 5 --on-busy retreat --input libglean_program.so --wait -- ./bag
+ *     glean submit --ranks 1 --ranks-max 9 --spawns --input libglean_program.so --wait -- ./bag spawn
  */
 #include <glean.h>
 #include <stdio.h>

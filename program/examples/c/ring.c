@@ -1,7 +1,7 @@
 /* A message round a ring, and every operation of the group, in C.
  *
  *     make -C program/examples/c && ./ring 5          all ranks in this process
- *     glean submit --ranks 5 --wait -- ./ring
+ *     glean submit --ranks 5 --input libglean_program.so --wait -- ./ring
  */
 #include <glean.h>
 #include <stdio.h>

@@ -13,8 +13,9 @@ use jiff::{Timestamp, ToSpan};
 
 use super::Bar;
 use crate::failure::{Verdict, hinted};
-use crate::flags::{UsageArchive, time};
+use crate::flags::time;
 use crate::output;
+use crate::values::ParseValueError;
 
 /// The model that comes with gleaner.
 const BUILT_IN: &str = "phalen1994";
@@ -51,6 +52,9 @@ pub struct GenerateArgs {
     /// As rwho would have shown them every three minutes, instead of every transition.
     #[arg(long)]
     pub snapshots: bool,
+    /// Write logs into this directory, which holds no others: made up and real ones do not mix.
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["out", "print_model"])]
+    pub usage: Option<PathBuf>,
     /// Write one file, .csv or .parquet, instead of logs.
     #[arg(long, value_name = "FILE", conflicts_with = "usage")]
     pub out: Option<PathBuf>,
@@ -60,16 +64,11 @@ pub struct GenerateArgs {
     /// One record of what was generated.
     #[arg(long)]
     pub json: bool,
-    #[command(flatten)]
-    pub usage: UsageArchive,
 }
 
 /// A time zone of the system's database.
-pub(super) fn zone(text: &str) -> Result<TimeZone, String> {
-    TimeZone::get(text).map_err(|_| {
-        "not a time zone of this machine's tz database: expected one such as America/New_York"
-            .into()
-    })
+pub(super) fn zone(text: &str) -> Result<TimeZone, ParseValueError> {
+    TimeZone::get(text).map_err(|_| ParseValueError::Zone)
 }
 
 pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {
@@ -86,12 +85,13 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {
     let to = later(from, args.months, &zone)?;
     let plan = Plan { workstations, from, to, seed: args.seed, form, zone };
     let mut bar = Bar::new("generating");
-    let generated = match &args.out {
-        Some(path) => {
+    let generated = match (&args.out, &args.usage) {
+        (Some(path), _) => {
             let format = ending(path)?;
             generate_table(path, format, &model, &plan, &mut |step| bar.show(step))
         }
-        None => generate_into(&args.usage.directory()?, &model, &plan, &mut |step| bar.show(step)),
+        (None, Some(archive)) => generate_into(archive, &model, &plan, &mut |step| bar.show(step)),
+        (None, None) => unreachable!("one of them is required"),
     };
     bar.end();
     let generated = generated?;

@@ -12,6 +12,7 @@ use super::{Bar, ReadingArgs};
 use crate::failure::Verdict;
 use crate::flags::{Span, UsageArchive};
 use crate::output;
+use crate::values::ParseValueError;
 
 #[derive(Debug, clap::Args)]
 pub struct PlotArgs {
@@ -38,11 +39,11 @@ pub struct PlotArgs {
     pub reading: ReadingArgs,
 }
 
-fn size(text: &str) -> Result<Size, String> {
+fn size(text: &str) -> Result<Size, ParseValueError> {
     let parsed = text.split_once('x').and_then(|(width, height)| {
         Some(Size { width: width.parse().ok()?, height: height.parse().ok()? })
     });
-    parsed.ok_or_else(|| "expected a width and a height, such as 900x500".to_owned())
+    parsed.ok_or(ParseValueError::Size)
 }
 
 pub(super) fn run(args: PlotArgs) -> Result<Verdict> {

@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use gleaner_collector::timeline::{Criterion, Interpretation, Reading, Readings};
+use gleaner_collector::timeline::{
+    Criterion, Interpretation, ParseInterpretationError, Reading, Readings,
+};
 use gleaner_common::units::parse_duration;
+
+use crate::values::ParseValueError;
 
 /// How records become idle and busy periods.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -38,18 +42,19 @@ pub enum What {
     Load,
 }
 
-fn interpretation(text: &str) -> Result<(Option<String>, Interpretation), String> {
+fn interpretation(
+    text: &str,
+) -> Result<(Option<String>, Interpretation), ParseInterpretationError> {
     let (name, how) = match text.split_once('=') {
         Some((name, how)) => (Some(name.to_owned()), how),
         None => (None, text),
     };
-    let how = how.parse::<Interpretation>().map_err(|error| error.to_string())?;
-    Ok((name, how))
+    Ok((name, how.parse()?))
 }
 
-fn load(text: &str) -> Result<f32, String> {
+fn load(text: &str) -> Result<f32, ParseValueError> {
     let load = text.parse().ok().filter(|load: &f32| load.is_finite() && *load > 0.0);
-    load.ok_or_else(|| "expected a load above 0, such as 0.5".to_owned())
+    load.ok_or(ParseValueError::Load)
 }
 
 impl ReadingArgs {

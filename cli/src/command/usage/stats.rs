@@ -1,15 +1,14 @@
 //! `glean usage stats`.
 
 use anyhow::Result;
-use gleaner_collector::stats::{CauseRow, Hours, StatsRow, SurvivalRow};
+use gleaner_collector::stats::{CauseRow, DayRow, HourRow, Hours, StatsRow, SurvivalRow, WeekRow};
 use gleaner_collector::usage::{self, Stats, StatsOptions};
 use jiff::tz::TimeZone;
-use serde::Serialize;
 
 use super::{Bar, ReadingArgs, seconds};
 use crate::failure::Verdict;
 use crate::flags::{Span, UsageArchive};
-use crate::output;
+use crate::output::{Column, Form, Listing};
 
 #[derive(Debug, clap::Args)]
 pub struct StatsArgs {
@@ -21,9 +20,8 @@ pub struct StatsArgs {
     /// Whose hours and days, such as `America/New_York` [default: this machine's].
     #[arg(long, value_name = "ZONE", value_parser = super::generate::zone)]
     pub zone: Option<TimeZone>,
-    /// One record a line.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub form: Form,
     #[command(flatten)]
     pub span: Span,
     #[command(flatten)]
@@ -69,63 +67,86 @@ pub(super) fn stats(args: StatsArgs) -> Result<Verdict> {
         eprintln!("{line}");
     }
     let any = Verdict::from(!stats.workstations.is_empty());
-    print(&args.by, args.json, &stats)?;
+    print(&args.by, args.form, &stats)?;
     Ok(any)
 }
 
-fn print(by: &By, json: bool, stats: &Stats) -> Result<()> {
-    let hours = |first: &'static str| {
-        [first, "idle", "idle h", "busy h", "unknown h", "returns"].map(str::to_owned).to_vec()
+fn print(by: &By, form: Form, stats: &Stats) -> Result<()> {
+    let hours = |first| {
+        [(first, 9), ("idle", 9), ("idle h", 7), ("busy h", 6), ("unknown h", 5), ("returns", 8)]
+            .map(column)
     };
     if by.hours {
-        rows(json, &stats.hours, &hours("hour"), |row| {
-            hours_line(format!("{:02}", row.hour), &row.hours)
+        form.print(&stats.hours, |rows| {
+            let line = |row: &HourRow| hours_line(format!("{:02}", row.hour), &row.hours);
+            Listing::new(&hours("hour"), rows, line)
         })
     } else if by.days {
-        rows(json, &stats.days, &hours("day"), |row| hours_line(row.day.to_owned(), &row.hours))
+        form.print(&stats.days, |rows| {
+            let line = |row: &DayRow| hours_line(row.day.to_owned(), &row.hours);
+            Listing::new(&hours("day"), rows, line)
+        })
     } else if by.week {
-        rows(json, &stats.week, &hours("hour"), |row| {
-            hours_line(format!("{} {:02}", row.day, row.hour), &row.hours)
+        form.print(&stats.week, |rows| {
+            let line =
+                |row: &WeekRow| hours_line(format!("{} {:02}", row.day, row.hour), &row.hours);
+            Listing::new(&hours("hour"), rows, line)
         })
     } else if by.causes {
-        let header = ["state", "cause", "periods", "hours", "mean", "median", "p90", "p99"];
-        rows(json, &stats.causes, &header.map(str::to_owned), cause_line)
+        form.print(&stats.causes, |rows| Listing::new(&CAUSES.map(column), rows, cause_line))
     } else if by.survival {
-        let header =
-            ["state", "longer than", "part", "95 % from", "to", "periods", "cut off", "half"];
-        rows(json, &stats.survival, &header.map(str::to_owned), survival_line)
+        form.print(&stats.survival, |rows| Listing::new(&SURVIVAL.map(column), rows, survival_line))
     } else {
-        let header = [
-            "workstation",
-            "idle",
-            "idle h",
-            "busy h",
-            "unknown h",
-            "harvestable core h",
-            "idle mean",
-            "idle median",
-            "idle p90",
-            "busy mean",
-            "busy median",
-            "returns",
-            "transitions a day",
-        ];
-        rows(json, &stats.workstations, &header.map(str::to_owned), stats_line)
+        form.print(&stats.workstations, |rows| {
+            Listing::new(&WORKSTATIONS.map(column), rows, stats_line)
+        })
     }
 }
 
-fn rows<T: Serialize>(
-    json: bool,
-    rows: &[T],
-    header: &[String],
-    line: impl Fn(&T) -> Vec<String>,
-) -> Result<()> {
-    if json {
-        return rows.iter().try_for_each(output::record);
-    }
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    output::table(&header, &rows.iter().map(line).collect::<Vec<_>>())
+/// A title and its weight.
+type Weighed = (&'static str, u8);
+
+fn column((title, weight): Weighed) -> Column {
+    Column::new(title, weight)
 }
+
+const CAUSES: [Weighed; 8] = [
+    ("state", 9),
+    ("cause", 9),
+    ("periods", 8),
+    ("hours", 7),
+    ("mean", 5),
+    ("median", 6),
+    ("p90", 4),
+    ("p99", 3),
+];
+
+const SURVIVAL: [Weighed; 8] = [
+    ("state", 9),
+    ("longer than", 9),
+    ("part", 9),
+    ("95 % from", 6),
+    ("to", 6),
+    ("periods", 5),
+    ("cut off", 4),
+    ("half", 7),
+];
+
+const WORKSTATIONS: [Weighed; 13] = [
+    ("workstation", 9),
+    ("idle", 9),
+    ("idle h", 8),
+    ("busy h", 6),
+    ("unknown h", 4),
+    ("harvestable core h", 3),
+    ("idle mean", 4),
+    ("idle median", 7),
+    ("idle p90", 2),
+    ("busy mean", 1),
+    ("busy median", 5),
+    ("returns", 6),
+    ("transitions a day", 0),
+];
 
 fn percent(fraction: Option<f64>) -> String {
     fraction.map_or_else(String::new, |fraction| format!("{:.1} %", fraction * 100.0))

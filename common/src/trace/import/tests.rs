@@ -224,7 +224,7 @@ fn others() -> Option<PathBuf> {
 #[test]
 fn every_trace_of_others_is_imported_and_replays() {
     let Some(others) = others() else {
-        eprintln!("skipped: no ../shared/data/mptrace, and GLEAN_MPTRACE names no directory");
+        gleaner_skip::without("no ../shared/data/mptrace, and GLEAN_MPTRACE names no directory");
         return;
     };
     // Messages between two ranks that the recordings themselves count.
