@@ -39,7 +39,7 @@ export HOME=/home/ada USER=ada PATH="$WORLD/bin:/usr/local/bin:$PATH" TERM=dumb
 unset XDG_CONFIG_HOME GLEAN_IDENTITY
 # The lab has been in use for a month.
 glean usage generate --workstations 20 --from "$(date -u -d '-40 days' +%FT00:00:00Z)" \
-    --data /var/lib/gleaner/collector/usage
+    --usage /var/lib/gleaner/collector/usage
 set +e
 "#;
 
