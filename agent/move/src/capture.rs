@@ -123,9 +123,9 @@ struct Coming {
 #[derive(Clone, Copy)]
 enum What {
     PassOn,
-    /// They are passed on, and kept in the map of that number.
+    /// The bytes are passed on, and kept in the map of that number.
     Keep(usize),
-    /// They are what the map of that number says. The first are passed on.
+    /// The bytes are what the map of that number says. The first are passed on.
     Memory(usize),
 }
 
@@ -144,7 +144,7 @@ impl Map {
     /// What is left to be sent, of a CRIU that has done its work.
     ///
     /// # Errors
-    /// It does not fit what CRIU has written.
+    /// The map does not fit what CRIU has written.
     pub(crate) fn left(self) -> io::Result<Option<Left>> {
         let Some((file, name)) = self.pages else { return Ok(None) };
         let odd = || io::Error::other(format!("criu's map of process {} is odd", self.process));

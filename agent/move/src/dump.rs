@@ -91,7 +91,7 @@ pub struct Dump {
     guest: GuestProcess,
     header: Header,
     tree: ProcessTree,
-    /// Its processes, opened.
+    /// The guest's processes, opened.
     opened: Vec<OwnedFd>,
     memory: Memory,
     /// Dropped before CRIU is waited for: nobody listens to it then.
@@ -104,7 +104,7 @@ impl Dump {
     /// write it down.
     ///
     /// # Errors
-    /// It cannot be moved. If it went before, it goes again.
+    /// The guest cannot be moved. If it ran before, it runs again.
     pub fn start(
         engine: &Engine,
         fingerprint: &Fingerprint,
@@ -161,7 +161,7 @@ impl Dump {
     /// still all the time, and afterwards.
     ///
     /// # Errors
-    /// It cannot be moved, or `out` takes no more. The receiver is told.
+    /// The guest cannot be moved, or `out` takes no more. The receiver is told.
     pub fn run(self, out: impl Outlet) -> Result<Sent, DumpError> {
         let (root, group) = (self.guest.root, self.guest.group.clone());
         match self.pass(out) {
@@ -329,7 +329,7 @@ fn command(engine: &Engine, header: &Header, memory: &Memory, group: &OwnedFd) -
     let mut command = engine.command();
     command
         .args(["dump", "--no-default-config", "--leave-running", "--file-locks"])
-        // Its own, of 10 s, is short on a machine whose owner is at work.
+        // CRIU's own, of 10 s, is short on a machine whose owner is at work.
         .args(["--timeout", "30"])
         // Nothing of the network goes along, so nothing of it is held meanwhile.
         .args(["--manage-cgroups=ignore", "--network-lock", "skip", "--ghost-limit"])

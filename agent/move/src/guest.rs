@@ -14,7 +14,7 @@ const STILL_WITHIN: Duration = Duration::from_secs(5);
 /// A guest in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestProcess {
-    /// Its place's version 2 control group: holds the keeper and the guest,
+    /// The place's version 2 control group: holds the keeper and the guest,
     /// and nobody else.
     pub group: PathBuf,
     /// The place's keeper, which stays.

@@ -98,7 +98,7 @@ fn offset(name: &str, id: ClockId, theirs: Duration) -> String {
 /// root: a path that leads elsewhere leads to nothing that guests cannot write.
 ///
 /// # Errors
-/// They do not fit, or are no files.
+/// The files do not fit, or are none.
 pub fn lay_ground(memory: &Memory, uid: u32, gid: u32) -> Result<(), RestoreError> {
     for (name, path) in TREES {
         // A guest without a stage of its own brings none.
@@ -111,7 +111,7 @@ pub fn lay_ground(memory: &Memory, uid: u32, gid: u32) -> Result<(), RestoreErro
 /// A guest that is there, whole, and stands still.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// Its first process, now the keeper's child.
+    /// The guest's first process, now the keeper's child.
     pub root: i32,
     /// Who is to go.
     pub processes: Vec<i32>,
@@ -132,9 +132,9 @@ impl Restored {
 /// CRIU, which makes the guest's processes.
 #[derive(Debug)]
 pub enum Restoring {
-    /// It is there already, and waits to be served.
+    /// CRIU is there already, and waits to be served.
     Begun(Child),
-    /// Its image lies there whole.
+    /// The guest's image lies there whole.
     ToBegin(Command),
 }
 
@@ -144,7 +144,7 @@ pub enum Restoring {
 /// open until it is finished.
 ///
 /// # Errors
-/// It cannot be started.
+/// CRIU cannot be started.
 pub fn begin(
     engine: &Engine,
     memory: &Memory,

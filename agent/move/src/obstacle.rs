@@ -38,11 +38,11 @@ pub enum Hold {
     Outside(String),
     /// A kernel object that has no form outside of it.
     Kernel(String),
-    /// Its parent has ended, so it belongs to nobody who moves.
+    /// The process's parent has ended, so it belongs to nobody who moves.
     LeftBehind,
     /// The workstation's own network, which stays.
     Network,
-    /// It was not started on a stage of its own ([`crate::stage`]).
+    /// The guest was not started on a stage of its own ([`crate::stage`]).
     Unprepared,
     /// Another process looks into it.
     Traced,
@@ -136,7 +136,7 @@ pub(crate) fn first_error(log: &str, printed: &str) -> String {
 
 /// What CRIU complains of.
 struct Complaint {
-    /// Its first error, without where in CRIU it is said.
+    /// CRIU's first error, without where in CRIU it is said.
     words: String,
     /// All of its errors.
     errors: String,

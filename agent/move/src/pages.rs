@@ -41,7 +41,7 @@ fn page() -> u64 {
 /// holds, in its order.
 ///
 /// # Errors
-/// It is none.
+/// The bytes are no such file.
 pub(crate) fn read_map(image: &[u8]) -> Result<(u64, VecDeque<Area>), Malformed> {
     let number = |entry: &[u8], wanted: u32| {
         let found = fields(entry)?.into_iter().find_map(|field| match field {
@@ -90,7 +90,7 @@ impl<'a> Pages<'a> {
     /// The next of them; `None` after the last.
     ///
     /// # Errors
-    /// It is gone, or we may not.
+    /// The process is gone, or we may not.
     pub(crate) fn next(&mut self) -> io::Result<Option<Bytes>> {
         let mut buffer = self.buffers.take();
         let mut filled = 0;

@@ -75,7 +75,7 @@ enum Reader {
     #[default]
     Nobody,
     Here(Loan),
-    /// It has ended, and says itself why.
+    /// The reader has ended, and says itself why.
     Gone,
 }
 
@@ -312,7 +312,7 @@ impl Serving {
         let listeners = [laid.try_clone()?, engine.try_clone()?];
         let failure = Failure::default();
         let (memory, incoming, told) = (Arc::clone(memory), incoming.clone(), failure.clone());
-        // It ends with CRIU, or when nobody comes any more.
+        // The thread ends with CRIU, or when nobody comes any more.
         thread::Builder::new().name("images".into()).spawn(move || {
             // Who does not come wants nothing.
             let came = || Some((engine.accept().ok()?.0, laid.accept().ok()?));
@@ -359,7 +359,7 @@ fn serve(
         match coming {
             Some(coming) => failure.give_apart(&name, move || coming.give(&file, pipe)),
             None if bytes <= FITS => failure.note(&name, give_pages(&file, &mut 0, bytes, &pipe)),
-            // It may ask for another before it has read this one.
+            // CRIU may ask for another before it has read this one.
             None => {
                 failure.give_apart(&name, move || give_pages(&file, &mut 0, bytes, &pipe));
             }

@@ -122,7 +122,7 @@ impl Arrival {
     /// As [`Image::adapt`], once it is known.
     ///
     /// # Errors
-    /// It is not an image.
+    /// What came is no image.
     pub fn adapt(&self, terms: &Terms) -> Result<Vec<i32>, AdaptError> {
         adapt(&self.memory, terms)
     }
@@ -152,7 +152,7 @@ impl Arrival {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// They are not what a sender of ours sends; nothing of it is of use then.
+    /// The bytes are not what a sender of ours sends; nothing of them is of use then.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), ArrivalError> {
         self.take_all(&[bytes])
     }
@@ -407,7 +407,7 @@ impl Image {
     /// not be set going.
     ///
     /// # Errors
-    /// It is not an image.
+    /// What came is no image.
     pub fn adapt(&self, terms: &Terms) -> Result<Vec<i32>, AdaptError> {
         adapt(&self.memory, terms)
     }

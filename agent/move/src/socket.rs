@@ -20,7 +20,7 @@ const REQUEST_BYTES_MAX: usize = 256;
 /// The file that it asks for next; `None` if it needs no more.
 ///
 /// # Errors
-/// It is not CRIU, or it is gone.
+/// The other end is not CRIU, or is gone.
 pub(crate) fn next_request(mut control: &UnixStream) -> io::Result<Option<String>> {
     let mut size = [0; 4];
     match control.read_exact(&mut size) {
@@ -46,7 +46,7 @@ pub(crate) fn next_request(mut control: &UnixStream) -> io::Result<Option<String
 /// Says whether there is such a file. Asked for when it restores only.
 ///
 /// # Errors
-/// It is gone.
+/// CRIU is gone.
 pub(crate) fn reply(mut control: &UnixStream, exists: bool) -> io::Result<()> {
     let mut message = vec![];
     put(&mut message, 1, Value::Varint(exists.into()));

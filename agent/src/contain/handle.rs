@@ -48,7 +48,7 @@ impl Program {
     /// Another program that can be a keeper.
     ///
     /// # Errors
-    /// It is not there.
+    /// The program is not there.
     pub fn at(path: &Path) -> Result<Self, KeeperError> {
         let open = || -> rustix::io::Result<OwnedFd> {
             let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
@@ -207,7 +207,7 @@ impl Keeper {
     #[expect(unsafe_code, reason = "pidfd_send_signal through the C library")]
     pub fn kill(&self) {
         if !self.namespaces.own {
-            // Its guests would outlive it: it kills them before it goes.
+            // The guests would outlive their keeper: it kills them before it goes.
             let _ = self.send(&Order::Kill);
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
             return;

@@ -73,7 +73,7 @@ pub(super) struct PreparedRestore {
 /// shut in when it is known whom for.
 ///
 /// # Errors
-/// It has no namespaces of its own, or something cannot be mounted.
+/// The keeper has no namespaces of its own, or something cannot be mounted.
 pub(super) fn enter(sandbox: &Sandbox, knowledge: &[u8]) -> Result<(), StagedError> {
     if !sandbox.own_mounts || !sandbox.own_network {
         return Err(StagedError::NoNamespaces);
@@ -159,7 +159,7 @@ impl PreparedRestore {
     /// Brings the guest to life, and gives up what that needed.
     ///
     /// # Errors
-    /// It cannot be restored here. Nothing of it runs.
+    /// The guest cannot be restored here. Nothing of it runs.
     pub(super) fn land(self, sandbox: &Sandbox, stopped: &[i32]) -> Result<Restored, StagedError> {
         let uid = self.uid.unwrap_or(0);
         landing::lay_ground(&self.memory, uid, uid)?;
