@@ -41,7 +41,7 @@ fn page() -> u64 {
 /// holds, in its order.
 ///
 /// # Errors
-/// The line is none.
+/// The bytes are no such file.
 pub(crate) fn read_map(image: &[u8]) -> Result<(u64, VecDeque<Area>), Malformed> {
     let number = |entry: &[u8], wanted: u32| {
         let found = fields(entry)?.into_iter().find_map(|field| match field {

@@ -89,7 +89,6 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     644 usr/local/share/man/man1/glean-agent-status.1
     644 usr/local/share/man/man1/glean-agent-uninstall.1
     644 usr/local/share/man/man1/glean-agent.1
-    644 usr/local/share/man/man1/glean-bench.1
     644 usr/local/share/man/man1/glean-cancel.1
     644 usr/local/share/man/man1/glean-collector-install.1
     644 usr/local/share/man/man1/glean-collector-uninstall.1
