@@ -1,10 +1,14 @@
 //! Nothing lost, nothing twice: links that go down and daemons that die.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Result;
+use gleaner_common::wire::Request;
 use gleaner_lab::Lab;
+use gleaner_lab::talk::Talk;
 use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_shell::endpoint::IDLE_TIMEOUT;
 use gleaner_tests::{lab_or_skip, options};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -83,6 +87,20 @@ fn a_link_down_for_more_than_a_lease_moves_the_work_and_stops_it_there() -> Resu
     assert!(fence(&lab, job)? > Some(before), "a new attempt has a higher fence");
     assert_eq!(lab.job(job)?["summary"]["lost"], 1);
     Ok(())
+}
+
+/// The coordinator forgets a connection that is silent: whoever holds one and
+/// spends its time with something else must not be silent.
+#[test]
+fn a_users_connection_outlives_a_time_without_requests() -> Result<()> {
+    let mut options = options(0)?;
+    options.network = false;
+    options.collector = false;
+    let lab = Lab::start(options)?;
+    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    talk.request(&Request::Health)?;
+    std::thread::sleep(IDLE_TIMEOUT + Duration::from_secs(2));
+    talk.request(&Request::Health).map(drop)
 }
 
 #[test]
