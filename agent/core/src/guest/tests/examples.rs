@@ -241,6 +241,20 @@ fn a_keeper_that_dies_while_files_are_laid_is_replaced() {
     assert_eq!(lab.hears(Event::Laid(Ok(()))), ["spawn keeper", "launch"]);
 }
 
+#[test]
+fn what_was_killed_before_it_was_heard_that_it_had_no_keeper_ends() {
+    let mut lab = running(setting(Reaction::Retreat));
+    assert_eq!(lab.owner(Owner::Here), ["kill", "retreated: OwnerCame, 0"]);
+    assert_eq!(lab.keeper(KeeperEvent::Failed("no namespaces".into())), ["clearground"]);
+    assert!(lab.place.is_free());
+
+    let mut lab = running(setting(Reaction::Retreat));
+    lab.owner(Owner::Here);
+    let failed = Event::Failed { reason: "no such directory".into(), hopeless: false };
+    assert_eq!(lab.hears(failed), ["dropkeeper", "clearground"]);
+    assert!(lab.place.is_free());
+}
+
 // ── leaving ────────────────────────────────────────────────────────────────
 
 #[test]
@@ -485,6 +499,15 @@ fn a_kill_during_an_arrival_answers_and_waits_for_a_keeper_that_has_the_process(
     assert!(!lab.place.is_free());
     assert_eq!(lab.keeper(KeeperEvent::Gone), ["reap"]);
     lab.exits(false);
+    assert!(lab.place.is_free());
+}
+
+#[test]
+fn whoever_sends_a_guest_hears_that_there_is_no_keeper_for_it() {
+    let mut lab = running(Setting { arrives: true, ..setting(Reaction::Migrate) });
+    let failed = KeeperEvent::Failed("no namespaces".into());
+    let told = ["answer no", "clearground", "not started: no namespaces"];
+    assert_eq!(lab.keeper(failed), told);
     assert!(lab.place.is_free());
 }
 

@@ -530,7 +530,7 @@ impl World {
                 self.is_true(self.keeper.is_none(), "two keepers");
                 self.is_true(!self.frozen, "a keeper is born frozen");
                 self.is_true(!staged || self.setting.moves, "a stage where nothing moves");
-                (self.keeper, self.spawned) = (Some(staged), 0);
+                (self.keeper, self.spawned) = (Some(staged), 2);
             }
             Effect::DropKeeper(_) => {
                 self.is_true(self.keeper.is_some(), "no keeper to drop");
@@ -538,11 +538,11 @@ impl World {
             }
             Effect::Prepare(_) => {
                 self.is_true(self.process == Process::None, "prepared for two");
-                (self.prepared, self.laid, self.launched) = (true, true, 0);
+                (self.prepared, self.laid, self.launched) = (true, true, 2);
             }
             Effect::Expect(_) | Effect::ExpectSnapshot(_) => {
                 self.is_true(self.process == Process::None, "expected beside itself");
-                (self.prepared, self.laid, self.launched) = (true, true, 0);
+                (self.prepared, self.laid, self.launched) = (true, true, 2);
                 (self.expected, self.header, self.known, self.whole) = (true, false, None, false);
             }
             Effect::LayInputs(_) | Effect::LayRest(_) => {
@@ -556,7 +556,7 @@ impl World {
                 self.is_true(self.process == Process::None, "two processes");
                 self.is_true(begins != self.endpoint || !self.setting.rank, "two endpoints");
                 self.endpoint = self.setting.rank;
-                (self.process, self.launched) = (Process::Alive, 0);
+                (self.process, self.launched) = (Process::Alive, 2);
             }
             Effect::Reap { stays, endpoint, .. } => {
                 self.is_true(self.process == Process::None, "reaped alive");
