@@ -123,8 +123,8 @@ impl Guest {
 
     /// It could not be started, and nothing is left of it.
     pub(super) fn never_ran(&mut self, reason: String, hopeless: bool, turn: &mut Turn<'_>) {
-        // Its keeper's end is awaited, and says more.
-        if matches!(self.process, Process::Killed { .. } | Process::Reaping { .. }) {
+        // How its process has ended is being found out, and says more.
+        if matches!(self.process, Process::Reaping { .. }) {
             return;
         }
         if self.state != State::Ending(None) {

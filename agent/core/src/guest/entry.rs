@@ -54,6 +54,14 @@ impl Guest {
         }
     }
 
+    /// No keeper could be made: of one that was killed meanwhile, none will tell.
+    pub(super) fn no_keeper(&mut self, reason: String, turn: &mut Turn<'_>) {
+        if matches!(self.process, Process::Arriving(_)) {
+            return self.not_coming(reason, turn);
+        }
+        self.never_ran(reason, false, turn);
+    }
+
     /// Its keeper cannot start it, or bring it to life.
     pub(super) fn cannot_start(&mut self, why: String, hopeless: bool, turn: &mut Turn<'_>) {
         match self.process {

@@ -441,7 +441,7 @@ impl Guest {
 
     fn keeper_says(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) {
         match event {
-            KeeperEvent::Failed(reason) => self.never_ran(reason, false, turn),
+            KeeperEvent::Failed(reason) => self.no_keeper(reason, turn),
             KeeperEvent::CannotStart { fence, .. } | KeeperEvent::ProcessStands { fence }
                 if fence != self.fence() => {}
             KeeperEvent::CannotStart { why, hopeless, .. } => {

@@ -1,6 +1,7 @@
 //! One place against a model of its kernel, router and link: what happens in
 //! any order, and what must never come of it.
 
+mod examples;
 mod world;
 
 use gleaner_common::job::{OnBusy, Patience, Reaction};
@@ -23,11 +24,21 @@ fn settings() -> Vec<Setting> {
             for bits in 0..16 {
                 let (rank, arrives) = (bits & 1 > 0, bits & 2 > 0);
                 let (inputs, cut) = (bits & 4 > 0, bits & 8 > 0 && rank && !arrives);
-                all.push(Setting { on_busy, rank, arrives, inputs, cut, moves: true });
+                let (moves, timeout) = (true, false);
+                all.push(Setting { on_busy, rank, arrives, inputs, cut, moves, timeout });
             }
         }
     }
-    all.push(Setting { moves: false, ..all[0] });
+    let plain: Vec<_> = all.iter().filter(|it| !it.inputs && !it.cut).copied().collect();
+    all.extend(plain.iter().map(|it| Setting { moves: false, ..*it }));
+    all.extend(plain.iter().map(|it| Setting { timeout: true, ..*it }));
+    for patience in [Patience::Forever, Patience::ByCost] {
+        let suspends = |it: &&Setting| it.on_busy.reaction == Reaction::Suspend;
+        all.extend(plain.iter().filter(suspends).map(|it| {
+            let on_busy = OnBusy { patience, then: Reaction::Rollback, ..it.on_busy };
+            Setting { on_busy, ..*it }
+        }));
+    }
     all
 }
 
@@ -45,10 +56,10 @@ fn walk(setting: Setting, mut choose: impl FnMut(usize) -> Option<usize>) {
 #[test]
 fn no_order_of_a_few_events_breaks_a_promise() {
     for setting in settings() {
-        // Four deep where that is most: elsewhere it takes longer to begin.
-        let plain = !setting.inputs && !setting.cut && setting.moves;
-        let plain = plain && setting.on_busy.then == Reaction::Retreat;
-        every_order(setting, if plain { 4 } else { 3 });
+        // Four deep where most can happen, in the time that there is.
+        let Setting { on_busy, inputs, cut, moves, timeout, .. } = setting;
+        let plain = moves && !inputs && !cut && !timeout && on_busy.then == Reaction::Retreat;
+        every_order(setting, if plain && on_busy.reaction == Reaction::Migrate { 4 } else { 3 });
     }
 }
 
@@ -74,7 +85,7 @@ fn every_order(setting: Setting, depth_max: usize) {
 fn no_long_walk_breaks_a_promise() {
     let walks = std::env::var("GLEAN_WALKS").ok().and_then(|text| text.parse().ok());
     let settings = settings();
-    for seed in 0..walks.unwrap_or(40_000_u64) {
+    for seed in 0..walks.unwrap_or(100_000_u64) {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut next = move || {
             state ^= state << 13;

@@ -17,7 +17,8 @@ use super::super::{
 };
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-const FENCE: Fence = Fence(7);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(25);
+pub(super) const FENCE: Fence = Fence(7);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
@@ -28,6 +29,7 @@ pub(super) struct Setting {
     /// It begins with its part of a snapshot.
     pub(super) cut: bool,
     pub(super) moves: bool,
+    pub(super) timeout: bool,
 }
 
 /// Something that was asked for and has not been answered.
@@ -67,10 +69,12 @@ enum Choice {
     Cancel,
     Retreat,
     Fault,
+    OverLimit,
     Returned,
     ImageWanted,
     HasImage,
     Header {
+        pipes: usize,
         lays: bool,
     },
     Known(Keep),
@@ -79,6 +83,9 @@ enum Choice {
     Ends,
     KeeperDies,
     CannotStart,
+    /// What was ordered just now could not be done.
+    SpawnFails,
+    LaunchFails,
     /// An answer, good or bad.
     Answers(usize, bool),
     Time,
@@ -103,16 +110,30 @@ pub(super) struct World {
     keeper: Option<bool>,
     process: Process,
     prepared: bool,
+    laid: bool,
+    /// The keeper expects a process.
+    receives: bool,
+    /// So many events may come before it is heard that this failed.
+    spawned: u8,
+    launched: u8,
     /// It was let run on for a moment, to be looked into.
     runs_on: bool,
     // The router.
     endpoint: bool,
     packed: bool,
+    /// It was asked for its endpoint, and not told that the rank stays.
+    packs: bool,
+    /// Its rank has come and may not speak.
+    silent: bool,
     writing: bool,
     /// An image is wanted, and the router waits for it.
     imaging: bool,
     // The link.
     carriers: usize,
+    /// Somebody carries it who was not called back.
+    carried: bool,
+    /// What is answered to whoever sends it.
+    answers: u32,
     expected: bool,
     header: bool,
     known: Option<Keep>,
@@ -123,6 +144,10 @@ pub(super) struct World {
     ended: u32,
     landed: bool,
     state: Option<GuestState>,
+    /// What it wants away with.
+    wish: Option<Keep>,
+    /// What happens now may undo what is on its way.
+    may_undo: bool,
 }
 
 impl World {
@@ -147,12 +172,20 @@ impl World {
             keeper: None,
             process: Process::None,
             prepared: false,
+            laid: false,
+            receives: false,
+            spawned: 0,
+            launched: 0,
             runs_on: false,
             endpoint: false,
             packed: false,
+            packs: false,
+            silent: false,
             writing: false,
             imaging: false,
             carriers: 0,
+            carried: false,
+            answers: 0,
             expected: false,
             header: false,
             known: None,
@@ -162,6 +195,8 @@ impl World {
             ended: 0,
             landed: false,
             state: None,
+            wish: None,
+            may_undo: false,
         };
         let _ = world.place.turned(world.now, Owner::Away);
         let out = world.place.take(world.now, start(setting));
@@ -186,21 +221,15 @@ impl World {
             Choice::Owner(Owner::Claims),
             Choice::Time,
         ];
-        let keep = match (self.state, self.setting.rank) {
-            (Some(GuestState::Leaving), _) | (_, false) => Keep::State,
-            (_, true) => Keep::Nothing,
-        };
+        let keep = self.wish.unwrap_or(Keep::State);
         all.extend([Choice::Stay, Choice::GoOn, Choice::Cancel, Choice::Retreat]);
         all.extend([Choice::Depart(keep, Fence(8)), Choice::Depart(keep, Fence(9))]);
         if self.setting.rank {
             all.push(Choice::Depart(Keep::Nothing, Fence(9)));
         }
         if self.process == Process::Alive {
-            all.push(Choice::Fault);
-            if !self.frozen {
-                all.push(Choice::Ends);
-                all.push(Choice::CannotStart);
-            }
+            // Frozen, it may have been killed, or have ended just before.
+            all.extend([Choice::Fault, Choice::OverLimit, Choice::Ends, Choice::CannotStart]);
             if self.setting.rank && self.endpoint {
                 all.push(Choice::Returned);
                 if !self.imaging && !self.frozen {
@@ -214,9 +243,17 @@ impl World {
         if self.keeper.is_some() && !self.asked.contains(&Asked::KeeperDies) {
             all.push(Choice::KeeperDies);
         }
+        if self.keeper.is_some() && self.spawned > 0 {
+            all.push(Choice::SpawnFails);
+        }
+        if self.launched > 0 && !self.place.is_free() {
+            all.push(Choice::LaunchFails);
+        }
         if self.expected {
             if !self.header && self.known.is_none() {
-                all.extend([Choice::Header { lays: false }, Choice::Header { lays: true }]);
+                let pipes = if self.setting.rank { 2 } else { 0 };
+                all.extend([false, true].map(|lays| Choice::Header { pipes, lays }));
+                all.push(Choice::Header { pipes: 1, lays: false });
                 all.push(Choice::Known(Keep::Nothing));
             }
             if self.header && self.known.is_none() {
@@ -240,8 +277,18 @@ impl World {
     pub(super) fn act(&mut self, choice: usize) {
         self.chosen.push(choice);
         let choice = self.possible()[choice].clone();
+        (self.spawned, self.launched) =
+            (self.spawned.saturating_sub(1), self.launched.saturating_sub(1));
         let asked = self.asked.clone();
         self.say(|| format!("{choice:?} {asked:?}"));
+        self.may_undo = matches!(
+            choice,
+            Choice::Cancel
+                | Choice::Retreat
+                | Choice::Fault
+                | Choice::OverLimit
+                | Choice::LaunchFails
+        );
         match choice {
             Choice::Owner(owner) => {
                 self.owner = owner;
@@ -260,6 +307,7 @@ impl World {
             }
             Choice::Retreat => self.tell(Event::Retreat),
             Choice::Fault => self.tell(Event::Faulted("it floods".into())),
+            Choice::OverLimit => self.tell(Event::Measured { disk_bytes: 99 }),
             Choice::Returned => self.tell(Event::Returned),
             Choice::ImageWanted => {
                 self.imaging = true;
@@ -269,10 +317,10 @@ impl World {
                 (self.snapshot, self.endpoint, self.imaging) = (true, false, false);
                 self.tell(Event::HasImage);
             }
-            Choice::Header { lays } => {
+            Choice::Header { pipes, lays } => {
                 self.header = true;
                 self.tell(Event::Coming);
-                self.tell(Event::Header { pipes: if self.setting.rank { 2 } else { 0 }, lays });
+                self.tell(Event::Header { pipes, lays });
             }
             Choice::Known(keep) => {
                 self.known = Some(keep);
@@ -297,6 +345,17 @@ impl World {
                 self.keeper_says(KeeperEvent::CannotStart { fence: FENCE, why, hopeless: true });
             }
             Choice::KeeperDies => self.keeper_dies(),
+            Choice::SpawnFails => {
+                self.forget_keeper();
+                self.keeper_says(KeeperEvent::Failed("no namespaces".into()));
+            }
+            Choice::LaunchFails => {
+                (self.process, self.launched) = (Process::None, 0);
+                // Nothing was expected, and nobody is to be answered.
+                self.answers += u32::from(std::mem::take(&mut self.expected));
+                let reason = "no pipes".to_owned();
+                self.tell(Event::Failed { reason, hopeless: false });
+            }
             Choice::Answers(index, good) => self.answer(index, good),
             Choice::Time => self.pass_time(),
         }
@@ -304,9 +363,15 @@ impl World {
     }
 
     fn keeper_dies(&mut self) {
+        self.forget_keeper();
+        self.keeper_says(KeeperEvent::Gone);
+    }
+
+    /// Nothing more is heard of it.
+    fn forget_keeper(&mut self) {
         self.asked.retain(|asked| !matches!(asked, Asked::KeeperDies | Asked::Land));
         (self.keeper, self.process) = (None, Process::None);
-        self.keeper_says(KeeperEvent::Gone);
+        (self.receives, self.spawned) = (false, 0);
     }
 
     /// Until the next deadline, or for long.
@@ -314,19 +379,26 @@ impl World {
         let at = self.place.deadline().filter(|at| *at > self.now);
         self.now = at.unwrap_or(self.now + Duration::from_secs(700));
         self.runs_on = false;
-        let out = self.place.wake(self.now);
-        self.see(out);
+        for _ in 0..3 {
+            let out = self.place.wake(self.now);
+            self.see(out);
+        }
+        let stays = self.place.deadline().is_some_and(|at| at <= self.now);
+        self.is_true(!stays, "a deadline that stays");
     }
 
     fn answer(&mut self, index: usize, good: bool) {
         let done = if good { Ok(()) } else { Err("it is broken".to_owned()) };
         let asked = self.asked.remove(index).expect("it was asked for");
         match asked {
-            Asked::Lay => self.tell(Event::Laid(done)),
+            Asked::Lay => {
+                self.laid = good;
+                self.tell(Event::Laid(done));
+            }
             Asked::KeeperDies => self.keeper_dies(),
             Asked::Exit { stays } => {
                 let stays = stays && good;
-                self.endpoint = stays;
+                (self.endpoint, self.packs) = (stays, self.packs && stays);
                 self.tell(Event::Exited { exit: Box::new(Exit::never_ran()), stays });
             }
             Asked::Look => {
@@ -359,10 +431,7 @@ impl World {
                 self.writing = false;
                 self.tell(Event::ImageWritten(done));
             }
-            Asked::Unpack => {
-                self.endpoint &= good;
-                self.tell(Event::Unpacked(done));
-            }
+            Asked::Unpack => self.tell(Event::Unpacked(done)),
             Asked::Land if good => {
                 self.process = Process::Stopped;
                 self.keeper_says(KeeperEvent::ProcessStands { fence: FENCE });
@@ -452,6 +521,7 @@ impl World {
             Effect::Kill(_) => {
                 self.is_true(self.keeper.is_some(), "killed without a keeper");
                 self.is_true(self.process != Process::Killed, "killed twice");
+                self.is_true(!self.carried || self.may_undo, "destroyed on its way");
                 self.process = Process::Killed;
                 self.asked.retain(|asked| *asked != Asked::Land);
                 self.asked.push_back(Asked::KeeperDies);
@@ -460,25 +530,33 @@ impl World {
                 self.is_true(self.keeper.is_none(), "two keepers");
                 self.is_true(!self.frozen, "a keeper is born frozen");
                 self.is_true(!staged || self.setting.moves, "a stage where nothing moves");
-                self.keeper = Some(staged);
+                (self.keeper, self.spawned) = (Some(staged), 2);
             }
             Effect::DropKeeper(_) => {
                 self.is_true(self.keeper.is_some(), "no keeper to drop");
-                (self.keeper, self.process) = (None, Process::None);
-                self.asked.retain(|asked| !matches!(asked, Asked::Land | Asked::KeeperDies));
+                self.forget_keeper();
             }
-            Effect::Prepare(_) => self.prepared = true,
+            Effect::Prepare(_) => {
+                self.is_true(self.process == Process::None, "prepared for two");
+                (self.prepared, self.laid, self.launched) = (true, true, 2);
+            }
             Effect::Expect(_) | Effect::ExpectSnapshot(_) => {
-                self.prepared = true;
+                self.is_true(self.process == Process::None, "expected beside itself");
+                (self.prepared, self.laid, self.launched) = (true, true, 2);
                 (self.expected, self.header, self.known, self.whole) = (true, false, None, false);
             }
-            Effect::LayInputs(_) | Effect::LayRest(_) => self.asked.push_back(Asked::Lay),
+            Effect::LayInputs(_) | Effect::LayRest(_) => {
+                self.is_true(self.prepared && !self.asked.contains(&Asked::Lay), "laid twice");
+                self.laid = false;
+                self.asked.push_back(Asked::Lay);
+            }
             Effect::Launch { begins, .. } => {
-                self.is_true(self.keeper.is_some() && self.prepared, "launched on no ground");
+                let ready = self.keeper.is_some() && self.prepared && self.laid;
+                self.is_true(ready && !self.cancelled && self.ended == 0, "launched on no ground");
                 self.is_true(self.process == Process::None, "two processes");
                 self.is_true(begins != self.endpoint || !self.setting.rank, "two endpoints");
                 self.endpoint = self.setting.rank;
-                self.process = Process::Alive;
+                (self.process, self.launched) = (Process::Alive, 2);
             }
             Effect::Reap { stays, endpoint, .. } => {
                 self.is_true(self.process == Process::None, "reaped alive");
@@ -489,37 +567,63 @@ impl World {
                 (self.imaging, self.writing) = (false, false);
                 self.asked.push_back(Asked::Exit { stays: stays && endpoint });
             }
-            Effect::ClearGround(_) => self.prepared = false,
+            Effect::ClearGround(_) => {
+                let nobody = self.process == Process::None;
+                self.is_true(nobody || self.keeper.is_some(), "cleared under a guest");
+                (self.prepared, self.process) = (false, Process::None);
+            }
             Effect::Look(_) if self.asked.contains(&Asked::Look) => {}
             Effect::Look(_) => self.asked.push_back(Asked::Look),
             Effect::Measure(_) | Effect::AskToRetreat { .. } => {}
             Effect::ReceiveProcess(_) => {
-                self.is_true(self.keeper == Some(true), "no stage for what comes");
+                let frozen = self.frozen && !self.snapshot;
+                let ready = self.keeper == Some(true) && self.header && !frozen;
+                self.is_true(ready && !self.receives, "no stage for what comes");
+                self.receives = true;
             }
             // The router does what it is told in order, and answers later.
             Effect::Unpack(_) => {
-                self.endpoint = true;
+                self.is_true(self.setting.rank && !self.endpoint, "unpacked twice");
+                (self.endpoint, self.silent) = (true, true);
                 self.asked.push_back(Asked::Unpack);
             }
-            Effect::Land(_) => self.asked.push_back(Asked::Land),
+            Effect::Land(_) => {
+                let twice = self.asked.contains(&Asked::Land) || self.process != Process::None;
+                self.is_true(self.receives && self.laid && !twice, "landed twice, or on nothing");
+                self.asked.push_back(Asked::Land);
+            }
             Effect::Verify(_) => {
-                self.is_true(self.whole && self.known.is_some(), "not all of it is here");
+                let stands = !self.header || self.process == Process::Stopped;
+                let all = stands && self.endpoint == self.setting.rank && self.laid;
+                self.is_true(all && self.whole && self.known.is_some(), "not all of it is here");
                 self.asked.push_back(Asked::Verify);
             }
-            Effect::Answer(_, no) => self.expected &= no.is_none(),
+            Effect::Answer(_, no) => {
+                self.answers += u32::from(!self.snapshot);
+                self.is_true(self.answers <= 1, "answered twice");
+                self.expected &= no.is_none();
+            }
             Effect::SetGoing(_) => {
-                self.is_true(self.landed || self.snapshot, "set going before it landed")
+                self.is_true(self.landed || self.snapshot, "set going before it landed");
+                self.is_true(!self.setting.rank || self.silent, "its rank speaks already");
+                self.silent = false;
             }
             Effect::GoOn(_) => {
+                self.is_true(self.landed || self.snapshot, "goes on before it landed");
                 self.is_true(self.process == Process::Stopped, "set going twice");
                 self.process = Process::Alive;
             }
             Effect::Pack(..) => {
-                self.is_true(!self.runs() && !self.packed, "packed while it runs, or twice");
-                self.packed = true;
+                let alone = !self.packs && self.endpoint && !self.writing;
+                self.is_true(!self.runs() && alone, "packed while it runs, or twice");
+                (self.packed, self.packs) = (true, true);
                 self.asked.push_back(Asked::Pack);
             }
-            Effect::Stayed(_) => self.packed = false,
+            Effect::Stayed(_) => {
+                let there = self.endpoint || self.snapshot;
+                self.is_true(self.packs && there, "stays, and was not to leave");
+                (self.packed, self.packs) = (false, false);
+            }
             Effect::Carry(departure) => {
                 let bare = departure.keep == Keep::Nothing;
                 self.is_true(
@@ -527,25 +631,35 @@ impl World {
                     "carried while it runs",
                 );
                 self.is_true(self.packed == self.setting.rank, "carried without its rank");
+                self.is_true(!self.carried, "carried twice");
                 self.carriers += 1;
+                self.carried = true;
                 self.asked.push_back(Asked::Carry);
             }
-            Effect::CallBack(_) => {}
-            Effect::DropEndpoint(..) => (self.endpoint, self.packed) = (false, false),
+            Effect::CallBack(_) => {
+                self.is_true(self.carried, "nobody carries it");
+                self.carried = false;
+            }
+            Effect::DropEndpoint(_, to) => {
+                self.is_true(self.endpoint, "dropped twice");
+                self.is_true(to.is_none() || self.carried, "gone to where nobody carries it");
+                (self.endpoint, self.packed, self.packs) = (false, false, false);
+            }
             Effect::Replug(_) => {
+                self.is_true(!self.packs && !self.carried, "begun anew on its way");
                 self.is_true(self.endpoint && self.process == Process::None, "begun beside itself");
                 self.packed = false;
             }
             Effect::EmptyPipes(_) => {
                 self.is_true(
-                    self.frozen && self.process == Process::Alive,
+                    self.frozen && self.process == Process::Alive && self.imaging && !self.writing,
                     "its pipes emptied while it runs",
                 );
                 self.writing = true;
                 self.asked.push_back(Asked::EmptyPipes);
             }
             Effect::WriteImage(_) => {
-                self.is_true(self.frozen, "written down while it runs");
+                self.is_true(self.frozen && self.writing, "written down while it runs");
                 self.asked.push_back(Asked::WriteImage);
             }
             Effect::ImageEnded { .. } => {
@@ -565,16 +679,21 @@ impl World {
 
     fn hear(&mut self, word: &Word, stays: bool) {
         match word {
-            Word::WantsAway { .. } => self.is_true(stays || !self.runs(), "asks while it runs"),
+            Word::WantsAway { keep } | Word::Departs { keep } => {
+                self.is_true(stays || !self.runs(), "asks while it runs");
+                self.wish = Some(*keep);
+            }
             Word::Arrived { .. } => {
                 self.is_true(!self.landed, "landed twice");
                 (self.landed, self.expected) = (true, false);
+                self.is_true(self.answers == 1, "arrived, and nobody is told");
             }
             Word::Refused(_)
             | Word::NotStarted { .. }
             | Word::Retreated { .. }
             | Word::Finished { .. } => self.ended += 1,
-            Word::State(_) | Word::Departs { .. } | Word::Stays | Word::CannotLeave { .. } => {}
+            Word::Stays | Word::CannotLeave { .. } => self.wish = None,
+            Word::State(_) => {}
         }
     }
 
@@ -588,6 +707,13 @@ impl World {
         let may = self.owner == Owner::Away || demoted && self.owner == Owner::Here;
         self.is_true(may || !self.runs() || self.runs_on, "runs beside its owner");
         self.is_true(!self.packed || !self.runs(), "a packed rank runs");
+        self.is_true(!self.runs() || !self.silent, "a rank runs and may not speak");
+        let free = matches!(self.state, Some(GuestState::Running | GuestState::Demoted));
+        let free = free && self.process == Process::Alive;
+        let held = self.carriers > 0 || self.imaging;
+        self.is_true(!free || held || !self.frozen, "it runs, and stands still");
+        let hurries = held || !free || self.snapshot;
+        self.is_true(hurries || !self.hurries, "hurries for nothing");
         let ends = self.ended + u32::from(self.cancelled);
         self.is_true(ends <= 1, "ended twice");
         let here = self.place.guest().is_some();
@@ -595,7 +721,9 @@ impl World {
         if self.place.is_free() {
             self.is_true(!self.frozen && !self.hurries, "left frozen");
             self.is_true(self.process != Process::Alive, "left running");
-            self.is_true(!self.endpoint || self.snapshot, "its endpoint is left");
+            self.is_true(!self.endpoint, "its endpoint is left");
+            let answered = !self.setting.arrives || self.answers == 1;
+            self.is_true(answered && !self.expected, "whoever sent it waits for an answer");
         }
     }
 
@@ -609,11 +737,11 @@ impl World {
         self.check();
         for round in 0..60 {
             if self.place.is_free() {
-                return;
+                return self.another();
             }
             if self.asked.is_empty() || round == 40 {
                 if round >= 20 && !self.cancelled && self.ended == 0 {
-                    self.cancelled = true;
+                    (self.cancelled, self.may_undo) = (true, true);
                     self.tell(Event::Cancel);
                 } else {
                     // It runs, if it is not waited for.
@@ -621,6 +749,7 @@ impl World {
                     let leaves = self.state == Some(GuestState::Leaving);
                     let well = waits || leaves || self.runs() || self.cancelled || self.ended > 0;
                     self.is_true(well, "it stands for ever");
+                    self.is_true(!self.imaging || !self.runs(), "an image is waited for");
                     self.pass_time();
                 }
             } else {
@@ -630,16 +759,29 @@ impl World {
         }
         self.is_true(self.place.is_free(), "it never ends");
     }
+
+    /// Whatever became of one guest, the next one runs.
+    fn another(&mut self) {
+        self.asked.clear();
+        (self.cancelled, self.ended, self.carriers) = (false, 0, 0);
+        (self.carried, self.imaging, self.prepared) = (false, false, false);
+        let next = Setting { arrives: false, inputs: false, ..self.setting };
+        let out = self.place.take(self.now, start(next));
+        self.see(out);
+        let runs = self.process == Process::Alive && !self.frozen;
+        self.is_true(runs && self.state == Some(GuestState::Running), "the next one does not run");
+    }
 }
 
-fn rank_at(fence: Fence) -> RankAt {
+pub(super) fn rank_at(fence: Fence) -> RankAt {
     let workstation = WorkstationId(2);
     RankAt { rank: 0, fence, workstation, name: "ws2".into(), addresses: vec![] }
 }
 
-fn start(setting: Setting) -> Start {
+pub(super) fn start(setting: Setting) -> Start {
     let mut spec = JobSpec::new(vec!["/bin/true".into()], IndexRange::count_of(1).unwrap());
     spec.on_busy = setting.on_busy;
+    spec.timeout = setting.timeout.then_some(TIMEOUT);
     if setting.inputs {
         let hash = ContentHash([1; 32]);
         spec.inputs = vec![StagedFile { path: "x".into(), hash, size_bytes: 1, executable: false }];
