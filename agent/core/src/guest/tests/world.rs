@@ -125,9 +125,13 @@ pub(super) struct World {
     packs: bool,
     /// Its rank has come and may not speak.
     silent: bool,
+    /// There are pipes for a process that goes with it.
+    plugged: bool,
     writing: bool,
     /// An image is wanted, and the router waits for it.
     imaging: bool,
+    /// It was wanted of a guest that its owner had stopped, and has not left.
+    waits: bool,
     // The link.
     carriers: usize,
     /// Somebody carries it who was not called back.
@@ -181,8 +185,10 @@ impl World {
             packed: false,
             packs: false,
             silent: false,
+            plugged: false,
             writing: false,
             imaging: false,
+            waits: false,
             carriers: 0,
             carried: false,
             answers: 0,
@@ -232,7 +238,7 @@ impl World {
             all.extend([Choice::Fault, Choice::OverLimit, Choice::Ends, Choice::CannotStart]);
             if self.setting.rank && self.endpoint {
                 all.push(Choice::Returned);
-                if !self.imaging && !self.frozen {
+                if !self.imaging {
                     all.push(Choice::ImageWanted);
                 }
             }
@@ -311,6 +317,7 @@ impl World {
             Choice::Returned => self.tell(Event::Returned),
             Choice::ImageWanted => {
                 self.imaging = true;
+                self.waits = self.state == Some(GuestState::Suspended);
                 self.tell(Event::ImageWanted);
             }
             Choice::HasImage => {
@@ -457,6 +464,13 @@ impl World {
     // ── what comes of it ───────────────────────────────────────────────────
 
     fn see(&mut self, out: Out) {
+        let place = |wanted: fn(&Effect) -> bool| out.effects.iter().position(wanted);
+        let spawned = place(|effect| matches!(effect, Effect::SpawnKeeper { .. }));
+        let first = spawned.map_or(0, |at| at + 1);
+        let frozen = place(|effect| matches!(effect, Effect::Freeze(_)));
+        // Who hurries to the freezer does so before.
+        let soon = frozen.is_none_or(|at| at <= first + 1);
+        self.is_true(soon, "something else comes before the owner");
         for effect in out.effects {
             self.say(|| {
                 let said = format!("  {effect:?}");
@@ -471,6 +485,7 @@ impl World {
             self.hear(&word, stays);
         }
         self.state = self.place.guest().map(|(_, state)| state);
+        self.waits &= self.state == Some(GuestState::Suspended);
     }
 
     fn say(&mut self, what: impl FnOnce() -> String) {
@@ -555,6 +570,8 @@ impl World {
                 self.is_true(ready && !self.cancelled && self.ended == 0, "launched on no ground");
                 self.is_true(self.process == Process::None, "two processes");
                 self.is_true(begins != self.endpoint || !self.setting.rank, "two endpoints");
+                let plugged = std::mem::take(&mut self.plugged);
+                self.is_true(begins || plugged || !self.setting.rank, "begun without pipes");
                 self.endpoint = self.setting.rank;
                 (self.process, self.launched) = (Process::Alive, 2);
             }
@@ -584,7 +601,7 @@ impl World {
             // The router does what it is told in order, and answers later.
             Effect::Unpack(_) => {
                 self.is_true(self.setting.rank && !self.endpoint, "unpacked twice");
-                (self.endpoint, self.silent) = (true, true);
+                (self.endpoint, self.silent, self.plugged) = (true, true, true);
                 self.asked.push_back(Asked::Unpack);
             }
             Effect::Land(_) => {
@@ -631,7 +648,8 @@ impl World {
                     "carried while it runs",
                 );
                 self.is_true(self.packed == self.setting.rank, "carried without its rank");
-                self.is_true(!self.carried, "carried twice");
+                let alone = !self.carried && !self.asked.contains(&Asked::Pack);
+                self.is_true(alone, "carried twice, or before it is packed");
                 self.carriers += 1;
                 self.carried = true;
                 self.asked.push_back(Asked::Carry);
@@ -647,10 +665,12 @@ impl World {
             }
             Effect::Replug(_) => {
                 self.is_true(!self.packs && !self.carried, "begun anew on its way");
+                self.plugged = true;
                 self.is_true(self.endpoint && self.process == Process::None, "begun beside itself");
                 self.packed = false;
             }
             Effect::EmptyPipes(_) => {
+                self.is_true(!self.waits, "its image does not wait for the owner");
                 self.is_true(
                     self.frozen && self.process == Process::Alive && self.imaging && !self.writing,
                     "its pipes emptied while it runs",
@@ -722,6 +742,8 @@ impl World {
             self.is_true(!self.frozen && !self.hurries, "left frozen");
             self.is_true(self.process != Process::Alive, "left running");
             self.is_true(!self.endpoint, "its endpoint is left");
+            let reaps = self.asked.iter().any(|it| matches!(it, Asked::Exit { .. }));
+            self.is_true(!reaps, "free before it is reaped");
             let answered = !self.setting.arrives || self.answers == 1;
             self.is_true(answered && !self.expected, "whoever sent it waits for an answer");
         }
