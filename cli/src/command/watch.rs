@@ -54,15 +54,14 @@ async fn follow_on(
         Followed::Ended(summary) => return Ok(summary),
         Followed::Lost(error) => error,
     };
-    let clock = Clock::new();
     loop {
         eprintln!("{failure}; waiting for the coordinator");
-        let again = reconnect(clock, access).await?;
+        let again = reconnect(Clock, access).await?;
         failure = match follow(&again, job, bar).await? {
             Followed::Ended(summary) => return Ok(summary),
             Followed::Lost(error) => error,
         };
-        clock.sleep(WAIT_FIRST).await;
+        Clock.sleep(WAIT_FIRST).await;
     }
 }
 

@@ -50,9 +50,7 @@ pub struct ReportArgs {
 /// A campaign that cannot be run, or results that cannot be written.
 pub(super) fn run(args: &CampaignArgs) -> Result<Verdict> {
     let prepared = prepare(&args.file, args.usage.usage.as_deref()).map_err(unprepared)?;
-    for note in &prepared.notes {
-        eprintln!("{note}");
-    }
+    output::notes(&prepared.notes);
     for network in &prepared.manifest.networks {
         if network.periods < network.periods_wanted {
             eprintln!(
