@@ -90,6 +90,20 @@ pub(crate) fn seconds(seconds: f64) -> String {
         .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
 }
 
+/// A result as a record on standard output, or in words for people, who redirect
+/// what was asked for and read these beside it.
+pub(crate) fn told<T: Serialize>(
+    json: bool,
+    result: &T,
+    words: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    if json {
+        return record(result);
+    }
+    eprintln!("{}", words());
+    Ok(())
+}
+
 /// What is to be known beside the results, on standard error.
 pub(crate) fn notes(notes: &[String]) {
     notes.iter().for_each(|note| eprintln!("{note}"));

@@ -430,12 +430,14 @@ fn record(args: &RecordArgs) -> Result<Verdict> {
         file => file.context("cannot read what was recorded")?,
     };
     let lined = trace::read(file).map_err(|error| anyhow!(error.in_file(&recorded)))?;
-    let trace = sound(&recorded, lined)?;
-    let trace = match args.duration {
+    write(&args.out.out, &scaled(sound(&recorded, lined)?, args.duration)?)
+}
+
+fn scaled(trace: Trace, to: Option<Duration>) -> Result<Trace> {
+    Ok(match to {
         Some(duration) => trace.scaled_to(duration)?,
         None => trace,
-    };
-    write(&args.out.out, &trace)
+    })
 }
 
 fn join(args: &JoinArgs) -> Result<Verdict> {
@@ -444,12 +446,7 @@ fn join(args: &JoinArgs) -> Result<Verdict> {
     let name = args.name.clone().unwrap_or_else(|| file.trim_end_matches(".trace").to_owned());
     let trace = Trace::join(name, parts.collect::<Result<Vec<_>>>()?)?;
     let lined = Lined { trace, ..Lined::default() };
-    let trace = sound(&args.out.out, lined)?;
-    let trace = match args.duration {
-        Some(duration) => trace.scaled_to(duration)?,
-        None => trace,
-    };
-    write(&args.out.out, &trace)
+    write(&args.out.out, &scaled(sound(&args.out.out, lined)?, args.duration)?)
 }
 
 #[cfg(test)]

@@ -257,17 +257,13 @@ fn export(args: ExportArgs) -> Result<Verdict> {
         usage::export(&data, &selection, content, args.format, &args.out.out, show)
     })?;
     output::notes(&summary.damage);
-    if args.json {
-        output::record(&summary)?;
-    } else {
-        eprintln!(
-            "{} rows of {} workstations, {}, are in {}",
-            summary.rows,
-            summary.workstations,
-            spoken_size(summary.bytes),
-            args.out.out.display()
-        );
-    }
+    output::told(args.json, &summary, || {
+        let (size, out) = (spoken_size(summary.bytes), args.out.out.display());
+        format!(
+            "{} rows of {} workstations, {size}, are in {out}",
+            summary.rows, summary.workstations
+        )
+    })?;
     Ok(Verdict::from(summary.rows > 0))
 }
 

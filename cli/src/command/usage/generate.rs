@@ -94,11 +94,9 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {
         }
         (None, None) => unreachable!("one of them is required"),
     }?;
-    if args.json {
-        output::record(&generated)?;
-    } else {
-        eprintln!("{} records of {} workstations", generated.records, generated.workstations);
-    }
+    output::told(args.json, &generated, || {
+        format!("{} records of {} workstations", generated.records, generated.workstations)
+    })?;
     Ok(Verdict::Yes)
 }
 

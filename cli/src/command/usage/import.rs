@@ -71,11 +71,7 @@ impl ImportArgs {
 pub(super) fn import(args: &ImportArgs) -> Result<Verdict> {
     let (data, options) = (args.usage.directory()?, args.options()?);
     let summary = during("importing", |show| usage::import(&data, &options, show))?;
-    if args.json {
-        output::record(&summary)?;
-    } else {
-        output::notes(&spoken(&summary));
-    }
+    output::told(args.json, &summary, || spoken(&summary).join("\n"))?;
     Ok(Verdict::Yes)
 }
 
