@@ -13,7 +13,8 @@ use crate::command::{
 };
 use crate::failure::Verdict;
 use crate::flags::Misspelt;
-use crate::{demo, install, validate};
+use crate::install::{self, agent, collector, coordinator};
+use crate::{demo, validate};
 
 /// Lends idle workstations to parallel programs.
 #[derive(Debug, Parser)]
@@ -144,6 +145,7 @@ impl Command {
     /// # Errors
     /// Whatever kept the command from being carried out.
     pub fn run(self) -> Result<Verdict> {
+        let all = Cli::command;
         match self {
             Self::Submit(args) => submit::run(&args),
             Self::Jobs(args) => jobs::run(&args),
@@ -164,35 +166,23 @@ impl Command {
                 Some(AgentCommand::Status(args)) => owner::status(&args),
                 Some(AgentCommand::Pause(args)) => owner::pause(&args),
                 Some(AgentCommand::Resume(args)) => owner::resume(&args),
-                Some(AgentCommand::Install(args)) => {
-                    install::agent::install(&args, &Cli::command())
-                }
-                Some(AgentCommand::Uninstall(args)) => {
-                    install::agent::uninstall(&args, &Cli::command())
-                }
+                Some(AgentCommand::Install(args)) => agent::install(&args, &all()),
+                Some(AgentCommand::Uninstall(args)) => agent::uninstall(&args, &all()),
             },
             Self::Coordinator(args) => match args.command {
                 None => daemon::coordinator(&args.run),
-                Some(CoordinatorCommand::Install(args)) => {
-                    install::coordinator::install(&args, &Cli::command())
-                }
-                Some(CoordinatorCommand::Uninstall(args)) => {
-                    install::coordinator::uninstall(&args, &Cli::command())
-                }
+                Some(CoordinatorCommand::Install(args)) => coordinator::install(&args, &all()),
+                Some(CoordinatorCommand::Uninstall(args)) => coordinator::uninstall(&args, &all()),
             },
             Self::Collector(args) => match args.command {
                 None => daemon::collector(&args.run),
-                Some(CollectorCommand::Install(args)) => {
-                    install::collector::install(&args, &Cli::command())
-                }
-                Some(CollectorCommand::Uninstall(args)) => {
-                    install::collector::uninstall(&args, &Cli::command())
-                }
+                Some(CollectorCommand::Install(args)) => collector::install(&args, &all()),
+                Some(CollectorCommand::Uninstall(args)) => collector::uninstall(&args, &all()),
             },
             Self::Demo(args) => demo::run(&args).map(Verdict::from),
             Self::Validate(args) => validate::run(&args).map(Verdict::from),
-            Self::Completions(args) => pages::completions(&args, &mut Cli::command()),
-            Self::Man(args) => pages::man(&args, Cli::command()),
+            Self::Completions(args) => pages::completions(&args, &mut all()),
+            Self::Man(args) => pages::man(&args, all()),
             Self::Keeper(_) => {
                 unreachable!("a keeper has its own exit codes and does not come here")
             }

@@ -21,6 +21,7 @@ use gleaner_common::time::WallTime;
 use jiff::Timestamp;
 
 use crate::command::daemon::{self, COLLECTOR_CONFIG};
+use crate::values::ParseValueError;
 
 /// A stretch of time.
 #[derive(Debug, Args)]
@@ -92,8 +93,7 @@ fn suggest(flag: &'static str) -> UnknownArgumentValueParser {
     UnknownArgumentValueParser::suggest_arg(flag)
 }
 
-pub(crate) fn time(text: &str) -> Result<WallTime, String> {
-    let wrong = || "expected a time such as 2026-11-20T08:00:00Z".to_owned();
-    let at: Timestamp = text.parse().map_err(|_| wrong())?;
-    i64::try_from(at.as_nanosecond()).map(WallTime).map_err(|_| wrong())
+pub(crate) fn time(text: &str) -> Result<WallTime, ParseValueError> {
+    let at: Timestamp = text.parse().map_err(|_| ParseValueError::Time)?;
+    i64::try_from(at.as_nanosecond()).map(WallTime).map_err(|_| ParseValueError::Time)
 }

@@ -8,10 +8,12 @@
 mod table;
 
 use std::io::{self, BufWriter, Write};
+use std::time::Duration;
 
+use gleaner_common::time::Spoken;
 use serde::Serialize;
 
-pub(crate) use table::{Column, Listing};
+pub(crate) use table::Listing;
 
 /// Nobody reads our answer any more.
 #[derive(Debug, thiserror::Error)]
@@ -71,12 +73,40 @@ pub fn record<T: Serialize>(record: &T) -> anyhow::Result<()> {
 /// # Errors
 /// Standard output is closed or full.
 pub fn table(header: &[&'static str], rows: &[Vec<String>]) -> anyhow::Result<()> {
-    let mut columns: Vec<Column> = header.iter().map(|title| Column::new(title, 9)).collect();
-    columns = match columns.pop() {
-        Some(last) => columns.into_iter().chain([last.wraps(16)]).collect(),
-        None => columns,
-    };
-    line(&Listing { columns, rows: rows.to_vec() }.fitted(width()).0)
+    let mut listing = Listing::of(rows);
+    for (at, title) in header.iter().enumerate() {
+        let cell = |row: &Vec<String>| row.get(at).cloned().unwrap_or_default();
+        listing = match header.len() - at {
+            1 => listing.wrapped(title, (9, 16), cell),
+            _ => listing.column(title, 9, cell),
+        };
+    }
+    line(&listing.listing().fitted(width()).0)
+}
+
+/// A span as people read it.
+pub(crate) fn seconds(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds)
+        .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
+}
+
+/// A result as a record on standard output, or in words for people, who redirect
+/// what was asked for and read these beside it.
+pub(crate) fn told<T: Serialize>(
+    json: bool,
+    result: &T,
+    words: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    if json {
+        return record(result);
+    }
+    eprintln!("{}", words());
+    Ok(())
+}
+
+/// What is to be known beside the results, on standard error.
+pub(crate) fn notes(notes: &[String]) {
+    notes.iter().for_each(|note| eprintln!("{note}"));
 }
 
 /// One line of text.

@@ -169,11 +169,6 @@ impl Tree {
         self.has("pids")
     }
 
-    /// Are guests scheduled below everybody else as a group?
-    pub fn limits_cpu(&self) -> bool {
-        self.has("cpu")
-    }
-
     fn has(&self, controller: &str) -> bool {
         self.controllers.iter().any(|have| have == controller)
             || self.legacy.iter().any(|have| have.controller == controller)
@@ -285,11 +280,6 @@ impl PlaceGroup {
     /// Does every thread in the group stand still?
     pub fn is_frozen(&self) -> bool {
         self.event("frozen 1")
-    }
-
-    /// Is anything alive in the group?
-    pub fn is_populated(&self) -> bool {
-        self.event("populated 1")
     }
 
     /// Waits until everything stands still.

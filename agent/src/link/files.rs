@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use gleaner_shell::clock::Clock;
 use quinn::Connection;
 use tokio::task::{AbortHandle, spawn_blocking};
 
-use super::{Collection, Current, Laying, ToEventLoop};
+use super::{Collection, Current, Laying, ToEventLoop, lock};
 use crate::config::AgentConfig;
 use crate::container::ground::{clear, disk_usage, open_strange};
 use crate::messages::{RouterCommand, RouterHandle};
@@ -195,18 +195,15 @@ impl Files {
                 Ok(left) => Event::Collected { fence, left },
                 Err(error) => Event::CollectingFailed { fence, reason: error.to_string() },
             });
-            collecting.lock().unwrap_or_else(PoisonError::into_inner).remove(&fence);
+            lock(&collecting).remove(&fence);
             let directory = collection.directory.clone();
             let _ = spawn_blocking(move || clear(&directory)).await;
         });
-        self.collecting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(fence, (task.abort_handle(), directory));
+        lock(&self.collecting).insert(fence, (task.abort_handle(), directory));
     }
 
     pub(super) fn abandon(&self, fence: Fence) {
-        let task = self.collecting.lock().unwrap_or_else(PoisonError::into_inner).remove(&fence);
+        let task = lock(&self.collecting).remove(&fence);
         if let Some((task, directory)) = task {
             task.abort();
             self.clear(directory);
@@ -298,11 +295,11 @@ impl Cache {
 
     fn pin(&self, job: JobId, inputs: &[StagedFile]) {
         let names = inputs.iter().map(name_of).collect();
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).insert(job, names);
+        lock(&self.pinned).insert(job, names);
     }
 
     fn unpin(&self, job: JobId) {
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+        lock(&self.pinned).remove(&job);
     }
 
     async fn has(&self, inputs: &[StagedFile]) -> bool {
@@ -369,14 +366,7 @@ impl Cache {
 
     /// Removes what nobody wants, the longest unused first, while it is too much.
     fn shrink(&self) {
-        let pinned: BTreeSet<String> = self
-            .pinned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .flatten()
-            .cloned()
-            .collect();
+        let pinned: BTreeSet<String> = lock(&self.pinned).values().flatten().cloned().collect();
         let mut files: Vec<_> = fs::read_dir(&self.directory)
             .into_iter()
             .flatten()

@@ -16,8 +16,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
@@ -523,6 +523,11 @@ async fn keep_connected(mut of: Dialling) {
             _ = of.stopped.changed() => return,
         }
     }
+}
+
+/// Nobody leaves half of a change behind a lock: who died with it does no harm.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A moment on the boot clock is a time since boot.

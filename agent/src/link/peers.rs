@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gleaner_common::id::WorkstationId;
@@ -21,6 +21,7 @@ use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
+use super::lock;
 use crate::config::PeersConfig;
 
 /// Streams that wait to be looked at.
@@ -199,7 +200,7 @@ impl Peers {
     }
 
     fn line(&self, name: &str) -> Arc<AsyncMutex<Outgoing>> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         // Those that nobody uses: a lab's names come and go.
         lines.retain(|_, line| {
             Arc::strong_count(line) > 1 || line.try_lock().is_ok_and(|line| line.is_of_use())

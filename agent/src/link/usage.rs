@@ -1,6 +1,6 @@
 //! Usage records: to the disk first, then to the collector, until it has them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gleaner_common::id::BootId;
@@ -11,7 +11,7 @@ use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{Current, LinkEvent, Recorded, ToEventLoop};
+use super::{Current, LinkEvent, Recorded, ToEventLoop, lock};
 use crate::spool::Spool;
 
 /// No collector, or one whose disk is full: as seldom as every minute.
@@ -47,16 +47,13 @@ impl Recorder {
         let (spool, more, event_loop) =
             (Arc::clone(&self.spool), Arc::clone(&self.more), self.event_loop.clone());
         let boot = self.boot;
-        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writes = lock(&self.writes);
         let before = writes.take();
         *writes = Some(tokio::spawn(async move {
             if let Some(before) = before {
                 let _ = before.await;
             }
-            let kept = spawn_blocking(move || {
-                let mut spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
-                spool.append(boot, &record)
-            });
+            let kept = spawn_blocking(move || lock(&spool).append(boot, &record));
             if let Ok(Some(trouble)) = kept.await {
                 event_loop.tell(LinkEvent::Missing(trouble));
             }
@@ -66,13 +63,13 @@ impl Recorder {
 
     /// Waits until what was recorded is on the disk.
     pub(super) async fn stop(self) {
-        let last = self.writes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let last = lock(&self.writes).take();
         if let Some(last) = last {
             let _ = tokio::time::timeout(Duration::from_secs(5), last).await;
         }
         // The last record may still reach the collector.
         let _ = tokio::time::timeout(Duration::from_millis(200), async {
-            while !self.spool.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            while !lock(&self.spool).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })
@@ -85,7 +82,7 @@ async fn send_for_ever(spool: Arc<Mutex<Spool>>, mut current: Current, more: Arc
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
     let mut said = String::new();
     loop {
-        if spool.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        if lock(&spool).is_empty() {
             more.notified().await;
             continue;
         }
@@ -134,7 +131,7 @@ async fn send(
     backoff: &mut Backoff,
 ) -> Result<std::convert::Infallible, UsageError> {
     loop {
-        let batch = spool.lock().unwrap_or_else(PoisonError::into_inner).batch(RECORDS_MAX);
+        let batch = lock(spool).batch(RECORDS_MAX);
         let Some(last) = batch.last().map(|record| (record.boot, record.sequence)) else {
             // Notice the collector's leaving while there is nothing to send.
             tokio::select! {
@@ -148,12 +145,7 @@ async fn send(
             match reader.expect().await? {
                 UsageReply::Confirmed { boot, sequence } => {
                     let spool = Arc::clone(spool);
-                    let forget = move || {
-                        spool
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .confirm(boot, sequence);
-                    };
+                    let forget = move || lock(&spool).confirm(boot, sequence);
                     let _ = spawn_blocking(forget).await;
                     backoff.reset();
                     if (boot, sequence) == last {

@@ -133,18 +133,11 @@ impl Daemon {
         Ok(status)
     }
 
-    /// Waits until the log holds a text; fails at once if the daemon ended.
+    /// Waits until the log holds a text so many times; fails at once if the daemon
+    /// ended.
     ///
     /// # Errors
     /// It never said it, or it ended; the message carries the log's end.
-    pub fn wait_for_log(&mut self, text: &str, patience: Duration) -> Result<()> {
-        self.wait_for_log_times(text, 1, patience)
-    }
-
-    /// The same for a text that the log must hold a number of times.
-    ///
-    /// # Errors
-    /// As for `wait_for_log`.
     pub fn wait_for_log_times(
         &mut self,
         text: &str,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use gleaner_shell::lock::Lock;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -152,10 +152,6 @@ impl Lab {
         &self.address
     }
 
-    pub fn glean_path(&self) -> &Path {
-        &self.options.glean
-    }
-
     pub fn coordinator_data(&self) -> PathBuf {
         self.dir.path().join("coordinator")
     }
@@ -172,6 +168,13 @@ impl Lab {
     /// Where the coordinator, the collector and the users' commands run.
     pub fn switch(&self) -> Home {
         Home { network: self.network.as_ref().map(|network| network.switch.clone()), cgroup: None }
+    }
+
+    /// # Errors
+    /// It has no control groups, which `what` needs.
+    pub fn expect_cgroups(&self, what: &str) -> Result<()> {
+        ensure!(self.cgroup.is_some(), "{what} needs cgroups: {}", self.missing.join("; "));
+        Ok(())
     }
 
     /// # Errors
@@ -241,17 +244,8 @@ impl Lab {
     fn enrol(&self, token: &str, name: &str, identity: &Path, home: &Home) -> Result<()> {
         let identity = utf8(identity)?;
         let address = self.address.clone();
-        let arguments = [
-            "enrol",
-            "--coordinator",
-            &address,
-            "--token",
-            token,
-            "--name",
-            name,
-            "--identity",
-            identity,
-        ];
+        let to = ["enrol", "--coordinator", &address, "--token", token];
+        let arguments = [&to[..], &["--name", name, "--identity", identity]].concat();
         succeed(&self.run_at(home, &arguments)?, &arguments)?;
         Ok(())
     }

@@ -4,18 +4,23 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cgroup::FrozenWatch;
-use crate::host::{LabHost, is_keeper};
-use crate::{cgroup, wait};
 use anyhow::Result;
+use gleaner_common::id::JobId;
+use gleaner_common::report::JobRow;
 use gleaner_common::time::Moment;
 use gleaner_shell::clock::Clock;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::cgroup::FrozenWatch;
+use crate::host::{LabHost, is_keeper};
+use crate::lab::Lab;
+use crate::talk::Talk;
+use crate::{cgroup, wait};
+
 /// One owner's day, drawn from a seed.
 #[derive(Debug)]
-pub struct Owner {
+struct Owner {
     random: StdRng,
     next: Moment,
     keys_left: u32,
@@ -30,18 +35,73 @@ pub enum Return {
     Stopped(Duration),
 }
 
+impl Return {
+    /// How long after the key all guests had stopped, if there were any.
+    pub fn stopped(&self) -> Option<Duration> {
+        match self {
+            Self::NoGuests => None,
+            Self::Stopped(after) => Some(*after),
+        }
+    }
+}
+
+/// The owners of a lab's hosts, one each.
+#[derive(Debug)]
+pub struct Owners(Vec<Owner>);
+
+impl Owners {
+    pub fn new(hosts: usize, seed: u64) -> Self {
+        let seeds = (0..hosts as u64).map(|host| seed.wrapping_mul(1_000).wrapping_add(host));
+        Self(seeds.map(|seed| Owner::new(seed, Clock.now())).collect())
+    }
+
+    /// Nobody comes.
+    pub fn none() -> Self {
+        Self(vec![])
+    }
+
+    /// Lets them come and go until a job has ended, which is `seen` with all
+    /// returns so far every time that it is asked after, the last time included.
+    ///
+    /// # Errors
+    /// The lab fails, or `seen` does.
+    pub fn until_end(
+        &mut self,
+        (lab, talk): (&mut Lab, &Talk),
+        job: JobId,
+        every: Duration,
+        mut seen: impl FnMut(&Lab, &JobRow, &[Return]) -> Result<()>,
+    ) -> Result<(JobRow, Vec<Return>)> {
+        let (mut returns, mut look) = (vec![], Clock.now());
+        loop {
+            for (owner, host) in self.0.iter_mut().zip(&mut lab.hosts) {
+                returns.extend(owner.act(host, Clock.now())?);
+            }
+            if Clock.now() >= look {
+                look = Clock.now() + every;
+                let row = talk.job(job)?;
+                seen(lab, &row, &returns)?;
+                if row.summary.state.has_ended() {
+                    return Ok((row, returns));
+                }
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+}
+
+/// How often the owners are asked whether they type.
+const TICK: Duration = Duration::from_millis(20);
+
 impl Owner {
-    pub fn new(seed: u64, now: Moment) -> Self {
+    fn new(seed: u64, now: Moment) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let next = now + Duration::from_millis(random.random_range(1_000..5_000));
         Self { random, next, keys_left: 0 }
     }
 
     /// Types what is due; tells of a return (the first key of a visit).
-    ///
-    /// # Errors
-    /// The terminal is gone, or the guests did not stop.
-    pub fn act(&mut self, host: &mut LabHost, now: Moment) -> Result<Option<Return>> {
+    fn act(&mut self, host: &mut LabHost, now: Moment) -> Result<Option<Return>> {
         if now < self.next {
             return Ok(None);
         }
@@ -68,8 +128,7 @@ const TYPES_AGAIN: Duration = Duration::from_secs(1);
 /// Types one key and waits until no guest of that host runs.
 fn come_back(host: &mut LabHost) -> Result<Return> {
     let mut running = running_guests(host);
-    let clock = Clock::new();
-    let typed = clock.now();
+    let typed = Clock.now();
     host.type_key()?;
     if running.is_empty() {
         return Ok(Return::NoGuests);
@@ -78,13 +137,13 @@ fn come_back(host: &mut LabHost) -> Result<Return> {
     let (mut typed_last, mut done) = (typed, Ok(()));
     wait::spin_until(&fact, wait::PATIENCE, || {
         running.retain_mut(|guest| !guest.has_stopped());
-        if clock.now().since(typed_last) >= TYPES_AGAIN {
-            (typed_last, done) = (clock.now(), host.type_key());
+        if Clock.now().since(typed_last) >= TYPES_AGAIN {
+            (typed_last, done) = (Clock.now(), host.type_key());
         }
         running.is_empty() || done.is_err()
     })?;
     done?;
-    Ok(Return::Stopped(clock.now().since(typed)))
+    Ok(Return::Stopped(Clock.now().since(typed)))
 }
 
 /// Something that runs until it is seen stopped.

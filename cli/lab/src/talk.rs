@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use gleaner_common::id::JobId;
+use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::JobSpec;
-use gleaner_common::report::JobSummary;
-use gleaner_common::wire::{Reply, Request};
+use gleaner_common::report::{JobRow, JobSummary};
+use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_shell::client::Client;
 use gleaner_shell::identity::Identity;
 use tokio::runtime::{Builder, Runtime};
@@ -54,6 +54,27 @@ impl Talk {
             }
             Ok(found)
         })
+    }
+
+    /// # Errors
+    /// As for `request`.
+    pub fn job(&self, job: JobId) -> Result<JobRow> {
+        let reply = self.request(&Request::Job(job))?;
+        let Reply::Job(row) = reply else { bail!("asked for job {job} and got {reply:?}") };
+        Ok(*row)
+    }
+
+    /// The little that a subprogram has printed.
+    ///
+    /// # Errors
+    /// As for `request`, or it has printed too much.
+    pub fn printed(&self, id: SubprogramId) -> Result<String> {
+        match self.request(&Request::Output(id))? {
+            Reply::Output { stdout: Printed::Inline(text), .. } => {
+                Ok(String::from_utf8_lossy(&text).into_owned())
+            }
+            reply => bail!("asked what {id} has printed and got {reply:?}"),
+        }
     }
 
     /// # Errors

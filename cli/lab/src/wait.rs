@@ -18,14 +18,13 @@ pub fn until<T>(
     patience: Duration,
     mut ask: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
-    let clock = Clock::new();
-    let end = clock.now() + patience;
+    let end = Clock.now() + patience;
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(answer) = ask()? {
             return Ok(answer);
         }
-        if clock.now() > end {
+        if Clock.now() > end {
             bail!("waited {} s in vain for this: {fact}", patience.as_secs());
         }
         std::thread::sleep(pause);
@@ -46,13 +45,12 @@ pub fn spin_until(
     patience: Duration,
     mut holds: impl FnMut() -> bool,
 ) -> Result<Duration> {
-    let clock = Clock::new();
-    let start = clock.now();
+    let start = Clock.now();
     while !holds() {
-        if clock.now().since(start) > patience {
+        if Clock.now().since(start) > patience {
             bail!("waited {} s in vain for this: {fact}", patience.as_secs());
         }
         std::thread::sleep(NAP);
     }
-    Ok(clock.now().since(start))
+    Ok(Clock.now().since(start))
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::owner::SocketArgs;
 use crate::ask::Access;
 use crate::failure::{Hinted, Verdict, one_line};
-use crate::output::{Column, Form, Listing};
+use crate::output::{Form, Listing};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -81,24 +81,17 @@ pub fn run(args: &Args) -> Result<Verdict> {
     } else {
         user::checks(&args.access)
     };
-    args.form.print(&checks, |checks| Listing::new(&COLUMNS, checks, line))?;
+    args.form.print(&checks, listing)?;
     Ok(Verdict::from(checks.iter().all(|check| check.health != Health::Sick)))
 }
 
-const COLUMNS: [Column; 4] = [
-    Column::new("check", 9),
-    Column::new("health", 9),
-    Column::new("found", 8).wraps(16),
-    Column::new("repair", 8).wraps(16),
-];
-
-fn line(check: &Check) -> Vec<String> {
-    vec![
-        check.subject.to_owned(),
-        check.health.name().to_owned(),
-        check.found.clone(),
-        check.repair.clone().unwrap_or_default(),
-    ]
+fn listing(checks: &[Check]) -> Listing {
+    Listing::of(checks)
+        .column("check", 9, |check| check.subject.to_owned())
+        .column("health", 9, |check| check.health.name().to_owned())
+        .wrapped("found", (8, 16), |check| check.found.clone())
+        .wrapped("repair", (8, 16), |check| check.repair.clone().unwrap_or_default())
+        .listing()
 }
 
 /// An error as a finding and, if it has one, its hint as the repair.
@@ -120,7 +113,7 @@ mod tests {
                 "run as root, with DeviceAllow=char-input r in the service",
             ),
         ];
-        let (text, dropped) = Listing::new(&COLUMNS, &checks, line).fitted(Some(60));
+        let (text, dropped) = listing(&checks).fitted(Some(60));
         assert!(dropped.is_empty());
         insta::assert_snapshot!(text, @r"
         CHECK          HEALTH  FOUND               REPAIR

@@ -11,7 +11,7 @@ use gleaner_common::units;
 
 use super::daemon::AGENT_CONFIG;
 use crate::failure::{Refusal, Verdict, hinted};
-use crate::output::{self, Column, Form, Listing};
+use crate::output::{self, Form, Listing, seconds};
 
 /// Which agent.
 #[derive(Clone, Debug, clap::Args)]
@@ -125,27 +125,13 @@ fn done(answer: Answer) -> Result<()> {
 }
 
 fn guests(status: &Status) -> Listing {
-    let columns = [
-        Column::new("subprogram", 9),
-        Column::new("job", 8).shortens(12),
-        Column::new("state", 9),
-        Column::new("for", 7),
-        Column::new("attempt", 5),
-    ];
-    Listing::new(&columns, &status.guests, |guest: &owner::GuestStatus| {
-        vec![
-            guest.subprogram.to_string(),
-            guest.name.clone(),
-            guest.state.clone(),
-            seconds(guest.lasted_s),
-            guest.fence.to_string(),
-        ]
-    })
-}
-
-fn seconds(seconds: f64) -> String {
-    Duration::try_from_secs_f64(seconds)
-        .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
+    Listing::of(&status.guests)
+        .column("subprogram", 9, |guest| guest.subprogram.to_string())
+        .shortened("job", (8, 12), |guest| guest.name.clone())
+        .column("state", 9, |guest| guest.state.clone())
+        .column("for", 7, |guest| seconds(guest.lasted_s))
+        .column("attempt", 5, |guest| guest.fence.to_string())
+        .listing()
 }
 
 fn describe(status: &Status) -> Vec<String> {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use gleaner_common::id::JobId;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
@@ -14,7 +13,7 @@ use gleaner_common::units::spoken_size;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::output::{Column, Listing};
+use crate::output::{Listing, seconds};
 
 /// Where a time is read.
 pub(super) fn here() -> TimeZone {
@@ -29,47 +28,25 @@ pub(super) fn time(at: WallTime, zone: &TimeZone) -> String {
     )
 }
 
-fn seconds(seconds: f64) -> String {
-    Duration::try_from_secs_f64(seconds)
-        .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
-}
-
 /// With a column of where ranks are, by job, if there is any to tell of.
 pub(super) fn jobs(rows: &[JobRow], ranks: &BTreeMap<JobId, String>, zone: &TimeZone) -> Listing {
-    let mut columns = vec![
-        Column::new("job", 9),
-        Column::new("name", 8).shortens(12),
-        Column::new("user", 5).shortens(12),
-        Column::new("state", 9),
-        Column::new("done", 9),
-        Column::new("failed", 7),
-        Column::new("running", 6),
-        Column::new("suspended", 4),
-        Column::new("moves", 3),
-        Column::new("retreats", 2),
-        Column::new("submitted", 3),
-    ];
-    columns.extend((!ranks.is_empty()).then_some(Column::new("ranks", 7).wraps(24)));
-    Listing::new(&columns, rows, |row| {
-        let of = &row.summary;
-        let mut cells = vec![
-            row.job.to_string(),
-            row.name.clone(),
-            row.user.clone(),
-            of.state.name().to_owned(),
-            format!("{}/{}", of.counts.succeeded, of.total),
-            of.counts.failed.to_string(),
-            of.running.to_string(),
-            of.suspended.to_string(),
-            of.counts.moves.to_string(),
-            of.counts.retreats.to_string(),
-            time(row.submitted, zone),
-        ];
-        if !ranks.is_empty() {
-            cells.push(ranks.get(&row.job).cloned().unwrap_or_default());
-        }
-        cells
-    })
+    let rows = Listing::of(rows)
+        .column("job", 9, |row| row.job.to_string())
+        .shortened("name", (8, 12), |row| row.name.clone())
+        .shortened("user", (5, 12), |row| row.user.clone())
+        .column("state", 9, |row| row.summary.state.name().to_owned())
+        .column("done", 9, |row| format!("{}/{}", row.summary.counts.succeeded, row.summary.total))
+        .column("failed", 7, |row| row.summary.counts.failed.to_string())
+        .column("running", 6, |row| row.summary.running.to_string())
+        .column("suspended", 4, |row| row.summary.suspended.to_string())
+        .column("moves", 3, |row| row.summary.counts.moves.to_string())
+        .column("retreats", 2, |row| row.summary.counts.retreats.to_string())
+        .column("submitted", 3, |row| time(row.submitted, zone));
+    if ranks.is_empty() {
+        return rows.listing();
+    }
+    let whereabouts = |row: &JobRow| ranks.get(&row.job).cloned().unwrap_or_default();
+    rows.wrapped("ranks", (7, 24), whereabouts).listing()
 }
 
 /// One job in lines of what and how much.
@@ -103,8 +80,10 @@ pub(super) fn job(row: &JobRow, zone: &TimeZone) -> Listing {
     let number = ("number", row.job.to_string());
     let lines = [number].into_iter().chain(lines).chain(program(row)).chain(moves(row));
     let lines: Vec<(&str, String)> = lines.chain(notes(row)).collect();
-    let columns = [Column::new("job", 9), Column::new("", 9).wraps(24)];
-    Listing::new(&columns, &lines, |(what, text)| vec![(*what).to_owned(), text.clone()])
+    Listing::of(&lines)
+        .column("job", 9, |(what, _)| (*what).to_owned())
+        .wrapped("", (9, 24), |(_, text)| text.clone())
+        .listing()
 }
 
 /// What only a program of ranks has.
@@ -174,105 +153,59 @@ fn on_busy(on_busy: OnBusy) -> String {
 }
 
 pub(super) fn subprograms(rows: &[SubprogramRow]) -> Listing {
-    let columns = [
-        Column::new("subprogram", 9),
-        Column::new("state", 9),
-        Column::new("workstation", 8).shortens(12),
-        Column::new("attempts", 4),
-        Column::new("failures", 6),
-        Column::new("retreats", 3),
-        Column::new("moves", 3),
-        Column::new("lost", 2),
-        Column::new("cpu", 5),
-        Column::new("last end", 7).shortens(24),
-    ];
-    Listing::new(&columns, rows, |row| {
-        vec![
-            row.subprogram.to_string(),
-            row.state.name().to_owned(),
-            row.workstation.clone().unwrap_or_default(),
-            row.attempts.to_string(),
-            row.failures.to_string(),
-            row.retreats.to_string(),
-            row.moves.to_string(),
-            row.lost.to_string(),
-            seconds(row.cpu_s),
-            row.outcome.clone().unwrap_or_default(),
-        ]
-    })
+    Listing::of(rows)
+        .column("subprogram", 9, |row| row.subprogram.to_string())
+        .column("state", 9, |row| row.state.name().to_owned())
+        .shortened("workstation", (8, 12), |row| row.workstation.clone().unwrap_or_default())
+        .column("attempts", 4, |row| row.attempts.to_string())
+        .column("failures", 6, |row| row.failures.to_string())
+        .column("retreats", 3, |row| row.retreats.to_string())
+        .column("moves", 3, |row| row.moves.to_string())
+        .column("lost", 2, |row| row.lost.to_string())
+        .column("cpu", 5, |row| seconds(row.cpu_s))
+        .shortened("last end", (7, 24), |row| row.outcome.clone().unwrap_or_default())
+        .listing()
 }
 
 pub(super) fn attempts(rows: &[AttemptRow], zone: &TimeZone) -> Listing {
-    let columns = [
-        Column::new("attempt", 9),
-        Column::new("workstation", 8).shortens(12),
-        Column::new("placed", 5),
-        Column::new("lasted", 7),
-        Column::new("end", 8).shortens(24),
-    ];
-    Listing::new(&columns, rows, |row| {
-        vec![
-            row.fence.to_string(),
-            row.workstation.clone(),
-            time(row.placed, zone),
-            row.ended.map_or_else(String::new, |at| Spoken(at.since(row.placed)).to_string()),
-            row.end.clone().unwrap_or_else(|| "goes on".to_owned()),
-        ]
-    })
+    let lasted = |row: &AttemptRow| Some(Spoken(row.ended?.since(row.placed)).to_string());
+    Listing::of(rows)
+        .column("attempt", 9, |row| row.fence.to_string())
+        .shortened("workstation", (8, 12), |row| row.workstation.clone())
+        .column("placed", 5, |row| time(row.placed, zone))
+        .column("lasted", 7, |row| lasted(row).unwrap_or_default())
+        .shortened("end", (8, 24), |row| row.end.clone().unwrap_or_else(|| "goes on".to_owned()))
+        .listing()
 }
 
 pub(super) fn workstations(rows: &[WorkstationRow]) -> Listing {
-    let columns = [
-        Column::new("number", 3),
-        Column::new("name", 9).shortens(12),
-        Column::new("state", 9),
-        Column::new("for", 6),
-        Column::new("guests", 8),
-        Column::new("slots", 4),
-        Column::new("cores", 3),
-        Column::new("load", 5),
-        Column::new("memory", 2),
-        Column::new("speed", 1),
-        Column::new("reason", 7).shortens(24),
-    ];
-    Listing::new(&columns, rows, |row| {
-        let mut reason = row.reason.clone();
-        if !row.missing.is_empty() {
-            reason = format!("{reason} (missing: {})", row.missing.join("; "));
-        }
-        vec![
-            row.workstation.to_string(),
-            row.name.clone(),
-            row.state.name().to_owned(),
-            seconds(row.lasted_s),
-            format!("{}/{}", row.guests, row.places),
-            row.slots.to_string(),
-            row.cores.to_string(),
-            format!("{:.2}", row.load_1m),
-            spoken_size(row.memory_bytes),
-            format!("{:.0}", row.speed),
-            reason,
-        ]
-    })
+    let reason = |row: &WorkstationRow| match row.missing.as_slice() {
+        [] => row.reason.clone(),
+        missing => format!("{} (missing: {})", row.reason, missing.join("; ")),
+    };
+    Listing::of(rows)
+        .column("number", 3, |row| row.workstation.to_string())
+        .shortened("name", (9, 12), |row| row.name.clone())
+        .column("state", 9, |row| row.state.name().to_owned())
+        .column("for", 6, |row| seconds(row.lasted_s))
+        .column("guests", 8, |row| format!("{}/{}", row.guests, row.places))
+        .column("slots", 4, |row| row.slots.to_string())
+        .column("cores", 3, |row| row.cores.to_string())
+        .column("load", 5, |row| format!("{:.2}", row.load_1m))
+        .column("memory", 2, |row| spoken_size(row.memory_bytes))
+        .column("speed", 1, |row| format!("{:.0}", row.speed))
+        .shortened("reason", (7, 24), reason)
+        .listing()
 }
 
 pub(super) fn tokens(rows: &[TokenRow], zone: &TimeZone) -> Listing {
-    let columns = [
-        Column::new("token", 9),
-        Column::new("role", 8),
-        Column::new("name", 6).shortens(12),
-        Column::new("state", 9),
-        Column::new("expires", 7),
-    ];
-    Listing::new(&columns, rows, |row| {
-        vec![
-            row.id.clone(),
-            row.role.name().to_owned(),
-            row.name.clone().unwrap_or_default(),
-            row.state.clone(),
-            time(row.expires, zone),
-        ]
-    })
+    Listing::of(rows)
+        .column("token", 9, |row| row.id.clone())
+        .column("role", 8, |row| row.role.name().to_owned())
+        .shortened("name", (6, 12), |row| row.name.clone().unwrap_or_default())
+        .column("state", 9, |row| row.state.clone())
+        .column("expires", 7, |row| time(row.expires, zone))
+        .listing()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::failure::{Verdict, hinted};
 use crate::flags::OutFile;
-use crate::output::{self, Column, Form, Listing};
+use crate::output::{self, Form, Listing};
 use crate::values::ParseValueError;
 
 const MODE: u32 = 0o644;
@@ -238,35 +238,32 @@ struct CheckRow {
 
 fn check(args: &CheckArgs) -> Result<Verdict> {
     let mut all = true;
-    let mut lines = vec![];
+    let mut sound = vec![];
     for path in &args.files {
         let row = check_row(path, trace::read(open(path)?));
         all &= row.ok;
         if args.form.json {
             output::record(&row)?;
         } else if row.ok {
-            lines.push(vec![
-                row.file,
-                row.program.unwrap_or_default(),
-                row.ranks.unwrap_or(0).to_string(),
-                row.operations.unwrap_or(0).to_string(),
-                spoken(row.critical_path_s.unwrap_or(0.0)),
-            ]);
+            sound.push(row);
         } else {
             row.problems.iter().try_for_each(|problem| output::line(problem))?;
         }
     }
-    if !lines.is_empty() {
-        let columns = [
-            Column::new("trace", 9).shortens(12),
-            Column::new("program", 7).shortens(12),
-            Column::new("ranks", 8),
-            Column::new("operations", 6),
-            Column::new("critical path", 9),
-        ];
-        args.form.show(&Listing { columns: columns.to_vec(), rows: lines })?;
+    if !sound.is_empty() {
+        args.form.show(&checked(&sound))?;
     }
     Ok(Verdict::from(all))
+}
+
+fn checked(rows: &[CheckRow]) -> Listing {
+    Listing::of(rows)
+        .shortened("trace", (9, 12), |row| row.file.clone())
+        .shortened("program", (7, 12), |row| row.program.clone().unwrap_or_default())
+        .column("ranks", 8, |row| row.ranks.unwrap_or(0).to_string())
+        .column("operations", 6, |row| row.operations.unwrap_or(0).to_string())
+        .column("critical path", 9, |row| spoken(row.critical_path_s.unwrap_or(0.0)))
+        .listing()
 }
 
 fn check_row(path: &Path, read: Result<Lined, ReadTraceError>) -> CheckRow {
@@ -358,24 +355,14 @@ fn summary(trace: &Trace, rows: &[RankRow]) -> Result<String> {
 }
 
 fn ranks(rows: &[RankRow]) -> Listing {
-    let columns = [
-        Column::new("rank", 9),
-        Column::new("operations", 5),
-        Column::new("computes s", 9),
-        Column::new("sends", 7),
-        Column::new("bytes", 8),
-        Column::new("receives", 6),
-    ];
-    Listing::new(&columns, rows, |row| {
-        vec![
-            row.rank.to_string(),
-            row.operations.to_string(),
-            format!("{:.3}", row.computes_s),
-            row.sends.to_string(),
-            spoken_size(row.bytes),
-            row.receives.to_string(),
-        ]
-    })
+    Listing::of(rows)
+        .column("rank", 9, |row| row.rank.to_string())
+        .column("operations", 5, |row| row.operations.to_string())
+        .column("computes s", 9, |row| format!("{:.3}", row.computes_s))
+        .column("sends", 7, |row| row.sends.to_string())
+        .column("bytes", 8, |row| spoken_size(row.bytes))
+        .column("receives", 6, |row| row.receives.to_string())
+        .listing()
 }
 
 fn import(args: &ImportArgs) -> Result<Verdict> {
@@ -443,12 +430,14 @@ fn record(args: &RecordArgs) -> Result<Verdict> {
         file => file.context("cannot read what was recorded")?,
     };
     let lined = trace::read(file).map_err(|error| anyhow!(error.in_file(&recorded)))?;
-    let trace = sound(&recorded, lined)?;
-    let trace = match args.duration {
+    write(&args.out.out, &scaled(sound(&recorded, lined)?, args.duration)?)
+}
+
+fn scaled(trace: Trace, to: Option<Duration>) -> Result<Trace> {
+    Ok(match to {
         Some(duration) => trace.scaled_to(duration)?,
         None => trace,
-    };
-    write(&args.out.out, &trace)
+    })
 }
 
 fn join(args: &JoinArgs) -> Result<Verdict> {
@@ -457,12 +446,7 @@ fn join(args: &JoinArgs) -> Result<Verdict> {
     let name = args.name.clone().unwrap_or_else(|| file.trim_end_matches(".trace").to_owned());
     let trace = Trace::join(name, parts.collect::<Result<Vec<_>>>()?)?;
     let lined = Lined { trace, ..Lined::default() };
-    let trace = sound(&args.out.out, lined)?;
-    let trace = match args.duration {
-        Some(duration) => trace.scaled_to(duration)?,
-        None => trace,
-    };
-    write(&args.out.out, &trace)
+    write(&args.out.out, &scaled(sound(&args.out.out, lined)?, args.duration)?)
 }
 
 #[cfg(test)]

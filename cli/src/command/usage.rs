@@ -8,20 +8,18 @@ mod stats;
 
 use std::io;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Subcommand;
 use gleaner_collector::rows::{LogRow, PeriodRow, RecordRow};
 use gleaner_collector::usage::{self, Content, ExportFormat, Progress, Selection, Shown};
-use gleaner_common::time::Spoken;
 use gleaner_common::units::spoken_size;
 use indicatif::ProgressBar;
 
 use super::watch;
 use crate::failure::{Verdict, hinted, one_line};
 use crate::flags::{OutFile, Span, UsageArchive};
-use crate::output::{self, Column, Form, Listing};
+use crate::output::{self, Form, Listing, seconds};
 
 pub use import::ImportArgs;
 pub use reading::ReadingArgs;
@@ -150,90 +148,60 @@ fn elsewhere(error: anyhow::Error) -> anyhow::Error {
 
 fn list(args: &ListArgs) -> Result<Verdict> {
     let rows = usage::ls(&args.usage.directory()?)?;
-    args.form.print(&rows, |rows| Listing::new(&LOGS, rows, log_line))?;
+    args.form.print(&rows, logs)?;
     Ok(Verdict::Yes)
 }
 
-const LOGS: [Column; 7] = [
-    Column::new("workstation", 9).shortens(12),
-    Column::new("records", 8),
-    Column::new("first", 6),
-    Column::new("last", 7),
-    Column::new("boots", 3),
-    Column::new("size", 4),
-    Column::new("health", 8).shortens(24),
-];
-
-fn log_line(row: &LogRow) -> Vec<String> {
-    vec![
-        row.workstation.to_string(),
-        row.records.to_string(),
-        row.first.clone().unwrap_or_default(),
-        row.last.clone().unwrap_or_default(),
-        row.boots.to_string(),
-        spoken_size(row.bytes),
-        row.health.join("; "),
-    ]
+fn logs(rows: &[LogRow]) -> Listing {
+    Listing::of(rows)
+        .shortened("workstation", (9, 12), |row| row.workstation.to_string())
+        .column("records", 8, |row| row.records.to_string())
+        .column("first", 6, |row| row.first.clone().unwrap_or_default())
+        .column("last", 7, |row| row.last.clone().unwrap_or_default())
+        .column("boots", 3, |row| row.boots.to_string())
+        .column("size", 4, |row| spoken_size(row.bytes))
+        .shortened("health", (8, 24), |row| row.health.join("; "))
+        .listing()
 }
 
 fn show(args: &ShowArgs) -> Result<Verdict> {
     let data = args.usage.directory()?;
     let (name, span) = (args.workstation.as_str(), args.span.span());
     let shown = if args.periods {
-        let mut listing = Gathered::new(args.form, period_line);
+        let mut listing = Gathered::new(args.form);
         let shown =
             usage::show_periods(&data, name, span, &args.reading.readings()?, &mut |row| {
-                listing.take(&row)
+                listing.take(row)
             })?;
-        listing.finish(&PERIODS)?;
+        listing.finish(periods)?;
         shown
     } else {
-        let mut listing = Gathered::new(args.form, record_line);
-        let shown = usage::show(&data, name, span, &mut |row| listing.take(&row))?;
-        listing.finish(&RECORDS)?;
+        let mut listing = Gathered::new(args.form);
+        let shown = usage::show(&data, name, span, &mut |row| listing.take(row))?;
+        listing.finish(records)?;
         shown
     };
     Ok(noted(&shown))
 }
 
-const PERIODS: [Column; 6] = [
-    Column::new("state", 9),
-    Column::new("start", 8),
-    Column::new("end", 6),
-    Column::new("lasted", 9),
-    Column::new("cause", 5),
-    Column::new("slots", 4),
-];
-
-const RECORDS: [Column; 7] = [
-    Column::new("at", 9),
-    Column::new("cause", 9),
-    Column::new("load", 6),
-    Column::new("users", 4),
-    Column::new("input idle", 5),
-    Column::new("slots", 3),
-    Column::new("reason", 7).shortens(24),
-];
-
 /// Rows that go out at once as records, or are gathered for a table.
 struct Gathered<T> {
     form: Form,
-    line: fn(&T) -> Vec<String>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<T>,
     failure: Option<anyhow::Error>,
 }
 
 impl<T: serde::Serialize> Gathered<T> {
-    fn new(form: Form, line: fn(&T) -> Vec<String>) -> Self {
-        Self { form, line, rows: vec![], failure: None }
+    fn new(form: Form) -> Self {
+        Self { form, rows: vec![], failure: None }
     }
 
-    fn take(&mut self, row: &T) -> ControlFlow<()> {
+    fn take(&mut self, row: T) -> ControlFlow<()> {
         if !self.form.json {
-            self.rows.push((self.line)(row));
+            self.rows.push(row);
             return ControlFlow::Continue(());
         }
-        match output::record(row) {
+        match output::record(&row) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 self.failure = Some(error);
@@ -242,48 +210,42 @@ impl<T: serde::Serialize> Gathered<T> {
         }
     }
 
-    fn finish(self, columns: &[Column]) -> Result<()> {
+    fn finish(self, listing: fn(&[T]) -> Listing) -> Result<()> {
         match self.failure {
             Some(error) => Err(error),
             None if self.form.json => Ok(()),
-            None => self.form.show(&Listing { columns: columns.to_vec(), rows: self.rows }),
+            None => self.form.show(&listing(&self.rows)),
         }
     }
 }
 
-fn record_line(row: &RecordRow) -> Vec<String> {
-    vec![
-        row.at.clone(),
-        row.cause.to_string(),
-        format!("{:.2}", row.load_1m),
-        row.users.to_string(),
-        row.input_idle_s.map_or_else(String::new, seconds),
-        row.slots.to_string(),
-        row.reason.clone(),
-    ]
+fn records(rows: &[RecordRow]) -> Listing {
+    Listing::of(rows)
+        .column("at", 9, |row| row.at.clone())
+        .column("cause", 9, |row| row.cause.to_string())
+        .column("load", 6, |row| format!("{:.2}", row.load_1m))
+        .column("users", 4, |row| row.users.to_string())
+        .column("input idle", 5, |row| row.input_idle_s.map_or_else(String::new, seconds))
+        .column("slots", 3, |row| row.slots.to_string())
+        .shortened("reason", (7, 24), |row| row.reason.clone())
+        .listing()
 }
 
-fn period_line(row: &PeriodRow) -> Vec<String> {
-    vec![
-        row.state.name().to_owned(),
-        row.start.clone(),
-        row.end.clone(),
-        seconds(row.duration_s),
-        row.cause.map_or_else(String::new, |cause| cause.to_string()),
-        row.slots.to_string(),
-    ]
+fn periods(rows: &[PeriodRow]) -> Listing {
+    let cause = |row: &PeriodRow| row.cause.map_or_else(String::new, |cause| cause.to_string());
+    Listing::of(rows)
+        .column("state", 9, |row| row.state.name().to_owned())
+        .column("start", 8, |row| row.start.clone())
+        .column("end", 6, |row| row.end.clone())
+        .column("lasted", 9, |row| seconds(row.duration_s))
+        .column("cause", 5, cause)
+        .column("slots", 4, |row| row.slots.to_string())
+        .listing()
 }
 
 fn noted(shown: &Shown) -> Verdict {
-    for note in &shown.notes {
-        eprintln!("{note}");
-    }
+    output::notes(&shown.notes);
     Verdict::from(shown.rows > 0)
-}
-
-fn seconds(seconds: f64) -> String {
-    Duration::try_from_secs_f64(seconds)
-        .map_or_else(|_| "?".into(), |span| Spoken(span).to_string())
 }
 
 fn export(args: ExportArgs) -> Result<Verdict> {
@@ -291,49 +253,31 @@ fn export(args: ExportArgs) -> Result<Verdict> {
     let selection = Selection { names: args.workstations, span: args.span.span() };
     let content =
         if args.periods { Content::Periods(args.reading.readings()?) } else { Content::Records };
-    let mut bar = Bar::new("exporting");
-    let summary =
-        usage::export(&data, &selection, content, args.format, &args.out.out, &mut |progress| {
-            bar.show(progress);
-        })?;
-    bar.end();
-    for line in &summary.damage {
-        eprintln!("{line}");
-    }
-    if args.json {
-        output::record(&summary)?;
-    } else {
-        eprintln!(
-            "{} rows of {} workstations, {}, are in {}",
-            summary.rows,
-            summary.workstations,
-            spoken_size(summary.bytes),
-            args.out.out.display()
-        );
-    }
+    let summary = during("exporting", |show| {
+        usage::export(&data, &selection, content, args.format, &args.out.out, show)
+    })?;
+    output::notes(&summary.damage);
+    output::told(args.json, &summary, || {
+        let (size, out) = (spoken_size(summary.bytes), args.out.out.display());
+        format!(
+            "{} rows of {} workstations, {size}, are in {out}",
+            summary.rows, summary.workstations
+        )
+    })?;
     Ok(Verdict::from(summary.rows > 0))
 }
 
-/// A bar whose length is known with its first step.
-struct Bar {
-    what: &'static str,
-    bar: Option<ProgressBar>,
-}
-
-impl Bar {
-    fn new(what: &'static str) -> Self {
-        Self { what, bar: None }
-    }
-
-    fn show(&mut self, progress: Progress) {
-        let bar = self.bar.get_or_insert_with(|| watch::count_bar(self.what, progress.total));
+/// Shows a bar while work is done, from the first step on, which knows its length.
+fn during<T>(what: &'static str, work: impl FnOnce(&mut dyn FnMut(Progress)) -> T) -> T {
+    let mut bar = None;
+    let done = work(&mut |progress: Progress| {
+        let bar: &mut ProgressBar =
+            bar.get_or_insert_with(|| watch::count_bar(what, progress.total));
         bar.set_length(progress.total);
         bar.set_position(progress.done);
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
     }
-
-    fn end(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
-    }
+    done
 }

@@ -3,6 +3,7 @@
 //! A coordinator that restarts meanwhile is waited for: the job outlives it,
 //! and so does the waiting.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -54,15 +55,14 @@ async fn follow_on(
         Followed::Ended(summary) => return Ok(summary),
         Followed::Lost(error) => error,
     };
-    let clock = Clock::new();
     loop {
         eprintln!("{failure}; waiting for the coordinator");
-        let again = reconnect(clock, access).await?;
+        let again = reconnect(Clock, access).await?;
         failure = match follow(&again, job, bar).await? {
             Followed::Ended(summary) => return Ok(summary),
             Followed::Lost(error) => error,
         };
-        clock.sleep(WAIT_FIRST).await;
+        Clock.sleep(WAIT_FIRST).await;
     }
 }
 
@@ -122,10 +122,8 @@ async fn reconnect(clock: Clock, access: &Access) -> Result<Client> {
 
 /// Hidden by itself where standard error is no terminal.
 fn new_bar(summary: &JobSummary) -> ProgressBar {
-    let bar = ProgressBar::new(u64::from(summary.total));
-    bar.set_style(style("{prefix} {bar:30} {pos}/{len}  {msg}  {eta} left"));
-    bar.set_prefix(format!("job {}", summary.job));
-    bar
+    let template = "{prefix} {bar:30} {pos}/{len}  {msg}  {eta} left";
+    bar(template, format!("job {}", summary.job), summary.total.into())
 }
 
 fn show(bar: &ProgressBar, summary: &JobSummary) {
@@ -141,21 +139,20 @@ pub(super) fn bytes_bar(what: &'static str, bytes: u64, quiet: bool) -> Progress
     if quiet {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(bytes);
-    bar.set_style(style("{prefix} {bar:30} {bytes}/{total_bytes}  {eta} left"));
-    bar.set_prefix(what);
-    bar
+    bar("{prefix} {bar:30} {bytes}/{total_bytes}  {eta} left", what, bytes)
 }
 
 /// A bar for things that are counted.
 pub(super) fn count_bar(what: &'static str, many: u64) -> ProgressBar {
-    let bar = ProgressBar::new(many);
-    bar.set_style(style("{prefix} {bar:30} {pos}/{len}  {eta} left"));
-    bar.set_prefix(what);
-    bar
+    bar("{prefix} {bar:30} {pos}/{len}  {eta} left", what, many)
 }
 
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template)
-        .unwrap_or_else(|error| unreachable!("the templates are ours: {error}"))
+pub(super) fn bar(
+    template: &str,
+    prefix: impl Into<Cow<'static, str>>,
+    length: u64,
+) -> ProgressBar {
+    let style = ProgressStyle::with_template(template)
+        .unwrap_or_else(|error| unreachable!("the templates are ours: {error}"));
+    ProgressBar::new(length).with_style(style).with_prefix(prefix)
 }

@@ -7,12 +7,11 @@ mod view;
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args as ClapArgs;
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::report::JobSummary;
-use gleaner_common::wire::{Printed, Reply, Request};
-use gleaner_lab::owners::{Owner, Return};
+use gleaner_common::wire::{Reply, Request};
+use gleaner_lab::owners::{Owners, Return};
 use gleaner_lab::talk::Talk;
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_lab::{Lab, Options};
@@ -20,9 +19,6 @@ use gleaner_shell::clock::Clock;
 use serde::Serialize;
 
 use self::view::View;
-
-/// How often owners are asked what they do next.
-const TICK: Duration = Duration::from_millis(20);
 
 /// How often the view is drawn anew.
 const REDRAW: Duration = Duration::from_millis(400);
@@ -73,8 +69,7 @@ struct Summary {
 /// # Errors
 /// The lab does not start or breaks.
 pub fn run(args: &Args) -> Result<bool> {
-    let clock = Clock::new();
-    let start = clock.now();
+    let start = Clock.now();
     let mut view = View::new(args.json);
     view.say("Starting a coordinator, a collector and the workstations ..");
     view.enter("starting the lab");
@@ -95,7 +90,14 @@ pub fn run(args: &Args) -> Result<bool> {
         args.subprograms,
         args.subprograms * answer::STRETCH
     ));
-    let (returns, mut reactions, summary) = watch(args, &mut lab, &talk, job, &mut view)?;
+    let mut owners = Owners::new(lab.hosts.len(), args.seed);
+    let (row, returns) = owners.until_end((&mut lab, &talk), job, REDRAW, |_, row, returns| {
+        let last = returns.iter().rev().find_map(Return::stopped);
+        view.draw(row, &talk.rows(&Request::Workstations)?, last);
+        Ok(())
+    })?;
+    let summary = row.summary;
+    let mut reactions: Vec<Duration> = returns.iter().filter_map(Return::stopped).collect();
     view.enter("all is done; adding up");
     let missing = lab.missing.clone();
     let (found, duplicated) = results(&talk, job, args.subprograms)?;
@@ -108,7 +110,7 @@ pub fn run(args: &Args) -> Result<bool> {
         completed: summary.counts.succeeded,
         lost: summary.total - summary.counts.succeeded,
         duplicated,
-        owner_returns: returns,
+        owner_returns: u32::try_from(returns.len())?,
         reactions: reactions.len(),
         retreats: summary.counts.retreats,
         suspensions: summary.counts.suspensions,
@@ -117,7 +119,7 @@ pub fn run(args: &Args) -> Result<bool> {
         usage_records,
         answer: found,
         answer_ok: found == expected,
-        elapsed_s: clock.now().since(start).as_secs_f64(),
+        elapsed_s: Clock.now().since(start).as_secs_f64(),
         missing,
     };
     view.end();
@@ -133,75 +135,22 @@ fn submit(lab: &Lab, args: &Args) -> Result<JobId> {
     let program = lab.dir().join("primes.awk");
     fs::write(&program, answer::PROGRAM)?;
     let stretch = answer::STRETCH;
-    let job = lab.submit(&[
-        "--name",
-        "primes",
-        "--count",
-        &args.subprograms.to_string(),
-        "--on-busy",
-        "suspend",
-        "--patience",
-        "2s",
-        "--input",
-        program.to_str().context("a temporary directory in UTF-8")?,
-        "--",
-        "sh",
-        "-c",
-        &format!("awk -v from=$(({{i}} * {stretch})) -v many={stretch} -f primes.awk"),
-    ])?;
+    let count = format!("--count={}", args.subprograms);
+    let input = program.to_str().context("a temporary directory in UTF-8")?;
+    let options = ["--name=primes", &count, "--on-busy=suspend", "--patience=2s", "--input", input];
+    let awk = format!("awk -v from=$(({{i}} * {stretch})) -v many={stretch} -f primes.awk");
+    let job = lab.submit(&[&options[..], &["--", "sh", "-c", &awk]].concat())?;
     Ok(JobId(u32::try_from(job)?))
 }
 
 /// Lets the owners live until the job has ended.
-fn watch(
-    args: &Args,
-    lab: &mut Lab,
-    talk: &Talk,
-    job: JobId,
-    view: &mut View,
-) -> Result<(u32, Vec<Duration>, JobSummary)> {
-    let clock = Clock::new();
-    let mut owners: Vec<Owner> = (0..u64::from(args.workstations))
-        .map(|host| Owner::new(args.seed.wrapping_mul(1_000).wrapping_add(host), clock.now()))
-        .collect();
-    let (mut returns, mut reactions) = (0, vec![]);
-    let mut redraw = clock.now();
-    loop {
-        for (owner, host) in owners.iter_mut().zip(&mut lab.hosts) {
-            match owner.act(host, clock.now())? {
-                None => {}
-                Some(Return::NoGuests) => returns += 1,
-                Some(Return::Stopped(after)) => {
-                    returns += 1;
-                    reactions.push(after);
-                }
-            }
-        }
-        if clock.now() >= redraw {
-            redraw = clock.now() + REDRAW;
-            let Reply::Job(row) = talk.request(&Request::Job(job))? else {
-                bail!("the coordinator does not know job {job} any more");
-            };
-            let workstations = talk.rows(&Request::Workstations)?;
-            view.draw(&row, &workstations, &reactions);
-            if row.summary.state.has_ended() {
-                return Ok((returns, reactions, row.summary));
-            }
-        }
-        std::thread::sleep(TICK);
-    }
-}
 
 /// The sum of what the subprograms printed, and how many have two results.
 fn results(talk: &Talk, job: JobId, subprograms: u32) -> Result<(u64, u32)> {
     let (mut sum, mut duplicated) = (0, 0);
     for index in 0..subprograms {
         let subprogram = SubprogramId { job, index };
-        if let Reply::Output { stdout: Printed::Inline(text), .. } =
-            talk.request(&Request::Output(subprogram))?
-        {
-            sum += String::from_utf8_lossy(&text).trim().parse().unwrap_or(0);
-        }
+        sum += talk.printed(subprogram)?.trim().parse().unwrap_or(0);
         let accepted = talk.rows(&Request::Attempts(subprogram))?;
         let accepted = accepted.iter().filter(
             |row| matches!(row, Reply::Attempt(row) if row.end.as_deref() == Some("succeeded")),

@@ -77,7 +77,7 @@ impl View {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn draw(&mut self, row: &JobRow, rows: &[Reply], reactions: &[Duration]) {
+    pub(super) fn draw(&mut self, row: &JobRow, rows: &[Reply], last: Option<Duration>) {
         let job = &row.summary;
         self.enter(&progress(job));
         self.lock().reported_s = row.cpu_s + row.wasted_cpu_s;
@@ -88,7 +88,7 @@ impl View {
             bar
         });
         bar.set_position(u64::from(job.counts.succeeded));
-        let last = reactions.last().map_or(0.0, Duration::as_secs_f64) * 1e3;
+        let last = last.as_ref().map_or(0.0, Duration::as_secs_f64) * 1e3;
         bar.set_message(format!(
             "{} running, {} suspended, {} retreats; last return freed in {last:.1} ms",
             job.running, job.suspended, job.counts.retreats
@@ -138,13 +138,12 @@ fn say(lines: &MultiProgress, line: &str) {
 
 /// Says how far the demo is until it has ended.
 fn tell(stage: &Mutex<Stage>, lines: &MultiProgress, ended: &Receiver<()>) {
-    let clock = Clock::new();
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let (mut at, mut used_s) = (clock.now(), 0.0);
+    let (mut at, mut used_s) = (Clock.now(), 0.0);
     while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         let stage = stage.lock().unwrap_or_else(PoisonError::into_inner);
         let (before, used_before_s) = (at, used_s);
-        (at, used_s) = (clock.now(), stage.used_s());
+        (at, used_s) = (Clock.now(), stage.used_s());
         let share = (used_s - used_before_s).max(0.0) / at.since(before).as_secs_f64();
         let load = load_1m();
         if lines.is_hidden() || load > cores as f64 {

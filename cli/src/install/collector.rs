@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Command;
 use gleaner_common::wire::Role;
 
-use super::service::{self, COLLECTOR, COORDINATOR};
+use super::service::COLLECTOR;
 use super::site::{Owner, Site};
 use super::{MemberArgs, UninstallArgs, membership, pages};
 use crate::command::daemon::COLLECTOR_CONFIG;
@@ -46,20 +46,7 @@ pub fn install(args: &MemberArgs, all: &Command) -> Result<Verdict> {
 /// # Errors
 /// A step that cannot be done.
 pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
-    let site = Site::open(&args.site.root, all)?;
-    COLLECTOR.uninstall(&site)?;
-    if args.purge {
-        for path in [HOME, COLLECTOR_CONFIG] {
-            site.remove(path)?;
-        }
-        site.remove_if_empty("/etc/gleaner");
-        site.remove_if_empty("/var/lib/gleaner");
-        if !COORDINATOR.is_installed(&site) {
-            site.remove_user();
-        }
-    }
-    service::remove_shared(&site)?;
-    Ok(Verdict::Yes)
+    COLLECTOR.uninstall_with_user(args, all, [HOME, COLLECTOR_CONFIG])
 }
 
 #[cfg(test)]

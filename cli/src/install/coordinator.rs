@@ -5,7 +5,7 @@ use clap::Command;
 use gleaner_common::wire::Request;
 use gleaner_coordinator::{ADMIN, CoordinatorConfig};
 
-use super::service::{self, COLLECTOR, COORDINATOR};
+use super::service::COORDINATOR;
 use super::site::{Owner, Site, say};
 use super::{CoordinatorArgs, UninstallArgs, pages};
 use crate::ask::{self, Access, ask};
@@ -42,20 +42,7 @@ pub fn install(args: &CoordinatorArgs, all: &Command) -> Result<Verdict> {
 /// # Errors
 /// A step that cannot be done.
 pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
-    let site = Site::open(&args.site.root, all)?;
-    COORDINATOR.uninstall(&site)?;
-    if args.purge {
-        for path in [DATA, COORDINATOR_CONFIG] {
-            site.remove(path)?;
-        }
-        site.remove_if_empty("/etc/gleaner");
-        site.remove_if_empty("/var/lib/gleaner");
-        if !COLLECTOR.is_installed(&site) {
-            site.remove_user();
-        }
-    }
-    service::remove_shared(&site)?;
-    Ok(Verdict::Yes)
+    COORDINATOR.uninstall_with_user(args, all, [DATA, COORDINATOR_CONFIG])
 }
 
 /// Does the coordinator answer its own administrator?

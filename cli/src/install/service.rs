@@ -10,8 +10,8 @@ use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 
 use super::site::{Site, run, say};
-use super::{BINARY, pages};
-use crate::failure::{hinted, one_line};
+use super::{BINARY, UninstallArgs, pages};
+use crate::failure::{Verdict, hinted, one_line};
 
 /// Where units that an administrator installs live.
 const UNITS: &str = "/etc/systemd/system";
@@ -75,11 +75,10 @@ impl Service {
     }
 
     fn wait_for(self, answers: impl Fn() -> Result<()>) -> Result<()> {
-        let clock = Clock::new();
-        let end = clock.now() + PATIENCE;
+        let end = Clock.now() + PATIENCE;
         let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         while let Err(error) = answers() {
-            if clock.now() > end {
+            if Clock.now() > end {
                 let said = one_line(&error);
                 return Err(hinted(
                     format!("{} has been started and does not answer: {said}", self.name),
@@ -105,6 +104,31 @@ impl Service {
             systemctl(&["daemon-reload"])?;
         }
         Ok(())
+    }
+
+    /// Takes away a daemon that runs as the user that is made for it; `own` is its
+    /// data and its configuration.
+    ///
+    /// # Errors
+    /// As for `uninstall`.
+    pub(super) fn uninstall_with_user(
+        self,
+        args: &UninstallArgs,
+        all: &clap::Command,
+        own: [&str; 2],
+    ) -> Result<Verdict> {
+        let site = Site::open(&args.site.root, all)?;
+        self.uninstall(&site)?;
+        if args.purge {
+            own.into_iter().try_for_each(|path| site.remove(path))?;
+            site.remove_if_empty("/etc/gleaner");
+            site.remove_if_empty("/var/lib/gleaner");
+            if ![COORDINATOR, COLLECTOR].into_iter().any(|other| other.is_installed(&site)) {
+                site.remove_user();
+            }
+        }
+        remove_shared(&site)?;
+        Ok(Verdict::Yes)
     }
 }
 

@@ -23,7 +23,7 @@ enum Yield {
 
 /// A column: its title, what it is worth, and how it yields.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
+struct Column {
     title: &'static str,
     weight: u8,
     yields: Yield,
@@ -31,35 +31,69 @@ pub(crate) struct Column {
     least: usize,
 }
 
-impl Column {
-    /// `weight` is from 0, left out first, to 9, never left out.
-    pub(crate) const fn new(title: &'static str, weight: u8) -> Self {
-        Self { title, weight, yields: Yield::Never, least: usize::MAX }
-    }
-
-    pub(crate) const fn shortens(self, least: usize) -> Self {
-        Self { yields: Yield::Shorten, least, ..self }
-    }
-
-    pub(crate) const fn wraps(self, least: usize) -> Self {
-        Self { yields: Yield::Wrap, least, ..self }
-    }
-}
-
 /// A header and its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing {
-    pub(crate) columns: Vec<Column>,
-    pub(crate) rows: Vec<Vec<String>>,
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+}
+
+/// What the rows of a listing are made of, while its columns are told one by one.
+///
+/// A column's weight is from 0, left out first, to 9, never left out.
+#[derive(Debug)]
+pub(crate) struct Rows<'a, T> {
+    of: &'a [T],
+    listing: Listing,
+}
+
+impl<T> Rows<'_, T> {
+    pub(crate) fn column(
+        self,
+        title: &'static str,
+        weight: u8,
+        cell: impl Fn(&T) -> String,
+    ) -> Self {
+        self.push(Column { title, weight, yields: Yield::Never, least: usize::MAX }, cell)
+    }
+
+    /// A column that may be cut down to `least`.
+    pub(crate) fn shortened(
+        self,
+        title: &'static str,
+        (weight, least): (u8, usize),
+        cell: impl Fn(&T) -> String,
+    ) -> Self {
+        self.push(Column { title, weight, yields: Yield::Shorten, least }, cell)
+    }
+
+    /// A column that may go on below, if it has room for `least`.
+    pub(crate) fn wrapped(
+        self,
+        title: &'static str,
+        (weight, least): (u8, usize),
+        cell: impl Fn(&T) -> String,
+    ) -> Self {
+        self.push(Column { title, weight, yields: Yield::Wrap, least }, cell)
+    }
+
+    fn push(mut self, column: Column, cell: impl Fn(&T) -> String) -> Self {
+        self.listing.columns.push(column);
+        for (cells, row) in self.listing.rows.iter_mut().zip(self.of) {
+            cells.push(cell(row));
+        }
+        self
+    }
+
+    pub(crate) fn listing(self) -> Listing {
+        self.listing
+    }
 }
 
 impl Listing {
-    pub(crate) fn new<T>(
-        columns: &[Column],
-        rows: &[T],
-        cells: impl Fn(&T) -> Vec<String>,
-    ) -> Self {
-        Self { columns: columns.to_vec(), rows: rows.iter().map(cells).collect() }
+    /// A row for each of these, to be told the columns of.
+    pub(crate) fn of<T>(rows: &[T]) -> Rows<'_, T> {
+        Rows { of: rows, listing: Self { columns: vec![], rows: vec![vec![]; rows.len()] } }
     }
 
     /// The table as text, without the last line's end, and the titles of the
@@ -215,17 +249,16 @@ mod tests {
     use super::*;
 
     fn listing() -> Listing {
-        let columns = [
-            Column::new("job", 9),
-            Column::new("name", 8).shortens(12),
-            Column::new("cpu", 3),
-            Column::new("reason", 8).wraps(12),
-        ];
         let rows = [
             ["1", "primes", "7.5", "somebody typed"],
             ["12", "a name of many words", "120", "the load has been above a quarter for an hour"],
         ];
-        Listing::new(&columns, &rows, |row| row.map(str::to_owned).to_vec())
+        Listing::of(&rows)
+            .column("job", 9, |row| row[0].to_owned())
+            .shortened("name", (8, 12), |row| row[1].to_owned())
+            .column("cpu", 3, |row| row[2].to_owned())
+            .wrapped("reason", (8, 12), |row| row[3].to_owned())
+            .listing()
     }
 
     fn at(width: usize) -> String {

@@ -5,25 +5,22 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use gleaner_collector::load::{LoadOptions, timelines};
 use gleaner_collector::timeline::Timeline;
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::OnBusy;
-use gleaner_common::report::{AttemptRow, JobState, JobSummary};
-use gleaner_common::time::{Moment, WallTime};
+use gleaner_common::report::{AttemptRow, JobState};
+use gleaner_common::time::WallTime;
 use gleaner_common::trace::{self, Trace};
 use gleaner_common::wire::{Reply, Request};
-use gleaner_lab::owners::Owner;
+use gleaner_lab::owners::Owners;
 use gleaner_lab::talk::Talk;
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 
 use super::distance::{Times, Visits};
 use crate::demo::usage_records;
-
-/// How often owners are asked what they do next.
-const TICK: Duration = Duration::from_millis(20);
 
 /// How often the job is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -72,16 +69,19 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
     options.host.places = 1;
     options.host.quiet = Duration::from_millis(1_500);
     let mut lab = Lab::start(options)?;
-    if lab.cgroup.is_none() {
-        bail!("a run needs cgroups: {}", lab.missing.join("; "));
-    }
+    lab.expect_cgroups("a run")?;
     lab.wait_for_idle(setting.workstations)?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     let job = submit(&lab, setting)?;
-    let (returns, summary) = watch(setting, &mut lab, &talk, job)?;
-    if summary.state != JobState::Succeeded {
+    let (began, mut owners) = (Clock.now(), Owners::new(setting.workstations, setting.seed));
+    let (row, returns) = owners.until_end((&mut lab, &talk), job, LOOK, |_, row, _| {
+        let late = Clock.now().since(began) > LONGEST;
+        ensure!(!late, "the program does not end: {:?}", row.summary);
+        Ok(())
+    })?;
+    if row.summary.state != JobState::Succeeded {
         let why = lab.text(&["job", &job.to_string()])?;
-        bail!("the program ended {}:\n{why}", summary.state.name());
+        bail!("the program ended {}:\n{why}", row.summary.state.name());
     }
     usage_records(&lab)?;
     let attempts = attempts(&talk, job, setting.trace.ranks.len())?;
@@ -95,7 +95,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
         times: attempts.values().map(|all| times(all, start)).collect(),
         visits: attempts.values().map(|all| visits(&lab, all, start)).collect(),
         moves: moved.len() as u64,
-        returns,
+        returns: u32::try_from(returns.len())?,
         moving: moved.into_iter().sum(),
     })
 }
@@ -104,59 +104,17 @@ fn submit(lab: &Lab, setting: &Setting<'_>) -> Result<JobId> {
     let program = lab.dir().join("program.trace");
     trace::write(setting.trace, File::create(&program)?)?;
     let glean = format!("{}=glean", std::env::current_exe()?.display());
-    let job = lab.submit(&[
-        "--name",
-        &setting.trace.name,
-        "--ranks",
-        &setting.trace.ranks.len().to_string(),
-        "--on-busy",
-        &setting.on_busy.to_string(),
-        "--record",
-        "--input",
-        &glean,
-        "--input",
-        program.to_str().context("a temporary directory in UTF-8")?,
-        "--",
-        "./glean",
-        "trace",
-        "play",
-        "program.trace",
-    ])?;
+    let input = program.to_str().context("a temporary directory in UTF-8")?;
+    let ranks = format!("--ranks={}", setting.trace.ranks.len());
+    let on_busy = format!("--on-busy={}", setting.on_busy);
+    let options = ["--name", &setting.trace.name, &ranks, &on_busy, "--record"];
+    let inputs = ["--input", &glean, "--input", input];
+    let command = ["--", "./glean", "trace", "play", "program.trace"];
+    let job = lab.submit(&[&options[..], &inputs, &command].concat())?;
     Ok(JobId(u32::try_from(job)?))
 }
 
 /// Lets the owners live until the job has ended.
-fn watch(
-    setting: &Setting<'_>,
-    lab: &mut Lab,
-    talk: &Talk,
-    job: JobId,
-) -> Result<(u32, JobSummary)> {
-    let clock = Clock::new();
-    let mut owners: Vec<Owner> = (0..setting.workstations as u64)
-        .map(|host| Owner::new(setting.seed.wrapping_mul(1_000).wrapping_add(host), clock.now()))
-        .collect();
-    let (mut returns, began) = (0, clock.now());
-    let mut look: Moment = began;
-    loop {
-        for (owner, host) in owners.iter_mut().zip(&mut lab.hosts) {
-            returns += u32::from(owner.act(host, clock.now())?.is_some());
-        }
-        if clock.now() >= look {
-            look = clock.now() + LOOK;
-            let Reply::Job(row) = talk.request(&Request::Job(job))? else {
-                bail!("the coordinator does not know job {job} any more");
-            };
-            if row.summary.state.has_ended() {
-                return Ok((returns, row.summary));
-            }
-            if clock.now().since(began) > LONGEST {
-                bail!("the program does not end: {:?}", row.summary);
-            }
-        }
-        std::thread::sleep(TICK);
-    }
-}
 
 type Attempts = BTreeMap<u32, Vec<AttemptRow>>;
 

@@ -31,6 +31,7 @@ use serde::Serialize;
 
 use self::distance::{Distances, Spread, Visits};
 use self::live::Lived;
+use crate::output::{self, Form, Listing};
 use crate::values;
 
 /// The goal: the mean distance of end times stays under it.
@@ -123,19 +124,17 @@ pub fn run(args: &Args) -> Result<bool> {
         };
         let lived = live::run(&setting).with_context(|| format!("run {run}"))?;
         let row = compare(args, run, &lived).with_context(|| format!("run {run}"))?;
-        if args.json {
-            crate::output::record(&row)?;
-        } else {
-            eprintln!(
-                "run {run} of {}: ended after {:.2} s, in replay after {:.2} s",
-                args.runs, row.end_s, row.end_predicted_s
-            );
-        }
+        output::told(args.json, &row, || {
+            let (runs, end_s, predicted_s) = (args.runs, row.end_s, row.end_predicted_s);
+            format!(
+                "run {run} of {runs}: ended after {end_s:.2} s, in replay after {predicted_s:.2} s"
+            )
+        })?;
         rows.push(row);
     }
     let summary = summarise(&rows);
     if args.json {
-        crate::output::record(&summary)?;
+        output::record(&summary)?;
     } else {
         print(&rows, &summary)?;
     }
@@ -231,37 +230,21 @@ fn summarise(rows: &[Row]) -> Summary {
 }
 
 fn print(rows: &[Row], summary: &Summary) -> Result<()> {
-    let lines: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| {
-            vec![
-                row.run.to_string(),
-                row.returns.to_string(),
-                row.moves.to_string(),
-                row.moves_predicted.to_string(),
-                format!("{:.3}", row.cost_s),
-                format!("{:.2}", row.end_s),
-                format!("{:.2}", row.end_predicted_s),
-                format!("{:.4}", row.distances.ends.mean),
-                format!("{:.4}", row.distances.whole),
-            ]
-        })
-        .collect();
-    let header = [
-        "run",
-        "returns",
-        "moves",
-        "in replay",
-        "a move s",
-        "ended s",
-        "in replay s",
-        "distance",
-        "as a whole",
-    ];
-    crate::output::table(&header, &lines)?;
+    let listing = Listing::of(rows)
+        .column("run", 9, |row| row.run.to_string())
+        .column("returns", 9, |row| row.returns.to_string())
+        .column("moves", 9, |row| row.moves.to_string())
+        .column("in replay", 9, |row| row.moves_predicted.to_string())
+        .column("a move s", 9, |row| format!("{:.3}", row.cost_s))
+        .column("ended s", 9, |row| format!("{:.2}", row.end_s))
+        .column("in replay s", 9, |row| format!("{:.2}", row.end_predicted_s))
+        .column("distance", 9, |row| format!("{:.4}", row.distances.ends.mean))
+        .wrapped("as a whole", (9, 16), |row| format!("{:.4}", row.distances.whole))
+        .listing();
+    Form::default().show(&listing)?;
     let Spread { mean, deviation, max } = summary.ends;
     let met = if summary.met { "met" } else { "MISSED" };
-    crate::output::line(&format!(
+    output::line(&format!(
         "\nnormalised distance of end times: mean {mean:.4}, deviation {deviation:.4}, largest \
          {max:.4}; as a whole {:.4}; turn-around {:.4}; goal under {GOAL}: {met}",
         summary.whole.mean, summary.turnaround.mean

@@ -8,12 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Reaction};
 use gleaner_common::report::JobState;
-use gleaner_lab::Lab;
 use gleaner_shell::clock::Clock;
 
 use crate::process::pss_bytes;
 use crate::record::{Record, median};
-use crate::{Args, Progress, options};
+use crate::{Args, Progress, idle_lab};
 use gleaner_lab::talk::Talk;
 
 const SUBPROGRAMS: u32 = 2_000;
@@ -29,12 +28,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
 }
 
 fn rates(rounds: u32, progress: &Progress) -> Result<Record> {
-    let mut options = options(2)?;
-    options.host.places = 1;
-    options.host.quiet = Duration::from_millis(300);
-    options.network = false;
-    let lab = Lab::start(options)?;
-    lab.wait_for_idle(2)?;
+    let lab = idle_lab(2, |_| ())?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     // The first one starts the keepers.
     through(&talk, 20)?;
@@ -67,11 +61,10 @@ fn rates(rounds: u32, progress: &Progress) -> Result<Record> {
 /// Submits `count` runs of `/bin/true` and waits until the last result is
 /// durable.
 fn through(talk: &Talk, count: u32) -> Result<Duration> {
-    let clock = Clock::new();
-    let start = clock.now();
+    let start = Clock.now();
     let job = talk.submit(spec(count)?)?;
     let summary = talk.wait(job)?;
-    let took = clock.now().since(start);
+    let took = Clock.now().since(start);
     if summary.state != JobState::Succeeded || summary.counts.succeeded != count {
         bail!("job {job} came to {summary:?}");
     }
@@ -87,8 +80,7 @@ fn spec(count: u32) -> Result<JobSpec> {
 
 /// The floor: two threads, each of which spawns one child after the other.
 fn bare(count: u32) -> Result<Duration> {
-    let clock = Clock::new();
-    let start = clock.now();
+    let start = Clock.now();
     let half = move || -> Result<()> {
         for _ in 0..count / 2 {
             let mut command = Command::new("/bin/true");
@@ -100,22 +92,18 @@ fn bare(count: u32) -> Result<Duration> {
     let other = std::thread::spawn(half);
     half()?;
     other.join().map_err(|_| anyhow::anyhow!("the floor's thread has panicked"))??;
-    Ok(clock.now().since(start))
+    Ok(Clock.now().since(start))
 }
 
 fn long_queue() -> Result<Vec<Record>> {
-    let mut options = options(0)?;
-    options.network = false;
-    options.collector = false;
-    let lab = Lab::start(options)?;
+    let lab = idle_lab(0, |options| options.collector = false)?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     let pid = lab.coordinator.as_ref().and_then(gleaner_lab::daemon::Daemon::pid);
     let pid = pid.context("the coordinator runs")?;
     let before = pss_bytes(pid);
-    let clock = Clock::new();
-    let start = clock.now();
+    let start = Clock.now();
     talk.submit(spec(QUEUED)?)?;
-    let took = clock.now().since(start);
+    let took = Clock.now().since(start);
     let after = pss_bytes(pid);
     Ok(vec![
         Record::value("dispatch", "coordinator with 100,000 queued", "byte", after as f64)

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use gleaner_lab::{Lab, cgroup};
+use gleaner_lab::{HostOptions, cgroup};
 
 use crate::process::pss_bytes;
 use crate::record::Record;
-use crate::{Args, Progress, options};
+use crate::{Args, Progress, idle_lab};
 
 /// Long enough for the handshake and the first quiet period to be over.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -15,12 +15,10 @@ const SETTLE: Duration = Duration::from_secs(10);
 pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let span = Duration::from_secs(args.seconds.unwrap_or(60).max(1));
     let progress = Progress::new(args, "footprint", span.as_secs() + SETTLE.as_secs());
-    let mut options = options(1)?;
-    options.host.quiet = Duration::from_secs(1);
-    // As installed: a lab's way to look at one host's load costs more.
-    options.host.whole_machine = true;
-    let lab = Lab::start(options)?;
-    lab.wait_for_idle(1)?;
+    let lab = idle_lab(1, |options| {
+        options.host = HostOptions { whole_machine: true, ..HostOptions::default() };
+        options.network = true;
+    })?;
     let host = &lab.hosts[0];
     let agent = host.cgroup.as_ref().context("footprint needs cgroups")?.join("agent");
     progress.sleep(SETTLE);

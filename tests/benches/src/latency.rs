@@ -8,7 +8,6 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Reaction};
 use gleaner_common::report::JobState;
 use gleaner_common::time::WallTime;
-use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::wait::{PATIENCE, spin_until, until};
 use gleaner_lab::{Lab, LabHost};
 use gleaner_shell::clock::Clock;
@@ -17,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::messages::What;
 use crate::quic::{Asker, Echo, End};
 use crate::record::Record;
-use crate::{Args, Progress, options, rounds};
+use crate::{Args, Progress, idle_lab, rounds};
 use gleaner_lab::talk::Talk;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -44,16 +43,11 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
 }
 
 fn lab(hosts: usize, network: bool) -> Result<Lab> {
-    let mut options = options(hosts)?;
-    options.host.places = 1;
-    options.host.quiet = Duration::from_millis(300);
-    options.network = network;
-    options.coordinator = format!("lease = \"{}s\"", LEASE.as_secs());
-    let lab = Lab::start(options)?;
-    if lab.cgroup.is_none() {
-        bail!("latency needs cgroups: {}", lab.missing.join("; "));
-    }
-    lab.wait_for_idle(hosts)?;
+    let lab = idle_lab(hosts, |options| {
+        options.network = network;
+        options.coordinator = format!("lease = \"{}s\"", LEASE.as_secs());
+    })?;
+    lab.expect_cgroups("latency")?;
     Ok(lab)
 }
 
@@ -98,26 +92,25 @@ impl Floor {
 fn submissions(times: u32, progress: &Progress) -> Result<Vec<Record>> {
     let lab = lab(1, false)?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
-    let clock = Clock::new();
     talk.wait(talk.submit(one(&["/bin/true"], Reaction::Retreat)?)?)?;
     let mut floor = Floor::new(&lab)?;
     let (mut starts, mut results, mut commands) = (vec![], vec![], vec![]);
     for _ in rounds(times, LONGEST) {
-        let start = clock.now();
+        let start = Clock.now();
         let job = talk.submit(one(&["/bin/true"], Reaction::Retreat)?)?;
         let summary = talk.wait(job)?;
-        results.push(clock.now().since(start));
+        results.push(Clock.now().since(start));
         if summary.state != JobState::Succeeded {
             bail!("job {job} came to {summary:?}");
         }
-        let wall = clock.wall();
+        let wall = Clock.wall();
         let job = talk.submit(one(&["/bin/date", "+%s%N"], Reaction::Retreat)?)?;
         talk.wait(job)?;
         starts.push(printed_time(&talk, job)?.since(wall));
         floor.measure()?;
-        let start = clock.now();
+        let start = Clock.now();
         lab.text(&["submit", "--wait", "--", "/bin/true"])?;
-        commands.push(clock.now().since(start));
+        commands.push(Clock.now().since(start));
         progress.step();
     }
     let bare = Record::spans("latency", "floor: a bare spawn", &floor.bare);
@@ -138,11 +131,7 @@ fn submissions(times: u32, progress: &Progress) -> Result<Vec<Record>> {
 }
 
 fn printed_time(talk: &Talk, job: JobId) -> Result<WallTime> {
-    let request = Request::Output(SubprogramId { job, index: 0 });
-    let Reply::Output { stdout: Printed::Inline(text), .. } = talk.request(&request)? else {
-        bail!("job {job} has no output");
-    };
-    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    let text = talk.printed(SubprogramId { job, index: 0 })?.trim().to_owned();
     text.parse().map(WallTime).with_context(|| format!("`date` printed `{text}`"))
 }
 
@@ -168,15 +157,14 @@ fn keystroke_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {
     let mut lab = lab(2, false)?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     talk.submit(one(&BUSY, Reaction::Retreat)?)?;
-    let clock = Clock::new();
     let mut spans = vec![];
     for _ in rounds(times, LONGEST) {
         let here = place(&lab)?;
         lab.wait_for_idle(2)?;
-        let typed = clock.now();
+        let typed = Clock.now();
         lab.hosts[here].type_key()?;
         wait_elsewhere(&lab.hosts, here)?;
-        spans.push(clock.now().since(typed));
+        spans.push(Clock.now().since(typed));
         progress.step();
     }
     Ok(Record::spans("latency", "keystroke to the retreated guest's start elsewhere", &spans)
@@ -190,21 +178,20 @@ fn death_to_elsewhere(times: u32, progress: &Progress) -> Result<Vec<Record>> {
     let lab = lab(2, false)?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     let job = talk.submit(one(&BUSY, Reaction::Suspend)?)?;
-    let clock = Clock::new();
     let (mut spans, mut after_break) = (vec![], vec![]);
     for _ in rounds(times, LONGEST) {
         let here = place(&lab)?;
         lab.wait_for_idle(2)?;
         let worker = Pid::from_raw(i32::try_from(lab.hosts[here].agent_worker()?)?);
         let lost = lost(&talk, job)?;
-        let start = clock.now();
+        let start = Clock.now();
         kill_process(worker.context("a process")?, Signal::KILL)?;
         // The moment the coordinator knows, asked as often as it answers.
         while self::lost(&talk, job)? == lost {}
-        let known = clock.now();
+        let known = Clock.now();
         wait_elsewhere(&lab.hosts, here)?;
-        spans.push(clock.now().since(start));
-        after_break.push(clock.now().since(known));
+        spans.push(Clock.now().since(start));
+        after_break.push(Clock.now().since(known));
         progress.step();
     }
     Ok(vec![
@@ -219,9 +206,7 @@ fn death_to_elsewhere(times: u32, progress: &Progress) -> Result<Vec<Record>> {
 }
 
 fn lost(talk: &Talk, job: JobId) -> Result<u64> {
-    let reply = talk.request(&Request::Job(job))?;
-    let Reply::Job(row) = reply else { bail!("asked for job {job} and got {reply:?}") };
-    Ok(row.summary.counts.lost)
+    Ok(talk.job(job)?.summary.counts.lost)
 }
 
 fn silence_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {
@@ -229,15 +214,14 @@ fn silence_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {
     let network = lab.network.as_ref().context("the silent agent needs network namespaces")?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     talk.submit(one(&BUSY, Reaction::Suspend)?)?;
-    let clock = Clock::new();
     let mut spans = vec![];
     for _ in rounds(times, LONGEST) {
         let here = place(&lab)?;
         lab.wait_for_idle(2)?;
-        let start = clock.now();
+        let start = Clock.now();
         lab.hosts[here].unplug(network)?;
         wait_elsewhere(&lab.hosts, here)?;
-        spans.push(clock.now().since(start));
+        spans.push(Clock.now().since(start));
         lab.hosts[here].plug_in(network)?;
         lab.wait_for_workstations()?;
         progress.step();

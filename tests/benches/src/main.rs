@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use gleaner_cli::output;
-use gleaner_lab::Options;
+use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -190,6 +190,19 @@ fn options(hosts: usize) -> Result<Options> {
     let glean = own_binary()?.with_file_name("glean");
     ensure!(glean.exists(), "{} is missing: `make bench` builds it", glean.display());
     Ok(Options::new(glean, hosts))
+}
+
+/// A lab whose hosts are idle, with one place each that is soon free again, and
+/// no network of its own, unless that is changed.
+fn idle_lab(hosts: usize, change: impl FnOnce(&mut Options)) -> Result<Lab> {
+    let mut options = options(hosts)?;
+    options.host.places = 1;
+    options.host.quiet = Duration::from_millis(300);
+    options.network = false;
+    change(&mut options);
+    let lab = Lab::start(options)?;
+    lab.wait_for_idle(hosts)?;
+    Ok(lab)
 }
 
 /// This program, which is a guest and a rank as well.

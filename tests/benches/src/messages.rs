@@ -9,13 +9,12 @@ pub(crate) mod rank;
 use anyhow::{Result, bail};
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::JobState;
-use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::Lab;
 
 pub(crate) use self::rank::What;
 use self::rank::{BLOCK_BYTES, Figures};
 use crate::record::Record;
-use crate::{Args, Progress, options, own_binary};
+use crate::{Args, Progress, idle_lab, own_binary};
 use gleaner_lab::talk::Talk;
 
 const ROUNDS: u32 = 5_000;
@@ -49,12 +48,10 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
 }
 
 fn lab(hosts: usize, places: u16) -> Result<Lab> {
-    let mut options = options(hosts)?;
-    options.host.places = places;
-    options.collector = false;
-    let lab = Lab::start(options)?;
-    lab.wait_for_idle(hosts)?;
-    Ok(lab)
+    idle_lab(hosts, |options| {
+        options.host.places = places;
+        (options.network, options.collector) = (true, false);
+    })
 }
 
 /// A job of two ranks, on so many workstations.
@@ -77,11 +74,7 @@ fn ranks(lab: &Lab, rounds: u32, workstations: usize) -> Result<Figures> {
     if places.len() != workstations {
         bail!("the ranks were on {places:?}: expected {workstations} workstations");
     }
-    let request = Request::Output(SubprogramId { job, index: 0 });
-    let Reply::Output { stdout: Printed::Inline(text), .. } = talk.request(&request)? else {
-        bail!("rank 0 printed nothing");
-    };
-    Ok(serde_json::from_slice(&text)?)
+    Ok(serde_json::from_str(&talk.printed(SubprogramId { job, index: 0 })?)?)
 }
 
 fn judge(case: &str, found: &Figures, floor: &Figures, ratio: f64) -> Vec<Record> {

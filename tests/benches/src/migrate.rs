@@ -15,7 +15,6 @@ use gleaner_agent::probe::Probe;
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::JobState;
 use gleaner_common::time::WallTime;
-use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::Lab;
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_move::{Dump, Engine};
@@ -23,7 +22,7 @@ use gleaner_shell::clock::Clock;
 
 use self::guest::Gap;
 use crate::record::Record;
-use crate::{Args, Progress, options, own_binary};
+use crate::{Args, Progress, idle_lab, own_binary};
 use gleaner_lab::talk::Talk;
 
 /// How big the guests are, how often each moves, and the goal for the median.
@@ -80,14 +79,8 @@ fn judge(mib: u64, goal: Option<f64>, moves: &[Move], floor: &[Duration]) -> Vec
 }
 
 fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
-    let mut options = options(2)?;
-    options.host.places = 1;
-    options.host.quiet = Duration::from_millis(300);
-    let mut lab = Lab::start(options)?;
-    if lab.cgroup.is_none() {
-        bail!("migrate needs cgroups: {}", lab.missing.join("; "));
-    }
-    lab.wait_for_idle(2)?;
+    let mut lab = idle_lab(2, |options| options.network = true)?;
+    lab.expect_cgroups("migrate")?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
     let job = submit(&lab, mib, times)?;
     let mut typed = vec![];
@@ -106,11 +99,7 @@ fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
     if summary.state != JobState::Succeeded {
         bail!("the guest ended {}", summary.state.name());
     }
-    let request = Request::Output(SubprogramId { job, index: 0 });
-    let Reply::Output { stdout: Printed::Inline(text), .. } = talk.request(&request)? else {
-        bail!("the guest printed nothing");
-    };
-    let gaps = Gap::read(&String::from_utf8_lossy(&text));
+    let gaps = Gap::read(&talk.printed(SubprogramId { job, index: 0 })?);
     let after = |typed: WallTime| gaps.iter().find(|gap| gap.to > typed).copied();
     typed
         .into_iter()
@@ -120,20 +109,9 @@ fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
 
 fn submit(lab: &Lab, mib: u64, times: u32) -> Result<JobId> {
     let program = format!("{}=holder", own_binary()?.display());
-    let (mib, gaps) = (mib.to_string(), times.to_string());
-    let job = lab.submit(&[
-        "--on-busy",
-        "migrate",
-        "--input",
-        &program,
-        "--",
-        "./holder",
-        "hold",
-        "--mib",
-        &mib,
-        "--gaps",
-        &gaps,
-    ])?;
+    let (mib, gaps) = (format!("--mib={mib}"), format!("--gaps={times}"));
+    let options = ["--on-busy=migrate", "--input", &program];
+    let job = lab.submit(&[&options[..], &["--", "./holder", "hold", &mib, &gaps]].concat())?;
     Ok(JobId(u32::try_from(job)?))
 }
 

@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use gleaner_lab::cgroup;
 use gleaner_lab::wait::{PATIENCE, until};
-use gleaner_lab::{Lab, cgroup};
 
 use crate::record::{Record, median, percentile};
-use crate::{Args, Progress, options};
+use crate::{Args, Progress, idle_lab};
+use gleaner_shell::clock::Clock;
 
 const PHASE: Duration = Duration::from_secs(4);
 const PERIOD: Duration = Duration::from_millis(2);
@@ -18,28 +19,11 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let pairs = args.times.unwrap_or(8).max(1);
     let cores = std::thread::available_parallelism()?.get();
     let progress = Progress::new(args, "owner-latency", u64::from(pairs) * 2);
-    let mut options = options(1)?;
-    options.host.places = u16::try_from(cores)?;
-    options.host.quiet = Duration::from_millis(300);
-    options.network = false;
-    let lab = Lab::start(options)?;
-    if lab.cgroup.is_none() {
-        bail!("owner-latency needs cgroups: {}", lab.missing.join("; "));
-    }
-    lab.wait_for_idle(1)?;
-    let count = cores.to_string();
-    lab.submit(&[
-        "--count",
-        &count,
-        "--on-busy",
-        "suspend",
-        "--patience",
-        "24h",
-        "--",
-        "sh",
-        "-c",
-        "while :; do :; done",
-    ])?;
+    let places = u16::try_from(cores)?;
+    let lab = idle_lab(1, |options| options.host.places = places)?;
+    lab.expect_cgroups("owner-latency")?;
+    let options = [&format!("--count={cores}"), "--on-busy=suspend", "--patience=24h"];
+    lab.submit(&[&options[..], &["--", "sh", "-c", "while :; do :; done"]].concat())?;
     let host = &lab.hosts[0];
     until("a guest on every core", PATIENCE, || Ok((host.guests().len() >= cores).then_some(())))?;
     let socket = host.owner_socket().display().to_string();
@@ -76,13 +60,12 @@ fn settle(guests: &std::path::Path, running: bool) -> Result<()> {
 }
 
 fn phase() -> Vec<Duration> {
-    let clock = gleaner_shell::clock::Clock::new();
-    let end = clock.now() + PHASE;
-    let mut due = clock.now() + PERIOD;
+    let end = Clock.now() + PHASE;
+    let mut due = Clock.now() + PERIOD;
     let mut late = vec![];
     while due < end {
-        std::thread::sleep(due.since(clock.now()));
-        late.push(clock.now().since(due));
+        std::thread::sleep(due.since(Clock.now()));
+        late.push(Clock.now().since(due));
         due = due + PERIOD;
     }
     late

@@ -7,15 +7,16 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use gleaner_lab::Terminal;
 use gleaner_lab::cgroup::{self, Cgroup, FrozenWatch};
 use gleaner_lab::daemon::Home;
 use gleaner_lab::wait::{PATIENCE, spin_until, until};
-use gleaner_lab::{Lab, Terminal};
+use gleaner_shell::clock::Clock;
 use rustix::fs::inotify;
 
 use crate::record::Record;
-use crate::{Args, Progress, idle_class, options};
+use crate::{Args, Progress, idle_class, idle_lab};
 
 /// Four busy threads, as four processes of one guest.
 const FOUR_BUSY: &str = "for i in 1 2 3; do (while :; do :; done) & done; while :; do :; done";
@@ -35,15 +36,8 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
 }
 
 fn ours(times: u32, progress: &Progress) -> Result<Vec<Duration>> {
-    let mut options = options(1)?;
-    options.host.places = 1;
-    options.host.quiet = Duration::from_millis(300);
-    options.network = false;
-    let mut lab = Lab::start(options)?;
-    if lab.cgroup.is_none() {
-        bail!("owner-return needs cgroups: {}", lab.missing.join("; "));
-    }
-    lab.wait_for_idle(1)?;
+    let mut lab = idle_lab(1, |_| ())?;
+    lab.expect_cgroups("owner-return")?;
     lab.submit(&["--on-busy", "suspend", "--patience", "24h", "--", "sh", "-c", FOUR_BUSY])?;
     let host = &mut lab.hosts[0];
     until(
@@ -56,11 +50,10 @@ fn ours(times: u32, progress: &Progress) -> Result<Vec<Duration>> {
     let mut spans = vec![];
     for round in 0..times {
         wait_until_busy(&place, &mut frozen, round)?;
-        let clock = gleaner_shell::clock::Clock::new();
-        let typed = clock.now();
+        let typed = Clock.now();
         host.type_key()?;
         spin_until("every guest thread is stopped", PATIENCE, || frozen.is_frozen())?;
-        spans.push(clock.now().since(typed));
+        spans.push(Clock.now().since(typed));
         progress.step();
     }
     Ok(spans)
@@ -99,11 +92,10 @@ fn floor(times: u32, progress: &Progress) -> Result<Vec<Duration>> {
     let mut spans = vec![];
     for round in 0..times {
         wait_until_busy(&cgroup.path, &mut frozen, round)?;
-        let clock = gleaner_shell::clock::Clock::new();
-        let typed = clock.now();
+        let typed = Clock.now();
         terminal.type_keys("x")?;
         spin_until("every thread is stopped", PATIENCE, || frozen.is_frozen())?;
-        spans.push(clock.now().since(typed));
+        spans.push(Clock.now().since(typed));
         fs::write(&freeze, "0")?;
         progress.step();
     }

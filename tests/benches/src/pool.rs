@@ -15,7 +15,6 @@ use gleaner_common::wire::{
     AgentFrame, AttemptEvent, CoordinatorFrame, Facts, Finished, Presence, Printed, Purpose, Reply,
     Request, Role,
 };
-use gleaner_lab::Lab;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{Credentials, client_config, client_endpoint};
 use gleaner_shell::identity::{Identity, Token};
@@ -27,7 +26,7 @@ use tokio::task::JoinSet;
 
 use crate::process::pss_bytes;
 use crate::record::Record;
-use crate::{Args, Progress, options};
+use crate::{Args, Progress, idle_lab};
 use gleaner_lab::talk::Talk;
 
 /// Handshakes under way at once.
@@ -39,27 +38,23 @@ const WATCH: Duration = Duration::from_secs(30);
 pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let agents = args.agents.unwrap_or(10_000).max(1);
     let progress = Arc::new(Progress::new(args, "pool", u64::from(agents) * 2 + WATCH.as_secs()));
-    let mut options = options(0)?;
-    options.network = false;
-    options.collector = false;
-    let lab = Lab::start(options)?;
+    let lab = idle_lab(0, |options| options.collector = false)?;
     let pid = lab.coordinator.as_ref().and_then(gleaner_lab::daemon::Daemon::pid);
     let pid = pid.context("the coordinator runs")?;
     let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
-    let clock = Clock::new();
 
-    let start = clock.now();
+    let start = Clock.now();
     let tokens = tokens(&talk, agents)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let address = lab.address().to_owned();
     let identities = runtime.block_on(enrol_all(&address, tokens, &progress))?;
-    let enrol_s = clock.now().since(start).as_secs_f64();
+    let enrol_s = Clock.now().since(start).as_secs_f64();
 
     let before = pss_bytes(pid);
-    let start = clock.now();
+    let start = Clock.now();
     let crowd = runtime.block_on(Crowd::connect(&address, &identities, &progress))?;
     wait_connected(&talk, agents)?;
-    let connect_s = clock.now().since(start).as_secs_f64();
+    let connect_s = Clock.now().since(start).as_secs_f64();
     let after = pss_bytes(pid);
     let per_agent = after.saturating_sub(before) as f64 / f64::from(agents);
 
@@ -206,12 +201,11 @@ impl Agent {
     }
 
     async fn live(mut self, beats: Arc<AtomicU64>) {
-        let clock = Clock::new();
-        let mut due = clock.now() + self.every;
+        let mut due = Clock.now() + self.every;
         let mut sequence = 0;
         loop {
             let frame = tokio::select! {
-                () = tokio::time::sleep(due.since(clock.now())) => None,
+                () = tokio::time::sleep(due.since(Clock.now())) => None,
                 frame = self.reader.expect::<CoordinatorFrame>() => Some(frame),
             };
             let answer = match frame {
@@ -265,15 +259,14 @@ fn wait_connected(talk: &Talk, agents: u32) -> Result<()> {
 
 /// One subprogram for each workstation.
 fn place(talk: &Talk, agents: u32) -> Result<Duration> {
-    let clock = Clock::new();
     let indexes = IndexRange::count_of(agents).context("at least one agent")?;
-    let start = clock.now();
+    let start = Clock.now();
     let job = talk.submit(JobSpec::new(vec!["/bin/true".into()], indexes))?;
     let summary = talk.wait(job)?;
     if summary.state != JobState::Succeeded {
         bail!("job {job} came to {summary:?}");
     }
-    Ok(clock.now().since(start))
+    Ok(Clock.now().since(start))
 }
 
 /// CPU time of a process so far, all threads, in seconds.

@@ -8,13 +8,12 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::{JobRow, JobState};
-use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_lab::Lab;
 use gleaner_shell::clock::Clock;
 
 use crate::record::Record;
-use crate::{Args, Progress, options, own_binary};
-use gleaner_lab::owners::Owner;
+use crate::{Args, Progress, idle_lab, own_binary};
+use gleaner_lab::owners::{Owners, Return};
 use gleaner_lab::talk::Talk;
 
 /// Of `program/examples`, with a size, and how often it is done one after the
@@ -27,7 +26,6 @@ const HOSTS: usize = 4;
 const PLACES: u16 = 6;
 const RANKS: u32 = 17;
 
-const TICK: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1_800);
 
@@ -55,13 +53,12 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
 }
 
 fn lab() -> Result<Lab> {
-    let mut options = options(HOSTS)?;
-    options.host.places = PLACES;
-    options.host.quiet = Duration::from_millis(1_500);
-    let lab = Lab::start(options)?;
-    if lab.cgroup.is_none() {
-        bail!("programs needs cgroups: {}", lab.missing.join("; "));
-    }
+    let lab = idle_lab(HOSTS, |options| {
+        options.network = true;
+        options.host.places = PLACES;
+        options.host.quiet = Duration::from_millis(1_500);
+    })?;
+    lab.expect_cgroups("programs")?;
     Ok(lab)
 }
 
@@ -101,12 +98,11 @@ struct Execution {
 
 fn execute(lab: &mut Lab, talk: &Talk, program: &Program, seed: Option<u64>) -> Result<Execution> {
     let start = Clock.now();
-    let owner = |host: usize| Owner::new(seed.unwrap_or(0) * 1_000 + host as u64, start);
-    let mut owners: Vec<Owner> =
-        if seed.is_some() { (0..HOSTS).map(owner).collect() } else { vec![] };
+    let mut owners = seed.map_or_else(Owners::none, |seed| Owners::new(HOSTS, seed));
     let mut execution = Execution::default();
     for _ in 0..program.often {
-        let row = once(lab, talk, program, &mut owners, &mut execution.returns)?;
+        let (row, returns) = once(lab, talk, program, &mut owners)?;
+        execution.returns += u32::try_from(returns.len())?;
         execution.moves += row.summary.counts.moves;
         execution.frozen_s += row.frozen_s;
     }
@@ -118,45 +114,23 @@ fn once(
     lab: &mut Lab,
     talk: &Talk,
     program: &Program,
-    owners: &mut [Owner],
-    returns: &mut u32,
-) -> Result<JobRow> {
+    owners: &mut Owners,
+) -> Result<(JobRow, Vec<Return>)> {
     let path = &program.path;
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (input, command) = (format!("{}={name}", path.display()), format!("./{name}"));
     let start = Clock.now();
-    let job = lab.submit(&[
-        "--ranks",
-        &RANKS.to_string(),
-        "--on-busy",
-        "migrate",
-        "--input",
-        &input,
-        "--",
-        &command,
-        "--size",
-        program.size,
-    ])?;
-    let (job, mut look) = (JobId(u32::try_from(job)?), start);
-    loop {
-        for (owner, host) in owners.iter_mut().zip(&mut lab.hosts) {
-            *returns += u32::from(owner.act(host, Clock.now())?.is_some());
+    let options = [&format!("--ranks={RANKS}"), "--on-busy=migrate", "--input", &input];
+    let command = ["--", &command, "--size", program.size];
+    let job = JobId(u32::try_from(lab.submit(&[&options[..], &command].concat())?)?);
+    let (row, returns) = owners.until_end((lab, talk), job, LOOK, |lab, _, _| {
+        if Clock.now().since(start) > LONGEST {
+            bail!("{name} does not end: {}", lab.text(&["job", &job.to_string()])?);
         }
-        if Clock.now() >= look {
-            look = Clock.now() + LOOK;
-            let Reply::Job(row) = talk.request(&Request::Job(job))? else {
-                bail!("the coordinator does not know job {job} any more");
-            };
-            if row.summary.state.has_ended() {
-                check(lab, talk, &row, &name)?;
-                return Ok(*row);
-            }
-            if Clock.now().since(start) > LONGEST {
-                bail!("{name} does not end: {}", lab.text(&["job", &job.to_string()])?);
-            }
-        }
-        std::thread::sleep(TICK);
-    }
+        Ok(())
+    })?;
+    check(lab, talk, &row, &name)?;
+    Ok((row, returns))
 }
 
 /// The host tells the answer only if it is right.
@@ -169,10 +143,8 @@ fn check(lab: &Lab, talk: &Talk, row: &JobRow, name: &str) -> Result<()> {
         );
     }
     for index in 0..RANKS {
-        let request = Request::Output(SubprogramId { job: row.job, index });
-        if let Reply::Output { stdout: Printed::Inline(text), .. } = talk.request(&request)?
-            && String::from_utf8_lossy(&text).contains("answer ok")
-        {
+        let printed = talk.printed(SubprogramId { job: row.job, index })?;
+        if printed.contains("answer ok") {
             return Ok(());
         }
     }

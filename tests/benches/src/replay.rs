@@ -240,16 +240,15 @@ impl Bench<'_> {
 /// Runs on some cores for a while, and says how often a second something was
 /// done. Each core makes its own doer, which says how often it did it.
 fn per_second<D: FnMut() -> usize>(cores: usize, make: impl Fn() -> D + Sync) -> f64 {
-    let clock = Clock::new();
     let of_one = || {
         let mut doer = make();
         doer();
-        let start = clock.now();
+        let start = Clock.now();
         let mut done = 0;
-        while clock.now().since(start) < ROUND {
+        while Clock.now().since(start) < ROUND {
             done += doer();
         }
-        done as f64 / clock.now().since(start).as_secs_f64()
+        done as f64 / Clock.now().since(start).as_secs_f64()
     };
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..cores).map(|_| scope.spawn(of_one)).collect();
@@ -305,10 +304,9 @@ fn campaign(programs: &[Program]) -> Result<Vec<Record>> {
     let mut records = vec![];
     let mut sums = vec![];
     for cores in cores() {
-        let clock = Clock::new();
-        let start = clock.now();
+        let start = Clock.now();
         let (executions, sum) = run_campaign(programs, cores);
-        let took = clock.now().since(start).as_secs_f64();
+        let took = Clock.now().since(start).as_secs_f64();
         sums.push(sum);
         let on = if cores == 1 { "one core".to_owned() } else { format!("all {cores} cores") };
         let case = format!("campaign of 400,000 executions, {on}");

@@ -28,12 +28,8 @@ use rustix::process::DumpableBehavior;
 
 use super::protocol::{Landing, Sandbox};
 use super::sandbox::{self, Grants};
+use super::view::{SCRATCH, scratch_bytes_max};
 use crate::failure::one_line;
-
-/// Scratch in memory where no memory limit says less.
-const SCRATCH_BYTES_MAX: u64 = 1 << 30;
-
-const SCRATCH: [&str; 2] = ["/tmp", "/dev/shm"];
 
 /// Why a keeper is not fit for a guest that can move.
 #[derive(Debug, thiserror::Error)]
@@ -82,10 +78,7 @@ pub(super) fn enter(sandbox: &Sandbox, knowledge: &[u8]) -> Result<(), StagedErr
         readable: sandbox.readable.clone(),
         writable: sandbox.writable.clone(),
         ground: sandbox.directory.clone(),
-        scratch_bytes_max: match sandbox.limits.data_bytes_max {
-            0 => SCRATCH_BYTES_MAX,
-            bytes => bytes.min(SCRATCH_BYTES_MAX),
-        },
+        scratch_bytes_max: scratch_bytes_max(sandbox),
         knowledge: knowledge.to_vec(),
     };
     sandbox::raise_loopback().map_err(wall("loopback device"))?;

@@ -38,10 +38,7 @@ pub(super) fn narrow(sandbox: &Sandbox) -> io::Result<()> {
     for cover in COVERED {
         cover_with(cover, "mode=0755,size=64k")?;
     }
-    let most = match sandbox.limits.data_bytes_max {
-        0 => SCRATCH_BYTES_MAX,
-        bytes => bytes.min(SCRATCH_BYTES_MAX),
-    };
+    let most = scratch_bytes_max(sandbox);
     for scratch in SCRATCH {
         cover_with(scratch, &format!("mode=1777,size={most}"))?;
     }
@@ -59,6 +56,14 @@ pub(super) fn narrow(sandbox: &Sandbox) -> io::Result<()> {
         let _ = rustix::mount::mount_remount(cover, flags, "");
     }
     Ok(())
+}
+
+/// What each scratch directory may hold.
+pub(super) fn scratch_bytes_max(sandbox: &Sandbox) -> u64 {
+    match sandbox.limits.data_bytes_max {
+        0 => SCRATCH_BYTES_MAX,
+        bytes => bytes.min(SCRATCH_BYTES_MAX),
+    }
 }
 
 fn cover_with(path: &str, options: &str) -> io::Result<()> {

@@ -25,13 +25,12 @@ pub(super) fn checks(access: &Access) -> Vec<Check> {
     };
     let who = format!("{} {}, key {}", identity.role.name(), identity.name, identity.fingerprint());
     let mut checks = vec![Check::well("identity", who)];
-    let clock = Clock::new();
     let health: Result<(HealthRow, Duration)> = ask(access, async |client| {
-        let asked = clock.now();
+        let asked = Clock.now();
         let Reply::Health(row) = ask::one(client, &Request::Health).await? else {
             return Err(ask::unexpected(&Request::Health));
         };
-        Ok((*row, clock.now().since(asked)))
+        Ok((*row, Clock.now().since(asked)))
     });
     let address = access.coordinator.as_deref().unwrap_or(&identity.coordinator);
     match health {
@@ -56,7 +55,7 @@ pub(super) fn checks(access: &Access) -> Vec<Check> {
                 "trust",
                 format!("{trust}; it knows us as {} {}", row.role.name(), row.you),
             ));
-            checks.extend(of_lab(&row, clock.wall()));
+            checks.extend(of_lab(&row, Clock.wall()));
         }
     }
     checks

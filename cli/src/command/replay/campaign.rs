@@ -8,8 +8,9 @@ use gleaner_replay::campaign::inputs::{InputError, prepare};
 use gleaner_replay::campaign::run::{Effort, Outcome, Progress, run_campaign};
 use gleaner_replay::report;
 use gleaner_replay::results::store::{CSV, PARQUET, Shard, StoreError};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
+use crate::command::watch;
 use crate::failure::{Verdict, hinted};
 use crate::flags::{OutDir, UsageArchive};
 use crate::{output, values};
@@ -50,9 +51,7 @@ pub struct ReportArgs {
 /// A campaign that cannot be run, or results that cannot be written.
 pub(super) fn run(args: &CampaignArgs) -> Result<Verdict> {
     let prepared = prepare(&args.file, args.usage.usage.as_deref()).map_err(unprepared)?;
-    for note in &prepared.notes {
-        eprintln!("{note}");
-    }
+    output::notes(&prepared.notes);
     for network in &prepared.manifest.networks {
         if network.periods < network.periods_wanted {
             eprintln!(
@@ -63,18 +62,15 @@ pub(super) fn run(args: &CampaignArgs) -> Result<Verdict> {
     }
     let threads = args.threads.map_or_else(cores, |threads| threads.max(1) as usize);
     let effort = Effort { shard: args.shard.unwrap_or_default(), threads };
-    let bar = bar();
+    let template = "{prefix} {bar:30} {human_pos}/{human_len}  {per_sec}  {eta} left";
+    let bar = watch::bar(template, "executing", 0);
     let outcome =
         run_campaign(&prepared.plan, &prepared.manifest, &args.out.out, effort, &|progress| {
             show(&bar, progress);
         });
     bar.finish_and_clear();
     let outcome = outcome.map_err(unstored)?;
-    if args.json {
-        output::record(&outcome)?;
-    } else {
-        eprintln!("{}", spoken(args, &outcome));
-    }
+    output::told(args.json, &outcome, || spoken(args, &outcome))?;
     Ok(Verdict::from(outcome.left == 0))
 }
 
@@ -83,13 +79,6 @@ fn cores() -> usize {
 }
 
 /// Hidden by itself where standard error is no terminal.
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "{prefix} {bar:30} {human_pos}/{human_len}  {per_sec}  {eta} left",
-    );
-    let style = style.unwrap_or_else(|error| unreachable!("the template is ours: {error}"));
-    ProgressBar::no_length().with_style(style).with_prefix("executing")
-}
 
 fn show(bar: &ProgressBar, progress: Progress) {
     match progress {

@@ -112,9 +112,7 @@ fn read_usage(args: &Args) -> Result<Usage> {
         Reading { interpretation: Interpretation::default(), criterion: args.criterion.criterion };
     let options = LoadOptions { readings: Readings::from(reading), ..LoadOptions::default() };
     let loaded = timelines(&args.usage.directory()?, &options, &mut |_| ())?;
-    for note in loaded.notes() {
-        eprintln!("{note}");
-    }
+    output::notes(&loaded.notes());
     Ok(Usage::from_timelines(loaded.timelines))
 }
 

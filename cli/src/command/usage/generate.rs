@@ -11,7 +11,7 @@ use gleaner_common::time::WallTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use super::Bar;
+use super::during;
 use crate::failure::{Verdict, hinted};
 use crate::flags::time;
 use crate::output;
@@ -84,22 +84,19 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {
     let form = if args.snapshots { Form::Snapshots } else { Form::Exact };
     let to = later(from, args.months, &zone)?;
     let plan = Plan { workstations, from, to, seed: args.seed, form, zone };
-    let mut bar = Bar::new("generating");
     let generated = match (&args.out, &args.usage) {
         (Some(path), _) => {
             let format = ending(path)?;
-            generate_table(path, format, &model, &plan, &mut |step| bar.show(step))
+            during("generating", |show| generate_table(path, format, &model, &plan, show))
         }
-        (None, Some(archive)) => generate_into(archive, &model, &plan, &mut |step| bar.show(step)),
+        (None, Some(archive)) => {
+            during("generating", |show| generate_into(archive, &model, &plan, show))
+        }
         (None, None) => unreachable!("one of them is required"),
-    };
-    bar.end();
-    let generated = generated?;
-    if args.json {
-        output::record(&generated)?;
-    } else {
-        eprintln!("{} records of {} workstations", generated.records, generated.workstations);
-    }
+    }?;
+    output::told(args.json, &generated, || {
+        format!("{} records of {} workstations", generated.records, generated.workstations)
+    })?;
     Ok(Verdict::Yes)
 }
 
@@ -120,13 +117,8 @@ fn model(args: &GenerateArgs, zone: &TimeZone) -> Result<OwnerModel> {
 }
 
 fn fit(data: &Path, zone: &TimeZone) -> Result<OwnerModel> {
-    let mut bar = Bar::new("reading");
-    let loaded = timelines(data, &LoadOptions::default(), &mut |step| bar.show(step));
-    bar.end();
-    let loaded = loaded?;
-    for line in loaded.notes() {
-        eprintln!("{line}");
-    }
+    let loaded = during("reading", |show| timelines(data, &LoadOptions::default(), show))?;
+    output::notes(&loaded.notes());
     let timelines = loaded.timelines.iter().map(|(_, timeline)| timeline);
     OwnerModel::fit(timelines, zone)
         .with_context(|| format!("cannot fit a model to the logs of {}", data.display()))

@@ -9,7 +9,7 @@ use gleaner_common::time::WallTime;
 use gleaner_common::units::parse_duration;
 use jiff::tz::TimeZone;
 
-use super::Bar;
+use super::during;
 use crate::failure::{Verdict, hinted};
 use crate::flags::{UsageArchive, time};
 use crate::output;
@@ -70,16 +70,8 @@ impl ImportArgs {
 
 pub(super) fn import(args: &ImportArgs) -> Result<Verdict> {
     let (data, options) = (args.usage.directory()?, args.options()?);
-    let mut bar = Bar::new("importing");
-    let summary = usage::import(&data, &options, &mut |progress| bar.show(progress))?;
-    bar.end();
-    if args.json {
-        output::record(&summary)?;
-    } else {
-        for line in spoken(&summary) {
-            eprintln!("{line}");
-        }
-    }
+    let summary = during("importing", |show| usage::import(&data, &options, show))?;
+    output::told(args.json, &summary, || spoken(&summary).join("\n"))?;
     Ok(Verdict::Yes)
 }
 

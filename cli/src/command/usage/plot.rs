@@ -8,7 +8,7 @@ use gleaner_figure::{Format, Size};
 use jiff::tz::TimeZone;
 
 use super::generate::zone;
-use super::{Bar, ReadingArgs};
+use super::{ReadingArgs, during};
 use crate::failure::Verdict;
 use crate::flags::{Span, UsageArchive};
 use crate::output;
@@ -55,13 +55,9 @@ pub(super) fn run(args: PlotArgs) -> Result<Verdict> {
         readings: args.reading.readings()?,
         zone: args.zone,
     };
-    let mut bar = Bar::new("reading");
-    let drawn = plot(&args.usage.directory()?, args.kind, &options, &mut |step| bar.show(step));
-    bar.end();
-    let drawn = drawn?;
-    for line in &drawn.notes {
-        eprintln!("{line}");
-    }
+    let data = args.usage.directory()?;
+    let drawn = during("reading", |show| plot(&data, args.kind, &options, show))?;
+    output::notes(&drawn.notes);
     let size = args.size.unwrap_or_else(|| drawn.figure.natural_size());
     if let Some(path) = &args.out {
         drawn.figure.save(path, size)?;

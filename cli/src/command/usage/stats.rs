@@ -5,10 +5,10 @@ use gleaner_collector::stats::{CauseRow, DayRow, HourRow, Hours, StatsRow, Survi
 use gleaner_collector::usage::{self, Stats, StatsOptions};
 use jiff::tz::TimeZone;
 
-use super::{Bar, ReadingArgs, seconds};
+use super::{ReadingArgs, during};
 use crate::failure::Verdict;
 use crate::flags::{Span, UsageArchive};
-use crate::output::{Column, Form, Listing};
+use crate::output::{self, Form, Listing, seconds};
 
 #[derive(Debug, clap::Args)]
 pub struct StatsArgs {
@@ -60,149 +60,98 @@ pub(super) fn stats(args: StatsArgs) -> Result<Verdict> {
         readings: args.reading.readings()?,
         zone: args.zone,
     };
-    let mut bar = Bar::new("reading");
-    let stats = usage::stats(&data, &options, &mut |progress| bar.show(progress))?;
-    bar.end();
-    for line in &stats.notes {
-        eprintln!("{line}");
-    }
+    let stats = during("reading", |show| usage::stats(&data, &options, show))?;
+    output::notes(&stats.notes);
     let any = Verdict::from(!stats.workstations.is_empty());
     print(&args.by, args.form, &stats)?;
     Ok(any)
 }
 
 fn print(by: &By, form: Form, stats: &Stats) -> Result<()> {
-    let hours = |first| {
-        [(first, 9), ("idle", 9), ("idle h", 7), ("busy h", 6), ("unknown h", 5), ("returns", 8)]
-            .map(column)
-    };
     if by.hours {
-        form.print(&stats.hours, |rows| {
-            let line = |row: &HourRow| hours_line(format!("{:02}", row.hour), &row.hours);
-            Listing::new(&hours("hour"), rows, line)
-        })
+        let hour = |row: &HourRow| format!("{:02}", row.hour);
+        form.print(&stats.hours, |rows| hours(rows, "hour", hour, |row| &row.hours))
     } else if by.days {
-        form.print(&stats.days, |rows| {
-            let line = |row: &DayRow| hours_line(row.day.to_owned(), &row.hours);
-            Listing::new(&hours("day"), rows, line)
-        })
+        let day = |row: &DayRow| row.day.to_owned();
+        form.print(&stats.days, |rows| hours(rows, "day", day, |row| &row.hours))
     } else if by.week {
-        form.print(&stats.week, |rows| {
-            let line =
-                |row: &WeekRow| hours_line(format!("{} {:02}", row.day, row.hour), &row.hours);
-            Listing::new(&hours("hour"), rows, line)
-        })
+        let hour = |row: &WeekRow| format!("{} {:02}", row.day, row.hour);
+        form.print(&stats.week, |rows| hours(rows, "hour", hour, |row| &row.hours))
     } else if by.causes {
-        form.print(&stats.causes, |rows| Listing::new(&CAUSES.map(column), rows, cause_line))
+        form.print(&stats.causes, causes)
     } else if by.survival {
-        form.print(&stats.survival, |rows| Listing::new(&SURVIVAL.map(column), rows, survival_line))
+        form.print(&stats.survival, survival)
     } else {
-        form.print(&stats.workstations, |rows| {
-            Listing::new(&WORKSTATIONS.map(column), rows, stats_line)
-        })
+        form.print(&stats.workstations, workstations)
     }
 }
-
-/// A title and its weight.
-type Weighed = (&'static str, u8);
-
-fn column((title, weight): Weighed) -> Column {
-    Column::new(title, weight)
-}
-
-const CAUSES: [Weighed; 8] = [
-    ("state", 9),
-    ("cause", 9),
-    ("periods", 8),
-    ("hours", 7),
-    ("mean", 5),
-    ("median", 6),
-    ("p90", 4),
-    ("p99", 3),
-];
-
-const SURVIVAL: [Weighed; 8] = [
-    ("state", 9),
-    ("longer than", 9),
-    ("part", 9),
-    ("95 % from", 6),
-    ("to", 6),
-    ("periods", 5),
-    ("cut off", 4),
-    ("half", 7),
-];
-
-const WORKSTATIONS: [Weighed; 13] = [
-    ("workstation", 9),
-    ("idle", 9),
-    ("idle h", 8),
-    ("busy h", 6),
-    ("unknown h", 4),
-    ("harvestable core h", 3),
-    ("idle mean", 4),
-    ("idle median", 7),
-    ("idle p90", 2),
-    ("busy mean", 1),
-    ("busy median", 5),
-    ("returns", 6),
-    ("transitions a day", 0),
-];
 
 fn percent(fraction: Option<f64>) -> String {
     fraction.map_or_else(String::new, |fraction| format!("{:.1} %", fraction * 100.0))
 }
 
-fn stats_line(row: &StatsRow) -> Vec<String> {
-    vec![
-        row.workstation.clone(),
-        percent(row.idle_fraction),
-        format!("{:.1}", row.idle_h),
-        format!("{:.1}", row.busy_h),
-        format!("{:.1}", row.unknown_h),
-        format!("{:.1}", row.harvestable_core_h),
-        seconds(row.idle.mean_s),
-        seconds(row.idle.median_s),
-        seconds(row.idle.p90_s),
-        seconds(row.busy.mean_s),
-        seconds(row.busy.median_s),
-        row.returns.to_string(),
-        row.transitions_per_day.map_or_else(String::new, |many| format!("{many:.1}")),
-    ]
+fn tenths(figure: f64) -> String {
+    format!("{figure:.1}")
 }
 
-fn hours_line(first: String, hours: &Hours) -> Vec<String> {
-    vec![
-        first,
-        percent(hours.idle_fraction),
-        format!("{:.1}", hours.idle_h),
-        format!("{:.1}", hours.busy_h),
-        format!("{:.1}", hours.unknown_h),
-        hours.returns.to_string(),
-    ]
+fn workstations(rows: &[StatsRow]) -> Listing {
+    let transitions = |row: &StatsRow| row.transitions_per_day.map_or_else(String::new, tenths);
+    Listing::of(rows)
+        .column("workstation", 9, |row| row.workstation.clone())
+        .column("idle", 9, |row| percent(row.idle_fraction))
+        .column("idle h", 8, |row| tenths(row.idle_h))
+        .column("busy h", 6, |row| tenths(row.busy_h))
+        .column("unknown h", 4, |row| tenths(row.unknown_h))
+        .column("harvestable core h", 3, |row| tenths(row.harvestable_core_h))
+        .column("idle mean", 4, |row| seconds(row.idle.mean_s))
+        .column("idle median", 7, |row| seconds(row.idle.median_s))
+        .column("idle p90", 2, |row| seconds(row.idle.p90_s))
+        .column("busy mean", 1, |row| seconds(row.busy.mean_s))
+        .column("busy median", 5, |row| seconds(row.busy.median_s))
+        .column("returns", 6, |row| row.returns.to_string())
+        .column("transitions a day", 0, transitions)
+        .listing()
 }
 
-fn cause_line(row: &CauseRow) -> Vec<String> {
-    vec![
-        row.state.name().to_owned(),
-        row.cause.to_string(),
-        row.lengths.count.to_string(),
-        format!("{:.1}", row.hours),
-        seconds(row.lengths.mean_s),
-        seconds(row.lengths.median_s),
-        seconds(row.lengths.p90_s),
-        seconds(row.lengths.p99_s),
-    ]
+/// Rows of hours, each under what `first` calls it.
+fn hours<T>(
+    rows: &[T],
+    title: &'static str,
+    first: impl Fn(&T) -> String,
+    of: fn(&T) -> &Hours,
+) -> Listing {
+    Listing::of(rows)
+        .column(title, 9, first)
+        .column("idle", 9, |row| percent(of(row).idle_fraction))
+        .column("idle h", 7, |row| tenths(of(row).idle_h))
+        .column("busy h", 6, |row| tenths(of(row).busy_h))
+        .column("unknown h", 5, |row| tenths(of(row).unknown_h))
+        .column("returns", 8, |row| of(row).returns.to_string())
+        .listing()
 }
 
-fn survival_line(row: &SurvivalRow) -> Vec<String> {
-    vec![
-        row.state.name().to_owned(),
-        seconds(row.longer_than_s),
-        percent(Some(row.part)),
-        percent(Some(row.low)),
-        percent(Some(row.high)),
-        row.periods.to_string(),
-        row.cut_off.to_string(),
-        row.median_s.map_or_else(String::new, seconds),
-    ]
+fn causes(rows: &[CauseRow]) -> Listing {
+    Listing::of(rows)
+        .column("state", 9, |row| row.state.name().to_owned())
+        .column("cause", 9, |row| row.cause.to_string())
+        .column("periods", 8, |row| row.lengths.count.to_string())
+        .column("hours", 7, |row| tenths(row.hours))
+        .column("mean", 5, |row| seconds(row.lengths.mean_s))
+        .column("median", 6, |row| seconds(row.lengths.median_s))
+        .column("p90", 4, |row| seconds(row.lengths.p90_s))
+        .column("p99", 3, |row| seconds(row.lengths.p99_s))
+        .listing()
+}
+
+fn survival(rows: &[SurvivalRow]) -> Listing {
+    Listing::of(rows)
+        .column("state", 9, |row| row.state.name().to_owned())
+        .column("longer than", 9, |row| seconds(row.longer_than_s))
+        .column("part", 9, |row| percent(Some(row.part)))
+        .column("95 % from", 6, |row| percent(Some(row.low)))
+        .column("to", 6, |row| percent(Some(row.high)))
+        .column("periods", 5, |row| row.periods.to_string())
+        .column("cut off", 4, |row| row.cut_off.to_string())
+        .column("half", 7, |row| row.median_s.map_or_else(String::new, seconds))
+        .listing()
 }
