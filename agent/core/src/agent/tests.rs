@@ -203,7 +203,6 @@ fn said(effects: &[Effect]) -> Vec<String> {
     effects.iter().filter_map(short).collect()
 }
 
-#[expect(clippy::too_many_lines, reason = "one arm for each effect")]
 fn short(effect: &Effect) -> Option<String> {
     let short = match effect {
         Effect::Freeze(at) => format!("freeze {}", at.fence),

@@ -57,9 +57,16 @@ fn walk(setting: Setting, mut choose: impl FnMut(usize) -> Option<usize>) {
 fn no_order_of_a_few_events_breaks_a_promise() {
     for setting in settings() {
         // Four deep where most can happen, in the time that there is.
-        let Setting { on_busy, inputs, cut, moves, timeout, .. } = setting;
-        let plain = moves && !inputs && !cut && !timeout && on_busy.then == Reaction::Retreat;
-        every_order(setting, if plain && on_busy.reaction == Reaction::Migrate { 4 } else { 3 });
+        let Setting { on_busy, rank, arrives, inputs, cut, moves, timeout } = setting;
+        let plain = rank && moves && !arrives && !inputs && !cut && !timeout;
+        let most = plain && on_busy.reaction == Reaction::Migrate;
+        let depth_max = match (most && on_busy.then == Reaction::Retreat, moves && !timeout) {
+            (true, _) => 4,
+            (false, true) => 3,
+            // What is rare is for the long walks.
+            (false, false) => 2,
+        };
+        every_order(setting, depth_max);
     }
 }
 

@@ -398,6 +398,10 @@ impl World {
         self.run(fence).life = Life::Gone;
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "others are carried out elsewhere, or are no such guest's"
+    )]
     fn carry_out(&mut self, effects: &[Effect]) {
         let first_other = effects.iter().position(|effect| {
             matches!(effect, Effect::Send(_) | Effect::Record(_) | Effect::PersistPause(_))
@@ -430,6 +434,10 @@ impl World {
     }
 
     /// What stops a guest, or lets it run.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "others are carried out elsewhere, or are no such guest's"
+    )]
     fn touch(&mut self, effect: &Effect) {
         match effect {
             Effect::Freeze(at) => {
@@ -460,6 +468,10 @@ impl World {
     }
 
     /// At the place of a guest.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "others are carried out elsewhere, or are no such guest's"
+    )]
     fn carry_out_there(&mut self, effect: &Effect) {
         match effect {
             Effect::SpawnKeeper { place, .. } => {

@@ -114,6 +114,7 @@ fn said(out: &Out) -> Vec<String> {
     orders.chain(out.words.iter().map(|(_, word)| spoken(word))).collect()
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "others are told by their names")]
 fn order(effect: &Effect) -> Option<String> {
     let short = match effect {
         Effect::Hurry(..) | Effect::Measure(_) => return None,
@@ -434,9 +435,8 @@ fn a_rank_whose_process_ends_by_itself_while_its_owner_returns_has_finished() {
 #[test]
 fn what_is_done_to_a_guest_that_stands_hurries_and_no_more_than_that() {
     let hurries = |out: Out| {
-        let hurry = |effect: &Effect| match effect {
-            Effect::Hurry(_, hurries) => Some(*hurries),
-            _ => None,
+        let hurry = |effect: &Effect| {
+            if let Effect::Hurry(_, hurries) = effect { Some(*hurries) } else { None }
         };
         out.effects.iter().filter_map(hurry).collect::<Vec<_>>()
     };
