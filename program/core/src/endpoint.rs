@@ -303,7 +303,7 @@ impl Endpoint {
         self.config.rank
     }
 
-    /// The attempt that is here: for the parcels.
+    /// The attempt that is here: for the packets.
     pub fn fence(&self) -> Fence {
         self.fence
     }

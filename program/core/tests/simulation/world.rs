@@ -17,7 +17,7 @@ use gleaner_program_core::endpoint::{Back, Config, Effect, Endpoint, Event, Pipe
 use gleaner_program_core::facts::{End, diagnose};
 use gleaner_program_core::framing::{FrameReader, decode, encode_whole};
 use gleaner_program_core::snapshots::{self as coordinator, Snapshots};
-use gleaner_program_core::wire::{AgentFrame, Answer, Parcel, PeerFrame, ProgramFrame};
+use gleaner_program_core::wire::{AgentFrame, Answer, Packet, PeerFrame, ProgramFrame};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -111,8 +111,8 @@ struct Store {
 }
 
 enum Due {
-    Parcel { host: usize, from_host: usize, parcel: Vec<u8> },
-    Local { host: usize, parcel: Parcel },
+    Packet { host: usize, from_host: usize, packet: Vec<u8> },
+    Local { host: usize, packet: Packet },
     Step(Rank),
     Wake(Rank),
     Place { host: usize, rank: Rank },

@@ -36,8 +36,8 @@ impl World {
 
     pub(super) fn happen(&mut self, due: Due) {
         match due {
-            Due::Parcel { host, from_host, parcel } => self.parcel_arrives(host, from_host, parcel),
-            Due::Local { host, parcel } => self.reach(host, parcel),
+            Due::Packet { host, from_host, packet } => self.packet_arrives(host, from_host, packet),
+            Due::Local { host, packet } => self.reach(host, packet),
             Due::Step(rank) => self.step(rank),
             Due::Wake(rank) => self.wake(rank),
             Due::Place { host, rank } => {
