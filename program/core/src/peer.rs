@@ -21,7 +21,7 @@ const COMPARED_BYTES: usize = 4 << 10;
 
 /// How far the program has come with one other rank: what a boundary keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Mark {
+pub(crate) struct Progress {
     /// The number of the last piece it sent.
     pub(crate) last: u64,
     /// Costs since its process began: sent, and allowed to be sent.
@@ -120,8 +120,8 @@ impl Peer {
         self.program_sent + self.window.saturating_sub(self.out.kept())
     }
 
-    pub(crate) fn mark(&self) -> Mark {
-        Mark {
+    pub(crate) fn mark(&self) -> Progress {
+        Progress {
             last: self.program_last,
             sent: self.program_sent,
             room: self.program_room,
@@ -133,8 +133,8 @@ impl Peer {
 
     /// The program goes back to a boundary, with its process's memory as it
     /// was then. What was not given to it then is counted anew by the caller.
-    pub(crate) fn go_back(&mut self, mark: Option<Mark>) {
-        let mark = mark.unwrap_or(Mark { room: self.window, ..Mark::default() });
+    pub(crate) fn go_back(&mut self, mark: Option<Progress>) {
+        let mark = mark.unwrap_or(Progress { room: self.window, ..Progress::default() });
         self.told_gone = false;
         self.program_last = mark.last;
         self.program_sent = mark.sent;
@@ -147,7 +147,7 @@ impl Peer {
     /// The same with a new process, which has been given nothing and knows of
     /// no room but what it will be told.
     pub(crate) fn begin_anew(&mut self, last: u64) {
-        self.go_back(Some(Mark { last, ..Mark::default() }));
+        self.go_back(Some(Progress { last, ..Progress::default() }));
         self.program_room = self.room_total().min(self.window);
     }
 

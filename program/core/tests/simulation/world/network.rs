@@ -5,8 +5,8 @@ use super::*;
 
 impl World {
     pub(super) fn send(&mut self, from: Rank, to: Rank, frame: PeerFrame) {
-        let seat = &self.seats[&from];
-        let (host, fence) = (seat.host, seat.endpoint.fence());
+        let local = &self.ranks_here[&from];
+        let (host, fence) = (local.host, local.endpoint.fence());
         let at = WorkstationId(host as u32);
         let packet = Packet { job: JOB, life: Life(1), to, from, fence, at, hops: 0, frame };
         match self.hosts[host].route(to) {
@@ -60,7 +60,7 @@ impl World {
 
     pub(super) fn reach(&mut self, host: usize, packet: Packet) {
         let Packet { to, from, fence, frame, .. } = packet;
-        if self.seats.get(&to).is_none_or(|seat| seat.host != host) {
+        if self.ranks_here.get(&to).is_none_or(|local| local.host != host) {
             self.hosts[host].lose(to);
         } else {
             self.tell(to, Event::FromPeer { from, fence, frame });
