@@ -57,7 +57,8 @@ use serde::{Deserialize, Serialize};
 use crate::address::{Boundary, Rank, Request, Snapshot, window};
 use crate::complaint::Complaint;
 use crate::facts::{End, RankFacts, Stance};
-use crate::log::{Fill, Log, What};
+use crate::log::{Fill, Log};
+use crate::packed::{Mark, Presence, What};
 use crate::peer::Peer;
 use crate::wire::{AgentFrame, Answer, Ask, PeerFrame, ProgramFrame, Unreceived, Wait};
 
@@ -66,10 +67,14 @@ mod from_peer;
 mod from_program;
 mod packing;
 
-pub use packing::{PipeRest, UnpackError};
+pub use crate::packed::{PipeRest, UnpackError};
 
 /// The most questions of one rank that the coordinator has not answered.
 pub const OPEN_ASKS_MAX: usize = 64;
+
+/// How much is kept at most of what a rank receives, for it to go back. A
+/// guess, not yet measured.
+pub const LOG_BYTES_MAX: u64 = 64 << 20;
 
 /// What an endpoint is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,20 +228,8 @@ pub enum Effect {
     NoCut(Snapshot),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Presence {
-    /// No process has said `Hello` yet.
-    Absent,
-    Present,
-    /// The program did what it must not; its process is being ended.
-    Broken,
-    Ended {
-        end: End,
-        drained: bool,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
     config: Config,
     window: u64,
@@ -251,8 +244,8 @@ pub struct Endpoint {
     /// What became known of ended ranks after their cut and before ours.
     deferred: Vec<(Rank, Snapshot, (End, u64))>,
     /// Where the rank can go back to; and the state that is being kept.
-    boundary: Option<back::Mark>,
-    pending: Option<back::Mark>,
+    boundary: Option<Mark>,
+    pending: Option<Mark>,
     boundaries: u64,
     /// The newest question, of the rank and of its present process.
     asked: Request,
@@ -279,7 +272,7 @@ impl Endpoint {
             presence: Presence::Absent,
             away: false,
             peers: BTreeMap::new(),
-            boundary: log.keeps().then(back::Mark::default),
+            boundary: log.keeps().then(Mark::default),
             log,
             snapshot: config.snapshot,
             cutting: None,
@@ -532,38 +525,6 @@ impl Endpoint {
             Fill::Enough => {}
             Fill::Half => self.tell(AgentFrame::PleaseSave, out),
             Fill::Full => self.no_way_back(out),
-        }
-    }
-
-    /// What must hold at any time; for tests and for what comes from outside.
-    ///
-    /// # Errors
-    /// Names what does not hold.
-    pub fn check(&self) -> Result<(), &'static str> {
-        self.log.check()?;
-        self.peers.values().try_for_each(Peer::check)?;
-        let mut waiting: BTreeMap<Rank, u64> = BTreeMap::new();
-        for entry in self.log.waiting() {
-            if let What::Piece { from, payload, .. } = &entry.what {
-                *waiting.entry(*from).or_default() += crate::address::cost(payload.len());
-            }
-        }
-        let counted = |(rank, cost): (&Rank, &u64)| {
-            self.peers.get(rank).is_some_and(|peer| peer.incoming.waiting == *cost)
-        };
-        let all: u64 = self.peers.values().map(|peer| peer.incoming.waiting).sum();
-        if !waiting.iter().all(counted) || all != waiting.values().sum() {
-            Err("what waits for the program does not add up")
-        } else if self.presence == Presence::Present && !waiting.is_empty() {
-            Err("something waits for a program that is there")
-        } else if self.asked < self.program_asked {
-            Err("the program has asked more than the rank")
-        } else if self.open.len() > OPEN_ASKS_MAX {
-            Err("too many questions are open")
-        } else if self.window != window(self.config.ranks_max) {
-            Err("the window is not the job's")
-        } else {
-            Ok(())
         }
     }
 }

@@ -26,4 +26,5 @@ pub mod wire;
 mod incoming;
 mod log;
 mod outgoing;
+mod packed;
 mod peer;

@@ -1,43 +1,13 @@
 //! Boundaries, going back to them, and the cuts of coordinated checkpoints.
 
-use std::collections::BTreeMap;
-
 use gleaner_common::time::Moment;
-use serde::{Deserialize, Serialize};
 
-use super::{Back, Effect, Endpoint, Presence, frame_of};
-use crate::address::{Boundary, Rank, Request, Snapshot, cost};
+use super::{Back, Effect, Endpoint, frame_of};
+use crate::address::{Boundary, Rank, Snapshot, cost};
 use crate::complaint::Complaint;
-use crate::log::What;
-use crate::peer::{self, Progress};
+use crate::packed::{Mark, MarkKind, Presence, What};
+use crate::peer;
 use crate::wire::AgentFrame;
-
-/// Where a program was at a boundary.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Mark {
-    pub(super) boundary: Boundary,
-    kind: MarkKind,
-    /// Had the process said `Hello`, and did it stand at a boundary?
-    present: bool,
-    stood: bool,
-    /// The log's number of saves.
-    save: u64,
-    given: u64,
-    asked: Request,
-    frames: u64,
-    peers: BTreeMap<Rank, Progress>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum MarkKind {
-    /// A process's beginning, from nothing.
-    #[default]
-    Start,
-    /// A state that the program saved.
-    Saved,
-    /// An image of the process.
-    Image,
-}
 
 impl Mark {
     /// The boundary of which a new process is given the state.

@@ -3,12 +3,12 @@
 use gleaner_common::id::Fence;
 use gleaner_common::time::Moment;
 
-use super::{Effect, Endpoint, Presence};
+use super::{Effect, Endpoint};
 use crate::address::{Envelope, Rank, Snapshot, cost};
 use crate::complaint::Complaint;
 use crate::facts::End;
 use crate::incoming::Arrival;
-use crate::log::What;
+use crate::packed::{Presence, What};
 use crate::peer::Peer;
 use crate::wire::{Ack, PeerFrame};
 

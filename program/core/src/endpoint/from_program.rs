@@ -4,11 +4,11 @@
 use bytes::Bytes;
 use gleaner_common::time::Moment;
 
-use super::{Effect, Endpoint, OPEN_ASKS_MAX, Presence};
+use super::{Effect, Endpoint, OPEN_ASKS_MAX};
 use crate::address::{Envelope, PIECE_BYTES_MAX, Rank, Request, cost};
 use crate::complaint::Complaint;
 use crate::facts::End;
-use crate::log::What;
+use crate::packed::{Presence, What};
 use crate::peer::{Peer, Sending};
 use crate::wire::{
     ASK_BYTES_MAX, AgentFrame, Answer, Ask, LIST_MAX, ProgramFrame, Unreceived, VERSION, Wait,
@@ -68,7 +68,7 @@ impl Endpoint {
         }
         self.presence = Presence::Present;
         (self.frames, self.at_boundary) = (0, false);
-        let restored = self.boundary.as_ref().and_then(super::back::Mark::saved);
+        let restored = self.boundary.as_ref().and_then(crate::packed::Mark::saved);
         let rooms = self
             .peers
             .iter()
