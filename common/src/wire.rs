@@ -15,7 +15,7 @@
 //! any           Get         BlobReply, then raw bytes
 //! newcomer      Enrol       EnrolRequest, then EnrolReply; a token's key is its identity
 //! coordinator   Relay       to the collector: one agent's usage stream
-//! agent         Parcels     to another agent: `Between` of gleaner-program-core, one way
+//! agent         Packets     to another agent: `Between` of gleaner-program-core, one way
 //! agent         Handover    to another agent, or through the coordinator: see `Handover`
 //! ```
 
@@ -134,8 +134,8 @@ pub enum Purpose {
         workstation: WorkstationId,
         name: String,
     },
-    /// Between agents: parcels of the ranks, as frames.
-    Parcels,
+    /// Between agents: packets of the ranks, as frames.
+    Packets,
     /// An attempt on its way. To another agent, or to the coordinator, which
     /// passes it on to that workstation's agent on a stream of its own.
     Handover {

@@ -45,7 +45,7 @@ impl Communicator {
     /// What this rank saved last, if it is begun again; then nothing until
     /// then is to be repeated.
     pub fn restore(&mut self) -> Option<Vec<u8>> {
-        self.welcome.state.take()
+        self.beginning.state.take()
     }
 
     /// What to do when the workstation is wanted back: the handler runs inside

@@ -12,7 +12,7 @@ use crate::cpu::CpuClock;
 use crate::error::{Awaited, Ending, Error};
 use crate::mailbox::{Mailbox, Message, Ticket, Wanted};
 use crate::record::Recorder;
-use crate::transport::{Event, Order, Transport, Welcome};
+use crate::transport::{Beginning, Event, Order, Transport};
 use crate::value::{Value, from_bytes, to_bytes};
 
 /// Any sender, or any tag.
@@ -51,7 +51,7 @@ pub(crate) enum Standing {
 /// it can never come.
 pub struct Communicator {
     transport: Box<dyn Transport>,
-    pub(crate) welcome: Welcome,
+    pub(crate) beginning: Beginning,
     size: u32,
     mailbox: Mailbox,
     gone: BTreeMap<u32, Ending>,
@@ -70,17 +70,21 @@ pub struct Communicator {
 impl Communicator {
     /// On the rank's own thread; with a clock, what it computes from here on
     /// is recorded.
-    pub fn new(transport: Box<dyn Transport>, welcome: Welcome, record: Option<CpuClock>) -> Self {
+    pub fn new(
+        transport: Box<dyn Transport>,
+        beginning: Beginning,
+        record: Option<CpuClock>,
+    ) -> Self {
         Self {
             transport,
-            size: welcome.members.end,
+            size: beginning.members.end,
             mailbox: Mailbox::default(),
             gone: BTreeMap::new(),
             recorder: record.map(Recorder::start),
             orders: 0,
             to_itself: 0,
-            restored: welcome.state.is_some(),
-            welcome,
+            restored: beginning.state.is_some(),
+            beginning,
             standing: Standing::Here,
             save_asked: false,
             retreat_asked: false,
@@ -89,7 +93,7 @@ impl Communicator {
     }
 
     pub fn rank(&self) -> u32 {
-        self.welcome.rank
+        self.beginning.rank
     }
 
     /// How many ranks the program has, as far as this one has heard: more
@@ -100,12 +104,12 @@ impl Communicator {
 
     /// The ranks that began together with this one.
     pub fn members(&self) -> Range<u32> {
-        self.welcome.members.clone()
+        self.beginning.members.clone()
     }
 
     /// Who spawned this rank, if it did not begin with the program.
     pub fn parent(&self) -> Option<u32> {
-        self.welcome.parent
+        self.beginning.parent
     }
 
     /// Sends a message. Waits at most until there is room for it on the way,

@@ -19,8 +19,8 @@ use gleaner_common::trace::{self, Lines, Op, Problem, Trace};
 use crate::communicator::{Communicator, Standing};
 use crate::cpu::CpuClock;
 use crate::error::{Ending, Error, Failure};
-use crate::transport::Welcome;
-use hub::{Hub, Notice, Seated};
+use crate::transport::Beginning;
+use hub::{Hub, HubTransport, Notice};
 
 /// How to run a program.
 #[derive(Clone, Debug, Default)]
@@ -110,7 +110,7 @@ pub fn run_in_process<T: Send>(
     std::thread::scope(|scope| {
         for rank in 0..run.ranks {
             let state = run.saved.get(&rank).cloned();
-            shared.begin(scope, Welcome { rank, members: 0..run.ranks, parent: None, state })?;
+            shared.begin(scope, Beginning { rank, members: 0..run.ranks, parent: None, state })?;
         }
         shared.heed(scope, &heard)
     })?;
@@ -134,11 +134,11 @@ impl<T: Send, P: Fn(&mut Communicator) -> Result<T, Failure> + Sync> Shared<'_, 
     fn begin<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        welcome: Welcome,
+        beginning: Beginning,
     ) -> Result<(), RunError> {
-        let rank = welcome.rank;
+        let rank = beginning.rank;
         let thread = Builder::new().name(format!("rank {rank}"));
-        let started = thread.spawn_scoped(scope, move || self.perform(welcome));
+        let started = thread.spawn_scoped(scope, move || self.perform(beginning));
         started.map(|_| ()).map_err(|source| {
             // The others must not wait for a rank that never was.
             self.hub.end(rank, &Ending::Failed("no thread could be started".to_owned()));
@@ -151,17 +151,17 @@ impl<T: Send, P: Fn(&mut Communicator) -> Result<T, Failure> + Sync> Shared<'_, 
         scope: &'scope Scope<'scope, '_>,
         heard: &Receiver<Notice>,
     ) -> Result<(), RunError> {
-        while let Ok(Notice::Begin(welcome)) = heard.recv() {
-            self.begin(scope, welcome)?;
+        while let Ok(Notice::Begin(beginning)) = heard.recv() {
+            self.begin(scope, beginning)?;
         }
         Ok(())
     }
 
-    fn perform(&self, welcome: Welcome) {
-        let rank = welcome.rank;
-        let seated = Seated { rank, hub: Arc::clone(&self.hub), orders: 0 };
+    fn perform(&self, beginning: Beginning) {
+        let rank = beginning.rank;
+        let transport = HubTransport { rank, hub: Arc::clone(&self.hub), orders: 0 };
         let clock = self.record.then_some(CpuClock::Thread);
-        let mut comm = Communicator::new(Box::new(seated), welcome, clock);
+        let mut comm = Communicator::new(Box::new(transport), beginning, clock);
         let result = catch_unwind(AssertUnwindSafe(|| (self.program)(&mut comm)));
         let retreated = comm.standing == Standing::Retreated;
         let ops = comm.into_recorded();

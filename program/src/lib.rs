@@ -31,7 +31,7 @@ pub use cpu::CpuClock;
 pub use error::{Awaited, Ending, Error, Failure};
 pub use in_process::{Outcome, Retreat, Run, RunError, run_in_process};
 pub use mailbox::{Message, Wanted};
-pub use transport::{Event, Order, Transport, Welcome};
+pub use transport::{Beginning, Event, Order, Transport};
 pub use value::Value;
 
 /// The environment variable that names the file in which a program that is run

@@ -25,13 +25,13 @@ use gleaner_program_core::address::{
 };
 use gleaner_program_core::wire::{
     AgentFrame, Answer, Ask, LIST_MAX, PIPE_BYTES_MAX, ProgramFrame, Unreceived, VERSION, Wait,
-    Welcome as Told,
+    Welcome,
 };
 
 use crate::bag::{Task, TaskId};
 use crate::error::{Awaited, Error};
 use crate::mailbox::Message;
-use crate::transport::{Event, Order, Transport, Welcome};
+use crate::transport::{Beginning, Event, Order, Transport};
 
 mod arriving;
 mod asking;
@@ -82,11 +82,11 @@ impl Live {
     ///
     /// # Errors
     /// No agent at the other end, or one of another version.
-    pub fn connect(mut pipes: Pipes) -> Result<(Self, Welcome), ConnectError> {
+    pub fn connect(mut pipes: Pipes) -> Result<(Self, Beginning), ConnectError> {
         pipes.write(&ProgramFrame::Hello { version: VERSION })?;
         pipes.flush()?;
         let first = pipes.next_frame()?;
-        let AgentFrame::Welcome(told) = first else {
+        let AgentFrame::Welcome(welcome) = first else {
             if let AgentFrame::Refused { reason } = first {
                 return Err(ConnectError::Refused(reason));
             }
@@ -94,25 +94,25 @@ impl Live {
         };
         let mut live = Self {
             pipes,
-            sending: Sending::new(&told),
-            arriving: Arriving::new(told.window),
-            asking: Asking::new(told.request),
+            sending: Sending::new(&welcome),
+            arriving: Arriving::new(welcome.window),
+            asking: Asking::new(welcome.request),
             events: VecDeque::new(),
             read: 1,
             told_waiting: None,
-            logged: told.logged,
+            logged: welcome.logged,
             matched: vec![],
             image_wanted: true,
             at_boundary: false,
             deadlock: None,
         };
-        let state = told.restored.map(|_| live.read_state()).transpose()?;
-        if told.ranks > told.members.end {
-            live.events.push_back(Event::Grown { size: told.ranks });
+        let state = welcome.restored.map(|_| live.read_state()).transpose()?;
+        if welcome.ranks > welcome.members.end {
+            live.events.push_back(Event::Grown { size: welcome.ranks });
         }
-        let Told { rank, members, parent, .. } = told;
+        let Welcome { rank, members, parent, .. } = welcome;
         let parent = parent.map(|parent| parent.0);
-        Ok((live, Welcome { rank: rank.0, members, parent, state }))
+        Ok((live, Beginning { rank: rank.0, members, parent, state }))
     }
 
     /// The saved state; what else comes meanwhile is kept.

@@ -13,7 +13,7 @@ use crate::mailbox::Message;
 
 /// What a rank is told when it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Welcome {
+pub struct Beginning {
     pub rank: u32,
     /// The ranks that begin together with this one.
     pub members: Range<u32>,

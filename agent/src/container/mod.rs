@@ -27,7 +27,7 @@ use gleaner_common::job::{JobSpec, Limits};
 use gleaner_common::program::{RANKS_MAX, RankOffer};
 use gleaner_move::{Header, Memory};
 use gleaner_program_core::address::{Rank, Snapshot};
-use gleaner_program_core::endpoint::Config;
+use gleaner_program_core::endpoint::{Config, LOG_BYTES_MAX};
 
 use self::cgroup::{GroupLimits, PlaceGroup, Tree};
 use self::ground::{Ground, GroundError};
@@ -38,9 +38,6 @@ use crate::config::{AgentConfig, Network};
 use crate::link::{Laying, LinkOrder};
 use crate::messages::{self, Begin, Ends, Packed, RouterCommand};
 use crate::moving::{KeptImage, Known, Mover};
-
-/// How much is kept of what a rank receives, for it to go back.
-const LOG_BYTES_MAX: u64 = 64 << 20;
 
 /// How long a keeper may take to sandbox itself when it is tried out: a few
 /// milliseconds, and seconds on a machine that is fully loaded.

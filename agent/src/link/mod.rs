@@ -365,7 +365,7 @@ async fn run(
             }
             Some(arrived) = arriving.recv() => {
                 match arrived {
-                    Arriving::Parcels { from, reader } => {
+                    Arriving::Packets { from, reader } => {
                         tokio::spawn(peer_streams::take(from, reader, router.clone()));
                     }
                     Arriving::Handover { what, writer, reader, .. } => {

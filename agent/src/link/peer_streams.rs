@@ -1,4 +1,4 @@
-//! Parcels of ranks straight to other agents: one stream each way, as long as
+//! Packets of ranks straight to other agents: one stream each way, as long as
 //! its connection lasts. What it is about, the router decides.
 
 use bytes::Bytes;
@@ -44,7 +44,7 @@ async fn keep_open(
     peers: &Peers,
     router: &RouterHandle,
 ) -> Result<(), PeerStreamError> {
-    let opened = peers.open(&wanted.name, &wanted.addresses, Purpose::Parcels).await;
+    let opened = peers.open(&wanted.name, &wanted.addresses, Purpose::Packets).await;
     let (mut writer, _) = opened?;
     writer.flush().await?;
     let sending = writer.into_stream();
@@ -79,7 +79,7 @@ async fn write(
     Ok(())
 }
 
-/// Reads parcels that another agent sends, until it ends.
+/// Reads packets that another agent sends, until it ends.
 pub(super) async fn take(from: String, reader: FrameReader, router: RouterHandle) {
     match read(reader, &router).await {
         Ok(()) => {}
@@ -99,7 +99,7 @@ async fn read(reader: FrameReader, router: &RouterHandle) -> Result<(), TakeErro
     let (mut stream, rest) = reader.into_parts();
     let mut frames = Intake::default();
     let slabs = |head: &Between<u64>| match head {
-        Between::Parcel(parcel) => router.slabs(parcel.job),
+        Between::Packet(packet) => router.slabs(packet.job),
         Between::Notice(_) => None,
     };
     let mut chunks = vec![Bytes::new(); CHUNKS];
@@ -114,7 +114,7 @@ async fn read(reader: FrameReader, router: &RouterHandle) -> Result<(), TakeErro
             }
         }
         if !batch.is_empty() {
-            router.deliver(RouterCommand::Parcels(batch));
+            router.deliver(RouterCommand::Packets(batch));
         }
         count = match stream.read_chunks(&mut chunks).await.map_err(StreamError::from)? {
             Some(count) => count,

@@ -34,8 +34,8 @@ const UNREACHABLE_FOR: Duration = Duration::from_secs(15);
 /// A stream that another agent opened, or the coordinator for it.
 #[derive(Debug)]
 pub(crate) enum Arriving {
-    /// Parcels of ranks, as frames, for as long as the stream lasts.
-    Parcels { from: String, reader: FrameReader },
+    /// Packets of ranks, as frames, for as long as the stream lasts.
+    Packets { from: String, reader: FrameReader },
     /// An attempt that moves.
     #[allow(dead_code, reason = "who it is meant for is checked by its fence")]
     Handover { to: WorkstationId, what: Box<Handover>, writer: FrameWriter, reader: FrameReader },
@@ -263,7 +263,7 @@ async fn take_stream(
         Err(error) => return error.refuse(&connection),
     };
     let arrived = match (purpose, from) {
-        (Purpose::Parcels, Some(from)) => Arriving::Parcels { from, reader },
+        (Purpose::Packets, Some(from)) => Arriving::Packets { from, reader },
         (Purpose::Handover { to, what }, _) => Arriving::Handover { to, what, writer, reader },
         (
             Purpose::Agent
@@ -273,7 +273,7 @@ async fn take_stream(
             | Purpose::Get { .. }
             | Purpose::Enrol
             | Purpose::Relay { .. }
-            | Purpose::Parcels,
+            | Purpose::Packets,
             _,
         ) => return refuse(writer, reader),
     };
@@ -344,10 +344,10 @@ mod tests {
             let (one, mut to_one) = lab.peers(Role::Agent, "ws1");
             let (two, mut to_two) = lab.peers(Role::Agent, "ws2");
             let there = two.addresses(None);
-            let (mut writer, _) = one.open("ws2", &there, Purpose::Parcels).await.unwrap();
+            let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
             writer.send(&7u32).await.unwrap();
-            let Some(Arriving::Parcels { from, mut reader }) = to_two.recv().await else {
-                panic!("no parcels");
+            let Some(Arriving::Packets { from, mut reader }) = to_two.recv().await else {
+                panic!("no packets");
             };
             assert_eq!((from.as_str(), reader.expect::<u32>().await.unwrap()), ("ws1", 7));
             // The other way, where nobody would have answered.
@@ -385,7 +385,7 @@ mod tests {
             for (lab, role) in [(&lab, Role::User), (&lab, Role::Admin), (&other, Role::Agent)] {
                 let (stranger, _) = lab.peers(role, "ws1");
                 // Another authority is noticed by the dialler already.
-                let opened = stranger.open("ws2", &two.addresses(None), Purpose::Parcels).await;
+                let opened = stranger.open("ws2", &two.addresses(None), Purpose::Packets).await;
                 if let Ok((mut writer, mut reader)) = opened {
                     let _ = writer.send(&7u32).await;
                     reader.expect::<u32>().await.unwrap_err();
@@ -416,9 +416,9 @@ mod tests {
             writer.flush().await.unwrap();
             let refused = StreamError::Reset { code: close::FORBIDDEN };
             assert_eq!(reader.expect::<u32>().await.unwrap_err(), refused);
-            let (mut writer, _) = one.open("ws2", &there, Purpose::Parcels).await.unwrap();
+            let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
             writer.flush().await.unwrap();
-            assert!(matches!(to_two.recv().await, Some(Arriving::Parcels { .. })));
+            assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
         });
     }
 

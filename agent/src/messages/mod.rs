@@ -136,7 +136,7 @@ pub(crate) enum RouterCommand {
         bytes: Vec<u8>,
     },
     /// From another agent, directly.
-    Parcels(Vec<Between>),
+    Packets(Vec<Between>),
     /// There is a direct way to another agent.
     PeerStreamOpened {
         at: WorkstationId,

@@ -253,7 +253,7 @@ impl Outgoing {
         match passed {
             Ok(None) => {}
             Ok(Some(full)) => self.relay(to, full),
-            Err(error) => tracing::error!(%error, "cannot write a parcel"),
+            Err(error) => tracing::error!(%error, "cannot write a packet"),
         }
     }
 

@@ -19,7 +19,7 @@ pub(super) struct Program {
     pub(super) directory: Directory,
     /// The ranks here, by their attempts.
     pub(super) here: BTreeMap<Rank, Fence>,
-    /// Who had a parcel for a rank that had not begun.
+    /// Who had a packet for a rank that had not begun.
     early: BTreeSet<(Rank, WorkstationId)>,
     /// Where its messages lie.
     pub(super) slabs: Slabs,
@@ -36,7 +36,7 @@ impl Program {
         }
     }
 
-    /// A parcel came too early, or too late.
+    /// A packet came too early, or too late.
     pub(super) fn missed(&mut self, rank: Rank, from: WorkstationId) {
         if self.early.len() < EARLY_MAX {
             self.early.insert((rank, from));

@@ -16,7 +16,7 @@ use gleaner_program_core::directory::Route;
 use gleaner_program_core::endpoint::{Effect, Endpoint, Event};
 use gleaner_program_core::facts::End;
 use gleaner_program_core::framing::FrameReader;
-use gleaner_program_core::wire::{Between, FromRank, Notice, Parcel, PeerFrame, ToRank};
+use gleaner_program_core::wire::{Between, FromRank, Notice, Packet, PeerFrame, ToRank};
 
 use super::imaging::Imaging;
 use super::local_rank::{LocalRank, PipeRead};
@@ -96,7 +96,7 @@ impl Router {
                 self.tell_rank(now, fence, life, &bytes);
             }
             RouterCommand::Relayed { bytes } => self.relayed(now, &bytes),
-            RouterCommand::Parcels(frames) => {
+            RouterCommand::Packets(frames) => {
                 for frame in frames {
                     self.between(now, frame);
                 }
@@ -359,7 +359,7 @@ impl Router {
 
     fn between(&mut self, now: Moment, frame: Between) {
         match frame {
-            Between::Parcel(parcel) => self.parcel(now, parcel),
+            Between::Packet(packet) => self.packet(now, packet),
             Between::Notice(Notice::Moved { job, rank, fence, at }) => {
                 if let Some(program) = self.programs.get_mut(&job) {
                     // Also what is no news: something was thrown away there.
@@ -372,20 +372,20 @@ impl Router {
         }
     }
 
-    fn parcel(&mut self, now: Moment, mut parcel: Parcel) {
-        let Some(program) = self.programs.get_mut(&parcel.job) else { return };
-        let sender = parcel.at;
-        let (route, notice) = program.directory.forward(&mut parcel);
-        let here = program.here.get(&parcel.to).copied();
+    fn packet(&mut self, now: Moment, mut packet: Packet) {
+        let Some(program) = self.programs.get_mut(&packet.job) else { return };
+        let sender = packet.at;
+        let (route, notice) = program.directory.forward(&mut packet);
+        let here = program.here.get(&packet.to).copied();
         match (route, here) {
             (Route::Here, Some(fence)) => {
-                let Parcel { from, fence: theirs, frame, .. } = parcel;
+                let Packet { from, fence: theirs, frame, .. } = packet;
                 self.handle(now, fence, Event::FromPeer { from, fence: theirs, frame });
             }
             // Offered to us and not begun, or just lost: it will be sent again.
-            (Route::Here, None) | (Route::Unknown { .. }, _) => program.missed(parcel.to, sender),
+            (Route::Here, None) | (Route::Unknown { .. }, _) => program.missed(packet.to, sender),
             (Route::To(at), _) => {
-                self.outgoing.pass(now, at, &Between::Parcel(parcel));
+                self.outgoing.pass(now, at, &Between::Packet(packet));
                 if let Some(notice) = notice {
                     self.outgoing.pass(now, sender, &Between::Notice(notice));
                 }
@@ -406,7 +406,7 @@ impl Router {
                 }
             }
             Route::To(workstation) => {
-                let parcel = Parcel {
+                let packet = Packet {
                     job: local_rank.job,
                     life: local_rank.life,
                     to,
@@ -416,7 +416,7 @@ impl Router {
                     hops: 0,
                     frame,
                 };
-                self.outgoing.pass(now, workstation, &Between::Parcel(parcel));
+                self.outgoing.pass(now, workstation, &Between::Packet(packet));
             }
             Route::Unknown { ask: true } => {
                 self.outgoing.tell(from, local_rank.life, &FromRank::WhereIs(to));

@@ -84,7 +84,7 @@ async fn relay(stream: (SendStream, RecvStream), writer: &Writer) -> Result<(), 
         | Purpose::Put { .. }
         | Purpose::Get { .. }
         | Purpose::Enrol
-        | Purpose::Parcels
+        | Purpose::Packets
         | Purpose::Handover { .. } => Err(RelayError::OtherPurpose),
     };
     if outcome.is_ok() {

@@ -75,7 +75,7 @@ fn openings() {
     check(&Opening::new(Purpose::Enrol), "0405");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
     check(&Opening::new(relay), "0406070177");
-    check(&Opening::new(Purpose::Parcels), "0407");
+    check(&Opening::new(Purpose::Packets), "0407");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence(3),

@@ -108,7 +108,7 @@ impl Peer {
                 | Purpose::Get { .. }
                 | Purpose::Enrol
                 | Purpose::Relay { .. }
-                | Purpose::Parcels
+                | Purpose::Packets
                 | Purpose::Handover { .. },
             ) => false,
         }
@@ -202,7 +202,7 @@ fn serve_purpose(
         Purpose::Handover { to, what } => {
             drop(tokio::spawn(handover::serve(shared, peer, (to, what), writer, reader)));
         }
-        Purpose::Enrol | Purpose::Relay { .. } | Purpose::Parcels => {
+        Purpose::Enrol | Purpose::Relay { .. } | Purpose::Packets => {
             unreachable!("no enrolled peer may open these")
         }
     }
@@ -248,7 +248,7 @@ fn name_of(purpose: &Purpose) -> &'static str {
         Purpose::Get { .. } => "fetching a file",
         Purpose::Enrol => "enrolling",
         Purpose::Relay { .. } => "relaying",
-        Purpose::Parcels => "parcels",
+        Purpose::Packets => "packets",
         Purpose::Handover { .. } => "handing over",
     }
 }

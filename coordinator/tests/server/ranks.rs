@@ -9,7 +9,7 @@ use gleaner_common::wire::{AgentFrame, CoordinatorFrame, Reply, Request, Role};
 use gleaner_program_core::address::{
     Communicator, Envelope, Rank, Request as Question, Snapshot, Tag, Task,
 };
-use gleaner_program_core::wire::{Ack, Answer, Ask, Between, FromRank, Parcel, PeerFrame, ToRank};
+use gleaner_program_core::wire::{Ack, Answer, Ask, Between, FromRank, Packet, PeerFrame, ToRank};
 use gleaner_shell::client::Client;
 
 use crate::agent::{Agent, finished};
@@ -129,10 +129,10 @@ async fn what_agents_relay_reaches_the_other_one_and_nobody_waits_for_it() {
     coordinator.stop().await;
 }
 
-fn parcel(number: u64, payload: Vec<u8>) -> Between<Vec<u8>> {
+fn packet(number: u64, payload: Vec<u8>) -> Between<Vec<u8>> {
     let envelope = Envelope::whole(Communicator(0), Tag(7));
     let (snapshot, ack) = (Snapshot(0), Ack::default());
-    Between::Parcel(Parcel {
+    Between::Packet(Packet {
         job: JobId(1),
         life: Life(1),
         to: Rank(1),
@@ -145,13 +145,13 @@ fn parcel(number: u64, payload: Vec<u8>) -> Between<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn parcels_between_agents_that_cannot_reach_each_other_arrive_in_order() {
+async fn packets_between_agents_that_cannot_reach_each_other_arrive_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let coordinator = Coordinator::start(dir.path()).await;
     let mut one = Agent::connect(&coordinator.enrol(Role::Agent, "one").await, 1, 1).await;
     let mut two = Agent::connect(&coordinator.enrol(Role::Agent, "two").await, 2, 1).await;
     for number in 1..=200 {
-        let bytes = postcard::to_stdvec(&parcel(number, vec![3; 10_000])).unwrap();
+        let bytes = postcard::to_stdvec(&packet(number, vec![3; 10_000])).unwrap();
         one.say(AgentFrame::Relay { to: WorkstationId(2), bytes }).await;
         let bytes = two
             .until(|frame| match frame {
@@ -160,7 +160,7 @@ async fn parcels_between_agents_that_cannot_reach_each_other_arrive_in_order() {
             })
             .await;
         let arrived: Between<Vec<u8>> = postcard::from_bytes(&bytes).unwrap();
-        assert_eq!(arrived, parcel(number, vec![3; 10_000]));
+        assert_eq!(arrived, packet(number, vec![3; 10_000]));
     }
     coordinator.stop().await;
 }

@@ -148,6 +148,11 @@ impl Inside {
         self.left > 0
     }
 
+    /// Can a message be so long?
+    pub(crate) fn is_possible(self) -> bool {
+        self.left <= MESSAGE_BYTES_MAX
+    }
+
     /// Takes the next piece. `false`: it cannot be the next one.
     #[must_use]
     pub fn accept(&mut self, part: Part, bytes: usize) -> bool {

@@ -13,10 +13,10 @@ use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::program::Life;
 
 use crate::address::Rank;
-use crate::wire::{Notice, Parcel};
+use crate::wire::{Notice, Packet};
 
-/// How often a parcel is forwarded at most. Each hop follows a newer fence,
-/// so only a rank that moves while its parcels travel makes many.
+/// How often a packet is forwarded at most. Each hop follows a newer fence,
+/// so only a rank that moves while its packets travel makes many.
 pub const HOPS_MAX: u8 = 16;
 
 /// What is known of a place.
@@ -107,21 +107,21 @@ impl Directory {
         }
     }
 
-    /// Where a parcel goes that came from another workstation, and what its
+    /// Where a packet goes that came from another workstation, and what its
     /// sender should know. Learns from it where the sender is.
-    pub fn forward<P>(&mut self, parcel: &mut Parcel<P>) -> (Route, Option<Notice>) {
-        if parcel.life != self.life {
+    pub fn forward<P>(&mut self, packet: &mut Packet<P>) -> (Route, Option<Notice>) {
+        if packet.life != self.life {
             return (Route::Lost, None);
         }
-        self.learn(parcel.from, parcel.fence, parcel.at);
-        let route = self.route(parcel.to);
+        self.learn(packet.from, packet.fence, packet.at);
+        let route = self.route(packet.to);
         let Route::To(at) = route else { return (route, None) };
-        if parcel.hops >= HOPS_MAX {
+        if packet.hops >= HOPS_MAX {
             return (Route::Lost, None);
         }
-        parcel.hops += 1;
-        let fence = self.known.get(&parcel.to).map_or(Fence(0), |known| known.fence);
-        (route, Some(Notice::Moved { job: self.job, rank: parcel.to, fence, at }))
+        packet.hops += 1;
+        let fence = self.known.get(&packet.to).map_or(Fence(0), |known| known.fence);
+        (route, Some(Notice::Moved { job: self.job, rank: packet.to, fence, at }))
     }
 }
 
@@ -140,9 +140,9 @@ mod tests {
         Directory::new(JobId(9), LIFE, OWN)
     }
 
-    fn parcel(to: Rank, hops: u8) -> Parcel {
+    fn packet(to: Rank, hops: u8) -> Packet {
         let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
-        Parcel {
+        Packet {
             job: JobId(9),
             life: LIFE,
             to,
@@ -180,7 +180,7 @@ mod tests {
         let mut directory = directory();
         directory.learn(Rank(1), Fence(5), OWN);
         directory.lose(Rank(1));
-        assert_eq!(directory.forward(&mut parcel(Rank(1), 0)).0, Route::Unknown { ask: true });
+        assert_eq!(directory.forward(&mut packet(Rank(1), 0)).0, Route::Unknown { ask: true });
         directory.learn(Rank(1), Fence(6), THIRD);
         directory.lose(Rank(1));
         assert_eq!(directory.route(Rank(1)), Route::To(THIRD));
@@ -190,9 +190,9 @@ mod tests {
     fn what_came_to_the_wrong_place_is_forwarded_and_its_sender_told() {
         let mut directory = directory();
         directory.learn(Rank(1), Fence(5), OWN);
-        assert_eq!(directory.forward(&mut parcel(Rank(1), 0)), (Route::Here, None));
+        assert_eq!(directory.forward(&mut packet(Rank(1), 0)), (Route::Here, None));
         directory.learn(Rank(1), Fence(6), THIRD);
-        let mut late = parcel(Rank(1), 0);
+        let mut late = packet(Rank(1), 0);
         let moved = Notice::Moved { job: JobId(9), rank: Rank(1), fence: Fence(6), at: THIRD };
         assert_eq!(directory.forward(&mut late), (Route::To(THIRD), Some(moved)));
         assert_eq!(late.hops, 1);
@@ -200,18 +200,18 @@ mod tests {
     }
 
     #[test]
-    fn a_parcel_of_another_life_goes_nowhere() {
+    fn a_packet_of_another_life_goes_nowhere() {
         let mut directory = directory();
         directory.learn(Rank(1), Fence(5), OWN);
-        let mut old = Parcel { life: Life(0), ..parcel(Rank(1), 0) };
+        let mut old = Packet { life: Life(0), ..packet(Rank(1), 0) };
         assert_eq!(directory.forward(&mut old), (Route::Lost, None));
         assert_eq!(directory.route(Rank(7)), Route::Unknown { ask: true }, "nothing is learned");
     }
 
     #[test]
-    fn a_parcel_does_not_travel_for_ever() {
+    fn a_packet_does_not_travel_for_ever() {
         let mut directory = directory();
         directory.learn(Rank(1), Fence(5), THIRD);
-        assert_eq!(directory.forward(&mut parcel(Rank(1), HOPS_MAX)), (Route::Lost, None));
+        assert_eq!(directory.forward(&mut packet(Rank(1), HOPS_MAX)), (Route::Lost, None));
     }
 }

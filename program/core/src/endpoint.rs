@@ -57,19 +57,24 @@ use serde::{Deserialize, Serialize};
 use crate::address::{Boundary, Rank, Request, Snapshot, window};
 use crate::complaint::Complaint;
 use crate::facts::{End, RankFacts, Stance};
-use crate::log::{Fill, Log, What};
+use crate::log::{Fill, Log};
+use crate::packed::{Mark, Presence, What};
 use crate::peer::Peer;
 use crate::wire::{AgentFrame, Answer, Ask, PeerFrame, ProgramFrame, Unreceived, Wait};
 
 mod back;
 mod from_peer;
 mod from_program;
-mod luggage;
+mod packing;
 
-pub use luggage::{PipeRest, UnpackError};
+pub use crate::packed::{PipeRest, UnpackError};
 
 /// The most questions of one rank that the coordinator has not answered.
 pub const OPEN_ASKS_MAX: usize = 64;
+
+/// How much is kept at most of what a rank receives, for it to go back. A
+/// guess, not yet measured.
+pub const LOG_BYTES_MAX: u64 = 64 << 20;
 
 /// What an endpoint is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,7 +134,7 @@ pub enum Event {
     Kept(Boundary),
     NotKept(Boundary),
     /// The process stands still for an image: what it wrote is handled, and
-    /// what it has not read is in the image's luggage. This is a boundary, the
+    /// what it has not read is kept with the image. This is a boundary, the
     /// [next one](Endpoint::next_boundary), if the image is taken.
     ImageBegun,
     /// The image was taken.
@@ -142,7 +147,7 @@ pub enum Event {
     ImageLost,
     /// The process is gone, and another will take its place: with
     /// [`Back::Image`] now (it is restored, its pipes are filled with the
-    /// image's luggage), otherwise when its program says `Hello`.
+    /// what was kept with it), otherwise when its program says `Hello`.
     RolledBack(Back),
     /// The process has ended and none will take its place.
     Ended(End),
@@ -223,25 +228,13 @@ pub enum Effect {
     NoCut(Snapshot),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Life {
-    /// No process has said `Hello` yet.
-    Absent,
-    Present,
-    /// The program did what it must not; its process is being ended.
-    Broken,
-    Ended {
-        end: End,
-        drained: bool,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
     config: Config,
     window: u64,
     fence: Fence,
-    life: Life,
+    presence: Presence,
     away: bool,
     peers: BTreeMap<Rank, Peer>,
     log: Log,
@@ -251,8 +244,8 @@ pub struct Endpoint {
     /// What became known of ended ranks after their cut and before ours.
     deferred: Vec<(Rank, Snapshot, (End, u64))>,
     /// Where the rank can go back to; and the state that is being kept.
-    boundary: Option<back::Mark>,
-    pending: Option<back::Mark>,
+    boundary: Option<Mark>,
+    pending: Option<Mark>,
     boundaries: u64,
     /// The newest question, of the rank and of its present process.
     asked: Request,
@@ -276,10 +269,10 @@ impl Endpoint {
         Self {
             window: window(config.ranks_max),
             fence,
-            life: Life::Absent,
+            presence: Presence::Absent,
             away: false,
             peers: BTreeMap::new(),
-            boundary: log.keeps().then(back::Mark::default),
+            boundary: log.keeps().then(Mark::default),
             log,
             snapshot: config.snapshot,
             cutting: None,
@@ -303,14 +296,14 @@ impl Endpoint {
         self.config.rank
     }
 
-    /// The attempt that is here: for the parcels.
+    /// The attempt that is here: for the packets.
     pub fn fence(&self) -> Fence {
         self.fence
     }
 
     /// Has the rank ended? It may still have something to send.
     pub fn is_ended(&self) -> bool {
-        matches!(self.life, Life::Ended { .. })
+        matches!(self.presence, Presence::Ended { .. })
     }
 
     /// Appends to `out` what is to be done.
@@ -400,10 +393,10 @@ impl Endpoint {
         };
         RankFacts {
             rank: self.config.rank,
-            stance: match (self.life, self.wait) {
-                (Life::Ended { end, .. }, _) => Stance::Ended(end),
-                (Life::Present, Some(wait)) if !self.away => Stance::Waits(wait),
-                (Life::Present | Life::Absent | Life::Broken, _) => Stance::Active,
+            stance: match (self.presence, self.wait) {
+                (Presence::Ended { end, .. }, _) => Stance::Ended(end),
+                (Presence::Present, Some(wait)) if !self.away => Stance::Waits(wait),
+                (Presence::Present | Presence::Absent | Presence::Broken, _) => Stance::Active,
             },
             sent: numbers(|peer| peer.out.last()),
             received: numbers(|peer| peer.incoming.received()),
@@ -428,7 +421,7 @@ impl Endpoint {
 
     /// Gives the program a frame, if it is there.
     fn tell(&mut self, frame: AgentFrame, out: &mut Vec<Effect>) {
-        if self.life == Life::Present {
+        if self.presence == Presence::Present {
             self.frames += 1;
             self.wait = None;
             out.push(Effect::ToProgram(frame));
@@ -436,8 +429,8 @@ impl Endpoint {
     }
 
     fn complain(&mut self, complaint: Complaint, out: &mut Vec<Effect>) {
-        if complaint.is_fatal() && !matches!(self.life, Life::Ended { .. }) {
-            self.life = Life::Broken;
+        if complaint.is_fatal() && !matches!(self.presence, Presence::Ended { .. }) {
+            self.presence = Presence::Broken;
         }
         out.push(Effect::Complain(complaint));
     }
@@ -461,7 +454,7 @@ impl Endpoint {
 
     /// Tells the program of a rank that has ended, after all it sent.
     fn tell_gone(&mut self, rank: Rank, out: &mut Vec<Effect>) {
-        let present = self.life == Life::Present;
+        let present = self.presence == Presence::Present;
         let Some(peer) = self.peers.get_mut(&rank) else { return };
         let Some((end, _)) = peer.end else { return };
         if present && !peer.told_gone && peer.is_exhausted() {
@@ -492,7 +485,7 @@ impl Endpoint {
     /// Tells the program what it may send to this rank, if that is much more
     /// than it knows.
     fn make_room(&mut self, to: Rank, out: &mut Vec<Effect>) {
-        if self.life != Life::Present {
+        if self.presence != Presence::Present {
             return;
         }
         if let Some(total) = self.peers.get_mut(&to).and_then(Peer::room) {
@@ -503,7 +496,7 @@ impl Endpoint {
     /// Puts what has arrived into the log, and gives it to the program if
     /// that is there.
     fn deliver(&mut self, message: u64, what: What, out: &mut Vec<Effect>) {
-        let present = self.life == Life::Present;
+        let present = self.presence == Presence::Present;
         if present {
             let frame = frame_of(self.log.next_number(), &what);
             if let What::Piece { from, payload, .. } = &what {
@@ -525,45 +518,13 @@ impl Endpoint {
     /// Keeps the log within its bound. What waits for a process is bounded by
     /// the windows, and the process begins at the boundary.
     fn look_at_log(&mut self, out: &mut Vec<Effect>) {
-        if self.life != Life::Present {
+        if self.presence != Presence::Present {
             return;
         }
         match self.log.fill(self.program_asked) {
             Fill::Enough => {}
             Fill::Half => self.tell(AgentFrame::PleaseSave, out),
             Fill::Full => self.no_way_back(out),
-        }
-    }
-
-    /// What must hold at any time; for tests and for what comes from outside.
-    ///
-    /// # Errors
-    /// Names what does not hold.
-    pub fn check(&self) -> Result<(), &'static str> {
-        self.log.check()?;
-        self.peers.values().try_for_each(Peer::check)?;
-        let mut waiting: BTreeMap<Rank, u64> = BTreeMap::new();
-        for entry in self.log.waiting() {
-            if let What::Piece { from, payload, .. } = &entry.what {
-                *waiting.entry(*from).or_default() += crate::address::cost(payload.len());
-            }
-        }
-        let counted = |(rank, cost): (&Rank, &u64)| {
-            self.peers.get(rank).is_some_and(|peer| peer.incoming.waiting == *cost)
-        };
-        let all: u64 = self.peers.values().map(|peer| peer.incoming.waiting).sum();
-        if !waiting.iter().all(counted) || all != waiting.values().sum() {
-            Err("what waits for the program does not add up")
-        } else if self.life == Life::Present && !waiting.is_empty() {
-            Err("something waits for a program that is there")
-        } else if self.asked < self.program_asked {
-            Err("the program has asked more than the rank")
-        } else if self.open.len() > OPEN_ASKS_MAX {
-            Err("too many questions are open")
-        } else if self.window != window(self.config.ranks_max) {
-            Err("the window is not the job's")
-        } else {
-            Ok(())
         }
     }
 }

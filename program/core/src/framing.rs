@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Envelope, PIECE_BYTES_MAX, Rank};
-use crate::wire::{ASK_BYTES_MAX, AgentFrame, Between, Parcel, PeerFrame, ProgramFrame};
+use crate::wire::{ASK_BYTES_MAX, AgentFrame, Between, Packet, PeerFrame, ProgramFrame};
 
 /// The longest frame anybody accepts on a program's pipes and between agents.
 pub const FRAME_BYTES_MAX: usize = PIECE_BYTES_MAX + ASK_BYTES_MAX;
@@ -89,10 +89,10 @@ frame!(PeerFrame, "a peer's frame", frame => match frame {
     PeerFrame::Ack { .. } | PeerFrame::Probe { .. } | PeerFrame::Gone { .. } => None,
 });
 
-frame!(Parcel, "a parcel", parcel => parcel.frame.payload());
+frame!(Packet, "a packet", packet => packet.frame.payload());
 
 frame!(Between, "an agent's frame to another", frame => match frame {
-    Between::Parcel(parcel) => parcel.frame.payload(),
+    Between::Packet(packet) => packet.frame.payload(),
     Between::Notice(_) => None,
 });
 
@@ -125,7 +125,7 @@ macro_rules! head {
 
 head!(ProgramFrame, Self::Send { payload, .. } => payload);
 head!(AgentFrame, Self::Deliver { payload, .. } => payload);
-head!(Between, Self::Parcel(Parcel { frame: PeerFrame::Data { payload, .. }, .. }) => payload);
+head!(Between, Self::Packet(Packet { frame: PeerFrame::Data { payload, .. }, .. }) => payload);
 
 /// Writes everything except a payload that the caller writes by itself.
 struct Before<'a> {
@@ -429,7 +429,7 @@ mod tests {
             let _ = reader.finish();
             let bytes = Bytes::from(bytes);
             let _ = decode::<AgentFrame>(&bytes);
-            let _ = decode::<Parcel>(&bytes);
+            let _ = decode::<Packet>(&bytes);
         }
     }
 

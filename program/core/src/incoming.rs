@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use gleaner_common::time::Moment;
-use serde::{Deserialize, Serialize};
 
 use crate::address::Part;
+use crate::packed::{COUNT_MAX, PackedIncoming, Progress, ensure};
 use crate::wire::Ack;
 
 /// How long an acknowledgement waits for a frame that takes it along.
@@ -29,7 +29,7 @@ pub(crate) enum Arrival {
     Over,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Incoming {
     window: u64,
     received: u64,
@@ -139,18 +139,46 @@ impl Incoming {
         self.ack_at = (self.received > 0).then_some(now);
     }
 
+    pub(crate) fn pack(&self) -> PackedIncoming {
+        PackedIncoming {
+            received: self.received,
+            received_cost: self.received_cost,
+            told_cost: self.told_cost,
+            told_limit: self.told_limit,
+            said_lost: self.said_lost,
+            skipped: self.skipped,
+            message: self.message,
+        }
+    }
+
+    pub(crate) fn unpack(
+        window: u64,
+        waiting: u64,
+        progress: Progress,
+        packed: &PackedIncoming,
+    ) -> Self {
+        Self {
+            window,
+            received: packed.received,
+            received_cost: packed.received_cost,
+            told_cost: packed.told_cost,
+            told_limit: packed.told_limit,
+            said_lost: packed.said_lost,
+            ack_at: None,
+            skipped: packed.skipped,
+            waiting,
+            given: progress.given,
+            took: progress.took,
+            message: packed.message,
+        }
+    }
+
     /// What must always hold; `Err` names what does not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        if self.waiting.checked_add(self.given).is_none_or(|all| all < self.took) {
-            Err("the program has taken more than was given")
-        } else if self.took > self.given {
-            Err("the program has taken what it was not given")
-        } else if self.received_cost > self.told_limit {
-            Err("more has arrived than was allowed")
-        } else if self.told_cost > self.received_cost {
-            Err("more was acknowledged than has arrived")
-        } else {
-            Ok(())
-        }
+        let Self { received, received_cost, told_cost, told_limit, window, .. } = *self;
+        ensure(received.max(received_cost) <= COUNT_MAX, "too high a count")?;
+        ensure(received_cost <= told_limit, "more has arrived than was allowed")?;
+        ensure(told_limit <= received_cost + window, "more was allowed than the window")?;
+        ensure(told_cost <= received_cost, "more was acknowledged than has arrived")
     }
 }

@@ -4,7 +4,7 @@
 //!  program ⇄ its agent        wire::{ProgramFrame, AgentFrame}    two inherited pipes, framing
 //!            endpoint         one per rank at its agent: numbers, keeps, delivers, suppresses
 //!            directory        one per agent and job: where ranks are; forwards after a move
-//!  agent ⇄ agent              wire::Parcel                        QUIC, or through the coordinator
+//!  agent ⇄ agent              wire::Packet                        QUIC, or through the coordinator
 //!  coordinator                bag (tasks), snapshots (coordinated checkpoints), facts (who waits for whom)
 //! ```
 //!
@@ -26,4 +26,5 @@ pub mod wire;
 mod incoming;
 mod log;
 mod outgoing;
+mod packed;
 mod peer;

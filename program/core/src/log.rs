@@ -14,17 +14,9 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-
-use crate::address::{Envelope, Part, Rank, Request, cost};
+use crate::address::{PIECE_BYTES_MAX, Part, Rank, Request, cost};
+use crate::packed::{COUNT_MAX, Entry, Mark, PackedLog, What, ensure};
 use crate::wire::Answer;
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum What {
-    Piece { from: Rank, envelope: Envelope, payload: Bytes },
-    Answer { request: Request, answer: Answer },
-}
 
 impl What {
     fn cost(&self) -> u64 {
@@ -49,16 +41,6 @@ impl What {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    pub(crate) number: u64,
-    /// The number of the first piece of its message.
-    message: u64,
-    pub(crate) what: What,
-    /// Received by the program, after so many saves. Never said of answers.
-    matched: Option<u64>,
-}
-
 /// Is there still place?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
@@ -70,7 +52,7 @@ pub(crate) enum Fill {
     Full,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Log {
     /// 0: nothing is kept once it is given to the program.
     bytes_max: u64,
@@ -236,19 +218,57 @@ impl Log {
         self.bytes = self.entries.iter().map(|entry| entry.what.cost()).sum();
     }
 
+    /// Whose pieces are kept.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = Rank> {
+        self.entries.iter().filter_map(|entry| match entry.what {
+            What::Piece { from, .. } => Some(from),
+            What::Answer { .. } => None,
+        })
+    }
+
+    pub(crate) fn pack(&self) -> PackedLog {
+        PackedLog {
+            entries: self.entries.clone(),
+            last: self.last,
+            given: self.given,
+            saves: self.saves,
+            said: self.said,
+            given_up: self.given_up,
+        }
+    }
+
+    pub(crate) fn unpack(bytes_max: u64, packed: PackedLog) -> Self {
+        let PackedLog { entries, last, given, saves, said, given_up } = packed;
+        let bytes = entries.iter().map(|entry| entry.what.cost()).sum();
+        Self { bytes_max, entries, last, given, saves, bytes, said, given_up }
+    }
+
     /// What must always hold; `Err` names what does not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let cost: u64 = self.entries.iter().map(|entry| entry.what.cost()).sum();
-        if !self.entries.iter().is_sorted_by(|a, b| a.number < b.number) {
-            Err("the log is out of order")
-        } else if self.given > self.last
-            || self.entries.back().is_some_and(|entry| entry.number > self.last)
-        {
-            Err("more was given than delivered")
-        } else if cost != self.bytes {
-            Err("the log does not add up")
-        } else {
-            Ok(())
-        }
+        let Self { entries, last, given, saves, .. } = self;
+        let cost: u64 = entries.iter().map(|entry| entry.what.cost()).sum();
+        let newest = entries.back().map_or(0, |entry| entry.number);
+        ensure(*last.max(saves) <= COUNT_MAX, "too high a count")?;
+        ensure(entries.iter().is_sorted_by(|a, b| a.number < b.number), "the log is out of order")?;
+        ensure(newest.max(*given) <= *last, "more was given than delivered")?;
+        ensure(entries.iter().all(Entry::is_possible), "the log has what was never delivered")?;
+        ensure(cost == self.bytes, "the log does not add up")
+    }
+
+    /// What must hold of a boundary.
+    pub(crate) fn check_mark(&self, mark: &Mark) -> Result<(), &'static str> {
+        ensure(mark.given <= self.last, "at a boundary more was given than delivered")?;
+        ensure(mark.save <= self.saves, "a boundary without a save")
+    }
+}
+
+impl Entry {
+    fn is_possible(&self) -> bool {
+        let is_piece = |payload: &bytes::Bytes| payload.len() <= PIECE_BYTES_MAX;
+        let fits = match &self.what {
+            What::Piece { payload, .. } => is_piece(payload),
+            What::Answer { .. } => true,
+        };
+        fits && self.message <= self.number
     }
 }

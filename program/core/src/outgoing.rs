@@ -8,11 +8,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
 use gleaner_common::time::Moment;
-use serde::{Deserialize, Serialize};
 
-use crate::address::{Envelope, Tag, cost};
+use crate::address::{PIECE_BYTES_MAX, Tag, cost};
+use crate::packed::{COUNT_MAX, PackedOutgoing, Piece, ensure};
 use crate::wire::Ack;
 
 /// How long a sender hears nothing before it asks, at first; doubled each
@@ -20,19 +19,13 @@ use crate::wire::Ack;
 const ASK_AFTER: Duration = Duration::from_millis(200);
 const ASK_AFTER_MAX: Duration = Duration::from_secs(5);
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Piece {
-    pub(crate) envelope: Envelope,
-    pub(crate) payload: Bytes,
-}
-
 impl Piece {
     fn cost(&self) -> u64 {
         cost(self.payload.len())
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outgoing {
     /// The pieces from `acked + 1` on.
     queue: VecDeque<Piece>,
@@ -177,21 +170,50 @@ impl Outgoing {
         self.ask_at = self.asked.then(|| now + ASK_AFTER);
     }
 
+    pub(crate) fn pack(&self) -> PackedOutgoing {
+        PackedOutgoing {
+            queue: self.queue.clone(),
+            acked: self.acked,
+            sent: self.sent,
+            acked_cost: self.acked_cost,
+            limit: self.limit,
+        }
+    }
+
+    /// Its costs are computed, and so must not overflow.
+    pub(crate) fn unpack(window: u64, packed: PackedOutgoing) -> Result<Self, &'static str> {
+        let PackedOutgoing { queue, acked, sent, acked_cost, limit } = packed;
+        let under_way = sent.checked_sub(acked).and_then(|pieces| usize::try_from(pieces).ok());
+        let under_way = under_way.filter(|pieces| *pieces <= queue.len());
+        let under_way = under_way.ok_or("more is sent than there is")?;
+        ensure(acked.max(acked_cost) <= COUNT_MAX, "too high a count")?;
+        let cost_of = |pieces: usize| queue.iter().take(pieces).map(Piece::cost).sum::<u64>();
+        let (sent_cost, appended_cost) =
+            (acked_cost + cost_of(under_way), acked_cost + cost_of(queue.len()));
+        Ok(Self {
+            sent,
+            acked,
+            acked_cost,
+            sent_cost,
+            appended_cost,
+            limit,
+            queue,
+            ..Self::new(window)
+        })
+    }
+
     /// What must always hold; `Err` names what does not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let kept: u64 = self.queue.iter().map(Piece::cost).sum();
         let skipped = usize::try_from(self.sent.wrapping_sub(self.acked)).unwrap_or(usize::MAX);
         let sent: u64 = self.queue.iter().take(skipped).map(Piece::cost).sum();
-        if self.appended_cost.checked_sub(self.acked_cost) != Some(kept) {
-            Err("the kept pieces do not add up")
-        } else if skipped > self.queue.len()
-            || self.sent_cost.checked_sub(self.acked_cost) != Some(sent)
-        {
-            Err("the sent pieces do not add up")
-        } else if self.sent_cost > self.limit {
-            Err("more is sent than allowed")
-        } else {
-            Ok(())
-        }
+        let appended = self.appended_cost.checked_sub(self.acked_cost);
+        ensure(appended == Some(kept), "the kept pieces do not add up")?;
+        let under_way =
+            self.sent_cost.checked_sub(self.acked_cost).filter(|_| skipped <= self.queue.len());
+        ensure(under_way == Some(sent), "the sent pieces do not add up")?;
+        let longest = self.queue.iter().map(|piece| piece.payload.len()).max();
+        ensure(longest.is_none_or(|bytes| bytes <= PIECE_BYTES_MAX), "too long a piece is kept")?;
+        ensure(self.sent_cost <= self.limit, "more is sent than allowed")
     }
 }

@@ -9,31 +9,17 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use gleaner_common::id::Fence;
-use serde::{Deserialize, Serialize};
 
 use crate::address::{Envelope, Inside, Part, cost};
 use crate::facts::End;
 use crate::incoming::Incoming;
-use crate::outgoing::{Outgoing, Piece};
+use crate::outgoing::Outgoing;
+use crate::packed::{COUNT_MAX, PackedPeer, Piece, Progress, ensure};
 
 /// How much of a payload is compared when it is repeated.
 const COMPARED_BYTES: usize = 4 << 10;
 
-/// How far the program has come with one other rank: what a boundary keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Mark {
-    /// The number of the last piece it sent.
-    pub(crate) last: u64,
-    /// Costs since its process began: sent, and allowed to be sent.
-    pub(crate) sent: u64,
-    pub(crate) room: u64,
-    /// Costs since its process began: given to it, and taken by it.
-    pub(crate) given: u64,
-    pub(crate) took: u64,
-    pub(crate) inside: Inside,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Peer {
     window: u64,
     pub(crate) out: Outgoing,
@@ -120,8 +106,8 @@ impl Peer {
         self.program_sent + self.window.saturating_sub(self.out.kept())
     }
 
-    pub(crate) fn mark(&self) -> Mark {
-        Mark {
+    pub(crate) fn mark(&self) -> Progress {
+        Progress {
             last: self.program_last,
             sent: self.program_sent,
             room: self.program_room,
@@ -133,8 +119,8 @@ impl Peer {
 
     /// The program goes back to a boundary, with its process's memory as it
     /// was then. What was not given to it then is counted anew by the caller.
-    pub(crate) fn go_back(&mut self, mark: Option<Mark>) {
-        let mark = mark.unwrap_or(Mark { room: self.window, ..Mark::default() });
+    pub(crate) fn go_back(&mut self, mark: Option<Progress>) {
+        let mark = mark.unwrap_or(Progress { room: self.window, ..Progress::default() });
         self.told_gone = false;
         self.program_last = mark.last;
         self.program_sent = mark.sent;
@@ -147,7 +133,7 @@ impl Peer {
     /// The same with a new process, which has been given nothing and knows of
     /// no room but what it will be told.
     pub(crate) fn begin_anew(&mut self, last: u64) {
-        self.go_back(Some(Mark { last, ..Mark::default() }));
+        self.go_back(Some(Progress { last, ..Progress::default() }));
         self.program_room = self.room_total().min(self.window);
     }
 
@@ -178,21 +164,63 @@ impl Peer {
         self.incoming.received() > 0 || self.incoming.skipped || self.out.last() > 0
     }
 
+    pub(crate) fn pack(&self) -> PackedPeer {
+        PackedPeer {
+            outgoing: self.out.pack(),
+            incoming: self.incoming.pack(),
+            fence: self.fence,
+            end: self.end,
+            gone: self.gone,
+            told_gone: self.told_gone,
+            progress: self.mark(),
+            remembered: self.remembered.clone(),
+            remembered_from: self.remembered_from,
+        }
+    }
+
+    pub(crate) fn unpack(
+        window: u64,
+        waiting: u64,
+        packed: PackedPeer,
+    ) -> Result<Self, &'static str> {
+        let progress = packed.progress;
+        Ok(Self {
+            window,
+            out: Outgoing::unpack(window, packed.outgoing)?,
+            incoming: Incoming::unpack(window, waiting, progress, &packed.incoming),
+            fence: packed.fence,
+            end: packed.end,
+            gone: packed.gone,
+            told_gone: packed.told_gone,
+            program_last: progress.last,
+            program_sent: progress.sent,
+            program_room: progress.room,
+            inside: progress.inside,
+            remembered: packed.remembered,
+            remembered_from: packed.remembered_from,
+        })
+    }
+
     /// What must always hold; `Err` names what does not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         self.out.check()?;
         self.incoming.check()?;
-        if self.program_last > self.out.last() {
-            Err("the program has sent more than the pair")
-        } else if self.program_sent > self.program_room {
-            Err("the program has sent more than there was room for")
-        } else if self.out.kept() > self.window {
-            Err("more is kept than the window")
-        } else if self.remembered_from > self.program_last {
-            Err("what the program has not sent is forgotten")
-        } else {
-            Ok(())
-        }
+        self.check_progress(self.mark())?;
+        ensure(self.out.kept() <= self.window, "more is kept than the window")?;
+        let remembered = self.remembered_from + self.remembered.len() as u64;
+        ensure(remembered <= self.out.last(), "what was not sent is remembered")
+    }
+
+    /// What must hold of the program's progress, now or at a boundary.
+    pub(crate) fn check_progress(&self, progress: Progress) -> Result<(), &'static str> {
+        let Progress { last, sent, room, given, took, inside } = progress;
+        ensure(sent.max(given) <= COUNT_MAX, "too high a count")?;
+        ensure(last <= self.out.last(), "the program has sent more than the pair")?;
+        ensure(self.remembered_from <= last, "what the program has not sent is forgotten")?;
+        ensure(sent <= room, "the program has sent more than there was room for")?;
+        ensure(room <= sent + self.window, "the program has more room than the window")?;
+        ensure(took <= given, "the program has taken what it was not given")?;
+        ensure(inside.is_possible(), "a message is begun that would be too long")
     }
 }
 

@@ -5,7 +5,7 @@
 //! program ◄── Welcome, State.. ─────────── agent
 //! program ── Send, Took, Matched, .. ────► agent
 //! program ◄── Deliver, Room, Answer, .. ── agent
-//! agent   ◄─ Parcel { PeerFrame } ───────► agent     directly, or through the coordinator
+//! agent   ◄─ Packet { PeerFrame } ───────► agent     directly, or through the coordinator
 //! ```
 //!
 //! Postcard writes by position: append, never reorder, otherwise raise
@@ -256,7 +256,7 @@ pub struct Welcome {
 
 /// A frame with its address, as it travels between agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parcel<P = Bytes> {
+pub struct Packet<P = Bytes> {
     pub job: JobId,
     pub life: Life,
     pub to: Rank,
@@ -320,7 +320,7 @@ pub enum Notice {
 /// the other, in the bytes that the coordinator relays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Between<P = Bytes> {
-    Parcel(Parcel<P>),
+    Packet(Packet<P>),
     Notice(Notice),
 }
 
@@ -328,7 +328,7 @@ impl<P> Between<P> {
     /// The same frame with another kind of payload.
     pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Between<Q> {
         match self {
-            Self::Parcel(parcel) => Between::Parcel(parcel.map(change)),
+            Self::Packet(packet) => Between::Packet(packet.map(change)),
             Self::Notice(notice) => Between::Notice(notice),
         }
     }
@@ -454,11 +454,11 @@ impl<P> PeerFrame<P> {
     }
 }
 
-impl<P> Parcel<P> {
-    /// The same parcel with another kind of payload.
-    pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Parcel<Q> {
+impl<P> Packet<P> {
+    /// The same packet with another kind of payload.
+    pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Packet<Q> {
         let Self { job, life, to, from, fence, at, hops, frame } = self;
-        Parcel { job, life, to, from, fence, at, hops, frame: frame.map(change) }
+        Packet { job, life, to, from, fence, at, hops, frame: frame.map(change) }
     }
 }
 

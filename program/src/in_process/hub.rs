@@ -11,11 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::bag::{Bag, Given};
 use crate::error::{Awaited, Ending, Error};
 use crate::mailbox::Message;
-use crate::transport::{Event, Order, Transport, Welcome};
+use crate::transport::{Beginning, Event, Order, Transport};
 
 /// For whoever starts threads.
 pub(super) enum Notice {
-    Begin(Welcome),
+    Begin(Beginning),
     AllEnded,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Hub {
 }
 
 struct State {
-    seats: Vec<Seat>,
+    rank_states: Vec<RankState>,
     bag: Bag,
     /// Ranks that wait for a task or result, in order of asking.
     queue: VecDeque<(u32, Awaited)>,
@@ -39,14 +39,14 @@ struct State {
 }
 
 /// One rank's.
-struct Seat {
+struct RankState {
     inbox: VecDeque<Event>,
     waiting: Option<Awaited>,
     ended: bool,
     wake: Arc<Condvar>,
 }
 
-impl Seat {
+impl RankState {
     fn new() -> Self {
         Self { inbox: VecDeque::new(), waiting: None, ended: false, wake: Arc::default() }
     }
@@ -60,11 +60,20 @@ impl Hub {
         saved: BTreeMap<u32, Vec<u8>>,
         notices: Sender<Notice>,
     ) -> Self {
-        let seats: Vec<Seat> = (0..ranks).map(|_| Seat::new()).collect();
-        let awake = seats.len();
+        let rank_states: Vec<RankState> = (0..ranks).map(|_| RankState::new()).collect();
+        let awake = rank_states.len();
         let (bag, queue, deadlock) = (Bag::default(), VecDeque::new(), None);
-        let state =
-            State { seats, bag, queue, processors, awake, deadlock, saved, retreats, notices };
+        let state = State {
+            rank_states,
+            bag,
+            queue,
+            processors,
+            awake,
+            deadlock,
+            saved,
+            retreats,
+            notices,
+        };
         Self { state: Mutex::new(state) }
     }
 
@@ -84,30 +93,31 @@ impl Hub {
 }
 
 impl State {
-    fn seat(&mut self, rank: u32) -> &mut Seat {
-        &mut self.seats[rank as usize]
+    fn rank_state(&mut self, rank: u32) -> &mut RankState {
+        &mut self.rank_states[rank as usize]
     }
 
     fn push(&mut self, rank: u32, event: Event) {
-        let seat = self.seat(rank);
-        if seat.ended {
+        let rank_state = self.rank_state(rank);
+        if rank_state.ended {
             return;
         }
-        seat.inbox.push_back(event);
+        rank_state.inbox.push_back(event);
         self.wake(rank);
     }
 
     /// The rank waits no longer, if it did.
     fn wake(&mut self, rank: u32) {
-        let seat = self.seat(rank);
-        if seat.waiting.take().is_some() {
-            seat.wake.notify_one();
+        let rank_state = self.rank_state(rank);
+        if rank_state.waiting.take().is_some() {
+            rank_state.wake.notify_one();
             self.awake += 1;
         }
     }
 
     fn push_to_others(&mut self, rank: u32, event: &Event) {
-        let others = (0..self.seats.len() as u64).filter_map(|other| u32::try_from(other).ok());
+        let others =
+            (0..self.rank_states.len() as u64).filter_map(|other| u32::try_from(other).ok());
         for other in others.filter(|other| *other != rank) {
             self.push(other, event.clone());
         }
@@ -201,24 +211,24 @@ impl State {
 
     fn spawn(&mut self, parent: u32, n: u32) -> Result<Range<u32>, Error> {
         let available = self.processors;
-        let first = u32::try_from(self.seats.len()).ok();
+        let first = u32::try_from(self.rank_states.len()).ok();
         let ranks = first.and_then(|first| Some(first..first.checked_add(n)?));
         let Some(ranks) = ranks.filter(|_| n <= available) else {
             return Err(Error::NoProcessors { wanted: n, available });
         };
         self.processors -= n;
         for rank in ranks.clone() {
-            let mut seat = Seat::new();
-            let before = (0_u32..).zip(&self.seats);
-            let gone = before.filter(|(_, seat)| seat.ended).map(|(rank, _)| rank);
+            let mut rank_state = RankState::new();
+            let before = (0_u32..).zip(&self.rank_states);
+            let gone = before.filter(|(_, rank_state)| rank_state.ended).map(|(rank, _)| rank);
             let gone = gone.map(|rank| Event::Gone { rank, ending: Ending::Returned });
-            seat.inbox.extend(gone);
-            self.seats.push(seat);
+            rank_state.inbox.extend(gone);
+            self.rank_states.push(rank_state);
             self.awake += 1;
             let state = self.saved.get(&rank).cloned();
-            let welcome = Welcome { rank, members: ranks.clone(), parent: Some(parent), state };
+            let beginning = Beginning { rank, members: ranks.clone(), parent: Some(parent), state };
             // The other end is there until all ranks have ended.
-            let _ = self.notices.send(Notice::Begin(welcome));
+            let _ = self.notices.send(Notice::Begin(beginning));
         }
         let size = ranks.end;
         self.push(parent, Event::Grown { size });
@@ -227,18 +237,18 @@ impl State {
     }
 
     fn end(&mut self, rank: u32, ending: &Ending) {
-        let seat = self.seat(rank);
-        if seat.ended {
+        let rank_state = self.rank_state(rank);
+        if rank_state.ended {
             return;
         }
-        seat.ended = true;
+        rank_state.ended = true;
         self.awake -= 1;
         self.queue.retain(|(other, _)| *other != rank);
         self.processors += 1;
         self.bag.put_all_back(rank);
         self.push_to_others(rank, &Event::Gone { rank, ending: ending.clone() });
         self.serve();
-        if self.seats.iter().all(|seat| seat.ended) {
+        if self.rank_states.iter().all(|rank_state| rank_state.ended) {
             let _ = self.notices.send(Notice::AllEnded);
         }
     }
@@ -248,21 +258,23 @@ impl State {
         if self.awake > 0 || self.deadlock.is_some() {
             return;
         }
-        let seats = (0_u32..).zip(&self.seats);
-        let waiting = seats.filter_map(|(rank, seat)| Some((rank, seat.waiting?))).collect();
+        let rank_states = (0_u32..).zip(&self.rank_states);
+        let waiting = rank_states
+            .filter_map(|(rank, rank_state)| Some((rank, rank_state.waiting?)))
+            .collect();
         self.deadlock = Some(Error::Deadlock { waiting });
-        self.seats.iter().for_each(|seat| seat.wake.notify_one());
+        self.rank_states.iter().for_each(|rank_state| rank_state.wake.notify_one());
     }
 }
 
 /// A rank's own end of the hub.
-pub(super) struct Seated {
+pub(super) struct HubTransport {
     pub(super) rank: u32,
     pub(super) hub: Arc<Hub>,
     pub(super) orders: u64,
 }
 
-impl Transport for Seated {
+impl Transport for HubTransport {
     fn order(&mut self, order: Order) -> Result<(), Error> {
         self.orders += 1;
         self.hub.state().carry_out(self.rank, order)
@@ -274,7 +286,7 @@ impl Transport for Seated {
     }
 
     fn poll(&mut self) -> Result<Option<Event>, Error> {
-        Ok(self.hub.state().seat(self.rank).inbox.pop_front())
+        Ok(self.hub.state().rank_state(self.rank).inbox.pop_front())
     }
 
     fn wait(&mut self, awaited: Awaited) -> Result<Event, Error> {
@@ -285,12 +297,12 @@ impl Transport for Seated {
                 state.wake(self.rank);
                 return Err(deadlock);
             }
-            let seat = state.seat(self.rank);
-            if let Some(event) = seat.inbox.pop_front() {
+            let rank_state = state.rank_state(self.rank);
+            if let Some(event) = rank_state.inbox.pop_front() {
                 return Ok(event);
             }
-            let wake = Arc::clone(&seat.wake);
-            if seat.waiting.replace(awaited).is_none() {
+            let wake = Arc::clone(&rank_state.wake);
+            if rank_state.waiting.replace(awaited).is_none() {
                 state.awake -= 1;
             }
             state.find_deadlock();

@@ -2,7 +2,7 @@
 //! receiver. Receivers do not hold each other up.
 
 use super::pipes::Pipes;
-use super::{BTreeMap, BTreeSet, Envelope, Error, ProgramFrame, Rank, Told, VecDeque, cost};
+use super::{BTreeMap, BTreeSet, Envelope, Error, ProgramFrame, Rank, VecDeque, Welcome, cost};
 
 #[derive(Debug)]
 struct Piece {
@@ -31,10 +31,10 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    pub(super) fn new(told: &Told) -> Self {
+    pub(super) fn new(welcome: &Welcome) -> Self {
         let way = |room| Way { sent: 0, room, queue: VecDeque::new() };
-        let ways = told.rooms.iter().map(|&(rank, room)| (rank.0, way(room))).collect();
-        Self { window: told.window, ways, orders: 0, held_up: BTreeSet::new() }
+        let ways = welcome.rooms.iter().map(|&(rank, room)| (rank.0, way(room))).collect();
+        Self { window: welcome.window, ways, orders: 0, held_up: BTreeSet::new() }
     }
 
     pub(super) fn begin_order(&mut self) {

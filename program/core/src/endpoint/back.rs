@@ -1,48 +1,18 @@
 //! Boundaries, going back to them, and the cuts of coordinated checkpoints.
 
-use std::collections::BTreeMap;
-
 use gleaner_common::time::Moment;
-use serde::{Deserialize, Serialize};
 
-use super::{Back, Effect, Endpoint, Life, frame_of};
-use crate::address::{Boundary, Rank, Request, Snapshot, cost};
+use super::{Back, Effect, Endpoint, frame_of};
+use crate::address::{Boundary, Rank, Snapshot, cost};
 use crate::complaint::Complaint;
-use crate::log::What;
+use crate::packed::{Mark, MarkKind, Presence, What};
 use crate::peer;
 use crate::wire::AgentFrame;
-
-/// Where a program was at a boundary.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Mark {
-    pub(super) boundary: Boundary,
-    kind: Kind,
-    /// Had the process said `Hello`, and did it stand at a boundary?
-    present: bool,
-    stood: bool,
-    /// The log's number of saves.
-    save: u64,
-    given: u64,
-    asked: Request,
-    frames: u64,
-    peers: BTreeMap<Rank, peer::Mark>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum Kind {
-    /// A process's beginning, from nothing.
-    #[default]
-    Start,
-    /// A state that the program saved.
-    Saved,
-    /// An image of the process.
-    Image,
-}
 
 impl Mark {
     /// The boundary of which a new process is given the state.
     pub(super) fn saved(&self) -> Option<Boundary> {
-        (self.kind == Kind::Saved).then_some(self.boundary)
+        (self.kind == MarkKind::Saved).then_some(self.boundary)
     }
 }
 
@@ -50,7 +20,7 @@ impl Endpoint {
     /// Where the rank can go back to, and how: by an image or by its own state.
     pub fn way_back(&self) -> Option<(Boundary, Back)> {
         let mark = self.boundary.as_ref()?;
-        let back = if mark.kind == Kind::Image { Back::Image } else { Back::Process };
+        let back = if mark.kind == MarkKind::Image { Back::Image } else { Back::Process };
         Some((mark.boundary, back))
     }
 
@@ -59,12 +29,12 @@ impl Endpoint {
         Boundary(self.boundaries + 1)
     }
 
-    fn mark(&mut self, kind: Kind) -> Mark {
+    fn mark(&mut self, kind: MarkKind) -> Mark {
         self.boundaries += 1;
         Mark {
             boundary: Boundary(self.boundaries),
             kind,
-            present: self.life == Life::Present,
+            present: self.presence == Presence::Present,
             stood: self.at_boundary,
             save: self.log.save(),
             given: self.log.given(),
@@ -80,11 +50,11 @@ impl Endpoint {
             self.boundaries = boundary.0;
             return;
         }
-        self.pend(Kind::Saved);
+        self.pend(MarkKind::Saved);
     }
 
     /// What begins here counts once it is kept.
-    fn pend(&mut self, kind: Kind) {
+    fn pend(&mut self, kind: MarkKind) {
         if self.boundary.is_none() && self.pending.is_none() {
             self.peers.values_mut().for_each(peer::Peer::remember_from_here);
         }
@@ -99,7 +69,7 @@ impl Endpoint {
     }
 
     fn commit(&mut self, mark: Mark, out: &mut Vec<Effect>) {
-        let given = (mark.kind == Kind::Image).then_some(mark.given);
+        let given = (mark.kind == MarkKind::Image).then_some(mark.given);
         self.log.forget_before(mark.save, mark.asked, given);
         for (rank, peer) in &mut self.peers {
             peer.forget(mark.peers.get(rank).map_or(0, |mark| mark.last));
@@ -121,7 +91,7 @@ impl Endpoint {
 
     pub(super) fn rolled_back(&mut self, now: Moment, back: Back, out: &mut Vec<Effect>) {
         // An ended rank has no process to go back with.
-        if matches!(self.life, Life::Ended { .. }) {
+        if matches!(self.presence, Presence::Ended { .. }) {
             return;
         }
         (self.pending, self.wait) = (None, None);
@@ -145,9 +115,9 @@ impl Endpoint {
             }
         }
         self.count_what_waits();
-        self.life = Life::Absent;
+        self.presence = Presence::Absent;
         if image && mark.present {
-            self.life = Life::Present;
+            self.presence = Presence::Present;
             self.frames = mark.frames;
             if mark.stood {
                 self.tell(AgentFrame::GoOn, out);
@@ -181,8 +151,8 @@ impl Endpoint {
             peer.begin_anew(peer.out.last());
         }
         self.count_what_waits();
-        self.life = Life::Absent;
-        let mark = self.mark(Kind::Start);
+        self.presence = Presence::Absent;
+        let mark = self.mark(MarkKind::Start);
         self.peers.values_mut().for_each(peer::Peer::remember_from_here);
         self.commit(mark, out);
         self.finish_cut(now, out);
@@ -233,7 +203,7 @@ impl Endpoint {
             }
             return;
         }
-        if self.boundary.is_some() || matches!(self.life, Life::Ended { .. }) {
+        if self.boundary.is_some() || matches!(self.presence, Presence::Ended { .. }) {
             self.snapshot = snapshot;
             self.give_cut(out);
         } else {
@@ -288,14 +258,14 @@ impl Endpoint {
     pub(super) fn image_begun(&mut self) {
         // Of a process that has said nothing an image is no better than its
         // beginning.
-        if self.life == Life::Present || self.boundary.is_none() {
-            self.pend(Kind::Image);
+        if self.presence == Presence::Present || self.boundary.is_none() {
+            self.pend(MarkKind::Image);
         }
     }
 
     /// The process's image is a boundary; and a cut, if one waits for it.
     pub(super) fn imaged(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        if let Some(mark) = self.pending.take_if(|mark| mark.kind == Kind::Image) {
+        if let Some(mark) = self.pending.take_if(|mark| mark.kind == MarkKind::Image) {
             self.commit(mark, out);
         }
         if self.boundary.is_some() {
@@ -308,16 +278,16 @@ impl Endpoint {
     }
 
     pub(super) fn not_imaged(&mut self, now: Moment, because: String, out: &mut Vec<Effect>) {
-        self.pending.take_if(|mark| mark.kind == Kind::Image);
+        self.pending.take_if(|mark| mark.kind == MarkKind::Image);
         self.miss_cut(now, because, out);
         self.go_on(out);
     }
 
     pub(super) fn image_lost(&mut self) {
-        if self.boundary.take_if(|mark| mark.kind == Kind::Image).is_some() {
+        if self.boundary.take_if(|mark| mark.kind == MarkKind::Image).is_some() {
             self.remembered = 0;
         }
-        self.pending.take_if(|mark| mark.kind == Kind::Image);
+        self.pending.take_if(|mark| mark.kind == MarkKind::Image);
     }
 
     fn miss_cut(&mut self, now: Moment, because: String, out: &mut Vec<Effect>) {

@@ -3,12 +3,12 @@
 use gleaner_common::id::Fence;
 use gleaner_common::time::Moment;
 
-use super::{Effect, Endpoint, Life};
+use super::{Effect, Endpoint};
 use crate::address::{Envelope, Rank, Snapshot, cost};
 use crate::complaint::Complaint;
 use crate::facts::End;
 use crate::incoming::Arrival;
-use crate::log::What;
+use crate::packed::{Presence, What};
 use crate::peer::Peer;
 use crate::wire::{Ack, PeerFrame};
 
@@ -63,7 +63,7 @@ impl Endpoint {
     }
 
     fn answer_probe(&mut self, to: Rank, out: &mut Vec<Effect>) {
-        let (snapshot, ended) = (self.snapshot, matches!(self.life, Life::Ended { .. }));
+        let (snapshot, ended) = (self.snapshot, matches!(self.presence, Presence::Ended { .. }));
         let ack = self.peer(to).incoming.ack();
         let frame = if ended {
             PeerFrame::Gone { snapshot, ack }
@@ -82,7 +82,7 @@ impl Endpoint {
         payload: bytes::Bytes,
         out: &mut Vec<Effect>,
     ) {
-        if matches!(self.life, Life::Ended { .. }) {
+        if matches!(self.presence, Presence::Ended { .. }) {
             return self.answer_probe(from, out);
         }
         let snapshot = self.snapshot;

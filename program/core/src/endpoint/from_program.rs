@@ -4,11 +4,11 @@
 use bytes::Bytes;
 use gleaner_common::time::Moment;
 
-use super::{Effect, Endpoint, Life, OPEN_ASKS_MAX};
+use super::{Effect, Endpoint, OPEN_ASKS_MAX};
 use crate::address::{Envelope, PIECE_BYTES_MAX, Rank, Request, cost};
 use crate::complaint::Complaint;
 use crate::facts::End;
-use crate::log::What;
+use crate::packed::{Presence, What};
 use crate::peer::{Peer, Sending};
 use crate::wire::{
     ASK_BYTES_MAX, AgentFrame, Answer, Ask, LIST_MAX, ProgramFrame, Unreceived, VERSION, Wait,
@@ -21,12 +21,12 @@ const REMEMBERED_MAX: usize = 4 << 20;
 
 impl Endpoint {
     pub(super) fn program_said(&mut self, now: Moment, frame: ProgramFrame, out: &mut Vec<Effect>) {
-        match (self.life, frame) {
-            (Life::Absent, ProgramFrame::Hello { version }) => self.hello(version, out),
-            (Life::Absent, _) => self.fault("it did not begin with Hello", out),
+        match (self.presence, frame) {
+            (Presence::Absent, ProgramFrame::Hello { version }) => self.hello(version, out),
+            (Presence::Absent, _) => self.fault("it did not begin with Hello", out),
             // Its process is about to end.
-            (Life::Broken | Life::Ended { .. }, _) => {}
-            (Life::Present, frame) => self.said(now, frame, out),
+            (Presence::Broken | Presence::Ended { .. }, _) => {}
+            (Presence::Present, frame) => self.said(now, frame, out),
         }
     }
 
@@ -66,9 +66,9 @@ impl Endpoint {
             out.push(Effect::ToProgram(AgentFrame::Refused { reason: complaint.to_string() }));
             return self.complain(complaint, out);
         }
-        self.life = Life::Present;
+        self.presence = Presence::Present;
         (self.frames, self.at_boundary) = (0, false);
-        let restored = self.boundary.as_ref().and_then(super::back::Mark::saved);
+        let restored = self.boundary.as_ref().and_then(crate::packed::Mark::saved);
         let rooms = self
             .peers
             .iter()
@@ -249,11 +249,11 @@ impl Endpoint {
     }
 
     pub(super) fn ended(&mut self, now: Moment, end: End, out: &mut Vec<Effect>) {
-        if matches!(self.life, Life::Ended { .. }) {
+        if matches!(self.presence, Presence::Ended { .. }) {
             return;
         }
         let rank = self.config.rank;
-        self.life = Life::Ended { end, drained: false };
+        self.presence = Presence::Ended { end, drained: false };
         self.wait = None;
         let open = self.peers.iter().filter(|(_, peer)| peer.inside.is_open());
         out.extend(
@@ -269,9 +269,9 @@ impl Endpoint {
     }
 
     pub(super) fn look_if_drained(&mut self, out: &mut Vec<Effect>) {
-        let Life::Ended { end, drained: false } = self.life else { return };
+        let Presence::Ended { end, drained: false } = self.presence else { return };
         if self.peers.values().all(|peer| peer.out.is_empty()) {
-            self.life = Life::Ended { end, drained: true };
+            self.presence = Presence::Ended { end, drained: true };
             out.push(Effect::Drained);
         }
     }

@@ -144,8 +144,8 @@ fn what_agents_say_to_each_other() {
         check(&frame, hex);
         let (job, to, from) = (JobId(8), Rank(2), Rank(3));
         let (fence, at) = (Fence(300), WorkstationId(4));
-        let parcel = Parcel { job, life: Life(5), to, from, fence, at, hops: 1, frame };
-        check(&parcel, &format!("08050203ac020401{hex}"));
+        let packet = Packet { job, life: Life(5), to, from, fence, at, hops: 1, frame };
+        check(&packet, &format!("08050203ac020401{hex}"));
     }
     let moved =
         Notice::Moved { job: JobId(8), rank: Rank(2), fence: Fence(300), at: WorkstationId(4) };

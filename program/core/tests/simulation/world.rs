@@ -17,7 +17,7 @@ use gleaner_program_core::endpoint::{Back, Config, Effect, Endpoint, Event, Pipe
 use gleaner_program_core::facts::{End, diagnose};
 use gleaner_program_core::framing::{FrameReader, decode, encode_whole};
 use gleaner_program_core::snapshots::{self as coordinator, Snapshots};
-use gleaner_program_core::wire::{AgentFrame, Answer, Parcel, PeerFrame, ProgramFrame};
+use gleaner_program_core::wire::{AgentFrame, Answer, Packet, PeerFrame, ProgramFrame};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -87,7 +87,7 @@ struct Image {
     rest: Vec<u8>,
 }
 
-struct Seat {
+struct LocalRank {
     host: usize,
     endpoint: Endpoint,
     program: Option<Program>,
@@ -111,8 +111,8 @@ struct Store {
 }
 
 enum Due {
-    Parcel { host: usize, from_host: usize, parcel: Vec<u8> },
-    Local { host: usize, parcel: Parcel },
+    Packet { host: usize, from_host: usize, packet: Vec<u8> },
+    Local { host: usize, packet: Packet },
     Step(Rank),
     Wake(Rank),
     Place { host: usize, rank: Rank },
@@ -138,7 +138,7 @@ pub(crate) struct World {
     next: u64,
     scripts: Vec<Rc<Vec<Op>>>,
     hosts: Vec<Directory>,
-    seats: BTreeMap<Rank, Seat>,
+    ranks_here: BTreeMap<Rank, LocalRank>,
     place: BTreeMap<Rank, (Fence, usize)>,
     fence: u64,
     floor: Fence,
@@ -178,7 +178,7 @@ impl World {
             hosts: (0..chaos.hosts)
                 .map(|h| Directory::new(JOB, Life(1), WorkstationId(h as u32)))
                 .collect(),
-            seats: BTreeMap::new(),
+            ranks_here: BTreeMap::new(),
             place: BTreeMap::new(),
             fence: 0,
             floor: Fence(0),
@@ -246,16 +246,16 @@ impl World {
             floor: self.floor,
         };
         let fence = self.new_fence();
-        self.seat(rank, Endpoint::new(config, fence));
+        self.put_rank(rank, Endpoint::new(config, fence));
         self.begin_process(rank);
     }
 
     /// Puts an endpoint on some host.
-    fn seat(&mut self, rank: Rank, endpoint: Endpoint) {
+    fn put_rank(&mut self, rank: Rank, endpoint: Endpoint) {
         let host = self.random.random_range(0..self.chaos.hosts);
-        let life = self.seats.get(&rank).map_or(0, |seat| seat.life) + 1;
+        let life = self.ranks_here.get(&rank).map_or(0, |local| local.life) + 1;
         let fence = endpoint.fence();
-        let seat = Seat {
+        let local = LocalRank {
             host,
             endpoint,
             program: None,
@@ -268,7 +268,7 @@ impl World {
             waking: None,
             parts: vec![],
         };
-        self.seats.insert(rank, seat);
+        self.ranks_here.insert(rank, local);
         self.placed(rank, fence, host);
     }
 
@@ -293,37 +293,41 @@ impl World {
     }
 
     fn ranks_at(&self, host: usize) -> Vec<Rank> {
-        self.seats.iter().filter(|(_, seat)| seat.host == host).map(|(rank, _)| *rank).collect()
+        self.ranks_here
+            .iter()
+            .filter(|(_, local)| local.host == host)
+            .map(|(rank, _)| *rank)
+            .collect()
     }
 
     fn begin_process(&mut self, rank: Rank) {
         let script = Rc::clone(&self.scripts[rank.0 as usize]);
-        let seat = self.seats.get_mut(&rank).unwrap();
-        seat.program = Some(Program::new(rank, script));
-        seat.to_agent.clear();
-        seat.to_program.clear();
-        seat.parts.clear();
-        seat.frozen = false;
+        let local = self.ranks_here.get_mut(&rank).unwrap();
+        local.program = Some(Program::new(rank, script));
+        local.to_agent.clear();
+        local.to_program.clear();
+        local.parts.clear();
+        local.frozen = false;
         self.step_soon(rank);
     }
 
     fn step_soon(&mut self, rank: Rank) {
         let us = self.random.random_range(1..200);
-        let Some(seat) = self.seats.get_mut(&rank) else { return };
-        if !seat.stepping && !seat.frozen && seat.program.is_some() {
-            seat.stepping = true;
+        let Some(local) = self.ranks_here.get_mut(&rank) else { return };
+        if !local.stepping && !local.frozen && local.program.is_some() {
+            local.stepping = true;
             self.after(us, Due::Step(rank));
         }
     }
 
     fn step(&mut self, rank: Rank) {
-        let Some(seat) = self.seats.get_mut(&rank) else { return };
-        seat.stepping = false;
-        if seat.frozen {
+        let Some(local) = self.ranks_here.get_mut(&rank) else { return };
+        local.stepping = false;
+        if local.frozen {
             return;
         }
-        let Some(program) = &mut seat.program else { return };
-        let progress = program.step(&mut seat.to_program, &mut seat.to_agent);
+        let Some(program) = &mut local.program else { return };
+        let progress = program.step(&mut local.to_program, &mut local.to_agent);
         // The agent reads the pipe now and then.
         if progress != Progress::Moved || self.random.random_bool(0.5) {
             self.drain(rank);
@@ -332,8 +336,8 @@ impl World {
             Progress::Moved => self.step_soon(rank),
             Progress::Blocked => {}
             Progress::Over => {
-                if let Some(seat) = self.seats.get_mut(&rank) {
-                    seat.life += 1;
+                if let Some(local) = self.ranks_here.get_mut(&rank) {
+                    local.life += 1;
                     self.tell(rank, Event::Ended(End::ExitCode(0)));
                 }
             }
@@ -342,7 +346,8 @@ impl World {
 
     /// Handles all that the program has written.
     fn drain(&mut self, rank: Rank) {
-        while let Some(frame) = self.seats.get_mut(&rank).and_then(|s| s.to_agent.pop_front()) {
+        while let Some(frame) = self.ranks_here.get_mut(&rank).and_then(|s| s.to_agent.pop_front())
+        {
             let mut bytes = vec![];
             encode_whole(&frame, &mut bytes).unwrap();
             let frame = decode(&Bytes::from(bytes).slice(4..)).unwrap();
@@ -352,12 +357,12 @@ impl World {
 
     fn tell(&mut self, rank: Rank, event: Event) {
         let now = self.now;
-        let Some(seat) = self.seats.get_mut(&rank) else { return };
+        let Some(local) = self.ranks_here.get_mut(&rank) else { return };
         let mut effects = std::mem::take(&mut self.effects);
         let said = self.tells.then(|| format!("{event:.200?}"));
-        seat.endpoint.handle(now, event, &mut effects);
+        local.endpoint.handle(now, event, &mut effects);
         if let Some(said) = said {
-            let (now, host) = (self.now.0, seat.host);
+            let (now, host) = (self.now.0, local.host);
             println!("{now} {rank} at {host}: {said:.150} -> {:.250}", format!("{effects:?}"));
         }
         self.carry_out(rank, effects);
@@ -368,12 +373,13 @@ impl World {
             self.carry_out_one(rank, effect);
         }
         self.effects = effects;
-        let Some(seat) = self.seats.get_mut(&rank) else { return };
-        seat.endpoint.check().unwrap();
-        assert!(seat.endpoint.held() <= 2 * window(RANKS_MAX) * 8 + self.chaos.log_bytes_max);
-        if let Some(at) = seat.endpoint.deadline().filter(|at| seat.waking.is_none_or(|w| *at < w))
+        let Some(local) = self.ranks_here.get_mut(&rank) else { return };
+        local.endpoint.check().unwrap();
+        assert!(local.endpoint.held() <= 2 * window(RANKS_MAX) * 8 + self.chaos.log_bytes_max);
+        if let Some(at) =
+            local.endpoint.deadline().filter(|at| local.waking.is_none_or(|w| *at < w))
         {
-            seat.waking = Some(at);
+            local.waking = Some(at);
             self.at(at, Due::Wake(rank));
         }
     }
@@ -381,25 +387,25 @@ impl World {
     fn carry_out_one(&mut self, rank: Rank, effect: Effect) {
         let us = self.soon();
         let run = self.run;
-        let seat = self.seats.get_mut(&rank).unwrap();
-        let life = seat.life;
+        let local = self.ranks_here.get_mut(&rank).unwrap();
+        let life = local.life;
         match effect {
             Effect::ToProgram(frame) => {
                 let mut bytes = vec![];
                 encode_whole(&frame, &mut bytes).unwrap();
-                seat.to_program.push_back(decode(&Bytes::from(bytes).slice(4..)).unwrap());
+                local.to_program.push_back(decode(&Bytes::from(bytes).slice(4..)).unwrap());
                 self.step_soon(rank);
             }
             Effect::Restore(boundary) => {
                 let state = self.store.states[&(rank, boundary)].clone().into();
-                seat.to_program.push_back(AgentFrame::State { last: true, state });
+                local.to_program.push_back(AgentFrame::State { last: true, state });
             }
             Effect::ToPeer { to, frame } => self.send(rank, to, frame),
             Effect::Ask { request, .. } => self.after(us, Due::Answer { rank, request }),
             Effect::Keep { boundary, last, state } => {
-                seat.parts.extend_from_slice(&state);
+                local.parts.extend_from_slice(&state);
                 if last {
-                    let parts = std::mem::take(&mut seat.parts);
+                    let parts = std::mem::take(&mut local.parts);
                     self.store.states.insert((rank, boundary), parts);
                     let well = self.random.random_bool(0.95);
                     self.after(us, Due::Kept { rank, life, boundary, well });
@@ -419,7 +425,7 @@ impl World {
                 }
             }
             Effect::Drained => {
-                self.seats.remove(&rank);
+                self.ranks_here.remove(&rank);
                 let now = self.now;
                 let effects = self.snapshots.handle(now, coordinator::Event::Drained(rank));
                 self.snapshot_effects(effects);

@@ -6,7 +6,7 @@ impl World {
     /// Runs until all ranks have ended, or nothing happens any more.
     pub(crate) fn run(&mut self) {
         let end = Moment::ZERO + self.chaos.lasts + Duration::from_secs(120);
-        while self.ended.len() < self.chaos.ranks || !self.seats.is_empty() {
+        while self.ended.len() < self.chaos.ranks || !self.ranks_here.is_empty() {
             let Some(Reverse((at, id))) = self.queue.pop() else {
                 panic!("nothing happens any more: {}", self.stuck());
             };
@@ -18,16 +18,16 @@ impl World {
     }
 
     pub(crate) fn stuck(&self) -> String {
-        let facts: Vec<_> = self.seats.values().map(|seat| seat.endpoint.facts()).collect();
-        let seats: Vec<_> = self
-            .seats
+        let facts: Vec<_> = self.ranks_here.values().map(|local| local.endpoint.facts()).collect();
+        let ranks_here: Vec<_> = self
+            .ranks_here
             .iter()
             .map(|(r, s)| {
                 (r, s.host, s.frozen, s.packed.is_some(), s.to_agent.len(), s.to_program.len())
             })
             .collect();
         format!(
-            "{facts:?}\n{seats:?}\n{:?}\nended: {:?}\n{:?}",
+            "{facts:?}\n{ranks_here:?}\n{:?}\nended: {:?}\n{:?}",
             diagnose(&facts),
             self.ended,
             self.happened
@@ -36,8 +36,8 @@ impl World {
 
     pub(super) fn happen(&mut self, due: Due) {
         match due {
-            Due::Parcel { host, from_host, parcel } => self.parcel_arrives(host, from_host, parcel),
-            Due::Local { host, parcel } => self.reach(host, parcel),
+            Due::Packet { host, from_host, packet } => self.packet_arrives(host, from_host, packet),
+            Due::Local { host, packet } => self.reach(host, packet),
             Due::Step(rank) => self.step(rank),
             Due::Wake(rank) => self.wake(rank),
             Due::Place { host, rank } => {
@@ -52,7 +52,7 @@ impl World {
                 self.tell(rank, Event::Answered { request, answer });
             }
             Due::Kept { rank, life, boundary, well } => {
-                let there = self.seats.get(&rank).is_some_and(|seat| seat.life == life);
+                let there = self.ranks_here.get(&rank).is_some_and(|local| local.life == life);
                 if there {
                     let event = if well { Event::Kept(boundary) } else { Event::NotKept(boundary) };
                     self.tell(rank, event);
@@ -61,12 +61,12 @@ impl World {
             Due::Trouble => self.trouble(),
             Due::Arrive { rank, life, to } => self.arrive(rank, life, to),
             Due::Image { rank, life } => {
-                if self.seats.get(&rank).is_some_and(|seat| seat.life == life) {
+                if self.ranks_here.get(&rank).is_some_and(|local| local.life == life) {
                     self.image(rank);
                 }
             }
             Due::Imaged { rank, life } => {
-                if self.seats.get(&rank).is_some_and(|seat| seat.life == life) {
+                if self.ranks_here.get(&rank).is_some_and(|local| local.life == life) {
                     self.imaged(rank);
                 }
             }
@@ -109,10 +109,10 @@ impl World {
 
     pub(super) fn wake(&mut self, rank: Rank) {
         let now = self.now;
-        let Some(seat) = self.seats.get_mut(&rank) else { return };
-        seat.waking = None;
+        let Some(local) = self.ranks_here.get_mut(&rank) else { return };
+        local.waking = None;
         let mut effects = std::mem::take(&mut self.effects);
-        seat.endpoint.wake(now, &mut effects);
+        local.endpoint.wake(now, &mut effects);
         self.carry_out(rank, effects);
     }
 }

@@ -34,10 +34,11 @@ impl World {
     pub(super) fn all_back(&mut self, snapshot: Option<Snapshot>) {
         self.run += 1;
         self.floor = Fence(self.fence + 1);
-        for (rank, seat) in &self.seats {
-            self.hosts[seat.host].lose(*rank);
+        for (rank, local) in &self.ranks_here {
+            self.hosts[local.host].lose(*rank);
         }
-        let lives: BTreeMap<Rank, u64> = self.seats.iter().map(|(r, s)| (*r, s.life)).collect();
+        let lives: BTreeMap<Rank, u64> =
+            self.ranks_here.iter().map(|(r, s)| (*r, s.life)).collect();
         if let Some(snapshot) = snapshot {
             self.note("all back to a snapshot");
             self.ended.retain(|_, (_, at, ..)| *at < snapshot);
@@ -53,11 +54,11 @@ impl World {
                 None => self.begin(rank),
                 Some(snapshot) => self.restore(rank, snapshot),
             }
-            if let (Some(life), Some(seat)) = (lives.get(&rank), self.seats.get_mut(&rank)) {
-                seat.life = life + 1_000;
+            if let (Some(life), Some(local)) = (lives.get(&rank), self.ranks_here.get_mut(&rank)) {
+                local.life = life + 1_000;
             }
         }
-        for rank in self.seats.keys().copied().collect::<Vec<_>>() {
+        for rank in self.ranks_here.keys().copied().collect::<Vec<_>>() {
             self.tell_ended(rank);
             self.step_soon(rank);
         }
@@ -69,15 +70,15 @@ impl World {
     pub(super) fn restore(&mut self, rank: Rank, snapshot: Snapshot) {
         let Some((bytes, boundary)) = self.store.cuts.get(&(snapshot, rank)).cloned() else {
             // It had ended, and nobody lacked anything of it.
-            self.seats.remove(&rank);
+            self.ranks_here.remove(&rank);
             assert!(self.ended.contains_key(&rank), "{rank} is missing");
             return;
         };
         let fence = self.new_fence();
-        self.seat(rank, Endpoint::restore(&bytes, fence, self.floor).unwrap());
+        self.put_rank(rank, Endpoint::restore(&bytes, fence, self.floor).unwrap());
         self.tell(rank, Event::Arrived);
-        if self.seats.get(&rank).is_some_and(|seat| !seat.endpoint.is_ended()) {
-            let way = self.seats[&rank].endpoint.way_back();
+        if self.ranks_here.get(&rank).is_some_and(|local| !local.endpoint.is_ended()) {
+            let way = self.ranks_here[&rank].endpoint.way_back();
             let (at, back) = way.expect("a cut has a boundary");
             assert_eq!(at, boundary);
             self.go_back_to(rank, boundary, back);

@@ -13,7 +13,7 @@ impl World {
         }
         let us = self.random.random_range(1..self.chaos.every_us);
         self.after(us, Due::Trouble);
-        let ranks: Vec<Rank> = self.seats.keys().copied().collect();
+        let ranks: Vec<Rank> = self.ranks_here.keys().copied().collect();
         let Some(&rank) = ranks.get(self.random.random_range(0..ranks.len().max(1))) else {
             return;
         };
@@ -53,35 +53,35 @@ impl World {
 
     /// Freezes the process, and handles what it had written.
     pub(super) fn freeze(&mut self, rank: Rank) -> Vec<u8> {
-        self.seats.get_mut(&rank).unwrap().frozen = true;
+        self.ranks_here.get_mut(&rank).unwrap().frozen = true;
         self.drain(rank);
-        let seat = self.seats.get_mut(&rank).unwrap();
+        let local = self.ranks_here.get_mut(&rank).unwrap();
         let mut rest = vec![];
-        seat.to_program.iter().for_each(|frame| encode_whole(frame, &mut rest).unwrap());
+        local.to_program.iter().for_each(|frame| encode_whole(frame, &mut rest).unwrap());
         rest
     }
 
     pub(super) fn refill(&mut self, rank: Rank, rest: Vec<u8>) {
         let mut reader = FrameReader::with_rest(rest);
-        let seat = self.seats.get_mut(&rank).unwrap();
-        seat.to_program.clear();
+        let local = self.ranks_here.get_mut(&rank).unwrap();
+        local.to_program.clear();
         while let Some(frame) = reader.next_frame().unwrap() {
-            seat.to_program.push_back(frame);
+            local.to_program.push_back(frame);
         }
     }
 
     pub(super) fn move_away(&mut self, rank: Rank) {
-        let seat = &self.seats[&rank];
-        let running = seat.program.as_ref().is_some_and(|program| !program.is_over());
-        if seat.frozen || seat.packed.is_some() || !running || seat.endpoint.is_ended() {
+        let local = &self.ranks_here[&rank];
+        let running = local.program.as_ref().is_some_and(|program| !program.is_over());
+        if local.frozen || local.packed.is_some() || !running || local.endpoint.is_ended() {
             return;
         }
         self.note("move");
         let to_program = self.freeze(rank);
         let rest = PipeRest { to_program, from_program: vec![] };
-        let seat = self.seats.get_mut(&rank).unwrap();
-        seat.packed = Some(seat.endpoint.pack(&rest));
-        let life = seat.life;
+        let local = self.ranks_here.get_mut(&rank).unwrap();
+        local.packed = Some(local.endpoint.pack(&rest));
+        let life = local.life;
         let to = self.random.random_range(0..self.chaos.hosts);
         let us = self.random.random_range(10..20_000);
         self.after(us, Due::Arrive { rank, life, to });
@@ -90,17 +90,19 @@ impl World {
     pub(super) fn arrive(&mut self, rank: Rank, life: u64, to: usize) {
         let stays = self.random.random_bool(0.2);
         let fence = self.new_fence();
-        let Some(seat) = self.seats.get_mut(&rank).filter(|seat| seat.life == life) else { return };
-        let Some(bytes) = seat.packed.take() else { return };
-        seat.frozen = false;
+        let Some(local) = self.ranks_here.get_mut(&rank).filter(|local| local.life == life) else {
+            return;
+        };
+        let Some(bytes) = local.packed.take() else { return };
+        local.frozen = false;
         if stays {
             self.note("stay");
             self.tell(rank, Event::Stayed);
         } else {
             let (endpoint, rest) = Endpoint::unpack(&bytes, fence).unwrap();
-            let from = std::mem::replace(&mut seat.host, to);
-            seat.endpoint = endpoint;
-            seat.waking = None;
+            let from = std::mem::replace(&mut local.host, to);
+            local.endpoint = endpoint;
+            local.waking = None;
             self.refill(rank, rest.to_program);
             self.learn(from, rank, fence, to);
             self.placed(rank, fence, to);
@@ -119,21 +121,22 @@ impl World {
     }
 
     pub(super) fn roll_back(&mut self, rank: Rank) {
-        let seat = self.seats.get_mut(&rank).unwrap();
-        if seat.frozen || seat.packed.is_some() || seat.endpoint.is_ended() {
+        let local = self.ranks_here.get_mut(&rank).unwrap();
+        if local.frozen || local.packed.is_some() || local.endpoint.is_ended() {
             return;
         }
-        let Some((boundary, back)) = seat.endpoint.way_back() else { return };
-        seat.life += 1;
+        let Some((boundary, back)) = local.endpoint.way_back() else { return };
+        local.life += 1;
         // Some of what it wrote is handled, the rest is lost with it.
         for _ in 0..self.random.random_range(0..4) {
-            let Some(frame) = self.seats.get_mut(&rank).and_then(|s| s.to_agent.pop_front()) else {
+            let Some(frame) = self.ranks_here.get_mut(&rank).and_then(|s| s.to_agent.pop_front())
+            else {
                 break;
             };
             self.tell(rank, Event::FromProgram(frame));
         }
         // What was handled may have been a boundary, or too much.
-        let now = self.seats.get(&rank).and_then(|seat| seat.endpoint.way_back());
+        let now = self.ranks_here.get(&rank).and_then(|local| local.endpoint.way_back());
         if now != Some((boundary, back)) {
             return self.step_soon(rank);
         }
@@ -142,10 +145,10 @@ impl World {
         if self.random.random_bool(0.7) {
             let fence = self.new_fence();
             let to = self.random.random_range(0..self.chaos.hosts);
-            let seat = self.seats.get_mut(&rank).unwrap();
-            let bytes = seat.endpoint.pack(&PipeRest::default());
-            seat.endpoint = Endpoint::unpack(&bytes, fence).unwrap().0;
-            let from = std::mem::replace(&mut seat.host, to);
+            let local = self.ranks_here.get_mut(&rank).unwrap();
+            let bytes = local.endpoint.pack(&PipeRest::default());
+            local.endpoint = Endpoint::unpack(&bytes, fence).unwrap().0;
+            let from = std::mem::replace(&mut local.host, to);
             self.learn(from, rank, fence, to);
             self.placed(rank, fence, to);
             self.tell(rank, Event::Arrived);
@@ -157,10 +160,10 @@ impl World {
         if back == Back::Image {
             self.note("back to an image");
             let Image { program, rest } = self.store.images[&(rank, boundary)].clone();
-            let seat = self.seats.get_mut(&rank).unwrap();
-            seat.program = Some(program);
-            seat.to_agent.clear();
-            seat.frozen = false;
+            let local = self.ranks_here.get_mut(&rank).unwrap();
+            local.program = Some(program);
+            local.to_agent.clear();
+            local.frozen = false;
             self.refill(rank, rest);
         } else {
             self.note("back to a state");
@@ -173,21 +176,21 @@ impl World {
     /// Takes an image of a process, as a boundary or for a snapshot. That takes
     /// a while, and others do not stand still.
     pub(super) fn image(&mut self, rank: Rank) {
-        let Some(seat) = self.seats.get(&rank) else { return };
-        let running = seat.program.as_ref().is_some_and(|program| !program.is_over());
-        if seat.packed.is_some() || seat.endpoint.is_ended() || !running {
+        let Some(local) = self.ranks_here.get(&rank) else { return };
+        let running = local.program.as_ref().is_some_and(|program| !program.is_over());
+        if local.packed.is_some() || local.endpoint.is_ended() || !running {
             let because = "it is not there".to_owned();
             return self.tell(rank, Event::NotImaged { because });
         }
-        if seat.frozen {
+        if local.frozen {
             // The one that is being taken is the answer.
             return;
         }
         self.note("image");
         let rest = self.freeze(rank);
-        let seat = self.seats.get_mut(&rank).unwrap();
-        let program = seat.program.clone().unwrap();
-        let (next, life) = (seat.endpoint.next_boundary(), seat.life);
+        let local = self.ranks_here.get_mut(&rank).unwrap();
+        let program = local.program.clone().unwrap();
+        let (next, life) = (local.endpoint.next_boundary(), local.life);
         self.store.images.insert((rank, next), Image { program, rest });
         self.tell(rank, Event::ImageBegun);
         let us = self.random.random_range(1..5_000);
@@ -195,7 +198,7 @@ impl World {
     }
 
     pub(super) fn imaged(&mut self, rank: Rank) {
-        self.seats.get_mut(&rank).unwrap().frozen = false;
+        self.ranks_here.get_mut(&rank).unwrap().frozen = false;
         if self.random.random_bool(0.1) {
             let because = "it holds a socket".to_owned();
             self.tell(rank, Event::NotImaged { because });
