@@ -22,7 +22,9 @@ use super::saved_states::States;
 use super::{Arrive, Packed, RouterEvent};
 use crate::link::LinkEvent;
 
-/// What travels with a rank. Its version is the endpoint's, which comes first.
+/// What travels with a rank. It has no version but the endpoint's, which comes first: a
+/// change here, in [`States`] or in a snapshot's `Part` raises that
+/// (`program/core`, `packed::VERSION`).
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PackedRank {
     pub(super) endpoint: Bytes,

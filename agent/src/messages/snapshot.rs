@@ -23,7 +23,8 @@ use crate::link::LinkEvent;
 /// The biggest image that is part of a snapshot: as much as a rank may save.
 const IMAGE_BYTES_MAX: u64 = STATES_BYTES_MAX as u64;
 
-/// A rank's part. The image follows, of one that goes back to an image.
+/// A rank's part, of the version of the endpoint in it. The image follows, of one
+/// that goes back to an image.
 #[derive(Debug, Serialize, Deserialize)]
 struct Part {
     packed_rank: PackedRank,

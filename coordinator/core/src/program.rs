@@ -6,11 +6,12 @@
 //! by events that are written down first. Knows nothing of workstations.
 //!
 //! ```text
-//! a rank asks, ends, has its part ──► Happened ──► journal, then Past ──► Order
+//! a rank asks, ends, has its part ──► Happened ──► journal (record), then Past ──► Order
 //!                                                       a new life ──► Happened::Began
 //! ```
 
 mod past;
+mod record;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +26,10 @@ use gleaner_program_core::facts::{End, RankFacts};
 use gleaner_program_core::snapshots::{self, Snapshots};
 use gleaner_program_core::wire::{ASK_BYTES_MAX, Answer, Ask, ToRank};
 
-pub(crate) use past::{Beginning, Ended, Group, Past, Whole};
-use past::{Happened, Undecided};
+pub(crate) use past::Past;
+use past::Undecided;
+pub(crate) use record::{Beginning, Ended, Group, Whole};
+use record::{Happened, PackedPast};
 use waits::Waits;
 
 /// What is to be done, in this order.
@@ -113,7 +116,7 @@ impl Program {
                 }
                 (Happened::AllThis(past), _) => {
                     let mut then = Self::of(now, spec, life, Beginning::default());
-                    then.past = *past;
+                    then.past = (*past).try_into().ok()?;
                     program = Some(then);
                 }
                 (happened, Some(program)) => {
@@ -204,7 +207,7 @@ impl Program {
             return;
         }
         (self.sequence, self.journal_bytes) = (0, 0);
-        let all = Happened::AllThis(Box::new(self.past.clone()));
+        let all = Happened::AllThis(Box::new(PackedPast::from(self.past.clone())));
         self.journal(&all);
     }
 

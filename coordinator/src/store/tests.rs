@@ -242,7 +242,23 @@ fn a_database_of_a_later_version_is_left_alone() {
     let store = Store::open(dir.path()).unwrap();
     store.writer.0.pragma_update(None, "user_version", 99).unwrap();
     drop(store);
-    refused(dir.path(), "is of version 99, this program knows up to 3");
+    refused(dir.path(), "is of version 99, this program knows up to 4");
+}
+
+#[test]
+fn events_of_programs_that_had_no_version_get_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let insert = "INSERT INTO events VALUES (1, 1, 0, x'0000ff00'), (1, 1, 1, x'80')";
+    store.writer.0.execute_batch(insert).unwrap();
+    store.writer.0.pragma_update(None, "user_version", 3).unwrap();
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    let events = "SELECT event FROM events ORDER BY sequence";
+    let mut events = store.writer.0.prepare(events).unwrap();
+    let events: Vec<Vec<u8>> =
+        events.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(events, [&[1, 0, 0, 0xff, 0][..], &[1, 0x80]]);
 }
 
 #[test]

@@ -19,6 +19,11 @@ use serde::{Deserialize, Serialize};
 use crate::address::{Rank, Request, Task};
 use crate::wire::{Answer, Ask};
 
+mod packed;
+
+use packed::{Asked, Item, TaskState};
+pub use packed::{ContradictoryBag, PackedBag};
+
 /// How often a task may be lost with the rank that held it before it is
 /// given up: a task that kills its workers must not kill them for ever.
 pub const LOSSES_MAX: u32 = 5;
@@ -51,33 +56,11 @@ pub enum Effect {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
-    Waiting,
-    Held(Rank),
-    /// Done, or given up.
-    Over,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Item {
-    bytes: Vec<u8>,
-    state: State,
-    losses: u32,
-}
-
-/// What one rank has asked and was answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Asked {
-    newest: Request,
-    /// The newest answers: a question may be asked again whose answer was lost.
-    answers: VecDeque<(Request, Answer)>,
-}
-
 /// How many answers are kept for each rank: as many as may be open.
 const ANSWERS_KEPT: usize = crate::endpoint::OPEN_ASKS_MAX;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bag {
     limits: Limits,
     items: BTreeMap<Task, Item>,
@@ -171,8 +154,9 @@ impl Bag {
         self.asked.remove(&rank);
         self.for_task.retain(|(of, _)| *of != rank);
         self.for_result.retain(|(of, _)| *of != rank);
-        let of_rank =
-            |task: &&Task| self.items.get(task).is_some_and(|item| item.state == State::Held(rank));
+        let of_rank = |task: &&Task| {
+            self.items.get(task).is_some_and(|item| item.state == TaskState::Held(rank))
+        };
         let tasks: Vec<Task> = self.held.iter().filter(of_rank).copied().collect();
         // The oldest of them will be the first again.
         for task in tasks.into_iter().rev() {
@@ -193,7 +177,7 @@ impl Bag {
         let task = self.next;
         self.next = Task(task.0 + 1);
         self.bytes += bytes.len() as u64;
-        self.items.insert(task, Item { bytes, state: State::Waiting, losses: 0 });
+        self.items.insert(task, Item { bytes, state: TaskState::Waiting, losses: 0 });
         self.waiting.push_back(task);
         task
     }
@@ -222,13 +206,13 @@ impl Bag {
         let state = self.items.get(&task).map(|item| item.state);
         let answer = match state {
             None => Answer::Declined { reason: format!("there is no {task}") },
-            Some(State::Over) => Answer::Done { first: false },
+            Some(TaskState::Over) => Answer::Done { first: false },
             // Whoever has done it: work is kept, also of a rank that was
             // thought to be gone.
-            Some(State::Held(_) | State::Waiting) if !self.has_room_for(&result) => {
+            Some(TaskState::Held(_) | TaskState::Waiting) if !self.has_room_for(&result) => {
                 Answer::Declined { reason: "the bag is full of results".to_owned() }
             }
-            Some(State::Held(_) | State::Waiting) => {
+            Some(TaskState::Held(_) | TaskState::Waiting) => {
                 self.waiting.retain(|waiting| *waiting != task);
                 self.over(task);
                 self.bytes += result.len() as u64;
@@ -247,16 +231,16 @@ impl Bag {
     fn over(&mut self, task: Task) {
         self.held.remove(&task);
         if let Some(item) = self.items.get_mut(&task) {
-            item.state = State::Over;
+            item.state = TaskState::Over;
             self.bytes -= std::mem::take(&mut item.bytes).len() as u64;
         }
     }
 
     fn put_back(&mut self, rank: Rank, task: Task) {
         if let Some(item) = self.items.get_mut(&task)
-            && item.state == State::Held(rank)
+            && item.state == TaskState::Held(rank)
         {
-            item.state = State::Waiting;
+            item.state = TaskState::Waiting;
             self.held.remove(&task);
             self.waiting.push_front(task);
         }
@@ -274,7 +258,7 @@ impl Bag {
             if let Answer::Task { task, .. } = answer
                 && let Some(item) = self.items.get_mut(&task)
             {
-                item.state = State::Held(rank);
+                item.state = TaskState::Held(rank);
             }
             self.answer(rank, request, answer, effects);
         }

@@ -1,122 +1,18 @@
-//! What has happened to a program, and what follows from it alone.
+//! What follows for a program from what has happened to it, and from that alone.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gleaner_common::id::{ContentHash, Fence};
+use gleaner_common::id::Fence;
 use gleaner_program_core::address::{Rank, Request, Snapshot};
 use gleaner_program_core::bag::{self, Bag, Limits};
 use gleaner_program_core::endpoint::OPEN_ASKS_MAX;
-use gleaner_program_core::facts::End;
-use gleaner_program_core::wire::{Answer, Ask};
-use serde::{Deserialize, Serialize};
+use gleaner_program_core::wire::Answer;
+
+use super::record::{Beginning, Ended, Group, Happened, PackedPast, Whole};
 
 /// What one program's bag may hold. Guesses; they bound what a program can
 /// make the coordinator remember.
 const BAG: Limits = Limits { tasks_max: 1_000_000, bytes_max: 64 << 20 };
-
-/// Ranks that began together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Group {
-    pub(crate) first: u32,
-    pub(crate) count: u32,
-    pub(crate) parent: Option<Rank>,
-}
-
-/// A rank that has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ended {
-    pub(crate) end: End,
-    pub(crate) snapshot: Snapshot,
-    /// The number of the last piece to each rank.
-    pub(crate) sent: Vec<(Rank, u64)>,
-    /// Nobody lacks anything of it.
-    pub(crate) drained: bool,
-}
-
-impl Ended {
-    pub(crate) fn last_to(&self, to: Rank) -> u64 {
-        self.sent.iter().find(|(rank, _)| *rank == to).map_or(0, |(_, last)| *last)
-    }
-}
-
-/// A snapshot to go back to, and what was true of the program then.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Whole {
-    pub(crate) snapshot: Snapshot,
-    pub(crate) parts: BTreeMap<Rank, ContentHash>,
-    groups: Vec<Group>,
-    ended: BTreeMap<Rank, Ended>,
-    spawned: BTreeMap<Rank, VecDeque<(Request, Answer)>>,
-}
-
-impl Whole {
-    pub(crate) fn hashes(&self) -> Vec<ContentHash> {
-        self.parts.values().copied().collect()
-    }
-}
-
-/// What a life begins with.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Beginning {
-    pub(crate) floor: Fence,
-    /// Lives before this one that a failure ended.
-    pub(crate) failures: u32,
-    pub(crate) groups: Vec<Group>,
-    pub(crate) ended: BTreeMap<Rank, Ended>,
-    pub(crate) newest: Snapshot,
-    /// Where it begins, if that is not the start.
-    pub(crate) whole: Option<Whole>,
-}
-
-/// Written down before anybody hears of it: append, never reorder.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Happened {
-    Began(Box<Beginning>),
-    Asked {
-        rank: Rank,
-        request: Request,
-        ask: Ask,
-    },
-    Gone {
-        rank: Rank,
-        lost: bool,
-    },
-    Spawned {
-        by: Rank,
-        request: Request,
-        first: Rank,
-        count: u32,
-    },
-    Ended {
-        rank: Rank,
-        end: End,
-        snapshot: Snapshot,
-        sent: Vec<(Rank, u64)>,
-    },
-    Drained(Rank),
-    CutBegan(Snapshot),
-    Whole {
-        snapshot: Snapshot,
-        parts: BTreeMap<Rank, ContentHash>,
-    },
-    Grew {
-        first: Rank,
-        count: u32,
-    },
-    /// All that had happened so far in this life: a journal begins anew.
-    AllThis(Box<Past>),
-}
-
-impl Happened {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let written = postcard::to_stdvec(self);
-        written.unwrap_or_else(|error| unreachable!("an event that does not serialise: {error}"))
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        postcard::from_bytes(bytes).ok()
-    }
-}
 
 /// Was this question heard before?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +23,8 @@ pub(super) enum Undecided {
     Void,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
     pub(crate) floor: Fence,
     pub(crate) failures: u32,
@@ -199,7 +96,8 @@ impl Past {
     pub(super) fn apply(&mut self, happened: Happened) -> Vec<bag::Effect> {
         match happened {
             Happened::Began(beginning) => *self = Self::begin(*beginning),
-            Happened::AllThis(past) => *self = *past,
+            // Only a journal's first event, and the past is made of it there.
+            Happened::AllThis(_) => {}
             Happened::Asked { rank, request, ask } => {
                 self.questions.insert(rank, request);
                 return self.bag.ask(rank, request, ask);
@@ -284,5 +182,37 @@ impl Past {
     pub(super) fn spawned_before(&self, by: Rank, request: Request) -> Option<Answer> {
         let answers = self.spawned.get(&by)?;
         answers.iter().find(|(of, _)| *of == request).map(|(_, answer)| answer.clone())
+    }
+}
+
+impl From<Past> for PackedPast {
+    fn from(past: Past) -> Self {
+        let Past { floor, failures, groups, ended, newest, whole, base, .. } = past;
+        let Past { bag, questions, void, spawned, .. } = past;
+        let bag = bag.into();
+        Self { floor, failures, groups, ended, newest, whole, base, bag, questions, void, spawned }
+    }
+}
+
+impl TryFrom<PackedPast> for Past {
+    type Error = bag::ContradictoryBag;
+
+    fn try_from(packed: PackedPast) -> Result<Self, bag::ContradictoryBag> {
+        let PackedPast { floor, failures, groups, ended, newest, whole, base, .. } = packed;
+        let PackedPast { bag, questions, void, spawned, .. } = packed;
+        let bag = bag.try_into()?;
+        Ok(Self {
+            floor,
+            failures,
+            groups,
+            ended,
+            newest,
+            whole,
+            base,
+            bag,
+            questions,
+            void,
+            spawned,
+        })
     }
 }

@@ -204,7 +204,7 @@ fn facts_of(rank: Rank, past: &Past, told: &BTreeMap<Rank, RankFacts>) -> RankFa
 
 #[cfg(test)]
 mod tests {
-    use super::super::past::Beginning;
+    use super::super::record::Beginning;
     use super::*;
 
     fn s(seconds: u64) -> Moment {
