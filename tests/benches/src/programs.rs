@@ -123,8 +123,8 @@ fn once(
     let options = [&format!("--ranks={RANKS}"), "--on-busy=migrate", "--input", &input];
     let command = ["--", &command, "--size", program.size];
     let job = JobId(u32::try_from(lab.submit(&[&options[..], &command].concat())?)?);
-    let (row, returns) = owners.until_end((lab, talk), job, LOOK, |lab, _, _| {
-        if Clock.now().since(start) > LONGEST {
+    let (row, returns) = owners.until_end((lab, talk), job, LOOK, |lab, row, _| {
+        if !row.summary.state.has_ended() && Clock.now().since(start) > LONGEST {
             bail!("{name} does not end: {}", lab.text(&["job", &job.to_string()])?);
         }
         Ok(())
