@@ -106,7 +106,9 @@ pub(crate) fn told<T: Serialize>(
 
 /// What is to be known beside the results, on standard error.
 pub(crate) fn notes(notes: &[String]) {
-    notes.iter().for_each(|note| eprintln!("{note}"));
+    for note in notes {
+        eprintln!("{note}");
+    }
 }
 
 /// One line of text.

@@ -69,12 +69,11 @@ impl Talk {
     /// # Errors
     /// As for `request`, or it has printed too much.
     pub fn printed(&self, id: SubprogramId) -> Result<String> {
-        match self.request(&Request::Output(id))? {
-            Reply::Output { stdout: Printed::Inline(text), .. } => {
-                Ok(String::from_utf8_lossy(&text).into_owned())
-            }
-            reply => bail!("asked what {id} has printed and got {reply:?}"),
-        }
+        let reply = self.request(&Request::Output(id))?;
+        let Reply::Output { stdout: Printed::Inline(text), .. } = reply else {
+            bail!("asked what {id} has printed and got {reply:?}")
+        };
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// # Errors

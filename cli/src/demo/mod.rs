@@ -143,8 +143,6 @@ fn submit(lab: &Lab, args: &Args) -> Result<JobId> {
     Ok(JobId(u32::try_from(job)?))
 }
 
-/// Lets the owners live until the job has ended.
-
 /// The sum of what the subprograms printed, and how many have two results.
 fn results(talk: &Talk, job: JobId, subprograms: u32) -> Result<(u64, u32)> {
     let (mut sum, mut duplicated) = (0, 0);

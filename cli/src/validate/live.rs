@@ -114,8 +114,6 @@ fn submit(lab: &Lab, setting: &Setting<'_>) -> Result<JobId> {
     Ok(JobId(u32::try_from(job)?))
 }
 
-/// Lets the owners live until the job has ended.
-
 type Attempts = BTreeMap<u32, Vec<AttemptRow>>;
 
 /// Of each rank, oldest first.

@@ -191,13 +191,13 @@ impl Outgoing {
         let (sent_cost, appended_cost) =
             (acked_cost + cost_of(under_way), acked_cost + cost_of(queue.len()));
         Ok(Self {
-            sent,
+            queue,
             acked,
+            sent,
             acked_cost,
             sent_cost,
             appended_cost,
             limit,
-            queue,
             ..Self::new(window)
         })
     }

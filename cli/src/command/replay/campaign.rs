@@ -78,8 +78,6 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Hidden by itself where standard error is no terminal.
-
 fn show(bar: &ProgressBar, progress: Progress) {
     match progress {
         Progress::Begun { executions } => bar.set_length(executions),

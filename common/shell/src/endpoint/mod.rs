@@ -21,4 +21,5 @@ pub use dial::{ConnectError, Credentials, Link, client_config, client_endpoint, 
 pub use ended::Ended;
 pub use peers::{PeerError, dial_peer, listen_to_peers, peer_subject};
 pub use serve::{BindError, peer_spki, serve};
+pub use transport::IDLE_TIMEOUT;
 pub use verify::{Admission, Admit};

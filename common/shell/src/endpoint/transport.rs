@@ -9,7 +9,7 @@ use quinn::{
 
 /// A connection that was silent for so long is gone. Twice the heartbeat of an
 /// agent without guests (15 s), so that one lost heartbeat ends nothing.
-pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much a peer may send unread, per stream and per connection. 256 KiB
 /// moves 1 GB/s at a round trip of 0.25 ms, which a lab's network has; it is
