@@ -210,10 +210,8 @@ impl Agent {
             Event::Keeper(place, event) => self.keeper_event(now, place, event, out),
             Event::Weighed { fence, bytes } => self.weighed(now, fence, bytes, out),
             Event::Carried { bytes, took } => self.experience.carried(bytes, took),
-            Event::Collected { fence, left } => self.collected(fence, left, out),
-            Event::CollectingFailed { fence, reason } => {
-                self.collecting_failed(fence, &reason, out);
-            }
+            Event::Collected { fence, left } => self.collected(fence, Ok(left), out),
+            Event::CollectingFailed { fence, reason } => self.collected(fence, Err(reason), out),
             Event::Pause(pause) => {
                 self.observe(now, Observation::Paused(pause.clone()), out);
                 out.then.push(Effect::PersistPause(Some(pause)));

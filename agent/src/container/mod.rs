@@ -207,7 +207,7 @@ impl Container {
 
     pub(crate) fn spawn_keeper(&mut self, site: &Site, staged: bool, told: &mut Answers) {
         if let Err(error) = self.try_spawn_keeper(site, staged, told) {
-            let failed = KeeperEvent::Failed(error.to_string());
+            let failed = KeeperEvent::Failed { staged, reason: error.to_string() };
             told.events.push(Event::Keeper(self.id, failed));
         }
     }

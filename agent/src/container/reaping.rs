@@ -51,8 +51,9 @@ impl Container {
         } else {
             told.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
         }
-        if stays {
-            // A rank's handles are its next process's.
+        if endpoint {
+            // Its handles are its next process's, should its router say that the
+            // rank stays.
             self.guest = Some(guest);
         }
     }

@@ -61,7 +61,12 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-fn check(test: &'static str, seeds: u64, setting: impl Fn(u64) -> Setting) -> Vec<Outline> {
+fn check(
+    test: &'static str,
+    seeds: u64,
+    setting: impl Fn(u64) -> Setting,
+    judge: impl Fn(&Outline),
+) -> Vec<Outline> {
     let seeds = match number("GLEANER_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("GLEANER_SEEDS").unwrap_or(seeds),
@@ -69,17 +74,19 @@ fn check(test: &'static str, seeds: u64, setting: impl Fn(u64) -> Setting) -> Ve
     seeds
         .map(|seed| {
             let _repeat = Repeat { test, seed };
-            Lab::new(seed, setting(seed)).run()
+            let outline = Lab::new(seed, setting(seed)).run();
+            judge(&outline);
+            outline
         })
         .collect()
 }
 
 #[test]
 fn nothing_is_lost_or_done_twice_in_a_storm() {
-    let outlines = check("nothing_is_lost_or_done_twice_in_a_storm", 16, |seed| Setting {
-        config: Config { policy: policy(seed), ..Config::default() },
-        ..stormy()
-    });
+    let test = "nothing_is_lost_or_done_twice_in_a_storm";
+    let setting =
+        |seed| Setting { config: Config { policy: policy(seed), ..Config::default() }, ..stormy() };
+    let outlines = check(test, 16, setting, |_| {});
     let seen = |value: fn(&Outline) -> u64| outlines.iter().map(value).sum::<u64>() > 0;
     let everything = seen(|o| o.retreats)
         && seen(|o| o.suspensions)
@@ -90,7 +97,8 @@ fn nothing_is_lost_or_done_twice_in_a_storm() {
         && seen(|o| o.moves)
         && seen(|o| o.lives)
         && seen(|o| o.tasks as u64)
-        && seen(|o| o.went_back);
+        && seen(|o| o.went_back)
+        && seen(|o| o.images);
     assert!(everything || outlines.len() == 1, "a storm without some trouble: {outlines:#?}");
 }
 
@@ -102,7 +110,7 @@ fn equal_seeds_give_equal_labs() {
 
 #[test]
 fn a_lab_without_trouble_loses_and_repeats_nothing() {
-    for outline in check("a_lab_without_trouble_loses_and_repeats_nothing", 4, |_| Setting {
+    let setting = |_| Setting {
         cut: None,
         agent_crash: None,
         sleep: None,
@@ -111,9 +119,10 @@ fn a_lab_without_trouble_loses_and_repeats_nothing() {
         owner: None,
         late_frames: 0.0,
         ..stormy()
-    }) {
+    };
+    check("a_lab_without_trouble_loses_and_repeats_nothing", 4, setting, |outline| {
         assert_eq!((outline.lost, outline.suspensions), (0, 0), "{outline:?}");
-    }
+    });
 }
 
 /// Owners come and go all the time, most of what moves is refused or called
@@ -142,10 +151,14 @@ fn restless() -> Setting {
 #[test]
 fn nothing_that_moves_is_lost_while_its_workstations_live() {
     let test = "nothing_that_moves_is_lost_while_its_workstations_live";
-    let outlines = check(test, 12, |_| restless());
-    for outline in &outlines {
-        assert_eq!((outline.lost, outline.lives), (0, 0), "{outline:?}");
-    }
+    let outlines = check(
+        test,
+        12,
+        |_| restless(),
+        |outline| {
+            assert_eq!((outline.lost, outline.lives), (0, 0), "{outline:?}");
+        },
+    );
     let moves: u64 = outlines.iter().map(|outline| outline.moves).sum();
     assert!(moves > 0 || outlines.len() == 1, "nothing moved");
 }
@@ -153,7 +166,7 @@ fn nothing_that_moves_is_lost_while_its_workstations_live() {
 #[test]
 fn nothing_is_done_twice_while_everything_moves_and_dies() {
     let test = "nothing_is_done_twice_while_everything_moves_and_dies";
-    check(test, 8, |_| Setting {
+    let setting = |_| Setting {
         cut: Some(s(5)),
         agent_crash: Some(s(10)),
         sleep: Some(s(30)),
@@ -163,7 +176,10 @@ fn nothing_is_done_twice_while_everything_moves_and_dies() {
         failures: 0.05,
         config: Config::default(),
         ..restless()
-    });
+    };
+    let outlines = check(test, 8, setting, |_| {});
+    let with_image: u64 = outlines.iter().map(|outline| outline.snapshots_with_image).sum();
+    assert!(with_image > 0 || outlines.len() == 1, "nothing went back to an image: {outlines:#?}");
 }
 
 fn late() -> Setting {
@@ -181,9 +197,14 @@ fn late() -> Setting {
 #[test]
 fn nothing_is_done_twice_when_frames_take_longer_than_a_lease() {
     let test = "nothing_is_done_twice_when_frames_take_longer_than_a_lease";
-    for outline in check(test, 8, |_| late()) {
-        assert!(outline.lost > 0, "no frame was late enough: {outline:?}");
-    }
+    check(
+        test,
+        8,
+        |_| late(),
+        |outline| {
+            assert!(outline.lost > 0, "no frame was late enough: {outline:?}");
+        },
+    );
 }
 
 /// Acknowledged at once, a heartbeat overtook the order to stop an attempt

@@ -16,7 +16,7 @@ use gleaner_common::wire::{AgentFrame, AttemptEvent, Finished, GuestState, Offer
 
 use super::places::not_started;
 use super::{Agent, Out, WAITING_MAX};
-use crate::guest::{self, Effect, Owner};
+use crate::guest::{self, Effect, Left, Owner};
 
 /// An attempt that was accepted and has not ended.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(super) struct Attempt {
     pub(super) word: Option<AttemptEvent>,
     /// Its memory, when last looked at.
     pub(super) bytes: u64,
+    /// What it left, if that came before it was known how it ended.
+    pub(super) collected: Option<Result<Left, String>>,
 }
 
 #[derive(Debug)]
@@ -127,6 +129,7 @@ impl Agent {
             arrival: offer.arrival,
             word: None,
             bytes: 0,
+            collected: None,
         };
         self.attempts.insert(fence, attempt);
         self.waiting.push_back(fence);

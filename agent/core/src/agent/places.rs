@@ -231,22 +231,21 @@ impl Agent {
         self.guest_event(now, fence, guest::Event::MoveTakes(cost), out);
     }
 
-    pub(super) fn collected(&mut self, fence: Fence, left: Left, out: &mut Out) {
-        let Some(Attempt { stage: Stage::Collecting(finished), .. }) = self.attempts.get(&fence)
-        else {
-            return;
-        };
-        self.end(with((**finished).clone(), left), out);
-    }
-
-    pub(super) fn collecting_failed(&mut self, fence: Fence, reason: &str, out: &mut Out) {
-        let Some(Attempt { stage: Stage::Collecting(finished), .. }) = self.attempts.get(&fence)
-        else {
-            return;
-        };
-        let suspensions = finished.suspensions;
-        let reason = format!("its result was lost: {reason}");
-        self.end(AttemptEvent::Retreated { fence, reason, suspensions }, out);
+    /// What a guest left is staged, or is lost. The router may not have said yet
+    /// that it has read everything of a rank's: then that is waited for.
+    pub(super) fn collected(&mut self, fence: Fence, left: Result<Left, String>, out: &mut Out) {
+        let Some(attempt) = self.attempts.get_mut(&fence) else { return };
+        match &attempt.stage {
+            Stage::Waiting => {}
+            Stage::At(place) => {
+                let reaps = self.places[usize::from(place.0)].reaps();
+                attempt.collected = Some(left).filter(|_| reaps);
+            }
+            Stage::Collecting(finished) => {
+                let finished = (**finished).clone();
+                self.end(brought(finished, left), out);
+            }
+        }
     }
 
     // ── what is told of them ───────────────────────────────────────────────
@@ -265,7 +264,13 @@ impl Agent {
         let wants_away = |keep| AttemptEvent::WantsAway { fence, keep, image_bytes: bytes };
         match word {
             Word::State(state) => self.report_state(fence, state, out),
-            Word::WantsAway { keep } => self.say(wants_away(keep), out),
+            Word::WantsAway { keep } => {
+                // What came of a process that it has lost is not its result.
+                if let Some(attempt) = self.attempts.get_mut(&fence) {
+                    attempt.collected = None;
+                }
+                self.say(wants_away(keep), out);
+            }
             // Told again until it is known what came of it, also if it was the
             // coordinator's wish: one that begins anew may not know of it.
             Word::Departs { keep } => self.keep_saying(wants_away(keep)),
@@ -297,8 +302,8 @@ impl Agent {
         let Some(attempt) = self.attempts.get_mut(&fence) else { return };
         let mut finished = finished(fence, outcome(end, exit.outcome), clock);
         finished.cpu = exit.cpu;
-        match exit.left {
-            Some(left) => self.end(with(finished, left), out),
+        match exit.left.map(Ok).or_else(|| attempt.collected.take()) {
+            Some(left) => self.end(brought(finished, left), out),
             None => attempt.stage = Stage::Collecting(Box::new(finished)),
         }
     }
@@ -365,9 +370,17 @@ fn finished(fence: Fence, outcome: Outcome, clock: Clock) -> Finished {
     Finished { fence, outcome, cpu, ran, suspended, suspensions, stdout, stderr, outputs }
 }
 
-fn with(finished: Finished, left: Left) -> AttemptEvent {
-    let Left { stdout, stderr, outputs } = left;
-    AttemptEvent::Finished(Finished { stdout, stderr, outputs, ..finished })
+fn brought(finished: Finished, left: Result<Left, String>) -> AttemptEvent {
+    match left {
+        Ok(Left { stdout, stderr, outputs }) => {
+            AttemptEvent::Finished(Finished { stdout, stderr, outputs, ..finished })
+        }
+        Err(reason) => {
+            let Finished { fence, suspensions, .. } = finished;
+            let reason = format!("its result was lost: {reason}");
+            AttemptEvent::Retreated { fence, reason, suspensions }
+        }
+    }
 }
 
 /// A limit that was reached says more than the signal that followed.

@@ -77,6 +77,8 @@ impl Guest {
                 }
             }
             Process::Alive => {
+                // What is killed is not written down, and its router hears of its end.
+                self.image = Image::None;
                 self.process = Process::Killed { stays };
                 turn.order(Effect::Kill(at));
             }
@@ -99,6 +101,7 @@ impl Guest {
     }
 
     pub(super) fn reap(&mut self, stays: bool, turn: &mut Turn<'_>) {
+        let stays = stays || matches!(self.state, State::Retreating { returned: true, .. });
         self.process = Process::Reaping { stays };
         self.image = Image::None;
         let discard = stays || self.state == State::Ending(None);
@@ -140,6 +143,9 @@ impl Guest {
     /// The guest and all its processes are gone; does its rank stay?
     pub(super) fn exited(&mut self, exit: Exit, stays: bool, turn: &mut Turn<'_>) {
         let was_sent = matches!(self.process, Process::Reaping { stays: true });
+        if stays && exit.left.is_none() {
+            turn.order(Effect::Abandon { fence: self.fence() });
+        }
         self.process = Process::Gone;
         self.endpoint = false;
         self.count(turn.now);

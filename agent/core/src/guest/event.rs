@@ -102,8 +102,8 @@ pub enum Event {
 /// A fact about the keeper of a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeeperEvent {
-    /// None could be made, and why.
-    Failed(String),
+    /// None of this kind could be made, and why.
+    Failed { staged: bool, reason: String },
     /// It is dead, and with it everything at the place.
     Gone,
     /// Its guest has ended; `last` if it can take no other.

@@ -38,6 +38,12 @@ enum Kind {
     Staged,
 }
 
+impl Kind {
+    fn of(staged: bool) -> Self {
+        if staged { Self::Staged } else { Self::Plain }
+    }
+}
+
 impl Keeper {
     pub(super) fn new(place: PlaceId) -> Self {
         let (idle_since, born) = (Moment::ZERO, Moment::ZERO);
@@ -46,6 +52,11 @@ impl Keeper {
 
     pub(super) fn is_staged(&self) -> bool {
         self.here == Some(Kind::Staged)
+    }
+
+    /// Is one of this kind here?
+    pub(super) fn is(&self, staged: bool) -> bool {
+        self.here == Some(Kind::of(staged))
     }
 
     /// Its guest has gone.
@@ -72,7 +83,7 @@ impl Keeper {
     }
 
     fn spawn(&mut self, now: Moment, staged: bool) -> Effect {
-        self.here = Some(if staged { Kind::Staged } else { Kind::Plain });
+        self.here = Some(Kind::of(staged));
         (self.restocks, self.born) = (staged, now);
         Effect::SpawnKeeper { place: self.place, staged }
     }
@@ -104,8 +115,7 @@ impl Keeper {
 impl Turn<'_> {
     /// Sees to it that there is a keeper of this kind.
     pub(super) fn need_keeper(&mut self, staged: bool) {
-        let wanted = if staged { Kind::Staged } else { Kind::Plain };
-        if self.keeper.here != Some(wanted) {
+        if !self.keeper.is(staged) {
             self.keeper.drop_it(&mut self.out);
             let spawn = self.keeper.spawn(self.now, staged);
             self.order(spawn);

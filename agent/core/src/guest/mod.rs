@@ -231,6 +231,11 @@ impl Place {
         Some((guest.fence(), state))
     }
 
+    /// Is it being found out how its guest has ended?
+    pub fn reaps(&self) -> bool {
+        self.guest.as_ref().is_some_and(|guest| matches!(guest.process, Process::Reaping { .. }))
+    }
+
     /// Since when the guest has been in its state.
     pub fn since(&self) -> Option<Moment> {
         self.guest.as_ref().map(|guest| guest.since)
@@ -264,7 +269,13 @@ impl Place {
     #[must_use]
     pub fn keeper_says(&mut self, now: Moment, event: KeeperEvent) -> Out {
         match &event {
-            KeeperEvent::Gone | KeeperEvent::Failed(_) => self.keeper.gone(self.guest.is_none()),
+            // Another was made instead meanwhile.
+            KeeperEvent::Failed { staged, .. } if !self.keeper.is(*staged) => {
+                return Out::default();
+            }
+            KeeperEvent::Gone | KeeperEvent::Failed { .. } => {
+                self.keeper.gone(self.guest.is_none());
+            }
             KeeperEvent::Ended { .. }
             | KeeperEvent::CannotStart { .. }
             | KeeperEvent::ProcessStands { .. } => {}
@@ -441,7 +452,7 @@ impl Guest {
 
     fn keeper_says(&mut self, event: KeeperEvent, turn: &mut Turn<'_>) {
         match event {
-            KeeperEvent::Failed(reason) => self.no_keeper(reason, turn),
+            KeeperEvent::Failed { reason, .. } => self.no_keeper(reason, turn),
             KeeperEvent::CannotStart { fence, .. } | KeeperEvent::ProcessStands { fence }
                 if fence != self.fence() => {}
             KeeperEvent::CannotStart { why, hopeless, .. } => {

@@ -1,25 +1,27 @@
-//! The agents' side of a lab: what their desks are told, and what they want.
+//! The agents' side of a lab: what they are told, and what they order.
 
 use std::time::Duration;
 
-use gleaner_agent_core::desk;
+use gleaner_agent_core::agent::Event;
+use gleaner_agent_core::guest::Effect;
+use gleaner_agent_core::occupancy::Observation;
 use gleaner_common::id::{SubprogramId, WorkstationId};
 use gleaner_common::program::RankOffer;
 use gleaner_common::wire::AgentFrame;
 use gleaner_core::Link;
 use rand::Rng;
 
-use super::host::{Process, Want};
-use super::moves::Carried;
-use super::rank::Script;
-use super::{Happening, Lab, Wire, index_of};
+use super::container::Reap;
+use super::rank::{Image, Script};
+use super::router::Letter;
+use super::{Happening, Lab, Local, Wire, index_of};
 
 impl Lab {
     pub(super) fn agent_starts(&mut self, id: u32) {
         let index = id as usize - 1;
-        if self.hosts[index].desk.is_none() {
-            let wants = self.hosts[index].start(self.now);
-            self.grant(index, wants);
+        if self.hosts[index].agent.is_none() {
+            let effects = self.hosts[index].start(self.now);
+            self.apply(index, effects);
             let after = self.delay();
             self.plan(after, Happening::Dial(id));
         }
@@ -28,7 +30,7 @@ impl Lab {
     pub(super) fn dial(&mut self, id: u32) {
         let index = id as usize - 1;
         let host = &self.hosts[index];
-        if host.desk.is_none() || host.link.is_some() {
+        if host.agent.is_none() || host.link.is_some() {
             return;
         }
         if host.asleep || self.core.is_none() {
@@ -38,9 +40,8 @@ impl Lab {
         let link = Link { workstation: WorkstationId(id), serial: self.serials };
         self.wires.insert(link, Wire::default());
         self.hosts[index].link = Some(link);
-        self.tell(index, desk::Event::LinkUp);
-        let again = self.hosts[index].say_again();
-        self.grant(index, again);
+        self.tell(index, Event::LinkUp);
+        self.say_again(index);
     }
 
     pub(super) fn agent_loses(&mut self, link: Link) {
@@ -52,76 +53,171 @@ impl Lab {
             return self.plan(Duration::from_millis(200), Happening::AgentLoses(link));
         }
         self.hosts[index].link = None;
-        self.tell(index, desk::Event::LinkDown);
+        self.tell(index, Event::LinkDown);
         let after = self.up_to(Duration::from_secs(3));
         self.plan(after, Happening::Dial(link.workstation.0));
     }
 
-    pub(super) fn tell(&mut self, index: usize, event: desk::Event) {
-        let wants = self.hosts[index].handle(self.now, event);
-        self.grant(index, wants);
+    // ── what it hears ──────────────────────────────────────────────────────
+
+    /// An agent takes one thing in after the other, and what comes of them last.
+    pub(super) fn tell(&mut self, index: usize, event: Event) {
+        self.hosts[index].queue.push_back(event);
+        self.settle(index);
     }
 
-    pub(super) fn tell_life(&mut self, host: u32, incarnation: u64, event: desk::Event) {
-        let index = host as usize - 1;
-        if self.hosts[index].incarnation == incarnation {
-            self.tell(index, event);
+    fn settle(&mut self, index: usize) {
+        if std::mem::replace(&mut self.hosts[index].handles, true) {
+            return;
         }
-    }
-
-    pub(super) fn grant(&mut self, index: usize, wants: Vec<Want>) {
-        let (host, incarnation) = (self.hosts[index].id, self.hosts[index].incarnation);
-        for want in wants {
-            match want {
-                Want::Send(frame) => self.send_up(index, frame),
-                Want::Went(fence) => self.witness.went(&self.hosts, index, fence),
-                Want::Carry(departure) => {
-                    let after = self.up_to(Duration::from_millis(300));
-                    let carried = Carried { host, incarnation, departure, tries: 0 };
-                    self.plan(after, Happening::Carried(Box::new(carried)));
-                }
-                Want::Spawn { fence, subprogram, rank, script } => {
-                    let after = self.up_to(Duration::from_millis(5));
-                    if self.rng.random_bool(0.01) {
-                        self.plan(after, Happening::StartFails { host, incarnation, fence });
-                        continue;
-                    }
-                    let script =
-                        script.or_else(|| rank.map(|rank| self.script_of(subprogram, &rank)));
-                    let process = Process {
-                        subprogram,
-                        frozen: false,
-                        killed: false,
-                        left: self.work(subprogram.job),
-                        since: self.now,
-                        outcome: self.outcome(),
-                        runs: 0,
-                        old: None,
-                        before: [].into(),
-                        landed: false,
-                        stopped: false,
-                        script,
-                    };
-                    self.hosts[index].processes.insert(fence, process);
-                    self.plan(after, Happening::Started { host, incarnation, fence });
-                }
-                Want::Reap(fence) => {
-                    let after = self.up_to(Duration::from_millis(20));
-                    self.plan(after, Happening::Reaped { host, incarnation, fence });
-                }
-                Want::Stage(job) => {
-                    let after = self.up_to(Duration::from_millis(500));
-                    self.plan(after, Happening::Staged { host, incarnation, job });
-                }
+        while let Some(event) = self.hosts[index].queue.pop_front() {
+            let now = self.now + self.hosts[index].offset;
+            let Some(agent) = &mut self.hosts[index].agent else { continue };
+            let effects = agent.handle(now, event);
+            for effect in effects {
+                self.obey(index, effect);
             }
         }
+        self.hosts[index].handles = false;
     }
 
-    fn script_of(&mut self, id: SubprogramId, rank: &RankOffer) -> Script {
+    pub(super) fn wake(&mut self, index: usize) {
+        let now = self.now + self.hosts[index].offset;
+        let Some(agent) = &mut self.hosts[index].agent else { return };
+        let effects = agent.wake(now);
+        self.apply(index, effects);
+    }
+
+    fn apply(&mut self, index: usize, effects: Vec<Effect>) {
+        self.hosts[index].handles = true;
+        for effect in effects {
+            self.obey(index, effect);
+        }
+        self.hosts[index].handles = false;
+        self.settle(index);
+    }
+
+    /// The agent hears of the time before anything else gets the processor.
+    pub(super) fn awakes(&mut self, index: usize) {
+        let now = self.now;
+        if !std::mem::take(&mut self.hosts[index].asleep) {
+            return;
+        }
+        for place in &mut self.hosts[index].places {
+            if let Some(process) = &mut place.process {
+                process.since = now;
+            }
+        }
+        self.wake(index);
+        self.tell(index, Event::Woke);
+        for what in std::mem::take(&mut self.hosts[index].held) {
+            self.plan_here(index, Duration::ZERO, what);
+        }
+    }
+
+    /// Something happens on this host, in this life of its agent.
+    pub(super) fn happens_here(&mut self, index: usize, what: Local) {
+        if self.hosts[index].asleep {
+            return self.hosts[index].held.push(what);
+        }
+        match what {
+            Local::Tell(event) => self.tell(index, event),
+            Local::Laid { at, fails } => self.laid(index, at, fails),
+            Local::Keeper { place, number, work } => self.keeper_works(index, place, number, work),
+            Local::KeeperDies { place, number } => self.keeper_dies(index, place, number),
+            Local::ImageWritten { at, number, image } => {
+                self.image_written(index, at, number, image);
+            }
+            Local::Letter(letter) => self.router_takes_in(index, letter),
+            Local::RouterSays { fence, event } => self.router_said(index, fence, *event),
+            Local::Packed { fence, packed } => self.hear_packed(index, fence, *packed),
+            Local::Fetched(start) => self.fetched(index, &start),
+            Local::WantsImage(fence) => self.wants_image(index, fence),
+            Local::Faults(fence) => self.faults(index, fence),
+            Local::Returns(fence) => self.returns(index, fence),
+            Local::Drains(fence) => self.drains(index, fence),
+            Local::Cut { fence, snapshot } => self.cut_is_staged(index, fence, snapshot),
+            Local::Carries(number) => self.carries(index, number),
+            Local::CarrierEnds { number, cannot, taken } => {
+                self.carrier_ends(index, number, cannot, taken);
+            }
+            Local::Streams(number) => self.streams_on(index, number),
+            Local::Late(fence) => self.drop_late(index, fence),
+        }
+    }
+
+    // ── what it orders ─────────────────────────────────────────────────────
+
+    fn obey(&mut self, index: usize, effect: Effect) {
+        match effect {
+            Effect::Freeze(at) => self.freeze(index, at),
+            Effect::Thaw(at) => self.thaw(index, at),
+            Effect::Hurry(at, hurries) => self.hurry(index, at, hurries),
+            Effect::Kill(at) => self.kill(index, at),
+            Effect::SpawnKeeper { place, staged } => self.spawn_keeper(index, place, staged),
+            Effect::DropKeeper(place) => self.drop_keeper(index, place),
+            Effect::Prepare(start) => drop(self.prepare(index, &start)),
+            Effect::LayInputs(at) | Effect::LayRest(at) => self.lay(index, at),
+            Effect::Launch { at, begins } => self.launch(index, at, begins),
+            Effect::Reap { at, endpoint, stays, discard } => {
+                self.reap(index, Reap { at, endpoint, stays, discard });
+            }
+            Effect::ClearGround(at) => self.clear_ground(index, at),
+            Effect::Look(at) => self.look(index, at),
+            Effect::Measure(at) => self.measure(index, at),
+            Effect::Expect(start) => self.expect(index, &start),
+            Effect::ExpectSnapshot(start) => self.expect_snapshot(index, &start),
+            Effect::ReceiveProcess(at) => self.receive_process(index, at),
+            Effect::Unpack(at) => self.unpack_at(index, at),
+            Effect::Land(at) => self.land(index, at),
+            Effect::Verify(at) => self.verify(index, at),
+            Effect::Answer(at, no) => self.answer(index, at, no.as_deref()),
+            Effect::SetGoing(at) => {
+                self.went(index, at);
+                self.post(index, Letter::SetGoing(at.fence));
+            }
+            Effect::GoOn(at) => self.go_on(index, at),
+            Effect::AskToRetreat { at, within } => {
+                let until = self.now + within;
+                let place = &mut self.hosts[index].places[usize::from(at.place.0)];
+                place.ordered.returns = Some(until);
+                self.post(index, Letter::Retreat { fence: at.fence, within });
+            }
+            Effect::Pack(at, keep) => self.pack(index, at, keep),
+            Effect::Stayed(at) => {
+                self.hosts[index].places[usize::from(at.place.0)].ordered.packed = false;
+                self.post(index, Letter::Stayed(at.fence));
+            }
+            Effect::Carry(departure) => self.carry(index, departure),
+            Effect::CallBack(at) => self.call_back(index, at.fence),
+            Effect::DropEndpoint(at, _) => self.post(index, Letter::Dropped(at.fence)),
+            Effect::Replug(at) => self.replug(index, at),
+            Effect::EmptyPipes(at) => self.empty_pipes(index, at),
+            Effect::WriteImage(at) => self.write_image(index, at),
+            Effect::ImageEnded { at, done, .. } => self.image_ended(index, at, done.is_ok()),
+            Effect::Stage { job, .. } => {
+                let after = self.up_to(Duration::from_millis(500));
+                self.plan_here(index, after, Local::Tell(Event::Staged(job)));
+            }
+            Effect::Send(frame) => self.send_up(index, frame),
+            Effect::Discard { .. }
+            | Effect::Abandon { .. }
+            | Effect::Record(_)
+            | Effect::PersistPause(_)
+            | Effect::ReadyToSleep
+            | Effect::ReadyToStop => {}
+        }
+    }
+
+    pub(super) fn script_of(
+        &mut self,
+        id: SubprogramId,
+        rank: &RankOffer,
+    ) -> (Script, Option<Image>) {
         let program = self.store.jobs[&id.job].spec.program;
         let bag = program.is_some_and(|spec| spec.checkpoint_every.is_none());
         let kept = self.cuts.begin(&self.store, id, rank.life, rank.cut);
-        kept.unwrap_or_else(|| Script::new(id.job, id.index, rank.life, bag))
+        kept.unwrap_or_else(|| (Script::new(id.job, id.index, rank.life, bag), None))
     }
 
     pub(super) fn send_up(&mut self, index: usize, frame: AgentFrame) {
@@ -143,10 +239,15 @@ impl Lab {
             return;
         }
         if self.hosts[index].is_up() {
-            let wants = self.hosts[index].typed(self.now);
-            self.grant(index, wants);
+            self.typed(index);
         }
         let next = self.up_to(Duration::from_millis(1_500));
         self.plan(next, Happening::OwnerTypes(id));
+    }
+
+    fn typed(&mut self, index: usize) {
+        let (source, ago) = ("pts/1".to_owned(), Duration::ZERO);
+        self.hosts[index].typed(self.now);
+        self.tell(index, Event::Observed(Observation::Input { source, ago }));
     }
 }

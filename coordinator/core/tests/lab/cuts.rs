@@ -10,15 +10,14 @@ use gleaner_program_core::address::Snapshot;
 use gleaner_program_core::wire::FromRank;
 use rand::Rng;
 
-use super::host::Want;
-use super::rank::{Script, frame};
+use super::rank::{Image, Script, frame};
 use super::store::Store;
-use super::{Happening, Lab};
+use super::{Lab, Local};
 
 /// What is staged, by its hash.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts {
-    staged: BTreeMap<ContentHash, Script>,
+    staged: BTreeMap<ContentHash, (Script, Option<Image>)>,
     gone: BTreeSet<ContentHash>,
     /// Ranks that began with a part.
     pub(crate) begun: u64,
@@ -42,9 +41,9 @@ impl Cuts {
         id: SubprogramId,
         life: Life,
         cut: Option<ContentHash>,
-    ) -> Option<Script> {
+    ) -> Option<(Script, Option<Image>)> {
         let kept = store.cuts.get(&id.job).map(Vec::as_slice).unwrap_or_default();
-        let part = kept.iter().find(|part| self.staged[part].rank == id.index).copied();
+        let part = kept.iter().find(|part| self.staged[part].0.rank == id.index).copied();
         let progress = &store.jobs[&id.job].progress;
         let is_wanted = progress.life == life && !progress.state.has_ended();
         if is_wanted {
@@ -53,45 +52,51 @@ impl Cuts {
         let cut = cut?;
         assert!(!is_wanted || !self.gone.contains(&cut), "{id} begins with what is gone");
         self.begun += 1;
-        let mut script = self.staged[&cut].clone();
+        let (mut script, image) = self.staged[&cut].clone();
         assert_eq!((script.job, script.rank), (id.job, id.index));
         (script.life, script.cut) = (life, None);
-        Some(script)
+        Some((script, image))
     }
 }
 
 impl Lab {
-    /// Also a frozen rank has a part: what it saved last.
+    /// Also a frozen rank has a part: what it saved last, or its last image.
     pub(super) fn tell_to_cut(&mut self, index: usize, fence: Fence, snapshot: Snapshot) {
-        let (host, incarnation) = (self.hosts[index].id, self.hosts[index].incarnation);
         let after = self.up_to(Duration::from_secs(1));
-        self.plan(after, Happening::Cut { host, incarnation, fence, snapshot });
+        self.plan_here(index, after, Local::Cut { fence, snapshot });
     }
 
     pub(super) fn cut_is_staged(&mut self, index: usize, fence: Fence, snapshot: Snapshot) {
         let fails = self.rng.random_bool(0.03);
-        let said = if let Some(process) = self.hosts[index].processes.get_mut(&fence) {
-            let Some(script) = process.script.as_mut().filter(|_| !process.killed) else { return };
-            if script.cut.is_some_and(|(of, _)| of >= snapshot) {
+        let Some(endpoint) = self.hosts[index].router.endpoints.get_mut(&fence) else { return };
+        let Script { job, rank, life, .. } = endpoint.script;
+        let said = if endpoint.ended.is_some() {
+            let script = Script::new(job, rank, life, false);
+            let part = hash_of(&script, snapshot);
+            self.cuts.staged.insert(part, (script, None));
+            cut_frame(fence, life, (snapshot, part))
+        } else if endpoint.is_set_going() {
+            if endpoint.script.cut.is_some_and(|(of, _)| of >= snapshot) {
                 return;
             }
-            if fails {
-                frame(fence, script.life, &FromRank::NoCut(snapshot))
-            } else {
-                let part = hash_of(script, snapshot);
-                script.cut = Some((snapshot, part));
-                self.cuts.staged.insert(part, script.clone());
-                cut_frame(fence, script.life, (snapshot, part))
+            match endpoint.way_back() {
+                Ok(image) if !fails => {
+                    let part = hash_of(&endpoint.script, snapshot);
+                    endpoint.script.cut = Some((snapshot, part));
+                    self.cuts.staged.insert(part, (endpoint.script.clone(), image));
+                    cut_frame(fence, life, (snapshot, part))
+                }
+                // It waits for an image, but not for ever.
+                Err(_) if self.rng.random_bool(0.8) => {
+                    self.want_image(index, fence);
+                    return self.tell_to_cut(index, fence, snapshot);
+                }
+                Ok(_) | Err(_) => frame(fence, life, &FromRank::NoCut(snapshot)),
             }
-        } else if let Some(remains) = self.hosts[index].remains.get(&fence) {
-            let script = Script::new(remains.job, remains.rank, remains.life, false);
-            let part = hash_of(&script, snapshot);
-            self.cuts.staged.insert(part, script);
-            cut_frame(fence, remains.life, (snapshot, part))
         } else {
             return;
         };
-        self.grant(index, vec![Want::Send(said)]);
+        self.send_up(index, said);
     }
 }
 

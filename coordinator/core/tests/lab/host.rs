@@ -1,88 +1,86 @@
-//! A workstation: the real desk of an agent, and a model of its keepers, its
-//! owner and its machine.
+//! A workstation: the real core of an agent, and what there is of its machine:
+//! places, a router, a link, an owner.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use gleaner_agent_core::desk::{Departure, Desk, Effect, Event, Exit, Left, Setup};
-use gleaner_agent_core::occupancy::{Criteria, Observation};
+use gleaner_agent_core::agent::{Agent, Event, Setup};
+use gleaner_agent_core::guest::{Effect, Site};
+use gleaner_agent_core::occupancy::Criteria;
 use gleaner_common::fingerprint::{Fingerprint, Version};
-use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId, SubprogramId};
-use gleaner_common::job::Outcome;
-use gleaner_common::program::RankOffer;
+use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
+use gleaner_common::job::{Limits, OnBusy, Reaction};
+use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
-use gleaner_common::wire::{AgentFrame, Facts, Printed};
+use gleaner_common::wire::Facts;
 use gleaner_core::Link;
 
-use super::cuts::cut_frame;
-use super::rank::{Remains, Script};
+use super::Local;
+use super::moves::Carrier;
+use super::place::{Guest, Place, Process};
+use super::rank::Endpoint;
 
-/// A guest's processes.
+/// How long nobody must have touched anything.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// The most that a guest of a lab may leave on the disk.
+pub(crate) const DISK_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
-#[derive(Clone, Debug)]
-pub(crate) struct Process {
-    pub(crate) subprogram: SubprogramId,
-    pub(crate) frozen: bool,
-    pub(crate) killed: bool,
-    /// How much longer it runs, as of `since`.
-    pub(crate) left: Duration,
-    pub(crate) since: Moment,
-    pub(crate) outcome: Outcome,
-    /// How often it was set going: an image is of one time between.
-    pub(crate) runs: u32,
-    /// Its state comes from there, and from where it had come before.
-    pub(crate) old: Option<Fence>,
-    pub(crate) before: BTreeSet<Fence>,
-    pub(crate) landed: bool,
-    /// Has come, or is to, and was not set going.
-    pub(crate) stopped: bool,
-    /// If it is a rank.
-    pub(crate) script: Option<Script>,
-}
-
-/// What a host wants of the world after an event.
-#[derive(Debug)]
-pub(crate) enum Want {
-    Send(AgentFrame),
-    /// A guest is being started.
-    Spawn {
-        fence: Fence,
-        subprogram: SubprogramId,
-        rank: Option<Box<RankOffer>>,
-        /// Of a rank that lost its process and begins anew.
-        script: Option<Script>,
-    },
-    /// What has landed is set going.
-    Went(Fence),
-    /// A guest is to be carried away.
-    Carry(Departure),
-    /// A guest was killed and will be reaped.
-    Reap(Fence),
-    Stage(JobId),
-}
-
-#[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) id: u32,
     /// Its clock's distance from the lab's: epochs differ.
-    offset: Duration,
+    pub(crate) offset: Duration,
     pub(crate) incarnation: u64,
     /// `None` while the agent is dead.
-    pub(crate) desk: Option<Desk>,
-    pub(crate) processes: BTreeMap<Fence, Process>,
-    /// Where each guest is being carried to.
-    pub(crate) carrying: BTreeMap<Fence, Fence>,
-    /// Scripts of ranks whose process is gone and that want away without it.
-    pub(crate) bare: BTreeMap<Fence, Script>,
-    pub(crate) remains: BTreeMap<Fence, Remains>,
+    pub(crate) agent: Option<Agent>,
+    /// What it is to hear, one after the other.
+    pub(crate) queue: VecDeque<Event>,
+    pub(crate) handles: bool,
+    pub(crate) places: Vec<Place>,
+    pub(crate) router: Router,
+    pub(crate) carriers: BTreeMap<u64, Carrier>,
+    /// Attempts whose state is expected, and those that it comes from.
+    pub(crate) expected: BTreeMap<Fence, Fence>,
+    /// Streams that came before they were expected, and that are taken in.
+    pub(crate) early: BTreeMap<Fence, u64>,
+    pub(crate) taking: BTreeMap<Fence, u64>,
     /// The connection its agent uses; it may be broken already.
     pub(crate) link: Option<Link>,
-    /// The machine sleeps: nothing here happens.
+    /// The machine sleeps: nothing here happens until it is awake.
     pub(crate) asleep: bool,
+    pub(crate) held: Vec<Local>,
     /// The owner sits there, typing.
     pub(crate) owner_here: bool,
+    typed: Option<Moment>,
+    pub(crate) paused: bool,
     cores: u16,
-    places: u16,
+}
+
+/// What carries ranks' messages.
+#[derive(Debug, Default)]
+pub(crate) struct Router {
+    pub(crate) endpoints: BTreeMap<Fence, Endpoint>,
+    /// Ranks whose part of a snapshot is being fetched.
+    pub(crate) fetching: BTreeSet<Fence>,
+    pub(crate) lives: BTreeMap<JobId, Life>,
+    /// It does what it is told in order, and answers in order.
+    pub(crate) told_until: Moment,
+    pub(crate) says_until: Moment,
+}
+
+impl Router {
+    /// Ranks of earlier lives go. Is this one over itself?
+    pub(crate) fn is_over(&mut self, job: JobId, life: Life) -> bool {
+        let known = self.lives.entry(job).or_insert(life);
+        if life < *known {
+            return true;
+        }
+        *known = life;
+        self.endpoints.retain(|_, it| it.script.job != job || it.script.life >= life);
+        false
+    }
 }
 
 impl Host {
@@ -91,259 +89,125 @@ impl Host {
             id,
             offset: Duration::from_secs(u64::from(id) * 977),
             incarnation: u64::from(id) * 1_000,
-            desk: None,
-            processes: BTreeMap::new(),
-            carrying: BTreeMap::new(),
-            bare: BTreeMap::new(),
-            remains: BTreeMap::new(),
+            agent: None,
+            queue: VecDeque::new(),
+            handles: false,
+            places: (0..places).map(|_| Place::default()).collect(),
+            router: Router::default(),
+            carriers: BTreeMap::new(),
+            expected: BTreeMap::new(),
+            early: BTreeMap::new(),
+            taking: BTreeMap::new(),
             link: None,
             asleep: false,
+            held: vec![],
             owner_here: false,
+            typed: None,
+            paused: false,
             cores,
-            places,
         }
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.desk.is_some() && !self.asleep
+        self.agent.is_some() && !self.asleep
     }
 
     /// A new life of its agent.
-    pub(crate) fn start(&mut self, now: Moment) -> Vec<Want> {
+    pub(crate) fn start(&mut self, now: Moment) -> Vec<Effect> {
         self.incarnation += 1;
         let facts = Facts {
             cores: self.cores,
-            places: self.places,
+            places: u16::try_from(self.places.len()).unwrap_or(u16::MAX),
             speed: 1_000.0 + self.id as f32,
-            fingerprint: (!self.id.is_multiple_of(5)).then(|| Box::new(machine(self.id))),
+            fingerprint: self.moves().then(|| Box::new(machine(self.id))),
             ..Facts::default()
         };
         let criteria = Criteria {
-            quiet: Duration::from_secs(2),
+            quiet: QUIET,
             load_quiet: Duration::ZERO,
             required: [].into(),
             ..Criteria::default()
         };
+        let limits = Limits { disk_bytes_max: DISK_BYTES_MAX, ..Limits::default() };
+        let moves = if self.moves() { Ok(()) } else { Err("no criu".to_owned()) };
         let setup = Setup {
             incarnation: Incarnation(self.incarnation),
             boot: BootId([u8::try_from(self.id % 256).unwrap_or(0); 16]),
             facts,
             criteria,
+            site: Site { limits, moves },
             pause: None,
         };
-        let (desk, effects) = Desk::new(now + self.offset, setup);
-        self.desk = Some(desk);
-        self.carry_out(now, effects)
+        let (agent, effects) = Agent::new(now + self.offset, setup);
+        self.agent = Some(agent);
+        effects
+    }
+
+    /// Can guests be moved from and to here?
+    pub(crate) fn moves(&self) -> bool {
+        !self.id.is_multiple_of(7)
     }
 
     /// The agent is killed: nothing of its guests outlives it.
     pub(crate) fn crash(&mut self) {
-        self.desk = None;
-        self.processes.clear();
-        self.carrying.clear();
-        self.bare.clear();
-        self.remains.clear();
-        self.link = None;
-    }
-
-    pub(crate) fn handle(&mut self, now: Moment, event: Event) -> Vec<Want> {
-        let Some(desk) = &mut self.desk else { return vec![] };
-        let effects = desk.handle(now + self.offset, event);
-        self.carry_out(now, effects)
-    }
-
-    pub(crate) fn wake(&mut self, now: Moment) -> Vec<Want> {
-        let Some(desk) = &mut self.desk else { return vec![] };
-        let effects = desk.wake(now + self.offset);
-        self.carry_out(now, effects)
+        let Self { id, incarnation, asleep, owner_here, cores, .. } = *self;
+        let places = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
+        *self = Self { incarnation, asleep, owner_here, ..Self::new(id, cores, places) };
     }
 
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        let desk = self.desk.as_ref().filter(|_| !self.asleep)?;
-        desk.deadline().map(|at| at - self.offset)
+        let agent = self.agent.as_ref().filter(|_| !self.asleep)?;
+        agent.deadline().map(|at| at - self.offset)
     }
 
-    pub(crate) fn typed(&mut self, now: Moment) -> Vec<Want> {
-        let source = "pts/1".to_owned();
-        self.handle(now, Event::Observed(Observation::Input { source, ago: Duration::ZERO }))
+    /// The first guest that ends by itself, when, and at which place.
+    pub(crate) fn next_exit(&self) -> Option<(Moment, usize)> {
+        let exits =
+            self.places.iter().enumerate().filter_map(|(at, it)| Some((it.next_exit()?, at)));
+        exits.min().filter(|_| !self.asleep)
     }
 
-    /// The first guest that ends by itself, and when.
-    pub(crate) fn next_exit(&self) -> Option<(Moment, Fence)> {
-        let running = self.processes.iter().filter(|(_, process)| process.runs());
-        let running = running.filter(|_| !self.asleep);
-        running.map(|(fence, process)| (process.since + process.left, *fence)).min()
+    pub(crate) fn processes(&self) -> impl Iterator<Item = (&Place, &Process)> {
+        self.places.iter().filter_map(|place| Some((place, place.process.as_ref()?)))
     }
 
-    pub(crate) fn exit_of(&mut self, now: Moment, fence: Fence) -> Vec<Want> {
-        let Some(process) = self.processes.remove(&fence) else { return vec![] };
-        let mut wants = vec![];
-        if let Some(script) = process.script {
-            if process.killed {
-                self.bare.insert(fence, script);
-            } else {
-                let (job, rank, life) = (script.job, script.rank, script.life);
-                let remains = Remains { job, rank, life, drained: false };
-                wants.extend(remains.say(fence).into_iter().map(Want::Send));
-                self.remains.insert(fence, remains);
-            }
+    pub(crate) fn place_of(&self, fence: Fence) -> Option<usize> {
+        self.places.iter().position(|place| place.holds(fence))
+    }
+
+    pub(crate) fn guest(&self, fence: Fence) -> Option<&Guest> {
+        self.places.iter().filter_map(|place| place.guest.as_ref()).find(|it| it.fence() == fence)
+    }
+
+    pub(crate) fn typed(&mut self, now: Moment) {
+        self.typed = Some(now);
+    }
+
+    /// Nothing may run beside an owner, but what its job lets run demoted, what
+    /// returns its work, and what runs on for a moment.
+    pub(crate) fn check_owner(&self, now: Moment) {
+        let is_here = self.typed.is_some_and(|at| now < at + QUIET);
+        if !self.is_up() || !is_here && !self.paused {
+            return;
         }
-        let left =
-            Left { stdout: Printed::Inline(fence.to_string().into_bytes()), ..Left::default() };
-        let exit = Exit { outcome: process.outcome, cpu: Duration::from_secs(1), left: Some(left) };
-        wants.extend(self.handle(now, Event::Exited { fence, exit }));
-        wants
-    }
-
-    /// What the ranks here say again on a new connection.
-    pub(crate) fn say_again(&mut self) -> Vec<Want> {
-        let mut said: Vec<AgentFrame> =
-            self.remains.iter().flat_map(|(fence, remains)| remains.say(*fence)).collect();
-        said.extend(self.processes.keys().copied().collect::<Vec<_>>().into_iter().filter_map(
-            |fence| {
-                let process = self.processes.get_mut(&fence)?;
-                if process.runs() { process.ask(fence) } else { None }
-            },
-        ));
-        let cuts = self.processes.iter().filter(|(_, process)| !process.killed);
-        said.extend(cuts.filter_map(|(fence, process)| {
-            let script = process.script.as_ref()?;
-            Some(cut_frame(*fence, script.life, script.cut?))
-        }));
-        said.into_iter().map(Want::Send).collect()
-    }
-
-    /// A rank goes on, or has begun.
-    pub(crate) fn kick(&mut self, fence: Fence) -> Vec<Want> {
-        let process = self.processes.get_mut(&fence).filter(|process| process.runs());
-        process.and_then(|process| process.ask(fence)).map(Want::Send).into_iter().collect()
-    }
-
-    pub(crate) fn falls_asleep(&mut self, now: Moment) {
-        for process in self.processes.values_mut() {
-            process.pause(now);
-        }
-        self.asleep = true;
-    }
-
-    /// The desk hears of the time before anything else gets the processor.
-    pub(crate) fn awakes(&mut self, now: Moment) -> Vec<Want> {
-        self.asleep = false;
-        for process in self.processes.values_mut() {
-            process.since = now;
-        }
-        let mut wants = self.wake(now);
-        wants.extend(self.handle(now, Event::Woke));
-        wants
-    }
-
-    fn carry_out(&mut self, now: Moment, effects: Vec<Effect>) -> Vec<Want> {
-        let mut wants = vec![];
-        for effect in effects {
-            match effect {
-                Effect::Start(start) => {
-                    let (fence, subprogram) = (start.fence, start.subprogram);
-                    let script = None;
-                    wants.push(Want::Spawn { fence, subprogram, rank: start.rank, script });
-                }
-                Effect::Again(start) => {
-                    let (fence, subprogram) = (start.fence, start.subprogram);
-                    let mut script = self.bare.remove(&fence).expect("a rank without a process");
-                    script.begin_anew();
-                    let script = Some(script);
-                    wants.push(Want::Spawn { fence, subprogram, rank: start.rank, script });
-                }
-                Effect::Expect(start) => {
-                    let process = Process {
-                        subprogram: start.subprogram,
-                        frozen: false,
-                        killed: false,
-                        left: Duration::ZERO,
-                        since: now,
-                        outcome: Outcome::Succeeded,
-                        runs: 0,
-                        old: start.arrival.map(|arrival| arrival.old),
-                        before: BTreeSet::new(),
-                        landed: false,
-                        stopped: true,
-                        script: None,
-                    };
-                    self.processes.insert(start.fence, process);
-                }
-                Effect::Go { place, fence } => {
-                    self.with(place, fence, |process| {
-                        process.since = now;
-                        process.stopped = false;
-                    });
-                    wants.push(Want::Went(fence));
-                    wants.extend(self.kick(fence));
-                }
-                Effect::Depart(departure) => {
-                    self.carrying.insert(departure.fence, departure.to.fence);
-                    wants.push(Want::Carry(departure));
-                }
-                Effect::CallBack { fence, .. } => {
-                    self.carrying.remove(&fence);
-                }
-                Effect::Freeze { place, fence } => self.with(place, fence, |process| {
-                    process.pause(now);
-                    process.frozen = true;
-                }),
-                Effect::Thaw { place, fence } => {
-                    self.with(place, fence, |process| {
-                        process.since = now;
-                        process.frozen = false;
-                        process.runs += 1;
-                    });
-                    wants.extend(self.kick(fence));
-                }
-                Effect::Kill { fence, .. } | Effect::Empty { fence, .. } => {
-                    if let Some(process) = self.processes.get_mut(&fence) {
-                        process.killed = true;
-                    }
-                    wants.push(Want::Reap(fence));
-                }
-                Effect::Prepare { job, .. } => wants.push(Want::Stage(job)),
-                Effect::Send(frame) => wants.push(Want::Send(frame)),
-                Effect::Demote { .. }
-                | Effect::Restore { .. }
-                | Effect::AskToRetreat { .. }
-                | Effect::Discard { .. }
-                | Effect::Abandon { .. }
-                | Effect::Record(_)
-                | Effect::PersistPause(_)
-                | Effect::ReadyToSleep
-                | Effect::ReadyToStop => {}
-            }
-        }
-        wants
-    }
-
-    fn with(&mut self, _: PlaceId, fence: Fence, change: impl FnOnce(&mut Process)) {
-        if let Some(process) = self.processes.get_mut(&fence) {
-            change(process);
+        for place in &self.places {
+            let (Some(process), Some(guest)) = (place.let_run(), &place.guest) else { continue };
+            let OnBusy { reaction, .. } = guest.start.spec.on_busy;
+            let returns = place.ordered.returns.is_some_and(|until| now <= until);
+            let demoted = !self.paused && (reaction == Reaction::Renice || returns);
+            let fence = process.fence;
+            assert!(demoted || place.ordered.runs_on, "{fence} runs beside its owner: {place:?}");
         }
     }
-}
 
-impl Process {
-    pub(crate) fn is_still(&self) -> bool {
-        self.frozen || self.stopped
-    }
-
-    pub(crate) fn runs(&self) -> bool {
-        !self.is_still() && !self.killed
-    }
-
-    fn ask(&mut self, fence: Fence) -> Option<AgentFrame> {
-        self.script.as_mut()?.ask(fence)
-    }
-
-    /// What it has run since it last went on is behind it.
-    fn pause(&mut self, now: Moment) {
-        if self.runs() {
-            self.left = self.left.saturating_sub(now.since(self.since));
-            self.since = now;
+    /// When all places are free, nothing is left at them.
+    pub(crate) fn check_free(&self) {
+        if self.agent.as_ref().is_none_or(Agent::has_guests) || self.handles {
+            return;
+        }
+        for place in &self.places {
+            assert!(place.frozen.is_none() && !place.hurries, "left frozen: {place:?}");
+            assert!(place.process.is_none(), "left running: {place:?}");
         }
     }
 }

@@ -1,5 +1,7 @@
-//! A whole lab on the virtual clock: the real core, the real desks of agents,
+//! A whole lab on the virtual clock: the real core, the real cores of agents,
 //! and between them a network, a store and machines that fail as a seed says.
+//! Of a machine there are its kernel, its router and its link; whatever they
+//! are asked for they answer later, and anything may happen before.
 //!
 //! Streams are reliable and in order while their connection lasts, as QUIC's
 //! are; everything else goes wrong: connections break at one end first, what
@@ -8,11 +10,14 @@
 //! fall asleep, commits hang, owners come and go.
 
 mod agents;
+mod container;
 mod cuts;
 mod host;
 mod moves;
 mod outline;
+mod place;
 mod rank;
+mod router;
 mod store;
 mod troubles;
 mod witness;
@@ -20,9 +25,10 @@ mod witness;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use gleaner_agent_core::desk;
-use gleaner_common::id::{Fence, JobId, WorkstationId};
-use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience, Reaction};
+use gleaner_agent_core::agent;
+use gleaner_agent_core::guest::{self, GuestAt, Start};
+use gleaner_common::id::{ContentHash, Fence, JobId, PlaceId, WorkstationId};
+use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience, Reaction, StagedFile};
 use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
@@ -34,8 +40,11 @@ use rand::{Rng, SeedableRng};
 
 use self::cuts::Cuts;
 use self::host::Host;
-use self::moves::{Carried, Landing};
+use self::moves::Stream;
 pub(crate) use self::outline::Outline;
+use self::place::KeeperWork;
+use self::rank::{Image, Packed};
+use self::router::Letter;
 use self::store::Store;
 use self::troubles::Trouble;
 use self::witness::Witness;
@@ -81,39 +90,11 @@ enum Happening {
     AgentLoses(Link),
     CoordinatorLoses(Link),
     Dial(u32),
-    Started {
+    /// On this host, if its agent still lives that life.
+    Here {
         host: u32,
         incarnation: u64,
-        fence: Fence,
-    },
-    StartFails {
-        host: u32,
-        incarnation: u64,
-        fence: Fence,
-    },
-    Reaped {
-        host: u32,
-        incarnation: u64,
-        fence: Fence,
-    },
-    Staged {
-        host: u32,
-        incarnation: u64,
-        job: JobId,
-    },
-    /// A rank's part of a snapshot is staged.
-    Cut {
-        host: u32,
-        incarnation: u64,
-        fence: Fence,
-        snapshot: Snapshot,
-    },
-    Carried(Box<Carried>),
-    Landing(Box<Landing>),
-    Drains {
-        host: u32,
-        incarnation: u64,
-        fence: Fence,
+        what: Local,
     },
     AgentStarts(u32),
     OwnerLeaves(u32),
@@ -124,6 +105,62 @@ enum Happening {
     Submit,
     Cancel,
     Trouble(Trouble),
+}
+
+/// Something that is to happen on one host.
+#[derive(Debug)]
+pub(crate) enum Local {
+    Tell(agent::Event),
+    /// Input files lie where they should, or cannot be laid.
+    Laid {
+        at: GuestAt,
+        fails: bool,
+    },
+    Keeper {
+        place: PlaceId,
+        number: u64,
+        work: KeeperWork,
+    },
+    KeeperDies {
+        place: PlaceId,
+        number: u64,
+    },
+    ImageWritten {
+        at: GuestAt,
+        number: u64,
+        image: Image,
+    },
+    /// The router does what it was told, and says so.
+    Letter(Letter),
+    RouterSays {
+        fence: Fence,
+        event: Box<guest::Event>,
+    },
+    Packed {
+        fence: Fence,
+        packed: Box<Result<Packed, String>>,
+    },
+    Fetched(Box<Start>),
+    WantsImage(Fence),
+    Faults(Fence),
+    /// A rank that was asked to return its work has done so.
+    Returns(Fence),
+    Drains(Fence),
+    /// A rank's part of a snapshot is staged.
+    Cut {
+        fence: Fence,
+        snapshot: Snapshot,
+    },
+    /// A guest is carried away, and that ends.
+    Carries(u64),
+    CarrierEnds {
+        number: u64,
+        cannot: Option<String>,
+        taken: bool,
+    },
+    /// More of a guest comes, or nobody has expected it.
+    Streams(u64),
+    Late(Fence),
 }
 
 /// One connection, as the network sees it.
@@ -150,6 +187,12 @@ pub(crate) struct Lab {
     commits_from: Moment,
     witness: Witness,
     cuts: Cuts,
+    /// Guests on their way, by their carriers' numbers.
+    streams: BTreeMap<u64, Stream>,
+    /// Of keepers, processes and carriers.
+    numbers: u64,
+    images: u64,
+    snapshots_with_image: u64,
     requests: u64,
     submitted: u32,
     accepted: BTreeSet<JobId>,
@@ -177,6 +220,10 @@ impl Lab {
             commits_from: Moment::ZERO,
             witness: Witness::default(),
             cuts: Cuts::default(),
+            streams: BTreeMap::new(),
+            numbers: 0,
+            images: 0,
+            snapshots_with_image: 0,
             requests: 0,
             submitted: 0,
             accepted: BTreeSet::new(),
@@ -220,7 +267,7 @@ impl Lab {
             // One after the other, even if they are late.
             self.now = self.now.max(at);
             self.advance();
-            self.witness.check(&self.hosts, &self.store);
+            self.witness.check(self.now, &self.hosts, &self.store);
         }
     }
 
@@ -238,18 +285,10 @@ impl Lab {
         let now = self.now;
         for index in 0..self.hosts.len() {
             if self.hosts[index].deadline().is_some_and(|at| at <= now) {
-                let wants = self.hosts[index].wake(now);
-                return self.grant(index, wants);
+                return self.wake(index);
             }
-            if let Some((_, fence)) = self.hosts[index].next_exit().filter(|(at, _)| *at <= now) {
-                self.witness.exited(&self.hosts[index], fence);
-                let (host, incarnation) = (self.hosts[index].id, self.hosts[index].incarnation);
-                let wants = self.hosts[index].exit_of(now, fence);
-                if self.hosts[index].remains.contains_key(&fence) {
-                    let after = self.up_to(Duration::from_secs(20));
-                    self.plan(after, Happening::Drains { host, incarnation, fence });
-                }
-                return self.grant(index, wants);
+            if let Some((_, at)) = self.hosts[index].next_exit().filter(|(at, _)| *at <= now) {
+                return self.exits(index, at);
             }
         }
         if self.core.as_ref().and_then(Core::deadline).is_some_and(|at| at <= now) {
@@ -273,61 +312,31 @@ impl Lab {
                     self.plan(Duration::from_millis(100), Happening::Told(to, frame));
                 } else if self.hosts[index].link == Some(to) {
                     self.tell_ranks(index, &frame);
-                    self.tell(index, desk::Event::Frame(frame));
+                    self.tell(index, agent::Event::Frame(frame));
                 }
             }
             Happening::AgentLoses(link) => self.agent_loses(link),
             Happening::CoordinatorLoses(link) => self.handle(Event::Disconnected(link)),
             Happening::Dial(id) => self.dial(id),
-            Happening::Started { host, incarnation, fence } => {
-                self.tell_life(host, incarnation, desk::Event::Started(fence));
+            Happening::Here { host, incarnation, what } => {
                 let index = host as usize - 1;
-                if self.hosts[index].incarnation == incarnation {
-                    let wants = self.hosts[index].kick(fence);
-                    self.grant(index, wants);
-                }
-            }
-            Happening::StartFails { host, incarnation, fence } => {
-                let reason = "out of processes".to_owned();
-                let event = desk::Event::StartFailed { fence, reason, hopeless: false };
-                self.tell_life(host, incarnation, event);
-            }
-            Happening::Reaped { host, incarnation, fence } => {
-                let index = host as usize - 1;
-                if self.hosts[index].incarnation == incarnation {
-                    let wants = self.hosts[index].exit_of(self.now, fence);
-                    self.grant(index, wants);
-                }
-            }
-            Happening::Staged { host, incarnation, job } => {
-                self.tell_life(host, incarnation, desk::Event::Staged(job));
-            }
-            Happening::Cut { host, incarnation, fence, snapshot } => {
-                if self.hosts[host as usize - 1].incarnation == incarnation {
-                    self.cut_is_staged(host as usize - 1, fence, snapshot);
-                }
-            }
-            Happening::Carried(carried) => self.carried(*carried),
-            Happening::Landing(landing) => self.landing(*landing),
-            Happening::Drains { host, incarnation, fence } => {
-                let host = &mut self.hosts[host as usize - 1];
-                if host.incarnation == incarnation
-                    && let Some(remains) = host.remains.get_mut(&fence)
+                if self.hosts[index].incarnation == incarnation && self.hosts[index].agent.is_some()
                 {
-                    remains.drained = true;
-                    let index = host.id as usize - 1;
-                    let said = remains.say(fence).into_iter().map(host::Want::Send).collect();
-                    self.grant(index, said);
+                    self.happens_here(index, what);
                 }
             }
             Happening::AgentStarts(id) => self.agent_starts(id),
-            Happening::OwnerLeaves(id) => self.hosts[id as usize - 1].owner_here = false,
+            Happening::OwnerLeaves(id) => {
+                self.hosts[id as usize - 1].owner_here = false;
+                self.resume(id as usize - 1);
+            }
             Happening::OwnerTypes(id) => self.owner_types(id),
             Happening::Awakes(id) => {
                 let index = id as usize - 1;
-                if self.hosts[index].asleep {
-                    let wants = self.hosts[index].awakes(self.now);
-                    self.grant(index, wants);
+                self.awakes(index);
+                // Its owner had left meanwhile.
+                if !self.hosts[index].owner_here {
+                    self.resume(index);
                 }
             }
             Happening::CoordinatorStarts => self.coordinator_starts(),
@@ -449,6 +458,10 @@ impl Lab {
                 spec.on_busy.reaction = Reaction::Rollback;
             }
         }
+        if self.rng.random_bool(0.3) {
+            let (path, hash) = ("input".to_owned(), ContentHash([1; 32]));
+            spec.inputs = vec![StagedFile { path, hash, size_bytes: 1, executable: false }];
+        }
         let may_time_out = self.setting.failures > 0.0 && self.rng.random_bool(0.2);
         spec.timeout = may_time_out.then_some(self.setting.work_max / 2);
         self.requests += 1;
@@ -474,8 +487,10 @@ impl Lab {
             && self.pending.is_empty()
             && self.core.as_ref().is_some_and(|core| core.jobs().next().is_none())
             && self.hosts.iter().all(|host| {
-                let status = host.desk.as_ref().map(|desk| desk.status(self.now));
-                status.is_some_and(|status| status.guests.is_empty() && status.ends_waiting == 0)
+                let agent = host.agent.as_ref();
+                agent.is_some_and(|agent| {
+                    !agent.has_guests() && agent.status(self.now).ends_waiting == 0
+                })
             })
     }
 
@@ -487,7 +502,14 @@ impl Lab {
                 core.jobs().flat_map(|job| core.why_job(self.now, job).unwrap_or_default())
             })
             .collect();
-        assert!(self.is_done(), "the calm was not enough: {left:#?}");
+        let status = |host: &Host| host.agent.as_ref().map(|agent| agent.status(self.now).guests);
+        let hosts: Vec<_> = self
+            .hosts
+            .iter()
+            .filter(|host| host.agent.as_ref().is_none_or(agent::Agent::has_guests))
+            .map(|host| (status(host), &host.places))
+            .collect();
+        assert!(self.is_done(), "the calm was not enough: {left:#?} {hosts:#?}");
         self.store.check_counters();
         for job in &self.accepted {
             assert!(self.store.jobs.contains_key(job), "job {job} was lost");
@@ -517,6 +539,37 @@ impl Lab {
     fn plan_at(&mut self, at: Moment, happening: Happening) {
         self.planned += 1;
         self.agenda.insert((at, self.planned), happening);
+    }
+
+    fn plan_here(&mut self, index: usize, after: Duration, what: Local) {
+        self.plan_here_at(index, self.now + after, what);
+    }
+
+    fn plan_here_at(&mut self, index: usize, at: Moment, what: Local) {
+        let (host, incarnation) = (self.hosts[index].id, self.hosts[index].incarnation);
+        self.plan_at(at, Happening::Here { host, incarnation, what });
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Does it go wrong where guests fail by themselves, so often of those?
+    fn fails(&mut self, part: f64) -> bool {
+        let often = self.setting.failures * part;
+        self.rng.random_bool(often)
+    }
+
+    /// What only a machine in trouble does.
+    fn breaks_down(&mut self, often: f64) -> bool {
+        let may = self.setting.failures > 0.0;
+        self.rng.random_bool(if may { often } else { 0.0 })
+    }
+
+    fn obstacle(&mut self, part: f64) -> bool {
+        let often = self.setting.obstacles * part;
+        self.rng.random_bool(often)
     }
 
     fn up_to(&mut self, longest: Duration) -> Duration {

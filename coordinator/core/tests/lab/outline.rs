@@ -26,6 +26,9 @@ pub(crate) struct Outline {
     pub(crate) tasks: usize,
     /// Ranks that began with what was kept of them.
     pub(crate) went_back: u64,
+    /// Images of ranks, and ranks that began with one.
+    pub(crate) images: u64,
+    pub(crate) snapshots_with_image: u64,
 }
 
 impl Outline {
@@ -35,6 +38,8 @@ impl Outline {
             attempts: lab.store.attempts.len(),
             went: lab.witness.moves,
             went_back: lab.cuts.begun,
+            images: lab.images,
+            snapshots_with_image: lab.snapshots_with_image,
             tasks: lab.witness.tasks_accepted(),
             ..Self::default()
         };

@@ -1,8 +1,12 @@
 //! What a lab's ranks do: they put tasks into their program's bag, take some
-//! out, and end. And what their agents keep of those that have ended.
+//! out, and end. And what their agents' routers keep of them.
+
+use std::time::Duration;
 
 use gleaner_common::id::{ContentHash, Fence, JobId};
+use gleaner_common::job::Outcome;
 use gleaner_common::program::Life;
+use gleaner_common::reaction::Keep;
 use gleaner_common::wire::AgentFrame;
 use gleaner_program_core::address::{Rank, Request, Snapshot, Task};
 use gleaner_program_core::facts::End;
@@ -18,6 +22,8 @@ pub(crate) struct Script {
     asked: u64,
     /// Does it use the bag? A program that does has no snapshots.
     bag: bool,
+    /// Does it go back to images? Others save their state themselves.
+    pub(crate) images: bool,
     /// Its newest part of a snapshot, told of on every connection.
     pub(crate) cut: Option<(Snapshot, ContentHash)>,
     open: Option<(Request, Ask)>,
@@ -37,6 +43,7 @@ impl Script {
             life,
             asked: 0,
             bag,
+            images: job.0 % 6 != 1,
             cut: None,
             open: None,
             puts: 3,
@@ -96,22 +103,86 @@ impl Script {
     }
 }
 
-/// A rank that has ended here.
+/// A process as it was written down.
 #[derive(Clone, Debug)]
-pub(crate) struct Remains {
-    pub(crate) job: JobId,
-    pub(crate) rank: u32,
-    pub(crate) life: Life,
+pub(crate) struct Image {
+    pub(crate) left: Duration,
+    pub(crate) outcome: Outcome,
+}
+
+/// A rank that its router has packed.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed {
+    pub(crate) script: Script,
+    /// What it goes back to, if it goes back to an image.
+    pub(crate) image: Option<Image>,
+}
+
+/// How far an image is, as a router knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Imaging {
+    Nothing,
+    Wanted,
+    Begun,
+}
+
+/// A rank, as a router has it.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
+pub(crate) struct Endpoint {
+    pub(crate) script: Script,
+    /// It has the pipes of a process.
+    pub(crate) plugged: bool,
+    /// It has come with that, and was not set going.
+    pub(crate) arriving: Option<Keep>,
+    pub(crate) packed: bool,
+    pub(crate) retreating: bool,
+    pub(crate) retreated: bool,
+    pub(crate) fault: bool,
+    pub(crate) imaging: Imaging,
+    pub(crate) image: Option<Image>,
+    pub(crate) ended: Option<End>,
     pub(crate) drained: bool,
 }
 
-impl Remains {
+impl Endpoint {
+    pub(crate) fn new(script: Script) -> Self {
+        Self {
+            script,
+            plugged: true,
+            arriving: None,
+            packed: false,
+            retreating: false,
+            retreated: false,
+            fault: false,
+            imaging: Imaging::Nothing,
+            image: None,
+            ended: None,
+            drained: false,
+        }
+    }
+
+    /// Its program has a process that it hears.
+    pub(crate) fn is_set_going(&self) -> bool {
+        self.plugged && self.arriving.is_none() && self.ended.is_none()
+    }
+
+    /// What there is to go back to: an image, or what the program has saved.
+    pub(crate) fn way_back(&self) -> Result<Option<Image>, String> {
+        match (&self.image, self.script.images) {
+            (_, false) => Ok(None),
+            (Some(image), true) => Ok(Some(image.clone())),
+            (None, true) => Err("no image is kept of it".to_owned()),
+        }
+    }
+
+    /// What an ended rank says on every connection.
     pub(crate) fn say(&self, fence: Fence) -> Vec<AgentFrame> {
-        let (end, snapshot) = (End::ExitCode(0), Snapshot(0));
-        let ended = FromRank::Ended { end, snapshot, sent: vec![(Rank(0), 1)] };
-        let mut said = vec![frame(fence, self.life, &ended)];
+        let Some(end) = self.ended else { return vec![] };
+        let ended = FromRank::Ended { end, snapshot: Snapshot(0), sent: vec![(Rank(0), 1)] };
+        let mut said = vec![frame(fence, self.script.life, &ended)];
         if self.drained {
-            said.push(frame(fence, self.life, &FromRank::Drained));
+            said.push(frame(fence, self.script.life, &FromRank::Drained));
         }
         said
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use gleaner_agent_core::agent::Event;
+use gleaner_agent_core::occupancy::Pause;
 use gleaner_core::Link;
 use rand::Rng;
 
@@ -46,6 +48,7 @@ impl Lab {
             Trouble::AgentCrash => {
                 let link = self.hosts[index].link;
                 self.hosts[index].crash();
+                self.streams_end(id);
                 if let Some(link) = link {
                     self.cut(link);
                 }
@@ -53,7 +56,13 @@ impl Lab {
                 self.plan(after, Happening::AgentStarts(id));
             }
             Trouble::Sleep => {
-                self.hosts[index].falls_asleep(self.now);
+                let now = self.now;
+                // It may be told before, and has a moment then.
+                if self.rng.random_bool(0.3) && self.hosts[index].is_up() {
+                    self.tell(index, Event::AboutToSleep);
+                }
+                self.hosts[index].places.iter_mut().for_each(|place| place.account(now));
+                self.hosts[index].asleep = true;
                 let after = self.up_to(Duration::from_secs(30));
                 self.plan(after, Happening::Awakes(id));
             }
@@ -64,9 +73,38 @@ impl Lab {
             Trouble::Owner => {
                 self.hosts[index].owner_here = true;
                 self.plan(Duration::ZERO, Happening::OwnerTypes(id));
+                if self.rng.random_bool(0.1) {
+                    self.pause(index);
+                }
+                if self.fails(0.5) {
+                    self.stop_a_guest(index);
+                }
                 let after = self.up_to(Duration::from_secs(30));
                 self.plan(after, Happening::OwnerLeaves(id));
             }
+        }
+    }
+
+    /// The owner claims the machine.
+    fn pause(&mut self, index: usize) {
+        if self.hosts[index].is_up() {
+            self.tell(index, Event::Pause(Pause { by: "ann".to_owned(), until: None }));
+            self.hosts[index].paused = true;
+        }
+    }
+
+    pub(super) fn resume(&mut self, index: usize) {
+        if self.hosts[index].paused && self.hosts[index].is_up() {
+            self.hosts[index].paused = false;
+            self.tell(index, Event::Resume);
+        }
+    }
+
+    fn stop_a_guest(&mut self, index: usize) {
+        let guests = self.hosts[index].agent.iter().flat_map(|it| it.status(self.now).guests);
+        let Some(fence) = guests.last().map(|guest| guest.fence) else { return };
+        if self.hosts[index].is_up() {
+            self.tell(index, Event::Stop { fence, by: "ann".to_owned() });
         }
     }
 
@@ -108,6 +146,7 @@ impl Lab {
         self.commits_from = self.now;
         for index in 0..self.hosts.len() {
             self.hosts[index].owner_here = false;
+            self.resume(index);
             let id = self.hosts[index].id;
             self.plan(Duration::ZERO, Happening::Awakes(id));
             self.plan(Duration::ZERO, Happening::AgentStarts(id));

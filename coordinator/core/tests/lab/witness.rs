@@ -10,7 +10,8 @@ use gleaner_common::time::Moment;
 use gleaner_core::{Change, Core, Step};
 use gleaner_program_core::address::Task;
 
-use super::host::{Host, Process};
+use super::host::Host;
+use super::place::{Guest, Place, Process};
 use super::store::Store;
 
 #[derive(Debug, Default)]
@@ -32,47 +33,54 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    pub(crate) fn exited(&mut self, host: &Host, fence: Fence) {
-        let outcome = host.processes[&fence].outcome.clone();
-        let before = self.exits.insert((fence, host.incarnation), outcome);
+    pub(crate) fn exited(&mut self, fence: Fence, incarnation: u64, outcome: &Outcome) {
+        let before = self.exits.insert((fence, incarnation), outcome.clone());
         assert_eq!(before, None, "attempt {fence} ran twice");
     }
 
     /// No subprogram runs in two places, and none beside its owner unless its
-    /// job chose so (that part is the desk's own, and tested there). Of two
-    /// that are there, one has come from the other, which stands still. When a
-    /// program begins again, what is left of its old life may not know yet.
-    pub(crate) fn check(&mut self, hosts: &[Host], store: &Store) {
-        let mut seen: BTreeMap<(SubprogramId, Option<Life>), (u32, Fence, &Process)> =
+    /// job chose so. Of two that are there, one has come from the other, which
+    /// stands still. When a program begins again, what is left of its old life
+    /// may not know yet.
+    pub(crate) fn check(&mut self, now: Moment, hosts: &[Host], store: &Store) {
+        let mut seen: BTreeMap<(SubprogramId, Option<Life>), (u32, &Place, &Process)> =
             BTreeMap::new();
         for host in hosts.iter().filter(|host| host.is_up()) {
-            for (fence, process) in &host.processes {
-                if process.killed || process.old.is_some() && !process.landed {
+            host.check_owner(now);
+            host.check_free();
+            for (place, process) in host.processes().filter(|(_, process)| !process.killed) {
+                let fence = process.fence;
+                let is_still = place.running(now).is_none();
+                if place.ordered.packed {
+                    assert!(is_still, "{fence} is packed and runs: {place:?}");
+                }
+                if self.husks.contains(&fence) {
+                    assert!(is_still, "{fence} has moved and runs again");
                     continue;
                 }
-                if self.husks.contains(fence) {
-                    assert!(process.is_still(), "{fence} has moved and runs again");
-                    continue;
-                }
-                let end = store.attempts.get(fence).and_then(|attempt| attempt.end.as_ref());
-                if let Some((_, how)) = end.filter(|_| process.is_still()) {
+                let end = store.attempts.get(&fence).and_then(|attempt| attempt.end.as_ref());
+                if let Some((_, how)) = end.filter(|_| is_still) {
                     if how.starts_with("moved to ") {
-                        self.husks.insert(*fence);
+                        self.husks.insert(fence);
                     }
                     continue;
                 }
-                let life = process.script.as_ref().map(|script| script.life);
-                let key = (process.subprogram, life);
-                let Some((at, before, other)) = seen.get(&key).copied() else {
-                    seen.insert(key, (host.id, *fence, process));
+                let key = (process.subprogram, process.life);
+                let Some((at, other_place, other)) = seen.get(&key).copied() else {
+                    seen.insert(key, (host.id, place, process));
                     continue;
                 };
-                if other.is_still() {
-                    seen.insert(key, (host.id, *fence, process));
+                let other_is_still = other_place.running(now).is_none();
+                if other_is_still {
+                    seen.insert(key, (host.id, place, process));
                 }
-                let moves = process.before.contains(&before) || other.before.contains(fence);
+                let been = |place: &Place, fence: Fence| {
+                    place.guest.as_ref().is_some_and(|guest| guest.before.contains(&fence))
+                };
+                let before = other.fence;
+                let moves = been(place, before) || been(other_place, fence);
                 assert!(
-                    moves && (process.is_still() || other.is_still()),
+                    moves && (is_still || other_is_still),
                     "{} runs twice: {before} on host{at} and {fence} on host{}",
                     process.subprogram,
                     host.id
@@ -81,16 +89,22 @@ impl Witness {
         }
     }
 
+    pub(crate) fn went_before(&self, fence: Fence) -> bool {
+        self.gone.contains(&fence)
+    }
+
     /// What has landed goes on from where its source stands still, or stood
     /// when it ended: nothing is done twice, and nothing is left out.
-    pub(crate) fn went(&mut self, hosts: &[Host], at: usize, fence: Fence) {
+    pub(crate) fn went(&mut self, hosts: &[Host], guest: &Guest, now: Moment) {
         self.moves += 1;
-        let process = &hosts[at].processes[&fence];
-        let Some(old) = process.old else { panic!("{fence} did not come from anywhere") };
+        let fence = guest.fence();
+        let old = guest.start.arrival.expect("it came from somewhere").old;
         for host in hosts {
-            if let Some(source) = host.processes.get(&old) {
-                assert!(!source.runs(), "{old} runs beside {fence}");
-                assert_eq!(source.runs, process.runs, "{old} has run since {fence} was taken");
+            if let Some(source) = host.guest(old) {
+                let place = host.place_of(old).map(|at| &host.places[at]);
+                let runs = place.is_some_and(|place| place.running(now).is_some());
+                assert!(!runs, "{old} runs beside {fence}");
+                assert_eq!(source.runs, guest.runs, "{old} has run since {fence} was taken");
             }
         }
         assert!(self.gone.insert(fence), "{fence} went twice");
@@ -104,10 +118,14 @@ impl Witness {
     /// What stands still is thrown away only when its state is elsewhere, or
     /// nobody wants it any more.
     pub(crate) fn cancels(&self, hosts: &[Host], store: &Store, at: usize, fence: Fence) {
-        let Some(process) = hosts[at].processes.get(&fence) else { return };
+        let mut places = hosts[at].processes();
+        let Some((place, process)) = places.find(|(_, process)| process.fence == fence) else {
+            return;
+        };
         let job = &store.jobs[&process.subprogram.job];
-        let life = process.script.as_ref().map_or(job.progress.life, |script| script.life);
-        let is_still = process.frozen && !process.killed && process.old.is_none();
+        let life = process.life.unwrap_or(job.progress.life);
+        let began = place.guest.as_ref().is_some_and(|guest| guest.start.arrival.is_none());
+        let is_still = place.frozen.is_some() && !process.killed && began;
         let is_wanted = !job.progress.state.has_ended() && life == job.progress.life;
         let was_lost = store.attempts[&fence].end.as_ref().is_some_and(|(_, how)| {
             // Its agent did not answer for a lease, and stops it by itself.

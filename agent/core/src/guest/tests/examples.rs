@@ -246,7 +246,8 @@ fn a_keeper_that_dies_while_files_are_laid_is_replaced() {
 fn what_was_killed_before_it_was_heard_that_it_had_no_keeper_ends() {
     let mut lab = running(setting(Reaction::Retreat));
     assert_eq!(lab.owner(Owner::Here), ["kill", "retreated: OwnerCame, 0"]);
-    assert_eq!(lab.keeper(KeeperEvent::Failed("no namespaces".into())), ["clearground"]);
+    let failed = KeeperEvent::Failed { staged: false, reason: "no namespaces".into() };
+    assert_eq!(lab.keeper(failed), ["clearground"]);
     assert!(lab.place.is_free());
 
     let mut lab = running(setting(Reaction::Retreat));
@@ -505,7 +506,7 @@ fn a_kill_during_an_arrival_answers_and_waits_for_a_keeper_that_has_the_process(
 #[test]
 fn whoever_sends_a_guest_hears_that_there_is_no_keeper_for_it() {
     let mut lab = running(Setting { arrives: true, ..setting(Reaction::Migrate) });
-    let failed = KeeperEvent::Failed("no namespaces".into());
+    let failed = KeeperEvent::Failed { staged: true, reason: "no namespaces".into() };
     let told = ["answer no", "clearground", "not started: no namespaces"];
     assert_eq!(lab.keeper(failed), told);
     assert!(lab.place.is_free());

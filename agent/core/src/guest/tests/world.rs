@@ -354,8 +354,10 @@ impl World {
             }
             Choice::KeeperDies => self.keeper_dies(),
             Choice::SpawnFails => {
+                let staged = self.keeper == Some(true);
                 self.forget_keeper();
-                self.keeper_says(KeeperEvent::Failed("no namespaces".into()));
+                let reason = "no namespaces".to_owned();
+                self.keeper_says(KeeperEvent::Failed { staged, reason });
             }
             Choice::LaunchFails => {
                 (self.process, self.launched) = (Process::None, 0);

@@ -138,7 +138,7 @@ impl World {
             }
             Effect::Look(_) if self.asked.contains(&Asked::Look) => {}
             Effect::Look(_) => self.asked.push_back(Asked::Look),
-            Effect::Measure(_) | Effect::AskToRetreat { .. } => {}
+            Effect::Measure(_) | Effect::AskToRetreat { .. } | Effect::Abandon { .. } => {}
             Effect::ReceiveProcess(_) => {
                 let frozen = self.frozen && !self.snapshot;
                 let ready = self.keeper == Some(true) && self.header && !frozen;
@@ -235,7 +235,6 @@ impl World {
             }
             Effect::Stage { .. }
             | Effect::Discard { .. }
-            | Effect::Abandon { .. }
             | Effect::Send(_)
             | Effect::Record(_)
             | Effect::PersistPause(_)
