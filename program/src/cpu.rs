@@ -73,15 +73,19 @@ fn remaining() -> libc::timeval {
 mod tests {
     use super::*;
 
+    /// Of the slowest kernels: a hundred a second.
+    const TICK_NS: u64 = 10_000_000;
+
     #[test]
     fn the_timer_counts_what_the_process_computes() {
         let clock = CpuClock::of_process();
         assert!(matches!(clock, CpuClock::Process));
         let (before, thread) = (clock.nanos(), CpuClock::Thread.nanos());
-        let worked = (0..20_000_000_u64).fold(1_u64, |a, b| std::hint::black_box(a ^ b));
+        let worked = (0..200_000_000_u64).fold(1_u64, |a, b| std::hint::black_box(a ^ b));
         assert!(std::hint::black_box(worked) > 0);
         let (here, own) = (clock.nanos() - before, CpuClock::Thread.nanos() - thread);
-        // Both see the same loop; the process may have other threads.
-        assert!(here + 1_000_000 >= own && own > 1_000_000, "{here} and {own} ns");
+        // Both see the same loop; the process may have other threads. The timer is
+        // counted in ticks, of which one may be missing at either end.
+        assert!(here + 2 * TICK_NS >= own && own > 5 * TICK_NS, "{here} and {own} ns");
     }
 }

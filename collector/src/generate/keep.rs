@@ -203,6 +203,6 @@ mod tests {
         assert_eq!(read(folder.path()), expected);
         assert_eq!(generated.workstations, 20);
         let said = generate_into(folder.path(), &model, &plan(), &mut |_| {}).unwrap_err();
-        assert!(said.to_string().contains("has a log of ws-00001 already"), "{said}");
+        assert!(said.to_string().contains("has logs already, such as ws-00001's"), "{said}");
     }
 }

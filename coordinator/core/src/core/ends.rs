@@ -115,6 +115,8 @@ impl Core {
                 job.progress_mut().counts.retreats += 1;
             }
             Return::Refused(_) => {}
+            // It had not arrived: the attempt before it was counted as it came back.
+            Return::Lost(_) if attempt.coming.is_some() && !attempt.arrived => {}
             Return::Lost(_) => {
                 history.lost += 1;
                 job.progress_mut().counts.lost += 1;

@@ -374,7 +374,7 @@ fn a_rank_that_retreats_returns_its_work_and_leaves_without_its_process() {
     let mut lab = running(rank(Reaction::Retreat));
     assert_eq!(lab.at(at(1)).owner(Owner::Here), ["asktoretreat", "is Demoted"]);
     assert_eq!(lab.hears(Event::Returned), NOTHING);
-    assert_eq!(lab.keeper(KeeperEvent::Ended { last: false }), ["reap"]);
+    assert_eq!(lab.keeper(KeeperEvent::Ended { last: false }), ["reap, rank stays"]);
     assert_eq!(lab.exits(true), ["wants away: Nothing"]);
     assert_eq!(lab.place.guest(), Some((FENCE, GuestState::Leaving)));
     assert_eq!(lab.departs(Keep::Nothing, 8), ["pack", "departs: Nothing"]);
