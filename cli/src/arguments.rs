@@ -4,8 +4,9 @@
 //! tree that help, completions and man pages are made from. Nobody below
 //! knows it: who needs the tree is given it.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
+use gleaner_lab::guard::{Guarded, guard};
 
 use crate::command::{
     cancel, daemon, doctor, enrol, fetch, job, jobs, logs, owner, pages, replay, submit, token,
@@ -179,8 +180,8 @@ impl Command {
                 Some(CollectorCommand::Install(args)) => collector::install(&args, &all()),
                 Some(CollectorCommand::Uninstall(args)) => collector::uninstall(&args, &all()),
             },
-            Self::Demo(args) => demo::run(&args).map(Verdict::from),
-            Self::Validate(args) => validate::run(&args).map(Verdict::from),
+            Self::Demo(args) => guarded(|| demo::run(&args)),
+            Self::Validate(args) => guarded(|| validate::run(&args)),
             Self::Completions(args) => pages::completions(&args, &mut all()),
             Self::Man(args) => pages::man(&args, all()),
             Self::Keeper(_) => {
@@ -253,6 +254,15 @@ pub enum CollectorCommand {
     /// Take away what install set up; --purge takes the usage records too.
     #[command(after_help = "Example:\n  sudo glean collector uninstall")]
     Uninstall(install::UninstallArgs),
+}
+
+/// A lab of which nothing is left, whatever ends it.
+fn guarded(work: impl FnOnce() -> Result<bool>) -> Result<Verdict> {
+    match guard()? {
+        Guarded::Below => work().map(Verdict::from),
+        Guarded::Ended(code) => Ok(Verdict::Ended(u8::try_from(code)?.into())),
+        Guarded::Interrupted => bail!("interrupted; nothing of the lab is left"),
+    }
 }
 
 #[cfg(test)]
