@@ -69,8 +69,8 @@ Exit code with --wait: 0 all succeeded, 1 some did not, 2 it could not be done."
     Why(why::Args),
     /// Check this machine's part of the lab, and say how to repair what is wrong.
     #[command(after_help = "Examples:
-  glean doctor              may I use the lab, and is it well?
-  sudo glean doctor --agent is this workstation fit for guests?
+  glean doctor                may I use the lab, and is it well?
+  sudo glean doctor --agent   is this workstation fit for guests?
 
 Exit code: 0 all is well, 1 something needs repair.")]
     Doctor(doctor::Args),

@@ -51,7 +51,7 @@ Exit code: 0 all can be replayed, 1 some cannot.")]
     Import(ImportArgs),
     /// Stretch a trace's compute times so that its critical path takes so long.
     #[command(
-        after_help = "Example:\n  glean trace scale data/traces/msh.trace 2s --out short.trace"
+        after_help = "Example:\n  glean trace scale data/traces/msh.trace 200ms --out short.trace"
     )]
     Scale(ScaleArgs),
     /// Run a program here and record its compute times and messages.

@@ -35,3 +35,34 @@ pub fn without(why: impl Display) {
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    #[ignore = "run by the other one"]
+    fn skips() {
+        without_lab("it has no lab");
+    }
+
+    #[test]
+    fn a_skipped_lab_test_is_counted_and_fails_where_a_lab_is_required() {
+        let own = env::current_exe().expect("a test is a program");
+        let count = env::temp_dir().join(format!("gleaner-skip-{}", std::process::id()));
+        let skip = |required: &str| {
+            let mut test = Command::new(&own);
+            test.args(["tests::skips", "--exact", "--ignored"]);
+            test.env(REQUIRE, required).env(COUNT, &count).output().expect("it can be run")
+        };
+        let skipped = skip("0");
+        let said = String::from_utf8_lossy(&skipped.stderr).into_owned();
+        assert!(skipped.status.success() && said.contains("it has no lab"), "{said}");
+        assert!(!skip("1").status.success());
+        let counted = std::fs::read_to_string(&count).expect("it is counted");
+        std::fs::remove_file(&count).expect("it is there");
+        assert_eq!(counted, "tests::skips: it has no lab\n");
+    }
+}

@@ -70,21 +70,20 @@ fn is_ours(span: &str) -> bool {
     span.starts_with("glean ")
 }
 
-/// Each visible command with its path, such as `glean usage ls`.
+/// Each visible command with its path, such as `glean usage ls`, as the help
+/// lists them: a command before those below it.
 pub(crate) fn tree() -> Vec<(String, Clap)> {
     fn walk(command: &Clap, path: &str, found: &mut Vec<(String, Clap)>) {
         let path = format!("{path} {}", command.get_name()).trim().to_owned();
+        found.push((path.clone(), command.clone()));
         for inner in command.get_subcommands() {
             if !inner.is_hide_set() && inner.get_name() != "help" {
                 walk(inner, &path, found);
             }
         }
-        found.push((path, command.clone()));
     }
     let mut found = vec![];
     walk(&Cli::command(), "", &mut found);
-    // As the help lists them: a command before those below it.
-    found.reverse();
     found
 }
 

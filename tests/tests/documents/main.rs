@@ -9,7 +9,7 @@ mod world;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use find::Written;
@@ -37,7 +37,7 @@ fn switched_off(text: &str) -> Option<&'static str> {
         Some("it has tests of its own, which run it")
     } else if first.starts_with("glean validate") {
         Some("it takes minutes")
-    } else if first.starts_with("glean bench") || first.starts_with("glean-bench") {
+    } else if first.contains("glean-bench") {
         Some("it measures for minutes")
     } else if text.contains("python3") && !Path::new("/usr/bin/python3").exists() {
         Some("guests have no python3 here")
@@ -50,8 +50,15 @@ fn switched_off(text: &str) -> Option<&'static str> {
 
 /// How `glean` understands the words of a command.
 fn understood(text: &str) -> Result<Cli, clap::Error> {
-    let text = text.strip_prefix("sudo ").unwrap_or(text);
-    Cli::try_parse_from(text.split_whitespace())
+    let mut words = vec![];
+    for (number, part) in text.split('\'').enumerate() {
+        if number % 2 == 0 {
+            words.extend(part.split_whitespace());
+        } else {
+            words.push(part);
+        }
+    }
+    Cli::try_parse_from(words)
 }
 
 /// A command without its comment, its pipe and its redirection.
@@ -82,6 +89,8 @@ struct Reader {
     ran: usize,
     off: usize,
     listings: usize,
+    /// What did not do well, so that one run tells of all of it.
+    complaints: Vec<String>,
 }
 
 impl Reader {
@@ -109,26 +118,30 @@ impl Reader {
             gleaner_skip::without(format!("{count}: `{}` of {}: {why}", written.text, written.at));
             return Ok(());
         }
+        if written.text.starts_with("glean") {
+            self.world.settle()?;
+        }
         let text = self.filled(&written.text)?;
         if text.starts_with("glean enrol") {
             self.world.run("rm -rf ~/.config")?;
         }
-        if text.starts_with("glean") {
-            self.world.settle()?;
-        }
         let ran = self.world.run(&text)?;
         self.ran += 1;
         if !ran.is_well() {
-            bail!("{}: `{text}`: {ran:#?}\n{}", written.at, self.world.logs());
+            self.complaints.push(format!("{}: `{text}`: {ran:#?}", written.at));
+            return Ok(());
         }
         self.expect_json(written, &text, &ran)
     }
 
     /// Whatever prints a table says the same in records.
     fn expect_json(&mut self, written: &Written, text: &str, ran: &Ran) -> Result<()> {
-        let header = ran.stdout.lines().next().unwrap_or_default();
-        let is_header = header.contains("  ") && !header.chars().any(char::is_lowercase);
-        if !is_header || !bare(text).starts_with("glean") {
+        let is_header = |line: &str| {
+            line.trim().contains("  ")
+                && line.starts_with(char::is_uppercase)
+                && !line.chars().any(char::is_lowercase)
+        };
+        if !ran.stdout.lines().any(is_header) || !bare(text).starts_with("glean") {
             return Ok(());
         }
         self.listings += 1;
@@ -136,7 +149,8 @@ impl Reader {
         let is_record = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
         let records = json.stdout.lines().all(is_record);
         if !json.is_well() || json.stdout.is_empty() || !records {
-            bail!("{}: `{text}` is a listing, and --json gives {json:#?}", written.at);
+            let said = format!("{}: `{text}` is a listing; --json gives {json:#?}", written.at);
+            self.complaints.push(said);
         }
         Ok(())
     }
@@ -156,6 +170,10 @@ impl Reader {
             let open = self.world.token("user")?;
             text = text.replace("1f2e3d4c", open["id"].as_str().unwrap_or_default());
         }
+        if text.starts_with("glean cancel") {
+            let endless = self.world.run("glean submit -- sleep 1000")?;
+            text = text.replace(" 7", &format!(" {}", endless.stdout.trim()));
+        }
         Ok(text)
     }
 
@@ -171,7 +189,8 @@ impl Reader {
                 ("COMMAND", _) => "submit",
                 ("REPORT", _) => "report",
                 ("{out}" | "DIR", _) => "results",
-                ("FILE" | "THIS-FILE", _) => "phalen1994",
+                ("FILE", _) => "data/campaigns/phalen1994.toml",
+                ("THIS-FILE", _) => "phalen1994",
                 (_, "--role") if word.starts_with('{') => "user",
                 _ if word.starts_with('{') => "7",
                 _ => word,
@@ -189,7 +208,10 @@ impl Reader {
                 self.world.run("glean agent resume").map(drop)
             }
             Err(error) if NEEDS_MORE.contains(&error.kind()) => Ok(()),
-            Err(error) => bail!("{}: `{}`: {error}", written.at, written.text),
+            Err(error) => {
+                self.complaints.push(format!("{}: `{}`: {error}", written.at, written.text));
+                Ok(())
+            }
         }
     }
 }
@@ -201,7 +223,7 @@ fn every_command_that_a_reader_is_shown_runs_as_it_is_written() -> Result<()> {
         gleaner_skip::without_lab("namespaces, overlays and a cgroup need root");
         return Ok(());
     };
-    let mut reader = Reader { world, built, ran: 0, off: 0, listings: 0 };
+    let mut reader = Reader { world, built, ran: 0, off: 0, listings: 0, complaints: vec![] };
     documents(&mut reader)?;
     reader.begin("help")?;
     reader.enrol("admin")?;
@@ -221,7 +243,8 @@ fn every_command_that_a_reader_is_shown_runs_as_it_is_written() -> Result<()> {
         reader.expect_named(&written)?;
     }
     farewell(&mut reader, &last)?;
-    let Reader { ran, off, listings, .. } = reader;
+    let Reader { ran, off, listings, complaints, world, .. } = reader;
+    assert!(complaints.is_empty(), "{}\n{}", complaints.join("\n"), world.logs());
     println!("{ran} commands were run, {off} switched off; {listings} listings have --json");
     assert!(ran > 100, "only {ran} commands were found");
     assert!(listings > 15, "only {listings} listings were found");
@@ -267,7 +290,15 @@ fn documents(reader: &mut Reader) -> Result<()> {
                 }
                 is_first_job = false;
             }
+            if std::env::var_os("HACK").is_some()
+                && written.at.rsplit(':').next().unwrap().parse::<u32>().unwrap() > 55
+            {
+                break;
+            }
             reader.expect(&written)?;
+        }
+        if std::env::var_os("HACK").is_some() {
+            return Ok(());
         }
         for written in find::spans(&path)? {
             reader.expect_named(&written)?;
