@@ -36,8 +36,8 @@ const DAY: [(u64, Cause, &str); 11] = [
     (23 * 3_600, Cause::Finish, "offline"),
 ];
 
-/// The goal for seven years of 240 desktops.
-const SECONDS_MAX: f64 = 2.0;
+/// The goal: at most so many times as long as reading the bytes.
+const RATIO: f64 = 80.0;
 
 const TIMES: u32 = 5;
 
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
         .with("records", loaded.records)
         .with("periods", periods)
         .with("records_per_s", loaded.records as f64 / median(&seconds))
-        .at_most("p50", SECONDS_MAX);
+        .at_most("ratio", RATIO);
     Ok(vec![record])
 }
 
