@@ -481,7 +481,7 @@ fn a_rank_that_keeps_nothing_cannot_be_rolled_back() {
 }
 
 #[test]
-fn what_is_no_luggage_is_refused() {
+fn what_is_no_packed_rank_is_refused() {
     let lab = Lab::new(1);
     for packed in [vec![], vec![0xff; 100]] {
         let (ends, _theirs) = pair().unwrap();

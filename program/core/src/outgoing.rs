@@ -190,16 +190,8 @@ impl Outgoing {
         let cost_of = |pieces: usize| queue.iter().take(pieces).map(Piece::cost).sum::<u64>();
         let (sent_cost, appended_cost) =
             (acked_cost + cost_of(under_way), acked_cost + cost_of(queue.len()));
-        Ok(Self {
-            queue,
-            acked,
-            sent,
-            acked_cost,
-            sent_cost,
-            appended_cost,
-            limit,
-            ..Self::new(window)
-        })
+        let new = Self::new(window);
+        Ok(Self { queue, acked, sent, acked_cost, sent_cost, appended_cost, limit, ..new })
     }
 
     /// What must always hold; `Err` names what does not.

@@ -44,7 +44,7 @@ pub enum UnpackError {
     #[error("an endpoint of version {theirs}: expected {VERSION}")]
     Version { theirs: u16 },
     #[error("an endpoint that does not read: {0}")]
-    Malformed(#[source] postcard::Error),
+    Malformed(postcard::Error),
     #[error("an endpoint that contradicts itself: {0}")]
     Inconsistent(&'static str),
 }

@@ -290,15 +290,7 @@ fn documents(reader: &mut Reader) -> Result<()> {
                 }
                 is_first_job = false;
             }
-            if std::env::var_os("HACK").is_some()
-                && written.at.rsplit(':').next().unwrap().parse::<u32>().unwrap() > 55
-            {
-                break;
-            }
             reader.expect(&written)?;
-        }
-        if std::env::var_os("HACK").is_some() {
-            return Ok(());
         }
         for written in find::spans(&path)? {
             reader.expect_named(&written)?;

@@ -337,12 +337,10 @@ fn live(mut endpoint: Endpoint, choices: &[usize]) {
         endpoint.wake(NOW + Duration::from_secs(10), &mut out);
         let (_, _) = (endpoint.facts(), endpoint.held());
     }
-    let cuts = out.into_iter().filter_map(|effect| {
-        let Effect::Cut { state, .. } = effect else { return None };
-        Some(state)
-    });
-    for state in cuts {
-        let _ = Endpoint::restore(&state, Fence(99), Fence(98));
+    for effect in out {
+        if let Effect::Cut { state, .. } = effect {
+            let _ = Endpoint::restore(&state, Fence(99), Fence(98));
+        }
     }
 }
 
