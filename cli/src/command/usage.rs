@@ -53,7 +53,7 @@ pub enum UsageCommand {
     Export(ExportArgs),
     /// Take in records from elsewhere; the collector must not be running.
     #[command(after_help = "Examples:
-  glean usage import --format rwho snapshots.txt --data lab
+  glean usage import --format rwho snapshots.txt --usage lab
   glean usage import --format uncg --zone America/New_York state-2015.csv.gz state-2016.csv.gz --usage uncg")]
     Import(Box<ImportArgs>),
     /// Draw the week, how long periods last, or availability, as SVG or PNG.
