@@ -276,19 +276,12 @@ impl EventLoop {
     }
 
     fn apply(&mut self, effects: Vec<Effect>) {
-        let mut keepers_changed = false;
         for effect in effects {
-            keepers_changed |= matches!(
-                effect,
-                Effect::SpawnKeeper { .. } | Effect::DropKeeper(_) | Effect::Prepare(_)
-            );
             let mut told = Answers::default();
             self.carry_out(effect, &mut told);
             self.take(told);
         }
-        if keepers_changed {
-            self.tell_senses();
-        }
+        self.tell_senses();
     }
 
     /// One function for each.

@@ -240,3 +240,21 @@ fn the_owner_pauses_and_resumes_without_password_and_a_pause_survives_a_restart(
     lab.text(&["agent", "resume", "--socket", &socket])?;
     lab.wait_for_idle(1)
 }
+
+/// The keeper of the last guest waits for this one, so nothing but the guest
+/// itself tells that there is one whose load is not the owner's.
+#[test]
+fn a_guest_whose_keeper_waited_for_it_is_not_taken_for_the_owner() -> Result<()> {
+    let mut options = options(1)?;
+    options.host.places = 1;
+    let Some(lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(1)?;
+    let first = lab.submit(&["--on-busy=migrate", "--", "true"])?;
+    lab.wait_for_job(first)?;
+    // Longer than the load sensor sleeps where it knows of no guest, twice.
+    let computes = "timeout 11 sh -c 'while :; do :; done'; true";
+    let second = lab.submit(&["--on-busy=suspend", "--", "sh", "-c", computes])?;
+    let ended = lab.wait_for_job(second)?;
+    assert_eq!(ended["suspensions"], 0, "{ended}");
+    Ok(())
+}
