@@ -1,6 +1,6 @@
 //! `glean trace`: what message-passing programs computed, sent and received.
 
-mod play;
+pub(crate) mod play;
 
 use std::fs::File;
 use std::io;

@@ -12,7 +12,7 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::OnBusy;
 use gleaner_common::report::{AttemptRow, JobState};
 use gleaner_common::time::WallTime;
-use gleaner_common::trace::{self, Trace};
+use gleaner_common::trace::{self, Op, Trace};
 use gleaner_common::wire::{Reply, Request};
 use gleaner_lab::owners::Owners;
 use gleaner_lab::talk::Talk;
@@ -20,6 +20,7 @@ use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 
 use super::distance::{Times, Visits};
+use crate::command::trace::play::Share;
 use crate::demo::usage_records;
 
 /// How often the job is looked at.
@@ -39,8 +40,11 @@ pub(super) struct Setting<'a> {
 /// What a run left.
 #[derive(Clone, Debug)]
 pub(super) struct Lived {
-    /// As its ranks recorded it.
+    /// As its ranks recorded it, its computing as long as it took with the
+    /// share of a core that each rank got.
     pub(super) trace: Trace,
+    /// Of a core, what a rank got while it computed, on average.
+    pub(super) share: f64,
     /// Of the workstations, in the order in which they enrolled.
     pub(super) timelines: Vec<Timeline>,
     /// When its first rank was placed.
@@ -88,8 +92,10 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
     let start = attempts.values().filter_map(|all| all.first()).map(|one| one.placed).min();
     let start = start.context("nothing of the program has run")?;
     let moved = moves(&attempts);
+    let (trace, share) = recorded(&lab, job, setting.trace)?;
     Ok(Lived {
-        trace: recorded(&lab, job, setting.trace)?,
+        trace,
+        share,
         timelines: usage(&lab)?,
         start,
         times: attempts.values().map(|all| times(all, start)).collect(),
@@ -155,15 +161,30 @@ fn visits(lab: &Lab, all: &[AttemptRow], start: WallTime) -> Visits {
         .collect()
 }
 
-/// What the ranks recorded, as one trace.
-fn recorded(lab: &Lab, job: JobId, played: &Trace) -> Result<Trace> {
+/// What the ranks recorded, as one trace stretched by what others took of their
+/// cores; and what was left of one, on average.
+fn recorded(lab: &Lab, job: JobId, played: &Trace) -> Result<(Trace, f64)> {
     let to = lab.dir().join("recorded");
     let job = job.to_string();
     lab.text(&["fetch", &job, "--out", to.to_str().context("a temporary directory in UTF-8")?])?;
-    let parts: Vec<Trace> = (0..played.ranks.len())
-        .map(|rank| read(&to.join(rank.to_string()).join(format!("trace.{rank}"))))
-        .collect::<Result<_>>()?;
-    Ok(Trace::join(played.name.clone(), parts)?)
+    let outputs: Vec<_> = (0..played.ranks.len()).map(|rank| to.join(rank.to_string())).collect();
+    let parts =
+        outputs.iter().enumerate().map(|(rank, of)| read(&of.join(format!("trace.{rank}"))));
+    let mut trace = Trace::join(played.name.clone(), parts.collect::<Result<_>>()?)?;
+    let mut all = Share::default();
+    for (ops, of) in trace.ranks.iter_mut().zip(&outputs) {
+        let text = std::fs::read_to_string(of.join("stdout"))?;
+        let told = text.lines().last().context("a rank that tells nothing of its core")?;
+        let share: Share = serde_json::from_str(told).context("what a rank tells of its core")?;
+        for op in ops {
+            if let Op::Compute { nanos } = op {
+                *nanos = share.took(*nanos);
+            }
+        }
+        all.computed_ns += share.computed_ns;
+        all.waited_ns += share.waited_ns;
+    }
+    Ok((trace, all.share()))
 }
 
 fn read(path: &Path) -> Result<Trace> {

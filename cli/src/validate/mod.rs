@@ -83,6 +83,8 @@ struct Row {
     moves_predicted: u32,
     /// Of one move, as it was measured in this run.
     cost_s: f64,
+    /// Of a core, what a rank got while it computed; replay is told each's.
+    share: f64,
     end_s: f64,
     end_predicted_s: f64,
     /// Of each rank: the workstations it was sent to, and when.
@@ -208,6 +210,7 @@ fn compare(args: &Args, run: u32, lived: &Lived) -> Result<Row> {
         moves: lived.moves,
         moves_predicted: predicted.moves,
         cost_s: cost.as_secs_f64(),
+        share: lived.share,
         end_s: took.as_secs_f64(),
         end_predicted_s: end.as_secs_f64(),
         visits: lived.visits.clone(),
@@ -236,6 +239,7 @@ fn print(rows: &[Row], summary: &Summary) -> Result<()> {
         .column("moves", 9, |row| row.moves.to_string())
         .column("in replay", 9, |row| row.moves_predicted.to_string())
         .column("a move s", 9, |row| format!("{:.3}", row.cost_s))
+        .column("of a core", 9, |row| format!("{:.3}", row.share))
         .column("ended s", 9, |row| format!("{:.2}", row.end_s))
         .column("in replay s", 9, |row| format!("{:.2}", row.end_predicted_s))
         .column("distance", 9, |row| format!("{:.4}", row.distances.ends.mean))

@@ -6,12 +6,45 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use gleaner_common::trace::{COLLECTIVE_TAGS, Op, Trace};
 use gleaner_program::{Communicator, CpuClock, Failure, Outcome, Run, TAG_MAX, live};
+use gleaner_shell::clock::Clock;
+use serde::{Deserialize, Serialize};
 
 use super::load_sound;
 use crate::failure::Verdict;
+use crate::output;
 
 /// The longest message that is sent in one piece of memory.
 const BYTES_MAX: u64 = 1 << 30;
+
+/// A rank that loses as much at once was frozen or moved, unless the kernel
+/// says that it waited for a core.
+const STOOD_STILL_NANOS: u64 = 20_000_000;
+
+/// How much of a core a rank got while it computed; told as a line of its
+/// output when it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Share {
+    pub(crate) rank: u32,
+    /// CPU time.
+    pub(crate) computed_ns: u64,
+    /// Time in which it could have computed and another had its core: another
+    /// process, or another machine on the same host.
+    pub(crate) waited_ns: u64,
+}
+
+impl Share {
+    /// Of a core, at most 1.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    pub(crate) fn share(&self) -> f64 {
+        let could = self.computed_ns + self.waited_ns;
+        if could == 0 { 1.0 } else { self.computed_ns as f64 / could as f64 }
+    }
+
+    /// How long this much CPU time took.
+    pub(crate) fn took(&self, nanos: u64) -> u64 {
+        scaled(nanos, 1.0 / self.share())
+    }
+}
 
 #[derive(Debug, clap::Args)]
 pub struct PlayArgs {
@@ -75,13 +108,12 @@ fn follow(comm: &mut Communicator, trace: &Trace, pace: f64) -> Result<(), Failu
     let clock = if live::is_live() { CpuClock::of_process() } else { CpuClock::Thread };
     // What one step computes too much the next computes less.
     let mut until = clock.nanos();
+    let mut share = Share { rank: comm.rank(), ..Share::default() };
     for op in ops {
         match *op {
             Op::Compute { nanos } => {
                 until += scaled(nanos, pace);
-                while clock.nanos() < until {
-                    std::hint::black_box(burn());
-                }
+                compute(clock, until, &mut share);
             }
             Op::Send { to, bytes, tag } => {
                 let bytes = message.get(..usize::try_from(bytes)?).unwrap_or(&message);
@@ -95,7 +127,39 @@ fn follow(comm: &mut Communicator, trace: &Trace, pace: f64) -> Result<(), Failu
             Op::Spawn { .. } => {}
         }
     }
-    Ok(())
+    Ok(output::record(&share)?)
+}
+
+/// Computes until the clock says `until`.
+fn compute(clock: CpuClock, until: u64, share: &mut Share) {
+    let (mut used, mut at) = (clock.nanos(), Clock.now());
+    // Waited since the kernel was asked last.
+    let (mut queued, mut since) = (queued_nanos(), 0);
+    while used < until {
+        std::hint::black_box(burn());
+        let (now, later) = (clock.nanos(), Clock.now());
+        let computed = now.saturating_sub(used);
+        let passed = u64::try_from(later.since(at).as_nanos()).unwrap_or(u64::MAX);
+        let lost = passed.saturating_sub(computed);
+        let waited = if lost < STOOD_STILL_NANOS {
+            since += lost;
+            lost
+        } else {
+            let before = std::mem::replace(&mut queued, queued_nanos());
+            let known = std::mem::take(&mut since);
+            queued.saturating_sub(before).saturating_sub(known).min(lost)
+        };
+        share.computed_ns += computed;
+        share.waited_ns += waited;
+        (used, at) = (now, later);
+    }
+}
+
+/// How long this thread has waited in the kernel's run queue; from nothing
+/// again where it was restored, and 0 where the kernel does not count.
+fn queued_nanos() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0)
 }
 
 #[expect(
@@ -133,6 +197,31 @@ mod tests {
             assert!((expected..expected * 2).contains(&computed), "{rank}: {computed} ns");
         }
         assert_eq!(played.messages(), (1, 5));
+    }
+
+    /// On as many cores as there are, and twice as many threads that compute:
+    /// each gets half of one, wherever the kernel puts them.
+    #[test]
+    fn a_share_of_a_core_is_what_others_left() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let began = Clock.now();
+        let threads: Vec<_> = (0..2 * cores)
+            .map(|_| {
+                std::thread::spawn(|| {
+                    let (clock, mut share) = (CpuClock::Thread, Share::default());
+                    compute(clock, clock.nanos() + 300_000_000, &mut share);
+                    share
+                })
+            })
+            .collect();
+        let shares: Vec<Share> = threads.into_iter().map(|it| it.join().unwrap()).collect();
+        let passed = u64::try_from(Clock.now().since(began).as_nanos()).unwrap();
+        assert!(shares.iter().any(|share| share.share() < 0.7), "{shares:?}");
+        for share in shares {
+            // The clocks of CPU time and of the wall run by different counters.
+            let all = share.computed_ns + share.waited_ns;
+            assert!(all <= passed + passed / 50, "{share:?} in {passed} ns");
+        }
     }
 
     #[test]
