@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gleaner_common::id::WorkstationId;
 use gleaner_common::wire::CoordinatorFrame;
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 use quinn::Connection;
 
 use crate::outbox::Outbox;

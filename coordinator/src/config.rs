@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gleaner_common::units;
-use gleaner_core::Policy;
+use gleaner_coordinator_core::Policy;
 use serde::{Deserialize, Serialize};
 
 /// The UDP port that agents, users and the collector dial.
@@ -51,7 +51,7 @@ impl Default for CoordinatorConfig {
             listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
             data: PathBuf::from("/var/lib/gleaner/coordinator"),
             policy: Policy::default(),
-            idle_needed: gleaner_core::core::IDLE_NEEDED,
+            idle_needed: gleaner_coordinator_core::core::IDLE_NEEDED,
             // Short enough that work cut off is elsewhere soon, long enough
             // for three heartbeats: a guess, not yet measured at a site.
             lease: Duration::from_secs(10),

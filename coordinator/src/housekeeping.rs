@@ -98,7 +98,7 @@ mod tests {
     use gleaner_common::id::{ContentHash, JobId};
     use gleaner_common::job::{IndexRange, JobSpec, StagedFile};
     use gleaner_common::report::JobState;
-    use gleaner_core::{Change, JobProgress, JobRecord};
+    use gleaner_coordinator_core::{Change, JobProgress, JobRecord};
 
     use super::*;
     use crate::blobs::BlobLimits;

@@ -1,4 +1,4 @@
-//! The coordinator's shell around its brain ([`gleaner_core`]): the store, the
+//! The coordinator's shell around its brain ([`gleaner_coordinator_core`]): the store, the
 //! QUIC server, enrolment, staged files, requests and the relay of usage
 //! streams. Decides nothing about where work runs.
 //!

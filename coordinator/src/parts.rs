@@ -84,7 +84,7 @@ pub(crate) fn earlier(wall: WallTime, span: Duration) -> WallTime {
 #[cfg(test)]
 mod tests {
     use gleaner_common::id::JobId;
-    use gleaner_core::Change;
+    use gleaner_coordinator_core::Change;
 
     use super::*;
     use crate::blobs::BlobLimits;

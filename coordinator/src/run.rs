@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use gleaner_common::id::ContentHash;
 use gleaner_common::wire::{Role, close};
-use gleaner_core::{Core, Restored};
+use gleaner_coordinator_core::{Core, Restored};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, BindError};
 use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError};
@@ -218,8 +218,8 @@ fn start_brain(
     Ok(Started { brain, thread, handle, health, placement, agents, unneeded })
 }
 
-fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {
-    gleaner_core::Config {
+fn core_config(config: &CoordinatorConfig) -> gleaner_coordinator_core::Config {
+    gleaner_coordinator_core::Config {
         policy: config.policy,
         idle_needed: config.idle_needed,
         lease: config.lease,

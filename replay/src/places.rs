@@ -1,11 +1,11 @@
 //! The workstations during an execution, and who gets which: the
-//! coordinator's own policies (`gleaner_core::placement`), asked.
+//! coordinator's own policies (`gleaner_coordinator_core::placement`), asked.
 
 use std::time::Duration;
 
 use gleaner_common::time::{Moment, WallTime};
-use gleaner_core::outlook::{Common, Outlook};
-use gleaner_core::placement::{Candidate, Free, Rank};
+use gleaner_coordinator_core::outlook::{Common, Outlook};
+use gleaner_coordinator_core::placement::{Candidate, Free, Rank};
 
 use crate::lab::{Lab, Transition};
 use crate::model::Placement;

@@ -5,7 +5,7 @@ use gleaner_common::job::JobSpec;
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, EnrolRequest};
-use gleaner_core::{Answer, Core, Link};
+use gleaner_coordinator_core::{Answer, Core, Link};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::directory::{Enrolment, Key, RefusedEnrolment};

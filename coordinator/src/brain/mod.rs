@@ -24,7 +24,7 @@ use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame, EnrolRequest, close};
-use gleaner_core::{Answer, Core, Effect, Event, Link, RequestId, Step};
+use gleaner_coordinator_core::{Answer, Core, Effect, Event, Link, RequestId, Step};
 use gleaner_shell::clock::Clock;
 use quinn::VarInt;
 use tokio::sync::{mpsc, oneshot, watch};

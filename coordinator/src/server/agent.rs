@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gleaner_common::wire::{AgentFrame, close};
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use quinn::VarInt;
 use tokio::time::timeout;

@@ -9,7 +9,7 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::IndexRange;
 use gleaner_common::report::{JobRow, JobState, SubprogramRow};
 use gleaner_common::wire::Reply;
-use gleaner_core::record::untried_row;
+use gleaner_coordinator_core::record::untried_row;
 use gleaner_shell::stream::{FrameWriter, StreamError};
 
 use super::Shared;
@@ -213,7 +213,7 @@ mod tests {
     use gleaner_common::report::SubprogramState;
     use gleaner_common::time::WallTime;
     use gleaner_common::wire::Request;
-    use gleaner_core::{Change, JobProgress, JobRecord, SubprogramRecord};
+    use gleaner_coordinator_core::{Change, JobProgress, JobRecord, SubprogramRecord};
     use gleaner_shell::client::Client;
     use gleaner_shell::clock::Clock;
     use gleaner_shell::identity::Identity;

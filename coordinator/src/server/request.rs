@@ -9,7 +9,7 @@ use gleaner_common::job::{InvalidJob, JobSpec};
 use gleaner_common::report::{HealthRow, JobSummary};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Reply, Request, Role, close};
-use gleaner_core::Answer;
+use gleaner_coordinator_core::Answer;
 use gleaner_shell::identity::Token;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use quinn::VarInt;

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gleaner_core::Restored;
+use gleaner_coordinator_core::Restored;
 use rusqlite::Connection;
 
 use crate::directory::Record;

@@ -7,7 +7,7 @@ use gleaner_common::reaction::Keep;
 use gleaner_common::report::{Counts, JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Role};
-use gleaner_core::{
+use gleaner_coordinator_core::{
     AttemptRecord, Coming, JobProgress, JobRecord, ProgramEvent, Restored, SubprogramRecord,
 };
 use rusqlite::{Params, named_params};

@@ -9,7 +9,9 @@ use gleaner_common::reaction::Keep;
 use gleaner_common::report::{Counts, JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed, Role};
-use gleaner_core::{AttemptRecord, Change, Coming, JobProgress, JobRecord, SubprogramRecord};
+use gleaner_coordinator_core::{
+    AttemptRecord, Change, Coming, JobProgress, JobRecord, SubprogramRecord,
+};
 
 use super::*;
 use crate::directory::{IdentityRecord, Record, TokenRecord};

@@ -9,7 +9,7 @@ use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{Finished, Printed};
-use gleaner_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
+use gleaner_coordinator_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
 use rusqlite::{Connection, ToSql, named_params};
 
 use super::DatabaseError;

@@ -8,7 +8,7 @@ use gleaner_agent_core::occupancy::Observation;
 use gleaner_common::id::{SubprogramId, WorkstationId};
 use gleaner_common::program::RankOffer;
 use gleaner_common::wire::AgentFrame;
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 use rand::Rng;
 
 use super::container::Reap;

@@ -13,7 +13,7 @@ use gleaner_common::job::{Limits, OnBusy, Reaction};
 use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::Facts;
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 
 use super::Local;
 use super::moves::Carrier;

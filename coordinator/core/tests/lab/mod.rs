@@ -33,7 +33,7 @@ use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
-use gleaner_core::{Answer, Config, Core, Effect, Event, Link, RequestId, Step};
+use gleaner_coordinator_core::{Answer, Config, Core, Effect, Event, Link, RequestId, Step};
 use gleaner_program_core::address::Snapshot;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::Finished;
-use gleaner_core::{
+use gleaner_coordinator_core::{
     AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, Restored, Step, SubprogramRecord,
 };
 

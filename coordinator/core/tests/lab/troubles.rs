@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::occupancy::Pause;
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 use rand::Rng;
 
 use super::{Happening, Lab};

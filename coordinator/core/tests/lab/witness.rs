@@ -7,7 +7,7 @@ use gleaner_common::job::Outcome;
 use gleaner_common::program::Life;
 use gleaner_common::report::{JobSummary, WorkstationState};
 use gleaner_common::time::Moment;
-use gleaner_core::{Change, Core, Step};
+use gleaner_coordinator_core::{Change, Core, Step};
 use gleaner_program_core::address::Task;
 
 use super::host::Host;

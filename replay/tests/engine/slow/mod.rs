@@ -14,8 +14,8 @@ use std::time::Duration;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::time::Moment;
 use gleaner_common::trace::Op;
-use gleaner_core::Policy;
-use gleaner_core::placement::Candidate;
+use gleaner_coordinator_core::Policy;
+use gleaner_coordinator_core::placement::Candidate;
 use gleaner_replay::{Breakdown, Placement, What};
 
 use account::Account;
