@@ -23,6 +23,6 @@ mod server;
 mod store;
 
 pub use blobs::OpenBlobsError;
-pub use config::{ConfigMistake, CoordinatorConfig, PORT};
+pub use config::{ConfigMistake, CoordinatorConfig};
 pub use run::{ADMIN, CoordinatorError, run, serve};
 pub use store::OpenStoreError;

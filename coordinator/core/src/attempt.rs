@@ -7,8 +7,8 @@ use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::GuestState;
 
-use crate::job::Position;
-use crate::record::Coming;
+use crate::job::{Job, Position};
+use crate::record::{AttemptRecord, Change, Coming};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
@@ -24,6 +24,37 @@ pub(crate) struct Attempt {
     /// It has come. To begin it anew, whatever its agent says of it, would be
     /// a step back.
     pub(crate) arrived: bool,
+}
+
+impl Attempt {
+    /// It is offered; nothing of it comes from elsewhere.
+    pub(crate) fn new(
+        job: JobId,
+        position: Position,
+        workstation: WorkstationId,
+        placed: WallTime,
+    ) -> Self {
+        let (stage, suspensions, coming, arrived) = (Stage::Offered, 0, None, false);
+        Self { job, position, workstation, placed, stage, suspensions, coming, arrived }
+    }
+
+    /// How the store is to know it from now on.
+    pub(crate) fn change(
+        &self,
+        fence: Fence,
+        job: &Job,
+        end: Option<(WallTime, String)>,
+    ) -> Change {
+        Change::Attempt(AttemptRecord {
+            fence,
+            subprogram: job.subprogram(self.position),
+            workstation: self.workstation,
+            placed: self.placed,
+            end,
+            coming: self.coming,
+            arrived: self.arrived,
+        })
+    }
 }
 
 /// How far an attempt is known to be.
@@ -82,6 +113,12 @@ const RESERVED_AT_ONCE: u64 = 10_000;
 pub(crate) struct Fences {
     next: u64,
     below: u64,
+}
+
+impl Default for Fences {
+    fn default() -> Self {
+        Self::new(Fence::default())
+    }
 }
 
 impl Fences {

@@ -26,7 +26,7 @@ use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::CoordinatorFrame;
 use gleaner_program_core::address::Rank;
 
-use crate::attempt::{Attempt, Fences, Stage};
+use crate::attempt::{Attempt, Fences};
 use crate::event::{Event, Link};
 use crate::job::{Job, Position};
 use crate::placement::Policy;
@@ -43,7 +43,7 @@ const DEAF_AFTER: Duration = Duration::from_secs(1);
 /// Of the same library computers as in [`crate::outlook`], those that were
 /// chosen to stay idle for two hours did so for half an hour as often as those
 /// chosen for half an hour, and more often for two and four.
-pub const IDLE_NEEDED: Duration = Duration::from_secs(7_200);
+const IDLE_NEEDED: Duration = Duration::from_secs(7_200);
 
 /// What a site can choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,8 @@ pub struct Config {
 
 impl Default for Config {
     /// With a lease of ten seconds, a cut-off guest's work runs elsewhere
-    /// within eleven. Three heartbeats fit into it, so that two can be lost.
+    /// within eleven. Three heartbeats fit into it, so that two can be lost: a
+    /// guess, not yet measured at a site.
     /// Idle agents are to use next to nothing: four wake-ups a minute.
     fn default() -> Self {
         Self {
@@ -76,7 +77,7 @@ impl Default for Config {
 }
 
 /// The coordinator's brain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Core {
     config: Config,
     /// Those that have not ended.
@@ -158,23 +159,9 @@ impl Core {
         let newest_job = restored.jobs.iter().map(|job| job.job).max();
         let mut core = Self {
             config,
-            jobs: BTreeMap::new(),
-            queued: BTreeSet::new(),
-            short: BTreeSet::new(),
-            attempts: BTreeMap::new(),
-            pool: Pool::default(),
             fences: Fences::new(Fence(fences_below)),
             last_job: restored.last_job.max(newest_job).unwrap_or_default(),
-            moves: BTreeMap::new(),
-            waiting_moves: BTreeSet::new(),
-            moves_looked_at: None,
-            growing: BTreeSet::new(),
-            grown_at: None,
-            ended_ranks: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            timer_of: BTreeMap::new(),
-            more_to_place: false,
-            unreadable: vec![],
+            ..Self::default()
         };
         for (id, name) in restored.workstations {
             core.pool.enrol(id, name);
@@ -185,7 +172,7 @@ impl Core {
         for record in restored.jobs {
             core.jobs.insert(record.job, Job::new(record));
         }
-        for record in &restored.subprograms {
+        for record in restored.subprograms {
             if let Some(job) = core.jobs.get_mut(&record.subprogram.job) {
                 job.restore_tried(record);
             }
@@ -222,19 +209,10 @@ impl Core {
             if self.pool.get(workstation).is_none() {
                 self.pool.enrol(workstation, workstation.to_string());
             }
-            self.attempts.insert(
-                attempt.fence,
-                Attempt {
-                    job: attempt.subprogram.job,
-                    position,
-                    workstation,
-                    placed: attempt.placed,
-                    stage: Stage::Offered,
-                    suspensions: 0,
-                    coming: attempt.coming,
-                    arrived: attempt.arrived,
-                },
-            );
+            let (coming, arrived) = (attempt.coming, attempt.arrived);
+            let restored =
+                Attempt::new(attempt.subprogram.job, position, workstation, attempt.placed);
+            self.attempts.insert(attempt.fence, Attempt { coming, arrived, ..restored });
             let lease = self.config.lease;
             self.change_workstation(now, workstation, |w| {
                 w.take(now, lease, attempt.fence, None);
@@ -266,7 +244,7 @@ impl Core {
                     (*position, history.last.fence, history.last.workstation)
                 })
                 .collect();
-            let ended = job.program.as_ref().map(|program| program.past().ended.clone());
+            let ended = job.program.as_ref().map(|program| program.past().state.ended.clone());
             for (position, fence, at) in over {
                 self.ended_ranks.insert(fence, (id, position));
                 let drained = ended.as_ref().and_then(|ended| ended.get(&Rank(position)));
@@ -338,10 +316,6 @@ impl Core {
         self.conclude(draft)
     }
 
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// Places what can be placed, and tells of every job that moved.
     fn conclude(&mut self, mut draft: Draft) -> Step {
         self.try_moves(&mut draft);
@@ -373,6 +347,36 @@ impl Core {
             } else {
                 queue.remove(&id);
             }
+        }
+    }
+
+    /// A fence that was never given out before.
+    fn next_fence(&mut self, draft: &mut Draft) -> Fence {
+        let (fence, reservation) = self.fences.next();
+        draft.step.changes.extend(reservation.map(|below| Change::FencesReserved { below }));
+        fence
+    }
+
+    /// An attempt is placed: it is durable before anybody hears of it.
+    fn open(&mut self, draft: &mut Draft, fence: Fence, attempt: Attempt) {
+        let Some(job) = self.jobs.get(&attempt.job) else { return };
+        let (now, lease, expected) = (draft.now, self.config.lease, job.expected());
+        draft.change(attempt.change(fence, job, None));
+        let at = attempt.workstation;
+        self.change_workstation(now, at, |w| w.take(now, lease, fence, expected));
+        self.attempts.insert(fence, attempt);
+        draft.step.placed += 1;
+    }
+
+    /// The workstation of an open attempt.
+    fn workstation_of(&self, fence: Fence) -> Option<WorkstationId> {
+        self.attempts.get(&fence).map(|attempt| attempt.workstation)
+    }
+
+    /// Sends a frame to an agent, if it is connected.
+    fn send(&self, draft: &mut Draft, to: WorkstationId, frame: CoordinatorFrame) {
+        if let Some(to) = self.link(to) {
+            draft.send(to, frame);
         }
     }
 

@@ -23,7 +23,7 @@ use gleaner_common::time::WallTime;
 
 use crate::pool::AHEAD;
 use crate::program::Program;
-use crate::record::{JobProgress, JobRecord, SubprogramRecord};
+use crate::record::{Change, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord};
 
 /// How many of those that failed are looked at for one that may go where
 /// there is room: the others wait for a choice of workstation.
@@ -34,81 +34,6 @@ const NOTES_MAX: usize = 20;
 
 /// A subprogram's position in its job: 0 for the first.
 pub(crate) type Position = u32;
-
-/// What is known of a subprogram that was tried and has not ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct History {
-    pub(crate) attempts: u32,
-    pub(crate) failures: u32,
-    pub(crate) retreats: u32,
-    pub(crate) lost: u32,
-    pub(crate) cpu: Duration,
-    pub(crate) avoided: Option<WorkstationId>,
-    pub(crate) moves: u32,
-    pub(crate) last: Last,
-}
-
-/// The latest attempt that ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Last {
-    pub(crate) fence: Fence,
-    pub(crate) workstation: WorkstationId,
-    pub(crate) outcome: Box<str>,
-}
-
-impl History {
-    /// The first attempt ended so.
-    pub(crate) fn first(last: Last) -> Self {
-        Self {
-            attempts: 0,
-            failures: 0,
-            retreats: 0,
-            lost: 0,
-            cpu: Duration::ZERO,
-            avoided: None,
-            moves: 0,
-            last,
-        }
-    }
-
-    fn of(record: &SubprogramRecord) -> Self {
-        Self {
-            attempts: record.attempts,
-            failures: record.failures,
-            retreats: record.retreats,
-            lost: record.lost,
-            cpu: record.cpu,
-            avoided: record.avoided,
-            moves: record.moves,
-            last: Last {
-                fence: record.fence,
-                workstation: record.workstation,
-                outcome: record.outcome.as_str().into(),
-            },
-        }
-    }
-
-    pub(crate) fn record(
-        &self,
-        subprogram: SubprogramId,
-        state: SubprogramState,
-    ) -> SubprogramRecord {
-        SubprogramRecord {
-            subprogram,
-            state,
-            fence: self.last.fence,
-            workstation: self.last.workstation,
-            attempts: self.attempts,
-            failures: self.failures,
-            retreats: self.retreats,
-            lost: self.lost,
-            outcome: self.last.outcome.to_string(),
-            cpu: self.cpu,
-            avoided: self.avoided,
-            moves: self.moves,
-        }
-    }
-}
 
 /// Where a subprogram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,8 +103,8 @@ impl Job {
 
     /// Puts back what a store kept: first those that were tried, then those
     /// that are placed, then [`Job::recount`].
-    pub(crate) fn restore_tried(&mut self, record: &SubprogramRecord) {
-        let history = History::of(record);
+    pub(crate) fn restore_tried(&mut self, record: SubprogramRecord) {
+        let history = record.history;
         match self.position(record.subprogram.index) {
             Some(position) if record.state != SubprogramState::Queued => {
                 self.over.insert(position, history);
@@ -276,6 +201,17 @@ impl Job {
 
     pub(crate) fn history(&self, position: Position) -> Option<&History> {
         self.history.get(&position)
+    }
+
+    /// The store is to know this of a subprogram from now on.
+    pub(crate) fn subprogram_change(
+        &self,
+        position: Position,
+        history: &History,
+        state: SubprogramState,
+    ) -> Change {
+        let subprogram = self.subprogram(position);
+        Change::Subprogram(SubprogramRecord { subprogram, state, history: history.clone() })
     }
 
     /// The open attempt of a subprogram.
@@ -381,15 +317,11 @@ impl Job {
     }
 
     /// An attempt ended; what is known of its subprogram, with `last` added.
-    pub(crate) fn take_back(&mut self, position: Position, last: Last) -> History {
+    pub(crate) fn take_back(&mut self, position: Position, last: LastAttempt) -> History {
         self.placed.remove(&position);
         let known = self.history.remove(&position).or_else(|| self.shelved.remove(&position));
-        let mut history = match known {
-            Some(history) => History { last, ..history },
-            None => History::first(last),
-        };
-        history.attempts += 1;
-        history
+        let history = known.unwrap_or_default();
+        History { attempts: history.attempts + 1, last, ..history }
     }
 
     /// It goes first: it came back through no fault of its own.

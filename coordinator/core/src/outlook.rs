@@ -191,12 +191,13 @@ impl Iterator for Pieces {
     }
 }
 
-/// How many weeks the past has to fade by, for something learned at `at`.
-fn weeks_passed(week: &mut i64, at: i64) -> i32 {
+/// How much of the past is left, for something learned at `at`; `None` if all
+/// of it is.
+fn left_of_past(week: &mut i64, at: i64) -> Option<f64> {
     let now = at.div_euclid(WEEK);
     let passed = now.saturating_sub(*week).clamp(0, 1_000);
     *week = now.max(*week);
-    i32::try_from(passed).unwrap_or(0)
+    (passed > 0).then(|| FADE.powi(i32::try_from(passed).unwrap_or(0)))
 }
 
 /// What the workstations of a lab have in common.
@@ -239,11 +240,7 @@ impl Common {
     }
 
     fn fade(&mut self, at: i64) {
-        let passed = weeks_passed(&mut self.week, at);
-        if passed == 0 {
-            return;
-        }
-        let left = FADE.powi(passed);
+        let Some(left) = left_of_past(&mut self.week, at) else { return };
         self.whole.fade(left);
         // The first guess never fades.
         self.whole.learn(1.0 - left, FIRST_GUESS_S * (1.0 - left));
@@ -305,11 +302,6 @@ impl Outlook {
         self.learn_until(common, at.0, false);
     }
 
-    /// The chance that it stays idle from now on for as long as is needed.
-    pub fn chance(&self, common: &Common, now: WallTime, need: Duration) -> f64 {
-        (-f64::from(self.risk(common, now, need))).exp()
-    }
-
     /// How many returns of its owner are to be expected in that time.
     #[expect(clippy::cast_possible_truncation, reason = "a rank needs no more")]
     pub fn risk(&self, common: &Common, now: WallTime, need: Duration) -> f32 {
@@ -354,11 +346,7 @@ impl Outlook {
     }
 
     fn fade(&mut self, at: i64) {
-        let passed = weeks_passed(&mut self.week, at);
-        if passed == 0 {
-            return;
-        }
-        let left = FADE.powi(passed);
+        let Some(left) = left_of_past(&mut self.week, at) else { return };
         self.whole.fade(left);
         self.parts.iter_mut().for_each(|ratio| ratio.fade(left));
         self.bands.iter_mut().for_each(|ratio| ratio.fade(left));

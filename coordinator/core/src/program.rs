@@ -28,7 +28,7 @@ use gleaner_program_core::wire::{ASK_BYTES_MAX, Answer, Ask, ToRank};
 
 pub(crate) use past::Past;
 use past::Undecided;
-pub(crate) use record::{Beginning, Ended, Group, Whole};
+pub(crate) use record::{Ended, Group, ProgramState, Whole};
 use record::{Happened, PackedPast};
 use waits::Waits;
 
@@ -96,9 +96,9 @@ impl Program {
     /// A program of so many ranks begins.
     pub(crate) fn new(now: Moment, spec: ProgramSpec, ranks: u32, floor: Fence) -> Self {
         let group = Group { first: 0, count: ranks, parent: None };
-        let beginning = Beginning { floor, groups: vec![group], ..Beginning::default() };
-        let mut program = Self::of(now, spec, Life(1), beginning.clone());
-        program.journal(&Happened::Began(Box::new(beginning)));
+        let state = ProgramState { floor, groups: vec![group], ..ProgramState::default() };
+        let mut program = Self::of(now, spec, Life(1), state.clone());
+        program.journal(&Happened::Began(Box::new(state)));
         program
     }
 
@@ -111,11 +111,11 @@ impl Program {
         let mut program: Option<Self> = None;
         for (life, bytes) in events {
             match (Happened::from_bytes(bytes)?, &mut program) {
-                (Happened::Began(beginning), _) => {
-                    program = Some(Self::of(now, spec, life, *beginning));
+                (Happened::Began(state), _) => {
+                    program = Some(Self::of(now, spec, life, *state));
                 }
                 (Happened::AllThis(past), _) => {
-                    let mut then = Self::of(now, spec, life, Beginning::default());
+                    let mut then = Self::of(now, spec, life, ProgramState::default());
                     then.past = (*past).try_into().ok()?;
                     program = Some(then);
                 }
@@ -138,11 +138,11 @@ impl Program {
         self
     }
 
-    fn of(now: Moment, spec: ProgramSpec, life: Life, beginning: Beginning) -> Self {
+    fn of(now: Moment, spec: ProgramSpec, life: Life, state: ProgramState) -> Self {
         let mut program = Self {
             spec,
             life,
-            past: Past::begin(beginning),
+            past: Past::begin(state),
             sequence: 0,
             journal_bytes: 0,
             journal_from_bytes: 0,
@@ -160,12 +160,13 @@ impl Program {
         self.drop_parts();
         let past = &self.past;
         let ranks = (0..past.ranks()).map(Rank);
-        let there = ranks.filter(|rank| past.ended.get(rank).is_none_or(|ended| !ended.drained));
+        let there =
+            ranks.filter(|rank| past.state.ended.get(rank).is_none_or(|ended| !ended.drained));
         self.snapshots = self
             .spec
             .checkpoint_every
             .filter(|_| !past.has_used_bag())
-            .map(|every| Snapshots::new(now, every, there).after(past.newest));
+            .map(|every| Snapshots::new(now, every, there).after(past.state.newest));
     }
 
     pub(crate) fn life(&self) -> Life {
@@ -178,7 +179,7 @@ impl Program {
 
     /// The most ranks there may be.
     pub(crate) fn ranks_max(&self) -> u32 {
-        let first = self.past.groups.first().map_or(0, |group| group.count);
+        let first = self.past.state.groups.first().map_or(0, |group| group.count);
         self.spec.ranks_max.max(first)
     }
 
@@ -214,7 +215,13 @@ impl Program {
     /// Writes it down, and then lets it have happened.
     fn happen(&mut self, happened: Happened) {
         self.journal(&happened);
-        for effect in self.past.apply(happened) {
+        let effects = self.past.apply(happened);
+        self.bag_effects(effects);
+        self.renew_journal();
+    }
+
+    fn bag_effects(&mut self, effects: Vec<bag::Effect>) {
+        for effect in effects {
             match effect {
                 bag::Effect::Answer { rank, request, answer } => {
                     self.answer(rank, request, answer);
@@ -225,7 +232,6 @@ impl Program {
                 ))),
             }
         }
-        self.renew_journal();
     }
 
     fn answer(&mut self, rank: Rank, request: Request, answer: Answer) {
@@ -260,11 +266,8 @@ impl Program {
             Undecided::New => self.happen(Happened::Asked { rank, request, ask }),
             Undecided::Again => {
                 // Changes nothing, so nothing is written down.
-                for effect in self.past.bag.ask(rank, request, ask) {
-                    if let bag::Effect::Answer { rank, request, answer } = effect {
-                        self.answer(rank, request, answer);
-                    }
-                }
+                let effects = self.past.bag.ask(rank, request, ask);
+                self.bag_effects(effects);
             }
             Undecided::Void => {}
         }
@@ -278,10 +281,8 @@ impl Program {
             return self.answer(by, request, Answer::TooMany { available: free });
         }
         let first = Rank(self.past.ranks());
-        self.happen(Happened::Spawned { by, request, first, count });
-        self.orders.push(Order::Spawned { count });
         // Before the answer: whoever has that may send to the new ranks at once.
-        self.orders.push(Order::TellAll(ToRank::Ranks(self.past.ranks())));
+        self.add_ranks(count, Happened::Spawned { by, request, first, count });
         self.answer(by, request, Answer::Spawned { first, count });
     }
 
@@ -298,7 +299,11 @@ impl Program {
             return;
         }
         let first = Rank(self.past.ranks());
-        self.happen(Happened::Grew { first, count });
+        self.add_ranks(count, Happened::Grew { first, count });
+    }
+
+    fn add_ranks(&mut self, count: u32, happened: Happened) {
+        self.happen(happened);
         self.orders.push(Order::Spawned { count });
         self.orders.push(Order::TellAll(ToRank::Ranks(self.past.ranks())));
     }
@@ -306,11 +311,7 @@ impl Program {
     /// The spawned ranks exist from now on.
     pub(crate) fn began(&mut self, now: Moment, ranks: impl Iterator<Item = Rank>) {
         for rank in ranks {
-            let effects = self
-                .snapshots
-                .as_mut()
-                .map(|snapshots| snapshots.handle(now, snapshots::Event::Began(rank)));
-            self.snapshot_effects(effects.unwrap_or_default());
+            self.tell_snapshots(now, snapshots::Event::Began(rank));
         }
     }
 
@@ -328,7 +329,7 @@ impl Program {
         (end, snapshot): (End, Snapshot),
         sent: Vec<(Rank, u64)>,
     ) {
-        if self.past.ended.contains_key(&rank) {
+        if self.past.state.ended.contains_key(&rank) {
             return;
         }
         let lasts: BTreeMap<Rank, u64> = sent.iter().copied().collect();
@@ -346,36 +347,32 @@ impl Program {
     /// What somebody who begins, arrives or is back is told: who has ended, and
     /// the snapshot that is under way.
     pub(crate) fn tell_of_past(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
-        let others = self.past.ended.iter().filter(move |(rank, _)| **rank != to);
+        let others = self.past.state.ended.iter().filter(move |(rank, _)| **rank != to);
         let ended = others.map(move |(&rank, ended)| {
             let &Ended { end, snapshot, .. } = ended;
             ToRank::PeerEnded { rank, snapshot, end, last: ended.last_to(to) }
         });
-        ended.chain(self.parts.as_ref().map(|_| ToRank::Cut(self.past.newest)))
+        ended.chain(self.parts.as_ref().map(|_| ToRank::Cut(self.past.state.newest)))
     }
 
     pub(crate) fn drained(&mut self, now: Moment, rank: Rank) {
-        if self.past.ended.get(&rank).is_none_or(|ended| ended.drained) {
+        if self.past.state.ended.get(&rank).is_none_or(|ended| ended.drained) {
             return;
         }
         self.happen(Happened::Drained(rank));
-        let effects = self
-            .snapshots
-            .as_mut()
-            .map(|snapshots| snapshots.handle(now, snapshots::Event::Drained(rank)));
-        self.snapshot_effects(effects.unwrap_or_default());
+        self.tell_snapshots(now, snapshots::Event::Drained(rank));
     }
 
     /// Everything begins again: where the last whole snapshot says, or at the
     /// start. What the new life has of the old one.
     pub(crate) fn begin_again(&mut self, now: Moment, floor: Fence, counts: bool) {
         self.drop_parts();
-        let beginning = self.past.again(floor, counts);
+        let state = self.past.again(floor, counts);
         let life = Life(self.life.0 + 1);
-        let mut next = Self::of(now, self.spec, life, beginning.clone());
-        next.journal(&Happened::Began(Box::new(beginning)));
-        let parts = next.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
-        if let Some(whole) = self.past.whole.as_ref().filter(|_| parts.is_empty()) {
+        let mut next = Self::of(now, self.spec, life, state.clone());
+        next.journal(&Happened::Began(Box::new(state)));
+        let parts = next.past.state.whole.as_ref().map(Whole::hashes).unwrap_or_default();
+        if let Some(whole) = self.past.state.whole.as_ref().filter(|_| parts.is_empty()) {
             self.orders.push(Order::Unneeded(whole.hashes()));
         }
         next.orders.push(Order::Cuts(parts));
@@ -387,7 +384,7 @@ impl Program {
     /// It is over: the parts that nobody needs any more.
     pub(crate) fn unneeded_now(&mut self) -> Vec<ContentHash> {
         let under_way = self.parts.take().unwrap_or_default().into_values();
-        under_way.chain(self.past.whole.iter().flat_map(Whole::hashes)).collect()
+        under_way.chain(self.past.state.whole.iter().flat_map(Whole::hashes)).collect()
     }
 
     /// The part of the snapshot that this rank begins with.
@@ -405,16 +402,17 @@ impl Program {
         part: ContentHash,
     ) {
         match &mut self.parts {
-            Some(parts) if snapshot == self.past.newest => drop(parts.insert(rank, part)),
+            Some(parts) if snapshot == self.past.state.newest => drop(parts.insert(rank, part)),
             Some(_) | None => return,
         }
-        let event = snapshots::Event::Kept { rank, snapshot };
-        let effects = self.snapshots.as_mut().map(|snapshots| snapshots.handle(now, event));
-        self.snapshot_effects(effects.unwrap_or_default());
+        self.tell_snapshots(now, snapshots::Event::Kept { rank, snapshot });
     }
 
     pub(crate) fn has_no_part(&mut self, now: Moment, rank: Rank, snapshot: Snapshot) {
-        let event = snapshots::Event::NotKept { rank, snapshot };
+        self.tell_snapshots(now, snapshots::Event::NotKept { rank, snapshot });
+    }
+
+    fn tell_snapshots(&mut self, now: Moment, event: snapshots::Event) {
         let effects = self.snapshots.as_mut().map(|snapshots| snapshots.handle(now, event));
         self.snapshot_effects(effects.unwrap_or_default());
     }
@@ -429,7 +427,7 @@ impl Program {
                     self.orders.push(Order::TellAll(ToRank::Cut(snapshot)));
                 }
                 snapshots::Effect::Whole(snapshot) => self.is_whole(snapshot),
-                snapshots::Effect::Forget(snapshot) if snapshot == self.past.newest => {
+                snapshots::Effect::Forget(snapshot) if snapshot == self.past.state.newest => {
                     self.drop_parts();
                 }
                 // What counts is the last whole one, which `past` knows.
@@ -442,8 +440,9 @@ impl Program {
     /// that had ended, with messages that nobody has yet, would have no
     /// process to begin with: such a program goes back further.
     fn is_whole(&mut self, snapshot: Snapshot) {
-        let had_ended =
-            |rank: &Rank| self.past.ended.get(rank).is_some_and(|ended| ended.snapshot < snapshot);
+        let had_ended = |rank: &Rank| {
+            self.past.state.ended.get(rank).is_some_and(|ended| ended.snapshot < snapshot)
+        };
         let is_of_use = !self.past.has_used_bag()
             && self.parts.as_ref().is_some_and(|parts| !parts.keys().any(had_ended));
         if !is_of_use {
@@ -452,7 +451,7 @@ impl Program {
         self.missed = false;
         let parts = self.parts.take().unwrap_or_default();
         self.orders.push(Order::Cuts(parts.values().copied().collect()));
-        let before = self.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
+        let before = self.past.state.whole.as_ref().map(Whole::hashes).unwrap_or_default();
         let kept: BTreeSet<ContentHash> = parts.values().copied().collect();
         self.unneeded(before.into_iter().filter(|part| !kept.contains(part)).collect());
         self.happen(Happened::Whole { snapshot, parts });
@@ -467,7 +466,7 @@ impl Program {
     /// The snapshot under way comes to nothing, if there is one.
     fn drop_parts(&mut self) {
         let Some(parts) = self.parts.take() else { return };
-        let kept = self.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
+        let kept = self.past.state.whole.as_ref().map(Whole::hashes).unwrap_or_default();
         let kept: BTreeSet<ContentHash> = kept.into_iter().collect();
         self.unneeded(parts.into_values().filter(|part| !kept.contains(part)).collect());
     }

@@ -90,19 +90,30 @@ pub struct SubprogramRecord {
     pub subprogram: SubprogramId,
     /// `Queued`, `Succeeded`, `Failed` or `Cancelled`.
     pub state: SubprogramState,
-    /// The latest attempt and where it was.
-    pub fence: Fence,
-    pub workstation: WorkstationId,
+    pub history: History,
+}
+
+/// What the attempts of one subprogram have come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
     pub attempts: u32,
     pub failures: u32,
     pub retreats: u32,
     pub lost: u32,
-    /// How the latest attempt ended, in words.
-    pub outcome: String,
+    pub moves: u32,
     pub cpu: Duration,
     /// Where it failed last: not tried there again if there is a choice.
     pub avoided: Option<WorkstationId>,
-    pub moves: u32,
+    pub last: LastAttempt,
+}
+
+/// The latest attempt that ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastAttempt {
+    pub fence: Fence,
+    pub workstation: WorkstationId,
+    /// How it ended, in words.
+    pub outcome: Box<str>,
 }
 
 /// One placement of a subprogram.
@@ -229,18 +240,20 @@ impl SubprogramRecord {
     /// The row of a subprogram that has ended. Of one that has not, ask the
     /// core.
     pub fn row(&self, workstation: Option<String>) -> SubprogramRow {
+        let History { attempts, failures, retreats, lost, moves, cpu, ref last, .. } = self.history;
+        let was_tried = attempts > 0;
         SubprogramRow {
             subprogram: self.subprogram,
             state: self.state,
             workstation,
-            fence: Some(self.fence),
-            attempts: self.attempts,
-            failures: self.failures,
-            retreats: self.retreats,
-            lost: self.lost,
-            outcome: Some(self.outcome.clone()),
-            cpu_s: self.cpu.as_secs_f64(),
-            moves: self.moves,
+            fence: was_tried.then_some(last.fence),
+            attempts,
+            failures,
+            retreats,
+            lost,
+            outcome: was_tried.then(|| last.outcome.to_string()),
+            cpu_s: cpu.as_secs_f64(),
+            moves,
         }
     }
 }
@@ -248,23 +261,9 @@ impl SubprogramRecord {
 /// The row of a subprogram without a record: never tried, and so queued, or
 /// cancelled with its job.
 pub fn untried_row(subprogram: SubprogramId, job: JobState) -> SubprogramRow {
-    SubprogramRow {
-        subprogram,
-        state: if job == JobState::Cancelled {
-            SubprogramState::Cancelled
-        } else {
-            SubprogramState::Queued
-        },
-        workstation: None,
-        fence: None,
-        attempts: 0,
-        failures: 0,
-        retreats: 0,
-        lost: 0,
-        outcome: None,
-        cpu_s: 0.0,
-        moves: 0,
-    }
+    let is_cancelled = job == JobState::Cancelled;
+    let state = if is_cancelled { SubprogramState::Cancelled } else { SubprogramState::Queued };
+    SubprogramRecord { subprogram, state, history: History::default() }.row(None)
 }
 
 impl AttemptRecord {

@@ -79,7 +79,7 @@ struct Backlog {
     unknown: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Workstation {
     pub(crate) name: String,
     pub(crate) session: Option<Session>,
@@ -110,24 +110,7 @@ pub(crate) struct Workstation {
 
 impl Workstation {
     pub(crate) fn new(name: String) -> Self {
-        Self {
-            name,
-            session: None,
-            since: None,
-            incarnation: None,
-            facts: Facts::default(),
-            presence: None,
-            present_since: Moment::ZERO,
-            heard: Moment::ZERO,
-            lease_until: Moment::ZERO,
-            silent: false,
-            leaving: None,
-            rest: None,
-            refusals: 0,
-            attempts: BTreeMap::new(),
-            remains: BTreeSet::new(),
-            backlog: Backlog::default(),
-        }
+        Self { name, ..Self::default() }
     }
 
     pub(crate) fn attempts(&self) -> impl ExactSizeIterator<Item = Fence> + '_ {

@@ -9,7 +9,7 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::IndexRange;
 use gleaner_common::report::{JobRow, JobState, SubprogramRow};
 use gleaner_common::wire::Reply;
-use gleaner_coordinator_core::record::untried_row;
+use gleaner_coordinator_core::{JobRecord, untried_row};
 use gleaner_shell::stream::{FrameWriter, StreamError};
 
 use super::Shared;
@@ -19,12 +19,23 @@ const PAGE_ROWS: u32 = 1_000;
 /// Rows are written when so much has gathered.
 const FLUSH_BYTES: usize = 64 << 10;
 
-async fn row(writer: &mut FrameWriter, reply: Reply) -> Result<(), No> {
+pub(super) async fn row(writer: &mut FrameWriter, reply: Reply) -> Result<(), No> {
     writer.queue(&reply).map_err(StreamError::Frame)?;
     if writer.queued_bytes() >= FLUSH_BYTES {
         writer.flush().await?;
     }
     Ok(())
+}
+
+/// The last rows of a listing.
+async fn last_rows(
+    writer: &mut FrameWriter,
+    rows: impl IntoIterator<Item = Reply>,
+) -> Result<(), No> {
+    for reply in rows {
+        row(writer, reply).await?;
+    }
+    row(writer, Reply::End).await
 }
 
 /// All jobs, newest first.
@@ -52,10 +63,7 @@ pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Resu
             break;
         }
     }
-    while let Some(older) = live.pop() {
-        row(writer, Reply::Job(Box::new(older))).await?;
-    }
-    row(writer, Reply::End).await
+    last_rows(writer, live.into_iter().rev().map(|older| Reply::Job(Box::new(older)))).await
 }
 
 pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {
@@ -66,16 +74,20 @@ async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, No> {
     if let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? {
         return Ok(row);
     }
+    Ok(job_record(shared, job).await?.row())
+}
+
+/// A job as the store has it.
+pub(super) async fn job_record(shared: &Arc<Shared>, job: JobId) -> Result<JobRecord, No> {
     let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-    Ok(record.ok_or(No::UnknownJob(job))?.row())
+    record.ok_or(No::UnknownJob(job))
 }
 
 /// A job's indexes and state as the store has them.
 async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobState), No> {
     // The brain answers after everything that it may know is in the store.
     shared.brain.look(|_, _| ()).await?;
-    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-    let record = record.ok_or(No::UnknownJob(job))?;
+    let record = job_record(shared, job).await?;
     Ok((record.indexes(), record.progress.state))
 }
 
@@ -146,7 +158,10 @@ async fn page(
         .zip(live)
         .map(|(id, live)| {
             live.unwrap_or_else(|| match over.remove(&id) {
-                Some(record) => record.row(Some(shared.workstation_name(record.workstation))),
+                Some(record) => {
+                    let at = record.history.last.workstation;
+                    record.row(Some(shared.workstation_name(at)))
+                }
                 None => untried_row(id, state),
             })
         })
@@ -170,11 +185,9 @@ pub(super) async fn attempts(
     writer: &mut FrameWriter,
 ) -> Result<(), No> {
     known_subprogram(shared, id).await?;
-    for attempt in shared.reader.read(move |tables| tables.attempts(id)).await? {
-        let name = shared.workstation_name(attempt.workstation);
-        row(writer, Reply::Attempt(Box::new(attempt.row(name)))).await?;
-    }
-    row(writer, Reply::End).await
+    let attempts = shared.reader.read(move |tables| tables.attempts(id)).await?.into_iter();
+    let rows = attempts.map(|attempt| attempt.row(shared.workstation_name(attempt.workstation)));
+    last_rows(writer, rows.map(|row| Reply::Attempt(Box::new(row)))).await
 }
 
 pub(super) async fn workstations(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
@@ -197,10 +210,7 @@ pub(super) async fn workstations(shared: &Arc<Shared>, writer: &mut FrameWriter)
 pub(super) async fn tokens(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
     let rows =
         shared.directory.read().unwrap_or_else(PoisonError::into_inner).tokens(shared.clock.wall());
-    for token in rows {
-        row(writer, Reply::TokenRow(Box::new(token))).await?;
-    }
-    row(writer, Reply::End).await
+    last_rows(writer, rows.into_iter().map(|row| Reply::TokenRow(Box::new(row)))).await
 }
 
 #[cfg(test)]
@@ -213,7 +223,9 @@ mod tests {
     use gleaner_common::report::SubprogramState;
     use gleaner_common::time::WallTime;
     use gleaner_common::wire::Request;
-    use gleaner_coordinator_core::{Change, JobProgress, JobRecord, SubprogramRecord};
+    use gleaner_coordinator_core::{
+        Change, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord,
+    };
     use gleaner_shell::client::Client;
     use gleaner_shell::clock::Clock;
     use gleaner_shell::identity::Identity;
@@ -228,16 +240,16 @@ mod tests {
         Write::Change(Change::Subprogram(SubprogramRecord {
             subprogram: SubprogramId { job: JobId(1), index },
             state: SubprogramState::Succeeded,
-            fence: Fence(u64::from(index) + 1),
-            workstation: WorkstationId(1),
-            attempts: 1,
-            failures: 0,
-            retreats: 0,
-            lost: 0,
-            outcome: "succeeded".into(),
-            cpu: Duration::from_millis(1_234),
-            avoided: None,
-            moves: 0,
+            history: History {
+                attempts: 1,
+                cpu: Duration::from_millis(1_234),
+                last: LastAttempt {
+                    fence: Fence(u64::from(index) + 1),
+                    workstation: WorkstationId(1),
+                    outcome: "succeeded".into(),
+                },
+                ..History::default()
+            },
         }))
     }
 

@@ -10,7 +10,7 @@ use gleaner_common::report::{Counts, JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed, Role};
 use gleaner_coordinator_core::{
-    AttemptRecord, Change, Coming, JobProgress, JobRecord, SubprogramRecord,
+    AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord,
 };
 
 use super::*;
@@ -34,16 +34,20 @@ fn subprogram(job: u32, index: u32) -> SubprogramRecord {
     SubprogramRecord {
         subprogram: SubprogramId { job: JobId(job), index },
         state: SubprogramState::Queued,
-        fence: Fence(7),
-        workstation: WorkstationId(3),
-        attempts: 2,
-        failures: 1,
-        retreats: 1,
-        lost: 0,
-        outcome: "exit code 1".into(),
-        cpu: Duration::from_millis(1_234),
-        avoided: Some(WorkstationId(3)),
-        moves: 0,
+        history: History {
+            attempts: 2,
+            failures: 1,
+            retreats: 1,
+            lost: 0,
+            moves: 0,
+            cpu: Duration::from_millis(1_234),
+            avoided: Some(WorkstationId(3)),
+            last: LastAttempt {
+                fence: Fence(7),
+                workstation: WorkstationId(3),
+                outcome: "exit code 1".into(),
+            },
+        },
     }
 }
 

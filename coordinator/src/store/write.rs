@@ -237,20 +237,21 @@ fn put_progress(connection: &Connection, progress: &JobProgress) -> Done {
 }
 
 fn put_subprogram(connection: &Connection, record: &SubprogramRecord) -> Done {
+    let history = &record.history;
     put!(connection, "INSERT OR REPLACE INTO subprograms", {
         job: record.subprogram.job.0,
         idx: record.subprogram.index,
         state: record.state.name(),
-        fence: number(record.fence.0),
-        workstation: record.workstation.0,
-        attempts: record.attempts,
-        failures: record.failures,
-        retreats: record.retreats,
-        lost: record.lost,
-        outcome: record.outcome,
-        cpu: ns(record.cpu),
-        avoided: record.avoided.map(|workstation| workstation.0),
-        moves: record.moves,
+        fence: number(history.last.fence.0),
+        workstation: history.last.workstation.0,
+        attempts: history.attempts,
+        failures: history.failures,
+        retreats: history.retreats,
+        lost: history.lost,
+        outcome: history.last.outcome,
+        cpu: ns(history.cpu),
+        avoided: history.avoided.map(|workstation| workstation.0),
+        moves: history.moves,
     })
 }
 

@@ -3,12 +3,12 @@
 use gleaner_common::id::Fence;
 use gleaner_common::job::Outcome;
 use gleaner_common::report::SubprogramState;
-use gleaner_common::wire::{Finished, GuestState};
+use gleaner_common::wire::{CoordinatorFrame, Finished, GuestState};
 
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Return, Stage, span};
-use crate::job::{History, Job, Last};
-use crate::record::{AttemptRecord, Change};
+use crate::job::Job;
+use crate::record::{Change, History, LastAttempt};
 use crate::workstation::clip;
 
 impl Core {
@@ -63,7 +63,7 @@ impl Core {
             }
         };
         let subprogram = job.subprogram(attempt.position);
-        draft.change(Change::Subprogram(history.record(subprogram, state)));
+        draft.change(job.subprogram_change(attempt.position, &history, state));
         let progress = job.progress_mut();
         let accepted = state != SubprogramState::Queued;
         if accepted {
@@ -122,8 +122,7 @@ impl Core {
                 job.progress_mut().counts.lost += 1;
             }
         }
-        let subprogram = job.subprogram(attempt.position);
-        draft.change(Change::Subprogram(history.record(subprogram, SubprogramState::Queued)));
+        draft.change(job.subprogram_change(attempt.position, &history, SubprogramState::Queued));
         if let Some(new) = goes_on {
             return job.go_on(attempt.position, history, new);
         }
@@ -154,14 +153,21 @@ impl Core {
         self.begin_again(draft, id, &why, false);
     }
 
-    /// Its job was cancelled.
-    pub(super) fn cancelled(&mut self, draft: &mut Draft, fence: Fence) {
-        self.stop_move(draft, fence, "cancelled");
-        let ended = self.end(draft, fence, "cancelled".to_owned(), 0);
-        let Some((attempt, history)) = ended else { return };
-        let Some(job) = self.jobs.get(&attempt.job) else { return };
-        let subprogram = job.subprogram(attempt.position);
-        draft.change(Change::Subprogram(history.record(subprogram, SubprogramState::Cancelled)));
+    /// Its job was cancelled, or its program stopped. An agent that is not
+    /// connected stops it when it is back: it is not kept.
+    pub(super) fn stop(
+        &mut self,
+        draft: &mut Draft,
+        fence: Fence,
+        why: &str,
+        state: SubprogramState,
+    ) -> Option<(Attempt, History)> {
+        self.stop_move(draft, fence, why);
+        let (attempt, history) = self.end(draft, fence, why.to_owned(), 0)?;
+        let job = self.jobs.get(&attempt.job)?;
+        draft.change(job.subprogram_change(attempt.position, &history, state));
+        self.send(draft, attempt.workstation, CoordinatorFrame::Cancel { fence });
+        Some((attempt, history))
     }
 
     /// Takes an attempt out of everything that knows it.
@@ -180,17 +186,9 @@ impl Core {
         job.progress_mut().counts.suspensions += u64::from(suspensions.max(attempt.suspensions));
         clip(&mut outcome);
         let workstation = attempt.workstation;
-        let last = Last { fence, workstation, outcome: outcome.as_str().into() };
+        let last = LastAttempt { fence, workstation, outcome: outcome.as_str().into() };
         let history = job.take_back(attempt.position, last);
-        draft.change(Change::Attempt(AttemptRecord {
-            fence,
-            subprogram: job.subprogram(attempt.position),
-            workstation,
-            placed: attempt.placed,
-            end: Some((draft.wall, outcome)),
-            coming: attempt.coming,
-            arrived: attempt.arrived,
-        }));
+        draft.change(attempt.change(fence, job, Some((draft.wall, outcome))));
         draft.advances(attempt.job);
         Some((attempt, history))
     }

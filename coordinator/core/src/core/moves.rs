@@ -17,17 +17,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, WorkstationId};
-use gleaner_common::program::{Arrival, Handover, RankAt};
+use gleaner_common::program::{Arrival, Handover};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{CoordinatorFrame, GuestState, Offer};
 use gleaner_program_core::address::Rank;
 
+use super::ranks::rank_at;
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Return, Stage};
 use crate::event::Link;
 use crate::job::Job;
-use crate::record::{AttemptRecord, Change, Coming};
+use crate::record::Coming;
 use crate::workstation::{Workstation, clip};
 
 /// How many workstations are tried before the owner's agent decides again.
@@ -100,8 +101,7 @@ impl Core {
     /// Has its owner left while nothing of it is under way? Its agent may not
     /// know the latter, and would not set it going by itself.
     fn may_stay(&self, fence: Fence) -> bool {
-        let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
-        let source = at.and_then(|id| self.pool.get(id));
+        let source = self.workstation_of(fence).and_then(|id| self.pool.get(id));
         self.moves.contains_key(&fence)
             && source.is_some_and(|source| source.session.is_some() && !source.is_busy())
     }
@@ -131,46 +131,18 @@ impl Core {
 
     pub(super) fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {
         let Some(to) = self.link(target) else { return };
-        let (Some(attempt), Some(moving)) = (self.attempts.get(&old), self.moves.get(&old)) else {
+        let fence = self.next_fence(draft);
+        let (Some(attempt), Some(moving)) = (self.attempts.get(&old), self.moves.get_mut(&old))
+        else {
             return;
         };
-        let (id, position, from) = (attempt.job, attempt.position, attempt.workstation);
-        let coming = Coming { from, old, keep: moving.keep };
-        let (fence, reservation) = self.fences.next();
-        if let Some(below) = reservation {
-            draft.change(Change::FencesReserved { below });
-        }
-        let Some(job) = self.jobs.get(&id) else { return };
-        let (subprogram, expected) = (job.subprogram(position), job.expected());
-        let new = Attempt {
-            job: id,
-            position,
-            workstation: target,
-            placed: draft.wall,
-            stage: Stage::Offered,
-            suspensions: 0,
-            coming: Some(coming),
-            arrived: false,
-        };
-        draft.change(Change::Attempt(AttemptRecord {
-            fence,
-            subprogram,
-            workstation: target,
-            placed: draft.wall,
-            end: None,
-            coming: Some(coming),
-            arrived: false,
-        }));
-        self.attempts.insert(fence, new);
-        if let Some(moving) = self.moves.get_mut(&old) {
-            moving.new = Some(fence);
-        }
+        moving.new = Some(fence);
+        let coming = Some(Coming { from: attempt.workstation, old, keep: moving.keep });
+        let new = Attempt::new(attempt.job, attempt.position, target, draft.wall);
+        self.open(draft, fence, Attempt { coming, ..new });
         self.waiting_moves.remove(&old);
-        let (now, lease) = (draft.now, self.config.lease);
-        self.change_workstation(now, target, |w| w.take(now, lease, fence, expected));
         self.offer(draft, to, fence);
         self.say_depart(draft, old);
-        draft.step.placed += 1;
     }
 
     /// Tells an agent of an attempt that is to be there.
@@ -208,13 +180,7 @@ impl Core {
         else {
             return;
         };
-        let to = RankAt {
-            rank: attempt.position,
-            fence: *new,
-            workstation: target.workstation,
-            name: at.name.clone(),
-            addresses: at.facts.addresses.clone(),
-        };
+        let to = rank_at(attempt.position, *new, (target.workstation, at));
         draft.send(from, CoordinatorFrame::Depart { fence: old, keep: *keep, to });
     }
 
@@ -228,8 +194,7 @@ impl Core {
     ) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position, workstation) = (attempt.job, attempt.position, attempt.workstation);
-        let (placed, coming) = (attempt.placed, attempt.coming);
-        let Some(coming) = coming else {
+        let Some(coming) = attempt.coming else {
             // Acknowledged before; the word may have been lost, and what else
             // it was told before all of it was there.
             draft.send(to, CoordinatorFrame::GoOn { fence });
@@ -238,47 +203,32 @@ impl Core {
         let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
         self.moves.remove(&coming.old);
         self.waiting_moves.remove(&coming.old);
-        let source = self.attempts.get(&coming.old).map(|attempt| attempt.workstation);
-        if let Some((_, mut history)) = self.end(draft, coming.old, format!("moved to {name}"), 0) {
+        let ended = self.end(draft, coming.old, format!("moved to {name}"), 0);
+        let source = ended.as_ref().map(|(attempt, _)| attempt.workstation);
+        let (Some(job), Some(attempt)) = (self.jobs.get_mut(&id), self.attempts.get_mut(&fence))
+        else {
+            return;
+        };
+        // Its source may have been lost meanwhile.
+        let history = ended.map(|(_, history)| history).or_else(|| job.history(position).cloned());
+        if let Some(mut history) = history {
             history.moves += 1;
-            let Some(job) = self.jobs.get_mut(&id) else { return };
-            let record = history.record(job.subprogram(position), SubprogramState::Queued);
-            draft.change(Change::Subprogram(record));
-            job.go_on(position, history, fence);
-        } else if let Some(job) = self.jobs.get_mut(&id)
-            && let Some(mut history) = job.history(position).cloned()
-        {
-            // Its source was lost meanwhile.
-            history.moves += 1;
-            let record = history.record(job.subprogram(position), SubprogramState::Queued);
-            draft.change(Change::Subprogram(record));
+            draft.change(job.subprogram_change(position, &history, SubprogramState::Queued));
             job.go_on(position, history, fence);
         }
-        if let Some(attempt) = self.attempts.get_mut(&fence) {
-            (attempt.coming, attempt.arrived) = (None, true);
-        }
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        (attempt.coming, attempt.arrived) = (None, true);
+        draft.change(attempt.change(fence, job, None));
         let progress = job.progress_mut();
         progress.counts.moves += 1;
         progress.moved_bytes = progress.moved_bytes.saturating_add(bytes);
         progress.frozen = progress.frozen.saturating_add(frozen.min(FROZEN_MAX));
-        let subprogram = job.subprogram(position);
         if let Some(program) = job.program.as_mut().filter(|_| coming.keep == Keep::Nothing) {
             program.gone(Rank(position));
         }
-        draft.change(Change::Attempt(AttemptRecord {
-            fence,
-            subprogram,
-            workstation,
-            placed,
-            end: None,
-            coming: None,
-            arrived: true,
-        }));
         self.set_stage(draft, fence, Stage::Held(GuestState::Running));
         draft.advances(id);
-        if let Some(from) = source.and_then(|id| self.link(id)) {
-            draft.send(from, CoordinatorFrame::Cancel { fence: coming.old });
+        if let Some(from) = source {
+            self.send(draft, from, CoordinatorFrame::Cancel { fence: coming.old });
         }
         draft.send(to, CoordinatorFrame::GoOn { fence });
         self.rank_is_at(draft, id, Some(position));
@@ -314,9 +264,7 @@ impl Core {
             return;
         }
         self.moves.remove(&coming.old);
-        if let Some(from) = self.link(coming.from) {
-            draft.send(from, CoordinatorFrame::Stay { fence: coming.old });
-        }
+        self.send(draft, coming.from, CoordinatorFrame::Stay { fence: coming.old });
         let name = self.workstation_name(target).unwrap_or_default();
         let what = self.called(id, position);
         let note = format!("{what} found no place to move to, {name} said last: {how}");
@@ -329,9 +277,8 @@ impl Core {
             return;
         }
         self.stop_move(draft, fence, why);
-        let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
-        if let Some(to) = at.and_then(|id| self.link(id)) {
-            draft.send(to, CoordinatorFrame::Stay { fence });
+        if let Some(at) = self.workstation_of(fence) {
+            self.send(draft, at, CoordinatorFrame::Stay { fence });
         }
     }
 
@@ -355,7 +302,7 @@ impl Core {
             return;
         }
         self.set_stage(draft, fence, Stage::Held(GuestState::Suspended));
-        let name = self.attempts.get(&fence).and_then(|a| self.workstation_name(a.workstation));
+        let name = self.workstation_of(fence).and_then(|at| self.workstation_name(at));
         let what = self.called(id, position);
         let note = format!("{what} cannot leave {}: {reason}", name.unwrap_or_default());
         self.note(draft, id, note);
@@ -374,10 +321,10 @@ impl Core {
     pub(super) fn stop_move(&mut self, draft: &mut Draft, old: Fence, why: &str) {
         self.waiting_moves.remove(&old);
         let Some(new) = self.moves.remove(&old).and_then(|moving| moving.new) else { return };
-        let at = self.attempts.get(&new).map(|attempt| attempt.workstation);
+        let at = self.workstation_of(new);
         self.end_coming(draft, new, format!("not needed: {why}"));
-        if let Some(to) = at.and_then(|id| self.link(id)) {
-            draft.send(to, CoordinatorFrame::Cancel { fence: new });
+        if let Some(at) = at {
+            self.send(draft, at, CoordinatorFrame::Cancel { fence: new });
         }
     }
 
@@ -387,24 +334,15 @@ impl Core {
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(new));
         clip(&mut outcome);
         let Some(job) = self.jobs.get(&attempt.job) else { return };
-        draft.change(Change::Attempt(AttemptRecord {
-            fence: new,
-            subprogram: job.subprogram(attempt.position),
-            workstation: attempt.workstation,
-            placed: attempt.placed,
-            end: Some((draft.wall, outcome)),
-            coming: attempt.coming,
-            arrived: false,
-        }));
+        draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
         draft.moves(attempt.job);
     }
 
     /// Is this what was ordered to be carried from there to here?
     pub fn carries(&self, from: WorkstationId, to: WorkstationId, what: &Handover) -> bool {
         self.attempts.get(&what.new).is_some_and(|attempt| {
-            let (old, is_it) = (what.old, |coming: Coming| coming.from == from);
-            attempt.workstation == to
-                && attempt.coming.is_some_and(|coming| is_it(coming) && coming.old == old)
+            let is_it = |coming: Coming| (coming.from, coming.old) == (from, what.old);
+            attempt.workstation == to && attempt.coming.is_some_and(is_it)
         })
     }
 
@@ -413,7 +351,7 @@ impl Core {
         let waiting = job.placed().filter(|(_, fence)| self.waiting_moves.contains(fence));
         let mut reasons = vec![];
         for (position, fence) in waiting.take(MOVES_NAMED) {
-            let at = self.attempts.get(&fence).and_then(|it| self.workstation_name(it.workstation));
+            let at = self.workstation_of(fence).and_then(|at| self.workstation_name(at));
             let what = self.called(job.id(), position);
             let there = format!("{what} wants to leave {}", at.unwrap_or("its workstation"));
             let why = self.why_still_here(fence);

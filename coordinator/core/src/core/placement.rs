@@ -8,10 +8,9 @@ use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::wire::CoordinatorFrame;
 
 use super::{Core, Draft};
-use crate::attempt::{Attempt, Stage};
+use crate::attempt::Attempt;
 use crate::event::Link;
 use crate::job::Turn;
-use crate::record::{AttemptRecord, Change};
 
 /// The most that one step places, so that ten thousand free workstations and
 /// a large job do not keep heartbeats waiting. The rest follows at once.
@@ -68,39 +67,12 @@ impl Core {
         let Some(to) = self.link(workstation) else {
             unreachable!("a workstation without a connection among the free ones")
         };
-        let (fence, reservation) = self.fences.next();
-        if let Some(below) = reservation {
-            draft.change(Change::FencesReserved { below });
-        }
+        let fence = self.next_fence(draft);
         let job = self.jobs.get_mut(&id).expect("a queued job is a job");
         let position = job.place(turn, fence);
-        let subprogram = job.subprogram(position);
-        let expected = job.expected();
-        let attempt = Attempt {
-            job: id,
-            position,
-            workstation,
-            placed: draft.wall,
-            stage: Stage::Offered,
-            suspensions: 0,
-            coming: None,
-            arrived: false,
-        };
-        self.attempts.insert(fence, attempt);
-        let (now, lease) = (draft.now, self.config.lease);
-        self.change_workstation(now, workstation, |w| w.take(now, lease, fence, expected));
-        draft.change(Change::Attempt(AttemptRecord {
-            fence,
-            subprogram,
-            workstation,
-            placed: draft.wall,
-            end: None,
-            coming: None,
-            arrived: false,
-        }));
+        self.open(draft, fence, Attempt::new(id, position, workstation, draft.wall));
         self.offer(draft, to, fence);
         draft.moves(id);
-        draft.step.placed += 1;
         self.requeue(id);
     }
 

@@ -18,10 +18,11 @@ use gleaner_program_core::wire::{Ask, FromRank, ToRank};
 use super::{Core, Draft};
 use crate::attempt::Attempt;
 use crate::event::Link;
-use crate::job::{History, Job, Position};
+use crate::job::{Job, Position};
 use crate::program::{Order, Program};
-use crate::record::Change;
+use crate::record::{Change, History, SubprogramRecord};
 use crate::step::Effect;
+use crate::workstation::Workstation;
 
 /// So many places in one frame, so that it stays far below a frame's limit.
 const PLACES_AT_ONCE: usize = 1_000;
@@ -41,8 +42,8 @@ impl Core {
             first: group.first,
             members: group.count,
             parent: group.parent.map(|rank| rank.0),
-            snapshot: past.newest.0,
-            floor: past.floor,
+            snapshot: past.state.newest.0,
+            floor: past.state.floor,
             cut: program.part(Rank(position)),
         }))
     }
@@ -93,13 +94,7 @@ impl Core {
     fn place_of(&self, id: JobId, position: Position) -> Option<RankAt> {
         let (fence, at) = self.whereabouts_of(self.jobs.get(&id)?, position)?;
         let workstation = self.pool.get(at)?;
-        Some(RankAt {
-            rank: position,
-            fence,
-            workstation: at,
-            name: workstation.name.clone(),
-            addresses: workstation.facts.addresses.clone(),
-        })
+        Some(rank_at(position, fence, (at, workstation)))
     }
 
     fn whereabouts_of(&self, job: &Job, position: Position) -> Option<(Fence, WorkstationId)> {
@@ -337,11 +332,10 @@ impl Core {
         if outcome.is_success() {
             progress.cpu = progress.cpu.saturating_add(cpu);
             progress.counts.succeeded += 1;
-            let record = history.record(subprogram, SubprogramState::Succeeded);
-            draft.change(Change::Subprogram(record));
+            draft.change(job.subprogram_change(position, &history, SubprogramState::Succeeded));
             self.ended_ranks.insert(history.last.fence, (id, position));
             let drained = job.program.as_ref().is_some_and(|program| {
-                program.past().ended.get(&Rank(position)).is_some_and(|ended| ended.drained)
+                program.past().state.ended.get(&Rank(position)).is_some_and(|ended| ended.drained)
             });
             job.end_rank(position, history);
             if let Some(program) = &mut job.program {
@@ -366,13 +360,12 @@ impl Core {
         let finished = Box::new(finished);
         draft.change(Change::Result { subprogram, accepted: false, finished });
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let failures = job.program.as_ref().map_or(0, |program| program.past().failures);
+        let failures = job.program.as_ref().map_or(0, |program| program.past().state.failures);
         if matches!(outcome, Outcome::Fault(_)) || failures >= job.spec().retries {
             return self.fail_program(draft, id, (position, &history), why);
         }
         job.progress_mut().counts.retried += 1;
-        let record = history.record(subprogram, SubprogramState::Queued);
-        draft.change(Change::Subprogram(record));
+        draft.change(job.subprogram_change(position, &history, SubprogramState::Queued));
         job.return_first(position, history);
         self.begin_again(draft, id, &why, true);
     }
@@ -386,19 +379,17 @@ impl Core {
         let Some(program) = &mut job.program else { return };
         program.begin_again(draft.now, floor, failed);
         let (life, ranks) = (program.life(), program.past().ranks());
-        let over: BTreeSet<u32> = program.past().ended.keys().map(|rank| rank.0).collect();
+        let over: BTreeSet<u32> = program.past().state.ended.keys().map(|rank| rank.0).collect();
         let from = program.past().base().map(|whole| whole.snapshot);
         job.progress_mut().life = life;
         for (index, history) in job.begin_again(ranks, |position| over.contains(&position)) {
-            let subprogram = SubprogramId { job: id, index };
-            let record = history.record(subprogram, SubprogramState::Queued);
-            draft.change(Change::Subprogram(record));
+            let (subprogram, state) = (SubprogramId { job: id, index }, SubprogramState::Queued);
+            draft.change(Change::Subprogram(SubprogramRecord { subprogram, state, history }));
         }
         let told: Vec<WorkstationId> = job.told.iter().copied().collect();
         for workstation in told {
-            if let Some(to) = self.link(workstation) {
-                draft.send(to, CoordinatorFrame::Ranks { job: id, life, at: vec![] });
-            }
+            let frame = CoordinatorFrame::Ranks { job: id, life, at: vec![] };
+            self.send(draft, workstation, frame);
         }
         let whence = match from {
             Some(snapshot) => format!("from {snapshot}"),
@@ -421,13 +412,10 @@ impl Core {
         self.stop_all(draft, id, "its program failed");
         self.forget_ended(draft.now, id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let failed = history.record(job.subprogram(position), SubprogramState::Failed);
         for (position, history) in job.tried_before() {
-            let subprogram = job.subprogram(position);
-            let record = history.record(subprogram, SubprogramState::Cancelled);
-            draft.change(Change::Subprogram(record));
+            draft.change(job.subprogram_change(position, history, SubprogramState::Cancelled));
         }
-        draft.change(Change::Subprogram(failed));
+        draft.change(job.subprogram_change(position, history, SubprogramState::Failed));
         job.fail(draft.wall);
         self.note(draft, id, why);
         draft.advances(id);
@@ -439,17 +427,9 @@ impl Core {
         let placed: Vec<Fence> =
             self.jobs.get(&id).into_iter().flat_map(Job::placed).map(|(_, fence)| fence).collect();
         for fence in placed {
-            self.stop_move(draft, fence, why);
-            let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
-            let ended = self.end(draft, fence, why.to_owned(), 0);
-            let Some((attempt, history)) = ended else { continue };
-            let Some(job) = self.jobs.get_mut(&id) else { continue };
-            let subprogram = job.subprogram(attempt.position);
-            let record = history.record(subprogram, SubprogramState::Queued);
-            draft.change(Change::Subprogram(record));
-            job.return_first(attempt.position, history);
-            if let Some(to) = at.and_then(|id| self.link(id)) {
-                draft.send(to, CoordinatorFrame::Cancel { fence });
+            let stopped = self.stop(draft, fence, why, SubprogramState::Queued);
+            if let (Some((attempt, history)), Some(job)) = (stopped, self.jobs.get_mut(&id)) {
+                job.return_first(attempt.position, history);
             }
         }
     }
@@ -501,6 +481,16 @@ impl Core {
             self.change_workstation(now, at, |w| w.remains.remove(&(id, position)));
         }
     }
+}
+
+/// How agents find a rank.
+pub(super) fn rank_at(
+    rank: Position,
+    fence: Fence,
+    (workstation, at): (WorkstationId, &Workstation),
+) -> RankAt {
+    let (name, addresses) = (at.name.clone(), at.facts.addresses.clone());
+    RankAt { rank, fence, workstation, name, addresses }
 }
 
 /// What a process said last before it failed is most often why.

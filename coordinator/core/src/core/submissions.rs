@@ -54,24 +54,18 @@ impl Core {
         draft.moves(id);
     }
 
-    /// What is queued never starts; what is placed is told to stop. An agent
-    /// that is not connected stops it when it is back: it is not kept.
+    /// What is queued never starts; what is placed is told to stop.
     pub(super) fn cancel_asked(&mut self, draft: &mut Draft, request: RequestId, id: JobId) {
         let Some(job) = self.jobs.get(&id) else {
             let answer = Answer::No(format!("job {id} is not under way"));
             return draft.effect(Effect::Answer { request, answer });
         };
         for (position, history) in job.tried_before() {
-            let state = SubprogramState::Cancelled;
-            draft.change(Change::Subprogram(history.record(job.subprogram(position), state)));
+            draft.change(job.subprogram_change(position, history, SubprogramState::Cancelled));
         }
         let placed: Vec<Fence> = job.placed().map(|(_, fence)| fence).collect();
         for fence in placed {
-            let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
-            self.cancelled(draft, fence);
-            if let Some(to) = at.and_then(|id| self.link(id)) {
-                draft.send(to, CoordinatorFrame::Cancel { fence });
-            }
+            self.stop(draft, fence, "cancelled", SubprogramState::Cancelled);
         }
         self.forget_ended(draft.now, id);
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -116,9 +110,7 @@ impl Core {
                     session.places.remove(&id);
                 }
             });
-            if let Some(to) = self.link(workstation) {
-                draft.send(to, CoordinatorFrame::Forget { job: id });
-            }
+            self.send(draft, workstation, CoordinatorFrame::Forget { job: id });
         }
     }
 }

@@ -10,7 +10,8 @@ use gleaner_common::time::{Moment, Spoken};
 
 use super::Core;
 use super::ends::placed_state;
-use crate::job::{History, Job, Whereabouts};
+use crate::job::{Job, Whereabouts};
+use crate::record::History;
 use crate::workstation::Standing;
 
 impl Core {

@@ -106,16 +106,6 @@ impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
         (chosen != NOBODY).then(|| Id::from(chosen.number))
     }
 
-    pub fn rank(&self, id: Id) -> Option<Rank> {
-        let leaf = id.into() as usize;
-        let player = self.players().get(leaf).filter(|player| **player != NOBODY);
-        player.map(|player| player.rank)
-    }
-
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -210,7 +200,7 @@ mod tests {
 
     #[track_caller]
     fn check_agrees(free: &Free<u32>, obvious: &BTreeMap<u32, u64>) {
-        assert_eq!(free.len(), obvious.len());
+        assert_eq!(free.len, obvious.len());
         let listed: Vec<_> = obvious.iter().map(|(id, rank)| (*id, Rank::new(*rank))).collect();
         assert_eq!(free.iter().collect::<Vec<_>>(), listed);
         for avoided in [None, Some(0), first(obvious, None)] {
@@ -231,7 +221,6 @@ mod tests {
                     None => obvious.remove(&id),
                 };
                 check_agrees(&free, &obvious);
-                prop_assert_eq!(free.rank(id), rank.map(Rank::new));
             }
             free.refresh(|id| Rank::new(u64::from(id * 7 % 5)));
             for (id, rank) in &mut obvious {

@@ -188,13 +188,13 @@ fn ask(asked: u64, ranks: Vec<Rank>, orders: &mut Vec<Order>) {
 }
 
 fn asked_of<'a>(past: &'a Past, live: &'a BTreeSet<Rank>) -> impl Iterator<Item = Rank> + 'a {
-    live.iter().copied().filter(|rank| !past.ended.contains_key(rank))
+    live.iter().copied().filter(|rank| !past.state.ended.contains_key(rank))
 }
 
 /// Who has ended said then what it had sent; who is not there, or on its way,
 /// is about to do something.
 fn facts_of(rank: Rank, past: &Past, told: &BTreeMap<Rank, RankFacts>) -> RankFacts {
-    if let Some(ended) = past.ended.get(&rank) {
+    if let Some(ended) = past.state.ended.get(&rank) {
         let stance = Stance::Ended(ended.end);
         return RankFacts { rank, stance, sent: ended.sent.clone(), received: vec![] };
     }
@@ -204,7 +204,7 @@ fn facts_of(rank: Rank, past: &Past, told: &BTreeMap<Rank, RankFacts>) -> RankFa
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Beginning;
+    use super::super::record::ProgramState;
     use super::*;
 
     fn s(seconds: u64) -> Moment {
@@ -218,7 +218,7 @@ mod tests {
 
     /// One round: rank 0 waits for room at rank 1, which has received so much.
     fn round(waits: &mut Waits, now: Moment, received: u64) -> Vec<String> {
-        let past = Past::begin(Beginning::default());
+        let past = Past::begin(ProgramState::default());
         let live = BTreeSet::from([Rank(0), Rank(1)]);
         let mut orders = vec![];
         waits.go_on(now, &past, &live, &mut orders);

@@ -206,7 +206,7 @@ impl Witness {
                 let row = core.subprogram_row(id);
                 assert_eq!(row.is_none(), has_ended, "{id}");
                 if let (Some(row), Some(record)) = (row, record.filter(|_| !has_ended)) {
-                    assert_eq!(row.failures, record.failures, "{id}");
+                    assert_eq!(row.failures, record.history.failures, "{id}");
                 }
             }
         }
