@@ -32,7 +32,7 @@ struct Waiting {
     bytes: Vec<u8>,
     closed: bool,
     /// Why the connection is to be closed once all is written.
-    refusal: String,
+    reason: String,
 }
 
 /// Why a frame was not taken.
@@ -89,22 +89,16 @@ impl Outbox {
 
     /// Lets what is in leave, and takes no more. The connection is to be
     /// closed then, for this reason.
-    pub(crate) fn refuse(&self, reason: &str) {
+    pub(crate) fn close(&self, reason: &str) {
         let mut waiting = self.waiting();
         waiting.closed = true;
-        reason.clone_into(&mut waiting.refusal);
+        reason.clone_into(&mut waiting.reason);
         drop(waiting);
         self.0.changed.notify_one();
     }
 
-    pub(crate) fn refusal(&self) -> String {
-        self.waiting().refusal.clone()
-    }
-
-    /// Lets what is in leave, and takes no more.
-    pub(crate) fn close(&self) {
-        self.waiting().closed = true;
-        self.0.changed.notify_one();
+    pub(crate) fn reason(&self) -> String {
+        self.waiting().reason.clone()
     }
 
     /// Waits for bytes to write and takes them all; `None` once closed and
@@ -151,7 +145,7 @@ mod tests {
         for number in 0..3u32 {
             outbox.put(&number).unwrap();
         }
-        outbox.close();
+        outbox.close("");
         let bytes = block_on(outbox.take(vec![])).unwrap();
         let mut decoder = frame::Decoder::new();
         decoder.push(&bytes);
@@ -169,7 +163,7 @@ mod tests {
         assert!(outbox.put_if_room(&piece, 1_000));
         assert!(!outbox.put_if_room(&piece, 1_000));
         outbox.put(&piece).unwrap();
-        outbox.close();
+        outbox.close("");
         let mut decoder = frame::Decoder::new();
         decoder.push(&block_on(outbox.take(vec![])).unwrap());
         for _ in 0..3 {

@@ -14,6 +14,7 @@ use crate::store::Write;
 
 /// Facts that may wait to be handled; whoever has more to tell waits.
 const INPUTS_MAX: usize = 4_096;
+
 /// Something for the brain.
 pub(crate) enum Input {
     /// An agent's first frame on a new connection.
@@ -60,6 +61,7 @@ pub(crate) type Release = Box<dyn FnOnce() + Send>;
 pub(crate) type Question = Box<dyn FnOnce(&Core, Moment) -> Release + Send>;
 
 /// Where an agent's frames go.
+#[derive(Clone, Debug)]
 pub(crate) struct LinkedPeer {
     pub(crate) outbox: Outbox,
     pub(crate) connection: quinn::Connection,

@@ -15,7 +15,6 @@
 mod handle;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -49,17 +48,6 @@ pub(crate) enum Released {
     Expel(WorkstationId),
     /// The end of one batch.
     End,
-}
-
-impl fmt::Debug for Released {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Effects(_) => "Effects",
-            Self::Run(_) => "Run",
-            Self::Expel(_) => "Expel",
-            Self::End => "End",
-        })
-    }
 }
 
 /// The state of the task. `run` is all there is to do with it.
@@ -267,7 +255,7 @@ impl Brain {
                         let frame = CoordinatorFrame::Refused { reason: reason.clone() };
                         // It may be gone, or not reading: closing tells it too.
                         let _ = peer.outbox.put(&frame);
-                        peer.outbox.refuse(&reason);
+                        peer.outbox.close(&reason);
                     }
                 }
                 Effect::Replace(link) => {
@@ -290,7 +278,7 @@ impl Brain {
         match peer.outbox.put(frame) {
             // From now on others may speak to it, through us.
             Ok(()) if matches!(frame, CoordinatorFrame::Welcome { .. }) => {
-                self.agents.enter(to, &peer.outbox, &peer.connection);
+                self.agents.enter(to, peer.clone());
             }
             Ok(()) | Err(NotTaken::Closed) => {}
             Err(NotTaken::Full) => {
@@ -311,7 +299,7 @@ impl Brain {
 
     fn close(&mut self, link: Link, code: u32, reason: &str) {
         if let Some(peer) = self.forget(link) {
-            peer.outbox.close();
+            peer.outbox.close(reason);
             peer.connection.close(VarInt::from_u32(code), reason.as_bytes());
         }
     }

@@ -109,5 +109,5 @@ async fn speak(peer: &Arc<Peer>, outbox: &Outbox, writer: FrameWriter) {
     }
     let _ = stream.finish();
     let _ = timeout(LAST_WORD, stream.stopped()).await;
-    peer.connection.close(VarInt::from_u32(close::PROTOCOL), outbox.refusal().as_bytes());
+    peer.connection.close(VarInt::from_u32(close::PROTOCOL), outbox.reason().as_bytes());
 }

@@ -95,22 +95,13 @@ impl Peer {
     }
 
     fn may(&self, purpose: &Purpose) -> bool {
-        match (self.identity.role, purpose) {
-            (Role::Agent, Purpose::Agent | Purpose::Usage | Purpose::Handover { .. })
-            | (Role::Agent | Role::User | Role::Admin, Purpose::Put { .. } | Purpose::Get { .. })
+        let role = self.identity.role;
+        match purpose {
+            Purpose::Agent | Purpose::Usage | Purpose::Handover { .. } => role == Role::Agent,
+            Purpose::Put { .. } | Purpose::Get { .. } => role != Role::Collector,
             // What each may request is looked at with the request.
-            | (_, Purpose::Request) => true,
-            (
-                _,
-                Purpose::Agent
-                | Purpose::Usage
-                | Purpose::Put { .. }
-                | Purpose::Get { .. }
-                | Purpose::Enrol
-                | Purpose::Relay { .. }
-                | Purpose::Packets
-                | Purpose::Handover { .. },
-            ) => false,
+            Purpose::Request => true,
+            Purpose::Enrol | Purpose::Relay { .. } | Purpose::Packets => false,
         }
     }
 }
@@ -221,12 +212,8 @@ async fn newcomer(shared: &Arc<Shared>, connection: &Connection, key: Key, token
             connection.close(VarInt::from_u32(close::FORBIDDEN), reason.as_bytes());
         }
         Err(error) => {
-            refuse_opening(
-                shared,
-                connection,
-                &format!("the holder of token {}", token.id),
-                &error,
-            );
+            let who = format!("the holder of token {}", token.id);
+            refuse_opening(shared, connection, &who, &error);
         }
     }
 }

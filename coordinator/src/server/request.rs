@@ -139,8 +139,7 @@ async fn answer(
         Request::TokenRevoke { id } => token_revoke(shared, id).await?,
         Request::Health => health(shared, peer).await?,
     };
-    writer.queue(&reply).map_err(StreamError::Frame)?;
-    Ok(())
+    listing::row(writer, reply).await
 }
 
 fn allow(role: Role, request: &Request) -> Result<(), No> {
@@ -196,8 +195,7 @@ async fn all_staged(shared: &Arc<Shared>, spec: Box<JobSpec>) -> Result<Box<JobS
 
 async fn cancel(shared: &Arc<Shared>, peer: &Peer, job: JobId) -> Result<Reply, No> {
     let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? else {
-        let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-        let record = record.ok_or(No::UnknownJob(job))?;
+        let record = listing::job_record(shared, job).await?;
         return Err(No::Ended(job, record.progress.state.name()));
     };
     if peer.identity.role != Role::Admin && row.user != peer.name() {
@@ -212,19 +210,16 @@ async fn cancel(shared: &Arc<Shared>, peer: &Peer, job: JobId) -> Result<Reply, 
 /// Summaries as the job gets further, and its last one as soon as it is known.
 async fn watch(shared: &Arc<Shared>, job: JobId, writer: &mut FrameWriter) -> Result<(), No> {
     let Some(mut changes) = shared.brain.ask(|reply| Input::Watch { job, reply }).await? else {
-        let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-        let summary = record.ok_or(No::UnknownJob(job))?.row().summary;
-        writer.queue(&Reply::Summary(summary)).map_err(StreamError::Frame)?;
-        writer.queue(&Reply::End).map_err(StreamError::Frame)?;
-        return Ok(());
+        let summary = listing::job_record(shared, job).await?.row().summary;
+        listing::row(writer, Reply::Summary(summary)).await?;
+        return listing::row(writer, Reply::End).await;
     };
     let mut last: Option<JobSummary> = None;
     loop {
         let summary = *changes.wait_for(|now| Some(*now) != last).await.map_err(|_| Stopping)?;
-        writer.queue(&Reply::Summary(summary)).map_err(StreamError::Frame)?;
+        listing::row(writer, Reply::Summary(summary)).await?;
         if summary.state.has_ended() {
-            writer.queue(&Reply::End).map_err(StreamError::Frame)?;
-            return Ok(());
+            return listing::row(writer, Reply::End).await;
         }
         writer.flush().await?;
         last = Some(summary);

@@ -32,8 +32,7 @@ pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {
     if let Some(reasons) = shared.brain.look(move |core, now| core.why_job(now, job)).await? {
         return Ok(Reply::Why(reasons));
     }
-    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-    let progress = record.ok_or(No::UnknownJob(job))?.progress;
+    let progress = listing::job_record(shared, job).await?.progress;
     Ok(Reply::Why(vec![format!(
         "it has ended: {}: {} succeeded, {} failed, {} cancelled",
         progress.state.name(),
