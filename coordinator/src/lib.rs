@@ -11,10 +11,10 @@
 mod agents;
 mod blobs;
 mod brain;
-mod complaints;
+mod cleanup;
 pub mod config;
 mod directory;
-mod housekeeping;
+mod limited_log;
 mod outbox;
 mod parts;
 mod placement;

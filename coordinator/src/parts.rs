@@ -33,14 +33,14 @@ pub(crate) fn channel() -> (Unneeded, mpsc::Receiver<Vec<ContentHash>>) {
     mpsc::channel(TOLD_MAX)
 }
 
-pub(crate) struct PartKeeper {
+pub(crate) struct PartCleanup {
     pub(crate) clock: Clock,
     pub(crate) blobs: Blobs,
     pub(crate) reader: Reader,
     pub(crate) unneeded: mpsc::Receiver<Vec<ContentHash>>,
 }
 
-impl PartKeeper {
+impl PartCleanup {
     pub(crate) async fn run(mut self) {
         let mut waiting: VecDeque<(Moment, ContentHash)> = VecDeque::new();
         loop {
@@ -109,7 +109,7 @@ mod tests {
         store.commit(&[Write::Change(cuts)]).unwrap();
         let (_unneeded, told) = channel();
         let (clock, reader) = (Clock::new(), store.reader().unwrap());
-        let keeper = PartKeeper { clock, blobs: blobs.clone(), reader, unneeded: told };
+        let keeper = PartCleanup { clock, blobs: blobs.clone(), reader, unneeded: told };
         let all = vec![old, present, ContentHash([9; 32])];
         let here = || [old, present].map(|part| blobs.get(part).is_ok());
         keeper.remove(all.clone(), earlier(clock.wall(), GRACE)).await;

@@ -38,7 +38,7 @@ use crate::workstation::Workstation;
 
 /// When a deadline is heard of this late, the coordinator itself was asleep or
 /// stalled, and what agents have said meanwhile is still to be read.
-const DEAF_AFTER: Duration = Duration::from_secs(1);
+const ASLEEP_AFTER: Duration = Duration::from_secs(1);
 
 /// Of the same library computers as in [`crate::outlook`], those that were
 /// chosen to stay idle for two hours did so for half an hour as often as those
@@ -116,14 +116,20 @@ struct Draft {
     wall: WallTime,
     step: Step,
     /// Jobs whose summary changed; `true` if their record did.
-    moved: BTreeMap<JobId, bool>,
+    changed_jobs: BTreeMap<JobId, bool>,
     /// Ranks that are at another place than before.
-    places: BTreeMap<JobId, BTreeSet<Position>>,
+    moved_ranks: BTreeMap<JobId, BTreeSet<Position>>,
 }
 
 impl Draft {
     fn new(now: Moment, wall: WallTime) -> Self {
-        Self { now, wall, step: Step::default(), moved: BTreeMap::new(), places: BTreeMap::new() }
+        Self {
+            now,
+            wall,
+            step: Step::default(),
+            changed_jobs: BTreeMap::new(),
+            moved_ranks: BTreeMap::new(),
+        }
     }
 
     fn change(&mut self, change: Change) {
@@ -139,13 +145,13 @@ impl Draft {
     }
 
     /// The job's summary is different now.
-    fn moves(&mut self, job: JobId) {
-        self.moved.entry(job).or_insert(false);
+    fn changes(&mut self, job: JobId) {
+        self.changed_jobs.entry(job).or_insert(false);
     }
 
     /// So is its record.
-    fn advances(&mut self, job: JobId) {
-        self.moved.insert(job, true);
+    fn record_changes(&mut self, job: JobId) {
+        self.changed_jobs.insert(job, true);
     }
 }
 
@@ -201,7 +207,7 @@ impl Core {
                 None => job.restore_placed(index, attempt.fence),
             };
             let Some(position) = position else { continue };
-            job.told.insert(attempt.workstation);
+            job.spec_sent_to.insert(attempt.workstation);
             if let Some(coming) = moves {
                 self.moves.insert(coming.old, Moving::new(coming.keep, Some(attempt.fence)));
             }
@@ -250,11 +256,11 @@ impl Core {
                 let drained = ended.as_ref().and_then(|ended| ended.get(&Rank(position)));
                 if drained.is_none_or(|ended| !ended.drained) {
                     if let Some(job) = self.jobs.get_mut(&id) {
-                        job.told.insert(at);
+                        job.spec_sent_to.insert(at);
                     }
                     self.change_workstation(now, at, |w| {
                         w.heard = w.heard.max(now);
-                        w.remains.insert((id, position))
+                        w.undelivered.insert((id, position))
                     });
                 }
             }
@@ -266,7 +272,7 @@ impl Core {
     #[must_use]
     pub fn handle(&mut self, now: Moment, wall: WallTime, event: Event) -> Step {
         let mut draft = Draft::new(now, wall);
-        self.pool.tell_time(now, wall);
+        self.pool.set_time(now, wall);
         match event {
             Event::Enrolled { workstation, name } => self.pool.enrol(workstation, name),
             Event::Heard { from, frame } => self.heard(&mut draft, from, frame),
@@ -297,9 +303,9 @@ impl Core {
     #[must_use]
     pub fn wake(&mut self, now: Moment, wall: WallTime) -> Step {
         let mut draft = Draft::new(now, wall);
-        self.pool.tell_time(now, wall);
-        if self.pool.first_due().is_some_and(|(at, _)| at + DEAF_AFTER < now) {
-            self.listen_first(now);
+        self.pool.set_time(now, wall);
+        if self.pool.first_due().is_some_and(|(at, _)| at + ASLEEP_AFTER < now) {
+            self.await_heartbeats(now);
         }
         while let Some((_, id)) = self.pool.first_due().filter(|(at, _)| *at <= now) {
             self.workstation_is_due(&mut draft, id);
@@ -322,8 +328,8 @@ impl Core {
         self.place(&mut draft);
         self.grow(&mut draft);
         self.send_places(&mut draft);
-        for (id, durably) in std::mem::take(&mut draft.moved) {
-            self.job_moved(&mut draft, id, durably);
+        for (id, durably) in std::mem::take(&mut draft.changed_jobs) {
+            self.job_changed(&mut draft, id, durably);
         }
         draft.step
     }

@@ -73,11 +73,11 @@ pub(crate) struct Job {
     /// How long one takes its place: the longest seen of late.
     expected: Option<Duration>,
     /// Workstations that were sent its spec.
-    pub(crate) told: BTreeSet<WorkstationId>,
+    pub(crate) spec_sent_to: BTreeSet<WorkstationId>,
     /// If it is one program of ranks.
     pub(crate) program: Option<Box<Program>>,
     /// Ranks that have ended, as far as this life of the program goes.
-    over: BTreeMap<Position, History>,
+    ended_ranks: BTreeMap<Position, History>,
     /// Ranks that an earlier life had spawned, and this one may again.
     shelved: BTreeMap<Position, History>,
 }
@@ -94,9 +94,9 @@ impl Job {
             suspended: 0,
             open_suspensions: 0,
             expected: None,
-            told: BTreeSet::new(),
+            spec_sent_to: BTreeSet::new(),
             program: None,
-            over: BTreeMap::new(),
+            ended_ranks: BTreeMap::new(),
             shelved: BTreeMap::new(),
         }
     }
@@ -107,7 +107,7 @@ impl Job {
         let history = record.history;
         match self.position(record.subprogram.index) {
             Some(position) if record.state != SubprogramState::Queued => {
-                self.over.insert(position, history);
+                self.ended_ranks.insert(position, history);
             }
             Some(position) => drop(self.history.insert(position, history)),
             None => drop(self.shelved.insert(record.subprogram.index, history)),
@@ -220,13 +220,13 @@ impl Job {
     }
 
     /// The ranks that have ended in this life of the program.
-    pub(crate) fn over(&self) -> &BTreeMap<Position, History> {
-        &self.over
+    pub(crate) fn ended_ranks(&self) -> &BTreeMap<Position, History> {
+        &self.ended_ranks
     }
 
     /// A rank has ended; its program has not.
     pub(crate) fn end_rank(&mut self, position: Position, history: History) {
-        self.over.insert(position, history);
+        self.ended_ranks.insert(position, history);
     }
 
     /// It goes on as another attempt, elsewhere.
@@ -242,11 +242,11 @@ impl Job {
         ranks: u32,
         stays_over: impl Fn(Position) -> bool,
     ) -> Vec<(Position, History)> {
-        let over = std::mem::take(&mut self.over);
+        let over = std::mem::take(&mut self.ended_ranks);
         let mut again = vec![];
         for (position, history) in over {
             if stays_over(position) {
-                self.over.insert(position, history);
+                self.ended_ranks.insert(position, history);
             } else {
                 self.history.insert(position, history.clone());
                 again.push((position, history));
@@ -256,10 +256,10 @@ impl Job {
         self.shelved.extend(beyond);
         self.tried = self.tried.min(ranks);
         self.failed.clear();
-        let over = &self.over;
+        let over = &self.ended_ranks;
         self.returned = (0..self.tried).filter(|p| !over.contains_key(p)).collect();
         let first = self.record.spec.indexes.len();
-        let ended = u32::try_from(self.over.len()).unwrap_or(u32::MAX);
+        let ended = u32::try_from(self.ended_ranks.len()).unwrap_or(u32::MAX);
         let progress = self.progress_mut();
         progress.counts.succeeded = ended;
         progress.spawned = ranks.saturating_sub(first);
@@ -354,7 +354,7 @@ impl Job {
         self.failed.clear();
         self.placed.clear();
         self.history.clear();
-        self.over.clear();
+        self.ended_ranks.clear();
         self.suspended = 0;
     }
 

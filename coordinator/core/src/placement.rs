@@ -39,12 +39,12 @@ impl Policy {
         [Self::LastIdleFirst, Self::FirstIdleFirst, Self::Ranked, Self::LikelyLongest];
 
     /// Where a free workstation stands.
-    pub fn rank(self, candidate: &Candidate) -> Rank {
+    pub fn cost(self, candidate: &Candidate) -> Cost {
         match self {
-            Self::LastIdleFirst => Rank::new(u64::MAX - candidate.idle_since.0),
-            Self::FirstIdleFirst => Rank::new(candidate.idle_since.0),
-            Self::Ranked => Rank::new(cost(candidate)),
-            Self::LikelyLongest => Rank::new(danger(candidate)),
+            Self::LastIdleFirst => Cost::new(u64::MAX - candidate.idle_since.0),
+            Self::FirstIdleFirst => Cost::new(candidate.idle_since.0),
+            Self::Ranked => Cost::new(step_cost(candidate)),
+            Self::LikelyLongest => Cost::new(risk_cost(candidate)),
         }
     }
 
@@ -97,7 +97,7 @@ const IDLE_COUNTS_MAX: Duration = Duration::from_secs(3_600);
     clippy::cast_sign_loss,
     reason = "the clamps keep it between 0 and 2^53, and the cast saturates"
 )]
-fn cost(candidate: &Candidate) -> u64 {
+fn step_cost(candidate: &Candidate) -> u64 {
     let tame = |value: f32, least: f64, most: f64| {
         let value = f64::from(value);
         if value.is_finite() { value.clamp(least, most) } else { most }
@@ -115,7 +115,7 @@ fn cost(candidate: &Candidate) -> u64 {
 ///
 /// Floats of one sign are ordered as their bits are. The lower 12 bits of the
 /// risk make room for the time, whose 44 bits last for 557 years.
-fn danger(candidate: &Candidate) -> u64 {
+fn risk_cost(candidate: &Candidate) -> u64 {
     let risk = if candidate.risk >= 0.0 { candidate.risk } else { f32::INFINITY };
     let recency = (1 << 44) - 1 - ((candidate.idle_since.0 >> 20) & ((1 << 44) - 1));
     u64::from((risk + 0.0).to_bits() >> 12) << 44 | recency
@@ -123,9 +123,9 @@ fn danger(candidate: &Candidate) -> u64 {
 
 /// Where a workstation stands among the free ones; the lowest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank(u64);
+pub struct Cost(u64);
 
-impl Rank {
+impl Cost {
     /// Of nobody: after every other.
     const NONE: Self = Self(u64::MAX);
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[track_caller]
     fn check_prefers(policy: Policy, better: &Candidate, worse: &Candidate) {
-        assert!(policy.rank(better) < policy.rank(worse), "{policy:?}: {better:?}, {worse:?}");
+        assert!(policy.cost(better) < policy.cost(worse), "{policy:?}: {better:?}, {worse:?}");
     }
 
     #[test]

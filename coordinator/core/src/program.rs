@@ -27,7 +27,7 @@ use gleaner_program_core::snapshots::{self, Snapshots};
 use gleaner_program_core::wire::{ASK_BYTES_MAX, Answer, Ask, ToRank};
 
 pub(crate) use past::Past;
-use past::Undecided;
+use past::Question;
 pub(crate) use record::{Ended, Group, ProgramState, Whole};
 use record::{Happened, PackedPast};
 use waits::Waits;
@@ -40,11 +40,11 @@ pub(crate) enum Order {
         sequence: u64,
         bytes: Vec<u8>,
     },
-    Tell {
+    Send {
         rank: Rank,
         what: ToRank,
     },
-    TellAll(ToRank),
+    SendAll(ToRank),
     /// So many ranks more.
     Spawned {
         count: u32,
@@ -236,7 +236,7 @@ impl Program {
 
     fn answer(&mut self, rank: Rank, request: Request, answer: Answer) {
         let what = ToRank::Answered { request, answer };
-        self.orders.push(Order::Tell { rank, what });
+        self.orders.push(Order::Send { rank, what });
     }
 
     /// A rank asks. `free`: how many more ranks there are places for now.
@@ -262,14 +262,14 @@ impl Program {
     }
 
     fn asked_bag(&mut self, rank: Rank, request: Request, ask: Ask) {
-        match self.past.undecided(rank, request) {
-            Undecided::New => self.happen(Happened::Asked { rank, request, ask }),
-            Undecided::Again => {
+        match self.past.question(rank, request) {
+            Question::New => self.happen(Happened::Asked { rank, request, ask }),
+            Question::Again => {
                 // Changes nothing, so nothing is written down.
                 let effects = self.past.bag.ask(rank, request, ask);
                 self.bag_effects(effects);
             }
-            Undecided::Void => {}
+            Question::Void => {}
         }
     }
 
@@ -305,13 +305,13 @@ impl Program {
     fn add_ranks(&mut self, count: u32, happened: Happened) {
         self.happen(happened);
         self.orders.push(Order::Spawned { count });
-        self.orders.push(Order::TellAll(ToRank::Ranks(self.past.ranks())));
+        self.orders.push(Order::SendAll(ToRank::Ranks(self.past.ranks())));
     }
 
     /// The spawned ranks exist from now on.
     pub(crate) fn began(&mut self, now: Moment, ranks: impl Iterator<Item = Rank>) {
         for rank in ranks {
-            self.tell_snapshots(now, snapshots::Event::Began(rank));
+            self.drive_snapshot(now, snapshots::Event::Began(rank));
         }
     }
 
@@ -336,7 +336,7 @@ impl Program {
         for to in (0..self.past.ranks()).map(Rank).filter(|to| *to != rank) {
             let last = lasts.get(&to).copied().unwrap_or_default();
             let what = ToRank::PeerEnded { rank, snapshot, end, last };
-            self.orders.push(Order::Tell { rank: to, what });
+            self.orders.push(Order::Send { rank: to, what });
         }
         self.happen(Happened::Ended { rank, end, snapshot, sent });
         self.gone(rank);
@@ -346,7 +346,7 @@ impl Program {
 
     /// What somebody who begins, arrives or is back is told: who has ended, and
     /// the snapshot that is under way.
-    pub(crate) fn tell_of_past(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
+    pub(crate) fn past_for(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
         let others = self.past.state.ended.iter().filter(move |(rank, _)| **rank != to);
         let ended = others.map(move |(&rank, ended)| {
             let &Ended { end, snapshot, .. } = ended;
@@ -360,7 +360,7 @@ impl Program {
             return;
         }
         self.happen(Happened::Drained(rank));
-        self.tell_snapshots(now, snapshots::Event::Drained(rank));
+        self.drive_snapshot(now, snapshots::Event::Drained(rank));
     }
 
     /// Everything begins again: where the last whole snapshot says, or at the
@@ -405,14 +405,14 @@ impl Program {
             Some(parts) if snapshot == self.past.state.newest => drop(parts.insert(rank, part)),
             Some(_) | None => return,
         }
-        self.tell_snapshots(now, snapshots::Event::Kept { rank, snapshot });
+        self.drive_snapshot(now, snapshots::Event::Kept { rank, snapshot });
     }
 
     pub(crate) fn has_no_part(&mut self, now: Moment, rank: Rank, snapshot: Snapshot) {
-        self.tell_snapshots(now, snapshots::Event::NotKept { rank, snapshot });
+        self.drive_snapshot(now, snapshots::Event::NotKept { rank, snapshot });
     }
 
-    fn tell_snapshots(&mut self, now: Moment, event: snapshots::Event) {
+    fn drive_snapshot(&mut self, now: Moment, event: snapshots::Event) {
         let effects = self.snapshots.as_mut().map(|snapshots| snapshots.handle(now, event));
         self.snapshot_effects(effects.unwrap_or_default());
     }
@@ -424,7 +424,7 @@ impl Program {
                     self.drop_parts();
                     self.parts = Some(BTreeMap::new());
                     self.happen(Happened::CutBegan(snapshot));
-                    self.orders.push(Order::TellAll(ToRank::Cut(snapshot)));
+                    self.orders.push(Order::SendAll(ToRank::Cut(snapshot)));
                 }
                 snapshots::Effect::Whole(snapshot) => self.is_whole(snapshot),
                 snapshots::Effect::Forget(snapshot) if snapshot == self.past.state.newest => {

@@ -66,9 +66,9 @@ impl Standing {
 pub(crate) struct Session {
     pub(crate) serial: u64,
     /// The jobs whose spec was sent on it.
-    pub(crate) told: BTreeSet<JobId>,
+    pub(crate) specs_sent: BTreeSet<JobId>,
     /// The programs, and their lives, the places of whose ranks were sent.
-    pub(crate) places: BTreeMap<JobId, Life>,
+    pub(crate) ranks_sent: BTreeMap<JobId, Life>,
 }
 
 /// What is expected of the guests here, in time.
@@ -104,7 +104,7 @@ pub(crate) struct Workstation {
     /// Attempts here, each with how long it is expected to take its place.
     attempts: BTreeMap<Fence, Option<Duration>>,
     /// Ranks that ended here, of which others may still need something.
-    pub(crate) remains: BTreeSet<(JobId, Position)>,
+    pub(crate) undelivered: BTreeSet<(JobId, Position)>,
     backlog: Backlog,
 }
 
@@ -130,8 +130,8 @@ impl Workstation {
     }
 
     /// Was this job's spec sent on the present connection? It is now.
-    pub(crate) fn was_told(&mut self, job: JobId) -> bool {
-        self.session.as_mut().is_none_or(|session| !session.told.insert(job))
+    pub(crate) fn mark_spec_sent(&mut self, job: JobId) -> bool {
+        self.session.as_mut().is_none_or(|session| !session.specs_sent.insert(job))
     }
 
     pub(crate) fn standing(&self, now: Moment) -> Standing {
@@ -292,7 +292,7 @@ impl Workstation {
     /// When something becomes true here by itself.
     pub(crate) fn due(&self, config: &Config) -> Option<Moment> {
         let lease = (!self.attempts.is_empty()).then(|| self.lease_until + GRACE);
-        let is_awaited = self.session.is_some() && !self.silent || !self.remains.is_empty();
+        let is_awaited = self.session.is_some() && !self.silent || !self.undelivered.is_empty();
         let silence = (self.attempts.is_empty() && is_awaited).then(|| self.silent_from(config));
         let rest = self.rest.as_ref().map(|(until, _)| *until);
         [lease, silence, rest].into_iter().flatten().min()

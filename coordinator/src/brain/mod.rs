@@ -45,7 +45,7 @@ pub(crate) enum Released {
     Effects(Vec<Effect>),
     Run(Release),
     /// An enrolment put this workstation's old key out of use.
-    Expel(WorkstationId),
+    Revoked(WorkstationId),
     /// The end of one batch.
     End,
 }
@@ -63,12 +63,12 @@ pub(crate) struct Brain {
     pub(crate) agents: Agents,
     /// Parts of snapshots that may go.
     pub(crate) unneeded: Unneeded,
-    pub(crate) state: State,
+    pub(crate) state: BrainState,
 }
 
 /// What the brain itself keeps beside the core.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct BrainState {
     peers: BTreeMap<Link, LinkedPeer>,
     waiting: BTreeMap<RequestId, oneshot::Sender<Answer>>,
     watched: BTreeMap<JobId, watch::Sender<JobSummary>>,
@@ -93,7 +93,7 @@ impl Brain {
             tokio::select! {
                 biased;
                 told = self.from_store.recv() => match told {
-                    Some(told) => self.store_told(told),
+                    Some(told) => self.from_the_store(told),
                     None => return,
                 },
                 count = self.inputs.recv_many(&mut inputs, INPUTS_AT_ONCE) => {
@@ -220,7 +220,7 @@ impl Brain {
         }
     }
 
-    fn store_told(&mut self, told: FromStore<Released>) {
+    fn from_the_store(&mut self, told: FromStore<Released>) {
         match told {
             FromStore::Released(released) => self.released(released),
             FromStore::Refusing(trouble) => {
@@ -240,7 +240,7 @@ impl Brain {
             match one {
                 Released::Effects(effects) => self.carry_out(effects),
                 Released::Run(run) => run(),
-                Released::Expel(workstation) => self.expel(workstation),
+                Released::Revoked(workstation) => self.close_revoked(workstation),
                 Released::End => self.state.outstanding -= 1,
             }
         }
@@ -304,7 +304,7 @@ impl Brain {
         }
     }
 
-    fn expel(&mut self, workstation: WorkstationId) {
+    fn close_revoked(&mut self, workstation: WorkstationId) {
         let first = Link { workstation, serial: 0 };
         let last = Link { workstation, serial: u64::MAX };
         let links: Vec<_> = self.state.peers.range(first..=last).map(|(link, _)| *link).collect();
@@ -349,7 +349,7 @@ impl Brain {
                 let name = enrolment.identity.name.clone();
                 self.feed(Event::Enrolled { workstation, name });
                 if !enrolment.replaced.is_empty() {
-                    self.state.release.push(Released::Expel(workstation));
+                    self.state.release.push(Released::Revoked(workstation));
                 }
             }
         }

@@ -13,13 +13,13 @@ use gleaner_coordinator_core::{JobRecord, untried_row};
 use gleaner_shell::stream::{FrameWriter, StreamError};
 
 use super::Shared;
-use super::request::No;
+use super::request::Refusal;
 
 const PAGE_ROWS: u32 = 1_000;
 /// Rows are written when so much has gathered.
 const FLUSH_BYTES: usize = 64 << 10;
 
-pub(super) async fn row(writer: &mut FrameWriter, reply: Reply) -> Result<(), No> {
+pub(super) async fn row(writer: &mut FrameWriter, reply: Reply) -> Result<(), Refusal> {
     writer.queue(&reply).map_err(StreamError::Frame)?;
     if writer.queued_bytes() >= FLUSH_BYTES {
         writer.flush().await?;
@@ -31,7 +31,7 @@ pub(super) async fn row(writer: &mut FrameWriter, reply: Reply) -> Result<(), No
 async fn last_rows(
     writer: &mut FrameWriter,
     rows: impl IntoIterator<Item = Reply>,
-) -> Result<(), No> {
+) -> Result<(), Refusal> {
     for reply in rows {
         row(writer, reply).await?;
     }
@@ -39,7 +39,7 @@ async fn last_rows(
 }
 
 /// All jobs, newest first.
-pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
+pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), Refusal> {
     let mut live = shared
         .brain
         .look(|core, _| core.jobs().filter_map(|job| core.job_row(job)).collect::<Vec<_>>())
@@ -66,11 +66,11 @@ pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Resu
     last_rows(writer, live.into_iter().rev().map(|older| Reply::Job(Box::new(older)))).await
 }
 
-pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {
+pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, Refusal> {
     Ok(Reply::Job(Box::new(job_row(shared, job).await?)))
 }
 
-async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, No> {
+async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, Refusal> {
     if let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? {
         return Ok(row);
     }
@@ -78,13 +78,13 @@ async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, No> {
 }
 
 /// A job as the store has it.
-pub(super) async fn job_record(shared: &Arc<Shared>, job: JobId) -> Result<JobRecord, No> {
+pub(super) async fn job_record(shared: &Arc<Shared>, job: JobId) -> Result<JobRecord, Refusal> {
     let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-    record.ok_or(No::UnknownJob(job))
+    record.ok_or(Refusal::UnknownJob(job))
 }
 
 /// A job's indexes and state as the store has them.
-async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobState), No> {
+async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobState), Refusal> {
     // The brain answers after everything that it may know is in the store.
     shared.brain.look(|_, _| ()).await?;
     let record = job_record(shared, job).await?;
@@ -96,10 +96,10 @@ async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobS
 pub(super) async fn known_subprogram(
     shared: &Arc<Shared>,
     id: SubprogramId,
-) -> Result<JobState, No> {
+) -> Result<JobState, Refusal> {
     match known_job(shared, id.job).await {
         Ok((indexes, state)) if indexes.position(id.index).is_some() => Ok(state),
-        Ok(_) | Err(No::UnknownJob(_)) => Err(No::UnknownSubprogram(id)),
+        Ok(_) | Err(Refusal::UnknownJob(_)) => Err(Refusal::UnknownSubprogram(id)),
         Err(error) => Err(error),
     }
 }
@@ -110,7 +110,7 @@ pub(super) async fn subprograms(
     job: JobId,
     (first, count): (u32, u32),
     writer: &mut FrameWriter,
-) -> Result<(), No> {
+) -> Result<(), Refusal> {
     let (indexes, _) = known_job(shared, job).await?;
     let mut position = indexes.position_from(first);
     let end = position.saturating_add(count).min(indexes.len());
@@ -130,7 +130,7 @@ async fn page(
     job: JobId,
     indexes: IndexRange,
     (begin, end): (u32, u32),
-) -> Result<Vec<SubprogramRow>, No> {
+) -> Result<Vec<SubprogramRow>, Refusal> {
     let ids: Vec<_> = (begin..end)
         .filter_map(|position| Some(SubprogramId { job, index: indexes.at(position)? }))
         .collect();
@@ -172,25 +172,28 @@ async fn page(
 pub(super) async fn subprogram_row(
     shared: &Arc<Shared>,
     id: SubprogramId,
-) -> Result<SubprogramRow, No> {
+) -> Result<SubprogramRow, Refusal> {
     let (indexes, _) = known_job(shared, id.job).await?;
-    let position = indexes.position(id.index).ok_or(No::UnknownSubprogram(id))?;
+    let position = indexes.position(id.index).ok_or(Refusal::UnknownSubprogram(id))?;
     let mut rows = page(shared, id.job, indexes, (position, position + 1)).await?;
-    rows.pop().ok_or(No::UnknownSubprogram(id))
+    rows.pop().ok_or(Refusal::UnknownSubprogram(id))
 }
 
 pub(super) async fn attempts(
     shared: &Arc<Shared>,
     id: SubprogramId,
     writer: &mut FrameWriter,
-) -> Result<(), No> {
+) -> Result<(), Refusal> {
     known_subprogram(shared, id).await?;
     let attempts = shared.reader.read(move |tables| tables.attempts(id)).await?.into_iter();
     let rows = attempts.map(|attempt| attempt.row(shared.workstation_name(attempt.workstation)));
     last_rows(writer, rows.map(|row| Reply::Attempt(Box::new(row)))).await
 }
 
-pub(super) async fn workstations(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
+pub(super) async fn workstations(
+    shared: &Arc<Shared>,
+    writer: &mut FrameWriter,
+) -> Result<(), Refusal> {
     let ids = shared.brain.look(|core, _| core.workstations().collect::<Vec<_>>()).await?;
     for page in ids.chunks(PAGE_ROWS as usize) {
         let page = page.to_vec();
@@ -207,7 +210,7 @@ pub(super) async fn workstations(shared: &Arc<Shared>, writer: &mut FrameWriter)
     row(writer, Reply::End).await
 }
 
-pub(super) async fn tokens(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
+pub(super) async fn tokens(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), Refusal> {
     let rows =
         shared.directory.read().unwrap_or_else(PoisonError::into_inner).tokens(shared.clock.wall());
     last_rows(writer, rows.into_iter().map(|row| Reply::TokenRow(Box::new(row)))).await

@@ -86,7 +86,7 @@ async fn open(shared: &Arc<Shared>, peer: &Arc<Peer>) -> Option<(SendStream, Rec
     let opened = splice::open(&collector, purpose).await;
     match &opened {
         Ok(_) => {}
-        Err(late @ OpenError::Late) => shared.complaints.log(format_args!("the collector {late}")),
+        Err(late @ OpenError::Late) => shared.limited_log.log(format_args!("the collector {late}")),
         Err(error @ OpenError::Stream(_)) => tracing::debug!("the collector {error}"),
     }
     opened.ok()

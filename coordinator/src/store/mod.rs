@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gleaner_coordinator_core::Restored;
 use rusqlite::Connection;
 
-use crate::directory::Record;
+use crate::directory::DirectoryRecord;
 
 mod column;
 mod database;
@@ -50,7 +50,7 @@ impl Store {
     ///
     /// # Errors
     /// A row that does not read.
-    pub(crate) fn load(&self) -> Result<(Restored, Vec<Record>), OpenStoreError> {
+    pub(crate) fn load(&self) -> Result<(Restored, Vec<DirectoryRecord>), OpenStoreError> {
         let reader = self.reader()?;
         reader
             .read_here(|tables| Ok((tables.restored()?, tables.directory()?)))

@@ -16,7 +16,7 @@ use rusqlite::{Params, named_params};
 use super::column::{Named, count, span, unknown};
 use super::write::keep_name;
 use super::{DatabaseError, Tables};
-use crate::directory::{IdentityRecord, Record, TokenRecord};
+use crate::directory::{DirectoryRecord, IdentityRecord, TokenRecord};
 
 type Read<T> = Result<T, DatabaseError>;
 type Column<T> = Result<T, rusqlite::Error>;
@@ -74,10 +74,10 @@ impl Tables {
     }
 
     /// Everybody who may come in, or might have.
-    pub(super) fn directory(&self) -> Read<Vec<Record>> {
+    pub(super) fn directory(&self) -> Read<Vec<DirectoryRecord>> {
         let mut records = self.rows("SELECT * FROM workstations", [], |row| {
             let workstation = WorkstationId(row.get("workstation")?);
-            Ok(Record::Workstation { workstation, name: row.get("name")? })
+            Ok(DirectoryRecord::Workstation { workstation, name: row.get("name")? })
         })?;
         records.extend(self.rows("SELECT * FROM identities", [], identity)?);
         records.extend(self.rows("SELECT * FROM tokens", [], token)?);
@@ -244,7 +244,7 @@ fn coming(row: &Named<'_>) -> Column<Option<Coming>> {
     Ok(Some(Coming { from: WorkstationId(row.get("came")?), old: Fence(count(old)), keep }))
 }
 
-fn identity(row: &Named<'_>) -> Column<Record> {
+fn identity(row: &Named<'_>) -> Column<DirectoryRecord> {
     let identity = IdentityRecord {
         role: row.word("role")?,
         name: row.get("name")?,
@@ -252,10 +252,10 @@ fn identity(row: &Named<'_>) -> Column<Record> {
         enrolled: WallTime(row.get("enrolled")?),
         revoked: row.get::<Option<i64>>("revoked")?.map(WallTime),
     };
-    Ok(Record::Identity { key: row.get("key")?, identity })
+    Ok(DirectoryRecord::Identity { key: row.get("key")?, identity })
 }
 
-fn token(row: &Named<'_>) -> Column<Record> {
+fn token(row: &Named<'_>) -> Column<DirectoryRecord> {
     let token = TokenRecord {
         id: row.get("id")?,
         role: row.word("role")?,
@@ -264,5 +264,5 @@ fn token(row: &Named<'_>) -> Column<Record> {
         used_by: row.get("used_by")?,
         revoked: row.get("revoked")?,
     };
-    Ok(Record::Token { key: row.get("key")?, token })
+    Ok(DirectoryRecord::Token { key: row.get("key")?, token })
 }

@@ -14,7 +14,7 @@ use gleaner_coordinator_core::{
 };
 
 use super::*;
-use crate::directory::{IdentityRecord, Record, TokenRecord};
+use crate::directory::{DirectoryRecord, IdentityRecord, TokenRecord};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -147,8 +147,8 @@ fn identities_tokens_and_workstations_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     let records = vec![
-        Record::Workstation { workstation: WorkstationId(3), name: "desk-3".into() },
-        Record::Identity {
+        DirectoryRecord::Workstation { workstation: WorkstationId(3), name: "desk-3".into() },
+        DirectoryRecord::Identity {
             key: vec![1, 2],
             identity: IdentityRecord {
                 role: Role::Agent,
@@ -158,7 +158,7 @@ fn identities_tokens_and_workstations_come_back() {
                 revoked: Some(WallTime(2)),
             },
         },
-        Record::Token {
+        DirectoryRecord::Token {
             key: vec![9],
             token: TokenRecord {
                 id: "abc".into(),
@@ -376,7 +376,7 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
     let done = SubprogramRecord { state: SubprogramState::Succeeded, ..subprogram(1, 2) };
     let incarnation = Incarnation(u64::MAX - 1);
     store
-        .commit(&[Write::Record(Record::Workstation {
+        .commit(&[Write::Record(DirectoryRecord::Workstation {
             workstation: WorkstationId(4),
             name: "desk".into(),
         })])

@@ -15,13 +15,13 @@ use rusqlite::{Connection, ToSql, named_params};
 use super::DatabaseError;
 use super::column::{ns, number, packed};
 use super::database;
-use crate::directory::Record;
+use crate::directory::DirectoryRecord;
 
 /// Something to be kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
     Change(Change),
-    Record(Record),
+    Record(DirectoryRecord),
     /// An ended job that nobody wants to hear of any more.
     Forget(JobId),
 }
@@ -59,7 +59,7 @@ impl Writer {
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Row {
+enum RowKey {
     Progress(JobId),
     Attempt(Fence),
     Subprogram(SubprogramId),
@@ -74,12 +74,12 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
     let mut last = BTreeMap::new();
     for (position, write) in writes.iter().enumerate() {
         let row = match write {
-            Write::Change(Change::Progress(progress)) => Row::Progress(progress.job),
-            Write::Change(Change::Attempt(attempt)) => Row::Attempt(attempt.fence),
-            Write::Change(Change::Subprogram(record)) => Row::Subprogram(record.subprogram),
-            Write::Change(Change::FencesReserved { .. }) => Row::Fences,
-            Write::Change(Change::Notes { job, .. }) => Row::Notes(*job),
-            Write::Change(Change::Cuts { job, .. }) => Row::Cuts(*job),
+            Write::Change(Change::Progress(progress)) => RowKey::Progress(progress.job),
+            Write::Change(Change::Attempt(attempt)) => RowKey::Attempt(attempt.fence),
+            Write::Change(Change::Subprogram(record)) => RowKey::Subprogram(record.subprogram),
+            Write::Change(Change::FencesReserved { .. }) => RowKey::Fences,
+            Write::Change(Change::Notes { job, .. }) => RowKey::Notes(*job),
+            Write::Change(Change::Cuts { job, .. }) => RowKey::Cuts(*job),
             Write::Change(
                 Change::Job(_)
                 | Change::Result { .. }
@@ -341,15 +341,15 @@ fn put_result(
     left.try_for_each(|hash| put_file(connection, subprogram.job, hash))
 }
 
-fn put_record(connection: &Connection, record: &Record) -> Done {
+fn put_record(connection: &Connection, record: &DirectoryRecord) -> Done {
     match record {
-        Record::Workstation { workstation, name } => {
+        DirectoryRecord::Workstation { workstation, name } => {
             put!(connection, "INSERT OR REPLACE INTO workstations", {
                 workstation: workstation.0,
                 name: name,
             })
         }
-        Record::Identity { key, identity } => {
+        DirectoryRecord::Identity { key, identity } => {
             put!(connection, "INSERT OR REPLACE INTO identities", {
                 key: key,
                 role: identity.role.name(),
@@ -359,14 +359,16 @@ fn put_record(connection: &Connection, record: &Record) -> Done {
                 revoked: identity.revoked.map(|at| at.0),
             })
         }
-        Record::Token { key, token } => put!(connection, "INSERT OR REPLACE INTO tokens", {
-            key: key,
-            id: token.id,
-            role: token.role.name(),
-            name: token.name,
-            expires: token.expires.0,
-            used_by: token.used_by,
-            revoked: token.revoked,
-        }),
+        DirectoryRecord::Token { key, token } => {
+            put!(connection, "INSERT OR REPLACE INTO tokens", {
+                key: key,
+                id: token.id,
+                role: token.role.name(),
+                name: token.name,
+                expires: token.expires.0,
+                used_by: token.used_by,
+                revoked: token.revoked,
+            })
+        }
     }
 }

@@ -49,7 +49,7 @@ impl Core {
                 }
                 self.change_workstation(now, id, |w| w.learn_presence(now, presence));
             }
-            AgentFrame::Attempt(event) => self.attempt_told(draft, from, event),
+            AgentFrame::Attempt(event) => self.attempt_event(draft, from, event),
             // Its guests are stopped. What becomes of them it tells itself,
             // or the end of its lease does.
             AgentFrame::Leaving { reason } => {
@@ -58,7 +58,7 @@ impl Core {
             // The shell's: what agents hand each other is not for the brain.
             AgentFrame::Relay { .. } => {}
             AgentFrame::FromRank { fence, life, bytes } => {
-                self.rank_said(draft, from, (fence, life), &bytes);
+                self.rank_message(draft, from, (fence, life), &bytes);
             }
         }
     }
@@ -90,11 +90,12 @@ impl Core {
         if reborn {
             let why = "the agent died, and its guests with it";
             self.give_up_all(draft, id, why);
-            self.lose_remains(draft, id);
+            self.lose_undelivered(draft, id);
         }
         let (now, lease) = (draft.now, self.config.lease);
         self.change_workstation(now, id, |w| {
-            w.session = Some(Session { serial: from.serial, told: [].into(), places: [].into() });
+            w.session =
+                Some(Session { serial: from.serial, specs_sent: [].into(), ranks_sent: [].into() });
             w.since = Some(now);
             w.incarnation = Some(hello.incarnation);
             w.learn_facts(hello.facts);
@@ -128,27 +129,27 @@ impl Core {
         for fence in missing {
             self.offer_again(draft, from, fence);
         }
-        self.hear_ranks_again(draft, id);
+        self.resend_to_ranks(draft, id);
     }
 
     /// What ranks here may have missed with the old connection, and what is to
     /// leave. Their agents may be reached at other addresses now.
-    fn hear_ranks_again(&mut self, draft: &mut Draft, id: WorkstationId) {
+    fn resend_to_ranks(&mut self, draft: &mut Draft, id: WorkstationId) {
         let Some(workstation) = self.pool.get(id) else { return };
-        let remains = workstation.remains.clone();
+        let undelivered = workstation.undelivered.clone();
         for fence in self.attempts_at(id) {
             let Some(attempt) = self.attempts.get(&fence) else { continue };
             let (job, position) = (attempt.job, attempt.position);
             let is_here = self.jobs.get(&job).is_some_and(|j| j.fence(position) == Some(fence));
             self.rank_is_at(draft, job, is_here.then_some(position));
             if is_here && attempt.stage.has_started() {
-                self.tell_what_was(draft, job, position);
+                self.send_past(draft, job, position);
             }
-            self.say_depart(draft, fence);
+            self.send_depart(draft, fence);
         }
-        for (job, position) in remains {
+        for (job, position) in undelivered {
             self.rank_is_at(draft, job, Some(position));
-            self.tell_what_was(draft, job, position);
+            self.send_past(draft, job, position);
         }
         self.moves_looked_at = None;
     }
@@ -161,7 +162,7 @@ impl Core {
         self.offer(draft, to, fence);
     }
 
-    fn attempt_told(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
+    fn attempt_event(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
         let (now, id, fence) = (draft.now, from.workstation, event.fence());
         if !self.is_placed_at(fence, id) {
             // Overtaken: given up, cancelled, or ended and told of before.
@@ -173,7 +174,7 @@ impl Core {
             return draft.send(from, frame);
         }
         if self.attempts.get(&fence).is_some_and(|attempt| attempt.coming.is_some()) {
-            return self.told_of_coming(draft, from, event);
+            return self.coming_event(draft, from, event);
         }
         let state = match event {
             AttemptEvent::Started { .. } => {
@@ -181,11 +182,11 @@ impl Core {
                     self.change_workstation(now, id, Workstation::has_started_something);
                 }
                 self.set_stage(draft, fence, Stage::Held(GuestState::Running));
-                return self.rank_began(draft, fence);
+                return self.attempt_started(draft, fence);
             }
             AttemptEvent::Resumed { .. } => GuestState::Running,
             AttemptEvent::Stays { .. } => {
-                self.not_away(draft, fence, "its owner has left");
+                self.stays(draft, fence, "its owner has left");
                 GuestState::Running
             }
             AttemptEvent::Arrived { bytes, frozen, .. } => {
@@ -215,14 +216,14 @@ impl Core {
         self.set_stage(draft, fence, Stage::Held(state));
     }
 
-    fn rank_began(&mut self, draft: &mut Draft, fence: Fence) {
+    fn attempt_started(&mut self, draft: &mut Draft, fence: Fence) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (job, position) = (attempt.job, attempt.position);
-        self.tell_what_was(draft, job, position);
+        self.send_past(draft, job, position);
     }
 
     /// Of an attempt whose state is on its way: it has come, or never will.
-    fn told_of_coming(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
+    fn coming_event(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
         let (now, id, fence) = (draft.now, from.workstation, event.fence());
         let how = match event {
             AttemptEvent::Arrived { bytes, frozen, .. } => {
@@ -266,7 +267,7 @@ impl Core {
 
     /// The first deadline passed long ago: every agent gets the time of a
     /// heartbeat to be heard, whatever its lease says.
-    pub(super) fn listen_first(&mut self, now: Moment) {
+    pub(super) fn await_heartbeats(&mut self, now: Moment) {
         let until = now + self.config.heartbeat;
         let ids: Vec<WorkstationId> = self.pool.ids().collect();
         for id in ids {
@@ -285,9 +286,9 @@ impl Core {
         if has_attempts && workstation.lease_has_ended(now) {
             self.end_session(draft, id);
             self.give_up_all(draft, id, "the lease ended unheard");
-            self.lose_remains(draft, id);
+            self.lose_undelivered(draft, id);
         } else if is_silent {
-            self.lose_remains(draft, id);
+            self.lose_undelivered(draft, id);
         }
         self.change_workstation(now, id, |w| {
             w.silent |= is_silent && w.session.is_some();

@@ -59,7 +59,7 @@ impl Core {
     pub(super) fn wants_away(&mut self, draft: &mut Draft, fence: Fence, keep: Keep) {
         self.set_stage(draft, fence, Stage::Held(GuestState::Leaving));
         if self.moves.get(&fence).is_some_and(|moving| moving.keep == keep) {
-            return self.say_depart(draft, fence);
+            return self.send_depart(draft, fence);
         }
         self.stop_move(draft, fence, "its owner's agent has another wish");
         if keep == Keep::Nothing {
@@ -90,7 +90,7 @@ impl Core {
         }
         for fence in self.waiting_moves.clone() {
             if self.may_stay(fence) {
-                self.not_away(draft, fence, "its owner has left");
+                self.stays(draft, fence, "its owner has left");
             } else if let Some(target) = self.target_for(fence) {
                 self.begin_move(draft, fence, target);
             }
@@ -142,16 +142,16 @@ impl Core {
         self.open(draft, fence, Attempt { coming, ..new });
         self.waiting_moves.remove(&old);
         self.offer(draft, to, fence);
-        self.say_depart(draft, old);
+        self.send_depart(draft, old);
     }
 
     /// Tells an agent of an attempt that is to be there.
     pub(super) fn offer(&mut self, draft: &mut Draft, to: Link, fence: Fence) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position, coming) = (attempt.job, attempt.position, attempt.coming);
-        let was_told = self.change_workstation(draft.now, to.workstation, |w| w.was_told(id));
-        if was_told == Some(false) {
-            self.tell_of_job(draft, to, id);
+        let was_sent = self.change_workstation(draft.now, to.workstation, |w| w.mark_spec_sent(id));
+        if was_sent == Some(false) {
+            self.send_spec(draft, to, id);
         }
         let mut rank = self.rank_offer(id, position);
         if let (Some(rank), Some(_)) = (&mut rank, coming) {
@@ -164,12 +164,12 @@ impl Core {
         draft.send(to, CoordinatorFrame::Offer(Offer { fence, subprogram, rank, arrival }));
         self.rank_is_at(draft, id, placed_here.then_some(position));
         if placed_here {
-            self.tell_what_was(draft, id, position);
+            self.send_past(draft, id, position);
         }
     }
 
     /// Said again when the agent may not have heard it.
-    pub(super) fn say_depart(&mut self, draft: &mut Draft, old: Fence) {
+    pub(super) fn send_depart(&mut self, draft: &mut Draft, old: Fence) {
         let Some(Moving { keep, new: Some(new), .. }) = self.moves.get(&old) else { return };
         let (Some(attempt), Some(target)) = (self.attempts.get(&old), self.attempts.get(new))
         else {
@@ -198,7 +198,7 @@ impl Core {
             // Acknowledged before; the word may have been lost, and what else
             // it was told before all of it was there.
             draft.send(to, CoordinatorFrame::GoOn { fence });
-            return self.tell_what_was(draft, id, position);
+            return self.send_past(draft, id, position);
         };
         let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
         self.moves.remove(&coming.old);
@@ -226,13 +226,13 @@ impl Core {
             program.gone(Rank(position));
         }
         self.set_stage(draft, fence, Stage::Held(GuestState::Running));
-        draft.advances(id);
+        draft.record_changes(id);
         if let Some(from) = source {
             self.send(draft, from, CoordinatorFrame::Cancel { fence: coming.old });
         }
         draft.send(to, CoordinatorFrame::GoOn { fence });
         self.rank_is_at(draft, id, Some(position));
-        self.tell_what_was(draft, id, position);
+        self.send_past(draft, id, position);
         self.obey_program(draft, id);
     }
 
@@ -272,7 +272,7 @@ impl Core {
     }
 
     /// It runs on where it is. Should that be old news, it hears so.
-    pub(super) fn not_away(&mut self, draft: &mut Draft, fence: Fence, why: &str) {
+    pub(super) fn stays(&mut self, draft: &mut Draft, fence: Fence, why: &str) {
         if !self.moves.contains_key(&fence) {
             return;
         }
@@ -294,7 +294,7 @@ impl Core {
             // Its owner has left meanwhile, and it has said so.
             return;
         }
-        self.not_away(draft, fence, reason);
+        self.stays(draft, fence, reason);
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position) = (attempt.job, attempt.position);
         if !attempt.stage.is_suspended() {
@@ -335,7 +335,7 @@ impl Core {
         clip(&mut outcome);
         let Some(job) = self.jobs.get(&attempt.job) else { return };
         draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
-        draft.moves(attempt.job);
+        draft.changes(attempt.job);
     }
 
     /// Is this what was ordered to be carried from there to here?
@@ -347,21 +347,21 @@ impl Core {
     }
 
     /// What of a job wants away and has nowhere to go, and why.
-    pub(super) fn why_still_there(&self, job: &Job) -> Vec<String> {
+    pub(super) fn why_not_all_moved(&self, job: &Job) -> Vec<String> {
         let waiting = job.placed().filter(|(_, fence)| self.waiting_moves.contains(fence));
         let mut reasons = vec![];
         for (position, fence) in waiting.take(MOVES_NAMED) {
             let at = self.workstation_of(fence).and_then(|at| self.workstation_name(at));
             let what = self.called(job.id(), position);
             let there = format!("{what} wants to leave {}", at.unwrap_or("its workstation"));
-            let why = self.why_still_here(fence);
+            let why = self.why_not_moved(fence);
             reasons.extend(why.into_iter().map(|why| format!("{there}: {why}")));
         }
         reasons
     }
 
     /// Why does this attempt not leave, where it wants away?
-    pub(super) fn why_still_here(&self, fence: Fence) -> Vec<String> {
+    pub(super) fn why_not_moved(&self, fence: Fence) -> Vec<String> {
         let (Some(moving), Some(attempt)) = (self.moves.get(&fence), self.attempts.get(&fence))
         else {
             return vec![];

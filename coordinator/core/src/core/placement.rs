@@ -72,14 +72,14 @@ impl Core {
         let position = job.place(turn, fence);
         self.open(draft, fence, Attempt::new(id, position, workstation, draft.wall));
         self.offer(draft, to, fence);
-        draft.moves(id);
+        draft.changes(id);
         self.requeue(id);
     }
 
     /// A job's spec goes before its first offer on a connection.
-    pub(super) fn tell_of_job(&mut self, draft: &mut Draft, to: Link, id: JobId) {
+    pub(super) fn send_spec(&mut self, draft: &mut Draft, to: Link, id: JobId) {
         let job = self.jobs.get_mut(&id).expect("a placed job is a job");
-        job.told.insert(to.workstation);
+        job.spec_sent_to.insert(to.workstation);
         let spec = Box::new(job.spec().clone());
         draft.send(to, CoordinatorFrame::Job { job: id, spec });
     }

@@ -51,14 +51,14 @@ impl Core {
     /// A rank is at another place than before, or this agent is a new one.
     pub(super) fn rank_is_at(&self, draft: &mut Draft, id: JobId, position: Option<Position>) {
         if self.program(id).is_some() {
-            draft.places.entry(id).or_default().extend(position);
+            draft.moved_ranks.entry(id).or_default().extend(position);
         }
     }
 
     /// Tells every agent that has a rank of a program where others are: all
     /// that is known at first, and then what has changed.
     pub(super) fn send_places(&mut self, draft: &mut Draft) {
-        for (id, changed) in std::mem::take(&mut draft.places) {
+        for (id, changed) in std::mem::take(&mut draft.moved_ranks) {
             let Some(life) = self.program(id).map(Program::life) else { continue };
             let changed: Vec<RankAt> =
                 changed.into_iter().filter_map(|position| self.place_of(id, position)).collect();
@@ -66,7 +66,7 @@ impl Core {
             for workstation in self.hosts_of(id) {
                 let Some(to) = self.link(workstation) else { continue };
                 let knew = self.change_workstation(draft.now, workstation, |w| {
-                    w.session.as_mut().and_then(|session| session.places.insert(id, life))
+                    w.session.as_mut().and_then(|session| session.ranks_sent.insert(id, life))
                 });
                 let at = if knew.flatten() == Some(life) {
                     changed.clone()
@@ -101,7 +101,7 @@ impl Core {
         if let Some(fence) = job.fence(position) {
             return Some((fence, self.attempts.get(&fence)?.workstation));
         }
-        let last = &job.over().get(&position)?.last;
+        let last = &job.ended_ranks().get(&position)?.last;
         Some((last.fence, last.workstation))
     }
 
@@ -117,13 +117,13 @@ impl Core {
         placed.map(|(_, at)| at).chain(coming).collect()
     }
 
-    fn tell_rank(&self, draft: &mut Draft, id: JobId, rank: Rank, what: &ToRank) {
+    fn send_to_rank(&self, draft: &mut Draft, id: JobId, rank: Rank, what: &ToRank) {
         let Some(job) = self.jobs.get(&id) else { return };
         let Some((fence, at)) = self.whereabouts_of(job, rank.0) else { return };
-        self.tell_attempt(draft, id, (fence, at), what);
+        self.send_to_attempt(draft, id, (fence, at), what);
     }
 
-    fn tell_attempt(
+    fn send_to_attempt(
         &self,
         draft: &mut Draft,
         id: JobId,
@@ -138,21 +138,21 @@ impl Core {
     }
 
     /// What a rank that begins, has come, or is heard from again must know.
-    pub(super) fn tell_what_was(&self, draft: &mut Draft, id: JobId, position: Position) {
+    pub(super) fn send_past(&self, draft: &mut Draft, id: JobId, position: Position) {
         let Some(job) = self.jobs.get(&id) else { return };
         let Some(at) = self.whereabouts_of(job, position) else { return };
         let Some(program) = &job.program else { return };
         if program.past().ranks() != job.record().spec.indexes.len() {
-            self.tell_attempt(draft, id, at, &ToRank::Ranks(program.past().ranks()));
+            self.send_to_attempt(draft, id, at, &ToRank::Ranks(program.past().ranks()));
         }
-        for what in program.tell_of_past(Rank(position)) {
-            self.tell_attempt(draft, id, at, &what);
+        for what in program.past_for(Rank(position)) {
+            self.send_to_attempt(draft, id, at, &what);
         }
     }
 
     // ── what is heard ──────────────────────────────────────────────────────
 
-    pub(super) fn rank_said(
+    pub(super) fn rank_message(
         &mut self,
         draft: &mut Draft,
         from: Link,
@@ -181,7 +181,7 @@ impl Core {
             self.grown_at = None;
         }
         if said == FromRank::Drained {
-            self.drop_remains(draft, id, position);
+            self.drop_undelivered(draft, id, position);
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(program) = &mut job.program else { return };
@@ -250,11 +250,11 @@ impl Core {
                 Order::Journal { sequence, bytes } => {
                     draft.change(Change::ProgramEvent { job: id, life, sequence, bytes });
                 }
-                Order::Tell { rank, what } => self.tell_rank(draft, id, rank, &what),
-                Order::TellAll(what) => {
+                Order::Send { rank, what } => self.send_to_rank(draft, id, rank, &what),
+                Order::SendAll(what) => {
                     let total = self.jobs.get(&id).map_or(0, Job::total);
                     for rank in (0..total).map(Rank) {
-                        self.tell_rank(draft, id, rank, &what);
+                        self.send_to_rank(draft, id, rank, &what);
                     }
                 }
                 Order::Spawned { count } => self.spawned(draft, id, count),
@@ -273,7 +273,7 @@ impl Core {
         if let Some(program) = &mut job.program {
             program.began(draft.now, (first..first + count).map(Rank));
         }
-        draft.advances(id);
+        draft.record_changes(id);
         self.requeue(id);
     }
 
@@ -306,7 +306,7 @@ impl Core {
         let live = self.live_ranks(id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let total = job.total() as usize;
-        let all = live.len() + job.over().len() >= total;
+        let all = live.len() + job.ended_ranks().len() >= total;
         if let Some(program) = &mut job.program {
             program.wake(draft.now, &live, all);
         }
@@ -342,7 +342,7 @@ impl Core {
                 program.gone(Rank(position));
             }
             if !drained {
-                self.keep_remains(draft, attempt.workstation, (id, position));
+                self.keep_undelivered(draft, attempt.workstation, (id, position));
             }
             let finished = Box::new(finished);
             draft.change(Change::Result { subprogram, accepted: false, finished });
@@ -386,7 +386,7 @@ impl Core {
             let (subprogram, state) = (SubprogramId { job: id, index }, SubprogramState::Queued);
             draft.change(Change::Subprogram(SubprogramRecord { subprogram, state, history }));
         }
-        let told: Vec<WorkstationId> = job.told.iter().copied().collect();
+        let told: Vec<WorkstationId> = job.spec_sent_to.iter().copied().collect();
         for workstation in told {
             let frame = CoordinatorFrame::Ranks { job: id, life, at: vec![] };
             self.send(draft, workstation, frame);
@@ -396,7 +396,7 @@ impl Core {
             None => "from its start".to_owned(),
         };
         self.note(draft, id, format!("begins again {whence}: {why}"));
-        draft.advances(id);
+        draft.record_changes(id);
         self.obey_program(draft, id);
         self.requeue(id);
     }
@@ -418,7 +418,7 @@ impl Core {
         draft.change(job.subprogram_change(position, history, SubprogramState::Failed));
         job.fail(draft.wall);
         self.note(draft, id, why);
-        draft.advances(id);
+        draft.record_changes(id);
         self.requeue(id);
     }
 
@@ -437,28 +437,30 @@ impl Core {
     // ── what ended ranks leave at their agents ─────────────────────────────
 
     /// Others may still need what this agent has of it.
-    pub(super) fn keep_remains(
+    pub(super) fn keep_undelivered(
         &mut self,
         draft: &Draft,
         at: WorkstationId,
         rank: (JobId, Position),
     ) {
-        self.change_workstation(draft.now, at, |w| w.remains.insert(rank));
+        self.change_workstation(draft.now, at, |w| w.undelivered.insert(rank));
     }
 
-    pub(super) fn drop_remains(&mut self, draft: &Draft, id: JobId, position: Position) {
-        let over = self.jobs.get(&id).and_then(|job| job.over().get(&position));
+    pub(super) fn drop_undelivered(&mut self, draft: &Draft, id: JobId, position: Position) {
+        let over = self.jobs.get(&id).and_then(|job| job.ended_ranks().get(&position));
         if let Some(at) = over.map(|history| history.last.workstation) {
-            self.change_workstation(draft.now, at, |w| w.remains.remove(&(id, position)));
+            self.change_workstation(draft.now, at, |w| w.undelivered.remove(&(id, position)));
         }
     }
 
     /// The agent is gone, and with it what its ended ranks had not delivered.
-    pub(super) fn lose_remains(&mut self, draft: &mut Draft, at: WorkstationId) {
-        let remains = self.change_workstation(draft.now, at, |w| std::mem::take(&mut w.remains));
-        for (id, position) in remains.unwrap_or_default() {
+    pub(super) fn lose_undelivered(&mut self, draft: &mut Draft, at: WorkstationId) {
+        let undelivered =
+            self.change_workstation(draft.now, at, |w| std::mem::take(&mut w.undelivered));
+        for (id, position) in undelivered.unwrap_or_default() {
             // Lost already with another rank that was there.
-            let is_over = self.jobs.get(&id).is_some_and(|job| job.over().contains_key(&position));
+            let is_over =
+                self.jobs.get(&id).is_some_and(|job| job.ended_ranks().contains_key(&position));
             if is_over {
                 let name = self.workstation_name(at).unwrap_or("a workstation").to_owned();
                 let why = format!(
@@ -478,7 +480,7 @@ impl Core {
             .collect();
         for (position, fence, at) in over {
             self.ended_ranks.remove(&fence);
-            self.change_workstation(now, at, |w| w.remains.remove(&(id, position)));
+            self.change_workstation(now, at, |w| w.undelivered.remove(&(id, position)));
         }
     }
 }

@@ -51,7 +51,7 @@ impl Core {
         self.may_grow(id);
         self.obey_program(draft, id);
         self.requeue(id);
-        draft.moves(id);
+        draft.changes(id);
     }
 
     /// What is queued never starts; what is placed is told to stop.
@@ -71,13 +71,13 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.cancel(draft.wall);
         }
-        draft.advances(id);
+        draft.record_changes(id);
         draft.effect(Effect::Answer { request, answer: Answer::Cancelled(id) });
         self.requeue(id);
     }
 
     /// Tells of a job that moved, and lets go of one that has ended.
-    pub(super) fn job_moved(&mut self, draft: &mut Draft, id: JobId, durably: bool) {
+    pub(super) fn job_changed(&mut self, draft: &mut Draft, id: JobId, durably: bool) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let has_ended = job.has_ended();
         if has_ended && job.progress().state == JobState::Running {
@@ -103,11 +103,11 @@ impl Core {
                 draft.effect(Effect::Unneeded(unneeded));
             }
         }
-        for workstation in job.told {
+        for workstation in job.spec_sent_to {
             self.change_workstation(draft.now, workstation, |w| {
                 if let Some(session) = &mut w.session {
-                    session.told.remove(&id);
-                    session.places.remove(&id);
+                    session.specs_sent.remove(&id);
+                    session.ranks_sent.remove(&id);
                 }
             });
             self.send(draft, workstation, CoordinatorFrame::Forget { job: id });

@@ -50,7 +50,7 @@ impl Core {
             let id = job.subprogram(position);
             let where_it_is = self.why_placed(now, oldest)?.into_iter().next()?;
             reasons.push(format!("the one placed first, {id}, {where_it_is}"));
-            reasons.extend(self.why_still_there(job));
+            reasons.extend(self.why_not_all_moved(job));
         }
         Some(reasons)
     }
@@ -121,7 +121,7 @@ impl Core {
             ],
             state @ (SubprogramState::Suspended | SubprogramState::Demoted) => {
                 let mut reasons = vec![format!("is {} on {name} ({fence}): {there}", state.name())];
-                reasons.extend(self.why_still_here(fence));
+                reasons.extend(self.why_not_moved(fence));
                 reasons
             }
             SubprogramState::Running

@@ -14,7 +14,7 @@ const BAG: Limits = Limits { tasks_max: 1_000_000, bytes_max: 64 << 20 };
 
 /// Was this question heard before?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Undecided {
+pub(super) enum Question {
     New,
     Again,
     /// Of a process that is gone.
@@ -137,13 +137,13 @@ impl Past {
         self.asked.questions.contains_key(&rank)
     }
 
-    pub(super) fn undecided(&self, rank: Rank, request: Request) -> Undecided {
+    pub(super) fn question(&self, rank: Rank, request: Request) -> Question {
         if self.asked.void.get(&rank).is_some_and(|void| request <= *void) {
-            Undecided::Void
+            Question::Void
         } else if self.asked.questions.get(&rank).is_some_and(|newest| request <= *newest) {
-            Undecided::Again
+            Question::Again
         } else {
-            Undecided::New
+            Question::New
         }
     }
 

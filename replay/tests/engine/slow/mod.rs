@@ -540,10 +540,10 @@ impl Slow<'_> {
         let candidate = Candidate { idle_since, idle_for, load_1m: 0.0, speed: 0.0, risk: 0.0 };
         // Its place among all idle times that can be: the ranks themselves
         // are not numbers.
-        let rank = Policy::Ranked.rank(&candidate);
+        let rank = Policy::Ranked.cost(&candidate);
         let better = |longer: &u64| {
             let idle_for = Duration::from_nanos(*longer);
-            Policy::Ranked.rank(&Candidate { idle_for, ..candidate }) < rank
+            Policy::Ranked.cost(&Candidate { idle_for, ..candidate }) < rank
         };
         i64::try_from((0..4_000).filter(better).count()).unwrap()
     }

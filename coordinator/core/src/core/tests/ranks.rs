@@ -545,5 +545,5 @@ fn a_failed_program_leaves_nothing_behind() {
     assert_eq!(site.progress().state, JobState::Failed);
     let core = &site.core;
     assert_eq!((core.ended_ranks.len(), core.timers.len(), core.jobs.len()), (0, 0, 0));
-    assert!(core.pool.ids().all(|id| core.pool.get(id).unwrap().remains.is_empty()));
+    assert!(core.pool.ids().all(|id| core.pool.get(id).unwrap().undelivered.is_empty()));
 }

@@ -25,7 +25,7 @@ const FILE_AGE_MIN: Duration = Duration::from_secs(86_400);
 
 /// Why the house was not kept this time.
 #[derive(Debug, thiserror::Error)]
-enum KeepError {
+enum CleanupError {
     #[error(transparent)]
     Stopping(#[from] Stopping),
     #[error(transparent)]
@@ -34,13 +34,13 @@ enum KeepError {
     Files { why: io::Error },
 }
 
-impl From<io::Error> for KeepError {
+impl From<io::Error> for CleanupError {
     fn from(why: io::Error) -> Self {
         Self::Files { why }
     }
 }
 
-pub(crate) struct Housekeeper {
+pub(crate) struct Cleanup {
     pub(crate) clock: Clock,
     pub(crate) brain: BrainHandle,
     /// Its own: looking through many files must not hold up requests.
@@ -50,7 +50,7 @@ pub(crate) struct Housekeeper {
     pub(crate) keep_ended: Duration,
 }
 
-impl Housekeeper {
+impl Cleanup {
     pub(crate) async fn run(self) {
         self.clock.sleep(FIRST_AFTER).await;
         loop {
@@ -58,7 +58,7 @@ impl Housekeeper {
             if self.health.trouble().is_none() {
                 match self.keep(self.clock.wall()).await {
                     Ok(()) => {}
-                    Err(KeepError::Stopping(_)) => return,
+                    Err(CleanupError::Stopping(_)) => return,
                     Err(error) => tracing::warn!("some things stay that could go: {error}"),
                 }
             }
@@ -66,7 +66,7 @@ impl Housekeeper {
         }
     }
 
-    async fn keep(&self, wall: WallTime) -> Result<(), KeepError> {
+    async fn keep(&self, wall: WallTime) -> Result<(), CleanupError> {
         let before = earlier(wall, self.keep_ended);
         let mut jobs = 0;
         while let Some(job) = self.reader.read(move |tables| tables.ended_before(before)).await? {
@@ -81,7 +81,7 @@ impl Housekeeper {
         Ok(())
     }
 
-    async fn sweep(&self, before: WallTime) -> Result<(u64, u64), KeepError> {
+    async fn sweep(&self, before: WallTime) -> Result<(u64, u64), CleanupError> {
         let (blobs, reader) = (self.blobs.clone(), self.reader.clone());
         let swept = spawn_blocking(move || {
             blobs.sweep(before, |hash| {
@@ -151,7 +151,7 @@ mod tests {
         }
         let reader = store.reader().unwrap();
         let (brain, mut inputs) = BrainHandle::channel();
-        let keeper = Housekeeper {
+        let keeper = Cleanup {
             clock: Clock::new(),
             brain,
             reader,
