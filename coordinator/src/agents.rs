@@ -1,8 +1,7 @@
-//! The agents that are connected and welcome, for what they hand each other
-//! through the coordinator.
+//! The connected agents, for what they send each other through the coordinator.
 //!
-//! The promise: what is relayed never keeps the coordinator's own words from
-//! an agent for long, and costs no memory beyond a bound: what does not fit is
+//! The promise: what is relayed never delays the coordinator's own frames to an
+//! agent for long, and costs no memory beyond a bound: what does not fit is
 //! dropped, as a network would.
 
 use std::collections::BTreeMap;
@@ -19,17 +18,18 @@ use crate::brain::LinkedPeer;
 /// a second on a 100 Mb/s network.
 const RELAYED_WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// Clone it freely.
+/// The connected agents, each with the serial number of its connection. Clone
+/// it freely.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agents(Arc<Mutex<BTreeMap<WorkstationId, (u64, LinkedPeer)>>>);
 
 impl Agents {
-    /// It has been welcomed on this connection.
+    /// An agent has been welcomed on this connection.
     pub(crate) fn enter(&self, link: Link, peer: LinkedPeer) {
         self.agents().insert(link.workstation, (link.serial, peer));
     }
 
-    /// This connection is not used any more.
+    /// An agent does not use this connection any more.
     pub(crate) fn leave(&self, link: Link) {
         let mut agents = self.agents();
         if agents.get(&link.workstation).is_some_and(|(serial, _)| *serial == link.serial) {
@@ -37,7 +37,7 @@ impl Agents {
         }
     }
 
-    /// Passes it on, if that is possible now.
+    /// Passes bytes on to another agent, if that is possible now.
     pub(crate) fn relay(&self, from: WorkstationId, to: WorkstationId, bytes: Vec<u8>) {
         let outbox = self.agents().get(&to).map(|(_, peer)| peer.outbox.clone());
         if let Some(outbox) = outbox {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The promise: a file under its hash is whole, has that hash, and was on the
-//! disk before anybody was told so. Knows nothing of jobs, and so never
-//! removes a file by itself: `sweep` asks somebody who does.
+//! disk before anybody was told so. Knows nothing of jobs, and so never removes
+//! a file by itself: `sweep` asks a caller that does.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -33,11 +33,11 @@ pub(crate) struct Blobs(Arc<Inner>);
 struct Inner {
     root: PathBuf,
     limits: BlobLimits,
-    /// Whole files, and what those on their way were announced as.
+    /// The bytes of whole files, and those announced of arriving ones.
     taken_bytes: AtomicU64,
     next_number: AtomicU64,
-    /// Held while a file is found to be here, and while one is removed: what
-    /// was found must not be gone a moment later.
+    /// A lock held while a file is found to be here, and while one is removed:
+    /// what was found must not be gone a moment later.
     sweeping: Mutex<()>,
 }
 
@@ -201,7 +201,7 @@ impl Blobs {
         let taken_bytes = inner.taken_bytes.fetch_add(size_bytes, Ordering::Relaxed);
         let number = inner.next_number.fetch_add(1, Ordering::Relaxed);
         let path = inner.root.join(ARRIVING).join(number.to_string());
-        // From here on, dropping it gives the room back.
+        // From here on, dropping `arriving` gives the room back.
         let mut arriving = Arriving {
             blobs: self.clone(),
             hash,
@@ -233,7 +233,8 @@ impl Blobs {
     }
 }
 
-/// A file on its way. Dropped before `finish`, it leaves nothing behind.
+/// A file that is being staged. Dropped before `finish`, it leaves nothing
+/// behind.
 #[derive(Debug)]
 pub(crate) struct Arriving {
     blobs: Blobs,
@@ -247,7 +248,7 @@ pub(crate) struct Arriving {
 }
 
 impl Arriving {
-    /// The next bytes. Blocks on the disk.
+    /// Takes the next bytes. Blocks on the disk.
     ///
     /// # Errors
     /// More bytes than announced, or a disk that cannot be written.
@@ -333,7 +334,7 @@ fn put_error(why: io::Error) -> PutBlobError {
     }
 }
 
-/// The hash that a file's folder and name make; `None` for files on their way.
+/// The hash that a file's folder and name make; `None` for arriving files.
 fn hash_of(folder: &OsStr, name: &OsStr) -> Option<ContentHash> {
     let digits = format!("{}{}", folder.to_str()?, name.to_str()?);
     Some(ContentHash(*blake3::Hash::from_hex(digits).ok()?.as_bytes()))

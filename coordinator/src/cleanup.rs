@@ -1,5 +1,5 @@
-//! What is not needed any more: ended jobs that were kept long enough, and
-//! staged files that no remembered job needs or has left.
+//! Removing what is not needed any more: ended jobs that were kept long enough,
+//! and staged files that no remembered job needs or has left.
 //!
 //! The promise: a file that somebody was told is here stays for a day, which
 //! is time enough to submit the job that needs it.
@@ -17,13 +17,13 @@ use crate::brain::{BrainHandle, Stopping};
 use crate::parts::earlier;
 use crate::store::{ReadStoreError, Reader, StoreHealth, Write};
 
-/// At the start there is other work to do.
+/// The first cleanup waits: at the start there is other work to do.
 const FIRST_AFTER: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_secs(3_600);
 /// A file that nobody wants yet may belong to a job that is about to come.
 const FILE_AGE_MIN: Duration = Duration::from_secs(86_400);
 
-/// Why the house was not kept this time.
+/// Why a cleanup was not finished.
 #[derive(Debug, thiserror::Error)]
 enum CleanupError {
     #[error(transparent)]
@@ -43,7 +43,8 @@ impl From<io::Error> for CleanupError {
 pub(crate) struct Cleanup {
     pub(crate) clock: Clock,
     pub(crate) brain: BrainHandle,
-    /// Its own: looking through many files must not hold up requests.
+    /// A reader of its own: looking through many files must not hold up
+    /// requests.
     pub(crate) reader: Reader,
     pub(crate) blobs: Blobs,
     pub(crate) health: StoreHealth,
@@ -54,7 +55,7 @@ impl Cleanup {
     pub(crate) async fn run(self) {
         self.clock.sleep(FIRST_AFTER).await;
         loop {
-            // A disk that refuses has other worries.
+            // Nothing can be removed while the disk refuses writes.
             if self.health.trouble().is_none() {
                 match self.keep(self.clock.wall()).await {
                     Ok(()) => {}

@@ -1,9 +1,9 @@
-//! Who may come in: the enrolled keys and the tokens, in memory.
+//! Who may connect: the enrolled keys and the tokens, in memory.
 //!
-//! The promise: a token enrols one key, once, before it expires; a key that
-//! was revoked stays outside. Decisions are taken here and are durable before
-//! anybody hears of them: every change is returned as a [`DirectoryRecord`] for the
-//! store. Knows nothing of connections, and reads no clock.
+//! The promise: a token enrols one key, once, before it expires; a key that was
+//! revoked is never admitted. Decisions are taken here and are durable before
+//! anybody hears of them: every change is returned as a [`DirectoryRecord`] for
+//! the store. Knows nothing of connections, and reads no clock.
 //!
 //! ```text
 //! token   open ──enrol──► used (the same key may repeat, until it expires)
@@ -29,12 +29,12 @@ pub(crate) const TOKENS_MAX: usize = 100_000;
 /// A public key as `SubjectPublicKeyInfo` in DER.
 pub(crate) type Key = Vec<u8>;
 
-/// Somebody who is enrolled.
+/// An enrolled machine or person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IdentityRecord {
     pub(crate) role: Role,
     pub(crate) name: String,
-    /// Agents only.
+    /// The workstation, of agents only.
     pub(crate) workstation: Option<WorkstationId>,
     pub(crate) enrolled: WallTime,
     pub(crate) revoked: Option<WallTime>,
@@ -60,11 +60,11 @@ pub(crate) enum DirectoryRecord {
     Workstation { workstation: WorkstationId, name: String },
 }
 
-/// What somebody with this key may do.
+/// What the holder of a key may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeyStanding {
     Enrolled(IdentityRecord),
-    /// Holds a token that is open, or that it has used itself.
+    /// The holder has a token that is open, or that it has used itself.
     Newcomer(TokenRecord),
     Expired,
     Revoked,
@@ -94,7 +94,7 @@ pub(crate) enum RefusedEnrolment {
     RevokedKey,
 }
 
-/// Somebody was enrolled: tell them after these are on the disk.
+/// An enrolment: to be answered once its records are on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enrolment {
     pub(crate) identity: IdentityRecord,
@@ -129,7 +129,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// From what the store held, in any order.
+    /// Restores the directory from the store's records, in any order.
     pub(crate) fn restore(records: impl IntoIterator<Item = DirectoryRecord>) -> Self {
         let mut directory = Self { next_workstation: 1, ..Self::default() };
         for record in records {
@@ -182,7 +182,7 @@ impl Directory {
             return Err(RefusedToken::BadName(name.clone()));
         }
         if self.tokens.len() >= TOKENS_MAX {
-            // Those that nobody can use any more stay in the store only.
+            // Tokens that nobody can use any more stay in the store only.
             self.tokens.retain(|_, token| is_open(token, wall));
         }
         if self.tokens.len() >= TOKENS_MAX {
@@ -246,7 +246,8 @@ impl Directory {
         Ok(Enrolment { identity, records, replaced })
     }
 
-    /// Puts in somebody without a token: the coordinator's own administrator.
+    /// Enrols a key without a token: that of the coordinator's own
+    /// administrator.
     pub(crate) fn appoint(
         &mut self,
         key: Key,

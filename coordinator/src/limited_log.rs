@@ -1,5 +1,5 @@
-//! Complaints about strangers: one line each, and not more than the log of a
-//! quiet lab can bear, however many they send.
+//! Log lines about peers that do wrong: few enough for the log of a quiet lab,
+//! however many frames such peers send.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,8 @@
-//! Parts of snapshots that no program goes back to any more.
+//! Removing the parts of snapshots that no program goes back to any more.
 //!
 //! The promise: programs that are saved every few seconds take up the room of
-//! their last snapshots, not of a day's. Forgets what it was told when the
-//! coordinator stops: the great sweep finds the rest.
+//! their last snapshots, not of a day's. What waits to be removed is forgotten
+//! when the coordinator stops: the next cleanup finds the rest.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 use crate::blobs::Blobs;
 use crate::store::Reader;
 
-/// Steps whose parts may wait to be heard of.
+/// Lists of parts that may wait to be taken in.
 const TOLD_MAX: usize = 1_024;
 
 /// Parts that may wait to be removed.

@@ -1,4 +1,4 @@
-//! Starting and stopping.
+//! Starting and stopping the coordinator.
 //!
 //! ```text
 //! lock ─► store ─► authority ─► port ─► admin ─► core ─► ready ── stop ──► store closed
@@ -228,10 +228,10 @@ fn core_config(config: &CoordinatorConfig) -> gleaner_coordinator_core::Config {
     }
 }
 
-/// One coordinator for each data directory.
+/// Takes the data directory's lock: one coordinator for each.
 fn lock(data: &Path) -> Result<Lock, CoordinatorError> {
     let unusable = |why| CoordinatorError::Data { path: data.to_owned(), why };
-    // Users' files and everybody's keys: nobody else's business.
+    // The directory has users' files and everybody's keys.
     DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(unusable)?;
     let file = File::options()
         .write(true)
@@ -260,7 +260,7 @@ fn bind(
         }
     });
     match endpoint::serve(listen, authority, admit.clone()) {
-        // A kernel without IPv6.
+        // The kernel has no IPv6.
         Err(BindError::Socket { address, why })
             if listen.is_ipv6()
                 && listen.ip().is_unspecified()
@@ -302,7 +302,7 @@ fn ensure_admin(
     Ok(admin.store(&dir)?)
 }
 
-/// How somebody on this machine reaches it.
+/// The address at which this machine reaches the coordinator.
 fn dial_address(address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())).to_string()

@@ -36,20 +36,21 @@ use crate::record::{AttemptRecord, Change, ProgramEvent, Restored};
 use crate::step::{Effect, Step};
 use crate::workstation::Workstation;
 
-/// When a deadline is heard of this late, the coordinator itself was asleep or
+/// When a deadline is acted on this late, the coordinator itself was asleep or
 /// stalled, and what agents have said meanwhile is still to be read.
 const ASLEEP_AFTER: Duration = Duration::from_secs(1);
 
-/// Of the same library computers as in [`crate::outlook`], those that were
-/// chosen to stay idle for two hours did so for half an hour as often as those
-/// chosen for half an hour, and more often for two and four.
+/// A workstation is to stay idle for so long where the policy looks ahead. Of
+/// the same library computers as in [`crate::outlook`], those that were chosen
+/// to stay idle for two hours did so for half an hour as often as those chosen
+/// for half an hour, and more often for two and four.
 const IDLE_NEEDED: Duration = Duration::from_secs(7_200);
 
 /// What a site can choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub policy: Policy,
-    /// How long guests may run unheard.
+    /// How long guests may run without their agent being heard.
     pub lease: Duration,
     /// How often an agent is to be heard from while it has guests, and
     /// without any.
@@ -63,8 +64,8 @@ pub struct Config {
 impl Default for Config {
     /// With a lease of ten seconds, a cut-off guest's work runs elsewhere
     /// within eleven. Three heartbeats fit into it, so that two can be lost: a
-    /// guess, not yet measured at a site.
-    /// Idle agents are to use next to nothing: four wake-ups a minute.
+    /// guess, not yet measured at a site. Agents without guests are to use next
+    /// to nothing: four wake-ups a minute.
     fn default() -> Self {
         Self {
             policy: Policy::default(),
@@ -90,12 +91,13 @@ pub struct Core {
     pool: Pool,
     fences: Fences,
     last_job: JobId,
-    /// Attempts that want away, those of them without a target, and the state
-    /// of the pool that these last looked at.
+    /// Attempts that are to leave their workstation, those of them without a
+    /// target, and the pool's version when a target was last looked for.
     moves: BTreeMap<Fence, Moving>,
     waiting_moves: BTreeSet<Fence>,
     moves_looked_at: Option<u64>,
-    /// Programs that react to increases, and what was free when they last did.
+    /// Programs that react to increases, and the pool's version when they last
+    /// did.
     growing: BTreeSet<JobId>,
     grown_at: Option<u64>,
     /// The last attempts of ranks that have ended in their program's life.
@@ -103,13 +105,13 @@ pub struct Core {
     /// When each program is to be woken.
     timers: BTreeSet<(Moment, JobId)>,
     timer_of: BTreeMap<JobId, Moment>,
-    /// There was more to place than one step places.
+    /// There is more to place than one step places.
     more_to_place: bool,
-    /// Programs whose past does not read: they begin again.
+    /// Programs whose journal does not read: they begin again.
     unreadable: Vec<JobId>,
 }
 
-/// A step in the making, and what it is made for.
+/// A step while it is being made, and the jobs that it changes.
 #[derive(Debug)]
 struct Draft {
     now: Moment,
@@ -117,7 +119,7 @@ struct Draft {
     step: Step,
     /// Jobs whose summary changed; `true` if their record did.
     changed_jobs: BTreeMap<JobId, bool>,
-    /// Ranks that are at another place than before.
+    /// Ranks whose workstation has changed.
     moved_ranks: BTreeMap<JobId, BTreeSet<Position>>,
 }
 
@@ -149,14 +151,14 @@ impl Draft {
         self.changed_jobs.entry(job).or_insert(false);
     }
 
-    /// So is its record.
+    /// The job's summary and its record are different now.
     fn record_changes(&mut self, job: JobId) {
         self.changed_jobs.insert(job, true);
     }
 }
 
 impl Core {
-    /// Starts from what the store holds; from nothing the first time. The
+    /// Starts from what the store holds, which is nothing the first time. The
     /// attempts found open get one lease for their agents to come back: an
     /// agent that is still within its lease was heard before `now`.
     pub fn restore(now: Moment, config: Config, restored: Restored) -> Self {
@@ -200,7 +202,8 @@ impl Core {
         for attempt in attempts {
             let Some(job) = self.jobs.get_mut(&attempt.subprogram.job) else { continue };
             let index = attempt.subprogram.index;
-            // The one that moves has the place until it has arrived.
+            // The attempt that moves counts as placed until its successor has
+            // arrived.
             let moves = attempt.coming.filter(|coming| open.contains(&coming.old));
             let position = match moves {
                 Some(_) => job.position(index),
@@ -226,7 +229,8 @@ impl Core {
         }
     }
 
-    /// What was written down of programs, and what their ended ranks left.
+    /// Restores programs from their journals, and what their ended ranks have
+    /// left to deliver.
     fn restore_programs(&mut self, now: Moment, events: &[ProgramEvent]) {
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
@@ -268,7 +272,7 @@ impl Core {
         }
     }
 
-    /// Takes a fact in.
+    /// Takes an event in.
     #[must_use]
     pub fn handle(&mut self, now: Moment, wall: WallTime, event: Event) -> Step {
         let mut draft = Draft::new(now, wall);
@@ -285,8 +289,8 @@ impl Core {
         self.conclude(draft)
     }
 
-    /// When `wake` is due. Ask again after every `handle` and `wake`. It may
-    /// have passed already: then there is more to place than one step places.
+    /// When `wake` is due: ask again after every `handle` and `wake`. A time
+    /// that has passed says that there is more to place than one step places.
     pub fn deadline(&self) -> Option<Moment> {
         if self.more_to_place || !self.unreadable.is_empty() {
             return Some(Moment::ZERO);
@@ -297,7 +301,7 @@ impl Core {
 
     /// Acts on a deadline that has passed; too early or too often is harmless.
     ///
-    /// One that is heard of much too late says that this coordinator was
+    /// A deadline that is acted on much too late says that this coordinator was
     /// asleep. What the agents said meanwhile is heard first then: to give up
     /// an attempt late is safe, to give up a live one is a pity.
     #[must_use]
@@ -322,7 +326,7 @@ impl Core {
         self.conclude(draft)
     }
 
-    /// Places what can be placed, and tells of every job that moved.
+    /// Places what can be placed, and tells of every job that changed.
     fn conclude(&mut self, mut draft: Draft) -> Step {
         self.try_moves(&mut draft);
         self.place(&mut draft);
@@ -343,7 +347,8 @@ impl Core {
         self.pool.update(now, &self.config, id, change)
     }
 
-    /// Brings the queues of jobs up to date with one of them.
+    /// Puts a job into the queues of jobs where it belongs, and out of the
+    /// others.
     fn requeue(&mut self, id: JobId) {
         let job = self.jobs.get(&id).filter(|job| job.queued() > 0);
         let (waits, short) = (job.is_some(), job.is_some_and(Job::is_short));
@@ -363,7 +368,7 @@ impl Core {
         fence
     }
 
-    /// An attempt is placed: it is durable before anybody hears of it.
+    /// Places an attempt, which is durable before anybody hears of it.
     fn open(&mut self, draft: &mut Draft, fence: Fence, attempt: Attempt) {
         let Some(job) = self.jobs.get(&attempt.job) else { return };
         let (now, lease, expected) = (draft.now, self.config.lease, job.expected());

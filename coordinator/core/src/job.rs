@@ -2,9 +2,9 @@
 //! subprograms.
 //!
 //! The promise: every subprogram is in exactly one place: never tried, waiting
-//! to be tried again, placed, or ended. Those never tried are one number and
-//! those ended are the store's, so memory is spent on what is under way.
-//! Knows nothing of workstations but their ids.
+//! to be tried again, placed, or ended. The subprograms that were never tried
+//! are one number and those that have ended are the store's, so memory is spent
+//! on what is under way. Knows nothing of workstations but their ids.
 //!
 //! ```text
 //! untried ──► placed ──► ended
@@ -25,8 +25,8 @@ use crate::pool::AHEAD;
 use crate::program::Program;
 use crate::record::{Change, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord};
 
-/// How many of those that failed are looked at for one that may go where
-/// there is room: the others wait for a choice of workstation.
+/// How many failed subprograms are looked at for one that may go where there is
+/// room: the others wait for a choice of workstation.
 const FAILED_LOOKED_AT: usize = 8;
 
 /// How many notes of a job are kept: the newest.
@@ -56,25 +56,26 @@ pub(crate) enum Turn {
 
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Without its progress: that is `progress`.
+    /// The job as it was submitted, and its progress.
     record: JobRecord,
-    /// Positions below were placed at least once.
+    /// Subprograms at positions below this were placed at least once.
     tried: u32,
-    /// Came back through no fault of their own: they go first.
+    /// Subprograms that came back through no fault of their own: they go first.
     returned: VecDeque<Position>,
-    /// Failed and have retries left: they go last.
+    /// Subprograms that failed and have retries left: they go last.
     failed: VecDeque<Position>,
     placed: BTreeMap<Position, Fence>,
     history: BTreeMap<Position, History>,
     /// How many of those placed are suspended.
     pub(crate) suspended: u32,
-    /// Suspensions of those placed; they are added up when attempts end.
+    /// Suspensions of the open attempts; they are added to the counts when
+    /// these end.
     pub(crate) open_suspensions: u64,
-    /// How long one takes its place: the longest seen of late.
+    /// How long a subprogram takes its place: the longest seen of late.
     expected: Option<Duration>,
-    /// Workstations that were sent its spec.
+    /// Workstations that were sent the job's spec.
     pub(crate) spec_sent_to: BTreeSet<WorkstationId>,
-    /// If it is one program of ranks.
+    /// The program, if the job is one of ranks.
     pub(crate) program: Option<Box<Program>>,
     /// Ranks that have ended, as far as this life of the program goes.
     ended_ranks: BTreeMap<Position, History>,
@@ -229,14 +230,15 @@ impl Job {
         self.ended_ranks.insert(position, history);
     }
 
-    /// It goes on as another attempt, elsewhere.
+    /// A subprogram goes on as another attempt, elsewhere.
     pub(crate) fn go_on(&mut self, position: Position, history: History, fence: Fence) {
         self.history.insert(position, history);
         self.placed.insert(position, fence);
     }
 
-    /// All of a program begins again with so many ranks, but for those that
-    /// had ended where it begins. Whose record is to be written anew.
+    /// All of a program begins again with so many ranks, but for those that had
+    /// ended where it begins. Returns the ranks whose record is to be written
+    /// anew.
     pub(crate) fn begin_again(
         &mut self,
         ranks: u32,
@@ -291,8 +293,8 @@ impl Job {
         }
     }
 
-    /// Who may be placed next, the first to be preferred, each with the
-    /// workstation it had better avoid.
+    /// The subprograms that may be placed next, the preferred one first, each
+    /// with the workstation that it had better avoid.
     pub(crate) fn turns(&self) -> impl Iterator<Item = (Turn, Option<WorkstationId>)> + '_ {
         let avoided = |position: &Position| self.history.get(position).and_then(|h| h.avoided);
         let returned = self.returned.front().map(|p| (Turn::Returned, avoided(p)));
@@ -302,7 +304,7 @@ impl Job {
         returned.into_iter().chain(untried).chain(failed)
     }
 
-    /// Its turn has come: it leaves the queue for a workstation.
+    /// A subprogram's turn has come: it leaves the queue for a workstation.
     pub(crate) fn place(&mut self, turn: Turn, fence: Fence) -> Position {
         let position = match turn {
             Turn::Returned => self.returned.pop_front().expect("a turn of this queue"),
@@ -316,7 +318,8 @@ impl Job {
         position
     }
 
-    /// An attempt ended; what is known of its subprogram, with `last` added.
+    /// An attempt ended. Returns what is known of its subprogram, with `last`
+    /// added.
     pub(crate) fn take_back(&mut self, position: Position, last: LastAttempt) -> History {
         self.placed.remove(&position);
         let known = self.history.remove(&position).or_else(|| self.shelved.remove(&position));
@@ -324,25 +327,28 @@ impl Job {
         History { attempts: history.attempts + 1, last, ..history }
     }
 
-    /// It goes first: it came back through no fault of its own.
+    /// Queues a subprogram to go first: it came back through no fault of its
+    /// own.
     pub(crate) fn return_first(&mut self, position: Position, history: History) {
         self.returned.push_back(position);
         self.history.insert(position, history);
     }
 
-    /// It goes last: whatever made it fail may have passed by then.
+    /// Queues a subprogram to go last: whatever made it fail may have passed by
+    /// then.
     pub(crate) fn retry_last(&mut self, position: Position, history: History) {
         self.failed.push_back(position);
         self.history.insert(position, history);
     }
 
-    /// Everything queued, tried before, with what is known of it.
+    /// The queued subprograms that were tried before, with what is known of
+    /// them.
     pub(crate) fn tried_before(&self) -> impl Iterator<Item = (Position, &History)> {
         let queued = |(position, _): &(&Position, _)| !self.placed.contains_key(position);
         self.history.iter().filter(queued).map(|(position, history)| (*position, history))
     }
 
-    /// All that has not ended never will.
+    /// Cancels all subprograms that have not ended.
     pub(crate) fn cancel(&mut self, at: WallTime) {
         let total = self.total();
         let progress = self.progress_mut();
@@ -358,7 +364,7 @@ impl Job {
         self.suspended = 0;
     }
 
-    /// One of its ranks has failed for good, and the program with it.
+    /// A rank has failed for good, and the program with it.
     pub(crate) fn fail(&mut self, at: WallTime) {
         self.cancel(at);
         let progress = self.progress_mut();
@@ -367,7 +373,7 @@ impl Job {
         progress.state = JobState::Failed;
     }
 
-    /// One of it took its place for so long.
+    /// An attempt of this job took its place for so long.
     pub(crate) fn learn_span(&mut self, span: Duration) {
         self.expected = Some(match self.expected {
             Some(before) if span < before => (before * 3 + span) / 4,
@@ -379,8 +385,8 @@ impl Job {
         self.expected
     }
 
-    /// So short that places would wait for the network if none were sent
-    /// ahead.
+    /// Are the subprograms so short that places would wait for the network if
+    /// none were sent ahead?
     pub(crate) fn is_short(&self) -> bool {
         self.expected.is_some_and(|span| span <= AHEAD)
     }

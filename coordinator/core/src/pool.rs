@@ -19,13 +19,13 @@ use crate::workstation::{Standing, Workstation};
 /// A guess, not yet measured.
 pub(crate) const AHEAD: Duration = Duration::from_millis(50);
 
-/// Where a workstation is in the indexes.
+/// The keys of a workstation in the indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct IndexKeys {
     standing: Standing,
-    /// Among the free ones.
+    /// Its cost among the free ones.
     cost: Option<Cost>,
-    /// Among the full ones that something can be sent ahead to.
+    /// Its wait among the full ones that something can be sent ahead to.
     wait: Option<Duration>,
     due: Option<Moment>,
     /// How many more guests would find a place.
@@ -36,7 +36,7 @@ struct IndexKeys {
 struct PoolEntry {
     workstation: Workstation,
     keys: IndexKeys,
-    /// Once the policy asks for it.
+    /// What its past tells, once the policy asks for it.
     outlook: Option<Box<Outlook>>,
 }
 
@@ -72,7 +72,7 @@ impl Pool {
         self.by_name.insert(name, id);
     }
 
-    /// What the wall says at a moment: owners have their hours.
+    /// Says what the wall clock shows at a moment: owners have their hours.
     pub(crate) fn set_time(&mut self, now: Moment, wall: WallTime) {
         self.past.time = (now, wall);
     }
@@ -81,7 +81,7 @@ impl Pool {
         self.entries.get(&id).map(|entry| &entry.workstation)
     }
 
-    /// Where it stood when it last changed.
+    /// A workstation's standing when it last changed.
     pub(crate) fn standing(&self, id: WorkstationId) -> Option<Standing> {
         self.entries.get(&id).map(|entry| entry.keys.standing)
     }
@@ -167,7 +167,7 @@ impl Pool {
         self.room
     }
 
-    /// Another number than before: what found no place might now.
+    /// A number that differs when what found no place might find one now.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -199,7 +199,7 @@ impl Pool {
     }
 }
 
-/// What the lab's workstations have taught, and the hour.
+/// What is known of the lab's owners, and the time of day.
 #[derive(Debug, Default)]
 struct OwnersPast {
     common: Common,
@@ -207,15 +207,15 @@ struct OwnersPast {
 }
 
 impl OwnersPast {
-    /// What the wall said or says then.
+    /// What the wall clock showed or shows at a moment.
     fn wall(&self, at: Moment) -> WallTime {
         let (now, wall) = self.time;
         let ns = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
         WallTime(wall.0.saturating_sub(ns(now.since(at))).saturating_add(ns(at.since(now))))
     }
 
-    /// To leave, with notice, is to guests what a return is. Why it fell
-    /// silent or lost its connection is not known.
+    /// An agent that leaves with notice is to guests what an owner's return is.
+    /// Why a workstation fell silent or lost its connection is not known.
     fn learn(&mut self, outlook: &mut Outlook, before: Option<Moment>, after: &Workstation) {
         let heard = self.wall(after.heard);
         match (before, after.idle_since()) {

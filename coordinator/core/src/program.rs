@@ -2,8 +2,8 @@
 //! asked, who has ended, its snapshots, and who waits for whom.
 //!
 //! The promise: what a rank was answered stays answered, over restarts of the
-//! coordinator too. All that outlives one is in [`Past`], which changes only
-//! by events that are written down first. Knows nothing of workstations.
+//! coordinator too. All that outlives a restart is in [`Past`], which changes
+//! only by events that are written down first. Knows nothing of workstations.
 //!
 //! ```text
 //! a rank asks, ends, has its part ──► Happened ──► journal (record), then Past ──► Order
@@ -35,7 +35,7 @@ use waits::Waits;
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Order {
-    /// Write this down.
+    /// Write this event down, under this number.
     Journal {
         sequence: u64,
         bytes: Vec<u8>,
@@ -45,7 +45,7 @@ pub(crate) enum Order {
         what: ToRank,
     },
     SendAll(ToRank),
-    /// So many ranks more.
+    /// The program has so many ranks more.
     Spawned {
         count: u32,
     },
@@ -56,8 +56,9 @@ pub(crate) enum Order {
     Unneeded(Vec<ContentHash>),
 }
 
-/// A journal is written anew when it has grown to twice what that takes, and
-/// is not small: each event so costs at most two more.
+/// A journal smaller than this is not written anew. A larger one is, when it
+/// has grown to twice its size after the last time: so each event is written
+/// three times at most.
 const JOURNAL_BYTES_MIN: usize = 1 << 20;
 
 /// What an event takes beside its bytes. A guess.
@@ -67,7 +68,7 @@ const NO_SNAPSHOTS: &str = "it uses its bag of tasks, which takes no part in sna
                             taken, and a rank that is lost takes it back to its start";
 
 impl Order {
-    /// Whatever becomes of the ranks of the life that decided so.
+    /// Is this order carried out even if the life that gave it is over?
     fn outlives_a_life(&self) -> bool {
         matches!(self, Self::Note(_) | Self::Unneeded(_))
     }
@@ -78,15 +79,15 @@ pub(crate) struct Program {
     spec: ProgramSpec,
     life: Life,
     past: Past,
-    /// Of the next event of this life.
+    /// The number of the next event of this life.
     sequence: u64,
-    /// What the journal takes, and what the first event of it does.
+    /// How many bytes the journal takes, and how many its first event does.
     journal_bytes: usize,
     journal_from_bytes: usize,
     snapshots: Option<Snapshots>,
-    /// Of the snapshot under way, if one is.
+    /// The parts of the snapshot under way, if one is.
     parts: Option<BTreeMap<Rank, ContentHash>>,
-    /// It was said why a snapshot came to nothing, and none was whole since.
+    /// The user was told why a snapshot failed, and none was whole since.
     missed: bool,
     waits: Waits,
     orders: Vec<Order>,
@@ -102,7 +103,8 @@ impl Program {
         program
     }
 
-    /// From what was written down, in order; `None` if it makes no program.
+    /// Restores a program from its journal, in order; `None` if that makes no
+    /// program.
     pub(crate) fn restore<'a>(
         now: Moment,
         spec: ProgramSpec,
@@ -131,7 +133,7 @@ impl Program {
         Some(program)
     }
 
-    /// Of which nothing else is known.
+    /// The program is in this life, and nothing else is known of it.
     pub(crate) fn in_life(mut self, life: Life) -> Self {
         self.life = life;
         self.orders.clear();
@@ -183,7 +185,7 @@ impl Program {
         self.spec.ranks_max.max(first)
     }
 
-    /// What is to be done since this was last asked.
+    /// Takes the orders given since they were last taken.
     pub(crate) fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }
@@ -212,7 +214,7 @@ impl Program {
         self.journal(&all);
     }
 
-    /// Writes it down, and then lets it have happened.
+    /// Writes an event down, and then applies it.
     fn happen(&mut self, happened: Happened) {
         self.journal(&happened);
         let effects = self.past.apply(happened);
@@ -265,7 +267,7 @@ impl Program {
         match self.past.question(rank, request) {
             Question::New => self.happen(Happened::Asked { rank, request, ask }),
             Question::Again => {
-                // Changes nothing, so nothing is written down.
+                // The question changes nothing, so nothing is written down.
                 let effects = self.past.bag.ask(rank, request, ask);
                 self.bag_effects(effects);
             }
@@ -281,7 +283,8 @@ impl Program {
             return self.answer(by, request, Answer::TooMany { available: free });
         }
         let first = Rank(self.past.ranks());
-        // Before the answer: whoever has that may send to the new ranks at once.
+        // All are told before the answer: the rank that has it may send to the
+        // new ranks at once.
         self.add_ranks(count, Happened::Spawned { by, request, first, count });
         self.answer(by, request, Answer::Spawned { first, count });
     }
@@ -315,7 +318,8 @@ impl Program {
         }
     }
 
-    /// Its process is gone or begins anew: what it held comes back.
+    /// A rank's process is gone or begins anew: the tasks that it held come
+    /// back.
     pub(crate) fn gone(&mut self, rank: Rank) {
         if self.past.is_known_to_bag(rank) {
             self.happen(Happened::Gone { rank, lost: false });
@@ -340,12 +344,12 @@ impl Program {
         }
         self.happen(Happened::Ended { rank, end, snapshot, sent });
         self.gone(rank);
-        // Whoever waits for any rank may wait in vain now.
+        // A rank that waits for any other may wait in vain now.
         self.waits.look_again(now);
     }
 
-    /// What somebody who begins, arrives or is back is told: who has ended, and
-    /// the snapshot that is under way.
+    /// What a rank that begins, arrives or is connected again is told: who has
+    /// ended, and the snapshot that is under way.
     pub(crate) fn past_for(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
         let others = self.past.state.ended.iter().filter(move |(rank, _)| **rank != to);
         let ended = others.map(move |(&rank, ended)| {
@@ -363,8 +367,8 @@ impl Program {
         self.drive_snapshot(now, snapshots::Event::Drained(rank));
     }
 
-    /// Everything begins again: where the last whole snapshot says, or at the
-    /// start. What the new life has of the old one.
+    /// The program begins a new life, at its last whole snapshot or at its
+    /// start.
     pub(crate) fn begin_again(&mut self, now: Moment, floor: Fence, counts: bool) {
         self.drop_parts();
         let state = self.past.again(floor, counts);
@@ -376,12 +380,12 @@ impl Program {
             self.orders.push(Order::Unneeded(whole.hashes()));
         }
         next.orders.push(Order::Cuts(parts));
-        // What it had decided last goes first.
+        // The old life's last orders go first.
         next.orders.splice(0..0, self.take_orders().into_iter().filter(Order::outlives_a_life));
         *self = next;
     }
 
-    /// It is over: the parts that nobody needs any more.
+    /// The program is over. Returns the parts that nobody needs any more.
     pub(crate) fn unneeded_now(&mut self) -> Vec<ContentHash> {
         let under_way = self.parts.take().unwrap_or_default().into_values();
         under_way.chain(self.past.state.whole.iter().flat_map(Whole::hashes)).collect()
@@ -436,9 +440,10 @@ impl Program {
         }
     }
 
-    /// The bag is the coordinator's and takes no part in snapshots, and a rank
-    /// that had ended, with messages that nobody has yet, would have no
-    /// process to begin with: such a program goes back further.
+    /// A snapshot is of no use to a program with a bag, which is the
+    /// coordinator's and takes no part in it, or if a rank had ended with
+    /// messages that nobody has yet, because it would have no process to begin
+    /// with: such a program goes back further.
     fn is_whole(&mut self, snapshot: Snapshot) {
         let had_ended = |rank: &Rank| {
             self.past.state.ended.get(rank).is_some_and(|ended| ended.snapshot < snapshot)
@@ -479,7 +484,8 @@ impl Program {
 
     // ── who waits for whom ─────────────────────────────────────────────────
 
-    /// `live`: the ranks that can be asked.
+    /// Takes in what a rank says of its waiting. `live`: the ranks that can be
+    /// asked.
     pub(crate) fn facts(
         &mut self,
         now: Moment,
@@ -497,13 +503,13 @@ impl Program {
         self.orders.append(&mut orders);
     }
 
-    /// When `wake` is due. Ask again after every call.
+    /// When `wake` is due: ask again after every call.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let snapshots = self.snapshots.as_ref().and_then(Snapshots::deadline);
         [self.waits.deadline(), snapshots].into_iter().flatten().min()
     }
 
-    /// `all`: no rank is queued or on its way.
+    /// Acts on a deadline. `all`: no rank is queued or being carried.
     pub(crate) fn wake(&mut self, now: Moment, live: &BTreeSet<Rank>, all: bool) {
         if self.waits.deadline().is_some_and(|at| at <= now) {
             self.look_at_waits(now, live);
@@ -512,7 +518,7 @@ impl Program {
             return;
         }
         if self.past.has_used_bag() {
-            // None would be of any use: see `is_whole`.
+            // No snapshot would be of any use: see `is_whole`.
             self.drop_parts();
             self.snapshots = None;
             self.orders.push(Order::Note(NO_SNAPSHOTS.to_owned()));
@@ -520,7 +526,7 @@ impl Program {
             let effects = self.snapshots.as_mut().map(|snapshots| snapshots.wake(now));
             self.snapshot_effects(effects.unwrap_or_default());
         } else {
-            // It would come to nothing: who is not there has no part.
+            // The snapshot would fail: a rank without a process has no part.
             self.drive_snapshots(now);
         }
     }

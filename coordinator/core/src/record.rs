@@ -70,7 +70,7 @@ pub struct JobProgress {
     pub state: JobState,
     pub ended: Option<WallTime>,
     pub counts: Counts,
-    /// CPU time of accepted results, and of failures that were tried again.
+    /// The CPU time of accepted results, and of failures that were tried again.
     pub cpu: Duration,
     pub wasted_cpu: Duration,
     /// The bytes that moves have carried, and how long attempts stood still
@@ -102,7 +102,8 @@ pub struct History {
     pub lost: u32,
     pub moves: u32,
     pub cpu: Duration,
-    /// Where it failed last: not tried there again if there is a choice.
+    /// Where the subprogram failed last: it is not tried there again if there
+    /// is a choice.
     pub avoided: Option<WorkstationId>,
     pub last: LastAttempt,
 }
@@ -112,7 +113,7 @@ pub struct History {
 pub struct LastAttempt {
     pub fence: Fence,
     pub workstation: WorkstationId,
-    /// How it ended, in words.
+    /// How the attempt ended, in words.
     pub outcome: Box<str>,
 }
 
@@ -123,11 +124,11 @@ pub struct AttemptRecord {
     pub subprogram: SubprogramId,
     pub workstation: WorkstationId,
     pub placed: WallTime,
-    /// When and how it ended; `None` while it is open.
+    /// When and how the attempt ended; `None` while it is open.
     pub end: Option<(WallTime, String)>,
-    /// Its state is on its way, from there; `None` once it has come.
+    /// Where its state is being carried from; `None` once that has arrived.
     pub coming: Option<Coming>,
-    /// Its state has come.
+    /// Has its state arrived?
     pub arrived: bool,
 }
 
@@ -166,7 +167,7 @@ pub struct Restored {
     pub fences_below: Fence,
     /// The highest number of any job, ended ones included.
     pub last_job: Option<JobId>,
-    /// Of those jobs' programs, in order.
+    /// The events of those jobs' programs, in order.
     pub events: Vec<ProgramEvent>,
 }
 
@@ -208,7 +209,7 @@ impl JobRecord {
         self.row_with(self.progress.summary(self.indexes().len(), 0, 0))
     }
 
-    /// Of all its subprograms, spawned ranks included.
+    /// The indexes of all its subprograms, spawned ranks included.
     pub fn indexes(&self) -> IndexRange {
         let indexes = self.spec.indexes;
         IndexRange { last: indexes.last.saturating_add(self.progress.spawned), ..indexes }

@@ -1,4 +1,4 @@
-//! The way to the brain: what it can be told and asked.
+//! A handle on the brain's task: what it can be told and asked.
 
 use gleaner_common::id::JobId;
 use gleaner_common::job::JobSpec;
@@ -12,7 +12,7 @@ use crate::directory::{Enrolment, Key, RefusedEnrolment};
 use crate::outbox::Outbox;
 use crate::store::Write;
 
-/// Facts that may wait to be handled; whoever has more to tell waits.
+/// Inputs that may wait to be handled; a sender with more waits.
 const INPUTS_MAX: usize = 4_096;
 
 /// Something for the brain.
@@ -42,7 +42,7 @@ pub(crate) enum Input {
         request: EnrolRequest,
         reply: oneshot::Sender<Result<Enrolment, RefusedEnrolment>>,
     },
-    /// Something to be kept that is not the core's; then say so.
+    /// Rows to be written that are not the core's, and what to do then.
     Keep {
         writes: Vec<Write>,
         then: Release,
@@ -54,10 +54,10 @@ pub(crate) enum Input {
     Look(Question),
 }
 
-/// Done once everything before it is durable.
+/// An action to take once everything before it is durable.
 pub(crate) type Release = Box<dyn FnOnce() + Send>;
 
-/// Looks at the core, and says what to do with what it found.
+/// A look at the core, and what to do with what it found.
 pub(crate) type Question = Box<dyn FnOnce(&Core, Moment) -> Release + Send>;
 
 /// Where an agent's frames go.
@@ -72,7 +72,7 @@ pub(crate) struct LinkedPeer {
 #[error("the coordinator is stopping")]
 pub(crate) struct Stopping;
 
-/// The way to the brain. Clone it freely.
+/// A handle on the brain's task. Clone it freely.
 #[derive(Clone, Debug)]
 pub(crate) struct BrainHandle(mpsc::Sender<Input>);
 
@@ -86,7 +86,7 @@ impl BrainHandle {
         self.0.send(input).await.map_err(|_| Stopping)
     }
 
-    /// Tells something that is answered.
+    /// Sends an input that is answered.
     pub(crate) async fn ask<T>(
         &self,
         input: impl FnOnce(oneshot::Sender<T>) -> Input,
@@ -96,7 +96,7 @@ impl BrainHandle {
         answer.await.map_err(|_| Stopping)
     }
 
-    /// Returns when these are on the disk.
+    /// Writes rows, and returns when they are on the disk.
     pub(crate) async fn keep(&self, writes: Vec<Write>) -> Result<(), Stopping> {
         self.ask(|reply| {
             let then = Box::new(move || {

@@ -1,5 +1,5 @@
-//! The one task that owns the core: facts in, decisions to the store, and
-//! orders out once they are durable.
+//! The one task that owns the core: inputs come in, decisions go to the store,
+//! and orders leave once they are durable.
 //!
 //! ```text
 //! connections, requests ── Input ──► core.handle ── Batch ──► store's thread
@@ -37,14 +37,14 @@ use crate::store::{Batch, FromStore, StoreHealth, Write};
 
 pub(crate) use handle::{BrainHandle, Input, LinkedPeer, Release, Stopping};
 
-/// So many are handled before their decisions go to the store together.
+/// So many inputs are handled before their decisions go to the store together.
 const INPUTS_AT_ONCE: usize = 256;
 
-/// What waits for the store.
+/// What is to be done once the store has committed what came before.
 pub(crate) enum Released {
     Effects(Vec<Effect>),
     Run(Release),
-    /// An enrolment put this workstation's old key out of use.
+    /// An enrolment revoked this workstation's old key: close its connections.
     Revoked(WorkstationId),
     /// The end of one batch.
     End,
@@ -117,7 +117,7 @@ impl Brain {
                 self.state.peers.insert(link, peer);
                 self.feed(Event::Heard { from: link, frame: *hello });
             }
-            // What a connection said that was closed for a reason is void.
+            // Frames of a connection that was closed for a reason are dropped.
             Input::Heard { from, frame } if self.state.peers.contains_key(&from) => {
                 self.feed(Event::Heard { from, frame: *frame });
             }
@@ -150,7 +150,8 @@ impl Brain {
         }
     }
 
-    /// `None`, answered, while the disk refuses.
+    /// Registers a request; while the disk refuses, answers it and returns
+    /// `None`.
     fn await_answer(&mut self, reply: oneshot::Sender<Answer>) -> Option<RequestId> {
         if let Some(trouble) = self.health.trouble() {
             let _ = reply.send(Answer::No(format!(
@@ -205,7 +206,8 @@ impl Brain {
     /// Gives what was decided to the store; carries it out at once if there is
     /// nothing to write and nothing being written.
     fn hand_over(&mut self) {
-        // Carrying out may find a peer that must be given up, which is news.
+        // Carrying out may find a peer that must be given up, which is a new
+        // event.
         while !(self.state.writes.is_empty() && self.state.release.is_empty()) {
             let writes = std::mem::take(&mut self.state.writes);
             let mut release = std::mem::take(&mut self.state.release);
@@ -253,7 +255,8 @@ impl Brain {
                 Effect::Refuse { link, reason } => {
                     if let Some(peer) = self.forget(link) {
                         let frame = CoordinatorFrame::Refused { reason: reason.clone() };
-                        // It may be gone, or not reading: closing tells it too.
+                        // The peer may be gone, or not reading: closing tells
+                        // it too.
                         let _ = peer.outbox.put(&frame);
                         peer.outbox.close(&reason);
                     }
@@ -276,7 +279,8 @@ impl Brain {
     fn send(&mut self, to: Link, frame: &CoordinatorFrame) {
         let Some(peer) = self.state.peers.get(&to) else { return };
         match peer.outbox.put(frame) {
-            // From now on others may speak to it, through us.
+            // From now on other agents may reach this one through the
+            // coordinator.
             Ok(()) if matches!(frame, CoordinatorFrame::Welcome { .. }) => {
                 self.agents.enter(to, peer.clone());
             }
@@ -357,7 +361,8 @@ impl Brain {
     }
 
     /// True if there is something to do already. A timer that is early is
-    /// harmless, so one that stands is only moved when the deadline came nearer.
+    /// harmless, so one that is set is only moved when the deadline came
+    /// nearer.
     fn set_alarm(&mut self) -> bool {
         let now = self.clock.now();
         let Some(at) = self.core.deadline().filter(|at| *at < Moment::MAX) else { return false };

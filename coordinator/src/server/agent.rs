@@ -14,10 +14,10 @@ use super::{Peer, Shared};
 use crate::brain::{Input, LinkedPeer, Stopping};
 use crate::outbox::Outbox;
 
-/// How long a last word may take to arrive before the connection is closed.
+/// How long the last frame may take to arrive before the connection is closed.
 const LAST_FRAME: Duration = Duration::from_secs(1);
 
-/// Why an agent is heard no more.
+/// Why an agent's stream has ended.
 #[derive(Debug, thiserror::Error)]
 enum ListenError {
     #[error(transparent)]
@@ -49,7 +49,7 @@ pub(super) async fn serve(
         ended = listen(&shared, &peer, link, &outbox, &mut reader) => ended.err(),
         () = speak(&peer, &outbox, writer) => None,
     };
-    // The brain does not mind hearing it of a link that it closed itself.
+    // The brain ignores this for a connection that it closed itself.
     let _ = shared.brain.tell(Input::Unlinked(link)).await;
     let Some(error) = error else { return };
     let broken = match error {
@@ -75,7 +75,8 @@ async fn listen(
     outbox: &Outbox,
     reader: &mut FrameReader,
 ) -> Result<(), ListenError> {
-    // Boxed: there are ten thousand of these, and most wait here.
+    // The frame is boxed: there are ten thousand of these tasks, and most wait
+    // here.
     let hello: Box<AgentFrame> = reader.expect().await?;
     if !matches!(*hello, AgentFrame::Hello { .. }) {
         return Err(ListenError::NoHello);
@@ -85,7 +86,8 @@ async fn listen(
     shared.brain.tell(Input::Linked { link, peer: linked, hello }).await?;
     while let Some(frame) = reader.next::<Box<AgentFrame>>().await? {
         check(&frame)?;
-        // Not for the brain, which would have it wait for the disk.
+        // This frame is not for the brain, which would have it wait for the
+        // disk.
         if let AgentFrame::Relay { to, bytes } = *frame {
             shared.agents.relay(link.workstation, to, bytes);
             continue;
@@ -95,14 +97,14 @@ async fn listen(
     Err(ListenError::Finished)
 }
 
-/// Returns when the brain has closed the outbox and its last word has arrived,
+/// Returns when the brain has closed the outbox and the last frame has arrived,
 /// or the connection has ended.
 async fn speak(peer: &Arc<Peer>, outbox: &Outbox, writer: FrameWriter) {
     let mut stream = writer.into_stream();
     let mut spare = vec![];
     while let Some(bytes) = outbox.take(spare).await {
         if stream.write_all(&bytes).await.is_err() {
-            // Listening finds out why.
+            // `listen` finds out why.
             return std::future::pending().await;
         }
         spare = bytes;

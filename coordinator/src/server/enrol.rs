@@ -39,7 +39,8 @@ pub(super) async fn serve(
     let reply = enrol(shared, key, &token, request).await;
     if writer.send(&reply).await.is_ok() {
         writer.finish();
-        // It closes once it has read this; do not cut it off before.
+        // The newcomer closes once it has read this: it must not be cut off
+        // before.
         let _ = timeout(PATIENCE, connection.closed()).await;
     }
     connection.close(VarInt::from_u32(close::DONE), b"");

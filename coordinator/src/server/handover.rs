@@ -1,4 +1,4 @@
-//! An attempt on its way from one agent to another that it cannot reach: its
+//! Handing an attempt over between two agents that cannot reach each other: the
 //! stream is passed on to the other's connection, unread.
 //!
 //! The promise: nothing is passed on but what the coordinator has ordered to
@@ -40,7 +40,7 @@ pub(super) async fn serve(
         Ok(streams) => splice::splice((writer, reader), streams, close::NO_AGENT).await,
         Err(error) => {
             tracing::debug!("{} cannot hand over: {error}", peer.name());
-            // It reads the answer, or finds its stream stopped.
+            // The agent reads the answer, or finds its stream stopped.
             let reason = error.to_string();
             if writer.send(&HandoverReply::No { reason }).await.is_ok() {
                 writer.finish();

@@ -50,7 +50,7 @@ pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Resu
         let page = shared.reader.read(move |tables| tables.ended_jobs(below, PAGE_ROWS)).await?;
         let is_last = page.len() < PAGE_ROWS as usize;
         for ended in page {
-            // One that has ended since the core was asked is in both.
+            // A job that has ended since the core was asked is in both.
             while let Some(newer) = live.pop_if(|live| live.job >= ended.job) {
                 if newer.job > ended.job {
                     row(writer, Reply::Job(Box::new(newer))).await?;
@@ -142,7 +142,7 @@ async fn page(
         .brain
         .look(move |core, _| asked.into_iter().map(|id| core.subprogram_row(id)).collect())
         .await?;
-    // Asked after the core: what has ended meanwhile is there.
+    // The store is asked after the core: it has what has ended meanwhile.
     let (records, state) = shared
         .reader
         .read(move |tables| {

@@ -1,4 +1,4 @@
-//! The QUIC side: who connects, which streams they may open, and what is said
+//! The QUIC server: who connects, which streams they may open, and what is sent
 //! on each.
 //!
 //! ```text
@@ -83,7 +83,7 @@ impl Shared {
     }
 }
 
-/// Somebody enrolled, on one connection.
+/// An enrolled peer's connection.
 struct Peer {
     identity: IdentityRecord,
     connection: Connection,
@@ -133,7 +133,7 @@ async fn welcome(shared: Arc<Shared>, incoming: Incoming) {
         connection.close(VarInt::from_u32(close::FORBIDDEN), b"no key that reads");
         return;
     };
-    // The handshake asked the same; it may have changed since.
+    // The handshake asked the same; the answer may have changed since.
     match shared.standing(&key) {
         KeyStanding::Enrolled(identity) => {
             tracing::debug!("{} {} connected from {from}", identity.role.name(), identity.name);
@@ -220,7 +220,7 @@ async fn newcomer(shared: &Arc<Shared>, connection: &Connection, key: Key, token
 
 fn refuse_opening(shared: &Shared, connection: &Connection, who: &str, error: &OpeningError) {
     if connection.close_reason().is_some() {
-        return; // It left; nothing to complain of.
+        return; // The peer left: there is nothing to log.
     }
     shared.limited_log.log(format_args!("{who} at {}: {error}", connection.remote_address()));
     error.refuse(connection);

@@ -47,7 +47,7 @@ impl Collector {
     }
 }
 
-/// A collector is here as long as this lives.
+/// The collector counts as connected while this lives.
 pub(super) struct Entered {
     collector: Collector,
     id: usize,

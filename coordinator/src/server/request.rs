@@ -31,7 +31,7 @@ const JOB_FRAME_OVERHEAD_BYTES: usize = 64;
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    /// Whoever asked is gone.
+    /// The peer that asked is gone.
     #[error(transparent)]
     Stream(#[from] StreamError),
     #[error(transparent)]

@@ -35,9 +35,9 @@ pub(super) async fn open(
     Ok((writer.into_stream(), reader.into_parts().0))
 }
 
-/// Passes on both ways until both have ended. Either may end first, in good
-/// order or not; the other then follows. What ends otherwise is given up with
-/// this code.
+/// Passes bytes on both ways until both have ended. Either may end first, in
+/// good order or not; the other then follows. A stream that ends otherwise is
+/// given up with this code.
 pub(super) async fn splice(
     (writer, reader): (FrameWriter, FrameReader),
     (to, from): (SendStream, RecvStream),

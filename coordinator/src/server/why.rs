@@ -1,4 +1,5 @@
-//! "Why?": the core keeps its reasons; what is over speaks for itself.
+//! Answers to "why?": from the core's reasons, or from the record of what has
+//! ended.
 
 use std::sync::Arc;
 

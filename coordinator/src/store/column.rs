@@ -1,4 +1,4 @@
-//! How our values lie in columns, and how they come back.
+//! How values are written to columns, and read back.
 
 use std::time::Duration;
 

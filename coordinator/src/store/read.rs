@@ -1,4 +1,4 @@
-//! Reading: what a new life of the core starts from, and what is over and
+//! Reading: what a new life of the core starts from, and what has ended and is
 //! therefore only here.
 
 use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
@@ -24,7 +24,7 @@ type Column<T> = Result<T, rusqlite::Error>;
 const JOB: &str = "SELECT *, (SELECT group_concat(note, char(10) ORDER BY line) FROM notes \
                    WHERE notes.job = jobs.job) AS notes FROM jobs";
 
-/// Each fails as the database does, or on a row that does not read.
+/// Each query fails as the database does, or on a row that does not read.
 impl Tables {
     /// Everything that has not ended.
     pub(super) fn restored(&self) -> Read<Restored> {
@@ -73,7 +73,7 @@ impl Tables {
         })
     }
 
-    /// Everybody who may come in, or might have.
+    /// All identities and tokens, those out of use too.
     pub(super) fn directory(&self) -> Read<Vec<DirectoryRecord>> {
         let mut records = self.rows("SELECT * FROM workstations", [], |row| {
             let workstation = WorkstationId(row.get("workstation")?);
@@ -89,7 +89,7 @@ impl Tables {
         self.one(&format!("{JOB} WHERE job = :job"), named_params! { ":job": id.0 }, job)
     }
 
-    /// How a job is, without the rest of it.
+    /// A job's state, without the rest of its record.
     pub(crate) fn job_state(&self, id: JobId) -> Read<Option<JobState>> {
         let query = "SELECT state FROM jobs WHERE job = :job";
         self.one(query, named_params! { ":job": id.0 }, |row| row.word("state"))

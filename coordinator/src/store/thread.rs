@@ -20,13 +20,13 @@ use gleaner_shell::clock::Clock;
 
 use super::write::{Write, Writer};
 
-/// After this long without work the log is brought into the database.
+/// After this long without work the log is written into the database.
 const QUIET: Duration = Duration::from_secs(1);
-/// Or after this many transactions without such a pause.
+/// The log is written into the database after this many transactions, too.
 const COMMITS_BETWEEN_CHECKPOINTS: u32 = 500;
 /// How soon a refused transaction is tried again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// So much goes into one transaction at most.
+/// So many batches go into one transaction at most.
 const BATCHES_MAX: usize = 4_096;
 
 /// Writes, and what may leave once they are durable.
@@ -35,9 +35,9 @@ pub(crate) struct Batch<R> {
     pub(crate) release: Vec<R>,
 }
 
-/// A storm of small transactions costs more than it hurries: after a burst,
-/// they keep this distance, and each takes in what came meanwhile. A lone
-/// subprogram's way through the whole system takes about two of them.
+/// Many small transactions cost more than they hurry: after a burst, they keep
+/// this distance, and each takes in what came meanwhile. A lone subprogram's
+/// way through the whole system takes about two of them.
 const SPACING: Duration = Duration::from_micros(1_000);
 const BURST: u32 = 16;
 
@@ -57,7 +57,7 @@ impl StoreHealth {
 
 /// What the thread tells.
 pub(crate) enum FromStore<R> {
-    /// These may leave now, in this order.
+    /// What may leave now, in this order.
     Released(Vec<R>),
     /// The disk refuses; said once per trouble.
     Refusing(String),
@@ -95,7 +95,7 @@ struct Worker<R, F> {
     arriving: Receiver<Batch<R>>,
     tell: F,
     health: StoreHealth,
-    /// Since the last checkpoint.
+    /// Transactions since the last checkpoint.
     commits: u32,
     /// When all transactions so far have had their distance.
     free: Moment,
@@ -109,7 +109,8 @@ impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
                     self.checkpoint();
                     continue;
                 }
-                // Nothing to do until something comes: sleep without a timer.
+                // There is nothing to do until a batch comes: sleep without a
+                // timer.
                 Err(RecvTimeoutError::Timeout) => self.arriving.recv().ok(),
                 received => received.ok(),
             };

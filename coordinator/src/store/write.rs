@@ -68,7 +68,7 @@ enum RowKey {
     Cuts(JobId),
 }
 
-/// Which of the writes a later one of the same row makes needless.
+/// Which writes are overtaken by a later one of the same row.
 fn overtaken(writes: &[&Write]) -> Vec<bool> {
     let mut overtaken = vec![false; writes.len()];
     let mut last = BTreeMap::new();
@@ -154,7 +154,7 @@ fn apply(connection: &Connection, write: &Write) -> Done {
 
 fn put_job(connection: &Connection, record: &JobRecord) -> Done {
     let spec = &record.spec;
-    // What it has come to so far is said by `put_progress`.
+    // The job's progress is written by `put_progress`.
     put!(connection, "INSERT OR REPLACE INTO jobs", {
         job: record.job.0,
         user: record.user,
@@ -185,7 +185,7 @@ fn put_file(connection: &Connection, job: JobId, hash: ContentHash) -> Done {
     put!(connection, "INSERT OR IGNORE INTO files", { job: job.0, hash: hash.0 })
 }
 
-/// Its number is remembered: it must not be given out again.
+/// Forgets a job but for its number, which must not be given out again.
 fn forget(connection: &Connection, job: JobId) -> Done {
     connection.execute(
         "INSERT INTO meta (key, value) VALUES ('last_job', :job) \

@@ -12,11 +12,11 @@ use crate::record::{Change, History, LastAttempt};
 use crate::workstation::clip;
 
 impl Core {
-    /// An attempt is heard to be so far.
+    /// The agent says that an attempt is so far.
     pub(super) fn set_stage(&mut self, draft: &mut Draft, fence: Fence, stage: Stage) {
         let Some(attempt) = self.attempts.get_mut(&fence) else { return };
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
-        // What is on its way counts where it comes from.
+        // An attempt that moves is counted at its source until it has arrived.
         if attempt.coming.is_some() {
             return;
         }
@@ -26,8 +26,8 @@ impl Core {
         }
         job.suspended -= u32::from(before.is_suspended());
         job.suspended += u32::from(stage.is_suspended());
-        // One that was away meanwhile may have been suspended all along; its
-        // end tells how often.
+        // An attempt whose agent was not connected may have been suspended all
+        // along; its end tells how often.
         if stage.is_suspended() && before.has_started() {
             attempt.suspensions += 1;
             job.open_suspensions += 1;
@@ -91,7 +91,8 @@ impl Core {
         let moving_to = self.moves.get(&fence).and_then(|moving| moving.new);
         let goes_on = moving_to.filter(|_| !matches!(how, Return::Refused(_)));
         if goes_on.is_some() {
-            // What is on its way may be all of it, and is all there is.
+            // What is being carried may be all of the guest, and is all that is
+            // left.
             self.moves.remove(&fence);
         } else {
             self.stop_move(draft, fence, "it came back");
@@ -108,14 +109,15 @@ impl Core {
         };
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         match how {
-            // Work that waited at the agent went back untouched.
+            // The guest never began: its work came back untouched.
             Return::Retreated { .. } if !attempt.stage.has_started() => {}
             Return::Retreated { .. } => {
                 history.retreats += 1;
                 job.progress_mut().counts.retreats += 1;
             }
             Return::Refused(_) => {}
-            // It had not arrived: the attempt before it was counted as it came back.
+            // Its state had not arrived, and the attempt before it was counted
+            // already.
             Return::Lost(_) if attempt.coming.is_some() && !attempt.arrived => {}
             Return::Lost(_) => {
                 history.lost += 1;
@@ -144,7 +146,8 @@ impl Core {
             Return::Refused(reason) => {
                 format!("rank {position} had come to {name} and was not set going: {reason}")
             }
-            // Whether or not that is known here: one that had not is refused.
+            // The rank had begun, whether or not that is known here: an attempt
+            // that had not is refused.
             Return::Retreated { reason, .. } => {
                 format!("rank {position} retreated from {name}: {reason}")
             }
@@ -153,8 +156,9 @@ impl Core {
         self.begin_again(draft, id, &why, false);
     }
 
-    /// Its job was cancelled, or its program stopped. An agent that is not
-    /// connected stops it when it is back: it is not kept.
+    /// Ends an attempt whose job was cancelled or whose program stops. An agent
+    /// that is not connected stops the guest when it is back: the welcome does
+    /// not keep it.
     pub(super) fn stop(
         &mut self,
         draft: &mut Draft,
@@ -170,7 +174,7 @@ impl Core {
         Some((attempt, history))
     }
 
-    /// Takes an attempt out of everything that knows it.
+    /// Takes an attempt out of everything that refers to it.
     pub(super) fn end(
         &mut self,
         draft: &mut Draft,

@@ -1,8 +1,9 @@
 //! Attempts that leave their workstation and go on elsewhere, in two steps.
 //!
-//! The promise: never two run, and what is frozen is not thrown away before
-//! it runs elsewhere. The old attempt is ended only when the new one has said
-//! that all of it is there; the new one runs only when that is durable.
+//! The promise: of the two attempts of a move never both run, and a frozen
+//! guest is not thrown away before it runs elsewhere. The old attempt is ended
+//! only when the target's agent has said that all of the guest is there; the
+//! new one runs only when that is durable.
 //!
 //! ```text
 //! WantsAway ──► a target ──► Offer (new) and Depart (old)
@@ -34,17 +35,17 @@ use crate::workstation::{Workstation, clip};
 /// How many workstations are tried before the owner's agent decides again.
 const TARGETS_MAX: u32 = 3;
 
-/// No guest stands still for longer; what an agent says beyond is nonsense.
+/// No guest is frozen for longer; what an agent says beyond is nonsense.
 const FROZEN_MAX: Duration = Duration::from_secs(1_000_000_000);
 
-/// An attempt that wants away, known by its fence.
+/// An attempt that is to leave its workstation, known by its fence.
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) keep: Keep,
-    /// Workstations that came to nothing in this move.
+    /// Workstations where this move has failed.
     tried: BTreeSet<WorkstationId>,
     failures: u32,
-    /// The attempt that it is to become, if there is a place for it.
+    /// The attempt that it is to become, if a target was found.
     pub(crate) new: Option<Fence>,
 }
 
@@ -55,7 +56,8 @@ impl Moving {
 }
 
 impl Core {
-    /// Its owner wants the workstation back. Said again on every connection.
+    /// The owner wants the workstation back, and the guest is to leave. Its
+    /// agent says so again on every connection.
     pub(super) fn wants_away(&mut self, draft: &mut Draft, fence: Fence, keep: Keep) {
         self.set_stage(draft, fence, Stage::Held(GuestState::Leaving));
         if self.moves.get(&fence).is_some_and(|moving| moving.keep == keep) {
@@ -71,7 +73,7 @@ impl Core {
     }
 
     /// A rank has no process any more. It may wait for a place until others of
-    /// its program have ended, and these for what it had in hand.
+    /// its program have ended, and these may wait for the tasks that it held.
     fn returns_tasks(&mut self, draft: &mut Draft, fence: Fence) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position) = (attempt.job, attempt.position);
@@ -82,7 +84,8 @@ impl Core {
         }
     }
 
-    /// What waits to move goes first: it stands still.
+    /// Attempts that wait to move go before queued ones, because they are
+    /// frozen.
     pub(super) fn try_moves(&mut self, draft: &mut Draft) {
         let version = self.pool.version();
         if self.waiting_moves.is_empty() || self.moves_looked_at == Some(version) {
@@ -98,16 +101,16 @@ impl Core {
         self.moves_looked_at = Some(self.pool.version());
     }
 
-    /// Has its owner left while nothing of it is under way? Its agent may not
-    /// know the latter, and would not set it going by itself.
+    /// Has the owner left while nothing of the attempt is being carried? Its
+    /// agent may not know the latter, and would not thaw it by itself.
     fn may_stay(&self, fence: Fence) -> bool {
         let source = self.workstation_of(fence).and_then(|id| self.pool.get(id));
         self.moves.contains_key(&fence)
             && source.is_some_and(|source| source.session.is_some() && !source.is_busy())
     }
 
-    /// One that came to nothing in this move is tried once more only if there
-    /// is no other that has room: those that have none may have none for long.
+    /// A workstation where this move has failed is tried once more only if no
+    /// other has room: the others may have none for long.
     pub(super) fn target_for(&self, fence: Fence) -> Option<WorkstationId> {
         let (moving, attempt) = (self.moves.get(&fence)?, self.attempts.get(&fence)?);
         let source = self.pool.get(attempt.workstation)?;
@@ -117,8 +120,8 @@ impl Core {
         };
         let is_new = |id: WorkstationId| !moving.tried.contains(&id);
         if moving.keep == Keep::SubtaskStart {
-            // Where an image could go on, for only its agent knows whether it
-            // goes back to one.
+            // A target that restores images is preferred: only the source's
+            // agent knows whether the guest goes back to one.
             let fits = |target: &Workstation| misfit(source, target, Keep::State).is_none();
             let best = self.pool.choose_where(|id, at| is_new(id) && could_do(id, at) && fits(at));
             if best.is_some() {
@@ -145,7 +148,7 @@ impl Core {
         self.send_depart(draft, old);
     }
 
-    /// Tells an agent of an attempt that is to be there.
+    /// Offers an agent an attempt.
     pub(super) fn offer(&mut self, draft: &mut Draft, to: Link, fence: Fence) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position, coming) = (attempt.job, attempt.position, attempt.coming);
@@ -168,7 +171,8 @@ impl Core {
         }
     }
 
-    /// Said again when the agent may not have heard it.
+    /// Tells the source's agent where the attempt is to go, again if it may not
+    /// have heard so.
     pub(super) fn send_depart(&mut self, draft: &mut Draft, old: Fence) {
         let Some(Moving { keep, new: Some(new), .. }) = self.moves.get(&old) else { return };
         let (Some(attempt), Some(target)) = (self.attempts.get(&old), self.attempts.get(new))
@@ -184,7 +188,8 @@ impl Core {
         draft.send(from, CoordinatorFrame::Depart { fence: old, keep: *keep, to });
     }
 
-    /// All of it is there: the old one ends, and then the new one runs.
+    /// All of the guest is at the target: the old attempt ends, and then the
+    /// new one runs.
     pub(super) fn arrived(
         &mut self,
         draft: &mut Draft,
@@ -195,8 +200,8 @@ impl Core {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position, workstation) = (attempt.job, attempt.position, attempt.workstation);
         let Some(coming) = attempt.coming else {
-            // Acknowledged before; the word may have been lost, and what else
-            // it was told before all of it was there.
+            // The arrival was acknowledged before; that frame may have been
+            // lost, and what else was sent before the guest was there.
             draft.send(to, CoordinatorFrame::GoOn { fence });
             return self.send_past(draft, id, position);
         };
@@ -209,7 +214,7 @@ impl Core {
         else {
             return;
         };
-        // Its source may have been lost meanwhile.
+        // The source may have been lost meanwhile.
         let history = ended.map(|(_, history)| history).or_else(|| job.history(position).cloned());
         if let Some(mut history) = history {
             history.moves += 1;
@@ -236,14 +241,14 @@ impl Core {
         self.obey_program(draft, id);
     }
 
-    /// The new attempt came to nothing; the old one stands still as before.
+    /// The new attempt failed; the old one is frozen as before.
     pub(super) fn move_failed(&mut self, draft: &mut Draft, new: Fence, how: &str) {
         let Some(attempt) = self.attempts.get(&new) else { return };
         let (Some(coming), target, id) = (attempt.coming, attempt.workstation, attempt.job) else {
             return;
         };
         if !self.attempts.contains_key(&coming.old) {
-            // The old one is lost: this was all there was.
+            // The old attempt is lost: what was carried was all that was left.
             let why = "its workstation was lost while it moved, and the move came to nothing";
             return self.came_back(draft, new, &Return::Lost(why));
         }
@@ -253,7 +258,8 @@ impl Core {
         moving.new = None;
         moving.tried.insert(target);
         moving.failures += 1;
-        // One without a process has nothing to stay for: it waits for another.
+        // A rank without a process has nothing to stay for: it waits for
+        // another target.
         let goes_on = moving.failures < TARGETS_MAX || moving.keep == Keep::Nothing;
         if moving.failures.is_multiple_of(TARGETS_MAX) {
             moving.tried.clear();
@@ -271,7 +277,8 @@ impl Core {
         self.note(draft, id, note);
     }
 
-    /// It runs on where it is. Should that be old news, it hears so.
+    /// The attempt runs on where it is. Its agent hears so even if that is old
+    /// news.
     pub(super) fn stays(&mut self, draft: &mut Draft, fence: Fence, why: &str) {
         if !self.moves.contains_key(&fence) {
             return;
@@ -282,7 +289,7 @@ impl Core {
         }
     }
 
-    /// It cannot be carried like this.
+    /// The agent cannot carry the guest in this way.
     pub(super) fn cannot_leave(
         &mut self,
         draft: &mut Draft,
@@ -291,14 +298,14 @@ impl Core {
         reason: &str,
     ) {
         if self.moves.get(&fence).is_none_or(|moving| moving.keep != keep) {
-            // Its owner has left meanwhile, and it has said so.
+            // The owner has left meanwhile, and the agent has said so.
             return;
         }
         self.stays(draft, fence, reason);
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position) = (attempt.job, attempt.position);
         if !attempt.stage.is_suspended() {
-            // It ran again before it was to depart.
+            // The guest ran again before it was to depart.
             return;
         }
         self.set_stage(draft, fence, Stage::Held(GuestState::Suspended));
@@ -317,7 +324,7 @@ impl Core {
         }
     }
 
-    /// Nothing of this attempt moves any more.
+    /// Calls off an attempt's move, if it has one.
     pub(super) fn stop_move(&mut self, draft: &mut Draft, old: Fence, why: &str) {
         self.waiting_moves.remove(&old);
         let Some(new) = self.moves.remove(&old).and_then(|moving| moving.new) else { return };
@@ -328,7 +335,7 @@ impl Core {
         }
     }
 
-    /// Takes an attempt that never ran out of everything that knows it.
+    /// Takes an attempt that never ran out of everything that refers to it.
     fn end_coming(&mut self, draft: &mut Draft, new: Fence, mut outcome: String) {
         let Some(attempt) = self.attempts.remove(&new) else { return };
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(new));
@@ -338,7 +345,7 @@ impl Core {
         draft.changes(attempt.job);
     }
 
-    /// Is this what was ordered to be carried from there to here?
+    /// Was this handover ordered, from this workstation to that one?
     pub fn carries(&self, from: WorkstationId, to: WorkstationId, what: &Handover) -> bool {
         self.attempts.get(&what.new).is_some_and(|attempt| {
             let is_it = |coming: Coming| (coming.from, coming.old) == (from, what.old);
@@ -346,7 +353,7 @@ impl Core {
         })
     }
 
-    /// What of a job wants away and has nowhere to go, and why.
+    /// Which attempts of a job are to leave and have no target, and why.
     pub(super) fn why_not_all_moved(&self, job: &Job) -> Vec<String> {
         let waiting = job.placed().filter(|(_, fence)| self.waiting_moves.contains(fence));
         let mut reasons = vec![];
@@ -360,7 +367,7 @@ impl Core {
         reasons
     }
 
-    /// Why does this attempt not leave, where it wants away?
+    /// Why does this attempt not leave, if it is to?
     pub(super) fn why_not_moved(&self, fence: Fence) -> Vec<String> {
         let (Some(moving), Some(attempt)) = (self.moves.get(&fence), self.attempts.get(&fence))
         else {
@@ -393,10 +400,10 @@ impl Core {
 /// How many unsuitable workstations are named.
 const MISFITS_NAMED: usize = 5;
 
-/// Of one job, how many of those that want away.
+/// How many attempts that are to leave are named of one job.
 const MOVES_NAMED: usize = 3;
 
-/// Why a guest from there cannot go on here.
+/// Why a guest from the source cannot go on at the target.
 fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<String> {
     if keep != Keep::State {
         return None;

@@ -1,4 +1,4 @@
-//! Who goes where: the queue meets the pool.
+//! Placing: which queued subprogram goes to which workstation.
 //!
 //! Jobs are served in the order of their submission: a lab's researchers talk
 //! to each other, and fair shares are for another day. A job that cannot use
@@ -12,8 +12,9 @@ use crate::attempt::Attempt;
 use crate::event::Link;
 use crate::job::Turn;
 
-/// The most that one step places, so that ten thousand free workstations and
-/// a large job do not keep heartbeats waiting. The rest follows at once.
+/// The most that one step places, so that ten thousand free workstations and a
+/// large job do not keep heartbeats waiting. The next step places the rest at
+/// once.
 const PLACEMENTS_MAX: u32 = 64;
 
 /// How many jobs are looked at for one that may use what is free. Only jobs
@@ -28,7 +29,8 @@ struct Match {
 }
 
 impl Core {
-    /// First the free places, then ahead of places about to become free.
+    /// Fills the free places, then sends ahead to places that are about to
+    /// become free.
     pub(super) fn place(&mut self, draft: &mut Draft) {
         self.more_to_place = false;
         while let Some(found) = self.free_match().or_else(|| self.ahead_match()) {
@@ -53,7 +55,7 @@ impl Core {
         })
     }
 
-    /// Only the first short job sends ahead: its turn comes first anyway.
+    /// Only the first short job is sent ahead: its turn comes first anyway.
     fn ahead_match(&self) -> Option<Match> {
         let job = self.jobs.get(self.short.first()?)?;
         job.turns().find_map(|(turn, avoided)| {

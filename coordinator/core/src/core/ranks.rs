@@ -1,5 +1,5 @@
-//! Programs of ranks: what their agents are told and tell, and how a program
-//! begins again or ends as a whole.
+//! Programs of ranks: what is sent to their agents and heard from them, and how
+//! a program begins again or ends as a whole.
 //!
 //! The promise: all ranks of a program are of one life; what a rank comes to
 //! counts when the program does; and when anything of it is lost, either the
@@ -24,7 +24,8 @@ use crate::record::{Change, History, SubprogramRecord};
 use crate::step::Effect;
 use crate::workstation::Workstation;
 
-/// So many places in one frame, so that it stays far below a frame's limit.
+/// One frame has at most so many ranks' places, and stays far below a frame's
+/// limit.
 const PLACES_AT_ONCE: usize = 1_000;
 const NOTE_BYTES_MAX: usize = 300;
 
@@ -48,7 +49,8 @@ impl Core {
         }))
     }
 
-    /// A rank is at another place than before, or this agent is a new one.
+    /// A rank is at another workstation than before, or its agent has connected
+    /// anew.
     pub(super) fn rank_is_at(&self, draft: &mut Draft, id: JobId, position: Option<Position>) {
         if self.program(id).is_some() {
             draft.moved_ranks.entry(id).or_default().extend(position);
@@ -90,7 +92,7 @@ impl Core {
         (0..total).filter_map(|position| self.place_of(id, position)).collect()
     }
 
-    /// Where a rank's endpoint is: also of one that has ended.
+    /// Where a rank's endpoint is, whether or not the rank has ended.
     fn place_of(&self, id: JobId, position: Position) -> Option<RankAt> {
         let (fence, at) = self.whereabouts_of(self.jobs.get(&id)?, position)?;
         let workstation = self.pool.get(at)?;
@@ -137,7 +139,8 @@ impl Core {
         draft.send(to, CoordinatorFrame::ToRank { fence, life: program.life(), bytes });
     }
 
-    /// What a rank that begins, has come, or is heard from again must know.
+    /// Sends what a rank that begins, has arrived or is connected again must
+    /// know.
     pub(super) fn send_past(&self, draft: &mut Draft, id: JobId, position: Position) {
         let Some(job) = self.jobs.get(&id) else { return };
         let Some(at) = self.whereabouts_of(job, position) else { return };
@@ -160,7 +163,7 @@ impl Core {
         bytes: &[u8],
     ) {
         let Some((id, position)) = self.rank_of(fence, from.workstation) else { return };
-        // Of a life that is over.
+        // The frame is of a life that is over.
         if self.program(id).map(Program::life) != Some(life) {
             return;
         }
@@ -198,7 +201,7 @@ impl Core {
             FromRank::Complain(complaint) if program.is_news(&complaint) => {
                 self.note(draft, id, complaint.to_string());
             }
-            // Asked after its end, or said before.
+            // The rank asked after its end, or complained of this before.
             FromRank::Ask { .. } | FromRank::Complain(_) => {}
             FromRank::Cut { snapshot, part, .. } => program.has_part(now, rank, snapshot, part),
             FromRank::NoCut(snapshot) => program.has_no_part(now, rank, snapshot),
@@ -228,8 +231,7 @@ impl Core {
         self.pool.room().saturating_sub(waiting)
     }
 
-    /// The ranks that can say how they are: they have begun, and are not on
-    /// their way.
+    /// The ranks that can answer: they have begun, and are not being carried.
     fn live_ranks(&self, id: JobId) -> BTreeSet<Rank> {
         let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
         let live = placed.filter(|(_, fence)| {
@@ -280,7 +282,7 @@ impl Core {
     /// Something that the job's user should know.
     pub(super) fn note(&mut self, draft: &mut Draft, id: JobId, mut note: String) {
         note.truncate(note.floor_char_boundary(NOTE_BYTES_MAX));
-        // One line each.
+        // A note is one line.
         note = note.replace(|c: char| c.is_control(), " ");
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.record().notes.last() == Some(&note) {
@@ -370,7 +372,7 @@ impl Core {
         self.begin_again(draft, id, &why, true);
     }
 
-    /// A rank is gone with what it was: the whole program goes back.
+    /// A rank is lost with its state: the whole program goes back.
     pub(super) fn begin_again(&mut self, draft: &mut Draft, id: JobId, why: &str, failed: bool) {
         self.stop_all(draft, id, "its program begins again");
         self.forget_ended(draft.now, id);
@@ -401,7 +403,7 @@ impl Core {
         self.requeue(id);
     }
 
-    /// No rank of it runs on, and none begins.
+    /// Fails a program: no rank of it runs on, and none begins.
     fn fail_program(
         &mut self,
         draft: &mut Draft,
@@ -422,7 +424,7 @@ impl Core {
         self.requeue(id);
     }
 
-    /// Ends every open attempt of a program, those on their way too.
+    /// Ends every open attempt of a program, those being carried too.
     fn stop_all(&mut self, draft: &mut Draft, id: JobId, why: &str) {
         let placed: Vec<Fence> =
             self.jobs.get(&id).into_iter().flat_map(Job::placed).map(|(_, fence)| fence).collect();
@@ -434,9 +436,9 @@ impl Core {
         }
     }
 
-    // ── what ended ranks leave at their agents ─────────────────────────────
+    // ── what ended ranks have left to deliver ──────────────────────────────
 
-    /// Others may still need what this agent has of it.
+    /// Other ranks may still need messages that this agent has of an ended one.
     pub(super) fn keep_undelivered(
         &mut self,
         draft: &Draft,
@@ -453,12 +455,14 @@ impl Core {
         }
     }
 
-    /// The agent is gone, and with it what its ended ranks had not delivered.
+    /// The agent is gone, and with it the messages of ended ranks that were not
+    /// delivered.
     pub(super) fn lose_undelivered(&mut self, draft: &mut Draft, at: WorkstationId) {
         let undelivered =
             self.change_workstation(draft.now, at, |w| std::mem::take(&mut w.undelivered));
         for (id, position) in undelivered.unwrap_or_default() {
-            // Lost already with another rank that was there.
+            // The program may have gone back already, for another rank that was
+            // there.
             let is_over =
                 self.jobs.get(&id).is_some_and(|job| job.ended_ranks().contains_key(&position));
             if is_over {
@@ -495,7 +499,7 @@ pub(super) fn rank_at(
     RankAt { rank, fence, workstation, name, addresses }
 }
 
-/// What a process said last before it failed is most often why.
+/// The last line that a process wrote: most often why it failed.
 fn last_word(stderr: &Printed) -> Option<String> {
     let Printed::Inline(text) = stderr else { return None };
     let line = text.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?;

@@ -1,4 +1,4 @@
-//! What the commands list, as far as it is not over.
+//! The rows that commands list of what has not ended.
 
 use gleaner_common::id::{JobId, SubprogramId, WorkstationId};
 use gleaner_common::machine::Machine;
@@ -52,7 +52,7 @@ impl Core {
         Some(row)
     }
 
-    /// All that are enrolled.
+    /// All enrolled workstations.
     pub fn workstations(&self) -> impl DoubleEndedIterator<Item = WorkstationId> + '_ {
         self.pool.ids()
     }

@@ -1,4 +1,4 @@
-//! How jobs come, get on and end.
+//! How jobs are submitted, go on and end.
 
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::job::JobSpec;
@@ -54,7 +54,8 @@ impl Core {
         draft.changes(id);
     }
 
-    /// What is queued never starts; what is placed is told to stop.
+    /// Cancels a job: its queued subprograms never start, its placed ones are
+    /// stopped.
     pub(super) fn cancel_asked(&mut self, draft: &mut Draft, request: RequestId, id: JobId) {
         let Some(job) = self.jobs.get(&id) else {
             let answer = Answer::No(format!("job {id} is not under way"));
@@ -76,7 +77,7 @@ impl Core {
         self.requeue(id);
     }
 
-    /// Tells of a job that moved, and lets go of one that has ended.
+    /// Tells of a job that changed, and forgets one that has ended.
     pub(super) fn job_changed(&mut self, draft: &mut Draft, id: JobId, durably: bool) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let has_ended = job.has_ended();

@@ -149,7 +149,7 @@ impl Core {
         reasons
     }
 
-    /// How many of the workstations are in what way not to be had.
+    /// Why no workstation is free: how many are in which state.
     fn why_nothing_is_free(&self) -> Option<String> {
         if self.pool.has_free() {
             return None;

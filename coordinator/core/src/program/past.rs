@@ -12,16 +12,16 @@ use super::record::{Asked, Ended, Group, Happened, PackedPast, ProgramState, Who
 /// make the coordinator remember.
 const BAG: Limits = Limits { tasks_max: 1_000_000, bytes_max: 64 << 20 };
 
-/// Was this question heard before?
+/// Was this question to the bag heard before?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     New,
     Again,
-    /// Of a process that is gone.
+    /// The question is of a process that is gone.
     Void,
 }
 
-/// See the module.
+/// All that outlives a restart of the coordinator, of one life of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
     pub(crate) state: ProgramState,
@@ -34,14 +34,15 @@ pub(crate) struct Past {
 impl Past {
     pub(super) fn begin(state: ProgramState) -> Self {
         let base = state.whole.as_ref().map(|whole| whole.snapshot);
-        // Who had asked and not heard by then asks again.
+        // A rank that had asked and not heard by then asks again.
         let spawned = state.whole.as_ref().map(|whole| whole.spawned.clone()).unwrap_or_default();
         let asked = Asked { spawned, ..Asked::default() };
         Self { state, base, bag: Bag::new(BAG, None), asked }
     }
 
-    /// What the next life begins with. `counts`: this one failed by itself. If
-    /// it had begun with a snapshot and came to no other, that may be why.
+    /// What the next life begins with. `counts`: this life failed by itself. If
+    /// it had begun with a snapshot and made no other, that snapshot may be
+    /// why.
     pub(super) fn again(&self, floor: Fence, counts: bool) -> ProgramState {
         let (failures, newest) = (self.state.failures + u32::from(counts), self.state.newest);
         let next = ProgramState { floor, failures, newest, ..ProgramState::default() };
@@ -64,7 +65,8 @@ impl Past {
     pub(super) fn apply(&mut self, happened: Happened) -> Vec<bag::Effect> {
         match happened {
             Happened::Began(state) => *self = Self::begin(*state),
-            // Only a journal's first event, and the past is made of it there.
+            // Such an event comes only first in a journal, where the past is
+            // made of it.
             Happened::AllThis(_) => {}
             Happened::Asked { rank, request, ask } => {
                 self.asked.questions.insert(rank, request);
@@ -116,7 +118,7 @@ impl Past {
         self.state.groups.last().map_or(0, |group| group.first.saturating_add(group.count))
     }
 
-    /// Whom this rank began with.
+    /// The group that this rank began with.
     pub(crate) fn group(&self, rank: Rank) -> Option<Group> {
         let of = |group: &&Group| {
             group.first <= rank.0 && rank.0 < group.first.saturating_add(group.count)

@@ -29,9 +29,9 @@ pub(crate) struct Group {
 pub(crate) struct Ended {
     pub(crate) end: End,
     pub(crate) snapshot: Snapshot,
-    /// The number of the last piece to each rank.
+    /// The number of its last message piece to each rank.
     pub(crate) sent: Vec<(Rank, u64)>,
-    /// Nobody lacks anything of it.
+    /// No other rank lacks a message of it.
     pub(crate) drained: bool,
 }
 
@@ -123,7 +123,7 @@ pub(super) enum Happened {
     AllThis(Box<PackedPast>),
 }
 
-/// A [`Past`](super::Past) as its bytes are made.
+/// The form in which a [`Past`](super::Past) is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PackedPast {
     pub(super) state: ProgramState,
@@ -138,7 +138,7 @@ impl Happened {
         written.unwrap_or_else(|error| unreachable!("an event that does not serialise: {error}"))
     }
 
-    /// `None`: no event, or one of another version.
+    /// `None` if the bytes are no event, or one of another version.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (version, rest) = postcard::take_from_bytes::<u16>(bytes).ok()?;
         if version != VERSION {

@@ -1,8 +1,9 @@
 //! Who waits for whom for ever: all ranks are asked when one has waited for
 //! long, and asked once more before anybody is told.
 //!
-//! Who only waits for room at one that computes is looked at again later: the
-//! other may yet receive, and the user is told that it has not so far.
+//! A rank that only waits for room at one that computes is looked at again
+//! later: the other may yet receive, and the user is told that it has not so
+//! far.
 //!
 //! The promise: only what two whole rounds of facts say alike, the second
 //! asked for after the first was told, is called a deadlock.
@@ -51,12 +52,13 @@ pub(super) struct Waits {
     again: bool,
     /// Has anybody waited for long in this life?
     is_waited: bool,
-    /// By who waits and who is waited for.
+    /// The held-up ranks, by who waits and who is waited for.
     held_up: BTreeMap<(Rank, Rank), HeldUp>,
-    /// Those of whom the user was told: not again, however often it happens.
+    /// The pairs of which the user was told: not again, however often it
+    /// happens.
     reported_held_up: BTreeSet<(Rank, Rank)>,
     suspected: Vec<Complaint>,
-    /// What was said already.
+    /// The complaints that the user was told already.
     reported: Vec<Complaint>,
 }
 
@@ -69,7 +71,7 @@ impl Waits {
         }
     }
 
-    /// Somebody's end may leave others without hope.
+    /// A rank has ended, which may leave others without hope.
     pub(super) fn look_again(&mut self, _now: Moment) {
         self.again |= self.is_waited;
     }
@@ -120,7 +122,7 @@ impl Waits {
         }
     }
 
-    /// Who has been without room for long, and by whom.
+    /// Finds the ranks that have been without room for long, and at whom.
     fn see_held_up(
         &mut self,
         now: Moment,
@@ -196,8 +198,8 @@ fn asked_of<'a>(past: &'a Past, live: &'a BTreeSet<Rank>) -> impl Iterator<Item 
     live.iter().copied().filter(|rank| !past.state.ended.contains_key(rank))
 }
 
-/// Who has ended said then what it had sent; who is not there, or on its way,
-/// is about to do something.
+/// What is known of a rank. One that has ended said then what it had sent; one
+/// without a process, or being carried, is about to do something.
 fn facts_of(rank: Rank, past: &Past, answers: &BTreeMap<Rank, RankFacts>) -> RankFacts {
     if let Some(ended) = past.state.ended.get(&rank) {
         let stance = Stance::Ended(ended.end);
