@@ -48,7 +48,7 @@ pub(crate) struct TokenRecord {
     /// The only name that it may enrol, if one was given.
     pub(crate) name: Option<String>,
     pub(crate) expires: WallTime,
-    pub used_by: Option<Key>,
+    pub(crate) used_by: Option<Key>,
     pub(crate) revoked: bool,
 }
 

@@ -294,7 +294,7 @@ impl Outlook {
     }
 
     /// The workstation can be watched no longer, and was idle until then.
-    pub fn lost_sight(&mut self, common: &mut Common, at: WallTime) {
+    pub(crate) fn lost_sight(&mut self, common: &mut Common, at: WallTime) {
         self.learn_until(common, at.0, false);
         self.idle_since = None;
     }

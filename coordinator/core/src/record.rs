@@ -189,7 +189,7 @@ impl JobProgress {
 
     /// The summary of a job with `total` subprograms of which `placed` are on
     /// workstations, `suspended` of them suspended.
-    pub fn summary(&self, total: u32, placed: u32, suspended: u32) -> JobSummary {
+    pub(crate) fn summary(&self, total: u32, placed: u32, suspended: u32) -> JobSummary {
         JobSummary {
             job: self.job,
             state: self.state,

@@ -22,12 +22,6 @@ pub struct Step {
     pub placed: u32,
 }
 
-impl Step {
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.effects.is_empty()
-    }
-}
-
 /// An order for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {

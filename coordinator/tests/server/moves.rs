@@ -71,7 +71,7 @@ async fn a_move_is_told_in_two_steps_and_counted() {
 
 /// Two agents that know no address of each other, and a rank that is to go
 /// from the one to the other.
-struct Road {
+struct ApartAgents {
     coordinator: Coordinator,
     one: Agent,
     two: Agent,
@@ -80,7 +80,7 @@ struct Road {
     _dir: tempfile::TempDir,
 }
 
-impl Road {
+impl ApartAgents {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let coordinator = Coordinator::start(dir.path()).await;
@@ -107,7 +107,8 @@ impl Road {
 
 #[tokio::test]
 async fn a_handover_is_passed_on_both_ways_and_the_rank_goes_on() {
-    let Road { coordinator, mut one, mut two, purpose, new, _dir } = Road::new().await;
+    let ApartAgents { coordinator, mut one, mut two, purpose, new, _dir } =
+        ApartAgents::new().await;
     let opened = stream::open(&one.link.connection, purpose.clone()).await;
     let (mut writer, mut reader) = opened.unwrap();
     // Far more than any buffer on the way.
@@ -142,7 +143,7 @@ async fn a_handover_is_passed_on_both_ways_and_the_rank_goes_on() {
 
 #[tokio::test]
 async fn a_target_that_goes_takes_the_handover_with_it() {
-    let Road { coordinator, one, two, purpose, .. } = Road::new().await;
+    let ApartAgents { coordinator, one, two, purpose, .. } = ApartAgents::new().await;
     let (mut writer, mut reader) = stream::open(&one.link.connection, purpose).await.unwrap();
     writer.flush().await.unwrap();
     let passed = two.link.connection.accept_bi().await.unwrap();
@@ -163,7 +164,7 @@ async fn refused(agent: &Agent, purpose: Purpose) -> String {
 
 #[tokio::test]
 async fn nothing_is_passed_on_to_who_is_not_there_or_does_not_expect_it() {
-    let Road { coordinator, one, two, purpose, _dir, .. } = Road::new().await;
+    let ApartAgents { coordinator, one, two, purpose, _dir, .. } = ApartAgents::new().await;
     let Purpose::Handover { to, what } = purpose.clone() else { unreachable!("a handover") };
     let never = Purpose::Handover { to: WorkstationId(1), what: what.clone() };
     assert_eq!(refused(&one, never).await, "1.0 is not to be carried to one");

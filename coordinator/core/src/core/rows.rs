@@ -102,7 +102,7 @@ impl Core {
         self.pool.named(name)
     }
 
-    pub fn workstation_name(&self, id: WorkstationId) -> Option<&str> {
+    pub(crate) fn workstation_name(&self, id: WorkstationId) -> Option<&str> {
         self.pool.get(id).map(|workstation| workstation.name.as_str())
     }
 

@@ -111,7 +111,7 @@ impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
     }
 
     /// All free ones, by number.
-    pub fn iter(&self) -> impl Iterator<Item = (Id, Cost)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, Cost)> + '_ {
         let players = self.players().iter().filter(|player| **player != NOBODY);
         players.map(|player| (Id::from(player.number), player.cost))
     }

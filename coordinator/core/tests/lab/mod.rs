@@ -44,7 +44,7 @@ use self::moves::Stream;
 pub(crate) use self::outline::Outline;
 use self::place::KeeperWork;
 use self::rank::{Image, Packed};
-use self::router::Letter;
+use self::router::RouterCommand;
 use self::store::Store;
 use self::troubles::Trouble;
 use self::witness::Witness;
@@ -131,7 +131,7 @@ pub(crate) enum Local {
         image: Image,
     },
     /// The router does what it was told, and says so.
-    Letter(Letter),
+    RouterCommand(RouterCommand),
     RouterSays {
         fence: Fence,
         event: Box<guest::Event>,

@@ -60,7 +60,7 @@ impl Process {
 
 /// What comes of a guest from elsewhere.
 #[derive(Clone, Debug)]
-pub(crate) struct Cargo {
+pub(crate) struct Carried {
     pub(crate) keep: Keep,
     pub(crate) image: Option<Image>,
     /// Of a rank.
@@ -84,10 +84,10 @@ pub(crate) struct Guest {
     /// How its keeper says that it ended.
     pub(crate) ended: Option<Outcome>,
     pub(crate) header: bool,
-    pub(crate) known: Option<Cargo>,
+    pub(crate) known: Option<Carried>,
     pub(crate) whole: bool,
     /// What its snapshot holds.
-    pub(crate) snapshot: Option<Cargo>,
+    pub(crate) snapshot: Option<Carried>,
     /// Its rank, to be carried.
     pub(crate) packed: Option<Packed>,
     /// The newest image of its process.
