@@ -147,12 +147,12 @@ impl Draft {
     }
 
     /// The job's summary is different now.
-    fn changes(&mut self, job: JobId) {
+    fn job_changed(&mut self, job: JobId) {
         self.changed_jobs.entry(job).or_insert(false);
     }
 
     /// The job's summary and its record are different now.
-    fn record_changes(&mut self, job: JobId) {
+    fn job_record_changed(&mut self, job: JobId) {
         self.changed_jobs.insert(job, true);
     }
 }
@@ -333,7 +333,7 @@ impl Core {
         self.grow(&mut draft);
         self.send_places(&mut draft);
         for (id, durably) in std::mem::take(&mut draft.changed_jobs) {
-            self.job_changed(&mut draft, id, durably);
+            self.tell_of_job(&mut draft, id, durably);
         }
         draft.step
     }

@@ -109,13 +109,13 @@ impl Peer {
 /// Takes connections until the endpoint is closed.
 pub(crate) async fn accept(shared: Arc<Shared>, endpoint: Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
-        tokio::spawn(welcome(shared.clone(), incoming));
+        tokio::spawn(admit(shared.clone(), incoming));
     }
 }
 
 /// What goes on for as long as the connection does gets a task of its own, so
 /// that the room which the beginning took is given back.
-async fn welcome(shared: Arc<Shared>, incoming: Incoming) {
+async fn admit(shared: Arc<Shared>, incoming: Incoming) {
     let from = incoming.remote_address();
     let connection = match incoming.accept() {
         Ok(connecting) => connecting.await,

@@ -32,7 +32,7 @@ impl Core {
             attempt.suspensions += 1;
             job.open_suspensions += 1;
         }
-        draft.changes(attempt.job);
+        draft.job_changed(attempt.job);
     }
 
     /// An open attempt ended by itself or by a limit: its result counts.
@@ -193,7 +193,7 @@ impl Core {
         let last = LastAttempt { fence, workstation, outcome: outcome.as_str().into() };
         let history = job.take_back(attempt.position, last);
         draft.change(attempt.change(fence, job, Some((draft.wall, outcome))));
-        draft.record_changes(attempt.job);
+        draft.job_record_changed(attempt.job);
         Some((attempt, history))
     }
 }

@@ -231,7 +231,7 @@ impl Core {
             program.gone(Rank(position));
         }
         self.set_stage(draft, fence, Stage::Held(GuestState::Running));
-        draft.record_changes(id);
+        draft.job_record_changed(id);
         if let Some(from) = source {
             self.send(draft, from, CoordinatorFrame::Cancel { fence: coming.old });
         }
@@ -342,7 +342,7 @@ impl Core {
         clip(&mut outcome);
         let Some(job) = self.jobs.get(&attempt.job) else { return };
         draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
-        draft.changes(attempt.job);
+        draft.job_changed(attempt.job);
     }
 
     /// Was this handover ordered, from this workstation to that one?

@@ -74,7 +74,7 @@ impl Core {
         let position = job.place(turn, fence);
         self.open(draft, fence, Attempt::new(id, position, workstation, draft.wall));
         self.offer(draft, to, fence);
-        draft.changes(id);
+        draft.job_changed(id);
         self.requeue(id);
     }
 

@@ -275,7 +275,7 @@ impl Core {
         if let Some(program) = &mut job.program {
             program.began(draft.now, (first..first + count).map(Rank));
         }
-        draft.record_changes(id);
+        draft.job_record_changed(id);
         self.requeue(id);
     }
 
@@ -398,7 +398,7 @@ impl Core {
             None => "from its start".to_owned(),
         };
         self.note(draft, id, format!("begins again {whence}: {why}"));
-        draft.record_changes(id);
+        draft.job_record_changed(id);
         self.obey_program(draft, id);
         self.requeue(id);
     }
@@ -420,7 +420,7 @@ impl Core {
         draft.change(job.subprogram_change(position, history, SubprogramState::Failed));
         job.fail(draft.wall);
         self.note(draft, id, why);
-        draft.record_changes(id);
+        draft.job_record_changed(id);
         self.requeue(id);
     }
 

@@ -51,7 +51,7 @@ impl Core {
         self.may_grow(id);
         self.obey_program(draft, id);
         self.requeue(id);
-        draft.changes(id);
+        draft.job_changed(id);
     }
 
     /// Cancels a job: its queued subprograms never start, its placed ones are
@@ -72,13 +72,13 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.cancel(draft.wall);
         }
-        draft.record_changes(id);
+        draft.job_record_changed(id);
         draft.effect(Effect::Answer { request, answer: Answer::Cancelled(id) });
         self.requeue(id);
     }
 
     /// Tells of a job that changed, and forgets one that has ended.
-    pub(super) fn job_changed(&mut self, draft: &mut Draft, id: JobId, durably: bool) {
+    pub(super) fn tell_of_job(&mut self, draft: &mut Draft, id: JobId, durably: bool) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let has_ended = job.has_ended();
         if has_ended && job.progress().state == JobState::Running {
