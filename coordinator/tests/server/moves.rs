@@ -17,7 +17,8 @@ use crate::agent::{Agent, finished, hello, presence};
 use crate::coordinator::{Coordinator, spec, submit, watch};
 use crate::ranks::{attempts, job_row, program};
 
-/// Its owner comes; what is offered to another and where it is to depart to.
+/// The owner comes; returns what is offered to another agent, and where the
+/// attempt is to depart to.
 pub async fn owner_comes(one: &mut Agent, two: &mut Agent, fence: Fence) -> (Offer, RankAt) {
     one.say(AgentFrame::Presence(presence(0))).await;
     let wants = AttemptEvent::WantsAway { fence, keep: Keep::Nothing, image_bytes: 4 };
@@ -168,7 +169,7 @@ async fn nothing_is_passed_on_to_who_is_not_there_or_does_not_expect_it() {
     let Purpose::Handover { to, what } = purpose.clone() else { unreachable!("a handover") };
     let never = Purpose::Handover { to: WorkstationId(1), what: what.clone() };
     assert_eq!(refused(&one, never).await, "1.0 is not to be carried to one");
-    // Whoever it is, it does not come from there.
+    // Agent two may be enrolled, but the attempt does not come from there.
     assert_eq!(refused(&two, purpose.clone()).await, "1.0 is not to be carried to two");
     let other = Box::new(Handover { old: Fence(99), ..*what });
     let other = Purpose::Handover { to, what: other };
@@ -220,7 +221,7 @@ async fn why_names_what_keeps_a_guest_from_moving() {
             if reasons.contains(&expected) {
                 break;
             }
-            // It has not been heard yet.
+            // The wish to leave has not been handled yet.
             assert!(reasons.iter().any(|reason| reason.contains("runs on one")), "{reasons:?}");
         }
     }

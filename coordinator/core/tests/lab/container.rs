@@ -155,11 +155,12 @@ impl Lab {
     }
 
     pub(super) fn drop_keeper(&mut self, index: usize, at: PlaceId) {
-        // It may have failed to be born, which was told and not yet heard.
+        // The keeper may have failed to start, which was told and not yet
+        // heard.
         self.place(index, at).clear();
     }
 
-    /// It does so in its time, if it is there and not frozen then.
+    /// The keeper works in its own time, if it is there and not frozen then.
     fn keeper_will(
         &mut self,
         index: usize,
@@ -276,7 +277,7 @@ impl Lab {
 
     pub(super) fn launch(&mut self, index: usize, at: GuestAt, begins: bool) {
         if !self.hosts[index].places[usize::from(at.place.0)].holds(at.fence) {
-            // It could not be made ready, as was told.
+            // The place could not be made ready, as was told.
             return;
         }
         let number = self.number();

@@ -189,7 +189,7 @@ pub(crate) struct Lab {
     cuts: Cuts,
     /// Guests on their way, by their carriers' numbers.
     streams: BTreeMap<u64, Stream>,
-    /// Of keepers, processes and carriers.
+    /// The next number of a keeper, a process or a carrier.
     numbers: u64,
     images: u64,
     snapshots_with_image: u64,
@@ -334,7 +334,7 @@ impl Lab {
             Happening::Awakes(id) => {
                 let index = id as usize - 1;
                 self.awakes(index);
-                // Its owner had left meanwhile.
+                // The owner had left meanwhile.
                 if !self.hosts[index].owner_here {
                     self.resume(index);
                 }

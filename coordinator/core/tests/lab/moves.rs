@@ -15,7 +15,7 @@ use super::place::{Carried, KeeperWork, Process};
 use super::router::RouterCommand;
 use super::{Lab, Local, index_of};
 
-/// Who carries a guest away.
+/// What carries a guest away.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     departure: Departure,
@@ -38,7 +38,7 @@ pub(super) struct Stream {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It is here; is it expected?
+    /// The handover has arrived; is it expected?
     Reaches,
     Header,
     Known,
@@ -319,7 +319,7 @@ impl Lab {
         if let Some(keeper) = keeper {
             assert!(keeper.staged, "no stage for what comes");
         } else {
-            // It failed to be born, as was told.
+            // The keeper failed to start, as was told.
             let gone = "its keeper is gone".to_owned();
             self.tell_guest(index, at.fence, guest::Event::NotComing(gone));
         }
@@ -341,7 +341,7 @@ impl Lab {
         self.plan_here(index, after, Local::Keeper { place: at.place, number, work });
     }
 
-    /// Its keeper has brought it to life; it stands still.
+    /// The keeper has restored the process, which is frozen.
     pub(super) fn lands(&mut self, index: usize, at: PlaceId) {
         let (number, now) = (self.number(), self.now);
         let place = &mut self.hosts[index].places[usize::from(at.0)];
@@ -380,7 +380,7 @@ impl Lab {
         self.tell_guest(index, at.fence, guest::Event::Verified(done));
     }
 
-    /// It goes on as what it was elsewhere, or in an earlier life.
+    /// The guest goes on as what it was elsewhere, or in an earlier life.
     pub(super) fn went(&mut self, index: usize, at: GuestAt) {
         let guest = self.guest_at(index, at);
         if guest.start.arrival.is_none() {
@@ -457,7 +457,7 @@ impl Lab {
             return;
         }
         let ToRank::Answered { request, answer } = told else { return };
-        // What stands still hears nothing, and asks again.
+        // A frozen rank hears nothing, and asks again.
         let runs = at.is_some_and(|at| host.places[at].running(now).is_some());
         if !runs || !endpoint.is_set_going() || endpoint.packed || endpoint.retreated {
             return;

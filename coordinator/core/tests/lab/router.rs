@@ -271,8 +271,8 @@ impl Lab {
         self.rank_goes_on(index, fence);
     }
 
-    /// It asks what it has to ask, and is written down now and then if it goes
-    /// back to images.
+    /// The rank asks what it has to ask, and is written down now and then if it
+    /// goes back to images.
     fn rank_goes_on(&mut self, index: usize, fence: Fence) {
         let images = self.hosts[index].router.endpoints[&fence].script.images;
         if images {
@@ -316,7 +316,7 @@ impl Lab {
         }
     }
 
-    /// It returns its work, and ends by itself.
+    /// The rank returns its work, and ends by itself.
     pub(super) fn returns(&mut self, index: usize, fence: Fence) {
         let now = self.now;
         let Some(at) = self.hosts[index].place_of(fence) else { return };

@@ -1,6 +1,7 @@
 //! The store, as the core may rely on it: rows by key, whole steps at once.
 //!
-//! It believes nothing: every change is compared with what is there already.
+//! The store believes nothing: every change is compared with what is there
+//! already.
 
 use std::collections::BTreeMap;
 

@@ -57,7 +57,7 @@ impl Lab {
             }
             Trouble::Sleep => {
                 let now = self.now;
-                // It may be told before, and has a moment then.
+                // The agent may be told before, and has a moment then.
                 if self.rng.random_bool(0.3) && self.hosts[index].is_up() {
                     self.tell(index, Event::AboutToSleep);
                 }

@@ -128,7 +128,8 @@ impl Witness {
         let is_still = place.frozen.is_some() && !process.killed && began;
         let is_wanted = !job.progress.state.has_ended() && life == job.progress.life;
         let was_lost = store.attempts[&fence].end.as_ref().is_some_and(|(_, how)| {
-            // Its agent did not answer for a lease, and stops it by itself.
+            // The agent did not hear for a lease, and stops the guest by
+            // itself.
             how.starts_with("lost: ")
         });
         assert!(

@@ -77,7 +77,7 @@ fn an_attempt_is_given_up_after_its_lease_and_not_before() {
     let (elsewhere, _, new) = only(&site.pass(Duration::from_millis(251)));
     assert_eq!(elsewhere, 1);
     assert_eq!(site.core.summary(job).unwrap().counts.lost, 1);
-    // It comes back with its result: too late.
+    // The agent comes back with the result, too late.
     site.reconnect(2, 2, &[]);
     let late = AttemptEvent::Finished(finished(old, Outcome::Succeeded, s(1)));
     site.handle(Event::Heard { from: link(2, 2), frame: AgentFrame::Attempt(late) });

@@ -61,7 +61,7 @@ impl Site {
         (job, offered)
     }
 
-    /// So many workstations, each with a rank that runs.
+    /// A program on so many workstations, each with a rank that runs.
     pub(super) fn with_ranks(ranks: u32) -> (Self, JobId, Vec<Offered>) {
         let mut site = Self::with_idle(ranks);
         let (job, offered) = site.submit_program(ranks, ProgramSpec::default());
@@ -408,7 +408,8 @@ fn waits(from: u32) -> Stance {
     Stance::Waits(Wait::Message { from: Some(Rank(from)), communicator: Communicator(0), tag })
 }
 
-/// Both tell their facts when asked; what they were told with the last one.
+/// Both ranks tell their facts when asked; returns what they were told with the
+/// last one.
 fn answer_round(site: &mut Site, offered: &[Offered], stances: [Stance; 2]) {
     let asked = site.told().into_iter().find_map(|(_, told)| {
         let ToRank::TellFacts { asked } = told else { return None };
