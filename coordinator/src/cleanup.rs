@@ -57,7 +57,7 @@ impl Cleanup {
         loop {
             // Nothing can be removed while the disk refuses writes.
             if self.health.trouble().is_none() {
-                match self.keep(self.clock.wall()).await {
+                match self.clean(self.clock.wall()).await {
                     Ok(()) => {}
                     Err(CleanupError::Stopping(_)) => return,
                     Err(error) => tracing::warn!("some things stay that could go: {error}"),
@@ -67,11 +67,11 @@ impl Cleanup {
         }
     }
 
-    async fn keep(&self, wall: WallTime) -> Result<(), CleanupError> {
+    async fn clean(&self, wall: WallTime) -> Result<(), CleanupError> {
         let before = earlier(wall, self.keep_ended);
         let mut jobs = 0;
         while let Some(job) = self.reader.read(move |tables| tables.ended_before(before)).await? {
-            self.brain.keep(vec![Write::Forget(job)]).await?;
+            self.brain.write(vec![Write::Forget(job)]).await?;
             jobs += 1;
         }
         let (files, bytes) = self.sweep(earlier(wall, FILE_AGE_MIN)).await?;
@@ -152,7 +152,7 @@ mod tests {
         }
         let reader = store.reader().unwrap();
         let (brain, mut inputs) = BrainHandle::channel();
-        let keeper = Cleanup {
+        let cleanup = Cleanup {
             clock: Clock::new(),
             brain,
             reader,
@@ -160,8 +160,8 @@ mod tests {
             health: StoreHealth::default(),
             keep_ended: 3 * DAY,
         };
-        let (kept, store) = tokio::join!(keeper.keep(wall), async {
-            let Some(Input::Keep { writes, then }) = inputs.recv().await else { panic!() };
+        let (kept, store) = tokio::join!(cleanup.clean(wall), async {
+            let Some(Input::Write { writes, then }) = inputs.recv().await else { panic!() };
             assert_eq!(writes, [Write::Forget(JobId(3))]);
             store.commit(&writes).unwrap();
             then();
@@ -170,7 +170,7 @@ mod tests {
         kept.unwrap();
         let here = files.map(|file| blobs.get(file).is_ok());
         assert_eq!(here, [true, true, true], "a day has not passed");
-        keeper.sweep(WallTime(wall.0 + 86_400_000_000_000)).await.unwrap();
+        cleanup.sweep(WallTime(wall.0 + 86_400_000_000_000)).await.unwrap();
         assert_eq!(files.map(|file| blobs.get(file).is_ok()), [true, true, false]);
         let (restored, _) = store.load().unwrap();
         assert_eq!((restored.jobs.len(), restored.last_job), (1, Some(JobId(3))));

@@ -109,12 +109,12 @@ mod tests {
         store.commit(&[Write::Change(cuts)]).unwrap();
         let (_unneeded, told) = channel();
         let (clock, reader) = (Clock::new(), store.reader().unwrap());
-        let keeper = PartCleanup { clock, blobs: blobs.clone(), reader, unneeded: told };
+        let cleanup = PartCleanup { clock, blobs: blobs.clone(), reader, unneeded: told };
         let all = vec![old, present, ContentHash([9; 32])];
         let here = || [old, present].map(|part| blobs.get(part).is_ok());
-        keeper.remove(all.clone(), earlier(clock.wall(), GRACE)).await;
+        cleanup.remove(all.clone(), earlier(clock.wall(), GRACE)).await;
         assert_eq!(here(), [true, true], "they are new");
-        keeper.remove(all, WallTime(clock.wall().0 + 1_000_000_000)).await;
+        cleanup.remove(all, WallTime(clock.wall().0 + 1_000_000_000)).await;
         assert_eq!(here(), [false, true]);
         assert!(stage(&blobs, &[7; 993]) != old, "their room is free again");
     }

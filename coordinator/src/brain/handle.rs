@@ -43,7 +43,7 @@ pub(crate) enum Input {
         reply: oneshot::Sender<Result<Enrolment, RefusedEnrolment>>,
     },
     /// Rows to be written that are not the core's, and what to do then.
-    Keep {
+    Write {
         writes: Vec<Write>,
         then: Release,
     },
@@ -97,13 +97,13 @@ impl BrainHandle {
     }
 
     /// Writes rows, and returns when they are on the disk.
-    pub(crate) async fn keep(&self, writes: Vec<Write>) -> Result<(), Stopping> {
+    pub(crate) async fn write(&self, writes: Vec<Write>) -> Result<(), Stopping> {
         self.ask(|reply| {
             let then = Box::new(move || {
                 // Whoever asked may have left.
                 let _: Result<(), ()> = reply.send(());
             });
-            Input::Keep { writes, then }
+            Input::Write { writes, then }
         })
         .await
     }

@@ -138,7 +138,7 @@ impl Brain {
                 }
             }
             Input::Enrol { token, request, reply } => self.enrol(&token, request, reply),
-            Input::Keep { writes, then } => {
+            Input::Write { writes, then } => {
                 self.state.writes.extend(writes);
                 self.state.release.push(Released::Run(then));
             }

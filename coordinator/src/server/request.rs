@@ -255,7 +255,7 @@ async fn token_create(
         token,
         wall,
     )?;
-    keep(shared, record).await?;
+    write(shared, record).await?;
     tracing::info!("made token {} for one {}", text.id(), role.name());
     Ok(Reply::Token { text: text.to_string(), id: text.id(), expires })
 }
@@ -263,7 +263,7 @@ async fn token_create(
 async fn token_revoke(shared: &Arc<Shared>, id: String) -> Result<Reply, Refusal> {
     refuse_without_disk(shared)?;
     let record = shared.directory.write().unwrap_or_else(PoisonError::into_inner).revoke_token(&id);
-    keep(shared, record.ok_or(Refusal::UnknownToken(id))?).await?;
+    write(shared, record.ok_or(Refusal::UnknownToken(id))?).await?;
     Ok(Reply::TokenRevoked)
 }
 
@@ -271,8 +271,8 @@ fn refuse_without_disk(shared: &Shared) -> Result<(), Refusal> {
     shared.store_health.trouble().map_or(Ok(()), |trouble| Err(Refusal::DiskRefuses(trouble)))
 }
 
-async fn keep(shared: &Arc<Shared>, record: DirectoryRecord) -> Result<(), Refusal> {
-    Ok(shared.brain.keep(vec![Write::Record(record)]).await?)
+async fn write(shared: &Arc<Shared>, record: DirectoryRecord) -> Result<(), Refusal> {
+    Ok(shared.brain.write(vec![Write::Record(record)]).await?)
 }
 
 async fn health(shared: &Arc<Shared>, peer: &Peer) -> Result<Reply, Refusal> {
