@@ -248,7 +248,7 @@ impl Core {
             self.may_grow(id);
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             let over: Vec<_> = job
-                .over()
+                .ended_ranks()
                 .iter()
                 .map(|(position, history)| {
                     (*position, history.last.fence, history.last.workstation)

@@ -220,7 +220,7 @@ impl Core {
             return (attempt.workstation == at).then_some((attempt.job, attempt.position));
         }
         let (id, position) = *self.ended_ranks.get(&fence)?;
-        let last = &self.jobs.get(&id)?.over().get(&position)?.last;
+        let last = &self.jobs.get(&id)?.ended_ranks().get(&position)?.last;
         (last.fence == fence && last.workstation == at).then_some((id, position))
     }
 
@@ -478,7 +478,7 @@ impl Core {
     pub(super) fn forget_ended(&mut self, now: gleaner_common::time::Moment, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
         let over: Vec<(Position, Fence, WorkstationId)> = job
-            .over()
+            .ended_ranks()
             .iter()
             .map(|(position, history)| (*position, history.last.fence, history.last.workstation))
             .collect();

@@ -4,7 +4,7 @@ use gleaner_common::id::ContentHash;
 use gleaner_common::program::{Life, ProgramSpec};
 use gleaner_program_core::address::{Rank, Request, Snapshot};
 use gleaner_program_core::complaint::Complaint;
-use gleaner_program_core::wire::{Answer as Said, Ask, FromRank, ToRank};
+use gleaner_program_core::wire::{self, Ask, FromRank, ToRank};
 
 use super::*;
 
@@ -183,7 +183,7 @@ fn a_question_from_before_a_snapshot_is_not_answered_twice() {
     let root = *again.iter().find(|at| at.1.index == 0).unwrap();
     let bytes = FromRank::Ask { request: Request(1), ask: spawn };
     assert_eq!(site.say_in(Life(2), root, &bytes), []);
-    site.check_answer(root.0, 1, &Said::Spawned { first: Rank(2), count: 1 });
+    site.check_answer(root.0, 1, &wire::Answer::Spawned { first: Rank(2), count: 1 });
     assert_eq!(site.core.summary(job).unwrap().total, 3);
 }
 
