@@ -50,16 +50,12 @@ impl Past {
             let failed_from_it = counts && self.base == Some(whole.snapshot);
             !self.has_used_bag() && !failed_from_it
         };
-        match self.state.whole.clone().filter(is_of_use) {
-            Some(whole) => {
-                let (groups, ended) = (whole.groups.clone(), whole.ended.clone());
-                ProgramState { groups, ended, whole: Some(whole), ..next }
-            }
-            None => {
-                let groups = self.state.groups.iter().take(1).copied().collect();
-                ProgramState { groups, ..next }
-            }
-        }
+        let Some(whole) = self.state.whole.clone().filter(is_of_use) else {
+            let groups = self.state.groups.iter().take(1).copied().collect();
+            return ProgramState { groups, ..next };
+        };
+        let (groups, ended) = (whole.groups.clone(), whole.ended.clone());
+        ProgramState { groups, ended, whole: Some(whole), ..next }
     }
 
     pub(super) fn apply(&mut self, happened: Happened) -> Vec<bag::Effect> {
