@@ -93,7 +93,7 @@ impl Brain {
             tokio::select! {
                 biased;
                 told = self.from_store.recv() => match told {
-                    Some(told) => self.from_the_store(told),
+                    Some(told) => self.handle_store(told),
                     None => return,
                 },
                 count = self.inputs.recv_many(&mut inputs, INPUTS_AT_ONCE) => {
@@ -222,7 +222,7 @@ impl Brain {
         }
     }
 
-    fn from_the_store(&mut self, told: FromStore<Released>) {
+    fn handle_store(&mut self, told: FromStore<Released>) {
         match told {
             FromStore::Released(released) => self.released(released),
             FromStore::Refusing(trouble) => {

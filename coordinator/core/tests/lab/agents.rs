@@ -191,7 +191,7 @@ impl Lab {
             Effect::Carry(departure) => self.carry(index, departure),
             Effect::CallBack(at) => self.call_back(index, at.fence),
             Effect::DropEndpoint(at, _) => {
-                self.command_router(index, RouterCommand::Dropped(at.fence))
+                self.command_router(index, RouterCommand::Dropped(at.fence));
             }
             Effect::Replug(at) => self.replug(index, at),
             Effect::EmptyPipes(at) => self.empty_pipes(index, at),

@@ -408,8 +408,8 @@ impl Lab {
         };
         let (runs, mut before) = (guest.runs, guest.before.clone());
         before.insert(at.fence);
-        let carried = super::place::Carried { keep, image, packed, runs, before };
-        self.send_away(index, departure, stands, carried);
+        let payload = super::place::Payload { keep, image, packed, runs, before };
+        self.send_away(index, departure, stands, payload);
     }
 
     pub(super) fn empty_pipes(&mut self, index: usize, at: GuestAt) {

@@ -60,7 +60,7 @@ impl Process {
 
 /// What comes of a guest from elsewhere.
 #[derive(Clone, Debug)]
-pub(crate) struct Carried {
+pub(crate) struct Payload {
     pub(crate) keep: Keep,
     pub(crate) image: Option<Image>,
     /// The rank's packed endpoint, if the guest is a rank.
@@ -84,10 +84,10 @@ pub(crate) struct Guest {
     /// How its keeper says that it ended.
     pub(crate) ended: Option<Outcome>,
     pub(crate) header: bool,
-    pub(crate) known: Option<Carried>,
+    pub(crate) known: Option<Payload>,
     pub(crate) whole: bool,
     /// What its snapshot holds.
-    pub(crate) snapshot: Option<Carried>,
+    pub(crate) snapshot: Option<Payload>,
     /// The rank's endpoint, packed to be carried.
     pub(crate) packed: Option<Packed>,
     /// The newest image of its process.

@@ -12,7 +12,7 @@ use gleaner_program_core::facts::End;
 use rand::Rng;
 
 use super::cuts::cut_frame;
-use super::place::Carried;
+use super::place::Payload;
 use super::rank::{Endpoint, Image, Imaging, Packed, Script};
 use super::{Lab, Local};
 
@@ -28,7 +28,7 @@ pub(crate) enum RouterCommand {
     Stayed(Fence),
     Image(Fence),
     Imaged { fence: Fence, image: Option<Image> },
-    Arrive { start: Box<Start>, carried: Box<Carried> },
+    Arrive { start: Box<Start>, payload: Box<Payload> },
     SetGoing(Fence),
 }
 
@@ -123,8 +123,8 @@ impl Lab {
                     endpoint.image = image;
                 }
             }
-            RouterCommand::Arrive { start, carried } => {
-                let done = self.unpack(index, &start, *carried);
+            RouterCommand::Arrive { start, payload } => {
+                let done = self.unpack(index, &start, *payload);
                 self.router_says(index, start.at.fence, guest::Event::Unpacked(done));
             }
             RouterCommand::SetGoing(fence) => self.set_going(index, fence),
@@ -157,8 +157,8 @@ impl Lab {
         if image.is_some() {
             let packed = Some(Packed { script, image: image.clone() });
             let keep = Keep::SubtaskStart;
-            let carried = Carried { keep, image, packed, runs: 0, before: [].into() };
-            return self.has_image(index, fence, carried);
+            let payload = Payload { keep, image, packed, runs: 0, before: [].into() };
+            return self.has_image(index, fence, payload);
         }
         if !self.hosts[index].router.is_over(id.job, rank.life) {
             self.hosts[index].router.endpoints.insert(fence, Endpoint::new(script));
@@ -166,10 +166,10 @@ impl Lab {
         }
     }
 
-    fn has_image(&mut self, index: usize, fence: Fence, carried: Carried) {
+    fn has_image(&mut self, index: usize, fence: Fence, payload: Payload) {
         if let Some(at) = self.hosts[index].place_of(fence) {
             let guest = self.hosts[index].places[at].guest.as_mut().expect("it is held");
-            guest.snapshot = Some(carried);
+            guest.snapshot = Some(payload);
         }
         self.router_says(index, fence, guest::Event::HasImage);
     }
@@ -246,17 +246,17 @@ impl Lab {
         self.tell_guest(index, fence, guest::Event::Packed(done));
     }
 
-    fn unpack(&mut self, index: usize, start: &Start, carried: Carried) -> Result<(), String> {
+    fn unpack(&mut self, index: usize, start: &Start, payload: Payload) -> Result<(), String> {
         let fails = self.obstacle(0.05);
         let rank = start.rank.as_ref().ok_or("it is no rank")?;
-        let Packed { mut script, image } = carried.packed.ok_or("nothing is known of it")?;
+        let Packed { mut script, image } = payload.packed.ok_or("nothing is known of it")?;
         if fails || self.hosts[index].router.is_over(start.subprogram.job, rank.life) {
             return Err("its program has begun again".to_owned());
         }
         assert_eq!((script.job, script.rank), (start.subprogram.job, start.subprogram.index));
         script.life = rank.life;
         let mut endpoint = Endpoint::new(script);
-        (endpoint.image, endpoint.arriving) = (image, Some(carried.keep));
+        (endpoint.image, endpoint.arriving) = (image, Some(payload.keep));
         self.hosts[index].router.endpoints.insert(start.at.fence, endpoint);
         Ok(())
     }
