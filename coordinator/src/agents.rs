@@ -1,8 +1,7 @@
-//! The agents that are connected and welcome, for what they hand each other
-//! through the coordinator.
+//! The connected agents, for what they send each other through the coordinator.
 //!
-//! The promise: what is relayed never keeps the coordinator's own words from
-//! an agent for long, and costs no memory beyond a bound: what does not fit is
+//! The promise: what is relayed never delays the coordinator's own frames to an
+//! agent for long, and costs no memory beyond a bound: what does not fit is
 //! dropped, as a network would.
 
 use std::collections::BTreeMap;
@@ -10,44 +9,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gleaner_common::id::WorkstationId;
 use gleaner_common::wire::CoordinatorFrame;
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 use quinn::Connection;
 
-use crate::outbox::Outbox;
+use crate::brain::LinkedPeer;
 
 /// What may wait for one agent when something relayed is added: an eighth of
 /// a second on a 100 Mb/s network.
 const RELAYED_WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// Clone it freely.
+/// The connected agents, each with the serial number of its connection. Clone
+/// it freely.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Agents(Arc<Mutex<BTreeMap<WorkstationId, Agent>>>);
-
-#[derive(Debug)]
-struct Agent {
-    serial: u64,
-    outbox: Outbox,
-    connection: Connection,
-}
+pub(crate) struct Agents(Arc<Mutex<BTreeMap<WorkstationId, (u64, LinkedPeer)>>>);
 
 impl Agents {
-    /// It has been welcomed on this connection.
-    pub(crate) fn enter(&self, link: Link, outbox: &Outbox, connection: &Connection) {
-        let (outbox, connection) = (outbox.clone(), connection.clone());
-        self.agents().insert(link.workstation, Agent { serial: link.serial, outbox, connection });
+    /// An agent has been welcomed on this connection.
+    pub(crate) fn enter(&self, link: Link, peer: LinkedPeer) {
+        self.agents().insert(link.workstation, (link.serial, peer));
     }
 
-    /// This connection is not used any more.
+    /// An agent does not use this connection any more.
     pub(crate) fn leave(&self, link: Link) {
         let mut agents = self.agents();
-        if agents.get(&link.workstation).is_some_and(|agent| agent.serial == link.serial) {
+        if agents.get(&link.workstation).is_some_and(|(serial, _)| *serial == link.serial) {
             agents.remove(&link.workstation);
         }
     }
 
-    /// Passes it on, if that is possible now.
+    /// Passes bytes on to another agent, if that is possible now.
     pub(crate) fn relay(&self, from: WorkstationId, to: WorkstationId, bytes: Vec<u8>) {
-        let outbox = self.agents().get(&to).map(|agent| agent.outbox.clone());
+        let outbox = self.agents().get(&to).map(|(_, peer)| peer.outbox.clone());
         if let Some(outbox) = outbox {
             let frame = CoordinatorFrame::Relayed { from, bytes };
             outbox.put_if_room(&frame, RELAYED_WAITING_BYTES_MAX);
@@ -55,10 +47,10 @@ impl Agents {
     }
 
     pub(crate) fn connection(&self, to: WorkstationId) -> Option<Connection> {
-        self.agents().get(&to).map(|agent| agent.connection.clone())
+        self.agents().get(&to).map(|(_, peer)| peer.connection.clone())
     }
 
-    fn agents(&self) -> std::sync::MutexGuard<'_, BTreeMap<WorkstationId, Agent>> {
+    fn agents(&self) -> std::sync::MutexGuard<'_, BTreeMap<WorkstationId, (u64, LinkedPeer)>> {
         // Nothing under this lock leaves it half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The promise: a file under its hash is whole, has that hash, and was on the
-//! disk before anybody was told so. Knows nothing of jobs, and so never
-//! removes a file by itself: `sweep` asks somebody who does.
+//! disk before anybody was told so. Knows nothing of jobs, and so never removes
+//! a file by itself: `sweep` asks a caller that does.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -32,13 +32,12 @@ pub(crate) struct Blobs(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     root: PathBuf,
-    blob_bytes_max: u64,
-    blobs_bytes_max: u64,
-    /// Whole files, and what those on their way were announced as.
+    limits: BlobLimits,
+    /// The bytes of whole files, and those announced of arriving ones.
     taken_bytes: AtomicU64,
     next_number: AtomicU64,
-    /// Held while a file is found to be here, and while one is removed: what
-    /// was found must not be gone a moment later.
+    /// A lock held while a file is found to be here, and while one is removed:
+    /// what was found must not be gone a moment later.
     sweeping: Mutex<()>,
 }
 
@@ -101,8 +100,7 @@ impl Blobs {
             prepare(root).map_err(|why| OpenBlobsError { path: root.to_owned(), why })?;
         Ok(Self(Arc::new(Inner {
             root: root.to_owned(),
-            blob_bytes_max: limits.blob_bytes_max,
-            blobs_bytes_max: limits.blobs_bytes_max,
+            limits,
             taken_bytes: AtomicU64::new(taken_bytes),
             next_number: AtomicU64::new(0),
             sweeping: Mutex::new(()),
@@ -196,13 +194,14 @@ impl Blobs {
     /// Too large, no room, or a disk that cannot be written.
     pub(crate) fn put(&self, hash: ContentHash, size_bytes: u64) -> Result<Arriving, PutBlobError> {
         let inner = &self.0;
-        if size_bytes > inner.blob_bytes_max {
-            return Err(PutBlobError::TooLarge { size_bytes, bytes_max: inner.blob_bytes_max });
+        let BlobLimits { blob_bytes_max, blobs_bytes_max: bytes_max } = inner.limits;
+        if size_bytes > blob_bytes_max {
+            return Err(PutBlobError::TooLarge { size_bytes, bytes_max: blob_bytes_max });
         }
-        let taken = inner.taken_bytes.fetch_add(size_bytes, Ordering::Relaxed);
+        let taken_bytes = inner.taken_bytes.fetch_add(size_bytes, Ordering::Relaxed);
         let number = inner.next_number.fetch_add(1, Ordering::Relaxed);
         let path = inner.root.join(ARRIVING).join(number.to_string());
-        // From here on, dropping it gives the room back.
+        // From here on, dropping `arriving` gives the room back.
         let mut arriving = Arriving {
             blobs: self.clone(),
             hash,
@@ -213,11 +212,8 @@ impl Blobs {
             file: None,
             kept: false,
         };
-        if taken.saturating_add(size_bytes) > inner.blobs_bytes_max {
-            return Err(PutBlobError::NoRoom {
-                taken_bytes: taken,
-                bytes_max: inner.blobs_bytes_max,
-            });
+        if taken_bytes.saturating_add(size_bytes) > bytes_max {
+            return Err(PutBlobError::NoRoom { taken_bytes, bytes_max });
         }
         let file = File::options()
             .write(true)
@@ -237,7 +233,8 @@ impl Blobs {
     }
 }
 
-/// A file on its way. Dropped before `finish`, it leaves nothing behind.
+/// A file that is being staged. Dropped before `finish`, it leaves nothing
+/// behind.
 #[derive(Debug)]
 pub(crate) struct Arriving {
     blobs: Blobs,
@@ -251,7 +248,7 @@ pub(crate) struct Arriving {
 }
 
 impl Arriving {
-    /// The next bytes. Blocks on the disk.
+    /// Takes the next bytes. Blocks on the disk.
     ///
     /// # Errors
     /// More bytes than announced, or a disk that cannot be written.
@@ -273,11 +270,9 @@ impl Arriving {
     /// # Errors
     /// The content is not what was announced, or the disk cannot be written.
     pub(crate) fn finish(mut self, wall: WallTime) -> Result<u64, PutBlobError> {
-        if self.got_bytes < self.announced_bytes {
-            return Err(PutBlobError::TooFewBytes {
-                got: self.got_bytes,
-                announced: self.announced_bytes,
-            });
+        let (got, announced) = (self.got_bytes, self.announced_bytes);
+        if got < announced {
+            return Err(PutBlobError::TooFewBytes { got, announced });
         }
         let got = ContentHash(*self.hasher.finalize().as_bytes());
         if got != self.hash {
@@ -339,7 +334,7 @@ fn put_error(why: io::Error) -> PutBlobError {
     }
 }
 
-/// The hash that a file's folder and name make; `None` for files on their way.
+/// The hash that a file's folder and name make; `None` for arriving files.
 fn hash_of(folder: &OsStr, name: &OsStr) -> Option<ContentHash> {
     let digits = format!("{}{}", folder.to_str()?, name.to_str()?);
     Some(ContentHash(*blake3::Hash::from_hex(digits).ok()?.as_bytes()))

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gleaner_common::units;
-use gleaner_core::Policy;
+use gleaner_coordinator_core::{Config, Policy};
 use serde::{Deserialize, Serialize};
 
 /// The UDP port that agents, users and the collector dial.
-pub const PORT: u16 = 4433;
+const PORT: u16 = 4433;
 
 /// The coordinator's configuration. A key that is not here is an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,16 +47,15 @@ pub struct CoordinatorConfig {
 
 impl Default for CoordinatorConfig {
     fn default() -> Self {
+        let core = Config::default();
         Self {
             listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
             data: PathBuf::from("/var/lib/gleaner/coordinator"),
-            policy: Policy::default(),
-            idle_needed: gleaner_core::core::IDLE_NEEDED,
-            // Short enough that work cut off is elsewhere soon, long enough
-            // for three heartbeats: a guess, not yet measured at a site.
-            lease: Duration::from_secs(10),
-            heartbeat: Duration::from_secs(3),
-            heartbeat_without_guests: Duration::from_secs(20),
+            policy: core.policy,
+            idle_needed: core.idle_needed,
+            lease: core.lease,
+            heartbeat: core.heartbeat,
+            heartbeat_without_guests: core.heartbeat_without_guests,
             blob_bytes_max: 4 << 30,
             blobs_bytes_max: 64 << 30,
             // Time to come back from a holiday and fetch the results: a guess.

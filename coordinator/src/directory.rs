@@ -1,9 +1,9 @@
-//! Who may come in: the enrolled keys and the tokens, in memory.
+//! Who may connect: the enrolled keys and the tokens, in memory.
 //!
-//! The promise: a token enrols one key, once, before it expires; a key that
-//! was revoked stays outside. Decisions are taken here and are durable before
-//! anybody hears of them: every change is returned as a [`Record`] for the
-//! store. Knows nothing of connections, and reads no clock.
+//! The promise: a token enrols one key, once, before it expires; a key that was
+//! revoked is never admitted. Decisions are taken here and are durable before
+//! anybody hears of them: every change is returned as a [`DirectoryRecord`] for
+//! the store. Knows nothing of connections, and reads no clock.
 //!
 //! ```text
 //! token   open ──enrol──► used (the same key may repeat, until it expires)
@@ -29,12 +29,12 @@ pub(crate) const TOKENS_MAX: usize = 100_000;
 /// A public key as `SubjectPublicKeyInfo` in DER.
 pub(crate) type Key = Vec<u8>;
 
-/// Somebody who is enrolled.
+/// An enrolled machine or person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IdentityRecord {
     pub(crate) role: Role,
     pub(crate) name: String,
-    /// Agents only.
+    /// The workstation, of agents only.
     pub(crate) workstation: Option<WorkstationId>,
     pub(crate) enrolled: WallTime,
     pub(crate) revoked: Option<WallTime>,
@@ -48,23 +48,23 @@ pub(crate) struct TokenRecord {
     /// The only name that it may enrol, if one was given.
     pub(crate) name: Option<String>,
     pub(crate) expires: WallTime,
-    pub used_by: Option<Key>,
+    pub(crate) used_by: Option<Key>,
     pub(crate) revoked: bool,
 }
 
 /// What must be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Record {
+pub(crate) enum DirectoryRecord {
     Identity { key: Key, identity: IdentityRecord },
     Token { key: Key, token: TokenRecord },
     Workstation { workstation: WorkstationId, name: String },
 }
 
-/// What somebody with this key may do.
+/// What the holder of a key may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum KeyStanding {
     Enrolled(IdentityRecord),
-    /// Holds a token that is open, or that it has used itself.
+    /// The holder has a token that is open, or that it has used itself.
     Newcomer(TokenRecord),
     Expired,
     Revoked,
@@ -94,11 +94,11 @@ pub(crate) enum RefusedEnrolment {
     RevokedKey,
 }
 
-/// Somebody was enrolled: tell them after these are on the disk.
+/// An enrolment: to be answered once its records are on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enrolment {
     pub(crate) identity: IdentityRecord,
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<DirectoryRecord>,
     /// Keys that this enrolment put out of use: close their connections.
     pub(crate) replaced: Vec<Key>,
 }
@@ -129,16 +129,16 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// From what the store held, in any order.
-    pub(crate) fn restore(records: impl IntoIterator<Item = Record>) -> Self {
+    /// Restores the directory from the store's records, in any order.
+    pub(crate) fn restore(records: impl IntoIterator<Item = DirectoryRecord>) -> Self {
         let mut directory = Self { next_workstation: 1, ..Self::default() };
         for record in records {
             match record {
-                Record::Identity { key, identity } => directory.put(key, identity),
-                Record::Token { key, token } => {
+                DirectoryRecord::Identity { key, identity } => directory.put(key, identity),
+                DirectoryRecord::Token { key, token } => {
                     directory.tokens.insert(key, token);
                 }
-                Record::Workstation { workstation, name } => {
+                DirectoryRecord::Workstation { workstation, name } => {
                     directory.next_workstation =
                         directory.next_workstation.max(workstation.0.saturating_add(1));
                     directory.names.insert(workstation, name.clone());
@@ -149,18 +149,18 @@ impl Directory {
         directory
     }
 
-    pub(crate) fn standing(&self, key: &[u8], wall: WallTime) -> Standing {
+    pub(crate) fn standing(&self, key: &[u8], wall: WallTime) -> KeyStanding {
         if let Some(identity) = self.identities.get(key) {
             return match identity.revoked {
-                None => Standing::Enrolled(identity.clone()),
-                Some(_) => Standing::Revoked,
+                None => KeyStanding::Enrolled(identity.clone()),
+                Some(_) => KeyStanding::Revoked,
             };
         }
         match self.tokens.get(key) {
-            None => Standing::Unknown,
-            Some(token) if token.revoked => Standing::Revoked,
-            Some(token) if token.expires <= wall => Standing::Expired,
-            Some(token) => Standing::Newcomer(token.clone()),
+            None => KeyStanding::Unknown,
+            Some(token) if token.revoked => KeyStanding::Revoked,
+            Some(token) if token.expires <= wall => KeyStanding::Expired,
+            Some(token) => KeyStanding::Newcomer(token.clone()),
         }
     }
 
@@ -173,7 +173,7 @@ impl Directory {
         key: Key,
         token: TokenRecord,
         wall: WallTime,
-    ) -> Result<Record, RefusedToken> {
+    ) -> Result<DirectoryRecord, RefusedToken> {
         let lifetime = token.expires.since(wall);
         if lifetime.is_zero() || lifetime > TOKEN_LIFETIME_MAX {
             return Err(RefusedToken::BadLifetime(lifetime));
@@ -182,24 +182,24 @@ impl Directory {
             return Err(RefusedToken::BadName(name.clone()));
         }
         if self.tokens.len() >= TOKENS_MAX {
-            // Those that nobody can use any more stay in the store only.
+            // Tokens that nobody can use any more stay in the store only.
             self.tokens.retain(|_, token| is_open(token, wall));
         }
         if self.tokens.len() >= TOKENS_MAX {
             return Err(RefusedToken::TooMany);
         }
         self.tokens.insert(key.clone(), token.clone());
-        Ok(Record::Token { key, token })
+        Ok(DirectoryRecord::Token { key, token })
     }
 
     /// `None` if there is no such token, or it can no longer be revoked.
-    pub(crate) fn revoke_token(&mut self, id: &str) -> Option<Record> {
+    pub(crate) fn revoke_token(&mut self, id: &str) -> Option<DirectoryRecord> {
         let (key, token) = self
             .tokens
             .iter_mut()
             .find(|(_, token)| token.id == id && !token.revoked && token.used_by.is_none())?;
         token.revoked = true;
-        Some(Record::Token { key: key.clone(), token: token.clone() })
+        Some(DirectoryRecord::Token { key: key.clone(), token: token.clone() })
     }
 
     /// All tokens, the next to expire first.
@@ -239,28 +239,29 @@ impl Directory {
         let identity =
             IdentityRecord { role: token.role, name, workstation, enrolled: wall, revoked: None };
         self.put(key.clone(), identity.clone());
-        records.push(Record::Identity { key: key.clone(), identity: identity.clone() });
+        records.push(DirectoryRecord::Identity { key: key.clone(), identity: identity.clone() });
         let used = TokenRecord { used_by: Some(key), ..token };
         self.tokens.insert(token_key.to_vec(), used.clone());
-        records.push(Record::Token { key: token_key.to_vec(), token: used });
+        records.push(DirectoryRecord::Token { key: token_key.to_vec(), token: used });
         Ok(Enrolment { identity, records, replaced })
     }
 
-    /// Puts in somebody without a token: the coordinator's own administrator.
+    /// Enrols a key without a token: that of the coordinator's own
+    /// administrator.
     pub(crate) fn appoint(
         &mut self,
         key: Key,
         role: Role,
         name: &str,
         wall: WallTime,
-    ) -> Vec<Record> {
+    ) -> Vec<DirectoryRecord> {
         let mut records = vec![];
         self.revoke_older(role, name, wall, &mut records);
         let name = name.to_owned();
         let identity =
             IdentityRecord { role, name, workstation: None, enrolled: wall, revoked: None };
         self.put(key.clone(), identity.clone());
-        records.push(Record::Identity { key, identity });
+        records.push(DirectoryRecord::Identity { key, identity });
         records
     }
 
@@ -282,12 +283,12 @@ impl Directory {
         role: Role,
         name: &str,
         wall: WallTime,
-        records: &mut Vec<Record>,
+        records: &mut Vec<DirectoryRecord>,
     ) -> Vec<Key> {
         let Some(key) = self.current.remove(&(role, name.to_owned())) else { return vec![] };
         let Some(identity) = self.identities.get_mut(&key) else { return vec![] };
         identity.revoked = Some(wall);
-        records.push(Record::Identity { key: key.clone(), identity: identity.clone() });
+        records.push(DirectoryRecord::Identity { key: key.clone(), identity: identity.clone() });
         vec![key]
     }
 
@@ -301,7 +302,7 @@ impl Directory {
         self.identities.insert(key, identity);
     }
 
-    fn workstation_of(&mut self, name: &str, records: &mut Vec<Record>) -> WorkstationId {
+    fn workstation_of(&mut self, name: &str, records: &mut Vec<DirectoryRecord>) -> WorkstationId {
         if let Some(known) = self.workstations.get(name) {
             return *known;
         }
@@ -309,7 +310,7 @@ impl Directory {
         self.next_workstation = workstation.0 + 1;
         self.workstations.insert(name.to_owned(), workstation);
         self.names.insert(workstation, name.to_owned());
-        records.push(Record::Workstation { workstation, name: name.to_owned() });
+        records.push(DirectoryRecord::Workstation { workstation, name: name.to_owned() });
         workstation
     }
 }
@@ -427,12 +428,12 @@ mod tests {
     #[test]
     fn an_expired_or_revoked_token_gets_nobody_in() {
         let (mut directory, token) = with_token(100, Role::Agent);
-        assert_eq!(directory.standing(&token, later(60)), Standing::Expired);
+        assert_eq!(directory.standing(&token, later(60)), KeyStanding::Expired);
         assert!(directory.revoke_token("t100").is_some());
         assert!(directory.revoke_token("t100").is_none());
-        assert_eq!(directory.standing(&token, NOW), Standing::Revoked);
+        assert_eq!(directory.standing(&token, NOW), KeyStanding::Revoked);
         assert_eq!(directory.enrol(&token, key(1), "desk-1", NOW), Err(RefusedEnrolment::Revoked));
-        assert_eq!(directory.standing(&key(9), NOW), Standing::Unknown);
+        assert_eq!(directory.standing(&key(9), NOW), KeyStanding::Unknown);
     }
 
     #[test]
@@ -443,7 +444,7 @@ mod tests {
         let second = directory.enrol(&key(101), key(2), "desk-1", NOW).unwrap();
         assert_eq!(second.identity.workstation, first.identity.workstation);
         assert_eq!(second.replaced, [key(1)]);
-        assert_eq!(directory.standing(&key(1), NOW), Standing::Revoked);
+        assert_eq!(directory.standing(&key(1), NOW), KeyStanding::Revoked);
         add_token(&mut directory, 102, Role::Agent);
         let other = directory.enrol(&key(102), key(3), "desk-2", NOW).unwrap();
         assert_eq!(other.identity.workstation, Some(WorkstationId(2)));
@@ -458,14 +459,16 @@ mod tests {
             directory.enrol(&key(101), key(2), "ada", NOW).unwrap().replaced,
             [] as [Key; 0]
         );
-        assert!(matches!(directory.standing(&key(1), NOW), Standing::Enrolled(_)));
+        assert!(matches!(directory.standing(&key(1), NOW), KeyStanding::Enrolled(_)));
     }
 
     #[test]
     fn what_the_records_say_is_what_a_restart_finds() {
         let (mut directory, token) = with_token(100, Role::Agent);
-        let mut records =
-            vec![Record::Token { key: token.clone(), token: directory.tokens[&token].clone() }];
+        let mut records = vec![DirectoryRecord::Token {
+            key: token.clone(),
+            token: directory.tokens[&token].clone(),
+        }];
         records.extend(directory.enrol(&token, key(1), "desk-1", NOW).unwrap().records);
         let restored = Directory::restore(records);
         assert_eq!(restored.identities, directory.identities);

@@ -1,4 +1,4 @@
-//! The coordinator's shell around its brain ([`gleaner_core`]): the store, the
+//! The coordinator's shell around its brain ([`gleaner_coordinator_core`]): the store, the
 //! QUIC server, enrolment, staged files, requests and the relay of usage
 //! streams. Decides nothing about where work runs.
 //!
@@ -11,10 +11,10 @@
 mod agents;
 mod blobs;
 mod brain;
-mod complaints;
+mod cleanup;
 pub mod config;
 mod directory;
-mod housekeeping;
+mod limited_log;
 mod outbox;
 mod parts;
 mod placement;
@@ -23,6 +23,6 @@ mod server;
 mod store;
 
 pub use blobs::OpenBlobsError;
-pub use config::{ConfigMistake, CoordinatorConfig, PORT};
+pub use config::{ConfigMistake, CoordinatorConfig};
 pub use run::{ADMIN, CoordinatorError, run, serve};
 pub use store::OpenStoreError;

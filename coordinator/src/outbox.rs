@@ -1,8 +1,9 @@
-//! What is on its way to one peer: encoded frames, bounded by their bytes.
+//! The frames that wait to be sent to one peer: encoded, and bounded by their
+//! bytes.
 //!
 //! The promise: putting a frame in never waits, a peer that does not read
-//! cannot make the coordinator grow, and everything put in since the last
-//! write leaves in one. An empty outbox takes next to no memory, because ten
+//! cannot make the coordinator grow, and all frames put in since the last write
+//! leave in one write. An empty outbox takes next to no memory, because ten
 //! thousand of them are mostly empty.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,7 @@ pub(crate) const OUTBOX_BYTES_MAX: usize = 8 << 20;
 /// Above this the buffer is given back once it is empty.
 const KEPT_BYTES_MAX: usize = 1 << 10;
 
-/// The end that puts in. Clone it freely.
+/// The outbox of one peer. Clone it freely.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outbox(Arc<Shared>);
 
@@ -32,7 +33,7 @@ struct Waiting {
     bytes: Vec<u8>,
     closed: bool,
     /// Why the connection is to be closed once all is written.
-    refusal: String,
+    reason: String,
 }
 
 /// Why a frame was not taken.
@@ -69,7 +70,8 @@ impl Outbox {
         if is_full { Err(NotTaken::Full) } else { Ok(()) }
     }
 
-    /// Puts it in if no more than that waits then; otherwise it is dropped.
+    /// Puts a frame in if no more than `bytes_max` waits then; otherwise drops
+    /// it.
     pub(crate) fn put_if_room<T: Serialize>(&self, message: &T, bytes_max: usize) -> bool {
         let mut waiting = self.waiting();
         let before = waiting.bytes.len();
@@ -87,29 +89,23 @@ impl Outbox {
         true
     }
 
-    /// Lets what is in leave, and takes no more. The connection is to be
-    /// closed then, for this reason.
-    pub(crate) fn refuse(&self, reason: &str) {
+    /// Takes no more frames. Once those inside have left, the connection is to
+    /// be closed for this reason.
+    pub(crate) fn close(&self, reason: &str) {
         let mut waiting = self.waiting();
         waiting.closed = true;
-        reason.clone_into(&mut waiting.refusal);
+        reason.clone_into(&mut waiting.reason);
         drop(waiting);
         self.0.changed.notify_one();
     }
 
-    pub(crate) fn refusal(&self) -> String {
-        self.waiting().refusal.clone()
-    }
-
-    /// Lets what is in leave, and takes no more.
-    pub(crate) fn close(&self) {
-        self.waiting().closed = true;
-        self.0.changed.notify_one();
+    pub(crate) fn reason(&self) -> String {
+        self.waiting().reason.clone()
     }
 
     /// Waits for bytes to write and takes them all; `None` once closed and
-    /// empty. `spare` is an emptied buffer to be used again. Dropping it
-    /// loses nothing.
+    /// empty. `spare` is an emptied buffer to be used again. Dropping the
+    /// future loses nothing.
     pub(crate) async fn take(&self, spare: Vec<u8>) -> Option<Vec<u8>> {
         let mut spare = Some(spare);
         loop {
@@ -151,7 +147,7 @@ mod tests {
         for number in 0..3u32 {
             outbox.put(&number).unwrap();
         }
-        outbox.close();
+        outbox.close("");
         let bytes = block_on(outbox.take(vec![])).unwrap();
         let mut decoder = frame::Decoder::new();
         decoder.push(&bytes);
@@ -169,7 +165,7 @@ mod tests {
         assert!(outbox.put_if_room(&piece, 1_000));
         assert!(!outbox.put_if_room(&piece, 1_000));
         outbox.put(&piece).unwrap();
-        outbox.close();
+        outbox.close("");
         let mut decoder = frame::Decoder::new();
         decoder.push(&block_on(outbox.take(vec![])).unwrap());
         for _ in 0..3 {

@@ -1,8 +1,8 @@
-//! Parts of snapshots that no program goes back to any more.
+//! Removing the parts of snapshots that no program goes back to any more.
 //!
 //! The promise: programs that are saved every few seconds take up the room of
-//! their last snapshots, not of a day's. Forgets what it was told when the
-//! coordinator stops: the great sweep finds the rest.
+//! their last snapshots, not of a day's. What waits to be removed is forgotten
+//! when the coordinator stops: the next cleanup finds the rest.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 use crate::blobs::Blobs;
 use crate::store::Reader;
 
-/// Steps whose parts may wait to be heard of.
+/// Lists of parts that may wait to be taken in.
 const TOLD_MAX: usize = 1_024;
 
 /// Parts that may wait to be removed.
@@ -33,14 +33,14 @@ pub(crate) fn channel() -> (Unneeded, mpsc::Receiver<Vec<ContentHash>>) {
     mpsc::channel(TOLD_MAX)
 }
 
-pub(crate) struct PartKeeper {
+pub(crate) struct PartCleanup {
     pub(crate) clock: Clock,
     pub(crate) blobs: Blobs,
     pub(crate) reader: Reader,
     pub(crate) unneeded: mpsc::Receiver<Vec<ContentHash>>,
 }
 
-impl PartKeeper {
+impl PartCleanup {
     pub(crate) async fn run(mut self) {
         let mut waiting: VecDeque<(Moment, ContentHash)> = VecDeque::new();
         loop {
@@ -84,7 +84,7 @@ pub(crate) fn earlier(wall: WallTime, span: Duration) -> WallTime {
 #[cfg(test)]
 mod tests {
     use gleaner_common::id::JobId;
-    use gleaner_core::Change;
+    use gleaner_coordinator_core::Change;
 
     use super::*;
     use crate::blobs::BlobLimits;
@@ -109,12 +109,12 @@ mod tests {
         store.commit(&[Write::Change(cuts)]).unwrap();
         let (_unneeded, told) = channel();
         let (clock, reader) = (Clock::new(), store.reader().unwrap());
-        let keeper = PartKeeper { clock, blobs: blobs.clone(), reader, unneeded: told };
+        let cleanup = PartCleanup { clock, blobs: blobs.clone(), reader, unneeded: told };
         let all = vec![old, present, ContentHash([9; 32])];
         let here = || [old, present].map(|part| blobs.get(part).is_ok());
-        keeper.remove(all.clone(), earlier(clock.wall(), GRACE)).await;
+        cleanup.remove(all.clone(), earlier(clock.wall(), GRACE)).await;
         assert_eq!(here(), [true, true], "they are new");
-        keeper.remove(all, WallTime(clock.wall().0 + 1_000_000_000)).await;
+        cleanup.remove(all, WallTime(clock.wall().0 + 1_000_000_000)).await;
         assert_eq!(here(), [false, true]);
         assert!(stage(&blobs, &[7; 993]) != old, "their room is free again");
     }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// So many are remembered.
+/// So many placements are remembered.
 const REMEMBERED: usize = 8_192;
 
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ struct Ring {
     next: usize,
 }
 
-/// In seconds; zero where nothing was placed yet.
+/// Percentiles in seconds; zero where nothing was placed yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[expect(clippy::struct_field_names, reason = "the unit, as everywhere")]
 pub(crate) struct Percentiles {
@@ -46,7 +46,8 @@ impl PlacementTimes {
     pub(crate) fn percentiles(&self) -> Percentiles {
         let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner).times_ns.clone();
         times.sort_unstable();
-        // The nearest rank: the smallest time that so many in a thousand keep.
+        // The nearest-rank method: the smallest time that so many in a thousand
+        // keep.
         let at = |per_mille: usize| {
             let rank = (times.len() * per_mille).div_ceil(1_000);
             times.get(rank.saturating_sub(1)).map_or(0.0, |ns| f64::from(*ns) / 1e9)

@@ -1,4 +1,4 @@
-//! Starting and stopping.
+//! Starting and stopping the coordinator.
 //!
 //! ```text
 //! lock ─► store ─► authority ─► port ─► admin ─► core ─► ready ── stop ──► store closed
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use gleaner_common::id::ContentHash;
 use gleaner_common::wire::{Role, close};
-use gleaner_core::{Core, Restored};
+use gleaner_coordinator_core::{Core, Restored};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, BindError};
 use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError};
@@ -27,12 +27,12 @@ use tokio::sync::mpsc;
 
 use crate::agents::Agents;
 use crate::blobs::{BlobLimits, Blobs, OpenBlobsError};
-use crate::brain::{Brain, BrainHandle, State};
-use crate::complaints::Complaints;
+use crate::brain::{Brain, BrainHandle, BrainState};
+use crate::cleanup::Cleanup;
 use crate::config::{ConfigMistake, CoordinatorConfig};
-use crate::directory::{Directory, Standing};
-use crate::housekeeping::Housekeeper;
-use crate::parts::{self, PartKeeper};
+use crate::directory::{Directory, KeyStanding};
+use crate::limited_log::LimitedLog;
+use crate::parts::{self, PartCleanup};
 use crate::placement::PlacementTimes;
 use crate::server::{self, Shared};
 use crate::store::{self, OpenStoreError, Store, StoreHealth, StoreThread, Write};
@@ -45,7 +45,7 @@ const LOCK: &str = "lock";
 const BLOBS: &str = "blobs";
 
 /// How long peers may take to hear that the coordinator stops.
-const GOODBYE: Duration = Duration::from_millis(500);
+const CLOSING: Duration = Duration::from_millis(500);
 
 /// Why the coordinator does not run. Each is one line.
 #[derive(Debug, thiserror::Error)]
@@ -126,18 +126,18 @@ pub async fn serve(
     let endpoint = bind(config.listen, &authority, &directory)?;
     let address =
         endpoint.local_addr().map_err(|why| BindError::Socket { address: config.listen, why })?;
-    appoint_admin(&config.data, address, &authority, &directory, &mut store)?;
+    ensure_admin(&config.data, address, &authority, &directory, &mut store)?;
 
     let (reader, quiet_reader) = (store.reader()?, store.reader()?);
     let Started { brain, thread, handle, health, placement, agents, unneeded } =
         start_brain(config, restored, &directory, store)?;
-    let parts = PartKeeper {
+    let parts = PartCleanup {
         clock: Clock::new(),
         blobs: blobs.clone(),
         reader: quiet_reader.clone(),
         unneeded,
     };
-    let housekeeper = Housekeeper {
+    let cleanup = Cleanup {
         clock: Clock::new(),
         brain: handle.clone(),
         reader: quiet_reader,
@@ -154,7 +154,7 @@ pub async fn serve(
         reader,
         store_health: health,
         placement,
-        complaints: Complaints::default(),
+        limited_log: LimitedLog::default(),
         collector: server::Collector::default(),
         agents,
         next_serial: AtomicU64::new(1),
@@ -164,13 +164,13 @@ pub async fn serve(
     let ended = tokio::select! {
         () = server::accept(shared, endpoint.clone()) => Ok(()),
         () = brain.run() => Err(CoordinatorError::StoreEnded),
-        () = housekeeper.run() => Ok(()),
+        () = cleanup.run() => Ok(()),
         () = parts.run() => Ok(()),
         () = stop => Ok(()),
     };
     tracing::info!("stopping");
     endpoint.close(VarInt::from_u32(close::DONE), b"the coordinator stops");
-    let _ = tokio::time::timeout(GOODBYE, endpoint.wait_idle()).await;
+    let _ = tokio::time::timeout(CLOSING, endpoint.wait_idle()).await;
     // The brain is gone and with it the sender of batches: the thread ends.
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;
     ended
@@ -213,13 +213,13 @@ fn start_brain(
         placement: placement.clone(),
         agents: agents.clone(),
         unneeded: tell_unneeded,
-        state: State::default(),
+        state: BrainState::default(),
     };
     Ok(Started { brain, thread, handle, health, placement, agents, unneeded })
 }
 
-fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {
-    gleaner_core::Config {
+fn core_config(config: &CoordinatorConfig) -> gleaner_coordinator_core::Config {
+    gleaner_coordinator_core::Config {
         policy: config.policy,
         idle_needed: config.idle_needed,
         lease: config.lease,
@@ -228,10 +228,10 @@ fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {
     }
 }
 
-/// One coordinator for each data directory.
+/// Takes the data directory's lock: one coordinator for each.
 fn lock(data: &Path) -> Result<Lock, CoordinatorError> {
     let unusable = |why| CoordinatorError::Data { path: data.to_owned(), why };
-    // Users' files and everybody's keys: nobody else's business.
+    // The directory has users' files and everybody's keys.
     DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(unusable)?;
     let file = File::options()
         .write(true)
@@ -252,15 +252,15 @@ fn bind(
     let admit = Arc::new(move |key: &[u8]| {
         let directory = directory.read().unwrap_or_else(PoisonError::into_inner);
         match directory.standing(key, clock.wall()) {
-            Standing::Enrolled(_) => Admission::Enrolled,
-            Standing::Newcomer(_) => Admission::Token,
-            Standing::Expired => Admission::Expired,
-            Standing::Revoked => Admission::Revoked,
-            Standing::Unknown => Admission::Unknown,
+            KeyStanding::Enrolled(_) => Admission::Enrolled,
+            KeyStanding::Newcomer(_) => Admission::Token,
+            KeyStanding::Expired => Admission::Expired,
+            KeyStanding::Revoked => Admission::Revoked,
+            KeyStanding::Unknown => Admission::Unknown,
         }
     });
     match endpoint::serve(listen, authority, admit.clone()) {
-        // A kernel without IPv6.
+        // The kernel has no IPv6.
         Err(BindError::Socket { address, why })
             if listen.is_ipv6()
                 && listen.ip().is_unspecified()
@@ -276,7 +276,7 @@ fn bind(
 
 /// The identity in `DATA/admin`: made at the first start, and again if it is
 /// gone or does not read; told when the port has changed.
-fn appoint_admin(
+fn ensure_admin(
     data: &Path,
     address: SocketAddr,
     authority: &Authority,
@@ -288,7 +288,7 @@ fn appoint_admin(
     let wall = Clock::new().wall();
     let mut directory = directory.write().unwrap_or_else(PoisonError::into_inner);
     if let Ok(mut admin) = Identity::load(&dir)
-        && matches!(directory.standing(&admin.spki(), wall), Standing::Enrolled(_))
+        && matches!(directory.standing(&admin.spki(), wall), KeyStanding::Enrolled(_))
     {
         if admin.coordinator != dial {
             admin.coordinator = dial;
@@ -302,7 +302,7 @@ fn appoint_admin(
     Ok(admin.store(&dir)?)
 }
 
-/// How somebody on this machine reaches it.
+/// The address at which this machine reaches the coordinator.
 fn dial_address(address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())).to_string()

@@ -20,7 +20,7 @@ mod run;
 use std::time::Duration;
 
 use gleaner_common::job::{OnBusy, Reaction};
-use gleaner_core::{Config, Policy};
+use gleaner_coordinator_core::{Config, Policy};
 
 use crate::lab::nanos;
 use crate::model::{Costs, Placement, RENICE_SHARE};

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::reaction::{Keep, Step};
-use gleaner_core::{Config, Policy};
+use gleaner_coordinator_core::{Config, Policy};
 
 /// Who gets which workstation, and what happens when its owner returns.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //! moment: no peeking.
 
 use gleaner_common::time::WallTime;
-use gleaner_core::outlook::{Common, Outlook};
+use gleaner_coordinator_core::outlook::{Common, Outlook};
 
 use crate::lab::Lab;
 use crate::usage::Usage;

@@ -1,11 +1,11 @@
 //! The workstations during an execution, and who gets which: the
-//! coordinator's own policies (`gleaner_core::placement`), asked.
+//! coordinator's own policies (`gleaner_coordinator_core::placement`), asked.
 
 use std::time::Duration;
 
 use gleaner_common::time::{Moment, WallTime};
-use gleaner_core::outlook::{Common, Outlook};
-use gleaner_core::placement::{Candidate, Free, Rank};
+use gleaner_coordinator_core::outlook::{Common, Outlook};
+use gleaner_coordinator_core::placement::{Candidate, Cost, Free};
 
 use crate::lab::{Lab, Transition};
 use crate::model::Placement;
@@ -40,16 +40,16 @@ impl<'a> Chooser<'a> {
     }
 
     /// Where a free workstation stands.
-    fn rank(&self, place: &Workstation, outlook: Option<&Outlook>, now: u64) -> Rank {
+    fn cost(&self, place: &Workstation, outlook: Option<&Outlook>, now: u64) -> Cost {
         let Placement::Core(policy) = self.placement else {
-            return Rank::new(u64::MAX - place.until);
+            return Cost::new(u64::MAX - place.until);
         };
         let (wall, since) = (self.wall(now), Moment(place.idle_since));
         let risk = self
             .common
             .zip(outlook)
             .map_or(0.0, |(common, outlook)| outlook.risk(common, wall, self.idle_needed));
-        policy.rank(&Candidate {
+        policy.cost(&Candidate {
             idle_since: since,
             idle_for: Moment(EPOCH + now).since(since),
             // Timelines tell neither; all workstations are alike (§1.2).
@@ -102,7 +102,7 @@ impl Places {
         }
         let idle = (0..).zip(&self.workstations).filter(|(_, place)| place.idle);
         let outlooks = &self.outlooks;
-        self.free.fill(idle.map(|(id, place)| (id, by.rank(place, outlooks.get(id as usize), 0))));
+        self.free.fill(idle.map(|(id, place)| (id, by.cost(place, outlooks.get(id as usize), 0))));
     }
 
     /// Its guest, if it has one; else it is no longer free.
@@ -128,15 +128,15 @@ impl Places {
 
     pub(crate) fn set_free(&mut self, id: u32, by: &Chooser<'_>, now: u64) {
         let outlook = self.outlooks.get(id as usize);
-        let rank = by.rank(&self.workstations[id as usize], outlook, now);
-        self.free.set(id, Some(rank));
+        let cost = by.cost(&self.workstations[id as usize], outlook, now);
+        self.free.set(id, Some(cost));
     }
 
     /// The best of the free ones, which is free no longer.
     pub(crate) fn choose(&mut self, by: &Chooser<'_>, now: u64) -> Option<u32> {
         if by.ages() {
             let (places, outlooks) = (&self.workstations, &self.outlooks);
-            self.free.refresh(|id| by.rank(&places[id as usize], outlooks.get(id as usize), now));
+            self.free.refresh(|id| by.cost(&places[id as usize], outlooks.get(id as usize), now));
         }
         let chosen = self.free.choose(None)?;
         self.free.set(chosen, None);

@@ -24,7 +24,7 @@ use anyhow::{Context, Result, bail};
 use gleaner_common::job::OnBusy;
 use gleaner_common::trace::{Op, Trace};
 use gleaner_common::units::parse_duration;
-use gleaner_core::Policy;
+use gleaner_coordinator_core::Policy;
 use gleaner_replay::campaign::inputs::read_trace;
 use gleaner_replay::{Costs, Model, Placement};
 use serde::Serialize;

@@ -7,8 +7,8 @@ use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::GuestState;
 
-use crate::job::Position;
-use crate::record::Coming;
+use crate::job::{Job, Position};
+use crate::record::{AttemptRecord, Change, Coming};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
@@ -17,19 +17,52 @@ pub(crate) struct Attempt {
     pub(crate) workstation: WorkstationId,
     pub(crate) placed: WallTime,
     pub(crate) stage: Stage,
-    /// As far as they were told of; its end tells the sum.
+    /// The suspensions that its agent has told of; the attempt's end tells the
+    /// sum.
     pub(crate) suspensions: u32,
-    /// Its state is on its way here. Nothing of it runs here before.
+    /// Its state is being carried here. Nothing of the attempt runs here before
+    /// that has arrived.
     pub(crate) coming: Option<Coming>,
-    /// It has come. To begin it anew, whatever its agent says of it, would be
-    /// a step back.
+    /// Its state has arrived. To begin the attempt anew, whatever its agent
+    /// says of it, would be a step back.
     pub(crate) arrived: bool,
+}
+
+impl Attempt {
+    /// An attempt that is offered, and that brings nothing from elsewhere.
+    pub(crate) fn new(
+        job: JobId,
+        position: Position,
+        workstation: WorkstationId,
+        placed: WallTime,
+    ) -> Self {
+        let (stage, suspensions, coming, arrived) = (Stage::Offered, 0, None, false);
+        Self { job, position, workstation, placed, stage, suspensions, coming, arrived }
+    }
+
+    /// How the attempt's row looks from now on.
+    pub(crate) fn change(
+        &self,
+        fence: Fence,
+        job: &Job,
+        end: Option<(WallTime, String)>,
+    ) -> Change {
+        Change::Attempt(AttemptRecord {
+            fence,
+            subprogram: job.subprogram(self.position),
+            workstation: self.workstation,
+            placed: self.placed,
+            end,
+            coming: self.coming,
+            arrived: self.arrived,
+        })
+    }
 }
 
 /// How far an attempt is known to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Offered; nothing heard of it yet.
+    /// The attempt was offered, and nothing was heard of it yet.
     Offered,
     Held(GuestState),
 }
@@ -39,7 +72,7 @@ impl Stage {
         matches!(self, Self::Held(GuestState::Suspended | GuestState::Leaving))
     }
 
-    /// Has it run, as far as is known?
+    /// Has the attempt run, as far as is known?
     pub(crate) fn has_started(self) -> bool {
         match self {
             Self::Offered | Self::Held(GuestState::Waiting) => false,
@@ -56,15 +89,15 @@ impl Stage {
 /// How an attempt came to its end without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Return {
-    /// For the owner. Never a failure.
+    /// The guest made room for the owner, which is never a failure.
     Retreated { reason: String, suspensions: u32 },
-    /// Never started.
+    /// The agent never started the guest.
     Refused(String),
-    /// With its agent, or its agent's lease.
+    /// The attempt ended with its agent, or with that agent's lease.
     Lost(&'static str),
 }
 
-/// Longer than any guest runs; what an agent says beyond it is nonsense.
+/// No guest runs longer than this; what an agent says beyond it is nonsense.
 const SPAN_MAX: Duration = Duration::from_secs(1_000_000_000);
 
 /// How long an attempt took its place.
@@ -77,26 +110,32 @@ pub(crate) fn span(ran: Duration, suspended: Duration) -> Duration {
 /// second over millions of years.
 const RESERVED_AT_ONCE: u64 = 10_000;
 
-/// Gives out fences, each once, also over restarts.
+/// Gives out every fence once, also over restarts.
 #[derive(Debug)]
 pub(crate) struct Fences {
     next: u64,
     below: u64,
 }
 
+impl Default for Fences {
+    fn default() -> Self {
+        Self::new(Fence::default())
+    }
+}
+
 impl Fences {
-    /// Goes on after all that earlier lives may have given out.
+    /// Goes on after all fences that earlier lives may have given out.
     pub(crate) fn new(below: Fence) -> Self {
         let next = below.0.max(1);
         Self { next, below: next }
     }
 
-    /// All that are given out from now on are at least this.
+    /// The lowest fence that may be given out from now on.
     pub(crate) fn floor(&self) -> Fence {
         Fence(self.next)
     }
 
-    /// The next one, and the new reservation if one was needed.
+    /// The next fence, and the new reservation if one was needed.
     pub(crate) fn next(&mut self) -> (Fence, Option<Fence>) {
         let fence = Fence(self.next);
         self.next += 1;

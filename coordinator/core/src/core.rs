@@ -26,7 +26,7 @@ use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::CoordinatorFrame;
 use gleaner_program_core::address::Rank;
 
-use crate::attempt::{Attempt, Fences, Stage};
+use crate::attempt::{Attempt, Fences};
 use crate::event::{Event, Link};
 use crate::job::{Job, Position};
 use crate::placement::Policy;
@@ -36,20 +36,21 @@ use crate::record::{AttemptRecord, Change, ProgramEvent, Restored};
 use crate::step::{Effect, Step};
 use crate::workstation::Workstation;
 
-/// When a deadline is heard of this late, the coordinator itself was asleep or
+/// When a deadline is acted on this late, the coordinator itself was asleep or
 /// stalled, and what agents have said meanwhile is still to be read.
-const DEAF_AFTER: Duration = Duration::from_secs(1);
+const ASLEEP_AFTER: Duration = Duration::from_secs(1);
 
-/// Of the same library computers as in [`crate::outlook`], those that were
-/// chosen to stay idle for two hours did so for half an hour as often as those
-/// chosen for half an hour, and more often for two and four.
-pub const IDLE_NEEDED: Duration = Duration::from_secs(7_200);
+/// A workstation is to stay idle for so long where the policy looks ahead. Of
+/// the same library computers as in [`crate::outlook`], those that were chosen
+/// to stay idle for two hours did so for half an hour as often as those chosen
+/// for half an hour, and more often for two and four.
+const IDLE_NEEDED: Duration = Duration::from_secs(7_200);
 
 /// What a site can choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub policy: Policy,
-    /// How long guests may run unheard.
+    /// How long guests may run without their agent being heard.
     pub lease: Duration,
     /// How often an agent is to be heard from while it has guests, and
     /// without any.
@@ -62,8 +63,9 @@ pub struct Config {
 
 impl Default for Config {
     /// With a lease of ten seconds, a cut-off guest's work runs elsewhere
-    /// within eleven. Three heartbeats fit into it, so that two can be lost.
-    /// Idle agents are to use next to nothing: four wake-ups a minute.
+    /// within eleven. Three heartbeats fit into it, so that two can be lost: a
+    /// guess, not yet measured at a site. Agents without guests are to use next
+    /// to nothing: four wake-ups a minute.
     fn default() -> Self {
         Self {
             policy: Policy::default(),
@@ -76,7 +78,7 @@ impl Default for Config {
 }
 
 /// The coordinator's brain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Core {
     config: Config,
     /// Those that have not ended.
@@ -89,12 +91,13 @@ pub struct Core {
     pool: Pool,
     fences: Fences,
     last_job: JobId,
-    /// Attempts that want away, those of them without a target, and the state
-    /// of the pool that these last looked at.
+    /// Attempts that are to leave their workstation, those of them without a
+    /// target, and the pool's version when a target was last looked for.
     moves: BTreeMap<Fence, Moving>,
     waiting_moves: BTreeSet<Fence>,
     moves_looked_at: Option<u64>,
-    /// Programs that react to increases, and what was free when they last did.
+    /// Programs that react to increases, and the pool's version when they last
+    /// did.
     growing: BTreeSet<JobId>,
     grown_at: Option<u64>,
     /// The last attempts of ranks that have ended in their program's life.
@@ -102,27 +105,33 @@ pub struct Core {
     /// When each program is to be woken.
     timers: BTreeSet<(Moment, JobId)>,
     timer_of: BTreeMap<JobId, Moment>,
-    /// There was more to place than one step places.
+    /// There is more to place than one step places.
     more_to_place: bool,
-    /// Programs whose past does not read: they begin again.
+    /// Programs whose journal does not read: they begin again.
     unreadable: Vec<JobId>,
 }
 
-/// A step in the making, and what it is made for.
+/// A step while it is being made, and the jobs that it changes.
 #[derive(Debug)]
 struct Draft {
     now: Moment,
     wall: WallTime,
     step: Step,
     /// Jobs whose summary changed; `true` if their record did.
-    moved: BTreeMap<JobId, bool>,
-    /// Ranks that are at another place than before.
-    places: BTreeMap<JobId, BTreeSet<Position>>,
+    changed_jobs: BTreeMap<JobId, bool>,
+    /// Ranks whose workstation has changed.
+    moved_ranks: BTreeMap<JobId, BTreeSet<Position>>,
 }
 
 impl Draft {
     fn new(now: Moment, wall: WallTime) -> Self {
-        Self { now, wall, step: Step::default(), moved: BTreeMap::new(), places: BTreeMap::new() }
+        Self {
+            now,
+            wall,
+            step: Step::default(),
+            changed_jobs: BTreeMap::new(),
+            moved_ranks: BTreeMap::new(),
+        }
     }
 
     fn change(&mut self, change: Change) {
@@ -138,18 +147,18 @@ impl Draft {
     }
 
     /// The job's summary is different now.
-    fn moves(&mut self, job: JobId) {
-        self.moved.entry(job).or_insert(false);
+    fn job_changed(&mut self, job: JobId) {
+        self.changed_jobs.entry(job).or_insert(false);
     }
 
-    /// So is its record.
-    fn advances(&mut self, job: JobId) {
-        self.moved.insert(job, true);
+    /// The job's summary and its record are different now.
+    fn job_record_changed(&mut self, job: JobId) {
+        self.changed_jobs.insert(job, true);
     }
 }
 
 impl Core {
-    /// Starts from what the store holds; from nothing the first time. The
+    /// Starts from what the store holds, which is nothing the first time. The
     /// attempts found open get one lease for their agents to come back: an
     /// agent that is still within its lease was heard before `now`.
     pub fn restore(now: Moment, config: Config, restored: Restored) -> Self {
@@ -158,23 +167,9 @@ impl Core {
         let newest_job = restored.jobs.iter().map(|job| job.job).max();
         let mut core = Self {
             config,
-            jobs: BTreeMap::new(),
-            queued: BTreeSet::new(),
-            short: BTreeSet::new(),
-            attempts: BTreeMap::new(),
-            pool: Pool::default(),
             fences: Fences::new(Fence(fences_below)),
             last_job: restored.last_job.max(newest_job).unwrap_or_default(),
-            moves: BTreeMap::new(),
-            waiting_moves: BTreeSet::new(),
-            moves_looked_at: None,
-            growing: BTreeSet::new(),
-            grown_at: None,
-            ended_ranks: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            timer_of: BTreeMap::new(),
-            more_to_place: false,
-            unreadable: vec![],
+            ..Self::default()
         };
         for (id, name) in restored.workstations {
             core.pool.enrol(id, name);
@@ -185,7 +180,7 @@ impl Core {
         for record in restored.jobs {
             core.jobs.insert(record.job, Job::new(record));
         }
-        for record in &restored.subprograms {
+        for record in restored.subprograms {
             if let Some(job) = core.jobs.get_mut(&record.subprogram.job) {
                 job.restore_tried(record);
             }
@@ -207,14 +202,15 @@ impl Core {
         for attempt in attempts {
             let Some(job) = self.jobs.get_mut(&attempt.subprogram.job) else { continue };
             let index = attempt.subprogram.index;
-            // The one that moves has the place until it has arrived.
+            // The attempt that moves counts as placed until its successor has
+            // arrived.
             let moves = attempt.coming.filter(|coming| open.contains(&coming.old));
             let position = match moves {
                 Some(_) => job.position(index),
                 None => job.restore_placed(index, attempt.fence),
             };
             let Some(position) = position else { continue };
-            job.told.insert(attempt.workstation);
+            job.spec_sent_to.insert(attempt.workstation);
             if let Some(coming) = moves {
                 self.moves.insert(coming.old, Moving::new(coming.keep, Some(attempt.fence)));
             }
@@ -222,19 +218,10 @@ impl Core {
             if self.pool.get(workstation).is_none() {
                 self.pool.enrol(workstation, workstation.to_string());
             }
-            self.attempts.insert(
-                attempt.fence,
-                Attempt {
-                    job: attempt.subprogram.job,
-                    position,
-                    workstation,
-                    placed: attempt.placed,
-                    stage: Stage::Offered,
-                    suspensions: 0,
-                    coming: attempt.coming,
-                    arrived: attempt.arrived,
-                },
-            );
+            let (coming, arrived) = (attempt.coming, attempt.arrived);
+            let restored =
+                Attempt::new(attempt.subprogram.job, position, workstation, attempt.placed);
+            self.attempts.insert(attempt.fence, Attempt { coming, arrived, ..restored });
             let lease = self.config.lease;
             self.change_workstation(now, workstation, |w| {
                 w.take(now, lease, attempt.fence, None);
@@ -242,7 +229,8 @@ impl Core {
         }
     }
 
-    /// What was written down of programs, and what their ended ranks left.
+    /// Restores programs from their journals, and what their ended ranks have
+    /// left to deliver.
     fn restore_programs(&mut self, now: Moment, events: &[ProgramEvent]) {
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
@@ -260,23 +248,23 @@ impl Core {
             self.may_grow(id);
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             let over: Vec<_> = job
-                .over()
+                .ended_ranks()
                 .iter()
                 .map(|(position, history)| {
                     (*position, history.last.fence, history.last.workstation)
                 })
                 .collect();
-            let ended = job.program.as_ref().map(|program| program.past().ended.clone());
+            let ended = job.program.as_ref().map(|program| program.past().state.ended.clone());
             for (position, fence, at) in over {
                 self.ended_ranks.insert(fence, (id, position));
                 let drained = ended.as_ref().and_then(|ended| ended.get(&Rank(position)));
                 if drained.is_none_or(|ended| !ended.drained) {
                     if let Some(job) = self.jobs.get_mut(&id) {
-                        job.told.insert(at);
+                        job.spec_sent_to.insert(at);
                     }
                     self.change_workstation(now, at, |w| {
                         w.heard = w.heard.max(now);
-                        w.remains.insert((id, position))
+                        w.undelivered.insert((id, position))
                     });
                 }
             }
@@ -284,11 +272,11 @@ impl Core {
         }
     }
 
-    /// Takes a fact in.
+    /// Takes an event in.
     #[must_use]
     pub fn handle(&mut self, now: Moment, wall: WallTime, event: Event) -> Step {
         let mut draft = Draft::new(now, wall);
-        self.pool.tell_time(now, wall);
+        self.pool.set_time(now, wall);
         match event {
             Event::Enrolled { workstation, name } => self.pool.enrol(workstation, name),
             Event::Heard { from, frame } => self.heard(&mut draft, from, frame),
@@ -301,8 +289,8 @@ impl Core {
         self.conclude(draft)
     }
 
-    /// When `wake` is due. Ask again after every `handle` and `wake`. It may
-    /// have passed already: then there is more to place than one step places.
+    /// When `wake` is due: ask again after every `handle` and `wake`. A time
+    /// that has passed says that there is more to place than one step places.
     pub fn deadline(&self) -> Option<Moment> {
         if self.more_to_place || !self.unreadable.is_empty() {
             return Some(Moment::ZERO);
@@ -313,15 +301,15 @@ impl Core {
 
     /// Acts on a deadline that has passed; too early or too often is harmless.
     ///
-    /// One that is heard of much too late says that this coordinator was
+    /// A deadline that is acted on much too late says that this coordinator was
     /// asleep. What the agents said meanwhile is heard first then: to give up
     /// an attempt late is safe, to give up a live one is a pity.
     #[must_use]
     pub fn wake(&mut self, now: Moment, wall: WallTime) -> Step {
         let mut draft = Draft::new(now, wall);
-        self.pool.tell_time(now, wall);
-        if self.pool.first_due().is_some_and(|(at, _)| at + DEAF_AFTER < now) {
-            self.listen_first(now);
+        self.pool.set_time(now, wall);
+        if self.pool.first_due().is_some_and(|(at, _)| at + ASLEEP_AFTER < now) {
+            self.await_heartbeats(now);
         }
         while let Some((_, id)) = self.pool.first_due().filter(|(at, _)| *at <= now) {
             self.workstation_is_due(&mut draft, id);
@@ -338,18 +326,14 @@ impl Core {
         self.conclude(draft)
     }
 
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// Places what can be placed, and tells of every job that moved.
+    /// Places what can be placed, and tells of every job that changed.
     fn conclude(&mut self, mut draft: Draft) -> Step {
         self.try_moves(&mut draft);
         self.place(&mut draft);
         self.grow(&mut draft);
         self.send_places(&mut draft);
-        for (id, durably) in std::mem::take(&mut draft.moved) {
-            self.job_moved(&mut draft, id, durably);
+        for (id, durably) in std::mem::take(&mut draft.changed_jobs) {
+            self.tell_of_job(&mut draft, id, durably);
         }
         draft.step
     }
@@ -363,7 +347,8 @@ impl Core {
         self.pool.update(now, &self.config, id, change)
     }
 
-    /// Brings the queues of jobs up to date with one of them.
+    /// Puts a job into the queues of jobs where it belongs, and out of the
+    /// others.
     fn requeue(&mut self, id: JobId) {
         let job = self.jobs.get(&id).filter(|job| job.queued() > 0);
         let (waits, short) = (job.is_some(), job.is_some_and(Job::is_short));
@@ -373,6 +358,36 @@ impl Core {
             } else {
                 queue.remove(&id);
             }
+        }
+    }
+
+    /// A fence that was never given out before.
+    fn next_fence(&mut self, draft: &mut Draft) -> Fence {
+        let (fence, reservation) = self.fences.next();
+        draft.step.changes.extend(reservation.map(|below| Change::FencesReserved { below }));
+        fence
+    }
+
+    /// Places an attempt, which is durable before anybody hears of it.
+    fn open(&mut self, draft: &mut Draft, fence: Fence, attempt: Attempt) {
+        let Some(job) = self.jobs.get(&attempt.job) else { return };
+        let (now, lease, expected) = (draft.now, self.config.lease, job.expected());
+        draft.change(attempt.change(fence, job, None));
+        let at = attempt.workstation;
+        self.change_workstation(now, at, |w| w.take(now, lease, fence, expected));
+        self.attempts.insert(fence, attempt);
+        draft.step.placed += 1;
+    }
+
+    /// The workstation of an open attempt.
+    fn workstation_of(&self, fence: Fence) -> Option<WorkstationId> {
+        self.attempts.get(&fence).map(|attempt| attempt.workstation)
+    }
+
+    /// Sends a frame to an agent, if it is connected.
+    fn send(&self, draft: &mut Draft, to: WorkstationId, frame: CoordinatorFrame) {
+        if let Some(to) = self.link(to) {
+            draft.send(to, frame);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the core hears of: facts, in the past tense.
+//! The core's events: facts, in the past tense.
 
 use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::job::JobSpec;
@@ -12,11 +12,12 @@ use gleaner_common::wire::AgentFrame;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
     pub workstation: WorkstationId,
-    /// Given by the shell, growing with every connection of its life.
+    /// A number that the shell gives, higher for every later connection.
     pub serial: u64,
 }
 
-/// Which request an [`Answer`](crate::Answer) is for; the shell's number.
+/// The shell's number of a request, which names what an
+/// [`Answer`](crate::Answer) is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 

@@ -2,9 +2,9 @@
 //! subprograms.
 //!
 //! The promise: every subprogram is in exactly one place: never tried, waiting
-//! to be tried again, placed, or ended. Those never tried are one number and
-//! those ended are the store's, so memory is spent on what is under way.
-//! Knows nothing of workstations but their ids.
+//! to be tried again, placed, or ended. The subprograms that were never tried
+//! are one number and those that have ended are the store's, so memory is spent
+//! on what is under way. Knows nothing of workstations but their ids.
 //!
 //! ```text
 //! untried ──► placed ──► ended
@@ -23,10 +23,10 @@ use gleaner_common::time::WallTime;
 
 use crate::pool::AHEAD;
 use crate::program::Program;
-use crate::record::{JobProgress, JobRecord, SubprogramRecord};
+use crate::record::{Change, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord};
 
-/// How many of those that failed are looked at for one that may go where
-/// there is room: the others wait for a choice of workstation.
+/// How many failed subprograms are looked at for one that may go where there is
+/// room: the others wait for a choice of workstation.
 const FAILED_LOOKED_AT: usize = 8;
 
 /// How many notes of a job are kept: the newest.
@@ -34,81 +34,6 @@ const NOTES_MAX: usize = 20;
 
 /// A subprogram's position in its job: 0 for the first.
 pub(crate) type Position = u32;
-
-/// What is known of a subprogram that was tried and has not ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct History {
-    pub(crate) attempts: u32,
-    pub(crate) failures: u32,
-    pub(crate) retreats: u32,
-    pub(crate) lost: u32,
-    pub(crate) cpu: Duration,
-    pub(crate) avoided: Option<WorkstationId>,
-    pub(crate) moves: u32,
-    pub(crate) last: Last,
-}
-
-/// The latest attempt that ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Last {
-    pub(crate) fence: Fence,
-    pub(crate) workstation: WorkstationId,
-    pub(crate) outcome: Box<str>,
-}
-
-impl History {
-    /// The first attempt ended so.
-    pub(crate) fn first(last: Last) -> Self {
-        Self {
-            attempts: 0,
-            failures: 0,
-            retreats: 0,
-            lost: 0,
-            cpu: Duration::ZERO,
-            avoided: None,
-            moves: 0,
-            last,
-        }
-    }
-
-    fn of(record: &SubprogramRecord) -> Self {
-        Self {
-            attempts: record.attempts,
-            failures: record.failures,
-            retreats: record.retreats,
-            lost: record.lost,
-            cpu: record.cpu,
-            avoided: record.avoided,
-            moves: record.moves,
-            last: Last {
-                fence: record.fence,
-                workstation: record.workstation,
-                outcome: record.outcome.as_str().into(),
-            },
-        }
-    }
-
-    pub(crate) fn record(
-        &self,
-        subprogram: SubprogramId,
-        state: SubprogramState,
-    ) -> SubprogramRecord {
-        SubprogramRecord {
-            subprogram,
-            state,
-            fence: self.last.fence,
-            workstation: self.last.workstation,
-            attempts: self.attempts,
-            failures: self.failures,
-            retreats: self.retreats,
-            lost: self.lost,
-            outcome: self.last.outcome.to_string(),
-            cpu: self.cpu,
-            avoided: self.avoided,
-            moves: self.moves,
-        }
-    }
-}
 
 /// Where a subprogram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,28 +56,29 @@ pub(crate) enum Turn {
 
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Without its progress: that is `progress`.
+    /// The job as it was submitted, and its progress.
     record: JobRecord,
-    /// Positions below were placed at least once.
+    /// Subprograms at positions below this were placed at least once.
     tried: u32,
-    /// Came back through no fault of their own: they go first.
+    /// Subprograms that came back through no fault of their own: they go first.
     returned: VecDeque<Position>,
-    /// Failed and have retries left: they go last.
+    /// Subprograms that failed and have retries left: they go last.
     failed: VecDeque<Position>,
     placed: BTreeMap<Position, Fence>,
     history: BTreeMap<Position, History>,
     /// How many of those placed are suspended.
     pub(crate) suspended: u32,
-    /// Suspensions of those placed; they are added up when attempts end.
+    /// Suspensions of the open attempts; they are added to the counts when
+    /// these end.
     pub(crate) open_suspensions: u64,
-    /// How long one takes its place: the longest seen of late.
+    /// How long a subprogram takes its place: the longest seen of late.
     expected: Option<Duration>,
-    /// Workstations that were sent its spec.
-    pub(crate) told: BTreeSet<WorkstationId>,
-    /// If it is one program of ranks.
+    /// Workstations that were sent the job's spec.
+    pub(crate) spec_sent_to: BTreeSet<WorkstationId>,
+    /// The program, if the job is one of ranks.
     pub(crate) program: Option<Box<Program>>,
     /// Ranks that have ended, as far as this life of the program goes.
-    over: BTreeMap<Position, History>,
+    ended_ranks: BTreeMap<Position, History>,
     /// Ranks that an earlier life had spawned, and this one may again.
     shelved: BTreeMap<Position, History>,
 }
@@ -169,20 +95,20 @@ impl Job {
             suspended: 0,
             open_suspensions: 0,
             expected: None,
-            told: BTreeSet::new(),
+            spec_sent_to: BTreeSet::new(),
             program: None,
-            over: BTreeMap::new(),
+            ended_ranks: BTreeMap::new(),
             shelved: BTreeMap::new(),
         }
     }
 
     /// Puts back what a store kept: first those that were tried, then those
     /// that are placed, then [`Job::recount`].
-    pub(crate) fn restore_tried(&mut self, record: &SubprogramRecord) {
-        let history = History::of(record);
+    pub(crate) fn restore_tried(&mut self, record: SubprogramRecord) {
+        let history = record.history;
         match self.position(record.subprogram.index) {
             Some(position) if record.state != SubprogramState::Queued => {
-                self.over.insert(position, history);
+                self.ended_ranks.insert(position, history);
             }
             Some(position) => drop(self.history.insert(position, history)),
             None => drop(self.shelved.insert(record.subprogram.index, history)),
@@ -278,39 +204,51 @@ impl Job {
         self.history.get(&position)
     }
 
+    /// The store is to know this of a subprogram from now on.
+    pub(crate) fn subprogram_change(
+        &self,
+        position: Position,
+        history: &History,
+        state: SubprogramState,
+    ) -> Change {
+        let subprogram = self.subprogram(position);
+        Change::Subprogram(SubprogramRecord { subprogram, state, history: history.clone() })
+    }
+
     /// The open attempt of a subprogram.
     pub(crate) fn fence(&self, position: Position) -> Option<Fence> {
         self.placed.get(&position).copied()
     }
 
     /// The ranks that have ended in this life of the program.
-    pub(crate) fn over(&self) -> &BTreeMap<Position, History> {
-        &self.over
+    pub(crate) fn ended_ranks(&self) -> &BTreeMap<Position, History> {
+        &self.ended_ranks
     }
 
     /// A rank has ended; its program has not.
     pub(crate) fn end_rank(&mut self, position: Position, history: History) {
-        self.over.insert(position, history);
+        self.ended_ranks.insert(position, history);
     }
 
-    /// It goes on as another attempt, elsewhere.
+    /// A subprogram goes on as another attempt, elsewhere.
     pub(crate) fn go_on(&mut self, position: Position, history: History, fence: Fence) {
         self.history.insert(position, history);
         self.placed.insert(position, fence);
     }
 
-    /// All of a program begins again with so many ranks, but for those that
-    /// had ended where it begins. Whose record is to be written anew.
+    /// All of a program begins again with so many ranks, but for those that had
+    /// ended where it begins. Returns the ranks whose record is to be written
+    /// anew.
     pub(crate) fn begin_again(
         &mut self,
         ranks: u32,
         stays_over: impl Fn(Position) -> bool,
     ) -> Vec<(Position, History)> {
-        let over = std::mem::take(&mut self.over);
+        let over = std::mem::take(&mut self.ended_ranks);
         let mut again = vec![];
         for (position, history) in over {
             if stays_over(position) {
-                self.over.insert(position, history);
+                self.ended_ranks.insert(position, history);
             } else {
                 self.history.insert(position, history.clone());
                 again.push((position, history));
@@ -320,10 +258,10 @@ impl Job {
         self.shelved.extend(beyond);
         self.tried = self.tried.min(ranks);
         self.failed.clear();
-        let over = &self.over;
+        let over = &self.ended_ranks;
         self.returned = (0..self.tried).filter(|p| !over.contains_key(p)).collect();
         let first = self.record.spec.indexes.len();
-        let ended = u32::try_from(self.over.len()).unwrap_or(u32::MAX);
+        let ended = u32::try_from(self.ended_ranks.len()).unwrap_or(u32::MAX);
         let progress = self.progress_mut();
         progress.counts.succeeded = ended;
         progress.spawned = ranks.saturating_sub(first);
@@ -355,8 +293,8 @@ impl Job {
         }
     }
 
-    /// Who may be placed next, the first to be preferred, each with the
-    /// workstation it had better avoid.
+    /// The subprograms that may be placed next, the preferred one first, each
+    /// with the workstation that it had better avoid.
     pub(crate) fn turns(&self) -> impl Iterator<Item = (Turn, Option<WorkstationId>)> + '_ {
         let avoided = |position: &Position| self.history.get(position).and_then(|h| h.avoided);
         let returned = self.returned.front().map(|p| (Turn::Returned, avoided(p)));
@@ -366,7 +304,7 @@ impl Job {
         returned.into_iter().chain(untried).chain(failed)
     }
 
-    /// Its turn has come: it leaves the queue for a workstation.
+    /// A subprogram's turn has come: it leaves the queue for a workstation.
     pub(crate) fn place(&mut self, turn: Turn, fence: Fence) -> Position {
         let position = match turn {
             Turn::Returned => self.returned.pop_front().expect("a turn of this queue"),
@@ -380,37 +318,37 @@ impl Job {
         position
     }
 
-    /// An attempt ended; what is known of its subprogram, with `last` added.
-    pub(crate) fn take_back(&mut self, position: Position, last: Last) -> History {
+    /// An attempt ended. Returns what is known of its subprogram, with `last`
+    /// added.
+    pub(crate) fn take_back(&mut self, position: Position, last: LastAttempt) -> History {
         self.placed.remove(&position);
         let known = self.history.remove(&position).or_else(|| self.shelved.remove(&position));
-        let mut history = match known {
-            Some(history) => History { last, ..history },
-            None => History::first(last),
-        };
-        history.attempts += 1;
-        history
+        let history = known.unwrap_or_default();
+        History { attempts: history.attempts + 1, last, ..history }
     }
 
-    /// It goes first: it came back through no fault of its own.
+    /// Queues a subprogram to go first: it came back through no fault of its
+    /// own.
     pub(crate) fn return_first(&mut self, position: Position, history: History) {
         self.returned.push_back(position);
         self.history.insert(position, history);
     }
 
-    /// It goes last: whatever made it fail may have passed by then.
+    /// Queues a subprogram to go last: whatever made it fail may have passed by
+    /// then.
     pub(crate) fn retry_last(&mut self, position: Position, history: History) {
         self.failed.push_back(position);
         self.history.insert(position, history);
     }
 
-    /// Everything queued, tried before, with what is known of it.
+    /// The queued subprograms that were tried before, with what is known of
+    /// them.
     pub(crate) fn tried_before(&self) -> impl Iterator<Item = (Position, &History)> {
         let queued = |(position, _): &(&Position, _)| !self.placed.contains_key(position);
         self.history.iter().filter(queued).map(|(position, history)| (*position, history))
     }
 
-    /// All that has not ended never will.
+    /// Cancels all subprograms that have not ended.
     pub(crate) fn cancel(&mut self, at: WallTime) {
         let total = self.total();
         let progress = self.progress_mut();
@@ -422,11 +360,11 @@ impl Job {
         self.failed.clear();
         self.placed.clear();
         self.history.clear();
-        self.over.clear();
+        self.ended_ranks.clear();
         self.suspended = 0;
     }
 
-    /// One of its ranks has failed for good, and the program with it.
+    /// A rank has failed for good, and the program with it.
     pub(crate) fn fail(&mut self, at: WallTime) {
         self.cancel(at);
         let progress = self.progress_mut();
@@ -435,7 +373,7 @@ impl Job {
         progress.state = JobState::Failed;
     }
 
-    /// One of it took its place for so long.
+    /// An attempt of this job took its place for so long.
     pub(crate) fn learn_span(&mut self, span: Duration) {
         self.expected = Some(match self.expected {
             Some(before) if span < before => (before * 3 + span) / 4,
@@ -447,8 +385,8 @@ impl Job {
         self.expected
     }
 
-    /// So short that places would wait for the network if none were sent
-    /// ahead.
+    /// Are the subprograms so short that places would wait for the network if
+    /// none were sent ahead?
     pub(crate) fn is_short(&self) -> bool {
         self.expected.is_some_and(|span| span <= AHEAD)
     }

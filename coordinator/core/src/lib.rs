@@ -14,17 +14,17 @@
 //! ```
 //!
 //! What is over leaves the core's memory: ended jobs and subprograms are the
-//! store's, whose records turn into rows with [`record`]'s help.
+//! store's, whose records turn into rows by themselves.
 
 mod attempt;
-pub mod core;
+mod core;
 mod event;
 mod job;
 pub mod outlook;
 pub mod placement;
 mod pool;
 mod program;
-pub mod record;
+mod record;
 mod step;
 mod workstation;
 
@@ -32,6 +32,7 @@ pub use crate::core::{Config, Core};
 pub use crate::event::{Event, Link, RequestId};
 pub use crate::placement::Policy;
 pub use crate::record::{
-    AttemptRecord, Change, Coming, JobProgress, JobRecord, ProgramEvent, Restored, SubprogramRecord,
+    AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent,
+    Restored, SubprogramRecord, untried_row,
 };
 pub use crate::step::{Answer, Effect, Step};

@@ -30,8 +30,8 @@
 //!
 //! No peeking: only what [`Outlook`] was told counts, and it is told of the
 //! past. Hours are those of UTC. Since there is one rate for each hour of the
-//! week, a lab's time zone only turns the wheel; when its clocks change, the
-//! wheel is an hour off until the past fades.
+//! week, a lab's time zone only shifts the table; when its clocks change, the
+//! table is an hour off until the past fades.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ const FADE: f64 = 0.84;
 /// end is learned: no clock can make it a long sum.
 const SPAN_MAX: i64 = 2 * WEEK;
 
-/// What was seen of something, and what was to be expected.
+/// How many returns were seen, and how many were to be expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ratio {
     seen: f32,
@@ -91,7 +91,8 @@ struct Ratio {
 }
 
 impl Ratio {
-    /// How much more than expected, when that factor is allowed for already.
+    /// How many times more than expected were seen, when the factor `allowed`
+    /// is accounted for already.
     fn beyond(self, allowed: f64) -> f64 {
         (f64::from(self.seen) + PRIOR) / (f64::from(self.expected) * allowed + PRIOR)
     }
@@ -117,8 +118,8 @@ struct Rate {
 }
 
 impl Rate {
-    /// Per second. What is to be expected of it, while little was seen,
-    /// counts for as much as the prior's returns.
+    /// The rate per second. While little was seen, the expected rate counts for
+    /// as much as the prior's returns.
     fn value(self, expected: f64) -> f64 {
         expected * (self.returns + PRIOR) / (self.watched_s * expected + PRIOR)
     }
@@ -191,12 +192,13 @@ impl Iterator for Pieces {
     }
 }
 
-/// How many weeks the past has to fade by, for something learned at `at`.
-fn weeks_passed(week: &mut i64, at: i64) -> i32 {
+/// How much of the past is left, for something learned at `at`; `None` if all
+/// of it is.
+fn left_of_past(week: &mut i64, at: i64) -> Option<f64> {
     let now = at.div_euclid(WEEK);
     let passed = now.saturating_sub(*week).clamp(0, 1_000);
     *week = now.max(*week);
-    i32::try_from(passed).unwrap_or(0)
+    (passed > 0).then(|| FADE.powi(i32::try_from(passed).unwrap_or(0)))
 }
 
 /// What the workstations of a lab have in common.
@@ -205,7 +207,8 @@ pub struct Common {
     whole: Rate,
     hours: [Rate; HOURS],
     bands: [Rate; BANDS],
-    /// By both: at night a young period is likelier to last than at noon.
+    /// The rates by hour and band: at night a young period is likelier to last
+    /// than at noon.
     pieces: Vec<[Rate; BANDS]>,
     week: i64,
 }
@@ -239,11 +242,7 @@ impl Common {
     }
 
     fn fade(&mut self, at: i64) {
-        let passed = weeks_passed(&mut self.week, at);
-        if passed == 0 {
-            return;
-        }
-        let left = FADE.powi(passed);
+        let Some(left) = left_of_past(&mut self.week, at) else { return };
         self.whole.fade(left);
         // The first guess never fades.
         self.whole.learn(1.0 - left, FIRST_GUESS_S * (1.0 - left));
@@ -256,7 +255,7 @@ impl Common {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outlook {
     idle_since: Option<i64>,
-    /// Until when its past was learned: nothing counts twice.
+    /// Until when the workstation's past was learned: nothing counts twice.
     learned: i64,
     week: i64,
     whole: Ratio,
@@ -294,23 +293,19 @@ impl Outlook {
         self.idle_since = None;
     }
 
-    /// It can be watched no longer, and was idle until then.
-    pub fn lost_sight(&mut self, common: &mut Common, at: WallTime) {
+    /// The workstation can be watched no longer, and was idle until then.
+    pub(crate) fn lost_sight(&mut self, common: &mut Common, at: WallTime) {
         self.learn_until(common, at.0, false);
         self.idle_since = None;
     }
 
-    /// It is idle still. Not needed, but what lasts is learned as it lasts.
+    /// The workstation is idle still. This need not be told, but a period that
+    /// lasts is learned as it lasts.
     pub fn still_idle(&mut self, common: &mut Common, at: WallTime) {
         self.learn_until(common, at.0, false);
     }
 
-    /// The chance that it stays idle from now on for as long as is needed.
-    pub fn chance(&self, common: &Common, now: WallTime, need: Duration) -> f64 {
-        (-f64::from(self.risk(common, now, need))).exp()
-    }
-
-    /// How many returns of its owner are to be expected in that time.
+    /// How many returns of the owner are to be expected in that time.
     #[expect(clippy::cast_possible_truncation, reason = "a rank needs no more")]
     pub fn risk(&self, common: &Common, now: WallTime, need: Duration) -> f32 {
         let need = i64::try_from(need.as_nanos()).unwrap_or(i64::MAX).min(SPAN_MAX);
@@ -334,7 +329,7 @@ impl Outlook {
             self.learn(common, piece, 0.0);
         }
         if returned {
-            // It ended the piece before, should a new one begin here.
+            // The return ended the piece before, should a new one begin here.
             let last = Pieces::new(since, at.saturating_sub(1).max(since), i64::MAX).next();
             if let Some(piece) = last {
                 self.learn(common, Piece { spent_s: 0.0, ..piece }, 1.0);
@@ -354,11 +349,7 @@ impl Outlook {
     }
 
     fn fade(&mut self, at: i64) {
-        let passed = weeks_passed(&mut self.week, at);
-        if passed == 0 {
-            return;
-        }
-        let left = FADE.powi(passed);
+        let Some(left) = left_of_past(&mut self.week, at) else { return };
         self.whole.fade(left);
         self.parts.iter_mut().for_each(|ratio| ratio.fade(left));
         self.bands.iter_mut().for_each(|ratio| ratio.fade(left));

@@ -1,10 +1,10 @@
 //! Which of the free workstations is chosen.
 //!
-//! A policy turns what is known of a workstation into a rank, whenever
-//! something of that changes; the free workstation with the lowest rank is
-//! the first of an ordered index, [`Free`]. So choosing among ten thousand
-//! costs no more than a look at the first, and a new policy is one more
-//! formula here. The live coordinator and replay both place with this.
+//! A policy turns what is known of a workstation into a cost, whenever
+//! something of that changes; the free workstation with the lowest cost is the
+//! first of an ordered index, [`Free`]. So choosing among ten thousand takes no
+//! more than a look at the first, and a new policy is one more formula here.
+//! The live coordinator and replay both place with this.
 
 mod free;
 
@@ -38,20 +38,20 @@ impl Policy {
     pub const ALL: [Self; 4] =
         [Self::LastIdleFirst, Self::FirstIdleFirst, Self::Ranked, Self::LikelyLongest];
 
-    /// Where a free workstation stands.
-    pub fn rank(self, candidate: &Candidate) -> Rank {
+    /// What it costs to choose this workstation, compared with others.
+    pub fn cost(self, candidate: &Candidate) -> Cost {
         match self {
-            Self::LastIdleFirst => Rank::new(u64::MAX - candidate.idle_since.0),
-            Self::FirstIdleFirst => Rank::new(candidate.idle_since.0),
-            Self::Ranked => Rank::new(cost(candidate)),
-            Self::LikelyLongest => Rank::new(danger(candidate)),
+            Self::LastIdleFirst => Cost::new(u64::MAX - candidate.idle_since.0),
+            Self::FirstIdleFirst => Cost::new(candidate.idle_since.0),
+            Self::Ranked => Cost::new(step_cost(candidate)),
+            Self::LikelyLongest => Cost::new(risk_cost(candidate)),
         }
     }
 
-    /// Does a rank change while nothing happens? Then it is as old as what it
-    /// was made from: who wants it exact ranks all of the free anew before
-    /// choosing ([`Free::refresh`]). The live coordinator does not: it hears
-    /// of each workstation again within a heartbeat.
+    /// Does a cost change while nothing happens? Then it is as old as what it
+    /// was made from: a caller that wants it exact computes all costs anew
+    /// before choosing ([`Free::refresh`]). The live coordinator does not: it
+    /// hears of each workstation again within a heartbeat.
     pub fn ages(self) -> bool {
         match self {
             Self::LastIdleFirst | Self::FirstIdleFirst => false,
@@ -59,7 +59,8 @@ impl Policy {
         }
     }
 
-    /// Does it look at a candidate's risk? It takes an outlook to tell it.
+    /// Does the policy look at a candidate's risk, which takes an outlook to
+    /// tell?
     pub fn asks_outlook(self) -> bool {
         self == Self::LikelyLongest
     }
@@ -69,10 +70,10 @@ impl Policy {
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     pub idle_since: Moment,
-    /// How long it had been idle when it was last heard from.
+    /// How long the workstation had been idle when it was last heard from.
     pub idle_for: Duration,
     pub load_1m: f32,
-    /// 0 if it was never measured.
+    /// The workstation's speed; 0 if it was never measured.
     pub speed: f32,
     /// How many returns of its owner are to be expected while a guest is
     /// here ([`Outlook::risk`](crate::outlook::Outlook::risk)); anything
@@ -90,14 +91,14 @@ const IDLE_COUNTS_MAX: Duration = Duration::from_secs(3_600);
 ///
 /// Quahog's own formula is not printed; Phalen 1994, §4.3.2 says that it ranks
 /// by system parameters that tell the level of user activity. Load and idle
-/// time are those; speed comes from what a job gains. Taken when the
-/// workstation was last heard from, so idle time is as old as a heartbeat.
+/// time are those; speed comes from what a job gains. All of it is taken when
+/// the workstation was last heard from, so idle time is as old as a heartbeat.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the clamps keep it between 0 and 2^53, and the cast saturates"
 )]
-fn cost(candidate: &Candidate) -> u64 {
+fn step_cost(candidate: &Candidate) -> u64 {
     let tame = |value: f32, least: f64, most: f64| {
         let value = f64::from(value);
         if value.is_finite() { value.clamp(least, most) } else { most }
@@ -115,27 +116,28 @@ fn cost(candidate: &Candidate) -> u64 {
 ///
 /// Floats of one sign are ordered as their bits are. The lower 12 bits of the
 /// risk make room for the time, whose 44 bits last for 557 years.
-fn danger(candidate: &Candidate) -> u64 {
+fn risk_cost(candidate: &Candidate) -> u64 {
     let risk = if candidate.risk >= 0.0 { candidate.risk } else { f32::INFINITY };
     let recency = (1 << 44) - 1 - ((candidate.idle_since.0 >> 20) & ((1 << 44) - 1));
     u64::from((risk + 0.0).to_bits() >> 12) << 44 | recency
 }
 
-/// Where a workstation stands among the free ones; the lowest comes first.
+/// What it costs to choose a workstation; the free one with the lowest cost
+/// comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank(u64);
+pub struct Cost(u64);
 
-impl Rank {
-    /// Of nobody: after every other.
+impl Cost {
+    /// The cost of nobody, above every other.
     const NONE: Self = Self(u64::MAX);
 
-    /// The two last ones are the same.
+    /// The two highest numbers make the same cost.
     pub fn new(order: u64) -> Self {
         Self(order.min(u64::MAX - 1))
     }
 }
 
-/// How often ranks were compared, for the test that choosing is no scan.
+/// How often costs were compared, for the test that choosing is no scan.
 #[cfg(test)]
 pub(crate) mod compared {
     use std::cell::Cell;
@@ -162,7 +164,7 @@ mod tests {
 
     #[track_caller]
     fn check_prefers(policy: Policy, better: &Candidate, worse: &Candidate) {
-        assert!(policy.rank(better) < policy.rank(worse), "{policy:?}: {better:?}, {worse:?}");
+        assert!(policy.cost(better) < policy.cost(worse), "{policy:?}: {better:?}, {worse:?}");
     }
 
     #[test]

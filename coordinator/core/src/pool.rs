@@ -11,7 +11,7 @@ use gleaner_common::time::{Moment, WallTime};
 
 use crate::core::Config;
 use crate::outlook::{Common, Outlook};
-use crate::placement::{Free, Rank};
+use crate::placement::{Cost, Free};
 use crate::workstation::{Standing, Workstation};
 
 /// How much work the core keeps at an agent beyond its free places, so that a
@@ -19,13 +19,13 @@ use crate::workstation::{Standing, Workstation};
 /// A guess, not yet measured.
 pub(crate) const AHEAD: Duration = Duration::from_millis(50);
 
-/// Where a workstation is in the indexes.
+/// The keys of a workstation in the indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Marks {
+struct IndexKeys {
     standing: Standing,
-    /// Among the free ones.
-    rank: Option<Rank>,
-    /// Among the full ones that something can be sent ahead to.
+    /// Its cost among the free ones.
+    cost: Option<Cost>,
+    /// Its wait among the full ones that something can be sent ahead to.
     wait: Option<Duration>,
     due: Option<Moment>,
     /// How many more guests would find a place.
@@ -33,17 +33,17 @@ struct Marks {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PoolEntry {
     workstation: Workstation,
-    marks: Marks,
-    /// Once the policy asks for it.
+    keys: IndexKeys,
+    /// What its past tells, once the policy asks for it.
     outlook: Option<Box<Outlook>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    past: Past,
-    entries: BTreeMap<WorkstationId, Entry>,
+    past: OwnersPast,
+    entries: BTreeMap<WorkstationId, PoolEntry>,
     by_name: BTreeMap<String, WorkstationId>,
     free: Free<WorkstationId>,
     ahead: BTreeSet<(Duration, WorkstationId)>,
@@ -63,27 +63,27 @@ impl Pool {
             }
             entry.workstation.name.clone_from(&name);
         } else {
-            let marks =
-                Marks { standing: Standing::Away, rank: None, wait: None, due: None, room: 0 };
+            let keys =
+                IndexKeys { standing: Standing::Away, cost: None, wait: None, due: None, room: 0 };
             self.tally[Standing::Away as usize] += 1;
             let workstation = Workstation::new(name.clone());
-            self.entries.insert(id, Entry { workstation, marks, outlook: None });
+            self.entries.insert(id, PoolEntry { workstation, keys, outlook: None });
         }
         self.by_name.insert(name, id);
     }
 
-    /// What the wall says at a moment: owners have their hours.
-    pub(crate) fn tell_time(&mut self, now: Moment, wall: WallTime) {
-        self.past.told = (now, wall);
+    /// Says what the wall clock shows at a moment: owners have their hours.
+    pub(crate) fn set_time(&mut self, now: Moment, wall: WallTime) {
+        self.past.time = (now, wall);
     }
 
     pub(crate) fn get(&self, id: WorkstationId) -> Option<&Workstation> {
         self.entries.get(&id).map(|entry| &entry.workstation)
     }
 
-    /// Where it stood when it last changed.
+    /// A workstation's standing when it last changed.
     pub(crate) fn standing(&self, id: WorkstationId) -> Option<Standing> {
-        self.entries.get(&id).map(|entry| entry.marks.standing)
+        self.entries.get(&id).map(|entry| entry.keys.standing)
     }
 
     pub(crate) fn named(&self, name: &str) -> Option<WorkstationId> {
@@ -102,7 +102,7 @@ impl Pool {
         id: WorkstationId,
         change: impl FnOnce(&mut Workstation) -> R,
     ) -> Option<R> {
-        let Entry { workstation, marks, outlook } = self.entries.get_mut(&id)?;
+        let PoolEntry { workstation, keys, outlook } = self.entries.get_mut(&id)?;
         let before = workstation.idle_since();
         let result = change(workstation);
         let standing = workstation.standing(now);
@@ -113,20 +113,20 @@ impl Pool {
             let wall = self.past.wall(now);
             risk = outlook.risk(&self.past.common, wall, config.idle_needed);
         }
-        let after = Marks {
+        let after = IndexKeys {
             standing,
-            rank: (standing == Standing::Free)
-                .then(|| config.policy.rank(&workstation.candidate(risk))),
+            cost: (standing == Standing::Free)
+                .then(|| config.policy.cost(&workstation.candidate(risk))),
             wait: if standing == Standing::Full { workstation.wait_ahead() } else { None },
             due: workstation.due(config),
             room: workstation.room(standing),
         };
-        let before = std::mem::replace(marks, after);
+        let before = std::mem::replace(keys, after);
         self.tally[before.standing as usize] -= 1;
         self.tally[after.standing as usize] += 1;
         self.room = self.room - before.room + after.room;
-        if before.rank != after.rank {
-            self.free.set(id, after.rank);
+        if before.cost != after.cost {
+            self.free.set(id, after.cost);
             self.version += 1;
         }
         reindex(&mut self.ahead, before.wait, after.wait, id);
@@ -154,7 +154,7 @@ impl Pool {
     ) -> Option<WorkstationId> {
         let free =
             self.free.iter().filter(|(id, _)| self.get(*id).is_some_and(|w| will_do(*id, w)));
-        free.min_by_key(|(id, rank)| (*rank, *id)).map(|(id, _)| id)
+        free.min_by_key(|(id, cost)| (*cost, *id)).map(|(id, _)| id)
     }
 
     /// All that are free, by number.
@@ -167,7 +167,7 @@ impl Pool {
         self.room
     }
 
-    /// Another number than before: what found no place might now.
+    /// A number that differs when what found no place might find one now.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -199,23 +199,23 @@ impl Pool {
     }
 }
 
-/// What the lab's workstations have taught, and the hour.
+/// What is known of the lab's owners, and the time of day.
 #[derive(Debug, Default)]
-struct Past {
+struct OwnersPast {
     common: Common,
-    told: (Moment, WallTime),
+    time: (Moment, WallTime),
 }
 
-impl Past {
-    /// What the wall said or says then.
+impl OwnersPast {
+    /// What the wall clock showed or shows at a moment.
     fn wall(&self, at: Moment) -> WallTime {
-        let (now, wall) = self.told;
+        let (now, wall) = self.time;
         let ns = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
         WallTime(wall.0.saturating_sub(ns(now.since(at))).saturating_add(ns(at.since(now))))
     }
 
-    /// To leave, with notice, is to guests what a return is. Why it fell
-    /// silent or lost its connection is not known.
+    /// An agent that leaves with notice is to guests what an owner's return is.
+    /// Why a workstation fell silent or lost its connection is not known.
     fn learn(&mut self, outlook: &mut Outlook, before: Option<Moment>, after: &Workstation) {
         let heard = self.wall(after.heard);
         match (before, after.idle_since()) {

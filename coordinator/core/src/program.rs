@@ -2,8 +2,8 @@
 //! asked, who has ended, its snapshots, and who waits for whom.
 //!
 //! The promise: what a rank was answered stays answered, over restarts of the
-//! coordinator too. All that outlives one is in [`Past`], which changes only
-//! by events that are written down first. Knows nothing of workstations.
+//! coordinator too. All that outlives a restart is in [`Past`], which changes
+//! only by events that are written down first. Knows nothing of workstations.
 //!
 //! ```text
 //! a rank asks, ends, has its part ──► Happened ──► journal (record), then Past ──► Order
@@ -27,25 +27,25 @@ use gleaner_program_core::snapshots::{self, Snapshots};
 use gleaner_program_core::wire::{ASK_BYTES_MAX, Answer, Ask, ToRank};
 
 pub(crate) use past::Past;
-use past::Undecided;
-pub(crate) use record::{Beginning, Ended, Group, Whole};
+use past::Question;
+pub(crate) use record::{Ended, Group, ProgramState, Whole};
 use record::{Happened, PackedPast};
 use waits::Waits;
 
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Order {
-    /// Write this down.
+    /// Write this event down, under this number.
     Journal {
         sequence: u64,
         bytes: Vec<u8>,
     },
-    Tell {
+    Send {
         rank: Rank,
         what: ToRank,
     },
-    TellAll(ToRank),
-    /// So many ranks more.
+    SendAll(ToRank),
+    /// The program has so many ranks more.
     Spawned {
         count: u32,
     },
@@ -56,8 +56,9 @@ pub(crate) enum Order {
     Unneeded(Vec<ContentHash>),
 }
 
-/// A journal is written anew when it has grown to twice what that takes, and
-/// is not small: each event so costs at most two more.
+/// A journal smaller than this is not written anew. A larger one is, when it
+/// has grown to twice its size after the last time: so each event is written
+/// three times at most.
 const JOURNAL_BYTES_MIN: usize = 1 << 20;
 
 /// What an event takes beside its bytes. A guess.
@@ -67,7 +68,7 @@ const NO_SNAPSHOTS: &str = "it uses its bag of tasks, which takes no part in sna
                             taken, and a rank that is lost takes it back to its start";
 
 impl Order {
-    /// Whatever becomes of the ranks of the life that decided so.
+    /// Is this order carried out even if the life that gave it is over?
     fn outlives_a_life(&self) -> bool {
         matches!(self, Self::Note(_) | Self::Unneeded(_))
     }
@@ -78,15 +79,15 @@ pub(crate) struct Program {
     spec: ProgramSpec,
     life: Life,
     past: Past,
-    /// Of the next event of this life.
+    /// The number of the next event of this life.
     sequence: u64,
-    /// What the journal takes, and what the first event of it does.
+    /// How many bytes the journal takes, and how many its first event does.
     journal_bytes: usize,
     journal_from_bytes: usize,
     snapshots: Option<Snapshots>,
-    /// Of the snapshot under way, if one is.
+    /// The parts of the snapshot under way, if one is.
     parts: Option<BTreeMap<Rank, ContentHash>>,
-    /// It was said why a snapshot came to nothing, and none was whole since.
+    /// The user was told why a snapshot failed, and none was whole since.
     missed: bool,
     waits: Waits,
     orders: Vec<Order>,
@@ -96,13 +97,14 @@ impl Program {
     /// A program of so many ranks begins.
     pub(crate) fn new(now: Moment, spec: ProgramSpec, ranks: u32, floor: Fence) -> Self {
         let group = Group { first: 0, count: ranks, parent: None };
-        let beginning = Beginning { floor, groups: vec![group], ..Beginning::default() };
-        let mut program = Self::of(now, spec, Life(1), beginning.clone());
-        program.journal(&Happened::Began(Box::new(beginning)));
+        let state = ProgramState { floor, groups: vec![group], ..ProgramState::default() };
+        let mut program = Self::of(now, spec, Life(1), state.clone());
+        program.journal(&Happened::Began(Box::new(state)));
         program
     }
 
-    /// From what was written down, in order; `None` if it makes no program.
+    /// Restores a program from its journal, in order; `None` if that makes no
+    /// program.
     pub(crate) fn restore<'a>(
         now: Moment,
         spec: ProgramSpec,
@@ -111,11 +113,11 @@ impl Program {
         let mut program: Option<Self> = None;
         for (life, bytes) in events {
             match (Happened::from_bytes(bytes)?, &mut program) {
-                (Happened::Began(beginning), _) => {
-                    program = Some(Self::of(now, spec, life, *beginning));
+                (Happened::Began(state), _) => {
+                    program = Some(Self::of(now, spec, life, *state));
                 }
                 (Happened::AllThis(past), _) => {
-                    let mut then = Self::of(now, spec, life, Beginning::default());
+                    let mut then = Self::of(now, spec, life, ProgramState::default());
                     then.past = (*past).try_into().ok()?;
                     program = Some(then);
                 }
@@ -131,18 +133,18 @@ impl Program {
         Some(program)
     }
 
-    /// Of which nothing else is known.
+    /// The program is in this life, and nothing else is known of it.
     pub(crate) fn in_life(mut self, life: Life) -> Self {
         self.life = life;
         self.orders.clear();
         self
     }
 
-    fn of(now: Moment, spec: ProgramSpec, life: Life, beginning: Beginning) -> Self {
+    fn of(now: Moment, spec: ProgramSpec, life: Life, state: ProgramState) -> Self {
         let mut program = Self {
             spec,
             life,
-            past: Past::begin(beginning),
+            past: Past::begin(state),
             sequence: 0,
             journal_bytes: 0,
             journal_from_bytes: 0,
@@ -160,12 +162,13 @@ impl Program {
         self.drop_parts();
         let past = &self.past;
         let ranks = (0..past.ranks()).map(Rank);
-        let there = ranks.filter(|rank| past.ended.get(rank).is_none_or(|ended| !ended.drained));
+        let there =
+            ranks.filter(|rank| past.state.ended.get(rank).is_none_or(|ended| !ended.drained));
         self.snapshots = self
             .spec
             .checkpoint_every
             .filter(|_| !past.has_used_bag())
-            .map(|every| Snapshots::new(now, every, there).after(past.newest));
+            .map(|every| Snapshots::new(now, every, there).after(past.state.newest));
     }
 
     pub(crate) fn life(&self) -> Life {
@@ -178,11 +181,11 @@ impl Program {
 
     /// The most ranks there may be.
     pub(crate) fn ranks_max(&self) -> u32 {
-        let first = self.past.groups.first().map_or(0, |group| group.count);
+        let first = self.past.state.groups.first().map_or(0, |group| group.count);
         self.spec.ranks_max.max(first)
     }
 
-    /// What is to be done since this was last asked.
+    /// Takes the orders given since they were last taken.
     pub(crate) fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }
@@ -211,10 +214,16 @@ impl Program {
         self.journal(&all);
     }
 
-    /// Writes it down, and then lets it have happened.
+    /// Writes an event down, and then applies it.
     fn happen(&mut self, happened: Happened) {
         self.journal(&happened);
-        for effect in self.past.apply(happened) {
+        let effects = self.past.apply(happened);
+        self.bag_effects(effects);
+        self.renew_journal();
+    }
+
+    fn bag_effects(&mut self, effects: Vec<bag::Effect>) {
+        for effect in effects {
             match effect {
                 bag::Effect::Answer { rank, request, answer } => {
                     self.answer(rank, request, answer);
@@ -225,12 +234,11 @@ impl Program {
                 ))),
             }
         }
-        self.renew_journal();
     }
 
     fn answer(&mut self, rank: Rank, request: Request, answer: Answer) {
         let what = ToRank::Answered { request, answer };
-        self.orders.push(Order::Tell { rank, what });
+        self.orders.push(Order::Send { rank, what });
     }
 
     /// A rank asks. `free`: how many more ranks there are places for now.
@@ -256,17 +264,14 @@ impl Program {
     }
 
     fn asked_bag(&mut self, rank: Rank, request: Request, ask: Ask) {
-        match self.past.undecided(rank, request) {
-            Undecided::New => self.happen(Happened::Asked { rank, request, ask }),
-            Undecided::Again => {
-                // Changes nothing, so nothing is written down.
-                for effect in self.past.bag.ask(rank, request, ask) {
-                    if let bag::Effect::Answer { rank, request, answer } = effect {
-                        self.answer(rank, request, answer);
-                    }
-                }
+        match self.past.question(rank, request) {
+            Question::New => self.happen(Happened::Asked { rank, request, ask }),
+            Question::Again => {
+                // The question changes nothing, so nothing is written down.
+                let effects = self.past.bag.ask(rank, request, ask);
+                self.bag_effects(effects);
             }
-            Undecided::Void => {}
+            Question::Void => {}
         }
     }
 
@@ -278,10 +283,9 @@ impl Program {
             return self.answer(by, request, Answer::TooMany { available: free });
         }
         let first = Rank(self.past.ranks());
-        self.happen(Happened::Spawned { by, request, first, count });
-        self.orders.push(Order::Spawned { count });
-        // Before the answer: whoever has that may send to the new ranks at once.
-        self.orders.push(Order::TellAll(ToRank::Ranks(self.past.ranks())));
+        // All are told before the answer: the rank that has it may send to the
+        // new ranks at once.
+        self.add_ranks(count, Happened::Spawned { by, request, first, count });
         self.answer(by, request, Answer::Spawned { first, count });
     }
 
@@ -298,23 +302,24 @@ impl Program {
             return;
         }
         let first = Rank(self.past.ranks());
-        self.happen(Happened::Grew { first, count });
+        self.add_ranks(count, Happened::Grew { first, count });
+    }
+
+    fn add_ranks(&mut self, count: u32, happened: Happened) {
+        self.happen(happened);
         self.orders.push(Order::Spawned { count });
-        self.orders.push(Order::TellAll(ToRank::Ranks(self.past.ranks())));
+        self.orders.push(Order::SendAll(ToRank::Ranks(self.past.ranks())));
     }
 
     /// The spawned ranks exist from now on.
     pub(crate) fn began(&mut self, now: Moment, ranks: impl Iterator<Item = Rank>) {
         for rank in ranks {
-            let effects = self
-                .snapshots
-                .as_mut()
-                .map(|snapshots| snapshots.handle(now, snapshots::Event::Began(rank)));
-            self.snapshot_effects(effects.unwrap_or_default());
+            self.drive_snapshot(now, snapshots::Event::Began(rank));
         }
     }
 
-    /// Its process is gone or begins anew: what it held comes back.
+    /// A rank's process is gone or begins anew: the tasks that it held come
+    /// back.
     pub(crate) fn gone(&mut self, rank: Rank) {
         if self.past.is_known_to_bag(rank) {
             self.happen(Happened::Gone { rank, lost: false });
@@ -328,66 +333,62 @@ impl Program {
         (end, snapshot): (End, Snapshot),
         sent: Vec<(Rank, u64)>,
     ) {
-        if self.past.ended.contains_key(&rank) {
+        if self.past.state.ended.contains_key(&rank) {
             return;
         }
         let lasts: BTreeMap<Rank, u64> = sent.iter().copied().collect();
         for to in (0..self.past.ranks()).map(Rank).filter(|to| *to != rank) {
             let last = lasts.get(&to).copied().unwrap_or_default();
             let what = ToRank::PeerEnded { rank, snapshot, end, last };
-            self.orders.push(Order::Tell { rank: to, what });
+            self.orders.push(Order::Send { rank: to, what });
         }
         self.happen(Happened::Ended { rank, end, snapshot, sent });
         self.gone(rank);
-        // Whoever waits for any rank may wait in vain now.
+        // A rank that waits for any other may wait in vain now.
         self.waits.look_again(now);
     }
 
-    /// What somebody who begins, arrives or is back is told: who has ended, and
-    /// the snapshot that is under way.
-    pub(crate) fn tell_of_past(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
-        let others = self.past.ended.iter().filter(move |(rank, _)| **rank != to);
+    /// What a rank that begins, arrives or is connected again is told: who has
+    /// ended, and the snapshot that is under way.
+    pub(crate) fn past_for(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
+        let others = self.past.state.ended.iter().filter(move |(rank, _)| **rank != to);
         let ended = others.map(move |(&rank, ended)| {
             let &Ended { end, snapshot, .. } = ended;
             ToRank::PeerEnded { rank, snapshot, end, last: ended.last_to(to) }
         });
-        ended.chain(self.parts.as_ref().map(|_| ToRank::Cut(self.past.newest)))
+        ended.chain(self.parts.as_ref().map(|_| ToRank::Cut(self.past.state.newest)))
     }
 
     pub(crate) fn drained(&mut self, now: Moment, rank: Rank) {
-        if self.past.ended.get(&rank).is_none_or(|ended| ended.drained) {
+        if self.past.state.ended.get(&rank).is_none_or(|ended| ended.drained) {
             return;
         }
         self.happen(Happened::Drained(rank));
-        let effects = self
-            .snapshots
-            .as_mut()
-            .map(|snapshots| snapshots.handle(now, snapshots::Event::Drained(rank)));
-        self.snapshot_effects(effects.unwrap_or_default());
+        self.drive_snapshot(now, snapshots::Event::Drained(rank));
     }
 
-    /// Everything begins again: where the last whole snapshot says, or at the
-    /// start. What the new life has of the old one.
+    /// The program begins a new life, at its last whole snapshot or at its
+    /// start.
     pub(crate) fn begin_again(&mut self, now: Moment, floor: Fence, counts: bool) {
         self.drop_parts();
-        let beginning = self.past.again(floor, counts);
+        let state = self.past.again(floor, counts);
         let life = Life(self.life.0 + 1);
-        let mut next = Self::of(now, self.spec, life, beginning.clone());
-        next.journal(&Happened::Began(Box::new(beginning)));
-        let parts = next.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
-        if let Some(whole) = self.past.whole.as_ref().filter(|_| parts.is_empty()) {
+        let mut next = Self::of(now, self.spec, life, state.clone());
+        next.journal(&Happened::Began(Box::new(state)));
+        let parts = next.past.state.whole.as_ref().map(Whole::hashes).unwrap_or_default();
+        if let Some(whole) = self.past.state.whole.as_ref().filter(|_| parts.is_empty()) {
             self.orders.push(Order::Unneeded(whole.hashes()));
         }
         next.orders.push(Order::Cuts(parts));
-        // What it had decided last goes first.
+        // The old life's last orders go first.
         next.orders.splice(0..0, self.take_orders().into_iter().filter(Order::outlives_a_life));
         *self = next;
     }
 
-    /// It is over: the parts that nobody needs any more.
+    /// The program is over. Returns the parts that nobody needs any more.
     pub(crate) fn unneeded_now(&mut self) -> Vec<ContentHash> {
         let under_way = self.parts.take().unwrap_or_default().into_values();
-        under_way.chain(self.past.whole.iter().flat_map(Whole::hashes)).collect()
+        under_way.chain(self.past.state.whole.iter().flat_map(Whole::hashes)).collect()
     }
 
     /// The part of the snapshot that this rank begins with.
@@ -405,16 +406,17 @@ impl Program {
         part: ContentHash,
     ) {
         match &mut self.parts {
-            Some(parts) if snapshot == self.past.newest => drop(parts.insert(rank, part)),
+            Some(parts) if snapshot == self.past.state.newest => drop(parts.insert(rank, part)),
             Some(_) | None => return,
         }
-        let event = snapshots::Event::Kept { rank, snapshot };
-        let effects = self.snapshots.as_mut().map(|snapshots| snapshots.handle(now, event));
-        self.snapshot_effects(effects.unwrap_or_default());
+        self.drive_snapshot(now, snapshots::Event::Kept { rank, snapshot });
     }
 
     pub(crate) fn has_no_part(&mut self, now: Moment, rank: Rank, snapshot: Snapshot) {
-        let event = snapshots::Event::NotKept { rank, snapshot };
+        self.drive_snapshot(now, snapshots::Event::NotKept { rank, snapshot });
+    }
+
+    fn drive_snapshot(&mut self, now: Moment, event: snapshots::Event) {
         let effects = self.snapshots.as_mut().map(|snapshots| snapshots.handle(now, event));
         self.snapshot_effects(effects.unwrap_or_default());
     }
@@ -426,10 +428,10 @@ impl Program {
                     self.drop_parts();
                     self.parts = Some(BTreeMap::new());
                     self.happen(Happened::CutBegan(snapshot));
-                    self.orders.push(Order::TellAll(ToRank::Cut(snapshot)));
+                    self.orders.push(Order::SendAll(ToRank::Cut(snapshot)));
                 }
                 snapshots::Effect::Whole(snapshot) => self.is_whole(snapshot),
-                snapshots::Effect::Forget(snapshot) if snapshot == self.past.newest => {
+                snapshots::Effect::Forget(snapshot) if snapshot == self.past.state.newest => {
                     self.drop_parts();
                 }
                 // What counts is the last whole one, which `past` knows.
@@ -438,12 +440,14 @@ impl Program {
         }
     }
 
-    /// The bag is the coordinator's and takes no part in snapshots, and a rank
-    /// that had ended, with messages that nobody has yet, would have no
-    /// process to begin with: such a program goes back further.
+    /// A snapshot is of no use to a program with a bag, which is the
+    /// coordinator's and takes no part in it, or if a rank had ended with
+    /// messages that nobody has yet, because it would have no process to begin
+    /// with: such a program goes back further.
     fn is_whole(&mut self, snapshot: Snapshot) {
-        let had_ended =
-            |rank: &Rank| self.past.ended.get(rank).is_some_and(|ended| ended.snapshot < snapshot);
+        let had_ended = |rank: &Rank| {
+            self.past.state.ended.get(rank).is_some_and(|ended| ended.snapshot < snapshot)
+        };
         let is_of_use = !self.past.has_used_bag()
             && self.parts.as_ref().is_some_and(|parts| !parts.keys().any(had_ended));
         if !is_of_use {
@@ -452,7 +456,7 @@ impl Program {
         self.missed = false;
         let parts = self.parts.take().unwrap_or_default();
         self.orders.push(Order::Cuts(parts.values().copied().collect()));
-        let before = self.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
+        let before = self.past.state.whole.as_ref().map(Whole::hashes).unwrap_or_default();
         let kept: BTreeSet<ContentHash> = parts.values().copied().collect();
         self.unneeded(before.into_iter().filter(|part| !kept.contains(part)).collect());
         self.happen(Happened::Whole { snapshot, parts });
@@ -467,7 +471,7 @@ impl Program {
     /// The snapshot under way comes to nothing, if there is one.
     fn drop_parts(&mut self) {
         let Some(parts) = self.parts.take() else { return };
-        let kept = self.past.whole.as_ref().map(Whole::hashes).unwrap_or_default();
+        let kept = self.past.state.whole.as_ref().map(Whole::hashes).unwrap_or_default();
         let kept: BTreeSet<ContentHash> = kept.into_iter().collect();
         self.unneeded(parts.into_values().filter(|part| !kept.contains(part)).collect());
     }
@@ -480,7 +484,8 @@ impl Program {
 
     // ── who waits for whom ─────────────────────────────────────────────────
 
-    /// `live`: the ranks that can be asked.
+    /// Takes in what a rank says of its waiting. `live`: the ranks that can be
+    /// asked.
     pub(crate) fn facts(
         &mut self,
         now: Moment,
@@ -498,13 +503,13 @@ impl Program {
         self.orders.append(&mut orders);
     }
 
-    /// When `wake` is due. Ask again after every call.
+    /// When `wake` is due: ask again after every call.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let snapshots = self.snapshots.as_ref().and_then(Snapshots::deadline);
         [self.waits.deadline(), snapshots].into_iter().flatten().min()
     }
 
-    /// `all`: no rank is queued or on its way.
+    /// Acts on a deadline. `all`: no rank is queued or being carried.
     pub(crate) fn wake(&mut self, now: Moment, live: &BTreeSet<Rank>, all: bool) {
         if self.waits.deadline().is_some_and(|at| at <= now) {
             self.look_at_waits(now, live);
@@ -513,7 +518,7 @@ impl Program {
             return;
         }
         if self.past.has_used_bag() {
-            // None would be of any use: see `is_whole`.
+            // No snapshot would be of any use: see `is_whole`.
             self.drop_parts();
             self.snapshots = None;
             self.orders.push(Order::Note(NO_SNAPSHOTS.to_owned()));
@@ -521,7 +526,7 @@ impl Program {
             let effects = self.snapshots.as_mut().map(|snapshots| snapshots.wake(now));
             self.snapshot_effects(effects.unwrap_or_default());
         } else {
-            // It would come to nothing: who is not there has no part.
+            // The snapshot would fail: a rank without a process has no part.
             self.drive_snapshots(now);
         }
     }

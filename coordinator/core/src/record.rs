@@ -70,7 +70,7 @@ pub struct JobProgress {
     pub state: JobState,
     pub ended: Option<WallTime>,
     pub counts: Counts,
-    /// CPU time of accepted results, and of failures that were tried again.
+    /// The CPU time of accepted results, and of failures that were tried again.
     pub cpu: Duration,
     pub wasted_cpu: Duration,
     /// The bytes that moves have carried, and how long attempts stood still
@@ -90,19 +90,31 @@ pub struct SubprogramRecord {
     pub subprogram: SubprogramId,
     /// `Queued`, `Succeeded`, `Failed` or `Cancelled`.
     pub state: SubprogramState,
-    /// The latest attempt and where it was.
-    pub fence: Fence,
-    pub workstation: WorkstationId,
+    pub history: History,
+}
+
+/// What the attempts of one subprogram have come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
     pub attempts: u32,
     pub failures: u32,
     pub retreats: u32,
     pub lost: u32,
-    /// How the latest attempt ended, in words.
-    pub outcome: String,
-    pub cpu: Duration,
-    /// Where it failed last: not tried there again if there is a choice.
-    pub avoided: Option<WorkstationId>,
     pub moves: u32,
+    pub cpu: Duration,
+    /// Where the subprogram failed last: it is not tried there again if there
+    /// is a choice.
+    pub avoided: Option<WorkstationId>,
+    pub last: LastAttempt,
+}
+
+/// The latest attempt that ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastAttempt {
+    pub fence: Fence,
+    pub workstation: WorkstationId,
+    /// How the attempt ended, in words.
+    pub outcome: Box<str>,
 }
 
 /// One placement of a subprogram.
@@ -112,11 +124,11 @@ pub struct AttemptRecord {
     pub subprogram: SubprogramId,
     pub workstation: WorkstationId,
     pub placed: WallTime,
-    /// When and how it ended; `None` while it is open.
+    /// When and how the attempt ended; `None` while it is open.
     pub end: Option<(WallTime, String)>,
-    /// Its state is on its way, from there; `None` once it has come.
+    /// Where its state is being carried from; `None` once that has arrived.
     pub coming: Option<Coming>,
-    /// Its state has come.
+    /// Has its state arrived?
     pub arrived: bool,
 }
 
@@ -155,7 +167,7 @@ pub struct Restored {
     pub fences_below: Fence,
     /// The highest number of any job, ended ones included.
     pub last_job: Option<JobId>,
-    /// Of those jobs' programs, in order.
+    /// The events of those jobs' programs, in order.
     pub events: Vec<ProgramEvent>,
 }
 
@@ -177,7 +189,7 @@ impl JobProgress {
 
     /// The summary of a job with `total` subprograms of which `placed` are on
     /// workstations, `suspended` of them suspended.
-    pub fn summary(&self, total: u32, placed: u32, suspended: u32) -> JobSummary {
+    pub(crate) fn summary(&self, total: u32, placed: u32, suspended: u32) -> JobSummary {
         JobSummary {
             job: self.job,
             state: self.state,
@@ -197,7 +209,7 @@ impl JobRecord {
         self.row_with(self.progress.summary(self.indexes().len(), 0, 0))
     }
 
-    /// Of all its subprograms, spawned ranks included.
+    /// The indexes of all its subprograms, spawned ranks included.
     pub fn indexes(&self) -> IndexRange {
         let indexes = self.spec.indexes;
         IndexRange { last: indexes.last.saturating_add(self.progress.spawned), ..indexes }
@@ -229,18 +241,20 @@ impl SubprogramRecord {
     /// The row of a subprogram that has ended. Of one that has not, ask the
     /// core.
     pub fn row(&self, workstation: Option<String>) -> SubprogramRow {
+        let History { attempts, failures, retreats, lost, moves, cpu, ref last, .. } = self.history;
+        let was_tried = attempts > 0;
         SubprogramRow {
             subprogram: self.subprogram,
             state: self.state,
             workstation,
-            fence: Some(self.fence),
-            attempts: self.attempts,
-            failures: self.failures,
-            retreats: self.retreats,
-            lost: self.lost,
-            outcome: Some(self.outcome.clone()),
-            cpu_s: self.cpu.as_secs_f64(),
-            moves: self.moves,
+            fence: was_tried.then_some(last.fence),
+            attempts,
+            failures,
+            retreats,
+            lost,
+            outcome: was_tried.then(|| last.outcome.to_string()),
+            cpu_s: cpu.as_secs_f64(),
+            moves,
         }
     }
 }
@@ -248,23 +262,9 @@ impl SubprogramRecord {
 /// The row of a subprogram without a record: never tried, and so queued, or
 /// cancelled with its job.
 pub fn untried_row(subprogram: SubprogramId, job: JobState) -> SubprogramRow {
-    SubprogramRow {
-        subprogram,
-        state: if job == JobState::Cancelled {
-            SubprogramState::Cancelled
-        } else {
-            SubprogramState::Queued
-        },
-        workstation: None,
-        fence: None,
-        attempts: 0,
-        failures: 0,
-        retreats: 0,
-        lost: 0,
-        outcome: None,
-        cpu_s: 0.0,
-        moves: 0,
-    }
+    let is_cancelled = job == JobState::Cancelled;
+    let state = if is_cancelled { SubprogramState::Cancelled } else { SubprogramState::Queued };
+    SubprogramRecord { subprogram, state, history: History::default() }.row(None)
 }
 
 impl AttemptRecord {

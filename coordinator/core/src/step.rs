@@ -1,4 +1,5 @@
-//! What the core answers: what must be durable, then what is to be done.
+//! The core's answer to an event: what must be durable, then what is to be
+//! done.
 
 use gleaner_common::id::{ContentHash, JobId};
 use gleaner_common::report::JobSummary;
@@ -21,33 +22,27 @@ pub struct Step {
     pub placed: u32,
 }
 
-impl Step {
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.effects.is_empty()
-    }
-}
-
 /// An order for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Put this on the connection; forget it if the connection is gone.
+    /// Send this frame on the connection; drop it if the connection is gone.
     Send { to: Link, frame: CoordinatorFrame },
-    /// No further on this connection: send `CoordinatorFrame::Refused` with
-    /// this reason and close. No `Disconnected` is needed afterwards.
+    /// Refuse the connection: send `CoordinatorFrame::Refused` with this reason
+    /// and close. No `Disconnected` is needed afterwards.
     Refuse { link: Link, reason: String },
     /// Another connection of the same workstation took over: close this one.
     Replace(Link),
     /// Answer a request.
     Answer { request: RequestId, answer: Answer },
-    /// A job got further: tell who watches it. At most one a step and job;
-    /// the last one of a job has an ended state.
+    /// A job changed: tell whoever watches it. At most one a step and job; the
+    /// last one of a job has an ended state.
     Progress(JobSummary),
     /// These staged parts of snapshots are not needed any more, as far as
     /// their program goes. Left alone, they only take up room.
     Unneeded(Vec<ContentHash>),
 }
 
-/// What a request comes to.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Submitted(JobId),

@@ -29,10 +29,10 @@ pub(crate) const AHEAD_MAX: usize = 48;
 /// then even if the agent was slow to stop it.
 pub(crate) const GRACE: Duration = Duration::from_millis(250);
 
-/// How long a workstation that refused or retreated gets nothing new, unless
-/// it tells of its owner before: the news of why is on its way. Doubled with
-/// every refusal until something starts there, up to a minute or so: what it
-/// lacks, a full disk perhaps, may take somebody to repair.
+/// How long a workstation that refused or retreated gets nothing new, unless it
+/// tells of its owner before: the news of why is under way. Doubled with every
+/// refusal until something starts there, up to a minute or so: what it lacks, a
+/// full disk perhaps, may take somebody to repair.
 const REST: Duration = Duration::from_secs(1);
 const REST_DOUBLED_MAX: u32 = 6;
 
@@ -51,7 +51,7 @@ pub(crate) enum Standing {
     Resting,
     /// Connected, but not heard from.
     Silent,
-    /// Said that it is about to sleep or stop.
+    /// Its agent said that it is about to sleep or stop.
     Leaving,
     /// Not connected.
     Away,
@@ -65,10 +65,10 @@ impl Standing {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) serial: u64,
-    /// The jobs whose spec was sent on it.
-    pub(crate) told: BTreeSet<JobId>,
-    /// The programs, and their lives, the places of whose ranks were sent.
-    pub(crate) places: BTreeMap<JobId, Life>,
+    /// The jobs whose spec was sent on this connection.
+    pub(crate) specs_sent: BTreeSet<JobId>,
+    /// The programs whose ranks' places were sent on it, each with its life.
+    pub(crate) ranks_sent: BTreeMap<JobId, Life>,
 }
 
 /// What is expected of the guests here, in time.
@@ -79,16 +79,16 @@ struct Backlog {
     unknown: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Workstation {
     pub(crate) name: String,
     pub(crate) session: Option<Session>,
-    /// Since when it is connected, or away; `None`: since before this life of
-    /// the coordinator.
+    /// Since when the agent is connected, or away; `None`: since before this
+    /// life of the coordinator.
     pub(crate) since: Option<Moment>,
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) facts: Facts,
-    /// As last told; `None` if never.
+    /// The owner's presence as last told; `None` if it never was.
     pub(crate) presence: Option<Presence>,
     /// When that presence began.
     pub(crate) present_since: Moment,
@@ -97,37 +97,21 @@ pub(crate) struct Workstation {
     pub(crate) lease_until: Moment,
     pub(crate) silent: bool,
     pub(crate) leaving: Option<String>,
-    /// Until when it rests, and why.
+    /// Until when nothing new is placed here after a refusal or retreat, and
+    /// why.
     pub(crate) rest: Option<(Moment, String)>,
-    /// Refusals since something started here; those of one rest are one.
+    /// Refusals since a guest started here; those of one rest count as one.
     refusals: u32,
     /// Attempts here, each with how long it is expected to take its place.
     attempts: BTreeMap<Fence, Option<Duration>>,
     /// Ranks that ended here, of which others may still need something.
-    pub(crate) remains: BTreeSet<(JobId, Position)>,
+    pub(crate) undelivered: BTreeSet<(JobId, Position)>,
     backlog: Backlog,
 }
 
 impl Workstation {
     pub(crate) fn new(name: String) -> Self {
-        Self {
-            name,
-            session: None,
-            since: None,
-            incarnation: None,
-            facts: Facts::default(),
-            presence: None,
-            present_since: Moment::ZERO,
-            heard: Moment::ZERO,
-            lease_until: Moment::ZERO,
-            silent: false,
-            leaving: None,
-            rest: None,
-            refusals: 0,
-            attempts: BTreeMap::new(),
-            remains: BTreeSet::new(),
-            backlog: Backlog::default(),
-        }
+        Self { name, ..Self::default() }
     }
 
     pub(crate) fn attempts(&self) -> impl ExactSizeIterator<Item = Fence> + '_ {
@@ -146,9 +130,10 @@ impl Workstation {
         if slots == 0 { 0 } else { usize::from(self.facts.places.saturating_sub(taken)) }
     }
 
-    /// Was this job's spec sent on the present connection? It is now.
-    pub(crate) fn was_told(&mut self, job: JobId) -> bool {
-        self.session.as_mut().is_none_or(|session| !session.told.insert(job))
+    /// Notes that a job's spec is sent on the present connection; true if it
+    /// was already.
+    pub(crate) fn mark_spec_sent(&mut self, job: JobId) -> bool {
+        self.session.as_mut().is_none_or(|session| !session.specs_sent.insert(job))
     }
 
     pub(crate) fn standing(&self, now: Moment) -> Standing {
@@ -171,7 +156,7 @@ impl Workstation {
         }
     }
 
-    /// Since when it is idle, as far as can be seen.
+    /// Since when the workstation is idle, as far as can be seen.
     pub(crate) fn idle_since(&self) -> Option<Moment> {
         let in_sight = self.session.is_some() && self.leaving.is_none();
         (in_sight && !self.is_busy()).then_some(self.present_since)
@@ -184,7 +169,7 @@ impl Workstation {
         u32::try_from(room).unwrap_or(u32::MAX)
     }
 
-    /// `risk` as the policy needs it.
+    /// What a policy looks at, with the `risk` as it needs it.
     pub(crate) fn candidate(&self, risk: f32) -> Candidate {
         Candidate {
             idle_since: self.present_since,
@@ -249,8 +234,8 @@ impl Workstation {
         self.facts = facts;
     }
 
-    /// The owner's presence was told. One that goes on keeps its beginning,
-    /// which a late message would blur.
+    /// The owner's presence was told. A presence that goes on keeps its
+    /// beginning, which a late message would blur.
     pub(crate) fn learn_presence(&mut self, now: Moment, mut presence: Presence) {
         clip(&mut presence.reason);
         if self.presence.as_ref().is_none_or(|before| before.busy != presence.busy) {
@@ -278,13 +263,13 @@ impl Workstation {
         self.rest.as_ref().is_some_and(|(until, _)| now < *until)
     }
 
-    /// It returned work: nothing new for a moment.
+    /// The workstation returned work: it gets nothing new for a moment.
     pub(crate) fn rest(&mut self, now: Moment, mut reason: String) {
         clip(&mut reason);
         self.rest = Some((now + REST, reason));
     }
 
-    /// It never started what it was given.
+    /// The workstation never started what it was given.
     pub(crate) fn rest_from_refusal(&mut self, now: Moment, reason: String) {
         let is_another = !self.is_resting(now);
         self.rest(now, reason);
@@ -309,19 +294,19 @@ impl Workstation {
     /// When something becomes true here by itself.
     pub(crate) fn due(&self, config: &Config) -> Option<Moment> {
         let lease = (!self.attempts.is_empty()).then(|| self.lease_until + GRACE);
-        let is_awaited = self.session.is_some() && !self.silent || !self.remains.is_empty();
+        let is_awaited = self.session.is_some() && !self.silent || !self.undelivered.is_empty();
         let silence = (self.attempts.is_empty() && is_awaited).then(|| self.silent_from(config));
         let rest = self.rest.as_ref().map(|(until, _)| *until);
         [lease, silence, rest].into_iter().flatten().min()
     }
 
-    /// When not to be heard from, without guests, is no longer patience.
+    /// When an agent without guests that was not heard from counts as silent.
     pub(crate) fn silent_from(&self, config: &Config) -> Moment {
         self.heard + config.heartbeat_without_guests + config.lease
     }
 }
 
-/// Cuts a text of an agent's down to what is kept.
+/// Cuts an agent's text down to what is kept of it.
 pub(crate) fn clip(text: &mut String) {
     text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
 }

@@ -7,7 +7,7 @@ mod lab;
 
 use std::time::Duration;
 
-use gleaner_core::{Config, Policy};
+use gleaner_coordinator_core::{Config, Policy};
 
 use lab::{Lab, Outline, Setting};
 
@@ -48,7 +48,9 @@ impl Drop for Repeat {
         if std::thread::panicking() {
             let Self { test, seed } = self;
             eprintln!("seed {seed} failed; repeat it with");
-            eprintln!("GLEANER_SEED={seed} cargo test -p gleaner-core --test simulation {test}");
+            eprintln!(
+                "GLEANER_SEED={seed} cargo test -p gleaner-coordinator-core --test simulation {test}"
+            );
         }
     }
 }

@@ -1,19 +1,20 @@
-//! The way to the brain: what it can be told and asked.
+//! A handle on the brain's task: what it can be told and asked.
 
 use gleaner_common::id::JobId;
 use gleaner_common::job::JobSpec;
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, EnrolRequest};
-use gleaner_core::{Answer, Core, Link};
+use gleaner_coordinator_core::{Answer, Core, Link};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::directory::{Enrolment, Key, RefusedEnrolment};
 use crate::outbox::Outbox;
 use crate::store::Write;
 
-/// Facts that may wait to be handled; whoever has more to tell waits.
+/// Inputs that may wait to be handled; a sender with more waits.
 const INPUTS_MAX: usize = 4_096;
+
 /// Something for the brain.
 pub(crate) enum Input {
     /// An agent's first frame on a new connection.
@@ -41,8 +42,8 @@ pub(crate) enum Input {
         request: EnrolRequest,
         reply: oneshot::Sender<Result<Enrolment, RefusedEnrolment>>,
     },
-    /// Something to be kept that is not the core's; then say so.
-    Keep {
+    /// Rows to be written that are not the core's, and what to do then.
+    Write {
         writes: Vec<Write>,
         then: Release,
     },
@@ -53,13 +54,14 @@ pub(crate) enum Input {
     Look(Question),
 }
 
-/// Done once everything before it is durable.
+/// An action to take once everything before it is durable.
 pub(crate) type Release = Box<dyn FnOnce() + Send>;
 
-/// Looks at the core, and says what to do with what it found.
+/// A look at the core, and what to do with what it found.
 pub(crate) type Question = Box<dyn FnOnce(&Core, Moment) -> Release + Send>;
 
 /// Where an agent's frames go.
+#[derive(Clone, Debug)]
 pub(crate) struct LinkedPeer {
     pub(crate) outbox: Outbox,
     pub(crate) connection: quinn::Connection,
@@ -70,7 +72,7 @@ pub(crate) struct LinkedPeer {
 #[error("the coordinator is stopping")]
 pub(crate) struct Stopping;
 
-/// The way to the brain. Clone it freely.
+/// A handle on the brain's task. Clone it freely.
 #[derive(Clone, Debug)]
 pub(crate) struct BrainHandle(mpsc::Sender<Input>);
 
@@ -84,7 +86,7 @@ impl BrainHandle {
         self.0.send(input).await.map_err(|_| Stopping)
     }
 
-    /// Tells something that is answered.
+    /// Sends an input that is answered.
     pub(crate) async fn ask<T>(
         &self,
         input: impl FnOnce(oneshot::Sender<T>) -> Input,
@@ -94,14 +96,14 @@ impl BrainHandle {
         answer.await.map_err(|_| Stopping)
     }
 
-    /// Returns when these are on the disk.
-    pub(crate) async fn keep(&self, writes: Vec<Write>) -> Result<(), Stopping> {
+    /// Writes rows, and returns when they are on the disk.
+    pub(crate) async fn write(&self, writes: Vec<Write>) -> Result<(), Stopping> {
         self.ask(|reply| {
             let then = Box::new(move || {
                 // Whoever asked may have left.
                 let _: Result<(), ()> = reply.send(());
             });
-            Input::Keep { writes, then }
+            Input::Write { writes, then }
         })
         .await
     }

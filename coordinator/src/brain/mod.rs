@@ -1,5 +1,5 @@
-//! The one task that owns the core: facts in, decisions to the store, and
-//! orders out once they are durable.
+//! The one task that owns the core: inputs come in, decisions go to the store,
+//! and orders leave once they are durable.
 //!
 //! ```text
 //! connections, requests ── Input ──► core.handle ── Batch ──► store's thread
@@ -15,7 +15,6 @@
 mod handle;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame, EnrolRequest, close};
-use gleaner_core::{Answer, Core, Effect, Event, Link, RequestId, Step};
+use gleaner_coordinator_core::{Answer, Core, Effect, Event, Link, RequestId, Step};
 use gleaner_shell::clock::Clock;
 use quinn::VarInt;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -38,28 +37,17 @@ use crate::store::{Batch, FromStore, StoreHealth, Write};
 
 pub(crate) use handle::{BrainHandle, Input, LinkedPeer, Release, Stopping};
 
-/// So many are handled before their decisions go to the store together.
+/// So many inputs are handled before their decisions go to the store together.
 const INPUTS_AT_ONCE: usize = 256;
 
-/// What waits for the store.
+/// What is to be done once the store has committed what came before.
 pub(crate) enum Released {
     Effects(Vec<Effect>),
     Run(Release),
-    /// An enrolment put this workstation's old key out of use.
-    Expel(WorkstationId),
+    /// An enrolment revoked this workstation's old key: close its connections.
+    Revoked(WorkstationId),
     /// The end of one batch.
     End,
-}
-
-impl fmt::Debug for Released {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Effects(_) => "Effects",
-            Self::Run(_) => "Run",
-            Self::Expel(_) => "Expel",
-            Self::End => "End",
-        })
-    }
 }
 
 /// The state of the task. `run` is all there is to do with it.
@@ -75,12 +63,12 @@ pub(crate) struct Brain {
     pub(crate) agents: Agents,
     /// Parts of snapshots that may go.
     pub(crate) unneeded: Unneeded,
-    pub(crate) state: State,
+    pub(crate) state: BrainState,
 }
 
 /// What the brain itself keeps beside the core.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct BrainState {
     peers: BTreeMap<Link, LinkedPeer>,
     waiting: BTreeMap<RequestId, oneshot::Sender<Answer>>,
     watched: BTreeMap<JobId, watch::Sender<JobSummary>>,
@@ -105,7 +93,7 @@ impl Brain {
             tokio::select! {
                 biased;
                 told = self.from_store.recv() => match told {
-                    Some(told) => self.store_told(told),
+                    Some(told) => self.handle_store(told),
                     None => return,
                 },
                 count = self.inputs.recv_many(&mut inputs, INPUTS_AT_ONCE) => {
@@ -129,7 +117,7 @@ impl Brain {
                 self.state.peers.insert(link, peer);
                 self.feed(Event::Heard { from: link, frame: *hello });
             }
-            // What a connection said that was closed for a reason is void.
+            // Frames of a connection that was closed for a reason are dropped.
             Input::Heard { from, frame } if self.state.peers.contains_key(&from) => {
                 self.feed(Event::Heard { from, frame: *frame });
             }
@@ -150,7 +138,7 @@ impl Brain {
                 }
             }
             Input::Enrol { token, request, reply } => self.enrol(&token, request, reply),
-            Input::Keep { writes, then } => {
+            Input::Write { writes, then } => {
                 self.state.writes.extend(writes);
                 self.state.release.push(Released::Run(then));
             }
@@ -162,7 +150,8 @@ impl Brain {
         }
     }
 
-    /// `None`, answered, while the disk refuses.
+    /// Registers a request; while the disk refuses, answers it and returns
+    /// `None`.
     fn await_answer(&mut self, reply: oneshot::Sender<Answer>) -> Option<RequestId> {
         if let Some(trouble) = self.health.trouble() {
             let _ = reply.send(Answer::No(format!(
@@ -217,7 +206,8 @@ impl Brain {
     /// Gives what was decided to the store; carries it out at once if there is
     /// nothing to write and nothing being written.
     fn hand_over(&mut self) {
-        // Carrying out may find a peer that must be given up, which is news.
+        // Carrying out may find a peer that must be given up, which is a new
+        // event.
         while !(self.state.writes.is_empty() && self.state.release.is_empty()) {
             let writes = std::mem::take(&mut self.state.writes);
             let mut release = std::mem::take(&mut self.state.release);
@@ -232,7 +222,7 @@ impl Brain {
         }
     }
 
-    fn store_told(&mut self, told: FromStore<Released>) {
+    fn handle_store(&mut self, told: FromStore<Released>) {
         match told {
             FromStore::Released(released) => self.released(released),
             FromStore::Refusing(trouble) => {
@@ -252,7 +242,7 @@ impl Brain {
             match one {
                 Released::Effects(effects) => self.carry_out(effects),
                 Released::Run(run) => run(),
-                Released::Expel(workstation) => self.expel(workstation),
+                Released::Revoked(workstation) => self.close_revoked(workstation),
                 Released::End => self.state.outstanding -= 1,
             }
         }
@@ -265,9 +255,10 @@ impl Brain {
                 Effect::Refuse { link, reason } => {
                     if let Some(peer) = self.forget(link) {
                         let frame = CoordinatorFrame::Refused { reason: reason.clone() };
-                        // It may be gone, or not reading: closing tells it too.
+                        // The peer may be gone, or not reading: closing tells
+                        // it too.
                         let _ = peer.outbox.put(&frame);
-                        peer.outbox.refuse(&reason);
+                        peer.outbox.close(&reason);
                     }
                 }
                 Effect::Replace(link) => {
@@ -288,9 +279,10 @@ impl Brain {
     fn send(&mut self, to: Link, frame: &CoordinatorFrame) {
         let Some(peer) = self.state.peers.get(&to) else { return };
         match peer.outbox.put(frame) {
-            // From now on others may speak to it, through us.
+            // From now on other agents may reach this one through the
+            // coordinator.
             Ok(()) if matches!(frame, CoordinatorFrame::Welcome { .. }) => {
-                self.agents.enter(to, &peer.outbox, &peer.connection);
+                self.agents.enter(to, peer.clone());
             }
             Ok(()) | Err(NotTaken::Closed) => {}
             Err(NotTaken::Full) => {
@@ -311,12 +303,12 @@ impl Brain {
 
     fn close(&mut self, link: Link, code: u32, reason: &str) {
         if let Some(peer) = self.forget(link) {
-            peer.outbox.close();
+            peer.outbox.close(reason);
             peer.connection.close(VarInt::from_u32(code), reason.as_bytes());
         }
     }
 
-    fn expel(&mut self, workstation: WorkstationId) {
+    fn close_revoked(&mut self, workstation: WorkstationId) {
         let first = Link { workstation, serial: 0 };
         let last = Link { workstation, serial: u64::MAX };
         let links: Vec<_> = self.state.peers.range(first..=last).map(|(link, _)| *link).collect();
@@ -361,7 +353,7 @@ impl Brain {
                 let name = enrolment.identity.name.clone();
                 self.feed(Event::Enrolled { workstation, name });
                 if !enrolment.replaced.is_empty() {
-                    self.state.release.push(Released::Expel(workstation));
+                    self.state.release.push(Released::Revoked(workstation));
                 }
             }
         }
@@ -369,7 +361,8 @@ impl Brain {
     }
 
     /// True if there is something to do already. A timer that is early is
-    /// harmless, so one that stands is only moved when the deadline came nearer.
+    /// harmless, so one that is set is only moved when the deadline came
+    /// nearer.
     fn set_alarm(&mut self) -> bool {
         let now = self.clock.now();
         let Some(at) = self.core.deadline().filter(|at| *at < Moment::MAX) else { return false };

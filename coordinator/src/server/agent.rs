@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gleaner_common::wire::{AgentFrame, close};
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use quinn::VarInt;
 use tokio::time::timeout;
@@ -14,12 +14,12 @@ use super::{Peer, Shared};
 use crate::brain::{Input, LinkedPeer, Stopping};
 use crate::outbox::Outbox;
 
-/// How long a last word may take to arrive before the connection is closed.
-const LAST_WORD: Duration = Duration::from_secs(1);
+/// How long the last frame may take to arrive before the connection is closed.
+const LAST_FRAME: Duration = Duration::from_secs(1);
 
-/// Why an agent is heard no more.
+/// Why an agent's stream has ended.
 #[derive(Debug, thiserror::Error)]
-enum Unheard {
+enum ListenError {
     #[error(transparent)]
     Stream(#[from] StreamError),
     #[error(transparent)]
@@ -45,27 +45,27 @@ pub(super) async fn serve(
     };
     let link = Link { workstation, serial: shared.next_serial() };
     let outbox = Outbox::new();
-    let unheard = tokio::select! {
+    let error = tokio::select! {
         ended = listen(&shared, &peer, link, &outbox, &mut reader) => ended.err(),
         () = speak(&peer, &outbox, writer) => None,
     };
-    // The brain does not mind hearing it of a link that it closed itself.
+    // The brain ignores this for a connection that it closed itself.
     let _ = shared.brain.tell(Input::Unlinked(link)).await;
-    let Some(unheard) = unheard else { return };
-    let broken = match unheard {
-        Unheard::Stream(StreamError::Frame(_)) | Unheard::Excess(_) | Unheard::NoHello => {
-            close::PROTOCOL
-        }
-        Unheard::Finished => close::DONE,
-        Unheard::Stopping(_) | Unheard::Stream(_) => {
-            tracing::debug!("{} is not heard any more: {unheard}", peer.name());
+    let Some(error) = error else { return };
+    let broken = match error {
+        ListenError::Stream(StreamError::Frame(_))
+        | ListenError::Excess(_)
+        | ListenError::NoHello => close::PROTOCOL,
+        ListenError::Finished => close::DONE,
+        ListenError::Stopping(_) | ListenError::Stream(_) => {
+            tracing::debug!("{} is not heard any more: {error}", peer.name());
             return;
         }
     };
     if broken == close::PROTOCOL {
-        shared.complaints.log(format_args!("agent {} broke the protocol: {unheard}", peer.name()));
+        shared.limited_log.log(format_args!("agent {} broke the protocol: {error}", peer.name()));
     }
-    peer.connection.close(VarInt::from_u32(broken), unheard.to_string().as_bytes());
+    peer.connection.close(VarInt::from_u32(broken), error.to_string().as_bytes());
 }
 
 async fn listen(
@@ -74,40 +74,42 @@ async fn listen(
     link: Link,
     outbox: &Outbox,
     reader: &mut FrameReader,
-) -> Result<(), Unheard> {
-    // Boxed: there are ten thousand of these, and most wait here.
+) -> Result<(), ListenError> {
+    // The frame is boxed: there are ten thousand of these tasks, and most wait
+    // here.
     let hello: Box<AgentFrame> = reader.expect().await?;
     if !matches!(*hello, AgentFrame::Hello { .. }) {
-        return Err(Unheard::NoHello);
+        return Err(ListenError::NoHello);
     }
     check(&hello)?;
     let linked = LinkedPeer { outbox: outbox.clone(), connection: peer.connection.clone() };
     shared.brain.tell(Input::Linked { link, peer: linked, hello }).await?;
     while let Some(frame) = reader.next::<Box<AgentFrame>>().await? {
         check(&frame)?;
-        // Not for the brain, which would have it wait for the disk.
+        // This frame is not for the brain, which would have it wait for the
+        // disk.
         if let AgentFrame::Relay { to, bytes } = *frame {
             shared.agents.relay(link.workstation, to, bytes);
             continue;
         }
         shared.brain.tell(Input::Heard { from: link, frame }).await?;
     }
-    Err(Unheard::Finished)
+    Err(ListenError::Finished)
 }
 
-/// Returns when the brain has closed the outbox and its last word has arrived,
+/// Returns when the brain has closed the outbox and the last frame has arrived,
 /// or the connection has ended.
 async fn speak(peer: &Arc<Peer>, outbox: &Outbox, writer: FrameWriter) {
     let mut stream = writer.into_stream();
     let mut spare = vec![];
     while let Some(bytes) = outbox.take(spare).await {
         if stream.write_all(&bytes).await.is_err() {
-            // Listening finds out why.
+            // `listen` finds out why.
             return std::future::pending().await;
         }
         spare = bytes;
     }
     let _ = stream.finish();
-    let _ = timeout(LAST_WORD, stream.stopped()).await;
-    peer.connection.close(VarInt::from_u32(close::PROTOCOL), outbox.refusal().as_bytes());
+    let _ = timeout(LAST_FRAME, stream.stopped()).await;
+    peer.connection.close(VarInt::from_u32(close::PROTOCOL), outbox.reason().as_bytes());
 }

@@ -1,5 +1,5 @@
-//! Staged files on their way in and out. The disk is left to threads that may
-//! wait for it; at most one piece of a file is in memory.
+//! Staging and fetching files. The disk is left to threads that may wait for
+//! it; at most one piece of a file is in memory.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// Why a file did not arrive.
 #[derive(Debug, thiserror::Error)]
-enum NotPut {
+enum ReceiveError {
     #[error(transparent)]
     Blob(#[from] PutBlobError),
     #[error(transparent)]
@@ -33,9 +33,9 @@ pub(super) async fn put(
 ) {
     let reply = match receive(&shared, hash, size_bytes, &mut reader).await {
         Ok(size_bytes) => BlobReply::Have { size_bytes },
-        Err(NotPut::Stream(_)) => return, // It gave up: nobody to tell.
+        Err(ReceiveError::Stream(_)) => return, // The peer gave up: there is nobody to tell.
         Err(error) => {
-            shared.complaints.log(format_args!("{} could not stage {hash}: {error}", peer.name()));
+            shared.limited_log.log(format_args!("{} could not stage {hash}: {error}", peer.name()));
             reader.stop(close::PROTOCOL);
             BlobReply::No { reason: error.to_string() }
         }
@@ -50,8 +50,8 @@ async fn receive(
     hash: ContentHash,
     size_bytes: u64,
     reader: &mut FrameReader,
-) -> Result<u64, NotPut> {
-    // A small file is on one thread once, a large one once per piece.
+) -> Result<u64, ReceiveError> {
+    // A small file takes one blocking call, a large one a call per piece.
     let (mut first, mut at_end) = read_up_to(reader, PIECE_BYTES).await?;
     let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
     if at_end {
@@ -76,7 +76,7 @@ async fn receive(
     }
 }
 
-/// Bytes, and whether they are the last.
+/// Reads at least so many bytes, and says whether they are the last.
 async fn read_up_to(
     reader: &mut FrameReader,
     length: usize,
@@ -94,10 +94,10 @@ async fn read_up_to(
 
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PutBlobError> + Send + 'static,
-) -> Result<T, NotPut> {
+) -> Result<T, ReceiveError> {
     match spawn_blocking(work).await {
         Ok(done) => Ok(done?),
-        Err(_) => Err(NotPut::Stopping),
+        Err(_) => Err(ReceiveError::Stopping),
     }
 }
 

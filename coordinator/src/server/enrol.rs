@@ -26,7 +26,7 @@ pub(super) async fn serve(
         Ok(Ok(request)) => request,
         Ok(Err(error)) => {
             if connection.close_reason().is_none() {
-                shared.complaints.log(format_args!("the holder of token {}: {error}", token.id));
+                shared.limited_log.log(format_args!("the holder of token {}: {error}", token.id));
             }
             return connection
                 .close(VarInt::from_u32(close::PROTOCOL), error.to_string().as_bytes());
@@ -39,7 +39,8 @@ pub(super) async fn serve(
     let reply = enrol(shared, key, &token, request).await;
     if writer.send(&reply).await.is_ok() {
         writer.finish();
-        // It closes once it has read this; do not cut it off before.
+        // The newcomer closes once it has read this: it must not be cut off
+        // before.
         let _ = timeout(PATIENCE, connection.closed()).await;
     }
     connection.close(VarInt::from_u32(close::DONE), b"");
@@ -52,7 +53,7 @@ async fn enrol(
     request: EnrolRequest,
 ) -> EnrolReply {
     let refused = |reason: String| {
-        shared.complaints.log(format_args!("token {} enrolled nobody: {reason}", token.id));
+        shared.limited_log.log(format_args!("token {} enrolled nobody: {reason}", token.id));
         EnrolReply::Refused { reason }
     };
     if let Some(trouble) = shared.store_health.trouble() {

@@ -9,17 +9,17 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::IndexRange;
 use gleaner_common::report::{JobRow, JobState, SubprogramRow};
 use gleaner_common::wire::Reply;
-use gleaner_core::record::untried_row;
+use gleaner_coordinator_core::{JobRecord, untried_row};
 use gleaner_shell::stream::{FrameWriter, StreamError};
 
 use super::Shared;
-use super::request::No;
+use super::request::Refusal;
 
 const PAGE_ROWS: u32 = 1_000;
 /// Rows are written when so much has gathered.
 const FLUSH_BYTES: usize = 64 << 10;
 
-async fn row(writer: &mut FrameWriter, reply: Reply) -> Result<(), No> {
+pub(super) async fn row(writer: &mut FrameWriter, reply: Reply) -> Result<(), Refusal> {
     writer.queue(&reply).map_err(StreamError::Frame)?;
     if writer.queued_bytes() >= FLUSH_BYTES {
         writer.flush().await?;
@@ -27,8 +27,19 @@ async fn row(writer: &mut FrameWriter, reply: Reply) -> Result<(), No> {
     Ok(())
 }
 
+/// The last rows of a listing.
+async fn last_rows(
+    writer: &mut FrameWriter,
+    rows: impl IntoIterator<Item = Reply>,
+) -> Result<(), Refusal> {
+    for reply in rows {
+        row(writer, reply).await?;
+    }
+    row(writer, Reply::End).await
+}
+
 /// All jobs, newest first.
-pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
+pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), Refusal> {
     let mut live = shared
         .brain
         .look(|core, _| core.jobs().filter_map(|job| core.job_row(job)).collect::<Vec<_>>())
@@ -39,7 +50,7 @@ pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Resu
         let page = shared.reader.read(move |tables| tables.ended_jobs(below, PAGE_ROWS)).await?;
         let is_last = page.len() < PAGE_ROWS as usize;
         for ended in page {
-            // One that has ended since the core was asked is in both.
+            // A job that has ended since the core was asked is in both.
             while let Some(newer) = live.pop_if(|live| live.job >= ended.job) {
                 if newer.job > ended.job {
                     row(writer, Reply::Job(Box::new(newer))).await?;
@@ -52,30 +63,31 @@ pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Resu
             break;
         }
     }
-    while let Some(older) = live.pop() {
-        row(writer, Reply::Job(Box::new(older))).await?;
-    }
-    row(writer, Reply::End).await
+    last_rows(writer, live.into_iter().rev().map(|older| Reply::Job(Box::new(older)))).await
 }
 
-pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {
+pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, Refusal> {
     Ok(Reply::Job(Box::new(job_row(shared, job).await?)))
 }
 
-async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, No> {
+async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, Refusal> {
     if let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? {
         return Ok(row);
     }
+    Ok(job_record(shared, job).await?.row())
+}
+
+/// A job as the store has it.
+pub(super) async fn job_record(shared: &Arc<Shared>, job: JobId) -> Result<JobRecord, Refusal> {
     let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-    Ok(record.ok_or(No::UnknownJob(job))?.row())
+    record.ok_or(Refusal::UnknownJob(job))
 }
 
 /// A job's indexes and state as the store has them.
-async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobState), No> {
+async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobState), Refusal> {
     // The brain answers after everything that it may know is in the store.
     shared.brain.look(|_, _| ()).await?;
-    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-    let record = record.ok_or(No::UnknownJob(job))?;
+    let record = job_record(shared, job).await?;
     Ok((record.indexes(), record.progress.state))
 }
 
@@ -84,10 +96,10 @@ async fn known_job(shared: &Arc<Shared>, job: JobId) -> Result<(IndexRange, JobS
 pub(super) async fn known_subprogram(
     shared: &Arc<Shared>,
     id: SubprogramId,
-) -> Result<JobState, No> {
+) -> Result<JobState, Refusal> {
     match known_job(shared, id.job).await {
         Ok((indexes, state)) if indexes.position(id.index).is_some() => Ok(state),
-        Ok(_) | Err(No::UnknownJob(_)) => Err(No::UnknownSubprogram(id)),
+        Ok(_) | Err(Refusal::UnknownJob(_)) => Err(Refusal::UnknownSubprogram(id)),
         Err(error) => Err(error),
     }
 }
@@ -98,7 +110,7 @@ pub(super) async fn subprograms(
     job: JobId,
     (first, count): (u32, u32),
     writer: &mut FrameWriter,
-) -> Result<(), No> {
+) -> Result<(), Refusal> {
     let (indexes, _) = known_job(shared, job).await?;
     let mut position = indexes.position_from(first);
     let end = position.saturating_add(count).min(indexes.len());
@@ -118,7 +130,7 @@ async fn page(
     job: JobId,
     indexes: IndexRange,
     (begin, end): (u32, u32),
-) -> Result<Vec<SubprogramRow>, No> {
+) -> Result<Vec<SubprogramRow>, Refusal> {
     let ids: Vec<_> = (begin..end)
         .filter_map(|position| Some(SubprogramId { job, index: indexes.at(position)? }))
         .collect();
@@ -130,7 +142,7 @@ async fn page(
         .brain
         .look(move |core, _| asked.into_iter().map(|id| core.subprogram_row(id)).collect())
         .await?;
-    // Asked after the core: what has ended meanwhile is there.
+    // The store is asked after the core: it has what has ended meanwhile.
     let (records, state) = shared
         .reader
         .read(move |tables| {
@@ -146,7 +158,10 @@ async fn page(
         .zip(live)
         .map(|(id, live)| {
             live.unwrap_or_else(|| match over.remove(&id) {
-                Some(record) => record.row(Some(shared.workstation_name(record.workstation))),
+                Some(record) => {
+                    let at = record.history.last.workstation;
+                    record.row(Some(shared.workstation_name(at)))
+                }
                 None => untried_row(id, state),
             })
         })
@@ -157,27 +172,28 @@ async fn page(
 pub(super) async fn subprogram_row(
     shared: &Arc<Shared>,
     id: SubprogramId,
-) -> Result<SubprogramRow, No> {
+) -> Result<SubprogramRow, Refusal> {
     let (indexes, _) = known_job(shared, id.job).await?;
-    let position = indexes.position(id.index).ok_or(No::UnknownSubprogram(id))?;
+    let position = indexes.position(id.index).ok_or(Refusal::UnknownSubprogram(id))?;
     let mut rows = page(shared, id.job, indexes, (position, position + 1)).await?;
-    rows.pop().ok_or(No::UnknownSubprogram(id))
+    rows.pop().ok_or(Refusal::UnknownSubprogram(id))
 }
 
 pub(super) async fn attempts(
     shared: &Arc<Shared>,
     id: SubprogramId,
     writer: &mut FrameWriter,
-) -> Result<(), No> {
+) -> Result<(), Refusal> {
     known_subprogram(shared, id).await?;
-    for attempt in shared.reader.read(move |tables| tables.attempts(id)).await? {
-        let name = shared.workstation_name(attempt.workstation);
-        row(writer, Reply::Attempt(Box::new(attempt.row(name)))).await?;
-    }
-    row(writer, Reply::End).await
+    let attempts = shared.reader.read(move |tables| tables.attempts(id)).await?.into_iter();
+    let rows = attempts.map(|attempt| attempt.row(shared.workstation_name(attempt.workstation)));
+    last_rows(writer, rows.map(|row| Reply::Attempt(Box::new(row)))).await
 }
 
-pub(super) async fn workstations(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
+pub(super) async fn workstations(
+    shared: &Arc<Shared>,
+    writer: &mut FrameWriter,
+) -> Result<(), Refusal> {
     let ids = shared.brain.look(|core, _| core.workstations().collect::<Vec<_>>()).await?;
     for page in ids.chunks(PAGE_ROWS as usize) {
         let page = page.to_vec();
@@ -194,13 +210,10 @@ pub(super) async fn workstations(shared: &Arc<Shared>, writer: &mut FrameWriter)
     row(writer, Reply::End).await
 }
 
-pub(super) async fn tokens(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), No> {
+pub(super) async fn tokens(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), Refusal> {
     let rows =
         shared.directory.read().unwrap_or_else(PoisonError::into_inner).tokens(shared.clock.wall());
-    for token in rows {
-        row(writer, Reply::TokenRow(Box::new(token))).await?;
-    }
-    row(writer, Reply::End).await
+    last_rows(writer, rows.into_iter().map(|row| Reply::TokenRow(Box::new(row)))).await
 }
 
 #[cfg(test)]
@@ -213,7 +226,9 @@ mod tests {
     use gleaner_common::report::SubprogramState;
     use gleaner_common::time::WallTime;
     use gleaner_common::wire::Request;
-    use gleaner_core::{Change, JobProgress, JobRecord, SubprogramRecord};
+    use gleaner_coordinator_core::{
+        Change, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord,
+    };
     use gleaner_shell::client::Client;
     use gleaner_shell::clock::Clock;
     use gleaner_shell::identity::Identity;
@@ -228,16 +243,16 @@ mod tests {
         Write::Change(Change::Subprogram(SubprogramRecord {
             subprogram: SubprogramId { job: JobId(1), index },
             state: SubprogramState::Succeeded,
-            fence: Fence(u64::from(index) + 1),
-            workstation: WorkstationId(1),
-            attempts: 1,
-            failures: 0,
-            retreats: 0,
-            lost: 0,
-            outcome: "succeeded".into(),
-            cpu: Duration::from_millis(1_234),
-            avoided: None,
-            moves: 0,
+            history: History {
+                attempts: 1,
+                cpu: Duration::from_millis(1_234),
+                last: LastAttempt {
+                    fence: Fence(u64::from(index) + 1),
+                    workstation: WorkstationId(1),
+                    outcome: "succeeded".into(),
+                },
+                ..History::default()
+            },
         }))
     }
 

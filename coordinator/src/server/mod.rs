@@ -1,4 +1,4 @@
-//! The QUIC side: who connects, which streams they may open, and what is said
+//! The QUIC server: who connects, which streams they may open, and what is sent
 //! on each.
 //!
 //! ```text
@@ -29,8 +29,8 @@ use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, VarInt};
 use crate::agents::Agents;
 use crate::blobs::Blobs;
 use crate::brain::BrainHandle;
-use crate::complaints::Complaints;
-use crate::directory::{Directory, IdentityRecord, Key, Standing, TokenRecord};
+use crate::directory::{Directory, IdentityRecord, Key, KeyStanding, TokenRecord};
+use crate::limited_log::LimitedLog;
 use crate::placement::PlacementTimes;
 use crate::store::{Reader, StoreHealth};
 
@@ -57,14 +57,14 @@ pub(crate) struct Shared {
     pub(crate) reader: Reader,
     pub(crate) store_health: StoreHealth,
     pub(crate) placement: Arc<PlacementTimes>,
-    pub(crate) complaints: Complaints,
+    pub(crate) limited_log: LimitedLog,
     pub(crate) collector: Collector,
     pub(crate) agents: Agents,
     pub(crate) next_serial: AtomicU64,
 }
 
 impl Shared {
-    fn standing(&self, key: &[u8]) -> Standing {
+    fn standing(&self, key: &[u8]) -> KeyStanding {
         self.directory
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -83,7 +83,7 @@ impl Shared {
     }
 }
 
-/// Somebody enrolled, on one connection.
+/// An enrolled peer's connection.
 struct Peer {
     identity: IdentityRecord,
     connection: Connection,
@@ -95,22 +95,13 @@ impl Peer {
     }
 
     fn may(&self, purpose: &Purpose) -> bool {
-        match (self.identity.role, purpose) {
-            (Role::Agent, Purpose::Agent | Purpose::Usage | Purpose::Handover { .. })
-            | (Role::Agent | Role::User | Role::Admin, Purpose::Put { .. } | Purpose::Get { .. })
+        let role = self.identity.role;
+        match purpose {
+            Purpose::Agent | Purpose::Usage | Purpose::Handover { .. } => role == Role::Agent,
+            Purpose::Put { .. } | Purpose::Get { .. } => role != Role::Collector,
             // What each may request is looked at with the request.
-            | (_, Purpose::Request) => true,
-            (
-                _,
-                Purpose::Agent
-                | Purpose::Usage
-                | Purpose::Put { .. }
-                | Purpose::Get { .. }
-                | Purpose::Enrol
-                | Purpose::Relay { .. }
-                | Purpose::Packets
-                | Purpose::Handover { .. },
-            ) => false,
+            Purpose::Request => true,
+            Purpose::Enrol | Purpose::Relay { .. } | Purpose::Packets => false,
         }
     }
 }
@@ -118,13 +109,13 @@ impl Peer {
 /// Takes connections until the endpoint is closed.
 pub(crate) async fn accept(shared: Arc<Shared>, endpoint: Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
-        tokio::spawn(welcome(shared.clone(), incoming));
+        tokio::spawn(admit(shared.clone(), incoming));
     }
 }
 
 /// What goes on for as long as the connection does gets a task of its own, so
 /// that the room which the beginning took is given back.
-async fn welcome(shared: Arc<Shared>, incoming: Incoming) {
+async fn admit(shared: Arc<Shared>, incoming: Incoming) {
     let from = incoming.remote_address();
     let connection = match incoming.accept() {
         Ok(connecting) => connecting.await,
@@ -133,23 +124,23 @@ async fn welcome(shared: Arc<Shared>, incoming: Incoming) {
     let connection = match connection {
         Ok(connection) => connection,
         Err(error) => {
-            shared.complaints.log(format_args!("{from} was not let in: {error}"));
+            shared.limited_log.log(format_args!("{from} was not let in: {error}"));
             return;
         }
     };
     let Some(key) = peer_spki(&connection) else {
-        shared.complaints.log(format_args!("{from} showed no key that reads"));
+        shared.limited_log.log(format_args!("{from} showed no key that reads"));
         connection.close(VarInt::from_u32(close::FORBIDDEN), b"no key that reads");
         return;
     };
-    // The handshake asked the same; it may have changed since.
+    // The handshake asked the same; the answer may have changed since.
     match shared.standing(&key) {
-        Standing::Enrolled(identity) => {
+        KeyStanding::Enrolled(identity) => {
             tracing::debug!("{} {} connected from {from}", identity.role.name(), identity.name);
             tokio::spawn(enrolled(shared, Arc::new(Peer { identity, connection })));
         }
-        Standing::Newcomer(token) => newcomer(&shared, &connection, key, token).await,
-        Standing::Expired | Standing::Revoked | Standing::Unknown => {
+        KeyStanding::Newcomer(token) => newcomer(&shared, &connection, key, token).await,
+        KeyStanding::Expired | KeyStanding::Revoked | KeyStanding::Unknown => {
             connection.close(VarInt::from_u32(close::FORBIDDEN), b"not enrolled here");
         }
     }
@@ -171,7 +162,7 @@ async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream,
             serve_purpose(shared, peer, purpose, (writer, reader));
         }
         Ok((purpose, mut writer, mut reader)) => {
-            shared.complaints.log(format_args!(
+            shared.limited_log.log(format_args!(
                 "{} {} may not open a stream for {}",
                 peer.identity.role.name(),
                 peer.name(),
@@ -217,25 +208,21 @@ async fn newcomer(shared: &Arc<Shared>, connection: &Connection, key: Key, token
         }
         Ok((purpose, ..)) => {
             let reason = format!("a token is for enrolling, not for {}", name_of(&purpose));
-            shared.complaints.log(format_args!("the holder of token {}: {reason}", token.id));
+            shared.limited_log.log(format_args!("the holder of token {}: {reason}", token.id));
             connection.close(VarInt::from_u32(close::FORBIDDEN), reason.as_bytes());
         }
         Err(error) => {
-            refuse_opening(
-                shared,
-                connection,
-                &format!("the holder of token {}", token.id),
-                &error,
-            );
+            let who = format!("the holder of token {}", token.id);
+            refuse_opening(shared, connection, &who, &error);
         }
     }
 }
 
 fn refuse_opening(shared: &Shared, connection: &Connection, who: &str, error: &OpeningError) {
     if connection.close_reason().is_some() {
-        return; // It left; nothing to complain of.
+        return; // The peer left: there is nothing to log.
     }
-    shared.complaints.log(format_args!("{who} at {}: {error}", connection.remote_address()));
+    shared.limited_log.log(format_args!("{who} at {}: {error}", connection.remote_address()));
     error.refuse(connection);
 }
 

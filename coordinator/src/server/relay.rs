@@ -2,19 +2,14 @@
 //! the coordinator's business, it only knows where both ends are.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use gleaner_common::wire::{Purpose, Role, close};
-use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
+use gleaner_shell::stream::{FrameReader, FrameWriter};
 use quinn::{Connection, RecvStream, SendStream, VarInt};
-use tokio::time::timeout;
 
-use super::splice::splice;
+use super::splice::{self, OpenError};
 use super::{Peer, Shared};
 use crate::directory::IdentityRecord;
-
-/// How long a collector may take to take one more stream.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The collector's connection, the newest if there were several.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +47,7 @@ impl Collector {
     }
 }
 
-/// A collector is here as long as this lives.
+/// The collector counts as connected while this lives.
 pub(super) struct Entered {
     collector: Collector,
     id: usize,
@@ -81,27 +76,18 @@ pub(super) async fn serve(
         reader.stop(close::NO_COLLECTOR);
         return;
     };
-    splice((writer, reader), streams, close::NO_COLLECTOR).await;
+    splice::splice((writer, reader), streams, close::NO_COLLECTOR).await;
 }
 
 async fn open(shared: &Arc<Shared>, peer: &Arc<Peer>) -> Option<(SendStream, RecvStream)> {
     let collector = shared.collector.current()?;
     let workstation = peer.identity.workstation?;
     let purpose = Purpose::Relay { workstation, name: peer.name().to_owned() };
-    let opened = timeout(PATIENCE, async {
-        let (mut writer, reader) = stream::open(&collector, purpose).await?;
-        writer.flush().await?;
-        Ok::<_, StreamError>((writer, reader))
-    });
-    match opened.await {
-        Ok(Ok((writer, reader))) => Some((writer.into_stream(), reader.into_parts().0)),
-        Ok(Err(error)) => {
-            tracing::debug!("the collector took no stream: {error}");
-            None
-        }
-        Err(_) => {
-            shared.complaints.log("the collector took no further usage stream within 5 s");
-            None
-        }
+    let opened = splice::open(&collector, purpose).await;
+    match &opened {
+        Ok(_) => {}
+        Err(late @ OpenError::Late) => shared.limited_log.log(format_args!("the collector {late}")),
+        Err(error @ OpenError::Stream(_)) => tracing::debug!("the collector {error}"),
     }
+    opened.ok()
 }

@@ -9,7 +9,7 @@ use gleaner_common::job::{InvalidJob, JobSpec};
 use gleaner_common::report::{HealthRow, JobSummary};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Reply, Request, Role, close};
-use gleaner_core::Answer;
+use gleaner_coordinator_core::Answer;
 use gleaner_shell::identity::Token;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use quinn::VarInt;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::{Peer, Shared, listing, why};
 use crate::brain::{Input, Stopping};
-use crate::directory::{Record, RefusedToken, TokenRecord};
+use crate::directory::{DirectoryRecord, RefusedToken, TokenRecord};
 use crate::store::{ReadStoreError, Write};
 
 /// How long somebody may take to say what they ask.
@@ -30,8 +30,8 @@ const JOB_FRAME_OVERHEAD_BYTES: usize = 64;
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum No {
-    /// Whoever asked is gone.
+pub(super) enum Refusal {
+    /// The peer that asked is gone.
     #[error(transparent)]
     Stream(#[from] StreamError),
     #[error(transparent)]
@@ -79,7 +79,7 @@ pub(super) async fn serve(
     let request = match timeout(PATIENCE, reader.expect::<Request>()).await {
         Ok(Ok(request)) => request,
         Ok(Err(StreamError::Frame(error))) => {
-            shared.complaints.log(format_args!("{} sent no request: {error}", peer.name()));
+            shared.limited_log.log(format_args!("{} sent no request: {error}", peer.name()));
             let reason = error.to_string();
             let _ = writer.send(&Reply::No { reason: reason.clone() }).await;
             peer.connection.close(VarInt::from_u32(close::PROTOCOL), reason.as_bytes());
@@ -93,7 +93,7 @@ pub(super) async fn serve(
     };
     let last = match answered {
         Ok(()) => None,
-        Err(No::Stream(_)) => return,
+        Err(Refusal::Stream(_)) => return,
         Err(no) => Some(Reply::No { reason: no.to_string() }),
     };
     if let Some(last) = last
@@ -112,7 +112,7 @@ async fn answer(
     peer: &Arc<Peer>,
     request: Request,
     writer: &mut FrameWriter,
-) -> Result<(), No> {
+) -> Result<(), Refusal> {
     allow(peer.identity.role, &request)?;
     let reply = match request {
         Request::Missing(hashes) => missing(shared, hashes).await?,
@@ -139,24 +139,23 @@ async fn answer(
         Request::TokenRevoke { id } => token_revoke(shared, id).await?,
         Request::Health => health(shared, peer).await?,
     };
-    writer.queue(&reply).map_err(StreamError::Frame)?;
-    Ok(())
+    listing::row(writer, reply).await
 }
 
-fn allow(role: Role, request: &Request) -> Result<(), No> {
+fn allow(role: Role, request: &Request) -> Result<(), Refusal> {
     let only_admins = matches!(
         request,
         Request::TokenCreate { .. } | Request::Tokens | Request::TokenRevoke { .. }
     );
     match role {
-        Role::User if only_admins => Err(No::Role(role.name(), "an admin")),
+        Role::User if only_admins => Err(Refusal::Role(role.name(), "an admin")),
         Role::Admin | Role::User => Ok(()),
         Role::Agent | Role::Collector if matches!(request, Request::Health) => Ok(()),
-        Role::Agent | Role::Collector => Err(No::Role(role.name(), "a user")),
+        Role::Agent | Role::Collector => Err(Refusal::Role(role.name(), "a user")),
     }
 }
 
-async fn missing(shared: &Arc<Shared>, hashes: Vec<ContentHash>) -> Result<Reply, No> {
+async fn missing(shared: &Arc<Shared>, hashes: Vec<ContentHash>) -> Result<Reply, Refusal> {
     let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
     let missing = spawn_blocking(move || {
         hashes.into_iter().filter(|hash| !blobs.has(*hash, wall)).collect::<Vec<_>>()
@@ -164,22 +163,22 @@ async fn missing(shared: &Arc<Shared>, hashes: Vec<ContentHash>) -> Result<Reply
     Ok(Reply::Missing(missing.await.map_err(|_| Stopping)?))
 }
 
-async fn submit(shared: &Arc<Shared>, peer: &Peer, spec: Box<JobSpec>) -> Result<Reply, No> {
+async fn submit(shared: &Arc<Shared>, peer: &Peer, spec: Box<JobSpec>) -> Result<Reply, Refusal> {
     spec.check()?;
     let bytes = postcard::serialize_with_flavor(&*spec, postcard::ser_flavors::Size::default())
         .unwrap_or(usize::MAX);
     if bytes > FRAME_BYTES_MAX - JOB_FRAME_OVERHEAD_BYTES {
-        return Err(No::SpecTooLong(bytes));
+        return Err(Refusal::SpecTooLong(bytes));
     }
     let spec = all_staged(shared, spec).await?;
     let user = peer.name().to_owned();
     match shared.brain.ask(|reply| Input::Submit { user, spec, reply }).await? {
         Answer::Submitted(job) | Answer::Cancelled(job) => Ok(Reply::Submitted(job)),
-        Answer::No(reason) => Err(No::Core(reason)),
+        Answer::No(reason) => Err(Refusal::Core(reason)),
     }
 }
 
-async fn all_staged(shared: &Arc<Shared>, spec: Box<JobSpec>) -> Result<Box<JobSpec>, No> {
+async fn all_staged(shared: &Arc<Shared>, spec: Box<JobSpec>) -> Result<Box<JobSpec>, Refusal> {
     if spec.inputs.is_empty() {
         return Ok(spec);
     }
@@ -190,41 +189,37 @@ async fn all_staged(shared: &Arc<Shared>, spec: Box<JobSpec>) -> Result<Box<JobS
     });
     match looked.await.map_err(|_| Stopping)? {
         (spec, None) => Ok(spec),
-        (_, Some(file)) => Err(No::NotStaged { path: file.path, hash: file.hash }),
+        (_, Some(file)) => Err(Refusal::NotStaged { path: file.path, hash: file.hash }),
     }
 }
 
-async fn cancel(shared: &Arc<Shared>, peer: &Peer, job: JobId) -> Result<Reply, No> {
+async fn cancel(shared: &Arc<Shared>, peer: &Peer, job: JobId) -> Result<Reply, Refusal> {
     let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? else {
-        let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-        let record = record.ok_or(No::UnknownJob(job))?;
-        return Err(No::Ended(job, record.progress.state.name()));
+        let record = listing::job_record(shared, job).await?;
+        return Err(Refusal::Ended(job, record.progress.state.name()));
     };
     if peer.identity.role != Role::Admin && row.user != peer.name() {
-        return Err(No::NotYours { job, owner: row.user });
+        return Err(Refusal::NotYours { job, owner: row.user });
     }
     match shared.brain.ask(|reply| Input::Cancel { job, reply }).await? {
         Answer::Cancelled(_) | Answer::Submitted(_) => Ok(Reply::Cancelled),
-        Answer::No(reason) => Err(No::Core(reason)),
+        Answer::No(reason) => Err(Refusal::Core(reason)),
     }
 }
 
 /// Summaries as the job gets further, and its last one as soon as it is known.
-async fn watch(shared: &Arc<Shared>, job: JobId, writer: &mut FrameWriter) -> Result<(), No> {
+async fn watch(shared: &Arc<Shared>, job: JobId, writer: &mut FrameWriter) -> Result<(), Refusal> {
     let Some(mut changes) = shared.brain.ask(|reply| Input::Watch { job, reply }).await? else {
-        let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-        let summary = record.ok_or(No::UnknownJob(job))?.row().summary;
-        writer.queue(&Reply::Summary(summary)).map_err(StreamError::Frame)?;
-        writer.queue(&Reply::End).map_err(StreamError::Frame)?;
-        return Ok(());
+        let summary = listing::job_record(shared, job).await?.row().summary;
+        listing::row(writer, Reply::Summary(summary)).await?;
+        return listing::row(writer, Reply::End).await;
     };
     let mut last: Option<JobSummary> = None;
     loop {
         let summary = *changes.wait_for(|now| Some(*now) != last).await.map_err(|_| Stopping)?;
-        writer.queue(&Reply::Summary(summary)).map_err(StreamError::Frame)?;
+        listing::row(writer, Reply::Summary(summary)).await?;
         if summary.state.has_ended() {
-            writer.queue(&Reply::End).map_err(StreamError::Frame)?;
-            return Ok(());
+            return listing::row(writer, Reply::End).await;
         }
         writer.flush().await?;
         last = Some(summary);
@@ -232,10 +227,10 @@ async fn watch(shared: &Arc<Shared>, job: JobId, writer: &mut FrameWriter) -> Re
     }
 }
 
-async fn output(shared: &Arc<Shared>, subprogram: SubprogramId) -> Result<Reply, No> {
+async fn output(shared: &Arc<Shared>, subprogram: SubprogramId) -> Result<Reply, Refusal> {
     listing::known_subprogram(shared, subprogram).await?;
     let finished = shared.reader.read(move |tables| tables.result(subprogram)).await?;
-    let finished = finished.ok_or(No::NothingPrinted(subprogram))?;
+    let finished = finished.ok_or(Refusal::NothingPrinted(subprogram))?;
     Ok(Reply::Output {
         stdout: finished.stdout,
         stderr: finished.stderr,
@@ -248,9 +243,9 @@ async fn token_create(
     role: Role,
     lifetime: Duration,
     name: Option<String>,
-) -> Result<Reply, No> {
+) -> Result<Reply, Refusal> {
     refuse_without_disk(shared)?;
-    let text = Token::create(shared.authority.fingerprint()).map_err(|_| No::Randomness)?;
+    let text = Token::create(shared.authority.fingerprint()).map_err(|_| Refusal::Randomness)?;
     let wall = shared.clock.wall();
     let lifetime_ns = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX);
     let expires = WallTime(wall.0.saturating_add(lifetime_ns));
@@ -260,27 +255,27 @@ async fn token_create(
         token,
         wall,
     )?;
-    keep(shared, record).await?;
+    write(shared, record).await?;
     tracing::info!("made token {} for one {}", text.id(), role.name());
     Ok(Reply::Token { text: text.to_string(), id: text.id(), expires })
 }
 
-async fn token_revoke(shared: &Arc<Shared>, id: String) -> Result<Reply, No> {
+async fn token_revoke(shared: &Arc<Shared>, id: String) -> Result<Reply, Refusal> {
     refuse_without_disk(shared)?;
     let record = shared.directory.write().unwrap_or_else(PoisonError::into_inner).revoke_token(&id);
-    keep(shared, record.ok_or(No::UnknownToken(id))?).await?;
+    write(shared, record.ok_or(Refusal::UnknownToken(id))?).await?;
     Ok(Reply::TokenRevoked)
 }
 
-fn refuse_without_disk(shared: &Shared) -> Result<(), No> {
-    shared.store_health.trouble().map_or(Ok(()), |trouble| Err(No::DiskRefuses(trouble)))
+fn refuse_without_disk(shared: &Shared) -> Result<(), Refusal> {
+    shared.store_health.trouble().map_or(Ok(()), |trouble| Err(Refusal::DiskRefuses(trouble)))
 }
 
-async fn keep(shared: &Arc<Shared>, record: Record) -> Result<(), No> {
-    Ok(shared.brain.keep(vec![Write::Record(record)]).await?)
+async fn write(shared: &Arc<Shared>, record: DirectoryRecord) -> Result<(), Refusal> {
+    Ok(shared.brain.write(vec![Write::Record(record)]).await?)
 }
 
-async fn health(shared: &Arc<Shared>, peer: &Peer) -> Result<Reply, No> {
+async fn health(shared: &Arc<Shared>, peer: &Peer) -> Result<Reply, Refusal> {
     let (workstations, connected, queued) = shared
         .brain
         .look(|core, _| (core.workstations().count(), core.connected(), core.queued()))

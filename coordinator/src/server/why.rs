@@ -1,4 +1,5 @@
-//! "Why?": the core keeps its reasons; what is over speaks for itself.
+//! Answers to "why?": from the core's reasons, or from the record of what has
+//! ended.
 
 use std::sync::Arc;
 
@@ -6,10 +7,10 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::report::SubprogramRow;
 use gleaner_common::wire::Reply;
 
-use super::request::No;
+use super::request::Refusal;
 use super::{Shared, listing};
 
-pub(super) async fn subprogram(shared: &Arc<Shared>, id: SubprogramId) -> Result<Reply, No> {
+pub(super) async fn subprogram(shared: &Arc<Shared>, id: SubprogramId) -> Result<Reply, Refusal> {
     if let Some(reasons) = shared.brain.look(move |core, now| core.why_subprogram(now, id)).await? {
         return Ok(Reply::Why(reasons));
     }
@@ -28,12 +29,11 @@ fn how_it_ended(row: &SubprogramRow) -> String {
     format!("{state}{place}{how}, after {} {attempts}", row.attempts)
 }
 
-pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {
+pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, Refusal> {
     if let Some(reasons) = shared.brain.look(move |core, now| core.why_job(now, job)).await? {
         return Ok(Reply::Why(reasons));
     }
-    let record = shared.reader.read(move |tables| tables.job_record(job)).await?;
-    let progress = record.ok_or(No::UnknownJob(job))?.progress;
+    let progress = listing::job_record(shared, job).await?.progress;
     Ok(Reply::Why(vec![format!(
         "it has ended: {}: {} succeeded, {} failed, {} cancelled",
         progress.state.name(),
@@ -43,11 +43,11 @@ pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, No> {
     )]))
 }
 
-pub(super) async fn workstation(shared: &Arc<Shared>, name: String) -> Result<Reply, No> {
+pub(super) async fn workstation(shared: &Arc<Shared>, name: String) -> Result<Reply, Refusal> {
     let asked = name.clone();
     let reasons = shared
         .brain
         .look(move |core, now| core.why_workstation(now, core.workstation_named(&asked)?))
         .await?;
-    reasons.map(Reply::Why).ok_or(No::UnknownWorkstation(name))
+    reasons.map(Reply::Why).ok_or(Refusal::UnknownWorkstation(name))
 }

@@ -1,10 +1,11 @@
-//! How our values lie in columns, and how they come back.
+//! How values are written to columns, and read back.
 
 use std::time::Duration;
 
 use rusqlite::types::{FromSql, Type, ValueRef};
 use rusqlite::{Error, Row};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 
 /// `SQLite` counts with signs. No fence or count of ours comes near the end.
 pub(super) fn number(value: u64) -> i64 {
@@ -60,20 +61,19 @@ impl Named<'_> {
     pub(super) fn unpack<T: DeserializeOwned>(&self, column: &str) -> Result<T, Error> {
         unpacked(self.get_ref(column)?.as_blob()?)
     }
+
+    /// One of a few words.
+    ///
+    /// # Errors
+    /// A word that is none of them.
+    pub(super) fn word<T: DeserializeOwned>(&self, column: &str) -> Result<T, Error> {
+        let text = self.get_ref(column)?.as_str()?;
+        T::deserialize(text.into_deserializer()).map_err(|_: serde::de::value::Error| unknown(text))
+    }
 }
 
-/// One of a few words.
-///
-/// # Errors
-/// A word that is none of them.
-pub(super) fn word<T: Copy>(
-    row: &Named<'_>,
-    column: &str,
-    words: impl IntoIterator<Item = (&'static str, T)>,
-) -> Result<T, Error> {
-    let text = row.get_ref(column)?.as_str()?;
-    words.into_iter().find(|(word, _)| *word == text).map(|(_, value)| value).ok_or_else(|| {
-        let what = format!("`{text}` is no word that this version knows");
-        Error::FromSqlConversionFailure(0, Type::Text, what.into())
-    })
+/// A word that this version does not know.
+pub(super) fn unknown(word: &str) -> Error {
+    let what = format!("`{word}` is no word that this version knows");
+    Error::FromSqlConversionFailure(0, Type::Text, what.into())
 }

@@ -26,7 +26,7 @@ const MIGRATIONS: [Migration; 4] = [
 
 enum Migration {
     Sql(&'static str),
-    /// For what SQL cannot read.
+    /// A step that reads what SQL cannot.
     Rewrite(fn(&Connection) -> Result<(), rusqlite::Error>),
 }
 
@@ -34,7 +34,7 @@ enum Migration {
 /// several times faster than making it longer, on every commit.
 const LOG_BYTES: i64 = 4 << 20;
 
-/// What the database said instead of doing as it was told.
+/// An error of `SQLite`.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct DatabaseError(#[from] rusqlite::Error);
@@ -70,7 +70,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenStoreError> {
     configure(&connection).map_err(explain)?;
     migrate(path, &mut connection)?;
     if let Err(error) = lengthen_log(&connection) {
-        // A full disk, mostly: commits say so when they need the room.
+        // The disk is full, mostly: commits say so when they need the room.
         tracing::warn!("the store's log was not lengthened, commits may be slower: {error}");
     }
     connection.set_prepared_statement_cache_capacity(64);

@@ -1,4 +1,4 @@
-//! What must survive: one `SQLite` file, readable with any tool for it.
+//! The durable store: one `SQLite` file, readable with any tool for it.
 //!
 //! ```text
 //! brain ── Batch{writes, release} ──► thread ── one transaction ──► release
@@ -8,10 +8,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gleaner_core::Restored;
+use gleaner_coordinator_core::Restored;
 use rusqlite::Connection;
 
-use crate::directory::Record;
+use crate::directory::DirectoryRecord;
 
 mod column;
 mod database;
@@ -50,7 +50,7 @@ impl Store {
     ///
     /// # Errors
     /// A row that does not read.
-    pub(crate) fn load(&self) -> Result<(Restored, Vec<Record>), OpenStoreError> {
+    pub(crate) fn load(&self) -> Result<(Restored, Vec<DirectoryRecord>), OpenStoreError> {
         let reader = self.reader()?;
         reader
             .read_here(|tables| Ok((tables.restored()?, tables.directory()?)))
@@ -93,7 +93,7 @@ pub(crate) struct Tables {
 pub(crate) struct Reader(Arc<Mutex<Tables>>);
 
 impl Reader {
-    /// On this thread, which may wait for the disk.
+    /// Reads on this thread, which may wait for the disk.
     ///
     /// # Errors
     /// Those of the database, and rows that do not read.
@@ -104,7 +104,7 @@ impl Reader {
         ask(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// On a thread of its own; the error is for people.
+    /// Reads on a thread of its own; the error is for people.
     ///
     /// # Errors
     /// Those of the database, and rows that do not read.

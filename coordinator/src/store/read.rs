@@ -1,21 +1,22 @@
-//! Reading: what a new life of the core starts from, and what is over and
+//! Reading: what a new life of the core starts from, and what has ended and is
 //! therefore only here.
 
 use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
-use gleaner_common::report::{Counts, JobState, SubprogramState};
+use gleaner_common::report::{Counts, JobState};
 use gleaner_common::time::WallTime;
-use gleaner_common::wire::{Finished, Role};
-use gleaner_core::{
-    AttemptRecord, Coming, JobProgress, JobRecord, ProgramEvent, Restored, SubprogramRecord,
+use gleaner_common::wire::Finished;
+use gleaner_coordinator_core::{
+    AttemptRecord, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent, Restored,
+    SubprogramRecord,
 };
 use rusqlite::{Params, named_params};
 
-use super::column::{Named, count, span, word};
+use super::column::{Named, count, span, unknown};
 use super::write::keep_name;
 use super::{DatabaseError, Tables};
-use crate::directory::{IdentityRecord, Record, TokenRecord};
+use crate::directory::{DirectoryRecord, IdentityRecord, TokenRecord};
 
 type Read<T> = Result<T, DatabaseError>;
 type Column<T> = Result<T, rusqlite::Error>;
@@ -23,7 +24,7 @@ type Column<T> = Result<T, rusqlite::Error>;
 const JOB: &str = "SELECT *, (SELECT group_concat(note, char(10) ORDER BY line) FROM notes \
                    WHERE notes.job = jobs.job) AS notes FROM jobs";
 
-/// Each fails as the database does, or on a row that does not read.
+/// Each query fails as the database does, or on a row that does not read.
 impl Tables {
     /// Everything that has not ended.
     pub(super) fn restored(&self) -> Read<Restored> {
@@ -72,11 +73,11 @@ impl Tables {
         })
     }
 
-    /// Everybody who may come in, or might have.
-    pub(super) fn directory(&self) -> Read<Vec<Record>> {
+    /// All identities and tokens, those out of use too.
+    pub(super) fn directory(&self) -> Read<Vec<DirectoryRecord>> {
         let mut records = self.rows("SELECT * FROM workstations", [], |row| {
             let workstation = WorkstationId(row.get("workstation")?);
-            Ok(Record::Workstation { workstation, name: row.get("name")? })
+            Ok(DirectoryRecord::Workstation { workstation, name: row.get("name")? })
         })?;
         records.extend(self.rows("SELECT * FROM identities", [], identity)?);
         records.extend(self.rows("SELECT * FROM tokens", [], token)?);
@@ -88,10 +89,10 @@ impl Tables {
         self.one(&format!("{JOB} WHERE job = :job"), named_params! { ":job": id.0 }, job)
     }
 
-    /// How a job is, without the rest of it.
+    /// A job's state, without the rest of its record.
     pub(crate) fn job_state(&self, id: JobId) -> Read<Option<JobState>> {
         let query = "SELECT state FROM jobs WHERE job = :job";
-        self.one(query, named_params! { ":job": id.0 }, job_state)
+        self.one(query, named_params! { ":job": id.0 }, |row| row.word("state"))
     }
 
     /// Ended jobs with numbers below `below`, newest first.
@@ -173,7 +174,7 @@ fn job(row: &Named<'_>) -> Column<JobRecord> {
         spec: row.unpack("spec")?,
         progress: JobProgress {
             job: id,
-            state: job_state(row)?,
+            state: row.word("state")?,
             ended: row.get::<Option<i64>>("ended")?.map(WallTime),
             counts: Counts {
                 succeeded: row.get("succeeded")?,
@@ -196,30 +197,24 @@ fn job(row: &Named<'_>) -> Column<JobRecord> {
     })
 }
 
-fn job_state(row: &Named<'_>) -> Column<JobState> {
-    use JobState::{Cancelled, Failed, Running, Succeeded};
-    let states = [Running, Succeeded, Failed, Cancelled];
-    word(row, "state", states.map(|state| (state.name(), state)))
-}
-
 fn subprogram(row: &Named<'_>) -> Column<SubprogramRecord> {
-    use SubprogramState::{
-        Cancelled, Demoted, Failed, Placed, Queued, Running, Succeeded, Suspended,
-    };
-    let states = [Queued, Placed, Running, Suspended, Demoted, Succeeded, Failed, Cancelled];
     Ok(SubprogramRecord {
         subprogram: subprogram_id(row)?,
-        state: word(row, "state", states.map(|state| (state.name(), state)))?,
-        fence: Fence(row.get("fence").map(count)?),
-        workstation: WorkstationId(row.get("workstation")?),
-        attempts: row.get("attempts")?,
-        failures: row.get("failures")?,
-        retreats: row.get("retreats")?,
-        lost: row.get("lost")?,
-        outcome: row.get("outcome")?,
-        cpu: row.get("cpu").map(span)?,
-        avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId),
-        moves: row.get("moves")?,
+        state: row.word("state")?,
+        history: History {
+            attempts: row.get("attempts")?,
+            failures: row.get("failures")?,
+            retreats: row.get("retreats")?,
+            lost: row.get("lost")?,
+            moves: row.get("moves")?,
+            cpu: row.get("cpu").map(span)?,
+            avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId),
+            last: LastAttempt {
+                fence: Fence(row.get("fence").map(count)?),
+                workstation: WorkstationId(row.get("workstation")?),
+                outcome: row.get("outcome")?,
+            },
+        },
     })
 }
 
@@ -243,35 +238,31 @@ fn attempt(row: &Named<'_>) -> Column<AttemptRecord> {
 
 fn coming(row: &Named<'_>) -> Column<Option<Coming>> {
     let Some(old) = row.get::<Option<i64>>("old")? else { return Ok(None) };
-    let keeps = [Keep::State, Keep::SubtaskStart, Keep::Nothing];
-    let keep = word(row, "keep", keeps.map(|keep| (keep_name(keep), keep)))?;
+    let name: String = row.get("keep")?;
+    let mut keeps = [Keep::State, Keep::SubtaskStart, Keep::Nothing].into_iter();
+    let keep = keeps.find(|keep| keep_name(*keep) == name).ok_or_else(|| unknown(&name))?;
     Ok(Some(Coming { from: WorkstationId(row.get("came")?), old: Fence(count(old)), keep }))
 }
 
-fn identity(row: &Named<'_>) -> Column<Record> {
+fn identity(row: &Named<'_>) -> Column<DirectoryRecord> {
     let identity = IdentityRecord {
-        role: role(row)?,
+        role: row.word("role")?,
         name: row.get("name")?,
         workstation: row.get::<Option<u32>>("workstation")?.map(WorkstationId),
         enrolled: WallTime(row.get("enrolled")?),
         revoked: row.get::<Option<i64>>("revoked")?.map(WallTime),
     };
-    Ok(Record::Identity { key: row.get("key")?, identity })
+    Ok(DirectoryRecord::Identity { key: row.get("key")?, identity })
 }
 
-fn token(row: &Named<'_>) -> Column<Record> {
+fn token(row: &Named<'_>) -> Column<DirectoryRecord> {
     let token = TokenRecord {
         id: row.get("id")?,
-        role: role(row)?,
+        role: row.word("role")?,
         name: row.get("name")?,
         expires: WallTime(row.get("expires")?),
         used_by: row.get("used_by")?,
         revoked: row.get("revoked")?,
     };
-    Ok(Record::Token { key: row.get("key")?, token })
-}
-
-fn role(row: &Named<'_>) -> Column<Role> {
-    let roles = [Role::Agent, Role::User, Role::Admin, Role::Collector];
-    word(row, "role", roles.map(|role| (role.name(), role)))
+    Ok(DirectoryRecord::Token { key: row.get("key")?, token })
 }

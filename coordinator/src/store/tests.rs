@@ -9,10 +9,12 @@ use gleaner_common::reaction::Keep;
 use gleaner_common::report::{Counts, JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed, Role};
-use gleaner_core::{AttemptRecord, Change, Coming, JobProgress, JobRecord, SubprogramRecord};
+use gleaner_coordinator_core::{
+    AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord,
+};
 
 use super::*;
-use crate::directory::{IdentityRecord, Record, TokenRecord};
+use crate::directory::{DirectoryRecord, IdentityRecord, TokenRecord};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -32,16 +34,20 @@ fn subprogram(job: u32, index: u32) -> SubprogramRecord {
     SubprogramRecord {
         subprogram: SubprogramId { job: JobId(job), index },
         state: SubprogramState::Queued,
-        fence: Fence(7),
-        workstation: WorkstationId(3),
-        attempts: 2,
-        failures: 1,
-        retreats: 1,
-        lost: 0,
-        outcome: "exit code 1".into(),
-        cpu: Duration::from_millis(1_234),
-        avoided: Some(WorkstationId(3)),
-        moves: 0,
+        history: History {
+            attempts: 2,
+            failures: 1,
+            retreats: 1,
+            lost: 0,
+            moves: 0,
+            cpu: Duration::from_millis(1_234),
+            avoided: Some(WorkstationId(3)),
+            last: LastAttempt {
+                fence: Fence(7),
+                workstation: WorkstationId(3),
+                outcome: "exit code 1".into(),
+            },
+        },
     }
 }
 
@@ -141,8 +147,8 @@ fn identities_tokens_and_workstations_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     let records = vec![
-        Record::Workstation { workstation: WorkstationId(3), name: "desk-3".into() },
-        Record::Identity {
+        DirectoryRecord::Workstation { workstation: WorkstationId(3), name: "desk-3".into() },
+        DirectoryRecord::Identity {
             key: vec![1, 2],
             identity: IdentityRecord {
                 role: Role::Agent,
@@ -152,7 +158,7 @@ fn identities_tokens_and_workstations_come_back() {
                 revoked: Some(WallTime(2)),
             },
         },
-        Record::Token {
+        DirectoryRecord::Token {
             key: vec![9],
             token: TokenRecord {
                 id: "abc".into(),
@@ -370,7 +376,7 @@ fn a_programs_events_notes_and_parts_come_back_until_it_is_over() {
     let done = SubprogramRecord { state: SubprogramState::Succeeded, ..subprogram(1, 2) };
     let incarnation = Incarnation(u64::MAX - 1);
     store
-        .commit(&[Write::Record(Record::Workstation {
+        .commit(&[Write::Record(DirectoryRecord::Workstation {
             workstation: WorkstationId(4),
             name: "desk".into(),
         })])

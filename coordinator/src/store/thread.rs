@@ -20,25 +20,24 @@ use gleaner_shell::clock::Clock;
 
 use super::write::{Write, Writer};
 
-/// After this long without work the log is brought into the database.
+/// After this long without work the log is written into the database.
 const QUIET: Duration = Duration::from_secs(1);
-/// Or after this many transactions without such a pause.
+/// The log is written into the database after this many transactions, too.
 const COMMITS_BETWEEN_CHECKPOINTS: u32 = 500;
 /// How soon a refused transaction is tried again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// So much goes into one transaction at most.
+/// So many batches go into one transaction at most.
 const BATCHES_MAX: usize = 4_096;
 
 /// Writes, and what may leave once they are durable.
-#[derive(Debug)]
 pub(crate) struct Batch<R> {
     pub(crate) writes: Vec<Write>,
     pub(crate) release: Vec<R>,
 }
 
-/// A storm of small transactions costs more than it hurries: after a burst,
-/// they keep this distance, and each takes in what came meanwhile. A lone
-/// subprogram's way through the whole system takes about two of them.
+/// Many small transactions cost more than they hurry: after a burst, they keep
+/// this distance, and each takes in what came meanwhile. A lone subprogram's
+/// way through the whole system takes about two of them.
 const SPACING: Duration = Duration::from_micros(1_000);
 const BURST: u32 = 16;
 
@@ -57,9 +56,8 @@ impl StoreHealth {
 }
 
 /// What the thread tells.
-#[derive(Debug)]
 pub(crate) enum FromStore<R> {
-    /// These may leave now, in this order.
+    /// What may leave now, in this order.
     Released(Vec<R>),
     /// The disk refuses; said once per trouble.
     Refusing(String),
@@ -97,7 +95,7 @@ struct Worker<R, F> {
     arriving: Receiver<Batch<R>>,
     tell: F,
     health: StoreHealth,
-    /// Since the last checkpoint.
+    /// Transactions since the last checkpoint.
     commits: u32,
     /// When all transactions so far have had their distance.
     free: Moment,
@@ -106,28 +104,25 @@ struct Worker<R, F> {
 impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
     fn run(mut self) {
         loop {
-            match self.arriving.recv_timeout(QUIET) {
-                Ok(first) => {
-                    if !self.carry_out(first) {
-                        return;
-                    }
-                    if self.commits >= COMMITS_BETWEEN_CHECKPOINTS {
-                        self.checkpoint();
-                    }
+            let first = match self.arriving.recv_timeout(QUIET) {
+                Err(RecvTimeoutError::Timeout) if self.commits > 0 => {
+                    self.checkpoint();
+                    continue;
                 }
-                Err(RecvTimeoutError::Timeout) if self.commits > 0 => self.checkpoint(),
-                Err(RecvTimeoutError::Timeout) => {
-                    // Nothing to do until something comes: sleep without a timer.
-                    let Ok(first) = self.arriving.recv() else { break };
-                    if !self.carry_out(first) {
-                        return;
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
+                // There is nothing to do until a batch comes: sleep without a
+                // timer.
+                Err(RecvTimeoutError::Timeout) => self.arriving.recv().ok(),
+                received => received.ok(),
+            };
+            // Closing the last connection brings the log in; this says if it cannot.
+            let Some(first) = first else { return self.checkpoint() };
+            if !self.carry_out(first) {
+                return;
+            }
+            if self.commits >= COMMITS_BETWEEN_CHECKPOINTS {
+                self.checkpoint();
             }
         }
-        // Closing the last connection brings the log in; this says if it cannot.
-        self.checkpoint();
     }
 
     /// Commits this and everything else that waits. False if the coordinator
@@ -173,30 +168,21 @@ impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
                 tracing::error!("the store refuses writes: {why}: everything waits for it");
                 (self.tell)(FromStore::Refusing(why));
             }
-            match self.wait(retry, batches) {
-                Waited::Yes => retry = (retry * 2).min(RETRY.1),
-                Waited::Stopping => {
-                    tracing::error!(
-                        "stopped with {} decisions unwritten: nobody was told of them",
-                        batches.len()
-                    );
-                    return false;
+            // What arrives is taken in, so that a stop is noticed.
+            let is_stopping = loop {
+                match self.arriving.try_recv() {
+                    Ok(next) => batches.push(next),
+                    Err(why) => break why == TryRecvError::Disconnected,
                 }
+            };
+            if is_stopping {
+                let left = batches.len();
+                tracing::error!("stopped with {left} decisions unwritten: nobody was told of them");
+                return false;
             }
+            std::thread::sleep(retry);
+            retry = (retry * 2).min(RETRY.1);
         }
-    }
-
-    /// Waits, taking in what arrives so that a stop is noticed.
-    fn wait(&self, span: Duration, batches: &mut Vec<Batch<R>>) -> Waited {
-        loop {
-            match self.arriving.try_recv() {
-                Ok(next) => batches.push(next),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return Waited::Stopping,
-            }
-        }
-        std::thread::sleep(span);
-        Waited::Yes
     }
 
     fn checkpoint(&mut self) {
@@ -205,9 +191,4 @@ impl<R, F: FnMut(FromStore<R>)> Worker<R, F> {
             tracing::warn!("the store's log was not brought in, it stays: {error}");
         }
     }
-}
-
-enum Waited {
-    Yes,
-    Stopping,
 }

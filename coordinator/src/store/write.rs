@@ -9,19 +9,19 @@ use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{Finished, Printed};
-use gleaner_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
+use gleaner_coordinator_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
 use rusqlite::{Connection, ToSql, named_params};
 
 use super::DatabaseError;
 use super::column::{ns, number, packed};
 use super::database;
-use crate::directory::Record;
+use crate::directory::DirectoryRecord;
 
 /// Something to be kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
     Change(Change),
-    Record(Record),
+    Record(DirectoryRecord),
     /// An ended job that nobody wants to hear of any more.
     Forget(JobId),
 }
@@ -59,7 +59,7 @@ impl Writer {
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Row {
+enum RowKey {
     Progress(JobId),
     Attempt(Fence),
     Subprogram(SubprogramId),
@@ -68,18 +68,18 @@ enum Row {
     Cuts(JobId),
 }
 
-/// Which of the writes a later one of the same row makes needless.
+/// Which writes are overtaken by a later one of the same row.
 fn overtaken(writes: &[&Write]) -> Vec<bool> {
     let mut overtaken = vec![false; writes.len()];
     let mut last = BTreeMap::new();
     for (position, write) in writes.iter().enumerate() {
         let row = match write {
-            Write::Change(Change::Progress(progress)) => Row::Progress(progress.job),
-            Write::Change(Change::Attempt(attempt)) => Row::Attempt(attempt.fence),
-            Write::Change(Change::Subprogram(record)) => Row::Subprogram(record.subprogram),
-            Write::Change(Change::FencesReserved { .. }) => Row::Fences,
-            Write::Change(Change::Notes { job, .. }) => Row::Notes(*job),
-            Write::Change(Change::Cuts { job, .. }) => Row::Cuts(*job),
+            Write::Change(Change::Progress(progress)) => RowKey::Progress(progress.job),
+            Write::Change(Change::Attempt(attempt)) => RowKey::Attempt(attempt.fence),
+            Write::Change(Change::Subprogram(record)) => RowKey::Subprogram(record.subprogram),
+            Write::Change(Change::FencesReserved { .. }) => RowKey::Fences,
+            Write::Change(Change::Notes { job, .. }) => RowKey::Notes(*job),
+            Write::Change(Change::Cuts { job, .. }) => RowKey::Cuts(*job),
             Write::Change(
                 Change::Job(_)
                 | Change::Result { .. }
@@ -154,7 +154,7 @@ fn apply(connection: &Connection, write: &Write) -> Done {
 
 fn put_job(connection: &Connection, record: &JobRecord) -> Done {
     let spec = &record.spec;
-    // What it has come to so far is said by `put_progress`.
+    // The job's progress is written by `put_progress`.
     put!(connection, "INSERT OR REPLACE INTO jobs", {
         job: record.job.0,
         user: record.user,
@@ -185,7 +185,7 @@ fn put_file(connection: &Connection, job: JobId, hash: ContentHash) -> Done {
     put!(connection, "INSERT OR IGNORE INTO files", { job: job.0, hash: hash.0 })
 }
 
-/// Its number is remembered: it must not be given out again.
+/// Forgets a job but for its number, which must not be given out again.
 fn forget(connection: &Connection, job: JobId) -> Done {
     connection.execute(
         "INSERT INTO meta (key, value) VALUES ('last_job', :job) \
@@ -237,20 +237,21 @@ fn put_progress(connection: &Connection, progress: &JobProgress) -> Done {
 }
 
 fn put_subprogram(connection: &Connection, record: &SubprogramRecord) -> Done {
+    let history = &record.history;
     put!(connection, "INSERT OR REPLACE INTO subprograms", {
         job: record.subprogram.job.0,
         idx: record.subprogram.index,
         state: record.state.name(),
-        fence: number(record.fence.0),
-        workstation: record.workstation.0,
-        attempts: record.attempts,
-        failures: record.failures,
-        retreats: record.retreats,
-        lost: record.lost,
-        outcome: record.outcome,
-        cpu: ns(record.cpu),
-        avoided: record.avoided.map(|workstation| workstation.0),
-        moves: record.moves,
+        fence: number(history.last.fence.0),
+        workstation: history.last.workstation.0,
+        attempts: history.attempts,
+        failures: history.failures,
+        retreats: history.retreats,
+        lost: history.lost,
+        outcome: history.last.outcome,
+        cpu: ns(history.cpu),
+        avoided: history.avoided.map(|workstation| workstation.0),
+        moves: history.moves,
     })
 }
 
@@ -340,15 +341,15 @@ fn put_result(
     left.try_for_each(|hash| put_file(connection, subprogram.job, hash))
 }
 
-fn put_record(connection: &Connection, record: &Record) -> Done {
+fn put_record(connection: &Connection, record: &DirectoryRecord) -> Done {
     match record {
-        Record::Workstation { workstation, name } => {
+        DirectoryRecord::Workstation { workstation, name } => {
             put!(connection, "INSERT OR REPLACE INTO workstations", {
                 workstation: workstation.0,
                 name: name,
             })
         }
-        Record::Identity { key, identity } => {
+        DirectoryRecord::Identity { key, identity } => {
             put!(connection, "INSERT OR REPLACE INTO identities", {
                 key: key,
                 role: identity.role.name(),
@@ -358,14 +359,16 @@ fn put_record(connection: &Connection, record: &Record) -> Done {
                 revoked: identity.revoked.map(|at| at.0),
             })
         }
-        Record::Token { key, token } => put!(connection, "INSERT OR REPLACE INTO tokens", {
-            key: key,
-            id: token.id,
-            role: token.role.name(),
-            name: token.name,
-            expires: token.expires.0,
-            used_by: token.used_by,
-            revoked: token.revoked,
-        }),
+        DirectoryRecord::Token { key, token } => {
+            put!(connection, "INSERT OR REPLACE INTO tokens", {
+                key: key,
+                id: token.id,
+                role: token.role.name(),
+                name: token.name,
+                expires: token.expires.0,
+                used_by: token.used_by,
+                revoked: token.revoked,
+            })
+        }
     }
 }

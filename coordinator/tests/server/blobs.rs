@@ -13,7 +13,7 @@ use crate::coordinator::{Coordinator, config, refusal, spec, submit};
 async fn put(client: &Client, hash: ContentHash, size_bytes: u64, content: &[u8]) -> BlobReply {
     let purpose = Purpose::Put { hash, size_bytes };
     let (mut writer, mut reader) = stream::open(&client.link().connection, purpose).await.unwrap();
-    // It may be refused before all of it is written.
+    // The file may be refused before all of it is written.
     let _ = writer.send_raw(content).await;
     writer.finish();
     reader.expect().await.unwrap()

@@ -31,7 +31,7 @@ async fn a_silent_agents_work_goes_elsewhere_and_its_late_result_is_refused() {
 
     let other = coordinator.enrol(Role::Agent, "other").await;
     let mut other = Agent::connect(&other, 1, 1).await;
-    // Its connection stands; nothing is heard on it.
+    // The agent's connection stands; nothing is heard on it.
     let new = loop {
         other.renews_its_lease().await;
         let answer = other.until(|frame| match frame {
@@ -46,7 +46,8 @@ async fn a_silent_agents_work_goes_elsewhere_and_its_late_result_is_refused() {
     };
     assert!(new.fence > old.fence);
     assert_eq!(new.subprogram, old.subprogram);
-    // It is told why nothing more is answered there, and comes back too late.
+    // The agent is told why nothing more is answered there, and comes back too
+    // late.
     let refused = silent
         .until(|frame| match frame {
             CoordinatorFrame::Refused { reason } => Some(reason),

@@ -17,7 +17,8 @@ use crate::agent::{Agent, finished, hello, presence};
 use crate::coordinator::{Coordinator, spec, submit, watch};
 use crate::ranks::{attempts, job_row, program};
 
-/// Its owner comes; what is offered to another and where it is to depart to.
+/// The owner comes; returns what is offered to another agent, and where the
+/// attempt is to depart to.
 pub async fn owner_comes(one: &mut Agent, two: &mut Agent, fence: Fence) -> (Offer, RankAt) {
     one.say(AgentFrame::Presence(presence(0))).await;
     let wants = AttemptEvent::WantsAway { fence, keep: Keep::Nothing, image_bytes: 4 };
@@ -71,7 +72,7 @@ async fn a_move_is_told_in_two_steps_and_counted() {
 
 /// Two agents that know no address of each other, and a rank that is to go
 /// from the one to the other.
-struct Road {
+struct ApartAgents {
     coordinator: Coordinator,
     one: Agent,
     two: Agent,
@@ -80,7 +81,7 @@ struct Road {
     _dir: tempfile::TempDir,
 }
 
-impl Road {
+impl ApartAgents {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let coordinator = Coordinator::start(dir.path()).await;
@@ -107,7 +108,8 @@ impl Road {
 
 #[tokio::test]
 async fn a_handover_is_passed_on_both_ways_and_the_rank_goes_on() {
-    let Road { coordinator, mut one, mut two, purpose, new, _dir } = Road::new().await;
+    let ApartAgents { coordinator, mut one, mut two, purpose, new, _dir } =
+        ApartAgents::new().await;
     let opened = stream::open(&one.link.connection, purpose.clone()).await;
     let (mut writer, mut reader) = opened.unwrap();
     // Far more than any buffer on the way.
@@ -142,7 +144,7 @@ async fn a_handover_is_passed_on_both_ways_and_the_rank_goes_on() {
 
 #[tokio::test]
 async fn a_target_that_goes_takes_the_handover_with_it() {
-    let Road { coordinator, one, two, purpose, .. } = Road::new().await;
+    let ApartAgents { coordinator, one, two, purpose, .. } = ApartAgents::new().await;
     let (mut writer, mut reader) = stream::open(&one.link.connection, purpose).await.unwrap();
     writer.flush().await.unwrap();
     let passed = two.link.connection.accept_bi().await.unwrap();
@@ -163,11 +165,11 @@ async fn refused(agent: &Agent, purpose: Purpose) -> String {
 
 #[tokio::test]
 async fn nothing_is_passed_on_to_who_is_not_there_or_does_not_expect_it() {
-    let Road { coordinator, one, two, purpose, _dir, .. } = Road::new().await;
+    let ApartAgents { coordinator, one, two, purpose, _dir, .. } = ApartAgents::new().await;
     let Purpose::Handover { to, what } = purpose.clone() else { unreachable!("a handover") };
     let never = Purpose::Handover { to: WorkstationId(1), what: what.clone() };
     assert_eq!(refused(&one, never).await, "1.0 is not to be carried to one");
-    // Whoever it is, it does not come from there.
+    // Agent two may be enrolled, but the attempt does not come from there.
     assert_eq!(refused(&two, purpose.clone()).await, "1.0 is not to be carried to two");
     let other = Box::new(Handover { old: Fence(99), ..*what });
     let other = Purpose::Handover { to, what: other };
@@ -219,7 +221,7 @@ async fn why_names_what_keeps_a_guest_from_moving() {
             if reasons.contains(&expected) {
                 break;
             }
-            // It has not been heard yet.
+            // The wish to leave has not been handled yet.
             assert!(reasons.iter().any(|reason| reason.contains("runs on one")), "{reasons:?}");
         }
     }

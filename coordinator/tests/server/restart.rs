@@ -237,7 +237,7 @@ async fn a_killed_coordinator_goes_on_with_a_move() {
     source.until(|frame| (frame == CoordinatorFrame::Cancel { fence: old }).then_some(())).await;
     process.kill();
 
-    // It had not heard that it may go, and asks again.
+    // The target had not heard that the attempt may go on, and asks again.
     let process = Process::start(dir.path()).await;
     let mut target = Agent::with(&two, awaits).await;
     target.say(AgentFrame::Attempt(arrived)).await;

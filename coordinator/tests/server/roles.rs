@@ -1,4 +1,4 @@
-//! Who may do what.
+//! What each role may do.
 
 use std::time::Duration;
 

@@ -140,7 +140,7 @@ async fn a_dead_workstation_takes_a_program_back_to_where_it_was_last_saved() {
     let ranks = lab.offers.each_ref().map(|offer| offer.rank.as_deref().unwrap().life);
     assert_eq!(ranks, [Life(2); 2]);
     assert_eq!(cuts(&lab.offers), [(0, Some(parts[0])), (1, Some(parts[1]))]);
-    // Whoever begins a rank has its part, whoever had staged it.
+    // The agent that begins a rank has its part, whichever had staged it.
     for (offer, store) in lab.offers.iter().zip(&lab.stores) {
         let part = offer.rank.as_ref().unwrap().cut.unwrap();
         let content = content(offer.subprogram.index, Snapshot(number));

@@ -10,7 +10,7 @@ use super::criterion::CriterionChoice;
 use crate::model::RENICE_SHARE;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::units::{ParseUnitError, parse_duration, written_duration};
-use gleaner_core::Policy;
+use gleaner_coordinator_core::Policy;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 

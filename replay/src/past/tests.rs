@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use gleaner_collector::timeline::{Period, State, Timeline};
-use gleaner_core::Policy;
+use gleaner_coordinator_core::Policy;
 
 use super::*;
 use crate::lab::{Order, Selection};

@@ -3,20 +3,20 @@
 use gleaner_common::id::Fence;
 use gleaner_common::job::Outcome;
 use gleaner_common::report::SubprogramState;
-use gleaner_common::wire::{Finished, GuestState};
+use gleaner_common::wire::{CoordinatorFrame, Finished, GuestState};
 
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Return, Stage, span};
-use crate::job::{History, Job, Last};
-use crate::record::{AttemptRecord, Change};
+use crate::job::Job;
+use crate::record::{Change, History, LastAttempt};
 use crate::workstation::clip;
 
 impl Core {
-    /// An attempt is heard to be so far.
+    /// The agent says that an attempt is so far.
     pub(super) fn set_stage(&mut self, draft: &mut Draft, fence: Fence, stage: Stage) {
         let Some(attempt) = self.attempts.get_mut(&fence) else { return };
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
-        // What is on its way counts where it comes from.
+        // An attempt that moves is counted at its source until it has arrived.
         if attempt.coming.is_some() {
             return;
         }
@@ -26,13 +26,13 @@ impl Core {
         }
         job.suspended -= u32::from(before.is_suspended());
         job.suspended += u32::from(stage.is_suspended());
-        // One that was away meanwhile may have been suspended all along; its
-        // end tells how often.
+        // An attempt whose agent was not connected may have been suspended all
+        // along; its end tells how often.
         if stage.is_suspended() && before.has_started() {
             attempt.suspensions += 1;
             job.open_suspensions += 1;
         }
-        draft.moves(attempt.job);
+        draft.job_changed(attempt.job);
     }
 
     /// An open attempt ended by itself or by a limit: its result counts.
@@ -63,7 +63,7 @@ impl Core {
             }
         };
         let subprogram = job.subprogram(attempt.position);
-        draft.change(Change::Subprogram(history.record(subprogram, state)));
+        draft.change(job.subprogram_change(attempt.position, &history, state));
         let progress = job.progress_mut();
         let accepted = state != SubprogramState::Queued;
         if accepted {
@@ -91,7 +91,8 @@ impl Core {
         let moving_to = self.moves.get(&fence).and_then(|moving| moving.new);
         let goes_on = moving_to.filter(|_| !matches!(how, Return::Refused(_)));
         if goes_on.is_some() {
-            // What is on its way may be all of it, and is all there is.
+            // What is being carried may be all of the guest, and is all that is
+            // left.
             self.moves.remove(&fence);
         } else {
             self.stop_move(draft, fence, "it came back");
@@ -108,22 +109,22 @@ impl Core {
         };
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         match how {
-            // Work that waited at the agent went back untouched.
+            // The guest never began: its work came back untouched.
             Return::Retreated { .. } if !attempt.stage.has_started() => {}
             Return::Retreated { .. } => {
                 history.retreats += 1;
                 job.progress_mut().counts.retreats += 1;
             }
             Return::Refused(_) => {}
-            // It had not arrived: the attempt before it was counted as it came back.
+            // Its state had not arrived, and the attempt before it was counted
+            // already.
             Return::Lost(_) if attempt.coming.is_some() && !attempt.arrived => {}
             Return::Lost(_) => {
                 history.lost += 1;
                 job.progress_mut().counts.lost += 1;
             }
         }
-        let subprogram = job.subprogram(attempt.position);
-        draft.change(Change::Subprogram(history.record(subprogram, SubprogramState::Queued)));
+        draft.change(job.subprogram_change(attempt.position, &history, SubprogramState::Queued));
         if let Some(new) = goes_on {
             return job.go_on(attempt.position, history, new);
         }
@@ -145,7 +146,8 @@ impl Core {
             Return::Refused(reason) => {
                 format!("rank {position} had come to {name} and was not set going: {reason}")
             }
-            // Whether or not that is known here: one that had not is refused.
+            // The rank had begun, whether or not that is known here: an attempt
+            // that had not is refused.
             Return::Retreated { reason, .. } => {
                 format!("rank {position} retreated from {name}: {reason}")
             }
@@ -154,17 +156,25 @@ impl Core {
         self.begin_again(draft, id, &why, false);
     }
 
-    /// Its job was cancelled.
-    pub(super) fn cancelled(&mut self, draft: &mut Draft, fence: Fence) {
-        self.stop_move(draft, fence, "cancelled");
-        let ended = self.end(draft, fence, "cancelled".to_owned(), 0);
-        let Some((attempt, history)) = ended else { return };
-        let Some(job) = self.jobs.get(&attempt.job) else { return };
-        let subprogram = job.subprogram(attempt.position);
-        draft.change(Change::Subprogram(history.record(subprogram, SubprogramState::Cancelled)));
+    /// Ends an attempt whose job was cancelled or whose program stops. An agent
+    /// that is not connected stops the guest when it is back: the welcome does
+    /// not keep it.
+    pub(super) fn stop(
+        &mut self,
+        draft: &mut Draft,
+        fence: Fence,
+        why: &str,
+        state: SubprogramState,
+    ) -> Option<(Attempt, History)> {
+        self.stop_move(draft, fence, why);
+        let (attempt, history) = self.end(draft, fence, why.to_owned(), 0)?;
+        let job = self.jobs.get(&attempt.job)?;
+        draft.change(job.subprogram_change(attempt.position, &history, state));
+        self.send(draft, attempt.workstation, CoordinatorFrame::Cancel { fence });
+        Some((attempt, history))
     }
 
-    /// Takes an attempt out of everything that knows it.
+    /// Takes an attempt out of everything that refers to it.
     pub(super) fn end(
         &mut self,
         draft: &mut Draft,
@@ -180,18 +190,10 @@ impl Core {
         job.progress_mut().counts.suspensions += u64::from(suspensions.max(attempt.suspensions));
         clip(&mut outcome);
         let workstation = attempt.workstation;
-        let last = Last { fence, workstation, outcome: outcome.as_str().into() };
+        let last = LastAttempt { fence, workstation, outcome: outcome.as_str().into() };
         let history = job.take_back(attempt.position, last);
-        draft.change(Change::Attempt(AttemptRecord {
-            fence,
-            subprogram: job.subprogram(attempt.position),
-            workstation,
-            placed: attempt.placed,
-            end: Some((draft.wall, outcome)),
-            coming: attempt.coming,
-            arrived: attempt.arrived,
-        }));
-        draft.advances(attempt.job);
+        draft.change(attempt.change(fence, job, Some((draft.wall, outcome))));
+        draft.job_record_changed(attempt.job);
         Some((attempt, history))
     }
 }

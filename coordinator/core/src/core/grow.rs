@@ -2,8 +2,8 @@
 //! become free (Phalen 1994, §2.1.2 and Table 1: models 2, 4, 6 and 8).
 //!
 //! Whoever waits for a place goes first. What is left is taken by ranks that
-//! stand still for an owner elsewhere, and then by new ranks, where the
-//! program has a bag of tasks for them.
+//! are frozen for an owner elsewhere, and then by new ranks, where the program
+//! has a bag of tasks for them.
 
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::reaction::{Keep, Step};
@@ -22,7 +22,7 @@ impl Core {
             return;
         }
         for id in self.growing.clone() {
-            // It ends with this step.
+            // The job ends with this step.
             if self.jobs.get(&id).is_none_or(Job::has_ended) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What agents say, and what their silence means.
+//! The agents' frames, and what follows when an agent falls silent.
 
 use gleaner_common::id::{Fence, Incarnation, WorkstationId};
 use gleaner_common::time::Moment;
@@ -13,7 +13,7 @@ use crate::record::Change;
 use crate::step::Effect;
 use crate::workstation::{Session, Standing, Workstation};
 
-/// What an agent says of itself first.
+/// The contents of an agent's first frame on a connection.
 struct Hello {
     incarnation: Incarnation,
     facts: Facts,
@@ -28,8 +28,8 @@ impl Core {
             return self.greeted(draft, from, Hello { incarnation, facts, presence, held });
         }
         if self.link(id) != Some(from) {
-            // Of an old connection, or without a hello: what matters of it is
-            // said again on the new one.
+            // The frame is of an old connection, or came without a hello: the
+            // agent says what matters again on the new one.
             return;
         }
         let (now, lease) = (draft.now, self.config.lease);
@@ -44,21 +44,22 @@ impl Core {
             }
             AgentFrame::Presence(presence) => {
                 if !presence.busy {
-                    // What waits to leave may stay.
+                    // An attempt that waits to leave may stay now.
                     self.moves_looked_at = None;
                 }
                 self.change_workstation(now, id, |w| w.learn_presence(now, presence));
             }
-            AgentFrame::Attempt(event) => self.attempt_told(draft, from, event),
-            // Its guests are stopped. What becomes of them it tells itself,
-            // or the end of its lease does.
+            AgentFrame::Attempt(event) => self.attempt_event(draft, from, event),
+            // The agent has stopped its guests. It tells itself what becomes of
+            // them, or the end of its lease does.
             AgentFrame::Leaving { reason } => {
                 self.change_workstation(now, id, |w| w.leave(reason));
             }
-            // The shell's: what agents hand each other is not for the brain.
+            // The shell passes on what agents hand each other: the core has no
+            // part in it.
             AgentFrame::Relay { .. } => {}
             AgentFrame::FromRank { fence, life, bytes } => {
-                self.rank_said(draft, from, (fence, life), &bytes);
+                self.rank_message(draft, from, (fence, life), &bytes);
             }
         }
     }
@@ -74,7 +75,7 @@ impl Core {
                 let reason = "a second hello on one connection".to_owned();
                 return draft.effect(Effect::Refuse { link: from, reason });
             }
-            // Overtaken by a newer connection.
+            // A newer connection has overtaken this one.
             Some(present) if present.serial > from.serial => {
                 return draft.effect(Effect::Replace(from));
             }
@@ -90,11 +91,12 @@ impl Core {
         if reborn {
             let why = "the agent died, and its guests with it";
             self.give_up_all(draft, id, why);
-            self.lose_remains(draft, id);
+            self.lose_undelivered(draft, id);
         }
         let (now, lease) = (draft.now, self.config.lease);
         self.change_workstation(now, id, |w| {
-            w.session = Some(Session { serial: from.serial, told: [].into(), places: [].into() });
+            w.session =
+                Some(Session { serial: from.serial, specs_sent: [].into(), ranks_sent: [].into() });
             w.since = Some(now);
             w.incarnation = Some(hello.incarnation);
             w.learn_facts(hello.facts);
@@ -128,43 +130,45 @@ impl Core {
         for fence in missing {
             self.offer_again(draft, from, fence);
         }
-        self.hear_ranks_again(draft, id);
+        self.resend_to_ranks(draft, id);
     }
 
-    /// What ranks here may have missed with the old connection, and what is to
-    /// leave. Their agents may be reached at other addresses now.
-    fn hear_ranks_again(&mut self, draft: &mut Draft, id: WorkstationId) {
+    /// Sends again what ranks here may have missed with the old connection, and
+    /// which attempts are to leave. The agent may be reached at other addresses
+    /// now.
+    fn resend_to_ranks(&mut self, draft: &mut Draft, id: WorkstationId) {
         let Some(workstation) = self.pool.get(id) else { return };
-        let remains = workstation.remains.clone();
+        let undelivered = workstation.undelivered.clone();
         for fence in self.attempts_at(id) {
             let Some(attempt) = self.attempts.get(&fence) else { continue };
             let (job, position) = (attempt.job, attempt.position);
             let is_here = self.jobs.get(&job).is_some_and(|j| j.fence(position) == Some(fence));
             self.rank_is_at(draft, job, is_here.then_some(position));
             if is_here && attempt.stage.has_started() {
-                self.tell_what_was(draft, job, position);
+                self.send_past(draft, job, position);
             }
-            self.say_depart(draft, fence);
+            self.send_depart(draft, fence);
         }
-        for (job, position) in remains {
+        for (job, position) in undelivered {
             self.rank_is_at(draft, job, Some(position));
-            self.tell_what_was(draft, job, position);
+            self.send_past(draft, job, position);
         }
         self.moves_looked_at = None;
     }
 
     /// The agent should hold this attempt and does not. Either the offer never
-    /// arrived, or its end is on its way: the agent tells it again after every
-    /// hello, and leaves an offer alone that it has answered.
+    /// arrived, or the news of the attempt's end is under way: the agent tells
+    /// ends again after every hello, and ignores an offer that it has answered.
     fn offer_again(&mut self, draft: &mut Draft, to: Link, fence: Fence) {
         self.set_stage(draft, fence, Stage::Offered);
         self.offer(draft, to, fence);
     }
 
-    fn attempt_told(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
+    fn attempt_event(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
         let (now, id, fence) = (draft.now, from.workstation, event.fence());
         if !self.is_placed_at(fence, id) {
-            // Overtaken: given up, cancelled, or ended and told of before.
+            // The attempt was given up or cancelled, or its end was told
+            // before.
             let frame = if event.is_end() {
                 CoordinatorFrame::Acknowledge { fence }
             } else {
@@ -173,7 +177,7 @@ impl Core {
             return draft.send(from, frame);
         }
         if self.attempts.get(&fence).is_some_and(|attempt| attempt.coming.is_some()) {
-            return self.told_of_coming(draft, from, event);
+            return self.coming_event(draft, from, event);
         }
         let state = match event {
             AttemptEvent::Started { .. } => {
@@ -181,11 +185,11 @@ impl Core {
                     self.change_workstation(now, id, Workstation::has_started_something);
                 }
                 self.set_stage(draft, fence, Stage::Held(GuestState::Running));
-                return self.rank_began(draft, fence);
+                return self.attempt_started(draft, fence);
             }
             AttemptEvent::Resumed { .. } => GuestState::Running,
             AttemptEvent::Stays { .. } => {
-                self.not_away(draft, fence, "its owner has left");
+                self.stays(draft, fence, "its owner has left");
                 GuestState::Running
             }
             AttemptEvent::Arrived { bytes, frozen, .. } => {
@@ -215,14 +219,15 @@ impl Core {
         self.set_stage(draft, fence, Stage::Held(state));
     }
 
-    fn rank_began(&mut self, draft: &mut Draft, fence: Fence) {
+    fn attempt_started(&mut self, draft: &mut Draft, fence: Fence) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (job, position) = (attempt.job, attempt.position);
-        self.tell_what_was(draft, job, position);
+        self.send_past(draft, job, position);
     }
 
-    /// Of an attempt whose state is on its way: it has come, or never will.
-    fn told_of_coming(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
+    /// An event of an attempt whose state is being carried: it has arrived, or
+    /// never will.
+    fn coming_event(&mut self, draft: &mut Draft, from: Link, event: AttemptEvent) {
         let (now, id, fence) = (draft.now, from.workstation, event.fence());
         let how = match event {
             AttemptEvent::Arrived { bytes, frozen, .. } => {
@@ -237,7 +242,7 @@ impl Core {
                 format!("retreated: {reason}")
             }
             AttemptEvent::Finished(finished) => finished.outcome.to_string(),
-            // How it does there counts once it is there.
+            // How the guest does there counts once it has arrived.
             AttemptEvent::Started { .. }
             | AttemptEvent::Suspended { .. }
             | AttemptEvent::Demoted { .. }
@@ -266,7 +271,7 @@ impl Core {
 
     /// The first deadline passed long ago: every agent gets the time of a
     /// heartbeat to be heard, whatever its lease says.
-    pub(super) fn listen_first(&mut self, now: Moment) {
+    pub(super) fn await_heartbeats(&mut self, now: Moment) {
         let until = now + self.config.heartbeat;
         let ids: Vec<WorkstationId> = self.pool.ids().collect();
         for id in ids {
@@ -285,9 +290,9 @@ impl Core {
         if has_attempts && workstation.lease_has_ended(now) {
             self.end_session(draft, id);
             self.give_up_all(draft, id, "the lease ended unheard");
-            self.lose_remains(draft, id);
+            self.lose_undelivered(draft, id);
         } else if is_silent {
-            self.lose_remains(draft, id);
+            self.lose_undelivered(draft, id);
         }
         self.change_workstation(now, id, |w| {
             w.silent |= is_silent && w.session.is_some();
@@ -301,10 +306,10 @@ impl Core {
         }
     }
 
-    /// Nothing more is answered on a connection that outlived the attempts
-    /// there: an offer may still be under way on it, and an acknowledged
-    /// heartbeat would let that attempt run beside its successor. On the next
-    /// connection it is not kept.
+    /// Closes a connection that outlived the attempts there: an offer may still
+    /// be under way on it, and an acknowledged heartbeat would let that attempt
+    /// run beside its successor. The welcome on the next connection does not
+    /// keep that attempt.
     fn end_session(&mut self, draft: &mut Draft, id: WorkstationId) {
         let Some(link) = self.link(id) else { return };
         self.forget_session(draft.now, id);

@@ -1,8 +1,9 @@
 //! Attempts that leave their workstation and go on elsewhere, in two steps.
 //!
-//! The promise: never two run, and what is frozen is not thrown away before
-//! it runs elsewhere. The old attempt is ended only when the new one has said
-//! that all of it is there; the new one runs only when that is durable.
+//! The promise: of the two attempts of a move never both run, and a frozen
+//! guest is not thrown away before it runs elsewhere. The old attempt is ended
+//! only when the target's agent has said that all of the guest is there; the
+//! new one runs only when that is durable.
 //!
 //! ```text
 //! WantsAway ──► a target ──► Offer (new) and Depart (old)
@@ -17,33 +18,34 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, WorkstationId};
-use gleaner_common::program::{Arrival, Handover, RankAt};
+use gleaner_common::program::{Arrival, Handover};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{CoordinatorFrame, GuestState, Offer};
 use gleaner_program_core::address::Rank;
 
+use super::ranks::rank_at;
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Return, Stage};
 use crate::event::Link;
 use crate::job::Job;
-use crate::record::{AttemptRecord, Change, Coming};
+use crate::record::Coming;
 use crate::workstation::{Workstation, clip};
 
 /// How many workstations are tried before the owner's agent decides again.
 const TARGETS_MAX: u32 = 3;
 
-/// No guest stands still for longer; what an agent says beyond is nonsense.
+/// No guest is frozen for longer; what an agent says beyond is nonsense.
 const FROZEN_MAX: Duration = Duration::from_secs(1_000_000_000);
 
-/// An attempt that wants away, known by its fence.
+/// An attempt that is to leave its workstation, known by its fence.
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) keep: Keep,
-    /// Workstations that came to nothing in this move.
+    /// Workstations where this move has failed.
     tried: BTreeSet<WorkstationId>,
     failures: u32,
-    /// The attempt that it is to become, if there is a place for it.
+    /// The attempt that it is to become, if a target was found.
     pub(crate) new: Option<Fence>,
 }
 
@@ -54,11 +56,12 @@ impl Moving {
 }
 
 impl Core {
-    /// Its owner wants the workstation back. Said again on every connection.
+    /// The owner wants the workstation back, and the guest is to leave. Its
+    /// agent says so again on every connection.
     pub(super) fn wants_away(&mut self, draft: &mut Draft, fence: Fence, keep: Keep) {
         self.set_stage(draft, fence, Stage::Held(GuestState::Leaving));
         if self.moves.get(&fence).is_some_and(|moving| moving.keep == keep) {
-            return self.say_depart(draft, fence);
+            return self.send_depart(draft, fence);
         }
         self.stop_move(draft, fence, "its owner's agent has another wish");
         if keep == Keep::Nothing {
@@ -70,7 +73,7 @@ impl Core {
     }
 
     /// A rank has no process any more. It may wait for a place until others of
-    /// its program have ended, and these for what it had in hand.
+    /// its program have ended, and these may wait for the tasks that it held.
     fn returns_tasks(&mut self, draft: &mut Draft, fence: Fence) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position) = (attempt.job, attempt.position);
@@ -81,7 +84,8 @@ impl Core {
         }
     }
 
-    /// What waits to move goes first: it stands still.
+    /// Attempts that wait to move go before queued ones, because they are
+    /// frozen.
     pub(super) fn try_moves(&mut self, draft: &mut Draft) {
         let version = self.pool.version();
         if self.waiting_moves.is_empty() || self.moves_looked_at == Some(version) {
@@ -89,7 +93,7 @@ impl Core {
         }
         for fence in self.waiting_moves.clone() {
             if self.may_stay(fence) {
-                self.not_away(draft, fence, "its owner has left");
+                self.stays(draft, fence, "its owner has left");
             } else if let Some(target) = self.target_for(fence) {
                 self.begin_move(draft, fence, target);
             }
@@ -97,17 +101,16 @@ impl Core {
         self.moves_looked_at = Some(self.pool.version());
     }
 
-    /// Has its owner left while nothing of it is under way? Its agent may not
-    /// know the latter, and would not set it going by itself.
+    /// Has the owner left while nothing of the attempt is being carried? Its
+    /// agent may not know the latter, and would not thaw it by itself.
     fn may_stay(&self, fence: Fence) -> bool {
-        let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
-        let source = at.and_then(|id| self.pool.get(id));
+        let source = self.workstation_of(fence).and_then(|id| self.pool.get(id));
         self.moves.contains_key(&fence)
             && source.is_some_and(|source| source.session.is_some() && !source.is_busy())
     }
 
-    /// One that came to nothing in this move is tried once more only if there
-    /// is no other that has room: those that have none may have none for long.
+    /// A workstation where this move has failed is tried once more only if no
+    /// other has room: the others may have none for long.
     pub(super) fn target_for(&self, fence: Fence) -> Option<WorkstationId> {
         let (moving, attempt) = (self.moves.get(&fence)?, self.attempts.get(&fence)?);
         let source = self.pool.get(attempt.workstation)?;
@@ -117,8 +120,8 @@ impl Core {
         };
         let is_new = |id: WorkstationId| !moving.tried.contains(&id);
         if moving.keep == Keep::SubtaskStart {
-            // Where an image could go on, for only its agent knows whether it
-            // goes back to one.
+            // A target that restores images is preferred: only the source's
+            // agent knows whether the guest goes back to one.
             let fits = |target: &Workstation| misfit(source, target, Keep::State).is_none();
             let best = self.pool.choose_where(|id, at| is_new(id) && could_do(id, at) && fits(at));
             if best.is_some() {
@@ -131,55 +134,27 @@ impl Core {
 
     pub(super) fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {
         let Some(to) = self.link(target) else { return };
-        let (Some(attempt), Some(moving)) = (self.attempts.get(&old), self.moves.get(&old)) else {
+        let fence = self.next_fence(draft);
+        let (Some(attempt), Some(moving)) = (self.attempts.get(&old), self.moves.get_mut(&old))
+        else {
             return;
         };
-        let (id, position, from) = (attempt.job, attempt.position, attempt.workstation);
-        let coming = Coming { from, old, keep: moving.keep };
-        let (fence, reservation) = self.fences.next();
-        if let Some(below) = reservation {
-            draft.change(Change::FencesReserved { below });
-        }
-        let Some(job) = self.jobs.get(&id) else { return };
-        let (subprogram, expected) = (job.subprogram(position), job.expected());
-        let new = Attempt {
-            job: id,
-            position,
-            workstation: target,
-            placed: draft.wall,
-            stage: Stage::Offered,
-            suspensions: 0,
-            coming: Some(coming),
-            arrived: false,
-        };
-        draft.change(Change::Attempt(AttemptRecord {
-            fence,
-            subprogram,
-            workstation: target,
-            placed: draft.wall,
-            end: None,
-            coming: Some(coming),
-            arrived: false,
-        }));
-        self.attempts.insert(fence, new);
-        if let Some(moving) = self.moves.get_mut(&old) {
-            moving.new = Some(fence);
-        }
+        moving.new = Some(fence);
+        let coming = Some(Coming { from: attempt.workstation, old, keep: moving.keep });
+        let new = Attempt::new(attempt.job, attempt.position, target, draft.wall);
+        self.open(draft, fence, Attempt { coming, ..new });
         self.waiting_moves.remove(&old);
-        let (now, lease) = (draft.now, self.config.lease);
-        self.change_workstation(now, target, |w| w.take(now, lease, fence, expected));
         self.offer(draft, to, fence);
-        self.say_depart(draft, old);
-        draft.step.placed += 1;
+        self.send_depart(draft, old);
     }
 
-    /// Tells an agent of an attempt that is to be there.
+    /// Offers an agent an attempt.
     pub(super) fn offer(&mut self, draft: &mut Draft, to: Link, fence: Fence) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position, coming) = (attempt.job, attempt.position, attempt.coming);
-        let was_told = self.change_workstation(draft.now, to.workstation, |w| w.was_told(id));
-        if was_told == Some(false) {
-            self.tell_of_job(draft, to, id);
+        let was_sent = self.change_workstation(draft.now, to.workstation, |w| w.mark_spec_sent(id));
+        if was_sent == Some(false) {
+            self.send_spec(draft, to, id);
         }
         let mut rank = self.rank_offer(id, position);
         if let (Some(rank), Some(_)) = (&mut rank, coming) {
@@ -192,12 +167,13 @@ impl Core {
         draft.send(to, CoordinatorFrame::Offer(Offer { fence, subprogram, rank, arrival }));
         self.rank_is_at(draft, id, placed_here.then_some(position));
         if placed_here {
-            self.tell_what_was(draft, id, position);
+            self.send_past(draft, id, position);
         }
     }
 
-    /// Said again when the agent may not have heard it.
-    pub(super) fn say_depart(&mut self, draft: &mut Draft, old: Fence) {
+    /// Tells the source's agent where the attempt is to go, again if it may not
+    /// have heard so.
+    pub(super) fn send_depart(&mut self, draft: &mut Draft, old: Fence) {
         let Some(Moving { keep, new: Some(new), .. }) = self.moves.get(&old) else { return };
         let (Some(attempt), Some(target)) = (self.attempts.get(&old), self.attempts.get(new))
         else {
@@ -208,17 +184,12 @@ impl Core {
         else {
             return;
         };
-        let to = RankAt {
-            rank: attempt.position,
-            fence: *new,
-            workstation: target.workstation,
-            name: at.name.clone(),
-            addresses: at.facts.addresses.clone(),
-        };
+        let to = rank_at(attempt.position, *new, (target.workstation, at));
         draft.send(from, CoordinatorFrame::Depart { fence: old, keep: *keep, to });
     }
 
-    /// All of it is there: the old one ends, and then the new one runs.
+    /// All of the guest is at the target: the old attempt ends, and then the
+    /// new one runs.
     pub(super) fn arrived(
         &mut self,
         draft: &mut Draft,
@@ -228,72 +199,56 @@ impl Core {
     ) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position, workstation) = (attempt.job, attempt.position, attempt.workstation);
-        let (placed, coming) = (attempt.placed, attempt.coming);
-        let Some(coming) = coming else {
-            // Acknowledged before; the word may have been lost, and what else
-            // it was told before all of it was there.
+        let Some(coming) = attempt.coming else {
+            // The arrival was acknowledged before; that frame may have been
+            // lost, and what else was sent before the guest was there.
             draft.send(to, CoordinatorFrame::GoOn { fence });
-            return self.tell_what_was(draft, id, position);
+            return self.send_past(draft, id, position);
         };
         let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
         self.moves.remove(&coming.old);
         self.waiting_moves.remove(&coming.old);
-        let source = self.attempts.get(&coming.old).map(|attempt| attempt.workstation);
-        if let Some((_, mut history)) = self.end(draft, coming.old, format!("moved to {name}"), 0) {
+        let ended = self.end(draft, coming.old, format!("moved to {name}"), 0);
+        let source = ended.as_ref().map(|(attempt, _)| attempt.workstation);
+        let (Some(job), Some(attempt)) = (self.jobs.get_mut(&id), self.attempts.get_mut(&fence))
+        else {
+            return;
+        };
+        // The source may have been lost meanwhile.
+        let history = ended.map(|(_, history)| history).or_else(|| job.history(position).cloned());
+        if let Some(mut history) = history {
             history.moves += 1;
-            let Some(job) = self.jobs.get_mut(&id) else { return };
-            let record = history.record(job.subprogram(position), SubprogramState::Queued);
-            draft.change(Change::Subprogram(record));
-            job.go_on(position, history, fence);
-        } else if let Some(job) = self.jobs.get_mut(&id)
-            && let Some(mut history) = job.history(position).cloned()
-        {
-            // Its source was lost meanwhile.
-            history.moves += 1;
-            let record = history.record(job.subprogram(position), SubprogramState::Queued);
-            draft.change(Change::Subprogram(record));
+            draft.change(job.subprogram_change(position, &history, SubprogramState::Queued));
             job.go_on(position, history, fence);
         }
-        if let Some(attempt) = self.attempts.get_mut(&fence) {
-            (attempt.coming, attempt.arrived) = (None, true);
-        }
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        (attempt.coming, attempt.arrived) = (None, true);
+        draft.change(attempt.change(fence, job, None));
         let progress = job.progress_mut();
         progress.counts.moves += 1;
         progress.moved_bytes = progress.moved_bytes.saturating_add(bytes);
         progress.frozen = progress.frozen.saturating_add(frozen.min(FROZEN_MAX));
-        let subprogram = job.subprogram(position);
         if let Some(program) = job.program.as_mut().filter(|_| coming.keep == Keep::Nothing) {
             program.gone(Rank(position));
         }
-        draft.change(Change::Attempt(AttemptRecord {
-            fence,
-            subprogram,
-            workstation,
-            placed,
-            end: None,
-            coming: None,
-            arrived: true,
-        }));
         self.set_stage(draft, fence, Stage::Held(GuestState::Running));
-        draft.advances(id);
-        if let Some(from) = source.and_then(|id| self.link(id)) {
-            draft.send(from, CoordinatorFrame::Cancel { fence: coming.old });
+        draft.job_record_changed(id);
+        if let Some(from) = source {
+            self.send(draft, from, CoordinatorFrame::Cancel { fence: coming.old });
         }
         draft.send(to, CoordinatorFrame::GoOn { fence });
         self.rank_is_at(draft, id, Some(position));
-        self.tell_what_was(draft, id, position);
+        self.send_past(draft, id, position);
         self.obey_program(draft, id);
     }
 
-    /// The new attempt came to nothing; the old one stands still as before.
+    /// The new attempt failed; the old one is frozen as before.
     pub(super) fn move_failed(&mut self, draft: &mut Draft, new: Fence, how: &str) {
         let Some(attempt) = self.attempts.get(&new) else { return };
         let (Some(coming), target, id) = (attempt.coming, attempt.workstation, attempt.job) else {
             return;
         };
         if !self.attempts.contains_key(&coming.old) {
-            // The old one is lost: this was all there was.
+            // The old attempt is lost: what was carried was all that was left.
             let why = "its workstation was lost while it moved, and the move came to nothing";
             return self.came_back(draft, new, &Return::Lost(why));
         }
@@ -303,7 +258,8 @@ impl Core {
         moving.new = None;
         moving.tried.insert(target);
         moving.failures += 1;
-        // One without a process has nothing to stay for: it waits for another.
+        // A rank without a process has nothing to stay for: it waits for
+        // another target.
         let goes_on = moving.failures < TARGETS_MAX || moving.keep == Keep::Nothing;
         if moving.failures.is_multiple_of(TARGETS_MAX) {
             moving.tried.clear();
@@ -314,28 +270,26 @@ impl Core {
             return;
         }
         self.moves.remove(&coming.old);
-        if let Some(from) = self.link(coming.from) {
-            draft.send(from, CoordinatorFrame::Stay { fence: coming.old });
-        }
+        self.send(draft, coming.from, CoordinatorFrame::Stay { fence: coming.old });
         let name = self.workstation_name(target).unwrap_or_default();
         let what = self.called(id, position);
         let note = format!("{what} found no place to move to, {name} said last: {how}");
         self.note(draft, id, note);
     }
 
-    /// It runs on where it is. Should that be old news, it hears so.
-    pub(super) fn not_away(&mut self, draft: &mut Draft, fence: Fence, why: &str) {
+    /// The attempt runs on where it is. Its agent hears so even if that is old
+    /// news.
+    pub(super) fn stays(&mut self, draft: &mut Draft, fence: Fence, why: &str) {
         if !self.moves.contains_key(&fence) {
             return;
         }
         self.stop_move(draft, fence, why);
-        let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
-        if let Some(to) = at.and_then(|id| self.link(id)) {
-            draft.send(to, CoordinatorFrame::Stay { fence });
+        if let Some(at) = self.workstation_of(fence) {
+            self.send(draft, at, CoordinatorFrame::Stay { fence });
         }
     }
 
-    /// It cannot be carried like this.
+    /// The agent cannot carry the guest in this way.
     pub(super) fn cannot_leave(
         &mut self,
         draft: &mut Draft,
@@ -344,18 +298,18 @@ impl Core {
         reason: &str,
     ) {
         if self.moves.get(&fence).is_none_or(|moving| moving.keep != keep) {
-            // Its owner has left meanwhile, and it has said so.
+            // The owner has left meanwhile, and the agent has said so.
             return;
         }
-        self.not_away(draft, fence, reason);
+        self.stays(draft, fence, reason);
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (id, position) = (attempt.job, attempt.position);
         if !attempt.stage.is_suspended() {
-            // It ran again before it was to depart.
+            // The guest ran again before it was to depart.
             return;
         }
         self.set_stage(draft, fence, Stage::Held(GuestState::Suspended));
-        let name = self.attempts.get(&fence).and_then(|a| self.workstation_name(a.workstation));
+        let name = self.workstation_of(fence).and_then(|at| self.workstation_name(at));
         let what = self.called(id, position);
         let note = format!("{what} cannot leave {}: {reason}", name.unwrap_or_default());
         self.note(draft, id, note);
@@ -370,60 +324,51 @@ impl Core {
         }
     }
 
-    /// Nothing of this attempt moves any more.
+    /// Calls off an attempt's move, if it has one.
     pub(super) fn stop_move(&mut self, draft: &mut Draft, old: Fence, why: &str) {
         self.waiting_moves.remove(&old);
         let Some(new) = self.moves.remove(&old).and_then(|moving| moving.new) else { return };
-        let at = self.attempts.get(&new).map(|attempt| attempt.workstation);
+        let at = self.workstation_of(new);
         self.end_coming(draft, new, format!("not needed: {why}"));
-        if let Some(to) = at.and_then(|id| self.link(id)) {
-            draft.send(to, CoordinatorFrame::Cancel { fence: new });
+        if let Some(at) = at {
+            self.send(draft, at, CoordinatorFrame::Cancel { fence: new });
         }
     }
 
-    /// Takes an attempt that never ran out of everything that knows it.
+    /// Takes an attempt that never ran out of everything that refers to it.
     fn end_coming(&mut self, draft: &mut Draft, new: Fence, mut outcome: String) {
         let Some(attempt) = self.attempts.remove(&new) else { return };
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(new));
         clip(&mut outcome);
         let Some(job) = self.jobs.get(&attempt.job) else { return };
-        draft.change(Change::Attempt(AttemptRecord {
-            fence: new,
-            subprogram: job.subprogram(attempt.position),
-            workstation: attempt.workstation,
-            placed: attempt.placed,
-            end: Some((draft.wall, outcome)),
-            coming: attempt.coming,
-            arrived: false,
-        }));
-        draft.moves(attempt.job);
+        draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
+        draft.job_changed(attempt.job);
     }
 
-    /// Is this what was ordered to be carried from there to here?
+    /// Was this handover ordered, from this workstation to that one?
     pub fn carries(&self, from: WorkstationId, to: WorkstationId, what: &Handover) -> bool {
         self.attempts.get(&what.new).is_some_and(|attempt| {
-            let (old, is_it) = (what.old, |coming: Coming| coming.from == from);
-            attempt.workstation == to
-                && attempt.coming.is_some_and(|coming| is_it(coming) && coming.old == old)
+            let is_it = |coming: Coming| (coming.from, coming.old) == (from, what.old);
+            attempt.workstation == to && attempt.coming.is_some_and(is_it)
         })
     }
 
-    /// What of a job wants away and has nowhere to go, and why.
-    pub(super) fn why_still_there(&self, job: &Job) -> Vec<String> {
+    /// Which attempts of a job are to leave and have no target, and why.
+    pub(super) fn why_not_all_moved(&self, job: &Job) -> Vec<String> {
         let waiting = job.placed().filter(|(_, fence)| self.waiting_moves.contains(fence));
         let mut reasons = vec![];
         for (position, fence) in waiting.take(MOVES_NAMED) {
-            let at = self.attempts.get(&fence).and_then(|it| self.workstation_name(it.workstation));
+            let at = self.workstation_of(fence).and_then(|at| self.workstation_name(at));
             let what = self.called(job.id(), position);
             let there = format!("{what} wants to leave {}", at.unwrap_or("its workstation"));
-            let why = self.why_still_here(fence);
+            let why = self.why_not_moved(fence);
             reasons.extend(why.into_iter().map(|why| format!("{there}: {why}")));
         }
         reasons
     }
 
-    /// Why does this attempt not leave, where it wants away?
-    pub(super) fn why_still_here(&self, fence: Fence) -> Vec<String> {
+    /// Why does this attempt not leave, if it is to?
+    pub(super) fn why_not_moved(&self, fence: Fence) -> Vec<String> {
         let (Some(moving), Some(attempt)) = (self.moves.get(&fence), self.attempts.get(&fence))
         else {
             return vec![];
@@ -455,10 +400,10 @@ impl Core {
 /// How many unsuitable workstations are named.
 const MISFITS_NAMED: usize = 5;
 
-/// Of one job, how many of those that want away.
+/// How many attempts that are to leave are named of one job.
 const MOVES_NAMED: usize = 3;
 
-/// Why a guest from there cannot go on here.
+/// Why a guest from the source cannot go on at the target.
 fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<String> {
     if keep != Keep::State {
         return None;

@@ -1,4 +1,4 @@
-//! Who goes where: the queue meets the pool.
+//! Placing: which queued subprogram goes to which workstation.
 //!
 //! Jobs are served in the order of their submission: a lab's researchers talk
 //! to each other, and fair shares are for another day. A job that cannot use
@@ -8,13 +8,13 @@ use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::wire::CoordinatorFrame;
 
 use super::{Core, Draft};
-use crate::attempt::{Attempt, Stage};
+use crate::attempt::Attempt;
 use crate::event::Link;
 use crate::job::Turn;
-use crate::record::{AttemptRecord, Change};
 
-/// The most that one step places, so that ten thousand free workstations and
-/// a large job do not keep heartbeats waiting. The rest follows at once.
+/// The most that one step places, so that ten thousand free workstations and a
+/// large job do not keep heartbeats waiting. The next step places the rest at
+/// once.
 const PLACEMENTS_MAX: u32 = 64;
 
 /// How many jobs are looked at for one that may use what is free. Only jobs
@@ -29,7 +29,8 @@ struct Match {
 }
 
 impl Core {
-    /// First the free places, then ahead of places about to become free.
+    /// Fills the free places, then sends ahead to places that are about to
+    /// become free.
     pub(super) fn place(&mut self, draft: &mut Draft) {
         self.more_to_place = false;
         while let Some(found) = self.free_match().or_else(|| self.ahead_match()) {
@@ -54,7 +55,7 @@ impl Core {
         })
     }
 
-    /// Only the first short job sends ahead: its turn comes first anyway.
+    /// Only the first short job is sent ahead: its turn comes first anyway.
     fn ahead_match(&self) -> Option<Match> {
         let job = self.jobs.get(self.short.first()?)?;
         job.turns().find_map(|(turn, avoided)| {
@@ -68,46 +69,19 @@ impl Core {
         let Some(to) = self.link(workstation) else {
             unreachable!("a workstation without a connection among the free ones")
         };
-        let (fence, reservation) = self.fences.next();
-        if let Some(below) = reservation {
-            draft.change(Change::FencesReserved { below });
-        }
+        let fence = self.next_fence(draft);
         let job = self.jobs.get_mut(&id).expect("a queued job is a job");
         let position = job.place(turn, fence);
-        let subprogram = job.subprogram(position);
-        let expected = job.expected();
-        let attempt = Attempt {
-            job: id,
-            position,
-            workstation,
-            placed: draft.wall,
-            stage: Stage::Offered,
-            suspensions: 0,
-            coming: None,
-            arrived: false,
-        };
-        self.attempts.insert(fence, attempt);
-        let (now, lease) = (draft.now, self.config.lease);
-        self.change_workstation(now, workstation, |w| w.take(now, lease, fence, expected));
-        draft.change(Change::Attempt(AttemptRecord {
-            fence,
-            subprogram,
-            workstation,
-            placed: draft.wall,
-            end: None,
-            coming: None,
-            arrived: false,
-        }));
+        self.open(draft, fence, Attempt::new(id, position, workstation, draft.wall));
         self.offer(draft, to, fence);
-        draft.moves(id);
-        draft.step.placed += 1;
+        draft.job_changed(id);
         self.requeue(id);
     }
 
     /// A job's spec goes before its first offer on a connection.
-    pub(super) fn tell_of_job(&mut self, draft: &mut Draft, to: Link, id: JobId) {
+    pub(super) fn send_spec(&mut self, draft: &mut Draft, to: Link, id: JobId) {
         let job = self.jobs.get_mut(&id).expect("a placed job is a job");
-        job.told.insert(to.workstation);
+        job.spec_sent_to.insert(to.workstation);
         let spec = Box::new(job.spec().clone());
         draft.send(to, CoordinatorFrame::Job { job: id, spec });
     }

@@ -1,5 +1,5 @@
-//! Programs of ranks: what their agents are told and tell, and how a program
-//! begins again or ends as a whole.
+//! Programs of ranks: what is sent to their agents and heard from them, and how
+//! a program begins again or ends as a whole.
 //!
 //! The promise: all ranks of a program are of one life; what a rank comes to
 //! counts when the program does; and when anything of it is lost, either the
@@ -18,12 +18,14 @@ use gleaner_program_core::wire::{Ask, FromRank, ToRank};
 use super::{Core, Draft};
 use crate::attempt::Attempt;
 use crate::event::Link;
-use crate::job::{History, Job, Position};
+use crate::job::{Job, Position};
 use crate::program::{Order, Program};
-use crate::record::Change;
+use crate::record::{Change, History, SubprogramRecord};
 use crate::step::Effect;
+use crate::workstation::Workstation;
 
-/// So many places in one frame, so that it stays far below a frame's limit.
+/// One frame has at most so many ranks' places, and stays far below a frame's
+/// limit.
 const PLACES_AT_ONCE: usize = 1_000;
 const NOTE_BYTES_MAX: usize = 300;
 
@@ -41,23 +43,24 @@ impl Core {
             first: group.first,
             members: group.count,
             parent: group.parent.map(|rank| rank.0),
-            snapshot: past.newest.0,
-            floor: past.floor,
+            snapshot: past.state.newest.0,
+            floor: past.state.floor,
             cut: program.part(Rank(position)),
         }))
     }
 
-    /// A rank is at another place than before, or this agent is a new one.
+    /// A rank is at another workstation than before, or its agent has connected
+    /// anew.
     pub(super) fn rank_is_at(&self, draft: &mut Draft, id: JobId, position: Option<Position>) {
         if self.program(id).is_some() {
-            draft.places.entry(id).or_default().extend(position);
+            draft.moved_ranks.entry(id).or_default().extend(position);
         }
     }
 
     /// Tells every agent that has a rank of a program where others are: all
     /// that is known at first, and then what has changed.
     pub(super) fn send_places(&mut self, draft: &mut Draft) {
-        for (id, changed) in std::mem::take(&mut draft.places) {
+        for (id, changed) in std::mem::take(&mut draft.moved_ranks) {
             let Some(life) = self.program(id).map(Program::life) else { continue };
             let changed: Vec<RankAt> =
                 changed.into_iter().filter_map(|position| self.place_of(id, position)).collect();
@@ -65,7 +68,7 @@ impl Core {
             for workstation in self.hosts_of(id) {
                 let Some(to) = self.link(workstation) else { continue };
                 let knew = self.change_workstation(draft.now, workstation, |w| {
-                    w.session.as_mut().and_then(|session| session.places.insert(id, life))
+                    w.session.as_mut().and_then(|session| session.ranks_sent.insert(id, life))
                 });
                 let at = if knew.flatten() == Some(life) {
                     changed.clone()
@@ -89,24 +92,18 @@ impl Core {
         (0..total).filter_map(|position| self.place_of(id, position)).collect()
     }
 
-    /// Where a rank's endpoint is: also of one that has ended.
+    /// Where a rank's endpoint is, whether or not the rank has ended.
     fn place_of(&self, id: JobId, position: Position) -> Option<RankAt> {
         let (fence, at) = self.whereabouts_of(self.jobs.get(&id)?, position)?;
         let workstation = self.pool.get(at)?;
-        Some(RankAt {
-            rank: position,
-            fence,
-            workstation: at,
-            name: workstation.name.clone(),
-            addresses: workstation.facts.addresses.clone(),
-        })
+        Some(rank_at(position, fence, (at, workstation)))
     }
 
     fn whereabouts_of(&self, job: &Job, position: Position) -> Option<(Fence, WorkstationId)> {
         if let Some(fence) = job.fence(position) {
             return Some((fence, self.attempts.get(&fence)?.workstation));
         }
-        let last = &job.over().get(&position)?.last;
+        let last = &job.ended_ranks().get(&position)?.last;
         Some((last.fence, last.workstation))
     }
 
@@ -122,13 +119,13 @@ impl Core {
         placed.map(|(_, at)| at).chain(coming).collect()
     }
 
-    fn tell_rank(&self, draft: &mut Draft, id: JobId, rank: Rank, what: &ToRank) {
+    fn send_to_rank(&self, draft: &mut Draft, id: JobId, rank: Rank, what: &ToRank) {
         let Some(job) = self.jobs.get(&id) else { return };
         let Some((fence, at)) = self.whereabouts_of(job, rank.0) else { return };
-        self.tell_attempt(draft, id, (fence, at), what);
+        self.send_to_attempt(draft, id, (fence, at), what);
     }
 
-    fn tell_attempt(
+    fn send_to_attempt(
         &self,
         draft: &mut Draft,
         id: JobId,
@@ -142,22 +139,23 @@ impl Core {
         draft.send(to, CoordinatorFrame::ToRank { fence, life: program.life(), bytes });
     }
 
-    /// What a rank that begins, has come, or is heard from again must know.
-    pub(super) fn tell_what_was(&self, draft: &mut Draft, id: JobId, position: Position) {
+    /// Sends what a rank that begins, has arrived or is connected again must
+    /// know.
+    pub(super) fn send_past(&self, draft: &mut Draft, id: JobId, position: Position) {
         let Some(job) = self.jobs.get(&id) else { return };
         let Some(at) = self.whereabouts_of(job, position) else { return };
         let Some(program) = &job.program else { return };
         if program.past().ranks() != job.record().spec.indexes.len() {
-            self.tell_attempt(draft, id, at, &ToRank::Ranks(program.past().ranks()));
+            self.send_to_attempt(draft, id, at, &ToRank::Ranks(program.past().ranks()));
         }
-        for what in program.tell_of_past(Rank(position)) {
-            self.tell_attempt(draft, id, at, &what);
+        for what in program.past_for(Rank(position)) {
+            self.send_to_attempt(draft, id, at, &what);
         }
     }
 
     // ── what is heard ──────────────────────────────────────────────────────
 
-    pub(super) fn rank_said(
+    pub(super) fn rank_message(
         &mut self,
         draft: &mut Draft,
         from: Link,
@@ -165,7 +163,7 @@ impl Core {
         bytes: &[u8],
     ) {
         let Some((id, position)) = self.rank_of(fence, from.workstation) else { return };
-        // Of a life that is over.
+        // The frame is of a life that is over.
         if self.program(id).map(Program::life) != Some(life) {
             return;
         }
@@ -186,7 +184,7 @@ impl Core {
             self.grown_at = None;
         }
         if said == FromRank::Drained {
-            self.drop_remains(draft, id, position);
+            self.drop_undelivered(draft, id, position);
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(program) = &mut job.program else { return };
@@ -203,7 +201,7 @@ impl Core {
             FromRank::Complain(complaint) if program.is_news(&complaint) => {
                 self.note(draft, id, complaint.to_string());
             }
-            // Asked after its end, or said before.
+            // The rank asked after its end, or complained of this before.
             FromRank::Ask { .. } | FromRank::Complain(_) => {}
             FromRank::Cut { snapshot, part, .. } => program.has_part(now, rank, snapshot, part),
             FromRank::NoCut(snapshot) => program.has_no_part(now, rank, snapshot),
@@ -222,7 +220,7 @@ impl Core {
             return (attempt.workstation == at).then_some((attempt.job, attempt.position));
         }
         let (id, position) = *self.ended_ranks.get(&fence)?;
-        let last = &self.jobs.get(&id)?.over().get(&position)?.last;
+        let last = &self.jobs.get(&id)?.ended_ranks().get(&position)?.last;
         (last.fence == fence && last.workstation == at).then_some((id, position))
     }
 
@@ -233,8 +231,7 @@ impl Core {
         self.pool.room().saturating_sub(waiting)
     }
 
-    /// The ranks that can say how they are: they have begun, and are not on
-    /// their way.
+    /// The ranks that can answer: they have begun, and are not being carried.
     fn live_ranks(&self, id: JobId) -> BTreeSet<Rank> {
         let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
         let live = placed.filter(|(_, fence)| {
@@ -255,11 +252,11 @@ impl Core {
                 Order::Journal { sequence, bytes } => {
                     draft.change(Change::ProgramEvent { job: id, life, sequence, bytes });
                 }
-                Order::Tell { rank, what } => self.tell_rank(draft, id, rank, &what),
-                Order::TellAll(what) => {
+                Order::Send { rank, what } => self.send_to_rank(draft, id, rank, &what),
+                Order::SendAll(what) => {
                     let total = self.jobs.get(&id).map_or(0, Job::total);
                     for rank in (0..total).map(Rank) {
-                        self.tell_rank(draft, id, rank, &what);
+                        self.send_to_rank(draft, id, rank, &what);
                     }
                 }
                 Order::Spawned { count } => self.spawned(draft, id, count),
@@ -278,14 +275,14 @@ impl Core {
         if let Some(program) = &mut job.program {
             program.began(draft.now, (first..first + count).map(Rank));
         }
-        draft.advances(id);
+        draft.job_record_changed(id);
         self.requeue(id);
     }
 
     /// Something that the job's user should know.
     pub(super) fn note(&mut self, draft: &mut Draft, id: JobId, mut note: String) {
         note.truncate(note.floor_char_boundary(NOTE_BYTES_MAX));
-        // One line each.
+        // A note is one line.
         note = note.replace(|c: char| c.is_control(), " ");
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.record().notes.last() == Some(&note) {
@@ -311,7 +308,7 @@ impl Core {
         let live = self.live_ranks(id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let total = job.total() as usize;
-        let all = live.len() + job.over().len() >= total;
+        let all = live.len() + job.ended_ranks().len() >= total;
         if let Some(program) = &mut job.program {
             program.wake(draft.now, &live, all);
         }
@@ -337,18 +334,17 @@ impl Core {
         if outcome.is_success() {
             progress.cpu = progress.cpu.saturating_add(cpu);
             progress.counts.succeeded += 1;
-            let record = history.record(subprogram, SubprogramState::Succeeded);
-            draft.change(Change::Subprogram(record));
+            draft.change(job.subprogram_change(position, &history, SubprogramState::Succeeded));
             self.ended_ranks.insert(history.last.fence, (id, position));
             let drained = job.program.as_ref().is_some_and(|program| {
-                program.past().ended.get(&Rank(position)).is_some_and(|ended| ended.drained)
+                program.past().state.ended.get(&Rank(position)).is_some_and(|ended| ended.drained)
             });
             job.end_rank(position, history);
             if let Some(program) = &mut job.program {
                 program.gone(Rank(position));
             }
             if !drained {
-                self.keep_remains(draft, attempt.workstation, (id, position));
+                self.keep_undelivered(draft, attempt.workstation, (id, position));
             }
             let finished = Box::new(finished);
             draft.change(Change::Result { subprogram, accepted: false, finished });
@@ -366,18 +362,17 @@ impl Core {
         let finished = Box::new(finished);
         draft.change(Change::Result { subprogram, accepted: false, finished });
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let failures = job.program.as_ref().map_or(0, |program| program.past().failures);
+        let failures = job.program.as_ref().map_or(0, |program| program.past().state.failures);
         if matches!(outcome, Outcome::Fault(_)) || failures >= job.spec().retries {
             return self.fail_program(draft, id, (position, &history), why);
         }
         job.progress_mut().counts.retried += 1;
-        let record = history.record(subprogram, SubprogramState::Queued);
-        draft.change(Change::Subprogram(record));
+        draft.change(job.subprogram_change(position, &history, SubprogramState::Queued));
         job.return_first(position, history);
         self.begin_again(draft, id, &why, true);
     }
 
-    /// A rank is gone with what it was: the whole program goes back.
+    /// A rank is lost with its state: the whole program goes back.
     pub(super) fn begin_again(&mut self, draft: &mut Draft, id: JobId, why: &str, failed: bool) {
         self.stop_all(draft, id, "its program begins again");
         self.forget_ended(draft.now, id);
@@ -386,31 +381,29 @@ impl Core {
         let Some(program) = &mut job.program else { return };
         program.begin_again(draft.now, floor, failed);
         let (life, ranks) = (program.life(), program.past().ranks());
-        let over: BTreeSet<u32> = program.past().ended.keys().map(|rank| rank.0).collect();
+        let over: BTreeSet<u32> = program.past().state.ended.keys().map(|rank| rank.0).collect();
         let from = program.past().base().map(|whole| whole.snapshot);
         job.progress_mut().life = life;
         for (index, history) in job.begin_again(ranks, |position| over.contains(&position)) {
-            let subprogram = SubprogramId { job: id, index };
-            let record = history.record(subprogram, SubprogramState::Queued);
-            draft.change(Change::Subprogram(record));
+            let (subprogram, state) = (SubprogramId { job: id, index }, SubprogramState::Queued);
+            draft.change(Change::Subprogram(SubprogramRecord { subprogram, state, history }));
         }
-        let told: Vec<WorkstationId> = job.told.iter().copied().collect();
+        let told: Vec<WorkstationId> = job.spec_sent_to.iter().copied().collect();
         for workstation in told {
-            if let Some(to) = self.link(workstation) {
-                draft.send(to, CoordinatorFrame::Ranks { job: id, life, at: vec![] });
-            }
+            let frame = CoordinatorFrame::Ranks { job: id, life, at: vec![] };
+            self.send(draft, workstation, frame);
         }
         let whence = match from {
             Some(snapshot) => format!("from {snapshot}"),
             None => "from its start".to_owned(),
         };
         self.note(draft, id, format!("begins again {whence}: {why}"));
-        draft.advances(id);
+        draft.job_record_changed(id);
         self.obey_program(draft, id);
         self.requeue(id);
     }
 
-    /// No rank of it runs on, and none begins.
+    /// Fails a program: no rank of it runs on, and none begins.
     fn fail_program(
         &mut self,
         draft: &mut Draft,
@@ -421,64 +414,57 @@ impl Core {
         self.stop_all(draft, id, "its program failed");
         self.forget_ended(draft.now, id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let failed = history.record(job.subprogram(position), SubprogramState::Failed);
         for (position, history) in job.tried_before() {
-            let subprogram = job.subprogram(position);
-            let record = history.record(subprogram, SubprogramState::Cancelled);
-            draft.change(Change::Subprogram(record));
+            draft.change(job.subprogram_change(position, history, SubprogramState::Cancelled));
         }
-        draft.change(Change::Subprogram(failed));
+        draft.change(job.subprogram_change(position, history, SubprogramState::Failed));
         job.fail(draft.wall);
         self.note(draft, id, why);
-        draft.advances(id);
+        draft.job_record_changed(id);
         self.requeue(id);
     }
 
-    /// Ends every open attempt of a program, those on their way too.
+    /// Ends every open attempt of a program, those being carried too.
     fn stop_all(&mut self, draft: &mut Draft, id: JobId, why: &str) {
         let placed: Vec<Fence> =
             self.jobs.get(&id).into_iter().flat_map(Job::placed).map(|(_, fence)| fence).collect();
         for fence in placed {
-            self.stop_move(draft, fence, why);
-            let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
-            let ended = self.end(draft, fence, why.to_owned(), 0);
-            let Some((attempt, history)) = ended else { continue };
-            let Some(job) = self.jobs.get_mut(&id) else { continue };
-            let subprogram = job.subprogram(attempt.position);
-            let record = history.record(subprogram, SubprogramState::Queued);
-            draft.change(Change::Subprogram(record));
-            job.return_first(attempt.position, history);
-            if let Some(to) = at.and_then(|id| self.link(id)) {
-                draft.send(to, CoordinatorFrame::Cancel { fence });
+            let stopped = self.stop(draft, fence, why, SubprogramState::Queued);
+            if let (Some((attempt, history)), Some(job)) = (stopped, self.jobs.get_mut(&id)) {
+                job.return_first(attempt.position, history);
             }
         }
     }
 
-    // ── what ended ranks leave at their agents ─────────────────────────────
+    // ── what ended ranks have left to deliver ──────────────────────────────
 
-    /// Others may still need what this agent has of it.
-    pub(super) fn keep_remains(
+    /// Other ranks may still need messages that this agent has of an ended one.
+    pub(super) fn keep_undelivered(
         &mut self,
         draft: &Draft,
         at: WorkstationId,
         rank: (JobId, Position),
     ) {
-        self.change_workstation(draft.now, at, |w| w.remains.insert(rank));
+        self.change_workstation(draft.now, at, |w| w.undelivered.insert(rank));
     }
 
-    pub(super) fn drop_remains(&mut self, draft: &Draft, id: JobId, position: Position) {
-        let over = self.jobs.get(&id).and_then(|job| job.over().get(&position));
+    pub(super) fn drop_undelivered(&mut self, draft: &Draft, id: JobId, position: Position) {
+        let over = self.jobs.get(&id).and_then(|job| job.ended_ranks().get(&position));
         if let Some(at) = over.map(|history| history.last.workstation) {
-            self.change_workstation(draft.now, at, |w| w.remains.remove(&(id, position)));
+            self.change_workstation(draft.now, at, |w| w.undelivered.remove(&(id, position)));
         }
     }
 
-    /// The agent is gone, and with it what its ended ranks had not delivered.
-    pub(super) fn lose_remains(&mut self, draft: &mut Draft, at: WorkstationId) {
-        let remains = self.change_workstation(draft.now, at, |w| std::mem::take(&mut w.remains));
-        for (id, position) in remains.unwrap_or_default() {
-            // Lost already with another rank that was there.
-            let is_over = self.jobs.get(&id).is_some_and(|job| job.over().contains_key(&position));
+    /// The agent is gone, and with it the messages of ended ranks that were not
+    /// delivered.
+    pub(super) fn lose_undelivered(&mut self, draft: &mut Draft, at: WorkstationId) {
+        let undelivered =
+            self.change_workstation(draft.now, at, |w| std::mem::take(&mut w.undelivered));
+        for (id, position) in undelivered.unwrap_or_default() {
+            // The program may have gone back already, for another rank that was
+            // there.
+            let is_over =
+                self.jobs.get(&id).is_some_and(|job| job.ended_ranks().contains_key(&position));
             if is_over {
                 let name = self.workstation_name(at).unwrap_or("a workstation").to_owned();
                 let why = format!(
@@ -492,18 +478,28 @@ impl Core {
     pub(super) fn forget_ended(&mut self, now: gleaner_common::time::Moment, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
         let over: Vec<(Position, Fence, WorkstationId)> = job
-            .over()
+            .ended_ranks()
             .iter()
             .map(|(position, history)| (*position, history.last.fence, history.last.workstation))
             .collect();
         for (position, fence, at) in over {
             self.ended_ranks.remove(&fence);
-            self.change_workstation(now, at, |w| w.remains.remove(&(id, position)));
+            self.change_workstation(now, at, |w| w.undelivered.remove(&(id, position)));
         }
     }
 }
 
-/// What a process said last before it failed is most often why.
+/// How agents find a rank.
+pub(super) fn rank_at(
+    rank: Position,
+    fence: Fence,
+    (workstation, at): (WorkstationId, &Workstation),
+) -> RankAt {
+    let (name, addresses) = (at.name.clone(), at.facts.addresses.clone());
+    RankAt { rank, fence, workstation, name, addresses }
+}
+
+/// The last line that a process wrote: most often why it failed.
 fn last_word(stderr: &Printed) -> Option<String> {
     let Printed::Inline(text) = stderr else { return None };
     let line = text.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?;

@@ -1,16 +1,16 @@
-//! What the commands list, as far as it is not over.
+//! The rows that commands list of what has not ended.
 
 use gleaner_common::id::{JobId, SubprogramId, WorkstationId};
 use gleaner_common::machine::Machine;
 use gleaner_common::report::{
-    JobRow, JobState, JobSummary, SubprogramRow, SubprogramState, WorkstationRow, WorkstationState,
+    JobRow, JobSummary, SubprogramRow, SubprogramState, WorkstationRow, WorkstationState,
 };
 use gleaner_common::time::Moment;
 
 use super::Core;
 use super::ends::placed_state;
 use crate::job::Whereabouts;
-use crate::record::untried_row;
+use crate::record::SubprogramRecord;
 use crate::workstation::Standing;
 
 impl Core {
@@ -34,13 +34,10 @@ impl Core {
     pub fn subprogram_row(&self, subprogram: SubprogramId) -> Option<SubprogramRow> {
         let job = self.jobs.get(&subprogram.job)?;
         let position = job.position(subprogram.index)?;
-        let mut row = match job.history(position) {
-            Some(history) => {
-                let name = self.workstation_name(history.last.workstation).map(str::to_owned);
-                history.record(subprogram, SubprogramState::Queued).row(name)
-            }
-            None => untried_row(subprogram, JobState::Running),
-        };
+        let history = job.history(position).cloned();
+        let last = history.as_ref().and_then(|it| self.workstation_name(it.last.workstation));
+        let (state, history) = (SubprogramState::Queued, history.unwrap_or_default());
+        let mut row = SubprogramRecord { subprogram, state, history }.row(last.map(str::to_owned));
         match job.whereabouts(position) {
             Whereabouts::Queued { .. } => {}
             Whereabouts::Placed(fence) => {
@@ -55,7 +52,7 @@ impl Core {
         Some(row)
     }
 
-    /// All that are enrolled.
+    /// All enrolled workstations.
     pub fn workstations(&self) -> impl DoubleEndedIterator<Item = WorkstationId> + '_ {
         self.pool.ids()
     }
@@ -105,7 +102,7 @@ impl Core {
         self.pool.named(name)
     }
 
-    pub fn workstation_name(&self, id: WorkstationId) -> Option<&str> {
+    pub(crate) fn workstation_name(&self, id: WorkstationId) -> Option<&str> {
         self.pool.get(id).map(|workstation| workstation.name.as_str())
     }
 

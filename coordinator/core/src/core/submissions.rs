@@ -1,4 +1,4 @@
-//! How jobs come, get on and end.
+//! How jobs are submitted, go on and end.
 
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::job::JobSpec;
@@ -51,39 +51,34 @@ impl Core {
         self.may_grow(id);
         self.obey_program(draft, id);
         self.requeue(id);
-        draft.moves(id);
+        draft.job_changed(id);
     }
 
-    /// What is queued never starts; what is placed is told to stop. An agent
-    /// that is not connected stops it when it is back: it is not kept.
+    /// Cancels a job: its queued subprograms never start, its placed ones are
+    /// stopped.
     pub(super) fn cancel_asked(&mut self, draft: &mut Draft, request: RequestId, id: JobId) {
         let Some(job) = self.jobs.get(&id) else {
             let answer = Answer::No(format!("job {id} is not under way"));
             return draft.effect(Effect::Answer { request, answer });
         };
         for (position, history) in job.tried_before() {
-            let state = SubprogramState::Cancelled;
-            draft.change(Change::Subprogram(history.record(job.subprogram(position), state)));
+            draft.change(job.subprogram_change(position, history, SubprogramState::Cancelled));
         }
         let placed: Vec<Fence> = job.placed().map(|(_, fence)| fence).collect();
         for fence in placed {
-            let at = self.attempts.get(&fence).map(|attempt| attempt.workstation);
-            self.cancelled(draft, fence);
-            if let Some(to) = at.and_then(|id| self.link(id)) {
-                draft.send(to, CoordinatorFrame::Cancel { fence });
-            }
+            self.stop(draft, fence, "cancelled", SubprogramState::Cancelled);
         }
         self.forget_ended(draft.now, id);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.cancel(draft.wall);
         }
-        draft.advances(id);
+        draft.job_record_changed(id);
         draft.effect(Effect::Answer { request, answer: Answer::Cancelled(id) });
         self.requeue(id);
     }
 
-    /// Tells of a job that moved, and lets go of one that has ended.
-    pub(super) fn job_moved(&mut self, draft: &mut Draft, id: JobId, durably: bool) {
+    /// Tells of a job that changed, and forgets one that has ended.
+    pub(super) fn tell_of_job(&mut self, draft: &mut Draft, id: JobId, durably: bool) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let has_ended = job.has_ended();
         if has_ended && job.progress().state == JobState::Running {
@@ -109,16 +104,14 @@ impl Core {
                 draft.effect(Effect::Unneeded(unneeded));
             }
         }
-        for workstation in job.told {
+        for workstation in job.spec_sent_to {
             self.change_workstation(draft.now, workstation, |w| {
                 if let Some(session) = &mut w.session {
-                    session.told.remove(&id);
-                    session.places.remove(&id);
+                    session.specs_sent.remove(&id);
+                    session.ranks_sent.remove(&id);
                 }
             });
-            if let Some(to) = self.link(workstation) {
-                draft.send(to, CoordinatorFrame::Forget { job: id });
-            }
+            self.send(draft, workstation, CoordinatorFrame::Forget { job: id });
         }
     }
 }

@@ -10,7 +10,8 @@ use gleaner_common::time::{Moment, Spoken};
 
 use super::Core;
 use super::ends::placed_state;
-use crate::job::{History, Job, Whereabouts};
+use crate::job::{Job, Whereabouts};
+use crate::record::History;
 use crate::workstation::Standing;
 
 impl Core {
@@ -49,7 +50,7 @@ impl Core {
             let id = job.subprogram(position);
             let where_it_is = self.why_placed(now, oldest)?.into_iter().next()?;
             reasons.push(format!("the one placed first, {id}, {where_it_is}"));
-            reasons.extend(self.why_still_there(job));
+            reasons.extend(self.why_not_all_moved(job));
         }
         Some(reasons)
     }
@@ -120,7 +121,7 @@ impl Core {
             ],
             state @ (SubprogramState::Suspended | SubprogramState::Demoted) => {
                 let mut reasons = vec![format!("is {} on {name} ({fence}): {there}", state.name())];
-                reasons.extend(self.why_still_here(fence));
+                reasons.extend(self.why_not_moved(fence));
                 reasons
             }
             SubprogramState::Running
@@ -148,7 +149,7 @@ impl Core {
         reasons
     }
 
-    /// How many of the workstations are in what way not to be had.
+    /// Why no workstation is free: how many are in which state.
     fn why_nothing_is_free(&self) -> Option<String> {
         if self.pool.has_free() {
             return None;

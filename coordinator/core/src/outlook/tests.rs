@@ -8,6 +8,13 @@ const NEED: Duration = Duration::from_secs(1_800);
 /// A Monday, 00:00 UTC.
 const MONDAY: i64 = 4 * 24 * HOUR;
 
+impl Outlook {
+    /// The chance that it stays idle from now on for as long as is needed.
+    fn chance(&self, common: &Common, now: WallTime, need: Duration) -> f64 {
+        (-f64::from(self.risk(common, now, need))).exp()
+    }
+}
+
 fn at(s: i64) -> WallTime {
     WallTime(MONDAY + s * S)
 }

@@ -1,12 +1,12 @@
 //! The free workstations, in the order in which they are to be chosen.
 //!
-//! A tournament: the workstations, by number, are the leaves of a binary
-//! tree, and every inner node holds the better of its two children. So to
-//! choose is to look at the root, a change plays the few games on the way up
-//! from its leaf, and the second best is among those that the best one beat.
-//! All of it lies in one array that is copied as a block and, once as large
-//! as the highest number, never allocates again: replay, which starts a lab
-//! thousands of times a second, lives on that.
+//! A winner tree: the workstations, by number, are the leaves of a binary tree,
+//! and every inner node holds the cheaper of its two children. So to choose is
+//! to look at the root, a change compares only on the way up from its leaf, and
+//! the second best is among those that lost to the best one. All of it lies in
+//! one array that is copied as a block and, once as large as the highest
+//! number, never allocates again: replay, which starts a lab thousands of times
+//! a second, lives on that.
 //!
 //! Figures of the day, on a busy machine: to take one out, choose and put one
 //! in, 70 to 90 ns among 30 and among 10,000 (a `BTreeSet`: 210 to 490 ns); a
@@ -14,16 +14,16 @@
 
 use std::marker::PhantomData;
 
-use super::Rank;
+use super::Cost;
 
-/// One of the free, or nobody.
+/// A free workstation, or nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Player {
-    rank: Rank,
+    cost: Cost,
     number: u32,
 }
 
-const NOBODY: Player = Player { rank: Rank::NONE, number: u32::MAX };
+const NOBODY: Player = Player { cost: Cost::NONE, number: u32::MAX };
 
 impl Player {
     /// Ties go to the lower number.
@@ -33,9 +33,9 @@ impl Player {
         self.order() < other.order()
     }
 
-    /// One number, which is compared without a branch.
+    /// Cost and number as one, which is compared without a branch.
     fn order(self) -> u128 {
-        u128::from(self.rank.0) << 32 | u128::from(self.number)
+        u128::from(self.cost.0) << 32 | u128::from(self.number)
     }
 }
 
@@ -69,26 +69,26 @@ impl<Id> Clone for Free<Id> {
 }
 
 impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
-    /// It is free and stands there; or it is not free.
-    pub fn set(&mut self, id: Id, rank: Option<Rank>) {
+    /// Sets what a free workstation costs; `None`: it is not free.
+    pub fn set(&mut self, id: Id, cost: Option<Cost>) {
         let number = id.into();
         let leaf = number as usize;
         if leaf >= self.leaves() {
-            if rank.is_none() {
+            if cost.is_none() {
                 return;
             }
             self.grow(leaf + 1);
         }
-        let player = rank.map_or(NOBODY, |rank| Player { rank, number });
+        let player = cost.map_or(NOBODY, |cost| Player { cost, number });
         let mut node = self.leaves() + leaf;
         let before = std::mem::replace(&mut self.nodes[node], player);
-        self.len = self.len + usize::from(rank.is_some()) - usize::from(before != NOBODY);
+        self.len = self.len + usize::from(cost.is_some()) - usize::from(before != NOBODY);
         let mut winner = player;
         while node > 1 {
             let rival = self.nodes[node ^ 1];
             winner = if rival.beats(winner) { rival } else { winner };
             node /= 2;
-            // From here on up nobody meets anybody new.
+            // From here on up nothing changes.
             if self.nodes[node] == winner {
                 break;
             }
@@ -96,7 +96,7 @@ impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
         }
     }
 
-    /// The first of them that is not the avoided one.
+    /// The cheapest one that is not the avoided one.
     pub fn choose(&self, avoided: Option<Id>) -> Option<Id> {
         let best = *self.nodes.get(1)?;
         let chosen = match avoided.map(Into::into) {
@@ -106,46 +106,36 @@ impl<Id: Copy + From<u32> + Into<u32>> Free<Id> {
         (chosen != NOBODY).then(|| Id::from(chosen.number))
     }
 
-    pub fn rank(&self, id: Id) -> Option<Rank> {
-        let leaf = id.into() as usize;
-        let player = self.players().get(leaf).filter(|player| **player != NOBODY);
-        player.map(|player| player.rank)
-    }
-
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// By number.
-    pub fn iter(&self) -> impl Iterator<Item = (Id, Rank)> + '_ {
+    /// All free ones, by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, Cost)> + '_ {
         let players = self.players().iter().filter(|player| **player != NOBODY);
-        players.map(|player| (Id::from(player.number), player.rank))
+        players.map(|player| (Id::from(player.number), player.cost))
     }
 
-    /// Ranks all of them anew, for a policy whose ranks change by themselves.
-    pub fn refresh(&mut self, mut rank: impl FnMut(Id) -> Rank) {
+    /// Computes all costs anew, for a policy whose costs change by themselves.
+    pub fn refresh(&mut self, mut cost: impl FnMut(Id) -> Cost) {
         let leaves = self.leaves();
         for player in self.nodes.iter_mut().skip(leaves).filter(|player| **player != NOBODY) {
-            player.rank = rank(Id::from(player.number));
+            player.cost = cost(Id::from(player.number));
         }
         self.play_all();
     }
 
-    /// These are free, and nobody else: all at once, in linear time.
-    pub fn fill(&mut self, these: impl IntoIterator<Item = (Id, Rank)>) {
+    /// Makes these the free ones, all at once, in linear time.
+    pub fn fill(&mut self, these: impl IntoIterator<Item = (Id, Cost)>) {
         self.clear();
-        for (id, rank) in these {
+        for (id, cost) in these {
             let number = id.into();
             if number as usize >= self.leaves() {
                 self.grow(number as usize + 1);
             }
             let leaf = self.leaves() + number as usize;
             self.len += usize::from(self.nodes[leaf] == NOBODY);
-            self.nodes[leaf] = Player { rank, number };
+            self.nodes[leaf] = Player { cost, number };
         }
         self.play_all();
     }
@@ -205,13 +195,13 @@ mod tests {
     /// The obvious way.
     fn first(of: &BTreeMap<u32, u64>, avoided: Option<u32>) -> Option<u32> {
         let others = of.iter().filter(|(id, _)| Some(**id) != avoided);
-        others.min_by_key(|(id, rank)| (**rank, **id)).map(|(id, _)| *id)
+        others.min_by_key(|(id, cost)| (**cost, **id)).map(|(id, _)| *id)
     }
 
     #[track_caller]
     fn check_agrees(free: &Free<u32>, obvious: &BTreeMap<u32, u64>) {
-        assert_eq!(free.len(), obvious.len());
-        let listed: Vec<_> = obvious.iter().map(|(id, rank)| (*id, Rank::new(*rank))).collect();
+        assert_eq!(free.len, obvious.len());
+        let listed: Vec<_> = obvious.iter().map(|(id, cost)| (*id, Cost::new(*cost))).collect();
         assert_eq!(free.iter().collect::<Vec<_>>(), listed);
         for avoided in [None, Some(0), first(obvious, None)] {
             assert_eq!(free.choose(avoided), first(obvious, avoided), "avoiding {avoided:?}");
@@ -224,21 +214,20 @@ mod tests {
             steps in prop::collection::vec((0u32..40, prop::option::of(0u64..20)), 1..200)
         ) {
             let (mut free, mut obvious) = (Free::default(), BTreeMap::new());
-            for (id, rank) in steps {
-                free.set(id, rank.map(Rank::new));
-                match rank {
-                    Some(rank) => obvious.insert(id, rank),
+            for (id, cost) in steps {
+                free.set(id, cost.map(Cost::new));
+                match cost {
+                    Some(cost) => obvious.insert(id, cost),
                     None => obvious.remove(&id),
                 };
                 check_agrees(&free, &obvious);
-                prop_assert_eq!(free.rank(id), rank.map(Rank::new));
             }
-            free.refresh(|id| Rank::new(u64::from(id * 7 % 5)));
-            for (id, rank) in &mut obvious {
-                *rank = u64::from(id * 7 % 5);
+            free.refresh(|id| Cost::new(u64::from(id * 7 % 5)));
+            for (id, cost) in &mut obvious {
+                *cost = u64::from(id * 7 % 5);
             }
             check_agrees(&free, &obvious);
-            free.fill(obvious.iter().map(|(id, rank)| (*id, Rank::new(*rank))));
+            free.fill(obvious.iter().map(|(id, cost)| (*id, Cost::new(*cost))));
             check_agrees(&free, &obvious);
             free.clear();
             check_agrees(&free, &BTreeMap::new());
@@ -248,7 +237,7 @@ mod tests {
     #[test]
     fn the_worst_rank_of_all_is_still_a_rank() {
         let mut free = Free::<u32>::default();
-        free.set(1, Some(Rank::new(u64::MAX)));
+        free.set(1, Some(Cost::new(u64::MAX)));
         assert_eq!((free.choose(None), free.choose(Some(1))), (Some(1), None));
     }
 }

@@ -29,9 +29,9 @@ pub(crate) struct Group {
 pub(crate) struct Ended {
     pub(crate) end: End,
     pub(crate) snapshot: Snapshot,
-    /// The number of the last piece to each rank.
+    /// The number of its last message piece to each rank.
     pub(crate) sent: Vec<(Rank, u64)>,
-    /// Nobody lacks anything of it.
+    /// No other rank lacks a message of it.
     pub(crate) drained: bool,
 }
 
@@ -57,23 +57,37 @@ impl Whole {
     }
 }
 
-/// What a life begins with.
+/// What is true of a program when a life begins, and as it goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Beginning {
+pub(crate) struct ProgramState {
+    /// The fences of this life are at least this.
     pub(crate) floor: Fence,
     /// Lives before this one that a failure ended.
     pub(crate) failures: u32,
     pub(crate) groups: Vec<Group>,
     pub(crate) ended: BTreeMap<Rank, Ended>,
+    /// The newest snapshot that was begun.
     pub(crate) newest: Snapshot,
-    /// Where it begins, if that is not the start.
+    /// The newest snapshot to go back to, if there is one. A life that does
+    /// not begin at the start begins with it.
     pub(crate) whole: Option<Whole>,
+}
+
+/// What ranks have asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    /// The newest question to the bag of each rank, and of those, the newest
+    /// of a process that is gone.
+    pub(super) questions: BTreeMap<Rank, Request>,
+    pub(super) void: BTreeMap<Rank, Request>,
+    /// The last answers of their kind: a question may come again.
+    pub(super) spawned: BTreeMap<Rank, VecDeque<(Request, Answer)>>,
 }
 
 /// What happened to a program: written down before anybody hears of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Happened {
-    Began(Box<Beginning>),
+    Began(Box<ProgramState>),
     Asked {
         rank: Rank,
         request: Request,
@@ -109,20 +123,13 @@ pub(super) enum Happened {
     AllThis(Box<PackedPast>),
 }
 
-/// A [`Past`](super::Past) as its bytes are made.
+/// The form in which a [`Past`](super::Past) is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PackedPast {
-    pub(super) floor: Fence,
-    pub(super) failures: u32,
-    pub(super) groups: Vec<Group>,
-    pub(super) ended: BTreeMap<Rank, Ended>,
-    pub(super) newest: Snapshot,
-    pub(super) whole: Option<Whole>,
+    pub(super) state: ProgramState,
     pub(super) base: Option<Snapshot>,
     pub(super) bag: PackedBag,
-    pub(super) questions: BTreeMap<Rank, Request>,
-    pub(super) void: BTreeMap<Rank, Request>,
-    pub(super) spawned: BTreeMap<Rank, VecDeque<(Request, Answer)>>,
+    pub(super) asked: Asked,
 }
 
 impl Happened {
@@ -131,7 +138,7 @@ impl Happened {
         written.unwrap_or_else(|error| unreachable!("an event that does not serialise: {error}"))
     }
 
-    /// `None`: no event, or one of another version.
+    /// `None` if the bytes are no event, or one of another version.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (version, rest) = postcard::take_from_bytes::<u16>(bytes).ok()?;
         if version != VERSION {

@@ -1,8 +1,9 @@
 //! Who waits for whom for ever: all ranks are asked when one has waited for
 //! long, and asked once more before anybody is told.
 //!
-//! Who only waits for room at one that computes is looked at again later: the
-//! other may yet receive, and the user is told that it has not so far.
+//! A rank that only waits for room at one that computes is looked at again
+//! later: the other may yet receive, and the user is told that it has not so
+//! far.
 //!
 //! The promise: only what two whole rounds of facts say alike, the second
 //! asked for after the first was told, is called a deadlock.
@@ -31,7 +32,7 @@ const NAMED_MAX: usize = 1_000;
 #[derive(Debug)]
 struct Round {
     asked: u64,
-    told: BTreeMap<Rank, RankFacts>,
+    answers: BTreeMap<Rank, RankFacts>,
     until: Moment,
 }
 
@@ -51,13 +52,14 @@ pub(super) struct Waits {
     again: bool,
     /// Has anybody waited for long in this life?
     is_waited: bool,
-    /// By who waits and who is waited for.
+    /// The held-up ranks, by who waits and who is waited for.
     held_up: BTreeMap<(Rank, Rank), HeldUp>,
-    /// Those of whom the user was told: not again, however often it happens.
-    told_held_up: BTreeSet<(Rank, Rank)>,
+    /// The pairs of which the user was told: not again, however often it
+    /// happens.
+    reported_held_up: BTreeSet<(Rank, Rank)>,
     suspected: Vec<Complaint>,
-    /// What was said already.
-    said: Vec<Complaint>,
+    /// The complaints that the user was told already.
+    reported: Vec<Complaint>,
 }
 
 impl Waits {
@@ -69,7 +71,7 @@ impl Waits {
         }
     }
 
-    /// Somebody's end may leave others without hope.
+    /// A rank has ended, which may leave others without hope.
     pub(super) fn look_again(&mut self, _now: Moment) {
         self.again |= self.is_waited;
     }
@@ -77,7 +79,7 @@ impl Waits {
     pub(super) fn facts(&mut self, _now: Moment, asked: Option<u64>, facts: RankFacts) {
         match (asked, &mut self.round) {
             (Some(asked), Some(round)) if asked == round.asked => {
-                round.told.insert(facts.rank, facts);
+                round.answers.insert(facts.rank, facts);
             }
             (Some(_), _) => {}
             (None, _) => {
@@ -97,7 +99,7 @@ impl Waits {
     ) {
         if let Some(round) = &mut self.round {
             let missing: Vec<Rank> =
-                asked_of(past, live).filter(|rank| !round.told.contains_key(rank)).collect();
+                asked_of(past, live).filter(|rank| !round.answers.contains_key(rank)).collect();
             if !missing.is_empty() {
                 if round.until <= now {
                     round.until = now + PATIENCE;
@@ -105,35 +107,35 @@ impl Waits {
                 }
                 return;
             }
-            let told = std::mem::take(&mut round.told);
+            let answers = std::mem::take(&mut round.answers);
             self.round = None;
-            self.see_held_up(now, &told, orders);
-            self.conclude(past, &told, orders);
+            self.see_held_up(now, &answers, orders);
+            self.conclude(past, &answers, orders);
         }
         let is_due = self.held_up.values().any(|held_up| held_up.since + HELD_UP_FOR <= now);
         self.again |= is_due;
         if std::mem::take(&mut self.again) {
             self.asked += 1;
             let until = now + PATIENCE;
-            self.round = Some(Round { asked: self.asked, told: BTreeMap::new(), until });
+            self.round = Some(Round { asked: self.asked, answers: BTreeMap::new(), until });
             ask(self.asked, asked_of(past, live).collect(), orders);
         }
     }
 
-    /// Who has been without room for long, and by whom.
+    /// Finds the ranks that have been without room for long, and at whom.
     fn see_held_up(
         &mut self,
         now: Moment,
-        told: &BTreeMap<Rank, RankFacts>,
+        answers: &BTreeMap<Rank, RankFacts>,
         orders: &mut Vec<Order>,
     ) {
         let mut before = std::mem::take(&mut self.held_up);
-        for (&rank, facts) in told {
+        for (&rank, facts) in answers {
             let Stance::Waits(Wait::Room { to: by }) = facts.stance else { continue };
-            let Some(busy) = told.get(&by).filter(|it| it.stance == Stance::Active) else {
+            let Some(busy) = answers.get(&by).filter(|it| it.stance == Stance::Active) else {
                 continue;
             };
-            if self.told_held_up.contains(&(rank, by)) {
+            if self.reported_held_up.contains(&(rank, by)) {
                 continue;
             }
             let received = busy.received_from(rank);
@@ -141,7 +143,7 @@ impl Waits {
             let held_up = known.unwrap_or(HeldUp { received, since: now });
             let span = now.since(held_up.since);
             if span >= HELD_UP_FOR {
-                self.told_held_up.insert((rank, by));
+                self.reported_held_up.insert((rank, by));
                 orders.push(Order::Note(Complaint::HeldUp { rank, by, span }.to_string()));
             } else {
                 self.held_up.insert((rank, by), held_up);
@@ -149,14 +151,19 @@ impl Waits {
         }
     }
 
-    fn conclude(&mut self, past: &Past, told: &BTreeMap<Rank, RankFacts>, orders: &mut Vec<Order>) {
+    fn conclude(
+        &mut self,
+        past: &Past,
+        answers: &BTreeMap<Rank, RankFacts>,
+        orders: &mut Vec<Order>,
+    ) {
         let facts: Vec<RankFacts> =
-            (0..past.ranks()).map(|rank| facts_of(Rank(rank), past, told)).collect();
+            (0..past.ranks()).map(|rank| facts_of(Rank(rank), past, answers)).collect();
         let found = diagnose(&facts);
         let confirmed = !found.is_empty() && found == self.suspected;
         self.again |= !found.is_empty() && !confirmed;
         self.suspected = if confirmed { vec![] } else { found.clone() };
-        if !confirmed || found == self.said {
+        if !confirmed || found == self.reported {
             return;
         }
         for complaint in &found {
@@ -175,36 +182,36 @@ impl Waits {
                 } else {
                     [(*rank, *on)].into_iter().chain(others.copied()).take(NAMED_MAX).collect()
                 };
-                orders.push(Order::Tell { rank: *rank, what: ToRank::Deadlock(what) });
+                orders.push(Order::Send { rank: *rank, what: ToRank::Deadlock(what) });
             }
         }
-        self.said = found;
+        self.reported = found;
     }
 }
 
 fn ask(asked: u64, ranks: Vec<Rank>, orders: &mut Vec<Order>) {
     let what = ToRank::TellFacts { asked };
-    orders.extend(ranks.into_iter().map(|rank| Order::Tell { rank, what: what.clone() }));
+    orders.extend(ranks.into_iter().map(|rank| Order::Send { rank, what: what.clone() }));
 }
 
 fn asked_of<'a>(past: &'a Past, live: &'a BTreeSet<Rank>) -> impl Iterator<Item = Rank> + 'a {
-    live.iter().copied().filter(|rank| !past.ended.contains_key(rank))
+    live.iter().copied().filter(|rank| !past.state.ended.contains_key(rank))
 }
 
-/// Who has ended said then what it had sent; who is not there, or on its way,
-/// is about to do something.
-fn facts_of(rank: Rank, past: &Past, told: &BTreeMap<Rank, RankFacts>) -> RankFacts {
-    if let Some(ended) = past.ended.get(&rank) {
+/// What is known of a rank. One that has ended said then what it had sent; one
+/// without a process, or being carried, is about to do something.
+fn facts_of(rank: Rank, past: &Past, answers: &BTreeMap<Rank, RankFacts>) -> RankFacts {
+    if let Some(ended) = past.state.ended.get(&rank) {
         let stance = Stance::Ended(ended.end);
         return RankFacts { rank, stance, sent: ended.sent.clone(), received: vec![] };
     }
     let active = || RankFacts { rank, stance: Stance::Active, sent: vec![], received: vec![] };
-    told.get(&rank).cloned().unwrap_or_else(active)
+    answers.get(&rank).cloned().unwrap_or_else(active)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Beginning;
+    use super::super::record::ProgramState;
     use super::*;
 
     fn s(seconds: u64) -> Moment {
@@ -218,7 +225,7 @@ mod tests {
 
     /// One round: rank 0 waits for room at rank 1, which has received so much.
     fn round(waits: &mut Waits, now: Moment, received: u64) -> Vec<String> {
-        let past = Past::begin(Beginning::default());
+        let past = Past::begin(ProgramState::default());
         let live = BTreeSet::from([Rank(0), Rank(1)]);
         let mut orders = vec![];
         waits.go_on(now, &past, &live, &mut orders);

@@ -8,12 +8,12 @@ use gleaner_agent_core::occupancy::Observation;
 use gleaner_common::id::{SubprogramId, WorkstationId};
 use gleaner_common::program::RankOffer;
 use gleaner_common::wire::AgentFrame;
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 use rand::Rng;
 
 use super::container::Reap;
 use super::rank::{Image, Script};
-use super::router::Letter;
+use super::router::RouterCommand;
 use super::{Happening, Lab, Local, Wire, index_of};
 
 impl Lab {
@@ -128,7 +128,7 @@ impl Lab {
             Local::ImageWritten { at, number, image } => {
                 self.image_written(index, at, number, image);
             }
-            Local::Letter(letter) => self.router_takes_in(index, letter),
+            Local::RouterCommand(command) => self.router_takes_in(index, command),
             Local::RouterSays { fence, event } => self.router_said(index, fence, *event),
             Local::Packed { fence, packed } => self.hear_packed(index, fence, *packed),
             Local::Fetched(start) => self.fetched(index, &start),
@@ -174,23 +174,25 @@ impl Lab {
             Effect::Answer(at, no) => self.answer(index, at, no.as_deref()),
             Effect::SetGoing(at) => {
                 self.went(index, at);
-                self.post(index, Letter::SetGoing(at.fence));
+                self.command_router(index, RouterCommand::SetGoing(at.fence));
             }
             Effect::GoOn(at) => self.go_on(index, at),
             Effect::AskToRetreat { at, within } => {
                 let until = self.now + within;
                 let place = &mut self.hosts[index].places[usize::from(at.place.0)];
                 place.ordered.returns = Some(until);
-                self.post(index, Letter::Retreat { fence: at.fence, within });
+                self.command_router(index, RouterCommand::Retreat { fence: at.fence, within });
             }
             Effect::Pack(at, keep) => self.pack(index, at, keep),
             Effect::Stayed(at) => {
                 self.hosts[index].places[usize::from(at.place.0)].ordered.packed = false;
-                self.post(index, Letter::Stayed(at.fence));
+                self.command_router(index, RouterCommand::Stayed(at.fence));
             }
             Effect::Carry(departure) => self.carry(index, departure),
             Effect::CallBack(at) => self.call_back(index, at.fence),
-            Effect::DropEndpoint(at, _) => self.post(index, Letter::Dropped(at.fence)),
+            Effect::DropEndpoint(at, _) => {
+                self.command_router(index, RouterCommand::Dropped(at.fence));
+            }
             Effect::Replug(at) => self.replug(index, at),
             Effect::EmptyPipes(at) => self.empty_pipes(index, at),
             Effect::WriteImage(at) => self.write_image(index, at),

@@ -14,7 +14,7 @@ use rand::Rng;
 use super::host::DISK_BYTES_MAX;
 use super::place::{Guest, Keeper, KeeperWork, Place, Process};
 use super::rank::Image;
-use super::router::Letter;
+use super::router::RouterCommand;
 use super::{Lab, Local};
 
 /// What is to become of an ended guest.
@@ -155,11 +155,12 @@ impl Lab {
     }
 
     pub(super) fn drop_keeper(&mut self, index: usize, at: PlaceId) {
-        // It may have failed to be born, which was told and not yet heard.
+        // The keeper may have failed to start, which was told and not yet
+        // heard.
         self.place(index, at).clear();
     }
 
-    /// It does so in its time, if it is there and not frozen then.
+    /// The keeper works in its own time, if it is there and not frozen then.
     fn keeper_will(
         &mut self,
         index: usize,
@@ -276,14 +277,14 @@ impl Lab {
 
     pub(super) fn launch(&mut self, index: usize, at: GuestAt, begins: bool) {
         if !self.hosts[index].places[usize::from(at.place.0)].holds(at.fence) {
-            // It could not be made ready, as was told.
+            // The place could not be made ready, as was told.
             return;
         }
         let number = self.number();
         let start = self.guest_at(index, at).start.clone();
         let (left, outcome) = (self.work(start.subprogram.job), self.outcome());
         if begins {
-            self.post(index, Letter::Begin(start.clone()));
+            self.command_router(index, RouterCommand::Begin(start.clone()));
         }
         let now = self.now;
         let place = self.place(index, at.place);
@@ -352,7 +353,10 @@ impl Lab {
             self.plan_here(index, after, Local::Tell(collected));
         }
         if endpoint {
-            self.post(index, Letter::Exited { fence, end, stays, exit: Box::new(exit) });
+            self.command_router(
+                index,
+                RouterCommand::Exited { fence, end, stays, exit: Box::new(exit) },
+            );
         } else {
             let exit = Box::new(exit);
             self.tell_guest(index, fence, guest::Event::Exited { exit, stays: false });
@@ -376,7 +380,7 @@ impl Lab {
         assert!(stands == (place.process.is_some()), "packed while it runs: {place:?}");
         assert!(!place.ordered.packed, "packed twice: {place:?}");
         place.ordered.packed = true;
-        self.post(index, Letter::Depart { fence: at.fence, keep });
+        self.command_router(index, RouterCommand::Depart { fence: at.fence, keep });
     }
 
     pub(super) fn carry(&mut self, index: usize, departure: Departure) {
@@ -385,13 +389,13 @@ impl Lab {
         let packed = self.guest_at(index, at).packed.take();
         let place = self.place(index, at.place);
         let stands = place.standing(now).map(|it| it.number);
-        let bare = place.process.is_none();
-        assert!(stands.is_some() != bare, "carried while it runs: {place:?}");
-        assert!(!bare || packed.is_some(), "nothing is carried: {place:?}");
+        let without_process = place.process.is_none();
+        assert!(stands.is_some() != without_process, "carried while it runs: {place:?}");
+        assert!(!without_process || packed.is_some(), "nothing is carried: {place:?}");
         let staged = place.keeper.is_some_and(|keeper| keeper.staged);
         let guest = place.guest.as_ref().expect("it is there");
         assert_eq!(packed.is_some(), guest.start.rank.is_some(), "carried without its rank");
-        if keep == Keep::State && (!staged || bare) {
+        if keep == Keep::State && (!staged || without_process) {
             let reason = "it was not started to be moved".to_owned();
             self.tell_guest(index, at.fence, guest::Event::CannotLeave(reason));
             return self.tell_guest(index, at.fence, guest::Event::CarryingEnded);
@@ -404,8 +408,8 @@ impl Lab {
         };
         let (runs, mut before) = (guest.runs, guest.before.clone());
         before.insert(at.fence);
-        let cargo = super::place::Cargo { keep, image, packed, runs, before };
-        self.send_away(index, departure, stands, cargo);
+        let payload = super::place::Payload { keep, image, packed, runs, before };
+        self.send_away(index, departure, stands, payload);
     }
 
     pub(super) fn empty_pipes(&mut self, index: usize, at: GuestAt) {
@@ -414,7 +418,7 @@ impl Lab {
         let number = place.standing(now).map(|it| it.number);
         assert!(number.is_some(), "its pipes are emptied while it runs: {place:?}");
         place.ordered.written = number;
-        self.post(index, Letter::Image(at.fence));
+        self.command_router(index, RouterCommand::Image(at.fence));
     }
 
     pub(super) fn write_image(&mut self, index: usize, at: GuestAt) {
@@ -451,6 +455,6 @@ impl Lab {
         let image = self.guest_at(index, at).image.take().filter(|_| is_there);
         self.place(index, at.place).ordered.written = None;
         self.images += u64::from(image.is_some());
-        self.post(index, Letter::Imaged { fence: at.fence, image });
+        self.command_router(index, RouterCommand::Imaged { fence: at.fence, image });
     }
 }

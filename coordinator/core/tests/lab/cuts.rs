@@ -86,7 +86,7 @@ impl Lab {
                     self.cuts.staged.insert(part, (endpoint.script.clone(), image));
                     cut_frame(fence, life, (snapshot, part))
                 }
-                // It waits for an image, but not for ever.
+                // The rank waits for an image, but not for ever.
                 Err(_) if self.rng.random_bool(0.8) => {
                     self.want_image(index, fence);
                     return self.tell_to_cut(index, fence, snapshot);

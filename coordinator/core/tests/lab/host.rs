@@ -13,7 +13,7 @@ use gleaner_common::job::{Limits, OnBusy, Reaction};
 use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::Facts;
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 
 use super::Local;
 use super::moves::Carrier;
@@ -30,7 +30,7 @@ pub(crate) const DISK_BYTES_MAX: u64 = 1 << 20;
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub(crate) struct Host {
     pub(crate) id: u32,
-    /// Its clock's distance from the lab's: epochs differ.
+    /// The distance of the machine's clock from the lab's: epochs differ.
     pub(crate) offset: Duration,
     pub(crate) incarnation: u64,
     /// `None` while the agent is dead.
@@ -65,7 +65,7 @@ pub(crate) struct Router {
     /// Ranks whose part of a snapshot is being fetched.
     pub(crate) fetching: BTreeSet<Fence>,
     pub(crate) lives: BTreeMap<JobId, Life>,
-    /// It does what it is told in order, and answers in order.
+    /// The router carries commands out in order, and answers in order.
     pub(crate) told_until: Moment,
     pub(crate) says_until: Moment,
 }

@@ -33,7 +33,7 @@ use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
-use gleaner_core::{Answer, Config, Core, Effect, Event, Link, RequestId, Step};
+use gleaner_coordinator_core::{Answer, Config, Core, Effect, Event, Link, RequestId, Step};
 use gleaner_program_core::address::Snapshot;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -44,7 +44,7 @@ use self::moves::Stream;
 pub(crate) use self::outline::Outline;
 use self::place::KeeperWork;
 use self::rank::{Image, Packed};
-use self::router::Letter;
+use self::router::RouterCommand;
 use self::store::Store;
 use self::troubles::Trouble;
 use self::witness::Witness;
@@ -131,7 +131,7 @@ pub(crate) enum Local {
         image: Image,
     },
     /// The router does what it was told, and says so.
-    Letter(Letter),
+    RouterCommand(RouterCommand),
     RouterSays {
         fence: Fence,
         event: Box<guest::Event>,
@@ -189,7 +189,7 @@ pub(crate) struct Lab {
     cuts: Cuts,
     /// Guests on their way, by their carriers' numbers.
     streams: BTreeMap<u64, Stream>,
-    /// Of keepers, processes and carriers.
+    /// The next number of a keeper, a process or a carrier.
     numbers: u64,
     images: u64,
     snapshots_with_image: u64,
@@ -334,7 +334,7 @@ impl Lab {
             Happening::Awakes(id) => {
                 let index = id as usize - 1;
                 self.awakes(index);
-                // Its owner had left meanwhile.
+                // The owner had left meanwhile.
                 if !self.hosts[index].owner_here {
                     self.resume(index);
                 }

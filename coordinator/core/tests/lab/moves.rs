@@ -11,17 +11,17 @@ use gleaner_common::wire::CoordinatorFrame;
 use gleaner_program_core::wire::ToRank;
 use rand::Rng;
 
-use super::place::{Cargo, KeeperWork, Process};
-use super::router::Letter;
+use super::place::{KeeperWork, Payload, Process};
+use super::router::RouterCommand;
 use super::{Lab, Local, index_of};
 
-/// Who carries a guest away.
+/// What carries a guest away.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     departure: Departure,
     /// The process that it has in hand.
     pub(super) process: Option<u64>,
-    cargo: Cargo,
+    payload: Payload,
     called_back: bool,
 }
 
@@ -32,13 +32,13 @@ pub(super) struct Stream {
     source: Option<(u32, u64, Fence)>,
     target: u32,
     new: Fence,
-    cargo: Cargo,
+    payload: Payload,
     stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It is here; is it expected?
+    /// The handover has arrived; is it expected?
     Reaches,
     Header,
     Known,
@@ -58,11 +58,11 @@ impl Lab {
         index: usize,
         departure: Departure,
         process: Option<u64>,
-        cargo: Cargo,
+        payload: Payload,
     ) {
         self.call_back(index, departure.at.fence);
         let number = self.number();
-        let carrier = Carrier { departure, process, cargo, called_back: false };
+        let carrier = Carrier { departure, process, payload, called_back: false };
         self.hosts[index].carriers.insert(number, carrier);
         let after = self.up_to(Duration::from_millis(300));
         self.plan_here(index, after, Local::Carries(number));
@@ -92,8 +92,8 @@ impl Lab {
             return self.plan_here(index, Duration::from_millis(10), Local::Carries(number));
         }
         let (old, to, keep) = (fence, carrier.departure.to.clone(), carrier.departure.keep);
-        let (called_back, in_hand, cargo) =
-            (carrier.called_back, carrier.process, carrier.cargo.clone());
+        let (called_back, in_hand, payload) =
+            (carrier.called_back, carrier.process, carrier.payload.clone());
         let at = usize::from(carrier.departure.at.place.0);
         if called_back {
             return;
@@ -114,7 +114,7 @@ impl Lab {
         }
         let (host, life) = (self.hosts[index].id, self.hosts[index].incarnation);
         let (source, stage) = (Some((host, life, old)), Stage::Reaches);
-        let stream = Stream { source, target: to.workstation.0, new: to.fence, cargo, stage };
+        let stream = Stream { source, target: to.workstation.0, new: to.fence, payload, stage };
         self.streams.insert(number, stream);
         let after = self.up_to(Duration::from_millis(20));
         self.plan_here(target, after, Local::Streams(number));
@@ -155,13 +155,13 @@ impl Lab {
     }
 
     pub(super) fn expect_snapshot(&mut self, index: usize, start: &Start) {
-        let cargo = self.guest_at(index, start.at).snapshot.take().expect("it has a snapshot");
+        let payload = self.guest_at(index, start.at).snapshot.take().expect("it has a snapshot");
         if !self.prepare(index, start) {
             return;
         }
         let (number, target) = (self.number(), self.hosts[index].id);
         let stage = Stage::Header;
-        let stream = Stream { source: None, target, new: start.at.fence, cargo, stage };
+        let stream = Stream { source: None, target, new: start.at.fence, payload, stage };
         self.streams.insert(number, stream);
         self.goes_on_later(index, number);
     }
@@ -176,8 +176,8 @@ impl Lab {
     pub(super) fn streams_on(&mut self, index: usize, number: u64) {
         let Some(stream) = self.streams.get(&number) else { return };
         let (new, stage, source) = (stream.new, stream.stage, stream.source);
-        let has_process = stream.cargo.image.is_some();
-        let keep = stream.cargo.keep;
+        let has_process = stream.payload.image.is_some();
+        let keep = stream.payload.keep;
         if stage == Stage::Reaches {
             return self.reaches(index, number);
         }
@@ -192,7 +192,7 @@ impl Lab {
             Stage::Header if has_process => {
                 let spec = self.hosts[index].guest(new).map(|guest| guest.start.spec.clone());
                 let lays = spec.is_some_and(|spec| !spec.inputs.is_empty());
-                let is_rank = self.streams[&number].cargo.packed.is_some();
+                let is_rank = self.streams[&number].payload.packed.is_some();
                 let pipes = if is_rank { 2 } else { 0 };
                 (Stage::Known, Some(guest::Event::Header { pipes, lays }))
             }
@@ -204,10 +204,10 @@ impl Lab {
         self.streams.get_mut(&number).expect("it was there").stage = next;
         if next == Stage::AllHere && source.is_none() {
             let stream = self.streams.remove(&number);
-            self.holds_of(index, new, stage, stream.map(|stream| stream.cargo));
+            self.holds_of(index, new, stage, stream.map(|stream| stream.payload));
         } else {
-            let cargo = self.streams[&number].cargo.clone();
-            self.holds_of(index, new, stage, Some(cargo));
+            let payload = self.streams[&number].payload.clone();
+            self.holds_of(index, new, stage, Some(payload));
         }
         if next != Stage::AllHere {
             self.goes_on_later(index, number);
@@ -218,12 +218,12 @@ impl Lab {
     }
 
     /// The container holds what has come until it is asked for.
-    fn holds_of(&mut self, index: usize, new: Fence, stage: Stage, cargo: Option<Cargo>) {
+    fn holds_of(&mut self, index: usize, new: Fence, stage: Stage, payload: Option<Payload>) {
         let Some(at) = self.hosts[index].place_of(new) else { return };
         let guest = self.hosts[index].places[at].guest.as_mut().expect("it is held");
         match stage {
             Stage::Header => guest.header = true,
-            Stage::Known => guest.known = cargo,
+            Stage::Known => guest.known = payload,
             Stage::Whole => guest.whole = true,
             Stage::Reaches | Stage::AllHere => {}
         }
@@ -319,7 +319,7 @@ impl Lab {
         if let Some(keeper) = keeper {
             assert!(keeper.staged, "no stage for what comes");
         } else {
-            // It failed to be born, as was told.
+            // The keeper failed to start, as was told.
             let gone = "its keeper is gone".to_owned();
             self.tell_guest(index, at.fence, guest::Event::NotComing(gone));
         }
@@ -327,9 +327,9 @@ impl Lab {
 
     pub(super) fn unpack_at(&mut self, index: usize, at: GuestAt) {
         let guest = self.guest_at(index, at);
-        let cargo = Box::new(guest.known.clone().expect("nothing is known of it"));
+        let payload = Box::new(guest.known.clone().expect("nothing is known of it"));
         let start = guest.start.clone();
-        self.post(index, Letter::Arrive { start, cargo });
+        self.command_router(index, RouterCommand::Arrive { start, payload });
     }
 
     pub(super) fn land(&mut self, index: usize, at: GuestAt) {
@@ -341,15 +341,15 @@ impl Lab {
         self.plan_here(index, after, Local::Keeper { place: at.place, number, work });
     }
 
-    /// Its keeper has brought it to life; it stands still.
+    /// The keeper has restored the process, which is frozen.
     pub(super) fn lands(&mut self, index: usize, at: PlaceId) {
         let (number, now) = (self.number(), self.now);
         let place = &mut self.hosts[index].places[usize::from(at.0)];
         assert!(place.process.is_none(), "it lands beside another: {place:?}");
         let guest = place.guest.as_mut().expect("it lands somewhere");
-        let cargo = guest.known.as_ref().expect("it is known");
-        let image = cargo.image.clone().expect("it has a process");
-        (guest.runs, guest.before) = (cargo.runs, cargo.before.clone());
+        let payload = guest.known.as_ref().expect("it is known");
+        let image = payload.image.clone().expect("it has a process");
+        (guest.runs, guest.before) = (payload.runs, payload.before.clone());
         place.process = Some(Process {
             number,
             fence: guest.fence(),
@@ -368,10 +368,10 @@ impl Lab {
         let fails = self.obstacle(0.1);
         let guest = self.guest_at(index, at);
         assert!(guest.whole, "not all of {} is here", at.fence);
-        let cargo = guest.known.take().expect("nothing is known of it");
-        (guest.runs, guest.before) = (cargo.runs, cargo.before);
+        let payload = guest.known.take().expect("nothing is known of it");
+        (guest.runs, guest.before) = (payload.runs, payload.before);
         let has_process = self.hosts[index].places[usize::from(at.place.0)].process.is_some();
-        assert_eq!(has_process, cargo.image.is_some(), "{} is not what came", at.fence);
+        assert_eq!(has_process, payload.image.is_some(), "{} is not what came", at.fence);
         let done = if fails {
             Err("bytes are missing".to_owned())
         } else {
@@ -380,7 +380,7 @@ impl Lab {
         self.tell_guest(index, at.fence, guest::Event::Verified(done));
     }
 
-    /// It goes on as what it was elsewhere, or in an earlier life.
+    /// The guest goes on as what it was elsewhere, or in an earlier life.
     pub(super) fn went(&mut self, index: usize, at: GuestAt) {
         let guest = self.guest_at(index, at);
         if guest.start.arrival.is_none() {
@@ -409,7 +409,7 @@ impl Lab {
         assert!(place.process.is_none(), "begun beside itself: {place:?}");
         place.ordered.packed = false;
         self.guest_at(index, at);
-        self.post(index, Letter::Replug(at.fence));
+        self.command_router(index, RouterCommand::Replug(at.fence));
     }
 
     // ── what ranks hear ────────────────────────────────────────────────────
@@ -457,7 +457,7 @@ impl Lab {
             return;
         }
         let ToRank::Answered { request, answer } = told else { return };
-        // What stands still hears nothing, and asks again.
+        // A frozen rank hears nothing, and asks again.
         let runs = at.is_some_and(|at| host.places[at].running(now).is_some());
         if !runs || !endpoint.is_set_going() || endpoint.packed || endpoint.retreated {
             return;

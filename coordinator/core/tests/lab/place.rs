@@ -23,7 +23,7 @@ pub(crate) struct Keeper {
 #[derive(Clone, Debug)]
 pub(crate) enum KeeperWork {
     Begins,
-    /// Its process has ended by itself.
+    /// The guest's process has ended by itself.
     Ended {
         fence: Fence,
         outcome: Outcome,
@@ -40,9 +40,9 @@ pub(crate) struct Process {
     pub(crate) fence: Fence,
     pub(crate) subprogram: SubprogramId,
     pub(crate) life: Option<Life>,
-    /// Its keeper has started it.
+    /// The keeper has started the process.
     pub(crate) begun: bool,
-    /// It has come, and was not told to go on.
+    /// The guest has arrived, and was not told to go on.
     pub(crate) stopped: bool,
     pub(crate) killed: bool,
     /// How much longer it runs, as of `since`.
@@ -60,10 +60,10 @@ impl Process {
 
 /// What comes of a guest from elsewhere.
 #[derive(Clone, Debug)]
-pub(crate) struct Cargo {
+pub(crate) struct Payload {
     pub(crate) keep: Keep,
     pub(crate) image: Option<Image>,
-    /// Of a rank.
+    /// The rank's packed endpoint, if the guest is a rank.
     pub(crate) packed: Option<Packed>,
     /// How often the guest had been set going when it was packed.
     pub(crate) runs: u32,
@@ -76,7 +76,7 @@ pub(crate) struct Cargo {
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub(crate) struct Guest {
     pub(crate) start: Box<Start>,
-    /// Its input files lie there.
+    /// The input files are laid out.
     pub(crate) laid: bool,
     /// How often it was set going: what is carried is of one time between.
     pub(crate) runs: u32,
@@ -84,11 +84,11 @@ pub(crate) struct Guest {
     /// How its keeper says that it ended.
     pub(crate) ended: Option<Outcome>,
     pub(crate) header: bool,
-    pub(crate) known: Option<Cargo>,
+    pub(crate) known: Option<Payload>,
     pub(crate) whole: bool,
     /// What its snapshot holds.
-    pub(crate) snapshot: Option<Cargo>,
-    /// Its rank, to be carried.
+    pub(crate) snapshot: Option<Payload>,
+    /// The rank's endpoint, packed to be carried.
     pub(crate) packed: Option<Packed>,
     /// The newest image of its process.
     pub(crate) image: Option<Image>,
@@ -121,15 +121,15 @@ impl Guest {
 /// What was ordered of a guest, and forbids others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ordered {
-    /// Its router packs or has packed it.
+    /// The router packs or has packed the rank's endpoint.
     pub(crate) packed: bool,
     /// An image of it is wanted.
     pub(crate) imaging: bool,
     /// The process that is emptied and written down.
     pub(crate) written: Option<u64>,
-    /// It was let run on for a moment, to be looked into.
+    /// The process was thawed for a moment, to be looked into.
     pub(crate) runs_on: bool,
-    /// It may return its work until then.
+    /// Until when the rank may return its work.
     pub(crate) returns: Option<Moment>,
 }
 

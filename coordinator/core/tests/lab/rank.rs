@@ -24,7 +24,7 @@ pub(crate) struct Script {
     bag: bool,
     /// Does it go back to images? Others save their state themselves.
     pub(crate) images: bool,
-    /// Its newest part of a snapshot, told of on every connection.
+    /// The rank's newest part of a snapshot, told of on every connection.
     pub(crate) cut: Option<(Snapshot, ContentHash)>,
     open: Option<(Request, Ask)>,
     puts: u32,
@@ -131,9 +131,9 @@ pub(crate) enum Imaging {
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub(crate) struct Endpoint {
     pub(crate) script: Script,
-    /// It has the pipes of a process.
+    /// Does the endpoint have the pipes of a process?
     pub(crate) plugged: bool,
-    /// It has come with that, and was not set going.
+    /// What the rank has arrived with, if it was not set going yet.
     pub(crate) arriving: Option<Keep>,
     pub(crate) packed: bool,
     pub(crate) retreating: bool,
@@ -162,7 +162,7 @@ impl Endpoint {
         }
     }
 
-    /// Its program has a process that it hears.
+    /// Does the rank have a process that hears it?
     pub(crate) fn is_set_going(&self) -> bool {
         self.plugged && self.arriving.is_none() && self.ended.is_none()
     }

@@ -1,6 +1,7 @@
 //! Routers: what carries ranks' messages, as far as agents know it.
 //!
-//! What it is told it does in order, and it answers in order, in its own time.
+//! A router carries its agent's commands out in order, and answers in order, in
+//! its own time.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use gleaner_program_core::facts::End;
 use rand::Rng;
 
 use super::cuts::cut_frame;
-use super::place::Cargo;
+use super::place::Payload;
 use super::rank::{Endpoint, Image, Imaging, Packed, Script};
 use super::{Lab, Local};
 
-/// What a router is told by its agent.
+/// A command of an agent to its router.
 #[derive(Debug)]
-pub(crate) enum Letter {
+pub(crate) enum RouterCommand {
     Begin(Box<Start>),
     Exited { fence: Fence, end: End, stays: bool, exit: Box<Exit> },
     Dropped(Fence),
@@ -27,17 +28,17 @@ pub(crate) enum Letter {
     Stayed(Fence),
     Image(Fence),
     Imaged { fence: Fence, image: Option<Image> },
-    Arrive { start: Box<Start>, cargo: Box<Cargo> },
+    Arrive { start: Box<Start>, payload: Box<Payload> },
     SetGoing(Fence),
 }
 
 impl Lab {
-    pub(super) fn post(&mut self, index: usize, letter: Letter) {
+    pub(super) fn command_router(&mut self, index: usize, command: RouterCommand) {
         let after = self.router_takes();
         let router = &mut self.hosts[index].router;
         router.told_until = router.told_until.max(self.now + after);
         let at = router.told_until;
-        self.plan_here_at(index, at, Local::Letter(letter));
+        self.plan_here_at(index, at, Local::RouterCommand(command));
     }
 
     fn router_says(&mut self, index: usize, fence: Fence, event: guest::Event) {
@@ -67,18 +68,18 @@ impl Lab {
         self.tell_guest(index, fence, event);
     }
 
-    pub(super) fn router_takes_in(&mut self, index: usize, letter: Letter) {
+    pub(super) fn router_takes_in(&mut self, index: usize, command: RouterCommand) {
         let router = &mut self.hosts[index].router;
-        match letter {
-            Letter::Begin(start) => self.rank_begins(index, &start),
-            Letter::Exited { fence, end, stays, exit } => {
+        match command {
+            RouterCommand::Begin(start) => self.rank_begins(index, &start),
+            RouterCommand::Exited { fence, end, stays, exit } => {
                 self.rank_exited(index, fence, end, stays, exit);
             }
-            Letter::Dropped(fence) => {
+            RouterCommand::Dropped(fence) => {
                 router.fetching.remove(&fence);
                 router.endpoints.remove(&fence);
             }
-            Letter::Retreat { fence, within } => {
+            RouterCommand::Retreat { fence, within } => {
                 let Some(endpoint) = router.endpoints.get_mut(&fence) else { return };
                 endpoint.retreating = true;
                 // Some take too long, and some do not listen.
@@ -87,24 +88,24 @@ impl Lab {
                     self.plan_here(index, after, Local::Returns(fence));
                 }
             }
-            Letter::Replug(fence) => {
+            RouterCommand::Replug(fence) => {
                 let Some(endpoint) = router.endpoints.get_mut(&fence) else { return };
                 (endpoint.plugged, endpoint.packed) = (true, false);
                 (endpoint.retreating, endpoint.retreated) = (false, false);
                 endpoint.script.begin_anew();
                 self.rank_goes_on(index, fence);
             }
-            Letter::Depart { fence, keep } => {
+            RouterCommand::Depart { fence, keep } => {
                 let packed = self.packed(index, fence, keep);
                 self.router_packed(index, fence, packed);
             }
-            Letter::Stayed(fence) => {
+            RouterCommand::Stayed(fence) => {
                 if let Some(endpoint) = router.endpoints.get_mut(&fence) {
                     endpoint.packed = false;
                     self.kick(index, fence);
                 }
             }
-            Letter::Image(fence) => {
+            RouterCommand::Image(fence) => {
                 let done = match router.endpoints.get_mut(&fence) {
                     Some(endpoint) if !endpoint.fault => {
                         endpoint.imaging = Imaging::Begun;
@@ -115,18 +116,18 @@ impl Lab {
                 };
                 self.router_says(index, fence, guest::Event::PipesEmptied(done));
             }
-            Letter::Imaged { fence, image } => {
+            RouterCommand::Imaged { fence, image } => {
                 let Some(endpoint) = router.endpoints.get_mut(&fence) else { return };
                 let begun = std::mem::replace(&mut endpoint.imaging, Imaging::Nothing);
                 if image.is_some() && begun == Imaging::Begun {
                     endpoint.image = image;
                 }
             }
-            Letter::Arrive { start, cargo } => {
-                let done = self.unpack(index, &start, *cargo);
+            RouterCommand::Arrive { start, payload } => {
+                let done = self.unpack(index, &start, *payload);
                 self.router_says(index, start.at.fence, guest::Event::Unpacked(done));
             }
-            Letter::SetGoing(fence) => self.set_going(index, fence),
+            RouterCommand::SetGoing(fence) => self.set_going(index, fence),
         }
     }
 
@@ -156,8 +157,8 @@ impl Lab {
         if image.is_some() {
             let packed = Some(Packed { script, image: image.clone() });
             let keep = Keep::SubtaskStart;
-            let cargo = Cargo { keep, image, packed, runs: 0, before: [].into() };
-            return self.has_image(index, fence, cargo);
+            let payload = Payload { keep, image, packed, runs: 0, before: [].into() };
+            return self.has_image(index, fence, payload);
         }
         if !self.hosts[index].router.is_over(id.job, rank.life) {
             self.hosts[index].router.endpoints.insert(fence, Endpoint::new(script));
@@ -165,10 +166,10 @@ impl Lab {
         }
     }
 
-    fn has_image(&mut self, index: usize, fence: Fence, cargo: Cargo) {
+    fn has_image(&mut self, index: usize, fence: Fence, payload: Payload) {
         if let Some(at) = self.hosts[index].place_of(fence) {
             let guest = self.hosts[index].places[at].guest.as_mut().expect("it is held");
-            guest.snapshot = Some(cargo);
+            guest.snapshot = Some(payload);
         }
         self.router_says(index, fence, guest::Event::HasImage);
     }
@@ -245,17 +246,17 @@ impl Lab {
         self.tell_guest(index, fence, guest::Event::Packed(done));
     }
 
-    fn unpack(&mut self, index: usize, start: &Start, cargo: Cargo) -> Result<(), String> {
+    fn unpack(&mut self, index: usize, start: &Start, payload: Payload) -> Result<(), String> {
         let fails = self.obstacle(0.05);
         let rank = start.rank.as_ref().ok_or("it is no rank")?;
-        let Packed { mut script, image } = cargo.packed.ok_or("nothing is known of it")?;
+        let Packed { mut script, image } = payload.packed.ok_or("nothing is known of it")?;
         if fails || self.hosts[index].router.is_over(start.subprogram.job, rank.life) {
             return Err("its program has begun again".to_owned());
         }
         assert_eq!((script.job, script.rank), (start.subprogram.job, start.subprogram.index));
         script.life = rank.life;
         let mut endpoint = Endpoint::new(script);
-        (endpoint.image, endpoint.arriving) = (image, Some(cargo.keep));
+        (endpoint.image, endpoint.arriving) = (image, Some(payload.keep));
         self.hosts[index].router.endpoints.insert(start.at.fence, endpoint);
         Ok(())
     }
@@ -270,8 +271,8 @@ impl Lab {
         self.rank_goes_on(index, fence);
     }
 
-    /// It asks what it has to ask, and is written down now and then if it goes
-    /// back to images.
+    /// The rank asks what it has to ask, and is written down now and then if it
+    /// goes back to images.
     fn rank_goes_on(&mut self, index: usize, fence: Fence) {
         let images = self.hosts[index].router.endpoints[&fence].script.images;
         if images {
@@ -315,7 +316,7 @@ impl Lab {
         }
     }
 
-    /// It returns its work, and ends by itself.
+    /// The rank returns its work, and ends by itself.
     pub(super) fn returns(&mut self, index: usize, fence: Fence) {
         let now = self.now;
         let Some(at) = self.hosts[index].place_of(fence) else { return };

@@ -1,13 +1,14 @@
 //! The store, as the core may rely on it: rows by key, whole steps at once.
 //!
-//! It believes nothing: every change is compared with what is there already.
+//! The store believes nothing: every change is compared with what is there
+//! already.
 
 use std::collections::BTreeMap;
 
 use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::Finished;
-use gleaner_core::{
+use gleaner_coordinator_core::{
     AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, Restored, Step, SubprogramRecord,
 };
 
@@ -50,7 +51,9 @@ impl Store {
                     let may_go_on = is_rank && before.state == SubprogramState::Succeeded;
                     let was_queued = before.state == SubprogramState::Queued;
                     assert!(was_queued || may_go_on, "{id} ended twice");
-                    assert!(before.attempts < record.attempts || record.fence == before.fence);
+                    let (before, after) = (before.history, &record.history);
+                    let is_same = before.last.fence == after.last.fence;
+                    assert!(is_same || before.attempts < after.attempts);
                 }
             }
             Change::Attempt(record) => self.attempt(record),
@@ -190,21 +193,21 @@ impl Store {
             let sum = |value: fn(&SubprogramRecord) -> u32| -> u64 {
                 records.iter().map(|record| u64::from(value(record))).sum()
             };
-            assert_eq!(progress.counts.retreats, sum(|record| record.retreats), "job {id}");
-            assert_eq!(progress.counts.lost, sum(|record| record.lost), "job {id}");
+            assert_eq!(progress.counts.retreats, sum(|record| record.history.retreats), "job {id}");
+            assert_eq!(progress.counts.lost, sum(|record| record.history.lost), "job {id}");
             let ended =
                 progress.counts.succeeded + progress.counts.failed + progress.counts.cancelled;
             assert_eq!(progress.state.has_ended(), ended == job.indexes().len(), "job {id}");
-            let failures = sum(|record| record.failures);
+            let failures = sum(|record| record.history.failures);
             assert_eq!(
                 progress.counts.retried + u64::from(progress.counts.failed),
                 failures,
                 "job {id}"
             );
             for record in records {
-                let within = record.failures <= job.spec.retries
+                let within = record.history.failures <= job.spec.retries
                     || record.state == SubprogramState::Failed
-                        && record.failures == job.spec.retries + 1;
+                        && record.history.failures == job.spec.retries + 1;
                 assert!(within, "{} was tried too often", record.subprogram);
             }
         }

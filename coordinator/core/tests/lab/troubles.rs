@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::occupancy::Pause;
-use gleaner_core::Link;
+use gleaner_coordinator_core::Link;
 use rand::Rng;
 
 use super::{Happening, Lab};
@@ -57,7 +57,7 @@ impl Lab {
             }
             Trouble::Sleep => {
                 let now = self.now;
-                // It may be told before, and has a moment then.
+                // The agent may be told before, and has a moment then.
                 if self.rng.random_bool(0.3) && self.hosts[index].is_up() {
                     self.tell(index, Event::AboutToSleep);
                 }

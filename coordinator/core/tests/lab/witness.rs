@@ -7,7 +7,7 @@ use gleaner_common::job::Outcome;
 use gleaner_common::program::Life;
 use gleaner_common::report::{JobSummary, WorkstationState};
 use gleaner_common::time::Moment;
-use gleaner_core::{Change, Core, Step};
+use gleaner_coordinator_core::{Change, Core, Step};
 use gleaner_program_core::address::Task;
 
 use super::host::Host;
@@ -128,7 +128,8 @@ impl Witness {
         let is_still = place.frozen.is_some() && !process.killed && began;
         let is_wanted = !job.progress.state.has_ended() && life == job.progress.life;
         let was_lost = store.attempts[&fence].end.as_ref().is_some_and(|(_, how)| {
-            // Its agent did not answer for a lease, and stops it by itself.
+            // The agent did not hear for a lease, and stops the guest by
+            // itself.
             how.starts_with("lost: ")
         });
         assert!(
@@ -206,7 +207,7 @@ impl Witness {
                 let row = core.subprogram_row(id);
                 assert_eq!(row.is_none(), has_ended, "{id}");
                 if let (Some(row), Some(record)) = (row, record.filter(|_| !has_ended)) {
-                    assert_eq!(row.failures, record.failures, "{id}");
+                    assert_eq!(row.failures, record.history.failures, "{id}");
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::trace::{Op, Trace};
-use gleaner_core::Policy;
+use gleaner_coordinator_core::Policy;
 use gleaner_replay::{Costs, Lab, Model, Network, Owner, Placement, Program};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::time::Moment;
 use gleaner_common::trace::Op;
-use gleaner_core::Policy;
-use gleaner_core::placement::Candidate;
+use gleaner_coordinator_core::Policy;
+use gleaner_coordinator_core::placement::Candidate;
 use gleaner_replay::{Breakdown, Placement, What};
 
 use account::Account;
@@ -540,10 +540,10 @@ impl Slow<'_> {
         let candidate = Candidate { idle_since, idle_for, load_1m: 0.0, speed: 0.0, risk: 0.0 };
         // Its place among all idle times that can be: the ranks themselves
         // are not numbers.
-        let rank = Policy::Ranked.rank(&candidate);
+        let rank = Policy::Ranked.cost(&candidate);
         let better = |longer: &u64| {
             let idle_for = Duration::from_nanos(*longer);
-            Policy::Ranked.rank(&Candidate { idle_for, ..candidate }) < rank
+            Policy::Ranked.cost(&Candidate { idle_for, ..candidate }) < rank
         };
         i64::try_from((0..4_000).filter(better).count()).unwrap()
     }

@@ -77,7 +77,7 @@ fn an_attempt_is_given_up_after_its_lease_and_not_before() {
     let (elsewhere, _, new) = only(&site.pass(Duration::from_millis(251)));
     assert_eq!(elsewhere, 1);
     assert_eq!(site.core.summary(job).unwrap().counts.lost, 1);
-    // It comes back with its result: too late.
+    // The agent comes back with the result, too late.
     site.reconnect(2, 2, &[]);
     let late = AttemptEvent::Finished(finished(old, Outcome::Succeeded, s(1)));
     site.handle(Event::Heard { from: link(2, 2), frame: AgentFrame::Attempt(late) });
@@ -110,7 +110,7 @@ fn a_connection_does_not_outlive_the_attempts_given_up_on_it() {
         |effect: &Effect| matches!(effect, Effect::Refuse { link: l, .. } if *l == link(1, 1));
     assert!(site.last.effects.iter().any(refused), "{:?}", site.last.effects);
     site.heartbeat(1);
-    assert!(site.last.is_empty(), "an answer would renew the lease of {fence}");
+    assert_eq!(site.last, Step::default(), "an answer would renew the lease of {fence}");
     assert_eq!(site.reconnect(1, 2, &[fence]).len(), 1);
     let keeps_nothing = |(_, frame): (_, &CoordinatorFrame)| matches!(frame, CoordinatorFrame::Welcome { keep, .. } if keep.is_empty());
     assert!(site.sent().any(keeps_nothing));

@@ -1,4 +1,4 @@
-//! Who goes where, and at what cost.
+//! Which workstation is chosen, and how much choosing takes.
 
 use super::*;
 use crate::placement::{Policy, compared};
@@ -50,7 +50,7 @@ fn after_two_weeks(policy: Policy) -> Site {
 fn the_likely_longest_is_told_from_what_each_owner_did() {
     let (_, offered) = after_two_weeks(Policy::LikelyLongest).submit(1, 0);
     assert_eq!(only(&offered).0, 2);
-    // Who does not look at the past takes the first of two equals.
+    // A policy that does not look at the past takes the first of two equals.
     let (_, offered) = after_two_weeks(Policy::LastIdleFirst).submit(1, 0);
     assert_eq!(only(&offered).0, 1);
 }

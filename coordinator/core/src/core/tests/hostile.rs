@@ -216,11 +216,11 @@ fn check_counts(core: &Core) {
         assert_eq!(seen[0], job.queued());
         assert_eq!(core.queued.contains(id), seen[0] > 0);
         queued += u64::from(seen[0]);
-        for (position, history) in job.over() {
+        for (position, history) in job.ended_ranks() {
             assert_eq!(core.ended_ranks.get(&history.last.fence), Some(&(*id, *position)));
         }
     }
-    let over = core.jobs.values().map(|job| job.over().len()).sum::<usize>();
+    let over = core.jobs.values().map(|job| job.ended_ranks().len()).sum::<usize>();
     assert_eq!(core.ended_ranks.len(), over);
     for (old, moving) in &core.moves {
         assert!(core.attempts[old].coming.is_none());
@@ -232,8 +232,8 @@ fn check_counts(core: &Core) {
     assert_eq!(core.queued(), queued);
     assert_eq!(core.timers.len(), core.timer_of.len());
     assert!(core.timer_of.keys().all(|id| core.jobs.contains_key(id)));
-    let remains = core.pool.ids().flat_map(|id| &core.pool.get(id).unwrap().remains);
-    assert!(remains.into_iter().all(|(id, _)| core.jobs.contains_key(id)));
+    let undelivered = core.pool.ids().flat_map(|id| &core.pool.get(id).unwrap().undelivered);
+    assert!(undelivered.into_iter().all(|(id, _)| core.jobs.contains_key(id)));
     let mut placed = 0;
     for id in core.pool.ids() {
         for fence in core.attempts_at(id) {

@@ -186,7 +186,7 @@ fn an_unsuitable_workstation_is_not_chosen_and_why_says_so() {
 #[test]
 fn what_may_go_back_to_an_image_goes_where_that_fits_and_else_anywhere() {
     let (mut site, _, old) = Site::with_guest(1);
-    // It turned idle last, and would come first.
+    // This workstation turned idle last, and would come first.
     site.connect_machine(3, "6.1.5");
     site.wants_away(1, old, Keep::SubtaskStart);
     let begun = site.begun().expect("a move begins");
@@ -434,7 +434,7 @@ fn an_owner_who_leaves_after_a_refused_move_keeps_the_guest() {
     site.hear(begun.to, AgentFrame::Presence(presence(true, 1)));
     site.is_refused(begun);
     assert_eq!(site.begun(), None, "nobody else is there");
-    // Its agent knows of a move under way, and waits for a word.
+    // The agent knows of a move under way, and waits for a frame.
     site.hear(1, AgentFrame::Presence(presence(false, 1)));
     site.check_sent(1, &CoordinatorFrame::Stay { fence: old });
     site.hear_of(1, AttemptEvent::Resumed { fence: old });

@@ -6,10 +6,10 @@ use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_program_core::address::{Communicator, Rank, Request, Snapshot, Tag, Task};
 use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::facts::{End, RankFacts, Stance};
-use gleaner_program_core::wire::{Answer as Said, Ask, FromRank, ToRank, Wait};
+use gleaner_program_core::wire::{self, Ask, FromRank, ToRank, Wait};
 
 use super::*;
-use crate::record::AttemptRecord;
+use crate::record::{AttemptRecord, SubprogramRecord};
 
 pub(super) const LIFE: Life = Life(1);
 
@@ -61,7 +61,7 @@ impl Site {
         (job, offered)
     }
 
-    /// So many workstations, each with a rank that runs.
+    /// A program on so many workstations, each with a rank that runs.
     pub(super) fn with_ranks(ranks: u32) -> (Self, JobId, Vec<Offered>) {
         let mut site = Self::with_idle(ranks);
         let (job, offered) = site.submit_program(ranks, ProgramSpec::default());
@@ -99,7 +99,7 @@ impl Site {
     }
 
     #[track_caller]
-    pub(super) fn check_answer(&self, to: u32, request: u64, answer: &Said) {
+    pub(super) fn check_answer(&self, to: u32, request: u64, answer: &wire::Answer) {
         let said = ToRank::Answered { request: Request(request), answer: answer.clone() };
         let told = self.told();
         assert!(told.contains(&(to, said)), "{answer:?} was not answered: {told:?}");
@@ -150,8 +150,9 @@ impl Site {
                 arrived: attempt.arrived,
             }
         });
-        let over = before.over().iter().map(|(position, history)| {
-            history.record(before.subprogram(*position), SubprogramState::Succeeded)
+        let over = before.ended_ranks().iter().map(|(position, history)| {
+            let (subprogram, history) = (before.subprogram(*position), history.clone());
+            SubprogramRecord { subprogram, state: SubprogramState::Succeeded, history }
         });
         let restored = Restored {
             workstations: (1..=4).map(|id| (WorkstationId(id), format!("host{id}"))).collect(),
@@ -197,18 +198,18 @@ fn a_task_is_given_to_one_rank_and_its_result_accepted_once() {
     let (mut site, _, offered) = Site::with_ranks(2);
     let (a, b) = (offered[0], offered[1]);
     site.ask(a, 1, Ask::PutTask { task: b"x".to_vec() });
-    site.check_answer(a.0, 1, &Said::Put { task: Task(0) });
+    site.check_answer(a.0, 1, &wire::Answer::Put { task: Task(0) });
     assert!(matches!(site.last.changes[..], [Change::ProgramEvent { sequence: 1, .. }]));
     site.ask(b, 1, Ask::NextTask);
-    site.check_answer(b.0, 1, &Said::Task { task: Task(0), bytes: b"x".to_vec() });
+    site.check_answer(b.0, 1, &wire::Answer::Task { task: Task(0), bytes: b"x".to_vec() });
     site.ask(b, 1, Ask::NextTask);
-    site.check_answer(b.0, 1, &Said::Task { task: Task(0), bytes: b"x".to_vec() });
+    site.check_answer(b.0, 1, &wire::Answer::Task { task: Task(0), bytes: b"x".to_vec() });
     assert_eq!(site.last.changes, [], "a question that comes again changes nothing");
     site.ask(a, 2, Ask::CloseBag);
     site.ask(b, 2, Ask::Done { task: Task(0), result: b"y".to_vec() });
-    site.check_answer(b.0, 2, &Said::Done { first: true });
+    site.check_answer(b.0, 2, &wire::Answer::Done { first: true });
     site.ask(a, 3, Ask::NextResult);
-    site.check_answer(a.0, 3, &Said::Result { task: Task(0), bytes: b"y".to_vec() });
+    site.check_answer(a.0, 3, &wire::Answer::Result { task: Task(0), bytes: b"y".to_vec() });
 }
 
 #[test]
@@ -218,14 +219,14 @@ fn ranks_are_spawned_where_there_is_room_now_and_not_beyond_what_was_asked_for()
     let (job, offered) = site.submit_program(1, spec);
     let root = only(&offered);
     site.ask(root, 1, Ask::Processors);
-    site.check_answer(root.0, 1, &Said::Processors { count: 3 });
+    site.check_answer(root.0, 1, &wire::Answer::Processors { count: 3 });
     site.ask(root, 2, Ask::Spawn { count: 4 });
-    site.check_answer(root.0, 2, &Said::TooMany { available: 3 });
+    site.check_answer(root.0, 2, &wire::Answer::TooMany { available: 3 });
     let bytes =
         postcard::to_stdvec(&FromRank::Ask { request: Request(3), ask: Ask::Spawn { count: 2 } });
     let frame = AgentFrame::FromRank { fence: root.2, life: LIFE, bytes: bytes.unwrap() };
     let offered = site.hear(root.0, frame.clone());
-    site.check_answer(root.0, 3, &Said::Spawned { first: Rank(1), count: 2 });
+    site.check_answer(root.0, 3, &wire::Answer::Spawned { first: Rank(1), count: 2 });
     let told: Vec<ToRank> = site.told().into_iter().map(|(_, what)| what).collect();
     let [ToRank::Ranks(3), ToRank::Answered { .. }, ..] = &told[..] else {
         panic!("it must know of them before it may send to them: {told:?}");
@@ -235,7 +236,7 @@ fn ranks_are_spawned_where_there_is_room_now_and_not_beyond_what_was_asked_for()
     assert_eq!((offer.ranks, offer.first, offer.members, offer.parent), (3, 1, 2, Some(0)));
     assert_eq!(site.core.summary(job).unwrap().total, 3);
     assert_eq!(site.hear(root.0, frame), [], "the question came again");
-    site.check_answer(root.0, 3, &Said::Spawned { first: Rank(1), count: 2 });
+    site.check_answer(root.0, 3, &wire::Answer::Spawned { first: Rank(1), count: 2 });
 }
 
 #[test]
@@ -287,7 +288,7 @@ fn a_lost_rank_takes_the_whole_program_back_to_its_start() {
     assert_eq!(notes, [why]);
     // What the old life still says is not heard.
     site.say_in(LIFE, offered[2], &FromRank::Drained);
-    assert!(site.last.is_empty());
+    assert_eq!(site.last, Step::default());
 }
 
 #[test]
@@ -408,7 +409,8 @@ fn waits(from: u32) -> Stance {
     Stance::Waits(Wait::Message { from: Some(Rank(from)), communicator: Communicator(0), tag })
 }
 
-/// Both tell their facts when asked; what they were told with the last one.
+/// Both ranks tell their facts when asked; returns what they were told with the
+/// last one.
 fn answer_round(site: &mut Site, offered: &[Offered], stances: [Stance; 2]) {
     let asked = site.told().into_iter().find_map(|(_, told)| {
         let ToRank::TellFacts { asked } = told else { return None };
@@ -480,7 +482,7 @@ fn what_was_answered_stays_answered_in_the_next_life_of_the_coordinator() {
     let bytes = postcard::to_stdvec(&FromRank::Ask { request: Request(1), ask: Ask::NextTask });
     let frame = AgentFrame::FromRank { fence: offered[1].2, life: LIFE, bytes: bytes.unwrap() };
     site.handle(Event::Heard { from: link(offered[1].0, 2), frame });
-    site.check_answer(offered[1].0, 1, &Said::Task { task: Task(0), bytes: vec![1] });
+    site.check_answer(offered[1].0, 1, &wire::Answer::Task { task: Task(0), bytes: vec![1] });
 }
 
 #[test]
@@ -545,5 +547,5 @@ fn a_failed_program_leaves_nothing_behind() {
     assert_eq!(site.progress().state, JobState::Failed);
     let core = &site.core;
     assert_eq!((core.ended_ranks.len(), core.timers.len(), core.jobs.len()), (0, 0, 0));
-    assert!(core.pool.ids().all(|id| core.pool.get(id).unwrap().remains.is_empty()));
+    assert!(core.pool.ids().all(|id| core.pool.get(id).unwrap().undelivered.is_empty()));
 }

@@ -4,7 +4,7 @@ use gleaner_common::id::ContentHash;
 use gleaner_common::program::{Life, ProgramSpec};
 use gleaner_program_core::address::{Rank, Request, Snapshot};
 use gleaner_program_core::complaint::Complaint;
-use gleaner_program_core::wire::{Answer as Said, Ask, FromRank, ToRank};
+use gleaner_program_core::wire::{self, Ask, FromRank, ToRank};
 
 use super::*;
 
@@ -22,7 +22,8 @@ fn cut(snapshot: u32, rank: u32) -> FromRank {
 }
 
 impl Site {
-    /// So many workstations and ranks that run, and are saved every 3 s.
+    /// A program on so many workstations, each with a rank that runs, saved
+    /// every 3 s.
     fn with_saved(ranks: u32) -> (Self, JobId, Vec<Offered>) {
         let mut site = Self::with_idle(ranks);
         let checkpoint_every = Some(EVERY);
@@ -58,7 +59,7 @@ impl Site {
         assert!(self.last.changes.contains(&cuts), "{:?}", self.last.changes);
     }
 
-    /// Its agent is killed and begins anew.
+    /// The rank's agent is killed and begins anew.
     fn dies(&mut self, id: u32) -> Vec<Offered> {
         let facts = Facts { cores: 1, places: 1, ..Facts::default() };
         self.hello(link(id, 2), Incarnation(2), facts, presence(false, 1), vec![])
@@ -127,7 +128,7 @@ fn the_next_whole_snapshot_takes_the_place_of_the_one_before() {
     assert_eq!(site.unneeded(), []);
     site.becomes_whole(2, &offered);
     assert_eq!(site.unneeded(), [part(1, 0), part(1, 1)]);
-    // Said again on a new connection.
+    // The agent says so again on a new connection.
     site.say(offered[0], &cut(2, 0));
     assert_eq!((&*site.last.changes, site.unneeded()), (&[][..], vec![]));
     site.dies(offered[1].0);
@@ -182,7 +183,7 @@ fn a_question_from_before_a_snapshot_is_not_answered_twice() {
     let root = *again.iter().find(|at| at.1.index == 0).unwrap();
     let bytes = FromRank::Ask { request: Request(1), ask: spawn };
     assert_eq!(site.say_in(Life(2), root, &bytes), []);
-    site.check_answer(root.0, 1, &Said::Spawned { first: Rank(2), count: 1 });
+    site.check_answer(root.0, 1, &wire::Answer::Spawned { first: Rank(2), count: 1 });
     assert_eq!(site.core.summary(job).unwrap().total, 3);
 }
 

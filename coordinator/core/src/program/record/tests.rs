@@ -37,8 +37,8 @@ fn whole() -> Whole {
     }
 }
 
-fn beginning() -> Beginning {
-    Beginning {
+fn state() -> ProgramState {
+    ProgramState {
         floor: Fence(300),
         failures: 1,
         groups: vec![Group { first: 0, count: 4, parent: None }],
@@ -50,7 +50,7 @@ fn beginning() -> Beginning {
 
 /// Something in every field, as events leave it.
 fn past() -> Past {
-    let mut past = Past::begin(beginning());
+    let mut past = Past::begin(state());
     let asks = [
         (RANK, Ask::PutTask { task: vec![0xaa] }),
         (RANK, Ask::PutTask { task: vec![0xbb] }),
@@ -90,7 +90,7 @@ fn an_event_has_the_bytes_of_its_version() {
     check(&Happened::CutBegan(snapshot), "010602");
     check(&Happened::Whole { snapshot, parts }, &format!("0107020103{}", "ab".repeat(32)));
     check(&Happened::Grew { first, count: 2 }, "01080402");
-    check(&Happened::Began(Box::new(beginning())), BEGAN);
+    check(&Happened::Began(Box::new(state())), BEGAN);
     check(&all_this(), ALL_THIS);
 }
 

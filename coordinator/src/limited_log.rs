@@ -1,5 +1,5 @@
-//! Complaints about strangers: one line each, and not more than the log of a
-//! quiet lab can bear, however many they send.
+//! Log lines about peers that do wrong: few enough for the log of a quiet lab,
+//! however many frames such peers send.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 const LINES_MAX: u32 = 20;
 
 #[derive(Debug, Default)]
-pub(crate) struct Complaints {
+pub(crate) struct LimitedLog {
     clock: Clock,
     window: Mutex<Window>,
 }
@@ -24,7 +24,7 @@ struct Window {
     left_out: u64,
 }
 
-impl Complaints {
+impl LimitedLog {
     pub(crate) fn log(&self, complaint: impl fmt::Display) {
         let (allowed, left_out) = self.allow(self.clock.now());
         if left_out > 0 {
@@ -58,11 +58,11 @@ mod tests {
 
     #[test]
     fn a_flood_leaves_a_few_lines_and_a_count() {
-        let complaints = Complaints::default();
+        let limited_log = LimitedLog::default();
         let at = |seconds: u64| Moment(seconds * 1_000_000_000);
-        let allowed = (0..1_000).filter(|_| complaints.allow(at(100)).0).count();
+        let allowed = (0..1_000).filter(|_| limited_log.allow(at(100)).0).count();
         assert_eq!(allowed, 20);
-        assert_eq!(complaints.allow(at(111)), (true, 980));
-        assert_eq!(complaints.allow(at(112)), (true, 0));
+        assert_eq!(limited_log.allow(at(111)), (true, 980));
+        assert_eq!(limited_log.allow(at(112)), (true, 0));
     }
 }

@@ -1,5 +1,5 @@
-//! What is not needed any more: ended jobs that were kept long enough, and
-//! staged files that no remembered job needs or has left.
+//! Removing what is not needed any more: ended jobs that were kept long enough,
+//! and staged files that no remembered job needs or has left.
 //!
 //! The promise: a file that somebody was told is here stays for a day, which
 //! is time enough to submit the job that needs it.
@@ -17,15 +17,15 @@ use crate::brain::{BrainHandle, Stopping};
 use crate::parts::earlier;
 use crate::store::{ReadStoreError, Reader, StoreHealth, Write};
 
-/// At the start there is other work to do.
+/// The first cleanup waits: at the start there is other work to do.
 const FIRST_AFTER: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_secs(3_600);
 /// A file that nobody wants yet may belong to a job that is about to come.
 const FILE_AGE_MIN: Duration = Duration::from_secs(86_400);
 
-/// Why the house was not kept this time.
+/// Why a cleanup was not finished.
 #[derive(Debug, thiserror::Error)]
-enum KeepError {
+enum CleanupError {
     #[error(transparent)]
     Stopping(#[from] Stopping),
     #[error(transparent)]
@@ -34,31 +34,32 @@ enum KeepError {
     Files { why: io::Error },
 }
 
-impl From<io::Error> for KeepError {
+impl From<io::Error> for CleanupError {
     fn from(why: io::Error) -> Self {
         Self::Files { why }
     }
 }
 
-pub(crate) struct Housekeeper {
+pub(crate) struct Cleanup {
     pub(crate) clock: Clock,
     pub(crate) brain: BrainHandle,
-    /// Its own: looking through many files must not hold up requests.
+    /// A reader of its own: looking through many files must not hold up
+    /// requests.
     pub(crate) reader: Reader,
     pub(crate) blobs: Blobs,
     pub(crate) health: StoreHealth,
     pub(crate) keep_ended: Duration,
 }
 
-impl Housekeeper {
+impl Cleanup {
     pub(crate) async fn run(self) {
         self.clock.sleep(FIRST_AFTER).await;
         loop {
-            // A disk that refuses has other worries.
+            // Nothing can be removed while the disk refuses writes.
             if self.health.trouble().is_none() {
-                match self.keep(self.clock.wall()).await {
+                match self.clean(self.clock.wall()).await {
                     Ok(()) => {}
-                    Err(KeepError::Stopping(_)) => return,
+                    Err(CleanupError::Stopping(_)) => return,
                     Err(error) => tracing::warn!("some things stay that could go: {error}"),
                 }
             }
@@ -66,11 +67,11 @@ impl Housekeeper {
         }
     }
 
-    async fn keep(&self, wall: WallTime) -> Result<(), KeepError> {
+    async fn clean(&self, wall: WallTime) -> Result<(), CleanupError> {
         let before = earlier(wall, self.keep_ended);
         let mut jobs = 0;
         while let Some(job) = self.reader.read(move |tables| tables.ended_before(before)).await? {
-            self.brain.keep(vec![Write::Forget(job)]).await?;
+            self.brain.write(vec![Write::Forget(job)]).await?;
             jobs += 1;
         }
         let (files, bytes) = self.sweep(earlier(wall, FILE_AGE_MIN)).await?;
@@ -81,7 +82,7 @@ impl Housekeeper {
         Ok(())
     }
 
-    async fn sweep(&self, before: WallTime) -> Result<(u64, u64), KeepError> {
+    async fn sweep(&self, before: WallTime) -> Result<(u64, u64), CleanupError> {
         let (blobs, reader) = (self.blobs.clone(), self.reader.clone());
         let swept = spawn_blocking(move || {
             blobs.sweep(before, |hash| {
@@ -98,7 +99,7 @@ mod tests {
     use gleaner_common::id::{ContentHash, JobId};
     use gleaner_common::job::{IndexRange, JobSpec, StagedFile};
     use gleaner_common::report::JobState;
-    use gleaner_core::{Change, JobProgress, JobRecord};
+    use gleaner_coordinator_core::{Change, JobProgress, JobRecord};
 
     use super::*;
     use crate::blobs::BlobLimits;
@@ -151,7 +152,7 @@ mod tests {
         }
         let reader = store.reader().unwrap();
         let (brain, mut inputs) = BrainHandle::channel();
-        let keeper = Housekeeper {
+        let cleanup = Cleanup {
             clock: Clock::new(),
             brain,
             reader,
@@ -159,8 +160,8 @@ mod tests {
             health: StoreHealth::default(),
             keep_ended: 3 * DAY,
         };
-        let (kept, store) = tokio::join!(keeper.keep(wall), async {
-            let Some(Input::Keep { writes, then }) = inputs.recv().await else { panic!() };
+        let (kept, store) = tokio::join!(cleanup.clean(wall), async {
+            let Some(Input::Write { writes, then }) = inputs.recv().await else { panic!() };
             assert_eq!(writes, [Write::Forget(JobId(3))]);
             store.commit(&writes).unwrap();
             then();
@@ -169,7 +170,7 @@ mod tests {
         kept.unwrap();
         let here = files.map(|file| blobs.get(file).is_ok());
         assert_eq!(here, [true, true, true], "a day has not passed");
-        keeper.sweep(WallTime(wall.0 + 86_400_000_000_000)).await.unwrap();
+        cleanup.sweep(WallTime(wall.0 + 86_400_000_000_000)).await.unwrap();
         assert_eq!(files.map(|file| blobs.get(file).is_ok()), [true, true, false]);
         let (restored, _) = store.load().unwrap();
         assert_eq!((restored.jobs.len(), restored.last_job), (1, Some(JobId(3))));
