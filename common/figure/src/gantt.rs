@@ -1,5 +1,7 @@
 //! Who ran where: bars in lanes over time, with arrows between them.
 
+use std::collections::BTreeSet;
+
 use crate::axis::{Axis, Ruler};
 use crate::font::{Weight, width};
 use crate::legend::{self, Entry, Sample};
@@ -85,10 +87,7 @@ impl Figure for Gantt {
     fn scene(&self, size: Size) -> Result<Scene, FigureError> {
         let mut scene = Scene::new(size.check()?, &self.title);
         self.check()?;
-        let page = scene.page();
-        let mut frame =
-            Frame { left: 16.0, top: 14.0, right: page.right - 16.0, bottom: page.bottom - 12.0 };
-        frame.top = legend::title(&mut scene, frame, &self.title, &self.subtitle);
+        let mut frame = legend::title(&mut scene, &self.title, &self.subtitle);
         frame.top = legend::draw(&mut scene, frame, &self.entries());
         let board = self.board(frame);
         board.draw_lanes(&mut scene);
@@ -120,31 +119,13 @@ impl Gantt {
 
     /// The kinds that are there, in the order of what is drawn first.
     fn entries(&self) -> Vec<Entry> {
-        let mut entries = vec![];
-        for (number, kind) in self.bar_kinds.iter().enumerate() {
-            if self.bars.iter().any(|bar| bar.kind == number) {
-                entries.push(Entry {
-                    name: kind.name.clone(),
-                    sample: Sample::Box(kind.colour.into()),
-                });
-            }
-        }
-        for (number, kind) in self.shade_kinds.iter().enumerate() {
-            if self.shades.iter().any(|shade| shade.kind == number) {
-                entries.push(Entry {
-                    name: kind.name.clone(),
-                    sample: Sample::Box(kind.colour.into()),
-                });
-            }
-        }
-        for (number, kind) in self.arrow_kinds.iter().enumerate() {
-            if self.arrows.iter().any(|arrow| arrow.kind == number) {
-                let stroke = Stroke::new(kind.colour, 1.2);
-                entries.push(Entry { name: kind.name.clone(), sample: Sample::Arrow(stroke) });
-            }
-        }
-        entries.retain(|entry| !entry.name.is_empty());
-        entries
+        let boxes = used(&self.bar_kinds, self.bars.iter().map(|bar| bar.kind))
+            .chain(used(&self.shade_kinds, self.shades.iter().map(|shade| shade.kind)))
+            .map(|kind| (kind, Sample::Box(kind.colour.into())));
+        let arrows = used(&self.arrow_kinds, self.arrows.iter().map(|arrow| arrow.kind))
+            .map(|kind| (kind, Sample::Arrow(Stroke::new(kind.colour, 1.2))));
+        let named = boxes.chain(arrows).filter(|(kind, _)| !kind.name.is_empty());
+        named.map(|(kind, sample)| Entry { name: kind.name.clone(), sample }).collect()
     }
 
     fn board(&self, frame: Frame) -> Board<'_> {
@@ -165,6 +146,12 @@ impl Gantt {
         };
         Board { chart: self, time: self.time_axis.over(extent, 10, false), plot }
     }
+}
+
+/// The kinds of which there is one.
+fn used(kinds: &[Kind], numbers: impl Iterator<Item = usize>) -> impl Iterator<Item = &Kind> {
+    let there: BTreeSet<usize> = numbers.collect();
+    (0..).zip(kinds).filter(move |(number, _)| there.contains(number)).map(|(_, kind)| kind)
 }
 
 fn within(

@@ -80,8 +80,12 @@ pub(crate) fn arrow(scene: &mut Scene, from: Point, to: Point, stroke: Stroke) {
     scene.area(vec![to, side(1.0), side(-1.0)], stroke.ink);
 }
 
-/// The title, bold, and a softer line below it; returns where they end.
-pub(crate) fn title(scene: &mut Scene, frame: Frame, title: &str, subtitle: &str) -> f64 {
+/// Writes the title, bold, and a softer line below it onto a page; returns what
+/// is left of the page within its margins.
+pub(crate) fn title(scene: &mut Scene, title: &str, subtitle: &str) -> Frame {
+    let page = scene.page();
+    let frame =
+        Frame { left: 16.0, top: 14.0, right: page.right - 16.0, bottom: page.bottom - 12.0 };
     let mut y = frame.top;
     for (words, size, weight, ink) in
         [(title, 15.0, Weight::Bold, INK), (subtitle, 12.0, Weight::Regular, SOFT_INK)]
@@ -94,5 +98,5 @@ pub(crate) fn title(scene: &mut Scene, frame: Frame, title: &str, subtitle: &str
             y += height;
         }
     }
-    if y > frame.top { y + 6.0 } else { y }
+    Frame { top: if y > frame.top { y + 6.0 } else { y }, ..frame }
 }

@@ -23,7 +23,7 @@ mod render;
 mod scene;
 mod svg;
 
-pub use axis::{Axis, Scale};
+pub use axis::{Axis, Scale, counted};
 pub use gantt::{Arrow, Bar, Gantt, Kind, Shade};
 pub use heat::HeatMap;
 pub use line::{LineChart, Look, Series};

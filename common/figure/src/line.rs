@@ -8,7 +8,7 @@ use crate::axis::Axis;
 use crate::legend::{self, Entry, Sample};
 use crate::palette::{Colour, SOFT_INK, series_colour};
 use crate::render::{Figure, FigureError, Size};
-use crate::scene::{Frame, Scene, Stroke};
+use crate::scene::{Scene, Stroke};
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,11 +55,6 @@ impl Series {
     }
 
     #[must_use]
-    pub fn with_references(self, references: Vec<(f64, f64)>) -> Self {
-        Self { references, ..self }
-    }
-
-    #[must_use]
     pub fn coloured(self, colour: Colour) -> Self {
         Self { colour: Some(colour), ..self }
     }
@@ -102,10 +97,7 @@ impl Figure for LineChart {
     fn scene(&self, size: Size) -> Result<Scene, FigureError> {
         let mut scene = Scene::new(size.check()?, &self.title);
         self.check()?;
-        let page = scene.page();
-        let mut frame =
-            Frame { left: 16.0, top: 14.0, right: page.right - 16.0, bottom: page.bottom - 12.0 };
-        frame.top = legend::title(&mut scene, frame, &self.title, &self.subtitle);
+        let mut frame = legend::title(&mut scene, &self.title, &self.subtitle);
         frame.top = legend::draw(&mut scene, frame, &self.entries());
         plot::draw(&mut scene, frame, self, self.extent());
         Ok(scene)

@@ -47,10 +47,7 @@ impl Figure for Panels {
             return Err(FigureError::Empty { what: self.title.clone() });
         };
         self.charts.iter().try_for_each(LineChart::check)?;
-        let page = scene.page();
-        let mut frame =
-            Frame { left: 16.0, top: 14.0, right: page.right - 16.0, bottom: page.bottom - 12.0 };
-        frame.top = legend::title(&mut scene, frame, &self.title, &self.subtitle);
+        let mut frame = legend::title(&mut scene, &self.title, &self.subtitle);
         frame.top = legend::draw(&mut scene, frame, &first.entries());
         let all = self.charts.iter().map(LineChart::extent).fold(None, wider);
         let (columns, rows) = (self.columns.max(1), self.rows());

@@ -21,9 +21,11 @@ fn lines() -> LineChart {
         x_axis: Axis::linear("cost (s)"),
         y_axis: Axis::log("slowdown (%)"),
         series: vec![
-            Series::new("30", vec![(1.0, 0.41), (50.0, 69.36), (99.0, 343.85)])
-                .with_band(vec![(1.0, 0.3, 0.5), (99.0, 300.0, 400.0)])
-                .with_references(vec![(50.0, 60.0)]),
+            Series {
+                references: vec![(50.0, 60.0)],
+                ..Series::new("30", vec![(1.0, 0.41), (50.0, 69.36), (99.0, 343.85)])
+                    .with_band(vec![(1.0, 0.3, 0.5), (99.0, 300.0, 400.0)])
+            },
             Series::new("50", vec![(1.0, 0.4), (50.0, 50.68), (99.0, 145.89)]).looking(Look::Steps),
         ],
         reference_name: "printed".into(),
