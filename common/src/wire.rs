@@ -69,38 +69,15 @@ pub mod close {
     pub const NO_AGENT: u32 = 6;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    Agent,
-    User,
-    Admin,
-    /// Receives the usage streams.
-    Collector,
-}
-
-impl Role {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::User => "user",
-            Self::Admin => "admin",
-            Self::Collector => "collector",
-        }
-    }
-}
-
-impl std::str::FromStr for Role {
-    type Err = crate::id::ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Agent, Self::User, Self::Admin, Self::Collector]
-            .into_iter()
-            .find(|role| role.name() == text)
-            .ok_or_else(|| crate::id::ParseIdError {
-                text: text.to_owned(),
-                expected: "one of agent, user, admin, collector",
-            })
+crate::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Role {
+        Agent = "agent",
+        User = "user",
+        Admin = "admin",
+        /// Receives the usage streams.
+        Collector = "collector",
     }
 }
 
@@ -181,28 +158,18 @@ pub struct Presence {
     pub users: u32,
 }
 
-/// How a guest that is still here is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GuestState {
-    /// Waits at the agent for a place.
-    Waiting,
-    Running,
-    Suspended,
-    /// Runs on beside its owner, demoted.
-    Demoted,
-    /// Stands still and wants away, or is on its way.
-    Leaving,
-}
-
-impl GuestState {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::Suspended => "suspended",
-            Self::Demoted => "demoted",
-            Self::Leaving => "leaving",
-        }
+crate::named! {
+    /// How a guest that is still here is doing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum GuestState {
+        /// Waits at the agent for a place.
+        Waiting = "waiting",
+        Running = "running",
+        Suspended = "suspended",
+        /// Runs on beside its owner, demoted.
+        Demoted = "demoted",
+        /// Stands still and wants away, or is on its way.
+        Leaving = "leaving",
     }
 }
 
