@@ -40,15 +40,18 @@ pub use fit::FitError;
 pub use keep::{GenerateError, Generated, generate_into, generate_table};
 pub use model::{Arrivals, Loads, LogNormal, ModelError, OwnerModel, Pauses, Stops, mean_s};
 
-/// What the records look like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
-    /// Every transition at its moment, as our agents write.
-    #[default]
-    Exact,
-    /// What a look every three minutes shows, with the rules of collection of
-    /// Phalen 1994, §5 (Tables 4 and 5), so that Table 6 is needed to read it.
-    Snapshots,
+gleaner_common::named! {
+    /// What the records look like.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Form {
+        /// Every transition at its moment, as our agents write.
+        #[default]
+        Exact = "exact",
+        /// What a look every three minutes shows, with the rules of collection
+        /// of Phalen 1994, §5 (Tables 4 and 5), so that Table 6 is needed to
+        /// read it.
+        Snapshots = "snapshots",
+    }
 }
 
 /// What to generate.
@@ -86,19 +89,10 @@ pub fn records(model: &OwnerModel, plan: &Plan, number: u32) -> Vec<UsageRecord>
     let stretches = life.live(plan.from, plan.to);
     let truth = truth(&model.load, &stretches, source(plan.seed, number, "load"));
     let writer = Writer::new(Plan::name(number), plan.seed, model.cores);
-    let chance = source(plan.seed, number, plan.form.word());
+    let chance = source(plan.seed, number, plan.form.name());
     match plan.form {
         Form::Exact => exact::write(&truth, writer, model.stops.unannounced, chance),
         Form::Snapshots => snapshots::write(&truth, writer, plan, chance),
-    }
-}
-
-impl Form {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Snapshots => "snapshots",
-        }
     }
 }
 

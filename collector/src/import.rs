@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,35 +52,19 @@ const PROGRESS_EVERY: u64 = 10_000;
 /// A state that is held for longer says nothing: a computer fell silent.
 pub const HOLD_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImportFormat {
-    /// What `ruptime -a` and `rwho -a` printed at regular times.
-    Rwho,
-    /// The columns of `glean usage export --format csv`.
-    Csv,
-    /// `machine,state,timestamp`, as UNC Greensboro's libraries published.
-    Uncg,
-    /// Availability intervals, of the Repository of Availability Traces.
-    Avt,
-    /// Event traces of the Failure Trace Archive.
-    Fta,
-}
-
-impl FromStr for ImportFormat {
-    type Err = gleaner_common::id::ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "rwho" => Ok(Self::Rwho),
-            "csv" => Ok(Self::Csv),
-            "uncg" => Ok(Self::Uncg),
-            "avt" => Ok(Self::Avt),
-            "fta" => Ok(Self::Fta),
-            _ => {
-                let expected = "one of rwho, csv, uncg, avt, fta";
-                Err(Self::Err { text: text.to_owned(), expected })
-            }
-        }
+gleaner_common::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ImportFormat {
+        /// What `ruptime -a` and `rwho -a` printed at regular times.
+        Rwho = "rwho",
+        /// The columns of `glean usage export --format csv`.
+        Csv = "csv",
+        /// `machine,state,timestamp`, as UNC Greensboro's libraries published.
+        Uncg = "uncg",
+        /// Availability intervals, of the Repository of Availability Traces.
+        Avt = "avt",
+        /// Event traces of the Failure Trace Archive.
+        Fta = "fta",
     }
 }
 
@@ -307,6 +290,29 @@ pub(crate) struct Observation {
     pub(crate) reason: String,
 }
 
+impl Observation {
+    pub(crate) fn into_record(
+        self,
+        boot: BootId,
+        sequence: u64,
+        since_boot: Duration,
+    ) -> UsageRecord {
+        let Self { at, cause, load, users, input_idle, slots, reason } = self;
+        UsageRecord {
+            boot,
+            sequence,
+            at,
+            since_boot,
+            cause,
+            load,
+            users,
+            input_idle,
+            slots,
+            reason,
+        }
+    }
+}
+
 /// Gives the observations of one workstation their boots and numbers.
 #[derive(Clone, Debug)]
 struct Numbering {
@@ -334,18 +340,8 @@ impl Numbering {
         run.sequence += 1;
         run.finished = observed.cause == Cause::Finish;
         self.run = Some(run);
-        UsageRecord {
-            boot: run.boot,
-            sequence: run.sequence,
-            at: observed.at,
-            since_boot: observed.at.since(run.start),
-            cause: observed.cause,
-            load: observed.load,
-            users: observed.users,
-            input_idle: observed.input_idle,
-            slots: observed.slots,
-            reason: observed.reason,
-        }
+        let since_boot = observed.at.since(run.start);
+        observed.into_record(run.boot, run.sequence, since_boot)
     }
 
     fn begin(&self, start: WallTime) -> Run {

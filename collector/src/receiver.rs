@@ -14,6 +14,7 @@ mod relay;
 mod writer;
 
 use std::io;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use gleaner_common::wire::Role;
@@ -21,8 +22,8 @@ use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{ConnectError, Credentials, Ended, Link, connect};
 use gleaner_shell::identity::{Identity, IdentityError};
+use gleaner_shell::signals::stop_signal;
 use quinn::VarInt;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::config::CollectorConfig;
@@ -91,12 +92,12 @@ pub fn run(config: CollectorConfig) -> Result<(), CollectorError> {
 }
 
 async fn receive(identity: &Identity, writer: &Writer) -> Result<(), CollectorError> {
-    let mut signals = Signals::new().map_err(CollectorError::Start)?;
+    let mut stop = pin!(stop_signal().map_err(CollectorError::Start)?);
     let mut backoff = Backoff::new(WAIT_FIRST, WAIT_LONGEST);
     // Said once per absence, not once per attempt.
     let mut absence_said = false;
     loop {
-        let Some(Over { why, served }) = session(identity, writer, &mut signals).await else {
+        let Some(Over { why, served }) = session(identity, writer, stop.as_mut()).await else {
             return Ok(());
         };
         if why.is_final() {
@@ -112,7 +113,7 @@ async fn receive(identity: &Identity, writer: &Writer) -> Result<(), CollectorEr
         }
         let wait = backoff.next().unwrap_or(WAIT_LONGEST);
         tokio::select! {
-            () = signals.asked() => return Ok(()),
+            () = &mut stop => return Ok(()),
             () = Clock::new().sleep(wait) => {}
         }
     }
@@ -126,10 +127,14 @@ struct Over {
 }
 
 /// One connection, from dialling to its end; `None` if we were asked to stop.
-async fn session(identity: &Identity, writer: &Writer, signals: &mut Signals) -> Option<Over> {
+async fn session(
+    identity: &Identity,
+    writer: &Writer,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+) -> Option<Over> {
     let credentials = Credentials::Identity(identity);
     let dialled = tokio::select! {
-        () = signals.asked() => return None,
+        () = &mut stop => return None,
         dialled = connect(&identity.coordinator, credentials, Some(KEEP_ALIVE)) => dialled,
     };
     let link = match dialled {
@@ -138,7 +143,7 @@ async fn session(identity: &Identity, writer: &Writer, signals: &mut Signals) ->
     };
     let mut served = false;
     let ended = tokio::select! {
-        () = signals.asked() => None,
+        () = &mut stop => None,
         ended = serve(&link, writer, &mut served) => Some(ended),
     };
     let Some(ended) = ended else {
@@ -169,28 +174,6 @@ async fn serve(link: &Link, writer: &Writer, served: &mut bool) -> Ended {
             }
             // Dropping the set ends what still waits; none of it was confirmed.
             Err(error) => return error.into(),
-        }
-    }
-}
-
-/// Somebody asks us to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }

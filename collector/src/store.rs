@@ -9,13 +9,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
 use gleaner_common::usage::UsageRecord;
 use gleaner_shell::lock::Lock;
 
 use crate::log::{AppendError, Appended, Log, sync_directory};
 use crate::name::WorkstationName;
+use crate::threads::side_by_side;
 
 const LOCK_FILE: &str = ".lock";
 
@@ -92,7 +92,7 @@ impl Store {
             job.batches.push((place, batch));
         }
         let mut answers = vec![];
-        for done in side_by_side(&self.data, jobs.into_values().collect()) {
+        for done in side_by_side(jobs.into_values(), SYNCS_MAX, |job| job.run(&self.data)) {
             answers.extend(done.answers);
             if let Some(log) = done.log {
                 self.logs.insert(done.name.clone(), log);
@@ -115,27 +115,6 @@ struct Done<'a> {
     /// `None` after a failure: what is on disk must be looked at anew.
     log: Option<Log>,
     answers: Vec<(usize, Result<Appended, Arc<AppendError>>)>,
-}
-
-fn side_by_side<'a>(data: &Path, mut jobs: Vec<Job<'a>>) -> Vec<Done<'a>> {
-    if jobs.len() <= 1 {
-        return jobs.into_iter().map(|job| job.run(data)).collect();
-    }
-    let share = jobs.len().div_ceil(SYNCS_MAX);
-    let mut shares = vec![];
-    while !jobs.is_empty() {
-        shares.push(jobs.split_off(jobs.len().saturating_sub(share)));
-    }
-    thread::scope(|scope| {
-        let run = |share: Vec<Job<'a>>| {
-            scope.spawn(move || share.into_iter().map(|job| job.run(data)).collect::<Vec<_>>())
-        };
-        let threads: Vec<_> = shares.into_iter().map(run).collect();
-        let joined = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined.flatten().collect()
-    })
 }
 
 impl<'a> Job<'a> {

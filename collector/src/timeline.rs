@@ -126,21 +126,13 @@ impl<R: Into<Reading>> From<R> for Readings {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    Idle,
-    Busy,
-    Unknown,
-}
-
-impl State {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Busy => "busy",
-            Self::Unknown => "unknown",
-        }
+gleaner_common::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum State {
+        Idle = "idle",
+        Busy = "busy",
+        Unknown = "unknown",
     }
 }
 

@@ -8,8 +8,9 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::life::Doing;
-use super::record::{Seen, Writer};
+use super::record::Writer;
 use super::truth::{Beat, IDLE_LOAD};
+use crate::import::Observation;
 use crate::origin::Origin;
 
 /// Phalen 1994, Table 5: no activity "in the last minute" is idle.
@@ -99,7 +100,7 @@ impl Hand {
         } else {
             writer.slots(beat.doing, beat.load)
         };
-        writer.write(Seen {
+        writer.write(Observation {
             at: beat.start,
             cause,
             load,

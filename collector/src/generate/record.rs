@@ -1,13 +1,12 @@
 //! Numbers records and fills in what every form of them has.
 
-use std::time::Duration;
-
 use gleaner_common::id::BootId;
 use gleaner_common::time::WallTime;
-use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
+use gleaner_common::usage::{LoadAverages, UsageRecord};
 
 use super::life::Doing;
 use super::truth::IDLE_LOAD;
+use crate::import::Observation;
 use crate::name::WorkstationName;
 use crate::origin::Origin;
 
@@ -21,17 +20,6 @@ pub(super) struct Writer {
     sequence: u64,
     meter: Meter,
     pub(super) records: Vec<UsageRecord>,
-}
-
-/// What a record says of the owner.
-pub(super) struct Seen {
-    pub(super) at: WallTime,
-    pub(super) cause: Cause,
-    pub(super) load: LoadAverages,
-    pub(super) users: u32,
-    pub(super) input_idle: Option<Duration>,
-    pub(super) slots: u16,
-    pub(super) reason: String,
 }
 
 impl Writer {
@@ -54,20 +42,10 @@ impl Writer {
         self.meter = Meter { at, ..Meter::default() };
     }
 
-    pub(super) fn write(&mut self, seen: Seen) {
+    pub(super) fn write(&mut self, observed: Observation) {
         self.sequence += 1;
-        self.records.push(UsageRecord {
-            boot: self.boot,
-            sequence: self.sequence,
-            at: seen.at,
-            since_boot: seen.at.since(self.boot_start),
-            cause: seen.cause,
-            load: seen.load,
-            users: seen.users,
-            input_idle: seen.input_idle,
-            slots: seen.slots,
-            reason: seen.reason,
-        });
+        let since_boot = observed.at.since(self.boot_start);
+        self.records.push(observed.into_record(self.boot, self.sequence, since_boot));
     }
 
     /// All three averages, when the one-minute average has been `one` since
@@ -96,18 +74,12 @@ impl Writer {
 }
 
 /// The five and fifteen minute averages that follow a one-minute average.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Meter {
     at: WallTime,
     level: f64,
     five: f64,
     fifteen: f64,
-}
-
-impl Default for Meter {
-    fn default() -> Self {
-        Self { at: WallTime(0), level: 0.0, five: 0.0, fifteen: 0.0 }
-    }
 }
 
 impl Meter {

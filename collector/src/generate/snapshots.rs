@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 
 use super::Plan;
 use super::life::{Doing, later};
-use super::record::{Seen, Writer};
+use super::record::Writer;
 use super::truth::{Beat, IDLE_LOAD};
 use crate::import::Observation;
 use crate::import::transitions::{Snapshot, Watcher};
@@ -110,10 +110,7 @@ impl Look {
     }
 
     fn tell(&mut self, observed: impl IntoIterator<Item = Observation>) {
-        for seen in observed {
-            let Observation { at, cause, load, users, input_idle, slots, reason } = seen;
-            self.writer.write(Seen { at, cause, load, users, input_idle, slots, reason });
-        }
+        observed.into_iter().for_each(|observation| self.writer.write(observation));
     }
 }
 

@@ -1,7 +1,7 @@
 //! How long idle and busy periods last.
 
 use gleaner_common::time::Spoken;
-use gleaner_figure::{Axis, LineChart, Look, Series};
+use gleaner_figure::{Axis, LineChart, Look, Series, counted};
 use std::time::Duration;
 
 use super::Scope;
@@ -56,8 +56,7 @@ fn of_curve(state: State, curve: &Survival) -> Option<Series> {
     let start = (first.min(1.0), 100.0);
     let points = shown().map(|point| (point.length_s, 100.0 * point.part));
     let band = shown().map(|point| (point.length_s, 100.0 * point.low, 100.0 * point.high));
-    let name =
-        format!("{} ({} periods{median})", state.name(), crate::plot::counted(curve.periods));
+    let name = format!("{} ({} periods{median})", state.name(), counted(curve.periods));
     Some(
         Series::new(name, std::iter::once(start).chain(points).collect())
             .looking(Look::Steps)

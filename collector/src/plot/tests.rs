@@ -52,8 +52,3 @@ fn nothing_known_is_nothing_to_draw() {
     let nothing = [&Timeline::default()];
     assert!(chart(PlotKind::Week, &nothing, Span::default(), &TimeZone::UTC).is_none());
 }
-
-#[test]
-fn counts_have_their_thousands_apart() {
-    assert_eq!([7, 1_234, 1_234_567].map(counted), ["7", "1,234", "1,234,567"]);
-}
