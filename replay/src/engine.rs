@@ -77,7 +77,7 @@ pub fn run_observed(
         now: 0,
         next: 0,
         running: program.ranks(),
-        tally: Tally::default(),
+        tally: Tally::open(lab, nanos(model.begins)),
     };
     engine.begin();
     let finished = engine.run();
@@ -108,12 +108,10 @@ struct Engine<'a, O> {
 
 impl<O: Observer> Engine<'_, O> {
     fn begin(&mut self) {
-        let at = nanos(self.model.begins);
-        self.tally.open(self.lab, at);
         self.s.places.open(self.lab, &self.chooser);
         for rank in 0..self.program.ranks() {
             if self.program.spawner[rank as usize] == NONE || !self.model.spawns {
-                self.set_timer(at, rank, TimerKind::Begin);
+                self.set_timer(self.tally.begins, rank, TimerKind::Begin);
             }
         }
     }

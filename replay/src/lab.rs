@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use gleaner_common::time::WallTime;
+use gleaner_core::outlook::{Common, Outlook};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use crate::past::Past as Learned;
 use crate::usage::{Past, Usage};
 
 /// No change is known to come.
@@ -63,7 +63,7 @@ pub struct Lab {
     /// When the period begins; the epoch of a made-up lab.
     pub(crate) start: WallTime,
     /// What was known of them by then, if anybody may ask.
-    pub(crate) past: Option<Box<Learned>>,
+    pub(crate) learned: Option<Box<Learned>>,
     /// Their numbers in the [`Usage`].
     pub(crate) chosen: Vec<u32>,
     /// When the period ends.
@@ -71,6 +71,13 @@ pub struct Lab {
     pub(crate) starts: Vec<Start>,
     /// By time, then by workstation.
     pub(crate) transitions: Vec<Transition>,
+}
+
+/// What was known of a lab's workstations when its period began.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Learned {
+    pub(crate) common: Common,
+    pub(crate) outlooks: Vec<Outlook>,
 }
 
 /// How a workstation is at the start of the period.
@@ -147,7 +154,7 @@ impl Lab {
     fn empty(end: u64, workstations: usize) -> Self {
         let starts = Vec::with_capacity(workstations);
         let start = WallTime::default();
-        Self { start, past: None, chosen: vec![], end, starts, transitions: vec![] }
+        Self { start, learned: None, chosen: vec![], end, starts, transitions: vec![] }
     }
 
     /// Adds what a usage log knows of a workstation from a moment on.

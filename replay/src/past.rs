@@ -4,7 +4,7 @@
 use gleaner_common::time::WallTime;
 use gleaner_core::outlook::{Common, Outlook};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Learned};
 use crate::usage::Usage;
 
 /// Learns from a usage log as time goes on. Labs of one log are best made in
@@ -17,13 +17,6 @@ pub struct Learner<'a> {
     next: usize,
     common: Common,
     outlooks: Vec<Outlook>,
-}
-
-/// What was known of a lab's workstations when its period began.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Past {
-    pub(crate) common: Common,
-    pub(crate) outlooks: Vec<Outlook>,
 }
 
 impl<'a> Learner<'a> {
@@ -76,7 +69,7 @@ impl<'a> Learner<'a> {
             outlook
         });
         let outlooks = outlooks.collect();
-        lab.past = Some(Box::new(Past { common, outlooks }));
+        lab.learned = Some(Box::new(Learned { common, outlooks }));
     }
 }
 

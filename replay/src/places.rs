@@ -28,7 +28,7 @@ pub(crate) struct Chooser<'a> {
 impl<'a> Chooser<'a> {
     pub(crate) fn new(placement: Placement, idle_needed: Duration, lab: &'a Lab) -> Self {
         let asks = matches!(placement, Placement::Core(policy) if policy.asks_outlook());
-        let common = lab.past.as_ref().filter(|_| asks).map(|past| &past.common);
+        let common = lab.learned.as_ref().filter(|_| asks).map(|learned| &learned.common);
         Self { placement, idle_needed, start: lab.start, common }
     }
 
@@ -96,8 +96,8 @@ impl Places {
             idle: start.idle,
             used: false,
         }));
-        match lab.past.as_ref().filter(|_| by.common.is_some()) {
-            Some(past) => self.outlooks.clone_from(&past.outlooks),
+        match lab.learned.as_ref().filter(|_| by.common.is_some()) {
+            Some(learned) => self.outlooks.clone_from(&learned.outlooks),
             None => self.outlooks.clear(),
         }
         let idle = (0..).zip(&self.workstations).filter(|(_, place)| place.idle);

@@ -245,47 +245,6 @@ impl Program {
         self.delays.get(message as usize).copied().unwrap_or(0)
     }
 
-    /// Stretches all work alike, so that the critical path takes so long
-    /// (Phalen 1994, Table 8). Messages keep their delays, so a few rounds
-    /// are needed where they matter; a path that is all delay stays as it is.
-    #[must_use]
-    pub fn scaled_to(mut self, target: Duration) -> Self {
-        const ROUNDS: u32 = 20;
-        let target = nanos(target);
-        for _ in 0..ROUNDS {
-            if self.critical_path.abs_diff(target) <= target / 1_000_000_000 {
-                break;
-            }
-            let before = self.critical_path;
-            if before == 0 {
-                break;
-            }
-            self.stretch(target, before);
-            let Ok(critical_path) = self.run_alone() else {
-                unreachable!("whether messages match does not depend on how long work takes")
-            };
-            (self.critical_path, self.works) = (critical_path, self.sums());
-            if critical_path == before {
-                break;
-            }
-        }
-        self
-    }
-
-    /// Multiplies all work by `to / from`. Rounds each rank's sums rather than
-    /// its parts, so that a rank is never off by more than a nanosecond.
-    fn stretch(&mut self, to: u64, from: u64) {
-        let scaled = |sum: u128| sum * u128::from(to) / u128::from(from);
-        for rank in self.first.windows(2) {
-            let (mut sum, mut done) = (0, 0);
-            for step in &mut self.steps[rank[0] as usize..rank[1] as usize] {
-                sum += u128::from(step.work);
-                step.work = u64::try_from(scaled(sum) - done).unwrap_or(u64::MAX);
-                done = scaled(sum);
-            }
-        }
-    }
-
     /// Runs where no owner ever comes, and says how long that takes.
     fn run_alone(&self) -> Result<u64, Stuck> {
         const CENTURY: u128 = 100 * 365 * 86_400 * 1_000_000_000;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use gleaner_common::reaction::{Keep, Step};
 
 use super::{Bag, BagExecution, BagModel};
-use crate::engine::{Scratch, Tally, WHOLE, at_share, share_of, span};
+use crate::engine::{Scratch, Tally, WHOLE, at_share, share_of};
 use crate::lab::{Lab, Transition, nanos};
 use crate::places::{Chooser, Places};
 use crate::program::NONE;
@@ -74,18 +74,15 @@ pub fn run_bag(bag: &Bag, lab: &Lab, model: &BagModel, scratch: &mut Scratch) ->
     room.hungry.clear();
     room.waiting.clear();
     room.timers.clear();
-    let mut tally = Tally::default();
-    tally.open(lab, nanos(model.begins));
-    let share = share_of(model.renice_share);
     let mut run = Run {
         bag,
         lab,
         model,
-        share,
+        share: share_of(model.renice_share),
         chooser,
         places,
         room,
-        tally,
+        tally: Tally::open(lab, nanos(model.begins)),
         next: 0,
         alive: 0,
         coming: 0,
@@ -432,22 +429,9 @@ impl Run<'_> {
             }
         }
         self.tally.close(end);
-        let shared = self.tally.outcome();
-        BagExecution {
-            finished,
-            execution: shared.execution,
-            busy_transitions: shared.busy_transitions,
-            moves: shared.moves,
-            waits: shared.waits,
-            nodes_used: self.places.used(),
-            average_idle: shared.average_idle,
-            useful: Duration::from_nanos(self.useful),
-            wasted: span(self.tally.wasted),
-            idle_time: shared.idle_time,
-            shared_computing: shared.shared_computing,
-            shared_frozen: shared.shared_frozen,
-            events: shared.events,
-            ..self.outcome
-        }
+        let mut shared = self.tally.outcome();
+        (shared.finished, shared.nodes_used) = (finished, self.places.used());
+        shared.useful = Duration::from_nanos(self.useful);
+        BagExecution { shared, ..self.outcome }
     }
 }

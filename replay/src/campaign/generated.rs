@@ -1,10 +1,10 @@
 //! Owners that are made up for a campaign.
 
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use gleaner_collector::generate::{self, Form, OwnerModel, records};
+use gleaner_collector::threads::{cores, side_by_side};
 use gleaner_collector::timeline::{Interpretation, Reading, Timeline, interpret};
 use gleaner_common::time::WallTime;
 use jiff::ToSpan;
@@ -41,13 +41,12 @@ pub(super) fn make_log(
         };
         criteria.map(read).collect()
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut usages = vec![Usage::from_timelines([]); campaign.criteria.0.len()];
     // A batch at a time: the timelines of months are far larger than what is
     // kept of them.
     let numbers: Vec<u32> = (0..plan.workstations).collect();
-    for batch in numbers.chunks(threads * BATCH) {
-        let made = side_by_side(batch, &timelines_of);
+    for batch in numbers.chunks(cores() * BATCH) {
+        let made = side_by_side(batch.iter().copied(), cores(), timelines_of);
         for (number, timelines) in batch.iter().zip(made) {
             for (usage, timeline) in usages.iter_mut().zip(&timelines) {
                 usage.push(generate::Plan::name(*number).to_string(), timeline);
@@ -59,19 +58,6 @@ pub(super) fn make_log(
 
 /// Workstations that one thread makes before all are waited for.
 const BATCH: usize = 4;
-
-fn side_by_side<T: Send>(numbers: &[u32], make: &(dyn Fn(u32) -> T + Sync)) -> Vec<T> {
-    thread::scope(|scope| {
-        let parts = numbers.chunks(BATCH);
-        let parts: Vec<_> = parts
-            .map(|part| scope.spawn(|| part.iter().map(|number| make(*number)).collect::<Vec<T>>()))
-            .collect();
-        let join = |part: thread::ScopedJoinHandle<'_, _>| {
-            part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        parts.into_iter().flat_map(join).collect()
-    })
-}
 
 /// A model that is built in, or one in a file beside the campaign's.
 fn owner_model(path: &Path, generate: &Generate) -> Result<OwnerModel, String> {

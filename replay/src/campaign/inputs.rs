@@ -10,9 +10,10 @@ use gleaner_collector::load::{LoadOptions, timelines};
 use gleaner_collector::timeline::{Interpretation, Reading, Readings};
 use gleaner_common::time::WallTime;
 use gleaner_common::trace::{self, Op, Trace};
+use gleaner_shell::config::ConfigError;
 
 use super::criterion::CriterionChoice;
-use super::file::{BagEntry, Campaign, LoadCampaignError, ProgramEntry, Ring};
+use super::file::{BagEntry, Campaign, ProgramEntry, Ring};
 use super::generated::make_log;
 use super::owners;
 use super::plan::{NoPeriodError, Plan};
@@ -23,8 +24,10 @@ use crate::{Bag, CompileError, Network, Program, Usage};
 /// Why a campaign cannot be run. Each is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
+    #[error("cannot read the campaign {}: {why}", path.display())]
+    Unreadable { path: PathBuf, why: io::Error },
     #[error(transparent)]
-    Campaign(#[from] LoadCampaignError),
+    Campaign(#[from] ConfigError),
     /// Names the file, and the line if there is one.
     #[error("{0}")]
     Trace(String),
@@ -55,7 +58,7 @@ pub struct Prepared {
 /// The first thing that is wrong, in one line.
 pub fn prepare(path: &Path, usage: Option<&Path>) -> Result<Prepared, InputError> {
     let text = std::fs::read_to_string(path)
-        .map_err(|why| LoadCampaignError::Unreadable { path: path.to_owned(), why })?;
+        .map_err(|why| InputError::Unreadable { path: path.to_owned(), why })?;
     let campaign = super::file::parse(path, &text)?;
     let here = path.parent().unwrap_or(Path::new("."));
     let (mut programs, mut facts, mut digests) = (vec![], vec![], vec![]);

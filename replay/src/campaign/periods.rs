@@ -66,37 +66,28 @@ pub enum PeriodError {
     NoLength,
 }
 
-/// The four times of day of Phalen 1994, §7.3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TimeOfDay {
-    /// Midnight to 6 a.m.
-    Night,
-    /// 6 a.m. to noon.
-    Morning,
-    /// Noon to 6 p.m.
-    Afternoon,
-    /// 6 p.m. to midnight.
-    Evening,
+gleaner_common::named! {
+    /// The four times of day of Phalen 1994, §7.3.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum TimeOfDay {
+        /// Midnight to 6 a.m.
+        Night = "night",
+        /// 6 a.m. to noon.
+        Morning = "morning",
+        /// Noon to 6 p.m.
+        Afternoon = "afternoon",
+        /// 6 p.m. to midnight.
+        Evening = "evening",
+    }
 }
 
 impl TimeOfDay {
-    pub const ALL: [Self; 4] = [Self::Night, Self::Morning, Self::Afternoon, Self::Evening];
-
     pub fn of_hour(hour: i8) -> Self {
         match hour {
             ..6 => Self::Night,
             6..12 => Self::Morning,
             12..18 => Self::Afternoon,
             18.. => Self::Evening,
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Night => "night",
-            Self::Morning => "morning",
-            Self::Afternoon => "afternoon",
-            Self::Evening => "evening",
         }
     }
 }

@@ -254,8 +254,8 @@ fn legend(campaign: &Campaign) -> Legend {
         Label::Program => {
             campaign.programs.iter().map(|program| program.name.get_ref().clone()).collect()
         }
-        Label::Policy => campaign.policies.0.iter().map(|policy| policy.name()).collect(),
-        Label::OnBusy => campaign.on_busy.0.iter().map(|reaction| reaction.name()).collect(),
+        Label::Policy => campaign.policies.0.iter().map(ToString::to_string).collect(),
+        Label::OnBusy => campaign.on_busy.0.iter().map(ToString::to_string).collect(),
         Label::Criterion => campaign.criteria.0.iter().map(ToString::to_string).collect(),
         Label::TimeOfDay => TimeOfDay::ALL.iter().map(|time| time.name().to_owned()).collect(),
     }))

@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use crate::results::{Measure, Row};
-use crate::{
-    Bag, BagExecution, BagModel, Breakdown, Execution, Lab, Model, Program, Scratch, run, run_bag,
-};
+use crate::{Bag, BagModel, Breakdown, Execution, Lab, Model, Program, Scratch, run, run_bag};
 
 /// A program that is ready to be executed.
 #[derive(Clone, Debug)]
@@ -50,7 +48,7 @@ impl Runnable {
                     renice_share: model.renice_share,
                     ..of_table1
                 };
-                fill_bag(row, &run_bag(bag, lab, &model, scratch));
+                fill(row, &run_bag(bag, lab, &model, scratch).shared);
             }
         }
     }
@@ -67,22 +65,6 @@ fn fill(row: &mut Row, execution: &Execution) {
     row[Measure::AverageIdle] = nanos(execution.average_idle);
     fill_path(row, Measure::PathCompute, &execution.path);
     fill_path(row, Measure::LastCompute, &execution.last_rank);
-    row[Measure::Useful] = nanos(execution.useful);
-    row[Measure::Wasted] = nanos(execution.wasted);
-    row[Measure::IdleTime] = nanos(execution.idle_time);
-    row[Measure::SharedComputing] = nanos(execution.shared_computing);
-    row[Measure::SharedFrozen] = nanos(execution.shared_frozen);
-}
-
-/// A bag has no critical path: nobody waits for anybody.
-fn fill_bag(row: &mut Row, execution: &BagExecution) {
-    row[Measure::Finished] = i64::from(execution.finished);
-    row[Measure::Execution] = nanos(execution.execution);
-    row[Measure::Transitions] = i64::from(execution.busy_transitions);
-    row[Measure::Moves] = i64::from(execution.moves);
-    row[Measure::Waits] = i64::from(execution.waits);
-    row[Measure::NodesUsed] = i64::from(execution.nodes_used);
-    row[Measure::AverageIdle] = nanos(execution.average_idle);
     row[Measure::Useful] = nanos(execution.useful);
     row[Measure::Wasted] = nanos(execution.wasted);
     row[Measure::IdleTime] = nanos(execution.idle_time);

@@ -113,12 +113,19 @@ pub enum PlacementChoice {
 
 const ORACLE: &str = "oracle";
 
-impl PlacementChoice {
-    /// As in a campaign file: `last-idle-first`.
-    pub fn name(self) -> String {
+impl Default for PlacementChoice {
+    /// Phalen 1994, §6.4: "strictly in a LIFO manner".
+    fn default() -> Self {
+        Self::Core(Policy::LastIdleFirst)
+    }
+}
+
+/// As in a campaign file: `last-idle-first`.
+impl fmt::Display for PlacementChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Core(policy) => policy_name(policy),
-            Self::Oracle => ORACLE.to_owned(),
+            Self::Core(policy) => f.pad(&policy_name(*policy)),
+            Self::Oracle => f.pad(ORACLE),
         }
     }
 }
@@ -164,13 +171,13 @@ impl Default for ReactionChoice {
     }
 }
 
-impl ReactionChoice {
-    /// As in a campaign file.
-    pub fn name(self) -> String {
+/// As in a campaign file.
+impl fmt::Display for ReactionChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.on_busy.reaction, self.on_busy.patience) {
-            (Reaction::Renice, _) => format!("renice {}%", self.share * 100.0),
-            (Reaction::Suspend, Patience::Forever) => "suspend".to_owned(),
-            _ => self.on_busy.to_string(),
+            (Reaction::Renice, _) => write!(f, "renice {}%", self.share * 100.0),
+            (Reaction::Suspend, Patience::Forever) => f.write_str("suspend"),
+            _ => self.on_busy.fmt(f),
         }
     }
 }
@@ -213,74 +220,36 @@ pub enum ParseChoiceError {
     Reaction(String),
 }
 
-/// Policies, in the file's order; Phalen's alone if none are named.
+/// What is varied along one axis, in the file's order; the usual value alone
+/// if none are named.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placements(pub Vec<PlacementChoice>);
+pub struct Choices<T>(pub Vec<T>);
 
-impl Default for Placements {
-    /// Phalen 1994, §6.4: "strictly in a LIFO manner".
+impl<T: Default> Default for Choices<T> {
     fn default() -> Self {
-        Self(vec![PlacementChoice::Core(Policy::LastIdleFirst)])
+        Self(vec![T::default()])
     }
 }
 
-/// Reactions, in the file's order; Phalen's alone if none are named.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reactions(pub Vec<ReactionChoice>);
-
-impl Default for Reactions {
-    fn default() -> Self {
-        Self(vec![ReactionChoice::default()])
-    }
-}
-
-/// Idle criteria, in the file's order; that of the records alone if none are
-/// named.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Criteria(pub Vec<CriterionChoice>);
-
-impl Default for Criteria {
-    fn default() -> Self {
-        Self(vec![CriterionChoice::default()])
-    }
-}
-
-impl Serialize for Criteria {
+impl<T: fmt::Display> Serialize for Choices<T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self.0.iter().map(ToString::to_string))
     }
 }
 
-impl<'de> Deserialize<'de> for Criteria {
+impl<'de, T: FromStr<Err: fmt::Display> + PartialEq> Deserialize<'de> for Choices<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let named = Vec::<Spelled<CriterionChoice>>::deserialize(from)?;
-        different(named).map(Self)
-    }
-}
-
-impl Serialize for Placements {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.0.iter().map(|choice| choice.name()))
-    }
-}
-
-impl Serialize for Reactions {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.0.iter().map(|choice| choice.name()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Placements {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let named = Vec::<Spelled<PlacementChoice>>::deserialize(from)?;
-        different(named).map(Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Reactions {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let named = Vec::<Spelled<ReactionChoice>>::deserialize(from)?;
-        different(named).map(Self)
+        let mut found: Vec<T> = vec![];
+        for Spelled(value) in Vec::deserialize(from)? {
+            if found.contains(&value) {
+                return Err(de::Error::custom("the same is there twice"));
+            }
+            found.push(value);
+        }
+        if found.is_empty() {
+            return Err(de::Error::custom("the list is empty: expected at least one"));
+        }
+        Ok(Self(found))
     }
 }
 
@@ -307,20 +276,6 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for SpelledVisitor<T> {
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Spelled<T>, E> {
         text.parse().map(Spelled).map_err(E::custom)
     }
-}
-
-fn different<T: PartialEq, E: de::Error>(named: Vec<Spelled<T>>) -> Result<Vec<T>, E> {
-    let mut found: Vec<T> = vec![];
-    for Spelled(value) in named {
-        if found.contains(&value) {
-            return Err(E::custom("the same is there twice"));
-        }
-        found.push(value);
-    }
-    if found.is_empty() {
-        return Err(E::custom("the list is empty: expected at least one"));
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

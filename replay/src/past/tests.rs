@@ -72,7 +72,7 @@ fn what_is_learned_does_not_depend_on_what_was_asked_before() {
     let past_of = |learner: &mut Learner<'_>, day: i64| {
         let mut lab = lab(&usage, day * DAY);
         learner.teach(&mut lab);
-        lab.past
+        lab.learned
     };
     let straight = past_of(&mut Learner::new(&usage), 9);
     for before in [3, 20, 9] {

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::file::ReportKind;
-
 /// Raised whenever results of the same campaign would come out otherwise.
 pub const FORMAT: u32 = 1;
 
@@ -22,6 +20,20 @@ pub struct Manifest {
     pub programs: Vec<ProgramFacts>,
     pub networks: Vec<NetworkFacts>,
     pub owners: OwnerFacts,
+}
+
+/// Which tables and figures a report holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReportKind {
+    /// Slowdown, moves and the critical path by whatever was varied, which
+    /// answers the open questions of Phalen 1994, §8, as far as it varies them.
+    #[default]
+    General,
+    /// Phalen 1994: her tables 10 to 12 and figures 5 to 50.
+    Phalen1994,
+    /// What a lab's keeper wants to know.
+    Library,
 }
 
 /// What the results depend on, hashed.

@@ -4,11 +4,11 @@
 //! process that wrote it, and a directory holds the results of one campaign
 //! only. Any number of processes may fill the same directory, each its share.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use gleaner_shell::atomic::{self, PUBLIC};
+use gleaner_shell::atomic::{self, PUBLIC, Replacement};
 
 use super::columns::{Legend, Row};
 use super::csv::CsvResults;
@@ -148,10 +148,10 @@ impl Store {
     /// A disk that is full or gone; the chunk is then not there.
     pub fn write(&self, chunk: u32, legend: &Legend, rows: &[Row]) -> Result<(), StoreError> {
         let path = self.path(chunk);
-        let mut bytes = ParquetResults::begin(vec![])
-            .map_err(|why| StoreError::Write { path: path.clone(), why })?;
-        bytes.add(legend, rows).map_err(|why| StoreError::Write { path: path.clone(), why })?;
-        let bytes = bytes.finish().map_err(|why| StoreError::Write { path: path.clone(), why })?;
+        let failed = |why| StoreError::Write { path: path.clone(), why };
+        let mut bytes = ParquetResults::begin(vec![]).map_err(failed)?;
+        bytes.add(legend, rows).map_err(failed)?;
+        let bytes = bytes.finish().map_err(failed)?;
         atomic::replace(&path, &bytes, PUBLIC).map_err(write_failed)
     }
 
@@ -163,38 +163,37 @@ impl Store {
     pub fn merge(&self, progress: &mut dyn FnMut(u32)) -> Result<u64, StoreError> {
         let mut given_up = 0;
         let (parquet, csv) = (self.dir.join(PARQUET), self.dir.join(CSV));
-        let mut columns = Whole::create(&parquet)?;
-        let mut lines = Whole::create(&csv)?;
-        {
-            let failed = |path: &Path| {
-                let path = path.to_owned();
-                move |why| StoreError::Write { path, why }
-            };
-            let mut as_parquet =
-                ParquetResults::begin(&mut columns.to).map_err(failed(&parquet))?;
-            let mut as_csv = CsvResults::begin(&mut lines.to).map_err(failed(&csv))?;
-            let mut legend = Legend::default();
-            for chunk in 0..self.chunks {
-                progress(chunk);
-                let path = self.path(chunk);
-                let mut written = Ok(());
-                read_rows(&path, &mut legend, |legend, rows| {
-                    given_up += rows.iter().filter(|row| !row.finished()).count() as u64;
-                    written = as_parquet.add(legend, rows).map_err(failed(&parquet));
-                    if written.is_ok() {
-                        written = as_csv.add(legend, rows).map_err(failed(&csv));
-                    }
-                    Ok(())
-                })
-                .map_err(|why| StoreError::Read { path, why })?;
-                written?;
-            }
-            as_parquet.finish().map_err(failed(&parquet))?;
-            as_csv.finish().map_err(failed(&csv))?;
+        let begin = |path| Replacement::begin(path, PUBLIC).map_err(write_failed);
+        let (columns, lines) = (begin(&parquet)?, begin(&csv)?);
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |why| StoreError::Write { path, why }
+        };
+        let buffered = |to| BufWriter::with_capacity(1 << 20, to);
+        let mut as_parquet =
+            ParquetResults::begin(buffered(columns.file())).map_err(failed(&parquet))?;
+        let mut as_csv = CsvResults::begin(buffered(lines.file())).map_err(failed(&csv))?;
+        let mut legend = Legend::default();
+        for chunk in 0..self.chunks {
+            progress(chunk);
+            let path = self.path(chunk);
+            let mut written = Ok(());
+            read_rows(&path, &mut legend, |legend, rows| {
+                given_up += rows.iter().filter(|row| !row.finished()).count() as u64;
+                written = as_parquet.add(legend, rows).map_err(failed(&parquet));
+                if written.is_ok() {
+                    written = as_csv.add(legend, rows).map_err(failed(&csv));
+                }
+                Ok(())
+            })
+            .map_err(|why| StoreError::Read { path, why })?;
+            written?;
         }
-        lines.place()?;
+        as_parquet.finish().and_then(|mut to| to.flush()).map_err(failed(&parquet))?;
+        as_csv.finish().and_then(|mut to| to.flush()).map_err(failed(&csv))?;
+        lines.finish().map_err(write_failed)?;
         // Last, because it says that all is there.
-        columns.place()?;
+        columns.finish().map_err(write_failed)?;
         self.sweep();
         Ok(given_up)
     }
@@ -221,43 +220,4 @@ impl Store {
 
 fn write_failed(error: atomic::ReplaceError) -> StoreError {
     StoreError::Write { path: error.path, why: error.source }
-}
-
-/// A large file that appears under its name once it is whole.
-struct Whole {
-    path: PathBuf,
-    temporary: PathBuf,
-    to: BufWriter<File>,
-    placed: bool,
-}
-
-impl Whole {
-    fn create(path: &Path) -> Result<Self, StoreError> {
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(format!(".new-{}", std::process::id()));
-        let temporary = PathBuf::from(temporary);
-        let file = File::create(&temporary)
-            .map_err(|why| StoreError::Write { path: path.to_owned(), why })?;
-        let to = BufWriter::with_capacity(1 << 20, file);
-        Ok(Self { path: path.to_owned(), temporary, to, placed: false })
-    }
-
-    fn place(mut self) -> Result<(), StoreError> {
-        self.to
-            .flush()
-            .and_then(|()| self.to.get_ref().sync_all())
-            .and_then(|()| fs::rename(&self.temporary, &self.path))
-            .map_err(|why| StoreError::Write { path: self.path.clone(), why })?;
-        self.placed = true;
-        Ok(())
-    }
-}
-
-impl Drop for Whole {
-    fn drop(&mut self) {
-        if !self.placed {
-            // What went wrong first is what matters.
-            let _ = fs::remove_file(&self.temporary);
-        }
-    }
 }
