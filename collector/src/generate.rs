@@ -32,7 +32,7 @@ use rand::rngs::StdRng;
 
 use crate::name::WorkstationName;
 use life::Life;
-use record::Writer;
+use record::RecordWriter;
 use truth::truth;
 
 pub use crate::week::Week;
@@ -56,7 +56,7 @@ gleaner_common::named! {
 
 /// What to generate.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct GeneratorPlan {
     pub workstations: u32,
     pub from: WallTime,
     pub to: WallTime,
@@ -66,7 +66,7 @@ pub struct Plan {
     pub zone: TimeZone,
 }
 
-impl Plan {
+impl GeneratorPlan {
     /// The workstations' names are in the order of their numbers.
     pub fn name(number: u32) -> WorkstationName {
         format!("ws-{:05}", number.saturating_add(1))
@@ -78,17 +78,17 @@ impl Plan {
 /// The logs of all workstations, one after the other.
 pub fn generate<'a>(
     model: &'a OwnerModel,
-    plan: &'a Plan,
+    plan: &'a GeneratorPlan,
 ) -> impl Iterator<Item = (WorkstationName, Vec<UsageRecord>)> + 'a {
-    (0..plan.workstations).map(|number| (Plan::name(number), records(model, plan, number)))
+    (0..plan.workstations).map(|number| (GeneratorPlan::name(number), records(model, plan, number)))
 }
 
 /// The log of one workstation: `number` counts from 0.
-pub fn records(model: &OwnerModel, plan: &Plan, number: u32) -> Vec<UsageRecord> {
+pub fn records(model: &OwnerModel, plan: &GeneratorPlan, number: u32) -> Vec<UsageRecord> {
     let life = Life::new(model, &plan.zone, source(plan.seed, number, "life"));
     let stretches = life.live(plan.from, plan.to);
     let truth = truth(&model.load, &stretches, source(plan.seed, number, "load"));
-    let writer = Writer::new(Plan::name(number), plan.seed, model.cores);
+    let writer = RecordWriter::new(GeneratorPlan::name(number), plan.seed, model.cores);
     let chance = source(plan.seed, number, plan.form.name());
     match plan.form {
         Form::Exact => exact::write(&truth, writer, model.stops.unannounced, chance),

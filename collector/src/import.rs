@@ -155,9 +155,9 @@ pub struct LocalTimes {
 }
 
 impl ImportSummary {
-    fn hear(&mut self, heard: machine::Heard) {
-        self.repeated_rows += u64::from(heard.repeated);
-        if let Some(held) = heard.overlong {
+    fn count_row(&mut self, finding: machine::RowFinding) {
+        self.repeated_rows += u64::from(finding.repeated);
+        if let Some(held) = finding.overlong {
             self.overlong += 1;
             self.overlong_h += held.as_secs_f64() / 3_600.0;
         }
@@ -187,7 +187,7 @@ pub fn import(
     };
     let sources = Sources::find(&options.sources)?;
     let mut meter =
-        Meter { read: sources.read.clone(), total: 2 * sources.bytes, rows: 0, progress };
+        ProgressMeter { read: sources.read.clone(), total: 2 * sources.bytes, rows: 0, progress };
     walk(&sources, options, &mut |_, _| {
         meter.step();
         Ok(())
@@ -205,14 +205,14 @@ pub fn import(
 
 /// Tells how much of the sources has been read, once to check and once to
 /// append.
-struct Meter<'a> {
+struct ProgressMeter<'a> {
     read: Rc<Cell<u64>>,
     total: u64,
     rows: u64,
     progress: &'a mut dyn FnMut(Progress),
 }
 
-impl Meter<'_> {
+impl ProgressMeter<'_> {
     fn step(&mut self) {
         self.rows += 1;
         if self.rows.is_multiple_of(PROGRESS_EVERY) {
@@ -235,11 +235,11 @@ struct Appender<'a> {
     workstations: BTreeSet<WorkstationName>,
     new: u64,
     duplicates: u64,
-    meter: Meter<'a>,
+    meter: ProgressMeter<'a>,
 }
 
 impl<'a> Appender<'a> {
-    fn new(store: Store, meter: Meter<'a>) -> Self {
+    fn new(store: Store, meter: ProgressMeter<'a>) -> Self {
         Self {
             store,
             pending: BTreeMap::new(),
@@ -318,11 +318,11 @@ impl Observation {
 struct Numbering {
     origin: Origin,
     name: WorkstationName,
-    run: Option<Run>,
+    run: Option<BootRun>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct BootRun {
     boot: BootId,
     start: WallTime,
     sequence: u64,
@@ -344,8 +344,8 @@ impl Numbering {
         observed.into_record(run.boot, run.sequence, since_boot)
     }
 
-    fn begin(&self, start: WallTime) -> Run {
+    fn begin(&self, start: WallTime) -> BootRun {
         let boot = self.origin.boot(&self.name, start);
-        Run { boot, start, sequence: 0, finished: false }
+        BootRun { boot, start, sequence: 0, finished: false }
     }
 }

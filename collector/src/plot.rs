@@ -137,7 +137,7 @@ impl Scope {
 /// The idle and busy periods in a span, cut to it.
 fn known(timeline: &Timeline, span: Span) -> impl Iterator<Item = crate::timeline::Period> + '_ {
     let cut = timeline.periods.iter().filter_map(move |period| crate::stats::clip(period, span));
-    cut.filter(|period| period.state != crate::timeline::State::Unknown)
+    cut.filter(|period| period.state != crate::timeline::PeriodState::Unknown)
 }
 
 fn local(at: WallTime, zone: &TimeZone) -> jiff::civil::DateTime {

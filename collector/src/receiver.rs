@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 
 use crate::config::CollectorConfig;
 use crate::store::{OpenStoreError, Store};
-use writer::Writer;
+use writer::LogWriter;
 
 /// How long between two attempts to reach the coordinator.
 const WAIT_FIRST: Duration = Duration::from_millis(100);
@@ -91,7 +91,7 @@ pub fn run(config: CollectorConfig) -> Result<(), CollectorError> {
     outcome
 }
 
-async fn receive(identity: &Identity, writer: &Writer) -> Result<(), CollectorError> {
+async fn receive(identity: &Identity, writer: &LogWriter) -> Result<(), CollectorError> {
     let mut stop = pin!(stop_signal().map_err(CollectorError::Start)?);
     let mut backoff = Backoff::new(WAIT_FIRST, WAIT_LONGEST);
     // Said once per absence, not once per attempt.
@@ -129,7 +129,7 @@ struct Over {
 /// One connection, from dialling to its end; `None` if we were asked to stop.
 async fn session(
     identity: &Identity,
-    writer: &Writer,
+    writer: &LogWriter,
     mut stop: Pin<&mut impl Future<Output = ()>>,
 ) -> Option<Over> {
     let credentials = Credentials::Identity(identity);
@@ -157,7 +157,7 @@ async fn session(
 
 /// Takes in streams until the connection ends. `served` turns true with the
 /// first: a refusal of our certificate arrives only now, as the end.
-async fn serve(link: &Link, writer: &Writer, served: &mut bool) -> Ended {
+async fn serve(link: &Link, writer: &LogWriter, served: &mut bool) -> Ended {
     link.connection.set_max_concurrent_bi_streams(VarInt::from_u32(STREAMS_MAX));
     link.connection.set_receive_window(VarInt::from_u32(WINDOW_BYTES));
     tracing::info!("connected to the coordinator at {}", link.address);

@@ -82,17 +82,19 @@ impl Store {
     /// A repeated record is dropped; it is on disk when this returns, like a
     /// new one. The batches of one workstation succeed or fail together.
     pub fn append(&mut self, batches: &[Batch]) -> Vec<Result<Appended, Arc<AppendError>>> {
-        let mut jobs: BTreeMap<&WorkstationName, Job> = BTreeMap::new();
+        let mut logs_to_write: BTreeMap<&WorkstationName, LogBatches> = BTreeMap::new();
         for (place, batch) in batches.iter().enumerate() {
-            let job = jobs.entry(&batch.name).or_insert_with(|| Job {
+            let log_batches = logs_to_write.entry(&batch.name).or_insert_with(|| LogBatches {
                 name: &batch.name,
                 log: self.logs.remove(&batch.name),
                 batches: vec![],
             });
-            job.batches.push((place, batch));
+            log_batches.batches.push((place, batch));
         }
         let mut answers = vec![];
-        for done in side_by_side(jobs.into_values(), SYNCS_MAX, |job| job.run(&self.data)) {
+        for done in side_by_side(logs_to_write.into_values(), SYNCS_MAX, |log_batches| {
+            log_batches.run(&self.data)
+        }) {
             answers.extend(done.answers);
             if let Some(log) = done.log {
                 self.logs.insert(done.name.clone(), log);
@@ -104,21 +106,21 @@ impl Store {
 }
 
 /// All that one call has for one workstation.
-struct Job<'a> {
+struct LogBatches<'a> {
     name: &'a WorkstationName,
     log: Option<Log>,
     batches: Vec<(usize, &'a Batch)>,
 }
 
-struct Done<'a> {
+struct LogAnswers<'a> {
     name: &'a WorkstationName,
     /// `None` after a failure: what is on disk must be looked at anew.
     log: Option<Log>,
     answers: Vec<(usize, Result<Appended, Arc<AppendError>>)>,
 }
 
-impl<'a> Job<'a> {
-    fn run(self, data: &Path) -> Done<'a> {
+impl<'a> LogBatches<'a> {
+    fn run(self, data: &Path) -> LogAnswers<'a> {
         let Self { name, log, batches } = self;
         let (log, answers) = match take_in(data, name, log, &batches) {
             Ok((log, appended)) => (Some(log), appended.into_iter().map(Ok).collect()),
@@ -128,7 +130,7 @@ impl<'a> Job<'a> {
             }
         };
         let places = batches.iter().map(|(place, _)| *place);
-        Done { name, log, answers: places.zip(answers).collect() }
+        LogAnswers { name, log, answers: places.zip(answers).collect() }
     }
 }
 

@@ -27,7 +27,7 @@ use crate::lab::nanos;
 use crate::model::{Costs, Placement, RENICE_SHARE};
 use crate::program::NONE;
 
-pub(crate) use run::Room;
+pub(crate) use run::BagScratch;
 pub use run::run_bag;
 
 /// A unit of work that can be abandoned and done again.

@@ -13,7 +13,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use crate::usage::{Past, Usage};
+use crate::usage::{History, Usage};
 
 /// No change is known to come.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -68,7 +68,7 @@ pub struct Lab {
     pub(crate) chosen: Vec<u32>,
     /// When the period ends.
     pub(crate) end: u64,
-    pub(crate) starts: Vec<Start>,
+    pub(crate) starts: Vec<WorkstationStart>,
     /// By time, then by workstation.
     pub(crate) transitions: Vec<Transition>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Learned {
 
 /// How a workstation is at the start of the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Start {
+pub(crate) struct WorkstationStart {
     pub(crate) idle: bool,
     /// How long it has been so.
     pub(crate) since: u64,
@@ -108,7 +108,7 @@ impl Lab {
     pub fn select(usage: &Usage, selection: &Selection) -> Result<Self, SelectError> {
         let (from, span) = (selection.start.0, nanos(selection.span));
         let to = from.saturating_add_unsigned(span);
-        let eligible = |past: Past<'_>| {
+        let eligible = |past: History<'_>| {
             past.changes.first().is_some_and(|first| *first <= from) && past.known_until >= to
         };
         let mut chosen: Vec<u32> = (0..)
@@ -158,7 +158,7 @@ impl Lab {
     }
 
     /// Adds what a usage log knows of a workstation from a moment on.
-    fn cut(&mut self, past: Past<'_>, from: i64) {
+    fn cut(&mut self, past: History<'_>, from: i64) {
         // Eligible: its first change is not after the start.
         let after = past.changes.partition_point(|at| *at <= from);
         let begun = past.changes[after - 1];
@@ -172,7 +172,11 @@ impl Lab {
     fn add(&mut self, idle: bool, since: u64, changes: impl Iterator<Item = u64>) {
         let workstation = u32::try_from(self.starts.len()).unwrap_or(u32::MAX);
         let mut changes = changes.peekable();
-        self.starts.push(Start { idle, since, until: changes.peek().copied().unwrap_or(NEVER) });
+        self.starts.push(WorkstationStart {
+            idle,
+            since,
+            until: changes.peek().copied().unwrap_or(NEVER),
+        });
         let mut busy = idle;
         while let Some(at) = changes.next() {
             if at >= self.end {

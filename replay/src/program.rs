@@ -64,7 +64,7 @@ pub enum CompileError {
 
 /// What a step ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StepEnd {
     Receive,
     Send,
     Spawn,
@@ -84,17 +84,17 @@ pub(crate) struct Step {
 const PEER: u32 = (1 << 30) - 1;
 
 impl Step {
-    fn new(work: u64, message: u32, peer: u32, kind: Kind) -> Self {
+    fn new(work: u64, message: u32, peer: u32, kind: StepEnd) -> Self {
         Self { work, message, code: peer | ((kind as u32) << 30) }
     }
 
     #[inline]
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> StepEnd {
         match self.code >> 30 {
-            0 => Kind::Receive,
-            1 => Kind::Send,
-            2 => Kind::Spawn,
-            _ => Kind::End,
+            0 => StepEnd::Receive,
+            1 => StepEnd::Send,
+            2 => StepEnd::Spawn,
+            _ => StepEnd::End,
         }
     }
 
@@ -172,7 +172,7 @@ impl Program {
         network: Network,
     ) -> Result<(), CompileError> {
         if let Some(spawn) = matching.begin(rank) {
-            self.steps.push(Step::new(0, spawn, self.spawner[rank as usize], Kind::Receive));
+            self.steps.push(Step::new(0, spawn, self.spawner[rank as usize], StepEnd::Receive));
         }
         let mut work = 0_u64;
         for op in ops {
@@ -184,18 +184,18 @@ impl Program {
                 Op::Send { to, bytes, tag } => (
                     matching.send((rank, to, Mark::Tag(tag)), network.delay(bytes)),
                     to,
-                    Kind::Send,
+                    StepEnd::Send,
                 ),
                 Op::Receive { from, tag } => {
-                    (matching.receive((from, rank, Mark::Tag(tag))), from, Kind::Receive)
+                    (matching.receive((from, rank, Mark::Tag(tag))), from, StepEnd::Receive)
                 }
                 Op::Spawn { rank: to } => {
-                    (matching.send((rank, to, Mark::Spawn), network.delay(0)), to, Kind::Spawn)
+                    (matching.send((rank, to, Mark::Spawn), network.delay(0)), to, StepEnd::Spawn)
                 }
             };
             self.steps.push(Step::new(std::mem::take(&mut work), message, peer, kind));
         }
-        self.steps.push(Step::new(work, NONE, rank, Kind::End));
+        self.steps.push(Step::new(work, NONE, rank, StepEnd::End));
         Ok(())
     }
 
@@ -291,17 +291,17 @@ impl Alone {
         while at_now < program.first[rank as usize + 1] {
             let step = program.steps[at_now as usize];
             match step.kind() {
-                Kind::Receive => {
+                StepEnd::Receive => {
                     let Some(arrival) = self.arrival[step.message as usize] else { break };
                     clock_now = (clock_now + step.work).max(arrival);
                 }
-                Kind::Send | Kind::Spawn => {
+                StepEnd::Send | StepEnd::Spawn => {
                     clock_now += step.work;
                     let arrival = clock_now + program.delay(step.message);
                     self.arrival[step.message as usize] = Some(arrival);
                     self.ready.push(step.peer());
                 }
-                Kind::End => clock_now += step.work,
+                StepEnd::End => clock_now += step.work,
             }
             at_now += 1;
         }

@@ -8,7 +8,7 @@ use gleaner_common::usage::UsageRecord;
 use gleaner_shell::atomic::{PUBLIC, Replacement};
 use serde::Serialize;
 
-use super::{OwnerModel, Plan, records};
+use super::{GeneratorPlan, OwnerModel, records};
 use crate::archive::{Archive, ReadArchiveError};
 use crate::export::table::{RECORD_COLUMNS, record_row};
 use crate::export::{ExportFormat, Table};
@@ -49,7 +49,7 @@ pub struct Generated {
 pub fn generate_into(
     data: &Path,
     model: &OwnerModel,
-    plan: &Plan,
+    plan: &GeneratorPlan,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Generated, GenerateError> {
     let mut store = Store::open(data)?;
@@ -77,7 +77,7 @@ pub fn generate_table(
     to: &Path,
     format: ExportFormat,
     model: &OwnerModel,
-    plan: &Plan,
+    plan: &GeneratorPlan,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Generated, GenerateError> {
     let failed = |source| GenerateError::Write { path: to.to_owned(), source };
@@ -104,7 +104,7 @@ const GROUP: u32 = 16;
 /// Gives the logs in order, a group at a time.
 fn each_group(
     model: &OwnerModel,
-    plan: &Plan,
+    plan: &GeneratorPlan,
     progress: &mut dyn FnMut(Progress),
     mut keep: impl FnMut(&Generated, Vec<Log>) -> Result<(), GenerateError>,
 ) -> Result<Generated, GenerateError> {
@@ -116,7 +116,7 @@ fn each_group(
         let group = next..plan.workstations.min(next.saturating_add(GROUP));
         next = group.end;
         let logs: Vec<Log> = side_by_side(group, cores(), |number| {
-            (Plan::name(number), records(model, plan, number))
+            (GeneratorPlan::name(number), records(model, plan, number))
         });
         let (workstations, records) =
             (logs.len() as u64, logs.iter().map(|(_, records)| records.len() as u64).sum::<u64>());
@@ -138,10 +138,17 @@ mod tests {
     use super::*;
     use crate::generate::{Form, generate};
 
-    fn plan() -> Plan {
+    fn plan() -> GeneratorPlan {
         let from = WallTime::from_unix_s(749_692_800);
         let to = WallTime::from_unix_s(749_692_800 + 3 * 86_400);
-        Plan { workstations: 20, from, to, seed: 1, form: Form::Exact, zone: TimeZone::UTC }
+        GeneratorPlan {
+            workstations: 20,
+            from,
+            to,
+            seed: 1,
+            form: Form::Exact,
+            zone: TimeZone::UTC,
+        }
     }
 
     fn read(data: &Path) -> Vec<Log> {

@@ -4,25 +4,25 @@ use gleaner_common::id::BootId;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{LoadAverages, UsageRecord};
 
-use super::life::Doing;
+use super::life::OwnerDoing;
 use super::truth::IDLE_LOAD;
 use crate::import::Observation;
 use crate::name::WorkstationName;
 use crate::origin::Origin;
 
 /// Writes the log of one workstation.
-pub(super) struct Writer {
+pub(super) struct RecordWriter {
     name: WorkstationName,
     seed: u64,
     cores: u16,
     boot: BootId,
     boot_start: WallTime,
     sequence: u64,
-    meter: Meter,
+    meter: LoadMeter,
     pub(super) records: Vec<UsageRecord>,
 }
 
-impl Writer {
+impl RecordWriter {
     pub(super) fn new(name: WorkstationName, seed: u64, cores: u16) -> Self {
         Self {
             name,
@@ -31,7 +31,7 @@ impl Writer {
             boot: BootId([0; 16]),
             boot_start: WallTime(0),
             sequence: 0,
-            meter: Meter::default(),
+            meter: LoadMeter::default(),
             records: vec![],
         }
     }
@@ -39,7 +39,7 @@ impl Writer {
     pub(super) fn boot(&mut self, origin: Origin, at: WallTime) {
         self.boot = origin.seeded_boot(&self.name, at, self.seed);
         (self.boot_start, self.sequence) = (at, 0);
-        self.meter = Meter { at, ..Meter::default() };
+        self.meter = LoadMeter { at, ..LoadMeter::default() };
     }
 
     pub(super) fn write(&mut self, observed: Observation) {
@@ -58,7 +58,7 @@ impl Writer {
 
     /// Cores free of the owner: load up to the criterion takes none, and
     /// whoever is there has one at the least.
-    pub(super) fn slots(&self, doing: Doing, load: f64) -> u16 {
+    pub(super) fn slots(&self, doing: OwnerDoing, load: f64) -> u16 {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -66,8 +66,8 @@ impl Writer {
         )]
         let loaded = (load - IDLE_LOAD).ceil().max(0.0) as u16;
         let at_hand = match doing {
-            Doing::Visited | Doing::Loaded => 1,
-            Doing::Away | Doing::Pausing | Doing::Stopped => 0,
+            OwnerDoing::Visited | OwnerDoing::Loaded => 1,
+            OwnerDoing::Away | OwnerDoing::Pausing | OwnerDoing::Stopped => 0,
         };
         self.cores.saturating_sub(loaded.max(at_hand))
     }
@@ -75,14 +75,14 @@ impl Writer {
 
 /// The five and fifteen minute averages that follow a one-minute average.
 #[derive(Clone, Copy, Debug, Default)]
-struct Meter {
+struct LoadMeter {
     at: WallTime,
     level: f64,
     five: f64,
     fifteen: f64,
 }
 
-impl Meter {
+impl LoadMeter {
     fn advance(&mut self, at: WallTime) {
         let s = at.since(self.at).as_secs_f64();
         let follow =

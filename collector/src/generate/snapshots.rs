@@ -11,9 +11,9 @@ use gleaner_common::usage::{LoadAverages, UsageRecord};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::Plan;
-use super::life::{Doing, later};
-use super::record::Writer;
+use super::GeneratorPlan;
+use super::life::{OwnerDoing, later};
+use super::record::RecordWriter;
 use super::truth::{Beat, IDLE_LOAD};
 use crate::import::Observation;
 use crate::import::transitions::{Snapshot, Watcher};
@@ -30,8 +30,8 @@ const QUIET_S: f64 = 60.0;
 
 pub(super) fn write(
     truth: &[Beat],
-    writer: Writer,
-    plan: &Plan,
+    writer: RecordWriter,
+    plan: &GeneratorPlan,
     chance: StdRng,
 ) -> Vec<UsageRecord> {
     let mut look =
@@ -53,7 +53,7 @@ pub(super) fn write(
 }
 
 struct Look {
-    writer: Writer,
+    writer: RecordWriter,
     chance: StdRng,
     watcher: Watcher,
     /// A boot has begun.
@@ -65,17 +65,17 @@ struct Look {
 impl Look {
     /// A beat is over.
     fn pass(&mut self, beat: &Beat, next: Option<&Beat>) {
-        let left = next.is_some_and(|next| next.doing == Doing::Away);
+        let left = next.is_some_and(|next| next.doing == OwnerDoing::Away);
         match beat.doing {
-            Doing::Visited if left && self.chance.random_bool(LOGS_OUT) => self.login = None,
-            Doing::Visited => self.login = Some(later(beat.end, -QUIET_S).max(beat.start)),
-            Doing::Stopped => self.login = None,
-            Doing::Away | Doing::Pausing | Doing::Loaded => {}
+            OwnerDoing::Visited if left && self.chance.random_bool(LOGS_OUT) => self.login = None,
+            OwnerDoing::Visited => self.login = Some(later(beat.end, -QUIET_S).max(beat.start)),
+            OwnerDoing::Stopped => self.login = None,
+            OwnerDoing::Away | OwnerDoing::Pausing | OwnerDoing::Loaded => {}
         }
     }
 
     fn at(&mut self, at: WallTime, beat: &Beat, before: Option<&Beat>) {
-        if beat.doing == Doing::Stopped {
+        if beat.doing == OwnerDoing::Stopped {
             let gone = self.watcher.gone(at);
             self.tell(gone);
             self.watched = false;
@@ -91,7 +91,7 @@ impl Look {
     }
 
     fn snapshot(&mut self, at: WallTime, beat: &Beat, before: Option<&Beat>) -> Snapshot {
-        if beat.doing == Doing::Visited {
+        if beat.doing == OwnerDoing::Visited {
             // Typing stops a quiet minute before the end.
             let typed = later(beat.stretch_end, -QUIET_S).min(at).max(beat.start);
             self.login = Some(typed);
@@ -116,7 +116,7 @@ impl Look {
 
 /// After load, the average falls from the criterion, under which it just was.
 fn one_minute(at: WallTime, beat: &Beat, before: Option<&Beat>) -> f64 {
-    let is_idle = matches!(beat.doing, Doing::Away | Doing::Pausing);
+    let is_idle = matches!(beat.doing, OwnerDoing::Away | OwnerDoing::Pausing);
     let was_loaded = before.is_some_and(|before| before.load >= IDLE_LOAD);
     if is_idle && was_loaded {
         let fallen = (-at.since(beat.start).as_secs_f64() / 60.0).exp();

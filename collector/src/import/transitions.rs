@@ -31,16 +31,16 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Watcher {
     /// The last snapshot that had it up.
-    seen: Option<Seen>,
+    seen: Option<LastSnapshot>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct LastSnapshot {
     at: WallTime,
     snapshot: Snapshot,
     busy: bool,
     /// The load that the last record told.
-    told_load: f32,
+    reported_load: f32,
 }
 
 impl Watcher {
@@ -59,7 +59,7 @@ impl Watcher {
             // record after START says it, at the same moment.
             (None, cause) => vec![Cause::Start, cause.unwrap_or(Cause::Idle)],
             (Some(seen), Some(cause)) if !seen.busy => vec![cause],
-            (Some(seen), Some(_)) if loaded && changed(seen.told_load, snapshot.load.one) => {
+            (Some(seen), Some(_)) if loaded && changed(seen.reported_load, snapshot.load.one) => {
                 vec![Cause::Change]
             }
             (Some(_), Some(_)) => vec![],
@@ -71,12 +71,13 @@ impl Watcher {
                 if visited { vec![Cause::Idle] } else { vec![] }
             }
         };
-        let told = if causes.is_empty() { self.seen.map(|seen| seen.told_load) } else { None };
-        self.seen = Some(Seen {
+        let reported =
+            if causes.is_empty() { self.seen.map(|seen| seen.reported_load) } else { None };
+        self.seen = Some(LastSnapshot {
             at,
             snapshot,
             busy: busy_cause.is_some(),
-            told_load: told.unwrap_or(snapshot.load.one),
+            reported_load: reported.unwrap_or(snapshot.load.one),
         });
         causes.into_iter().map(|cause| observation(at, cause, &snapshot)).collect()
     }

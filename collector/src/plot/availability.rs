@@ -6,7 +6,7 @@ use jiff::ToSpan;
 use jiff::civil::Date;
 
 use super::{Scope, known, local};
-use crate::timeline::{State, Timeline};
+use crate::timeline::{PeriodState, Timeline};
 use crate::week::HOUR_NS;
 
 /// Up to so many days are drawn hour by hour, more of them day by day.
@@ -48,7 +48,7 @@ impl Counts {
         counts
     }
 
-    fn add(&mut self, from: WallTime, to: WallTime, state: State) {
+    fn add(&mut self, from: WallTime, to: WallTime, state: PeriodState) {
         let mut at = from;
         while at < to {
             let hour = (at.0 - self.start.0) / HOUR_NS;
@@ -57,7 +57,7 @@ impl Counts {
             if self.hours.len() <= hour {
                 self.hours.resize(hour + 1, [0.0; 2]);
             }
-            self.hours[hour][usize::from(state == State::Busy)] +=
+            self.hours[hour][usize::from(state == PeriodState::Busy)] +=
                 (until.0 - at.0) as f64 / HOUR_NS as f64;
             at = until;
         }

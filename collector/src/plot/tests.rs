@@ -1,12 +1,12 @@
 use gleaner_figure::{Format, Size};
 
 use super::*;
-use crate::generate::{Form, OwnerModel, Plan, generate};
+use crate::generate::{Form, GeneratorPlan, OwnerModel, generate};
 use crate::timeline::{Interpretation, interpret};
 
 fn lab(days: i64) -> Vec<Timeline> {
     let from = 749_692_800;
-    let plan = Plan {
+    let plan = GeneratorPlan {
         workstations: 20,
         from: WallTime::from_unix_s(from),
         to: WallTime::from_unix_s(from + days * 86_400),

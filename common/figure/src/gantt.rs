@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::axis::{Axis, Ruler};
 use crate::font::{Weight, width};
-use crate::legend::{self, Entry, Sample};
+use crate::legend::{self, LegendEntry, LegendSample};
 use crate::palette::{Colour, GRID, INK, SOFT_INK, WHITE};
 use crate::render::{Figure, FigureError, Size};
 use crate::scene::{Anchor, Frame, Point, Scene, Stroke, Text};
@@ -18,12 +18,12 @@ const CLEAR_ARROWS: usize = 60;
 
 /// A kind of bar, arrow or shade: its name in the legend and its colour.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kind {
+pub struct GanttKind {
     pub name: String,
     pub colour: Colour,
 }
 
-impl Kind {
+impl GanttKind {
     pub fn new(name: impl Into<String>, colour: Colour) -> Self {
         Self { name: name.into(), colour }
     }
@@ -67,11 +67,11 @@ pub struct Gantt {
     /// With its unit: `time (s)`.
     pub time_axis: Axis,
     pub lanes: Vec<String>,
-    pub bar_kinds: Vec<Kind>,
+    pub bar_kinds: Vec<GanttKind>,
     pub bars: Vec<Bar>,
-    pub arrow_kinds: Vec<Kind>,
+    pub arrow_kinds: Vec<GanttKind>,
     pub arrows: Vec<Arrow>,
-    pub shade_kinds: Vec<Kind>,
+    pub shade_kinds: Vec<GanttKind>,
     pub shades: Vec<Shade>,
 }
 
@@ -118,14 +118,14 @@ impl Gantt {
     }
 
     /// The kinds that are there, in the order of what is drawn first.
-    fn entries(&self) -> Vec<Entry> {
+    fn entries(&self) -> Vec<LegendEntry> {
         let boxes = used(&self.bar_kinds, self.bars.iter().map(|bar| bar.kind))
             .chain(used(&self.shade_kinds, self.shades.iter().map(|shade| shade.kind)))
-            .map(|kind| (kind, Sample::Box(kind.colour.into())));
+            .map(|kind| (kind, LegendSample::Box(kind.colour.into())));
         let arrows = used(&self.arrow_kinds, self.arrows.iter().map(|arrow| arrow.kind))
-            .map(|kind| (kind, Sample::Arrow(Stroke::new(kind.colour, 1.2))));
+            .map(|kind| (kind, LegendSample::Arrow(Stroke::new(kind.colour, 1.2))));
         let named = boxes.chain(arrows).filter(|(kind, _)| !kind.name.is_empty());
-        named.map(|(kind, sample)| Entry { name: kind.name.clone(), sample }).collect()
+        named.map(|(kind, sample)| LegendEntry { name: kind.name.clone(), sample }).collect()
     }
 
     fn board(&self, frame: Frame) -> Board<'_> {
@@ -149,7 +149,10 @@ impl Gantt {
 }
 
 /// The kinds of which there is one.
-fn used(kinds: &[Kind], numbers: impl Iterator<Item = usize>) -> impl Iterator<Item = &Kind> {
+fn used(
+    kinds: &[GanttKind],
+    numbers: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = &GanttKind> {
     let there: BTreeSet<usize> = numbers.collect();
     (0..).zip(kinds).filter(move |(number, _)| there.contains(number)).map(|(_, kind)| kind)
 }
@@ -281,7 +284,7 @@ mod tests {
     fn a_bar_in_no_lane_is_refused() {
         let chart = Gantt {
             lanes: vec!["ada".into()],
-            bar_kinds: vec![Kind::new("computing", INK)],
+            bar_kinds: vec![GanttKind::new("computing", INK)],
             bars: vec![Bar { lane: 1, end: 1.0, ..Bar::default() }],
             ..Gantt::default()
         };
@@ -293,7 +296,7 @@ mod tests {
     fn only_kinds_that_are_there_are_in_the_legend() {
         let chart = Gantt {
             lanes: vec!["ada".into()],
-            bar_kinds: vec![Kind::new("computing", INK), Kind::new("moving", WHITE)],
+            bar_kinds: vec![GanttKind::new("computing", INK), GanttKind::new("moving", WHITE)],
             bars: vec![Bar { end: 1.0, ..Bar::default() }],
             ..Gantt::default()
         };

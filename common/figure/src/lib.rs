@@ -24,7 +24,7 @@ mod scene;
 mod svg;
 
 pub use axis::{Axis, Scale, counted};
-pub use gantt::{Arrow, Bar, Gantt, Kind, Shade};
+pub use gantt::{Arrow, Bar, Gantt, GanttKind, Shade};
 pub use heat::HeatMap;
 pub use line::{LineChart, Look, Series};
 pub use palette::{Colour, OKABE_ITO, series_colour};

@@ -5,7 +5,7 @@ mod plot;
 pub(crate) use plot::draw as draw_in;
 
 use crate::axis::Axis;
-use crate::legend::{self, Entry, Sample};
+use crate::legend::{self, LegendEntry, LegendSample};
 use crate::palette::{Colour, SOFT_INK, series_colour};
 use crate::render::{Figure, FigureError, Size};
 use crate::scene::{Scene, Stroke};
@@ -141,24 +141,27 @@ impl LineChart {
         values.map(|(x, y)| Some([(x, x), (y, y)])).fold(None, wider)
     }
 
-    pub(crate) fn entries(&self) -> Vec<Entry> {
+    pub(crate) fn entries(&self) -> Vec<LegendEntry> {
         let mut entries = vec![];
         let named = self.series.iter().enumerate().filter(|(_, series)| !series.name.is_empty());
         for (number, series) in named {
             let sample = if series.look == Look::Points {
-                Sample::Dot(series.colour(number))
+                LegendSample::Dot(series.colour(number))
             } else {
-                Sample::Line { stroke: series.stroke(number), dots: series.look == Look::Dotted }
+                LegendSample::Line {
+                    stroke: series.stroke(number),
+                    dots: series.look == Look::Dotted,
+                }
             };
-            entries.push(Entry { name: series.name.clone(), sample });
+            entries.push(LegendEntry { name: series.name.clone(), sample });
         }
         // One series that the title names already needs no legend.
         if entries.len() == 1 {
             entries.clear();
         }
         if !self.reference_name.is_empty() && self.series.iter().any(|s| !s.references.is_empty()) {
-            let sample = Sample::Ring(Stroke::new(SOFT_INK, 1.6));
-            entries.push(Entry { name: self.reference_name.clone(), sample });
+            let sample = LegendSample::Ring(Stroke::new(SOFT_INK, 1.6));
+            entries.push(LegendEntry { name: self.reference_name.clone(), sample });
         }
         entries
     }

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use gleaner_figure::{
-    Arrow, Axis, Bar, Figure, Format, Gantt, HeatMap, Kind, LineChart, Look, OKABE_ITO, Panels,
-    Series, Shade, Size,
+    Arrow, Axis, Bar, Figure, Format, Gantt, GanttKind, HeatMap, LineChart, Look, OKABE_ITO,
+    Panels, Series, Shade, Size,
 };
 
 const SMALL: Size = Size { width: 320, height: 220 };
@@ -57,11 +57,11 @@ fn a_gantt_chart_looks_as_it_did() {
         title: "Who ran where".into(),
         time_axis: Axis::linear("time (s)"),
         lanes: vec!["ada".into(), "bob".into()],
-        bar_kinds: vec![Kind::new("computing", OKABE_ITO[0])],
+        bar_kinds: vec![GanttKind::new("computing", OKABE_ITO[0])],
         bars: vec![Bar { lane: 0, start: 0.0, end: 30.0, kind: 0, label: "rank 0".into() }],
-        arrow_kinds: vec![Kind::new("move", OKABE_ITO[1])],
+        arrow_kinds: vec![GanttKind::new("move", OKABE_ITO[1])],
         arrows: vec![Arrow { from: (0, 30.0), to: (1, 40.0), kind: 0 }],
-        shade_kinds: vec![Kind::new("owner", OKABE_ITO[7])],
+        shade_kinds: vec![GanttKind::new("owner", OKABE_ITO[7])],
         shades: vec![Shade { lane: 0, start: 30.0, end: 60.0, kind: 0 }],
         ..Gantt::default()
     }));

@@ -15,7 +15,7 @@ use toml::Spanned;
 
 use super::criterion::CriterionChoice;
 use super::periods::{PeriodChoice, PeriodError};
-use super::values::{Choices, Costs, PlacementChoice, ReactionChoice};
+use super::values::{Choices, CostChoices, PlacementChoice, ReactionChoice};
 use crate::results::manifest::ReportKind;
 
 /// More than any campaign needs, and few enough to count in memory.
@@ -39,7 +39,7 @@ pub struct Campaign {
     pub networks: Vec<NetworkEntry>,
     pub periods: Spanned<PeriodChoice>,
     /// What one reaction costs (Phalen 1994, Table 9).
-    pub costs: Costs,
+    pub costs: CostChoices,
     #[serde(default)]
     pub policies: Choices<PlacementChoice>,
     #[serde(default)]

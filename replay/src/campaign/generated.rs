@@ -49,7 +49,7 @@ pub(super) fn make_log(
         let made = side_by_side(batch.iter().copied(), cores(), timelines_of);
         for (number, timelines) in batch.iter().zip(made) {
             for (usage, timeline) in usages.iter_mut().zip(&timelines) {
-                usage.push(generate::Plan::name(*number).to_string(), timeline);
+                usage.push(generate::GeneratorPlan::name(*number).to_string(), timeline);
             }
         }
     }
@@ -77,7 +77,10 @@ fn owner_model(path: &Path, generate: &Generate) -> Result<OwnerModel, String> {
 }
 
 /// The owners keep the hours of the campaign's time zone.
-fn generator_plan(campaign: &Campaign, generate: &Generate) -> Result<generate::Plan, String> {
+fn generator_plan(
+    campaign: &Campaign,
+    generate: &Generate,
+) -> Result<generate::GeneratorPlan, String> {
     let zone = campaign.periods.get_ref().time_zone().map_err(|why| why.to_string())?;
     let midnight = |day: jiff::civil::Date| {
         let zoned = day.at(0, 0, 0, 0).to_zoned(zone.clone()).map_err(|why| why.to_string())?;
@@ -93,7 +96,7 @@ fn generator_plan(campaign: &Campaign, generate: &Generate) -> Result<generate::
     {
         return Err(format!("expected 1 to {WORKSTATIONS_MAX} workstations and a month at least"));
     }
-    Ok(generate::Plan {
+    Ok(generate::GeneratorPlan {
         workstations: generate.workstations,
         from: midnight(generate.from)?,
         to: midnight(last)?,

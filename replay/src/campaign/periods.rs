@@ -94,7 +94,7 @@ impl TimeOfDay {
 
 /// One period: when it starts, and what hour of the week that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct PeriodStart {
     pub at: WallTime,
     /// Of the day, on the owners' clock.
     pub hour: i8,
@@ -102,7 +102,7 @@ pub struct Start {
     pub weekday: i8,
 }
 
-impl Start {
+impl PeriodStart {
     pub fn time_of_day(self) -> TimeOfDay {
         TimeOfDay::of_hour(self.hour)
     }
@@ -115,7 +115,7 @@ impl PeriodChoice {
     ///
     /// # Errors
     /// A stretch that is empty, too short, or on an unknown clock.
-    pub fn candidates(&self, seed: u64) -> Result<Vec<Start>, PeriodError> {
+    pub fn candidates(&self, seed: u64) -> Result<Vec<PeriodStart>, PeriodError> {
         if self.length.is_zero() {
             return Err(PeriodError::NoLength);
         }
@@ -204,10 +204,10 @@ fn hours_of_round(round: usize) -> impl Iterator<Item = i8> {
 }
 
 /// `None` at the end of time.
-fn start(day: Date, hour: i8, zone: &TimeZone) -> Option<Start> {
+fn start(day: Date, hour: i8, zone: &TimeZone) -> Option<PeriodStart> {
     let zoned = day.at(hour, 0, 0, 0).to_zoned(zone.clone()).ok()?;
     let at = WallTime(i64::try_from(zoned.timestamp().as_nanosecond()).ok()?);
-    Some(Start { at, hour, weekday: day.weekday().to_monday_zero_offset() })
+    Some(PeriodStart { at, hour, weekday: day.weekday().to_monday_zero_offset() })
 }
 
 #[cfg(test)]

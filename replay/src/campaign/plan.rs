@@ -10,7 +10,7 @@ use std::time::Duration;
 use gleaner_common::time::WallTime;
 
 use super::file::{Campaign, Choose};
-use super::periods::{Start, TimeOfDay};
+use super::periods::{PeriodStart, TimeOfDay};
 use super::runnable::{Runnable, nanos};
 use super::values::{PlacementChoice, ReactionChoice};
 use crate::results::manifest::NetworkFacts;
@@ -19,7 +19,7 @@ use crate::{Costs, Lab, Learner, Model, Order, Placement, Scratch, SelectError, 
 
 /// What a thread works with, from chunk to chunk.
 #[derive(Debug)]
-pub struct Worker<'a> {
+pub struct Executor<'a> {
     scratch: Scratch,
     /// One for each criterion; none if no policy asks for the past.
     learners: Vec<Learner<'a>>,
@@ -42,7 +42,7 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     workstations: u32,
-    start: Start,
+    start: PeriodStart,
     seed: u64,
 }
 
@@ -77,7 +77,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn draw(&mut self, network: usize, candidates: &[Start]) -> Result<(), NoPeriodError> {
+    fn draw(&mut self, network: usize, candidates: &[PeriodStart]) -> Result<(), NoPeriodError> {
         let network = &self.campaign.networks[network];
         let (workstations, wanted) = (*network.workstations.get_ref(), *network.periods.get_ref());
         let (mut eligible_min, mut eligible_max, mut best) = (u32::MAX, 0, 0);
@@ -162,7 +162,7 @@ impl Plan {
     }
 
     /// For one thread.
-    pub fn worker(&self) -> Worker<'_> {
+    pub fn executor(&self) -> Executor<'_> {
         let asks = |choice: &PlacementChoice| match choice {
             PlacementChoice::Core(policy) => policy.asks_outlook(),
             PlacementChoice::Oracle => false,
@@ -172,25 +172,25 @@ impl Plan {
         } else {
             vec![]
         };
-        Worker { scratch: Scratch::default(), learners, rows: vec![] }
+        Executor { scratch: Scratch::default(), learners, rows: vec![] }
     }
 
     /// Executes a chunk, into the worker's emptied rows.
-    pub fn execute(&self, chunk: u32, worker: &mut Worker<'_>, done: &mut dyn FnMut(u64)) {
-        worker.rows.clear();
+    pub fn execute(&self, chunk: u32, executor: &mut Executor<'_>, done: &mut dyn FnMut(u64)) {
+        executor.rows.clear();
         for unit in &self.units[self.units_of(chunk)] {
-            let before = worker.rows.len();
-            self.execute_unit(*unit, worker);
-            done((worker.rows.len() - before) as u64);
+            let before = executor.rows.len();
+            self.execute_unit(*unit, executor);
+            done((executor.rows.len() - before) as u64);
         }
     }
 
-    fn execute_unit(&self, unit: Unit, worker: &mut Worker<'_>) {
+    fn execute_unit(&self, unit: Unit, executor: &mut Executor<'_>) {
         for (criterion, usage) in (0..).zip(&self.usages) {
             let mut lab = self.lab(usage, unit).unwrap_or_else(|error| {
                 unreachable!("the period was drawn because it has workstations enough: {error}")
             });
-            if let Some(learner) = worker.learners.get_mut(usize::from(criterion)) {
+            if let Some(learner) = executor.learners.get_mut(usize::from(criterion)) {
                 learner.teach(&mut lab);
             }
             for (program, compiled) in (0..).zip(&self.programs) {
@@ -200,7 +200,7 @@ impl Plan {
                         let labels: [u16; 5] = [program, policy, reaction, criterion, time_of_day];
                         let row = Row { labels, ..Self::row_of(unit, compiled) };
                         let model = model(*placement, *on_busy);
-                        self.execute_costs(compiled, &lab, model, row, worker);
+                        self.execute_costs(compiled, &lab, model, row, executor);
                     }
                 }
             }
@@ -234,17 +234,17 @@ impl Plan {
         lab: &Lab,
         mut model: Model,
         mut row: Row,
-        worker: &mut Worker<'_>,
+        executor: &mut Executor<'_>,
     ) {
         model.costs = Costs::default();
         let mut free = row;
-        program.execute(lab, &model, &mut worker.scratch, &mut free);
+        program.execute(lab, &model, &mut executor.scratch, &mut free);
         row[Measure::ZeroCost] = if free.finished() { free[Measure::Execution] } else { 0 };
         for cost in &self.campaign.costs.0 {
             model.costs = Costs { migrate: *cost, rollback: *cost, retreat: *cost };
             row[Measure::Cost] = nanos(*cost);
-            program.execute(lab, &model, &mut worker.scratch, &mut row);
-            worker.rows.push(row);
+            program.execute(lab, &model, &mut executor.scratch, &mut row);
+            executor.rows.push(row);
         }
     }
 }

@@ -88,13 +88,13 @@ fn execute_chunks(
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failure = Mutex::new(None);
     let work = || {
-        let mut worker = plan.worker();
+        let mut executor = plan.executor();
         while !failed.load(Ordering::Relaxed)
             && let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed))
         {
             let mut done = |executions| progress(Progress::Done { executions });
-            plan.execute(*chunk, &mut worker, &mut done);
-            if let Err(error) = store.write(*chunk, plan.legend(), &worker.rows) {
+            plan.execute(*chunk, &mut executor, &mut done);
+            if let Err(error) = store.write(*chunk, plan.legend(), &executor.rows) {
                 failed.store(true, Ordering::Relaxed);
                 failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }

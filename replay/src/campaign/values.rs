@@ -20,9 +20,9 @@ const COSTS_MAX: usize = 100_000;
 /// Costs of a move, ascending: `["1s", "10s"]`, or
 /// `{ from = "1s", to = "100s", step = "1s" }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Costs(pub Vec<Duration>);
+pub struct CostChoices(pub Vec<Duration>);
 
-impl Serialize for Costs {
+impl Serialize for CostChoices {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self.0.iter().map(|cost| written_duration(*cost)))
     }
@@ -39,16 +39,16 @@ impl FromStr for Cost {
     }
 }
 
-impl<'de> Deserialize<'de> for Costs {
+impl<'de> Deserialize<'de> for CostChoices {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(CostsVisitor)
+        from.deserialize_any(CostChoicesVisitor)
     }
 }
 
-struct CostsVisitor;
+struct CostChoicesVisitor;
 
-impl<'de> Visitor<'de> for CostsVisitor {
-    type Value = Costs;
+impl<'de> Visitor<'de> for CostChoicesVisitor {
+    type Value = CostChoices;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(
@@ -56,7 +56,7 @@ impl<'de> Visitor<'de> for CostsVisitor {
         )
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Costs, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CostChoices, A::Error> {
         let mut costs = BTreeSet::new();
         while let Some(Spelled(Cost(cost))) = list.next_element()? {
             if !costs.insert(cost) {
@@ -66,10 +66,10 @@ impl<'de> Visitor<'de> for CostsVisitor {
         if costs.is_empty() {
             return Err(de::Error::custom("no costs: expected at least one"));
         }
-        Ok(Costs(costs.into_iter().collect()))
+        Ok(CostChoices(costs.into_iter().collect()))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Costs, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CostChoices, A::Error> {
         Range::deserialize(de::value::MapAccessDeserializer::new(map))?
             .costs()
             .map_err(de::Error::custom)
@@ -85,7 +85,7 @@ struct Range {
 }
 
 impl Range {
-    fn costs(&self) -> Result<Costs, &'static str> {
+    fn costs(&self) -> Result<CostChoices, &'static str> {
         let (from, to, step) = (self.from.0.0, self.to.0.0, self.step.0.0);
         if step.is_zero() || to < from {
             return Err("expected costs up from `from` to `to` with a `step` of more than nothing");
@@ -99,7 +99,7 @@ impl Range {
             costs.push(cost);
             cost += step;
         }
-        Ok(Costs(costs))
+        Ok(CostChoices(costs))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
 use gleaner_common::reaction::Keep;
 
-use crate::bag::Room;
+use crate::bag::BagScratch;
 use crate::places::Places;
 use crate::program::{NONE, Program};
 
@@ -13,7 +13,7 @@ use crate::program::{NONE, Program};
 /// large as the largest program and lab, an execution allocates nothing.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pub(super) ranks: Vec<Rank>,
+    pub(super) ranks: Vec<RankProgress>,
     /// For each rank, the message that it is blocked for.
     pub(super) awaits: Vec<u32>,
     pub(crate) messages: Vec<Message>,
@@ -21,18 +21,18 @@ pub struct Scratch {
     /// Ranks without a place, who waits longest first.
     pub(super) waiting: VecDeque<u32>,
     /// Ranks under an owner, by when that began; kept if the model grows.
-    pub(super) stayers: BTreeSet<(u64, u32)>,
+    pub(super) under_owners: BTreeSet<(u64, u32)>,
     /// Ranks that can run on.
     pub(super) ready: Vec<u32>,
-    pub(super) timers: BinaryHeap<Reverse<Timer>>,
-    pub(crate) records: Vec<Record>,
+    pub(super) timers: BinaryHeap<Reverse<RankTimer>>,
+    pub(crate) records: Vec<PathRecord>,
     /// What a bag needs instead.
-    pub(crate) bag: Room,
+    pub(crate) bag: BagScratch,
 }
 
 /// Where a rank is, and how far it has run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rank {
+pub(super) struct RankProgress {
     /// Everything before this moment has happened to it.
     pub(super) clock: u64,
     /// What is left to compute of its step.
@@ -53,7 +53,7 @@ pub(super) struct Rank {
     pub(super) held_until: u64,
     /// How it moves.
     pub(super) keep: Keep,
-    pub(super) state: State,
+    pub(super) state: RankState,
     pub(super) demoted: bool,
     /// Its work is done and it is at its receive.
     pub(super) blocked: bool,
@@ -64,9 +64,9 @@ pub(super) struct Rank {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RankState {
     /// Has not begun.
-    Unborn,
+    NotBegun,
     Waiting,
     Moving,
     /// Computing or blocked, demoted or not.
@@ -92,17 +92,17 @@ pub(super) const UNSENT: u64 = u64::MAX;
 
 /// Some time of a rank that was not work, or not in vain.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
+pub(crate) struct PathRecord {
     /// When that ended.
     pub(crate) at: u64,
     pub(crate) amount: u64,
     /// The record before, of the same rank.
     pub(crate) previous: u32,
-    pub(crate) kind: RecordKind,
+    pub(crate) kind: PathRecordKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecordKind {
+pub(crate) enum PathRecordKind {
     /// The owner returned; takes no time.
     Busy,
     /// Was blocked when the owner returned or left.
@@ -118,17 +118,17 @@ pub(crate) enum RecordKind {
 
 /// Something that will happen to a rank; in the order in which that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Timer {
+pub(super) struct RankTimer {
     pub(super) at: u64,
     /// Not a step: everybody runs as far as possible first.
     pub(super) late: bool,
     pub(super) rank: u32,
-    pub(super) kind: TimerKind,
+    pub(super) kind: RankTimerKind,
     pub(super) stamp: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum TimerKind {
+pub(super) enum RankTimerKind {
     /// For one that must not run ahead.
     Step,
     Begin,
@@ -141,7 +141,7 @@ impl Scratch {
     pub(super) fn prepare(&mut self, program: &Program) {
         let steps = program.first.iter().zip(&program.spawner);
         self.ranks.clear();
-        self.ranks.extend(steps.map(|(&at, _)| Rank {
+        self.ranks.extend(steps.map(|(&at, _)| RankProgress {
             clock: 0,
             left: program.steps[at as usize].work,
             horizon: 0,
@@ -151,8 +151,8 @@ impl Scratch {
             workstation: NONE,
             since: 0,
             held_until: 0,
-            keep: Keep::State,
-            state: State::Unborn,
+            keep: Keep::RankState,
+            state: RankState::NotBegun,
             demoted: false,
             blocked: false,
             placed: false,
@@ -164,7 +164,7 @@ impl Scratch {
         let unsent = Message { arrival: UNSENT, cause: NONE, head: NONE };
         self.messages.resize(program.ends.len(), unsent);
         self.waiting.clear();
-        self.stayers.clear();
+        self.under_owners.clear();
         self.ready.clear();
         self.timers.clear();
         self.records.clear();

@@ -1,8 +1,8 @@
 use super::*;
-use gleaner_collector::timeline::{Period, State, Timeline};
+use gleaner_collector::timeline::{Period, PeriodState, Timeline};
 
 /// A log of seconds, each state until the next begins.
-fn log(states: &[(i64, State)], until: i64) -> Timeline {
+fn log(states: &[(i64, PeriodState)], until: i64) -> Timeline {
     let ends = states.iter().skip(1).map(|(at, _)| *at).chain([until]);
     let periods = states.iter().zip(ends).map(|((at, state), end)| Period {
         state: *state,
@@ -16,7 +16,7 @@ fn log(states: &[(i64, State)], until: i64) -> Timeline {
 }
 
 fn usage() -> Usage {
-    use State::{Busy, Idle, Unknown};
+    use PeriodState::{Busy, Idle, Unknown};
     Usage::from_timelines([
         ("begins-late".to_owned(), log(&[(101, Idle)], 300)),
         ("a".to_owned(), log(&[(0, Idle), (90, Busy), (120, Idle), (150, Busy)], 300)),

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gleaner_collector::timeline::{Period, State, Timeline};
+use gleaner_collector::timeline::{Period, PeriodState, Timeline};
 use gleaner_core::Policy;
 
 use super::*;
@@ -19,7 +19,7 @@ fn log(idle_s: i64, busy_s: i64, from: i64) -> Timeline {
     while at < 40 * DAY {
         let length = if idle { idle_s } else { busy_s };
         periods.push(Period {
-            state: if idle { State::Idle } else { State::Busy },
+            state: if idle { PeriodState::Idle } else { PeriodState::Busy },
             start: WallTime::from_unix_s(at),
             duration: Duration::from_secs(length.unsigned_abs()),
             cause: None,

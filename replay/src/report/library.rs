@@ -55,7 +55,7 @@ pub(super) fn write(
 ) -> Result<Document, WriteReportError> {
     let title = format!("What the lab can give: {}", source.manifest.name);
     let mut document = Document::new(out, &title)?;
-    let report = Report { source, choices: &cubes[0], hours: &cubes[1], bags: &cubes[2] };
+    let report = LibraryReport { source, choices: &cubes[0], hours: &cubes[1], bags: &cubes[2] };
     report.answer(&mut document);
     report.machine_hours(&mut document)?;
     report.harvest(&mut document)?;
@@ -67,14 +67,14 @@ pub(super) fn write(
     Ok(document)
 }
 
-struct Report<'a> {
+struct LibraryReport<'a> {
     source: &'a Source,
     choices: &'a Named,
     hours: &'a Named,
     bags: &'a Named,
 }
 
-impl Report<'_> {
+impl LibraryReport<'_> {
     fn owners(&self) -> &OwnerFacts {
         &self.source.manifest.owners
     }

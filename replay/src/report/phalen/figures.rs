@@ -5,10 +5,10 @@ use gleaner_figure::LineChart;
 use super::super::WriteReportError;
 use super::super::cube::{Dim, IDLE_CLASSES, Quantity};
 use super::super::document::{Document, count};
-use super::{ON_PATH, Report, SLOWDOWN, TRANSITIONS};
+use super::{ON_PATH, PhalenReport, SLOWDOWN, TRANSITIONS};
 use crate::results::Label;
 
-impl Report<'_> {
+impl PhalenReport<'_> {
     pub(super) fn by_time_of_day(&self, document: &mut Document) -> Result<(), WriteReportError> {
         document.section("By time of day (§7.3)");
         document.paragraph(
