@@ -62,7 +62,7 @@ pub struct ExportSummary {
     pub workstations: u64,
     pub rows: u64,
     pub bytes: u64,
-    /// What was damaged in the logs or is not told by them, one line each;
+    /// What was damaged in the logs or left open by them, one line each;
     /// empty if nothing.
     pub damage: Vec<String>,
 }

@@ -42,7 +42,7 @@ use source::Sources;
 pub use csv::COLUMNS;
 use csv::bad_csv;
 
-/// Records that are appended and synced together: some 20 MB of memory, and
+/// How many records are appended and synced together: some 20 MB of memory, and
 /// few syncs for each log.
 const GROUP_RECORDS: usize = 100_000;
 
@@ -117,7 +117,7 @@ pub struct ImportSummary {
     pub rows: u64,
     /// Blank lines and comments, but for `csv`.
     pub blank_lines: u64,
-    /// For `rwho`.
+    /// Snapshots that were read, for `rwho`.
     pub snapshots: u64,
     pub workstations: u64,
     /// Records that the source comes to: the new ones and those that were
@@ -145,10 +145,10 @@ pub struct ImportSummary {
 /// Local times that are not one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LocalTimes {
-    /// They came twice, because the clock was put back: taken for the first.
+    /// Times that came twice, because the clock was put back: taken for the first.
     #[serde(rename = "times_twice")]
     pub twice: u64,
-    /// They never came, because the clock was put forward over them: taken
+    /// Times that never came, because the clock was put forward over them: taken
     /// for the moment it was.
     #[serde(rename = "times_never")]
     pub never: u64,

@@ -38,7 +38,7 @@ pub struct Loaded {
     pub records: u64,
     /// What is damaged in the logs, one line each.
     pub damage: Vec<String>,
-    /// What the logs do not tell of the criterion, over all workstations.
+    /// What the logs leave open of the criterion, over all workstations.
     pub unsure: Unsure,
 }
 

@@ -238,8 +238,8 @@ impl Log {
     }
 
     /// Takes back what was written and not synced. If even that fails, the
-    /// next to open the log finds a torn tail or records that nobody was told
-    /// of: both are harmless.
+    /// next to open the log finds a torn tail or records that were never
+    /// confirmed: both are harmless.
     pub fn roll_back(self) {
         if self.file.is_some() || self.written_bytes != self.durable_bytes {
             let _ = cut(&self.path(), self.durable_bytes);

@@ -85,7 +85,7 @@ pub fn run(config: CollectorConfig) -> Result<(), CollectorError> {
     });
     // With the last handle gone the writer ends, when all it has is on disk.
     drop((runtime, writer));
-    // Its panic is ours: a collector without a writer is none.
+    // The thread's panic is ours: a collector without a writer is none.
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     tracing::info!("the collector has stopped");
     outcome
@@ -122,7 +122,7 @@ async fn receive(identity: &Identity, writer: &LogWriter) -> Result<(), Collecto
 /// How a connection, or the attempt to make one, came to its end.
 struct Over {
     why: ConnectError,
-    /// It was of use: the next is tried soon.
+    /// Whether the connection was of use: the next is tried soon.
     served: bool,
 }
 

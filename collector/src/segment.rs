@@ -94,7 +94,7 @@ pub enum RecordError {
     NoSequence,
 }
 
-/// Is a record within its bounds?
+/// Checks that a record is within its bounds.
 ///
 /// # Errors
 /// The bound it breaks.
@@ -209,7 +209,7 @@ impl<'a, R: Payload> Scan<'a, R> {
         Self { bytes, at: start.min(bytes.len()), records: PhantomData }
     }
 
-    /// Behind the last piece given.
+    /// The place behind the last piece given.
     #[cfg(test)]
     pub(crate) fn position(&self) -> usize {
         self.at

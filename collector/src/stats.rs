@@ -185,7 +185,7 @@ pub struct SurvivalRow {
     pub part: f64,
     pub low: f64,
     pub high: f64,
-    /// Of the whole curve: its periods, those whose end was not seen, and the
+    /// What holds of the whole curve: its periods, those whose end was not seen, and the
     /// length that half of them outlast.
     pub periods: u64,
     pub cut_off: u64,
@@ -203,7 +203,7 @@ pub struct Stats {
     pub week: Vec<WeekRow>,
     pub causes: Vec<CauseRow>,
     pub survival: Vec<SurvivalRow>,
-    /// What is damaged in the logs or is not told by them, one line each.
+    /// What is damaged in the logs or left open by them, one line each.
     pub notes: Vec<String>,
 }
 

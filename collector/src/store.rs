@@ -62,7 +62,7 @@ impl Store {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(failed)?;
         let mut holder = String::new();
-        // Only for people: what is not there is not said.
+        // The number is for people only: what is not there is not said.
         let _ = (&file).take(20).read_to_string(&mut holder);
         let Some(lock) = Lock::take(file).map_err(failed)? else {
             let holder = if holder.trim().is_empty() { "unknown" } else { holder.trim() };

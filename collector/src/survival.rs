@@ -40,7 +40,7 @@ pub(crate) fn lasted<'a>(
     all
 }
 
-/// At one length: the part of periods that lasts longer.
+/// A curve at one length: the part of periods that lasts longer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Point {
     pub length_s: f64,
@@ -56,7 +56,7 @@ pub(crate) struct Survival {
     pub periods: u64,
     /// Periods whose end was not seen.
     pub cut_off: u64,
-    /// In order of length; the part holds from there to the next.
+    /// The points in order of length; each part holds from there to the next.
     pub points: Vec<Point>,
     /// Half of the periods last longer; `None` if too few ends were seen.
     pub median_s: Option<f64>,

@@ -232,12 +232,12 @@ impl From<UsageRecord> for Observed {
 /// A log, interpreted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// One after the other; neighbours differ in state.
+    /// The periods one after the other; neighbours differ in state.
     pub periods: Vec<Period>,
     /// The state after the last record, whose end is not known yet.
     pub open: Option<(PeriodState, WallTime)>,
     pub notes: Vec<Note>,
-    /// What another criterion could not be told for; nothing under the
+    /// The time that another criterion cannot decide; nothing under the
     /// recorded one.
     pub unsure: Unsure,
 }
@@ -350,7 +350,7 @@ fn on_one_clock(records: &[Observed], notes: &mut Vec<Note>) -> Vec<Fact> {
 /// Builds a timeline out of boots, in order.
 struct TimelineBuilder {
     timeline: Timeline,
-    /// Up to here another boot has spoken already.
+    /// Up to when another boot's records are believed already.
     believed_until: Option<WallTime>,
 }
 

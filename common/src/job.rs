@@ -18,16 +18,16 @@ crate::named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Reaction {
-        /// Stays and runs on, demoted below everything of the owner's.
+        /// The guest stays and runs on, demoted below everything of the owner's.
         Renice = "renice",
-        /// Stays, frozen.
+        /// The guest stays, frozen.
         Suspend = "suspend",
-        /// Moves with its state.
+        /// The guest moves with its state.
         Migrate = "migrate",
-        /// Goes back to the start of its subtask and moves. Only ranks of a
-        /// program can.
+        /// The guest goes back to the start of its subtask and moves. Only ranks
+        /// of a program can.
         Rollback = "rollback",
-        /// Is abandoned; its work is returned.
+        /// The guest is abandoned; its work is returned.
         Retreat = "retreat",
     }
 }

@@ -28,13 +28,13 @@ pub enum Owner {
 /// What a guest does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Runs on as ever, or again.
+    /// The guest runs on as ever, or again.
     Stay,
-    /// Runs on, below everything of the owner's.
+    /// The guest runs on, below everything of the owner's.
     Demote,
-    /// Stands still where it is.
+    /// The guest is frozen where it is.
     Freeze,
-    /// Leaves.
+    /// The guest leaves.
     Move(Keep),
 }
 

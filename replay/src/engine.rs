@@ -120,7 +120,7 @@ impl<O: Observer> Engine<'_, O> {
     fn run(&mut self) -> bool {
         while self.running > 0 {
             while let Some(rank) = self.s.ready.pop() {
-                // It may have left since it became ready.
+                // The rank may have left since it became ready.
                 if self.s.ranks[rank as usize].state == RankState::Here {
                     self.advance(rank);
                 }

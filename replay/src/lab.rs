@@ -49,7 +49,7 @@ pub struct SelectError {
 /// One workstation of a made-up lab.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// Is the workstation idle at the start of the period?
+    /// Whether the workstation is idle at the start of the period.
     pub idle: bool,
     /// How long before the start that began.
     pub since: Duration,
@@ -62,14 +62,14 @@ pub struct Owner {
 pub struct Lab {
     /// When the period begins; the epoch of a made-up lab.
     pub(crate) start: WallTime,
-    /// What was known of them by then, if anybody may ask.
+    /// What was known of the workstations by then, if anybody may ask.
     pub(crate) learned: Option<Box<Learned>>,
-    /// Their numbers in the [`Usage`].
+    /// The workstations' numbers in the [`Usage`].
     pub(crate) chosen: Vec<u32>,
     /// When the period ends.
     pub(crate) end: u64,
     pub(crate) starts: Vec<WorkstationStart>,
-    /// By time, then by workstation.
+    /// The transitions, by time, then by workstation.
     pub(crate) transitions: Vec<Transition>,
 }
 

@@ -72,7 +72,7 @@ pub const RENICE_SHARE: f64 = 0.1;
 /// How a free workstation is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// By the coordinator's own policy.
+    /// The coordinator's own policy chooses.
     Core(Policy),
     /// The one that stays idle longest from now. Knows the future, so it
     /// exists in replay only: what no policy can beat by much.
@@ -91,7 +91,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Of a move that keeps this.
+    /// The cost of a move that keeps this.
     pub fn of(&self, keep: Keep) -> Duration {
         match keep {
             Keep::State => self.migrate,

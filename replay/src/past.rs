@@ -64,7 +64,7 @@ impl<'a> Learner<'a> {
         let mut common = self.common.clone();
         let outlooks = lab.chosen.iter().map(|id| {
             let mut outlook = self.outlooks[*id as usize].clone();
-            // Of an idle period that still lasts, what has lasted.
+            // An idle period that still lasts counts as far as it has lasted.
             outlook.still_idle(&mut common, lab.start);
             outlook
         });

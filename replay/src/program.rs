@@ -117,7 +117,7 @@ pub struct Program {
     pub(crate) delays: Vec<u64>,
     /// For each message, who sends and who receives it.
     pub(crate) ends: Vec<(u32, u32)>,
-    /// Of each rank, summed.
+    /// The work of each rank, summed.
     pub(crate) works: Vec<u64>,
     operations: u64,
     critical_path: u64,
@@ -312,7 +312,8 @@ impl Alone {
 /// Why a program does not come to its end.
 enum Stuck {
     TooLong,
-    /// At this step of its own; before them all if it was never spawned.
+    /// A rank waits for ever at this step of its own; before them all if it was
+    /// never spawned.
     Waits {
         rank: u32,
         step: Option<u32>,

@@ -33,7 +33,7 @@ pub struct History<'a> {
 }
 
 impl History<'_> {
-    /// Is it idle after the change at this position?
+    /// Whether the workstation is idle after the change at this position.
     pub fn is_idle_after(&self, position: usize) -> bool {
         self.idle_at_first == position.is_multiple_of(2)
     }

@@ -52,7 +52,7 @@ pub(super) fn write(
     writer.records
 }
 
-/// What an agent keeps in mind.
+/// What an agent remembers of its earlier records.
 #[derive(Default)]
 struct AgentMemory {
     last_input: Option<WallTime>,
@@ -105,7 +105,7 @@ impl AgentMemory {
             cause,
             load,
             users: u32::from(matches!(beat.doing, OwnerDoing::Visited | OwnerDoing::Pausing)),
-            // Somebody who is there has just touched something.
+            // An owner who is there has just touched something.
             input_idle: self.last_input.map(|at| beat.start.since(at)),
             slots,
             reason: reason.to_owned(),

@@ -171,7 +171,7 @@ struct LogFacts {
     up_h: [f64; HOURS],
 }
 
-/// Is what comes after these the end of a visit?
+/// Whether what comes after these periods is the end of a visit.
 fn is_restart(before: &[Period]) -> bool {
     match before {
         [.., visit, idle] if idle.state == PeriodState::Idle => {
@@ -247,7 +247,7 @@ impl LogFacts {
                 PeriodState::Busy => {
                     let is_load = kind_of(Some(period)) == PeriodKind::Load;
                     self.visits += u64::from(!is_load);
-                    // One whose start or end nobody saw has no length.
+                    // A period whose start or end nobody saw has no length.
                     let is_whole = |period: Option<&Period>| {
                         period.is_some_and(|period| period.state == PeriodState::Idle)
                     };
@@ -305,9 +305,9 @@ struct AwayModel {
     loads: [f64; HOURS],
     pause_chance: f64,
     pause: LogNormal,
-    /// Of each workstation; their mean over their idle time is 1.
+    /// How much each workstation is used; the mean over their idle time is 1.
     factors: Vec<f64>,
-    /// Of the factors' logarithms.
+    /// The variance of the factors' logarithms.
     variance: f64,
 }
 

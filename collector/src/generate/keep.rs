@@ -25,7 +25,7 @@ pub enum GenerateError {
     Open(#[from] OpenStoreError),
     #[error(transparent)]
     List(#[from] ReadArchiveError),
-    /// Made-up logs among real ones could not be told apart any more.
+    /// Made-up logs among real ones could not be distinguished any more.
     #[error("{} has logs already, such as {name}'s: expected a directory of its own", data.display())]
     AlreadyThere { data: PathBuf, name: WorkstationName },
     #[error("stopped after {workstations} workstations")]

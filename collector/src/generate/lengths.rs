@@ -26,7 +26,7 @@ pub(super) fn draw(lengths: &[LogNormal], chance: &mut StdRng) -> f64 {
 /// all.
 const SAMPLE_MAX: usize = 20_000;
 const STEPS: usize = 200;
-/// Of the logarithm: lengths that are all alike are not a mixture of points.
+/// The least sigma of a logarithm: lengths that are all alike are not a mixture of points.
 const SIGMA_MIN: f64 = 0.02;
 
 /// The mixture of at most three parts that fits best, by the Bayesian

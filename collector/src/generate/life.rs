@@ -23,9 +23,9 @@ pub(super) enum OwnerDoing {
     Pausing,
     /// Somebody is at the machine.
     Visited,
-    /// Only load keeps it busy.
+    /// Only load keeps the workstation busy.
     Loaded,
-    /// Off, crashed or not heard of.
+    /// The workstation is off, has crashed, or no record comes from it.
     Stopped,
 }
 

@@ -93,7 +93,7 @@ impl LoadMeter {
 
     #[expect(clippy::cast_possible_truncation, reason = "records hold loads as f32")]
     fn averages(&self) -> LoadAverages {
-        // As `uptime` prints them; a third digit would be made up twice over.
+        // Two digits, as `uptime` prints: a third digit would be made up twice over.
         let hundredths = |load: f64| ((load * 100.0).round() / 100.0) as f32;
         LoadAverages {
             one: hundredths(self.level),

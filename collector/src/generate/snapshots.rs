@@ -21,8 +21,8 @@ use crate::origin::Origin;
 
 const EVERY_S: f64 = 180.0;
 
-/// That an owner who leaves logs out at once: a guess, not measured. Whoever
-/// does not leaves an idle time behind, which Table 6 makes use of.
+/// The chance that an owner who leaves logs out at once: a guess, not measured.
+/// Whoever does not leaves an idle time behind, which Table 6 makes use of.
 const LOGS_OUT: f64 = 0.5;
 
 /// A visit's last input is a quiet minute before its end, as with agents.

@@ -18,21 +18,22 @@ use crate::origin::Origin;
 pub(super) enum MachineDoing {
     InUse,
     Free,
-    /// It came up, and nobody uses it.
+    /// The machine came up, and nobody uses it.
     Restarted,
     Off,
 }
 
-/// A row that says nothing new, or what lay before it.
+/// What a row shows: that it says nothing new, or that the state before it was
+/// held too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RowFinding {
-    /// The state it was in already.
+    /// The row names the state that the machine was in already.
     pub(super) repeated: bool,
     /// How long the state before it was held, if too long to believe it.
     pub(super) overlong: Option<Duration>,
 }
 
-/// Why a row cannot follow what was heard before.
+/// Why a row cannot follow the rows before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrderError {
     Earlier,
@@ -44,11 +45,11 @@ pub(super) enum OrderError {
 pub(super) struct Machine {
     name: WorkstationName,
     numbering: Numbering,
-    /// What it does, and since when.
+    /// Since when the machine does what it does, and what that is.
     held: Option<(WallTime, MachineDoing)>,
     /// When the last row was, which may have repeated it.
     last: WallTime,
-    /// Is a run of records open?
+    /// Whether a run of records is open.
     up: bool,
 }
 
@@ -64,7 +65,7 @@ impl Machine {
 
     /// The machine began to do this; its records are added to `records`. A
     /// state that was held for longer than `hold_max`, however often it was
-    /// told again, is not believed: its run ends where the state began.
+    /// repeated, is not believed: its run ends where the state began.
     pub(super) fn enter(
         &mut self,
         at: WallTime,
@@ -128,7 +129,7 @@ fn observation(at: WallTime, cause: Cause, word: &str) -> Observation {
         load: LoadAverages::default(),
         users: u32::from(cause == Cause::Tty),
         input_idle: None,
-        // Nor the cores: an idle machine counts as one.
+        // A trace tells no cores either: an idle machine counts as one.
         slots: u16::from(cause == Cause::Idle),
         reason: word.to_owned(),
     }

@@ -68,7 +68,7 @@ struct OpenSnapshot {
     inputs: Vec<(u64, WorkstationName, Duration)>,
 }
 
-/// One line that says something.
+/// A line that says something.
 enum RwhoLine {
     Time(WallTime),
     Up(WorkstationName, Snapshot),
@@ -116,7 +116,7 @@ impl RwhoWalk<'_> {
                 None => Ok(None),
                 Some(_) => Err(format!("`{text}`: its second line in one snapshot")),
             },
-            // Not in `up` is down.
+            // A workstation that is not in `up` is down.
             (RwhoLine::Down, Some(_)) => Ok(None),
             (RwhoLine::User(name, idle), Some(open)) => {
                 open.inputs.push((number, name, idle));

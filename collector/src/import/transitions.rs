@@ -39,7 +39,7 @@ struct LastSnapshot {
     at: WallTime,
     snapshot: Snapshot,
     busy: bool,
-    /// The load that the last record told.
+    /// The load that stands in the last record.
     reported_load: f32,
 }
 
@@ -88,7 +88,8 @@ impl Watcher {
         Some(observation(at, Cause::Finish, &seen.snapshot))
     }
 
-    /// Nobody looked for a long time: it is finished as of when it was last seen.
+    /// Nobody looked for a long time: the workstation is finished as of when it
+    /// was last seen.
     pub(crate) fn lost_sight(&mut self) -> Option<Observation> {
         let seen = self.seen?;
         self.gone(seen.at)

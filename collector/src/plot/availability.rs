@@ -69,7 +69,7 @@ impl Counts {
 
     fn hourly(&self) -> Vec<Series> {
         let of = |pick: fn(&[f64; 2]) -> f64| {
-            // In the middle of its hour.
+            // The point stands in the middle of its hour.
             let place = |(hour, count)| (self.moment(hour).unix_s() + 1_800.0, pick(count));
             self.hours.iter().enumerate().map(place).collect()
         };

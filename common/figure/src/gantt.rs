@@ -11,7 +11,7 @@ use crate::scene::{Anchor, Frame, Point, Scene, Stroke, Text};
 
 const TICK_SIZE: f64 = 11.5;
 const LABEL_SIZE: f64 = 12.5;
-/// Of a lane's height.
+/// A bar's height, as a part of its lane's.
 const BAR_PART: f64 = 0.62;
 /// More arrows than this are drawn fainter.
 const CLEAR_ARROWS: usize = 60;
@@ -34,7 +34,7 @@ pub struct Bar {
     pub lane: usize,
     pub start: f64,
     pub end: f64,
-    /// Of [`Gantt::bar_kinds`].
+    /// The place of its kind in [`Gantt::bar_kinds`].
     pub kind: usize,
     /// Written into the bar where there is room.
     pub label: String,
@@ -45,7 +45,7 @@ pub struct Bar {
 pub struct Arrow {
     pub from: (usize, f64),
     pub to: (usize, f64),
-    /// Of [`Gantt::arrow_kinds`].
+    /// The place of its kind in [`Gantt::arrow_kinds`].
     pub kind: usize,
 }
 
@@ -55,7 +55,7 @@ pub struct Shade {
     pub lane: usize,
     pub start: f64,
     pub end: f64,
-    /// Of [`Gantt::shade_kinds`].
+    /// The place of its kind in [`Gantt::shade_kinds`].
     pub kind: usize,
 }
 
@@ -148,7 +148,7 @@ impl Gantt {
     }
 }
 
-/// The kinds of which there is one.
+/// The kinds of which something is drawn.
 fn used(
     kinds: &[GanttKind],
     numbers: impl Iterator<Item = usize>,

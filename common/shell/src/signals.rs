@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Is done at the first SIGTERM or SIGINT.
+/// A future that is ready at the first SIGTERM or SIGINT.
 ///
 /// # Errors
 /// The system lets no signal be waited for.

@@ -32,7 +32,8 @@ pub(crate) struct BagScratch {
 struct WorkerTimer {
     at: u64,
     worker: u32,
-    /// Of when it was set; void if the worker's is another by now.
+    /// The worker's stamp when the timer was set; a timer with an older stamp is
+    /// void.
     stamp: u32,
 }
 
@@ -55,10 +56,10 @@ struct Worker {
     /// What is left of the subtask, at `clock`.
     left: u64,
     clock: u64,
-    /// Since when it has been frozen or away.
+    /// Since when the worker has been frozen or away.
     since: u64,
     held_until: u64,
-    /// What its next move costs.
+    /// What the worker's next move costs.
     cost: u64,
     stamp: u32,
 }
@@ -196,12 +197,12 @@ impl Run<'_> {
         }
     }
 
-    /// Is there more in the bag than workers that come for it?
+    /// Whether there is more in the bag than workers that come for it.
     fn has_work(&self) -> bool {
         self.room.bag.len() > self.coming as usize
     }
 
-    /// On with its own subtask, or with one from the bag.
+    /// Lets a worker go on with its own subtask, or with one from the bag.
     fn next_subtask(&mut self, worker: u32, now: u64) {
         let it = &mut self.room.workers[worker as usize];
         it.clock = now;
@@ -237,7 +238,8 @@ impl Run<'_> {
         while !self.room.bag.is_empty()
             && let Some(worker) = self.room.without_subtask.pop_front()
         {
-            // Who lost its workstation since is fed when it has another.
+            // A worker that has lost its workstation since gets a subtask when
+            // it has another.
             if self.room.workers[worker as usize].state == WorkerState::WithoutSubtask {
                 self.next_subtask(worker, now);
             }
@@ -261,7 +263,7 @@ impl Run<'_> {
         it.left -= work.min(it.left);
     }
 
-    /// Voids the timer that it had.
+    /// Sets a worker's timer; the one that it had is void.
     fn set_timer(&mut self, worker: u32, at: u64) {
         let it = &mut self.room.workers[worker as usize];
         it.stamp += 1;
@@ -346,7 +348,7 @@ impl Run<'_> {
         it.cost = nanos(self.model.costs.of(keep));
         let owner_leaves = self.places.until(workstation);
         it.held_until = if keep == Keep::WorkerState { owner_leaves } else { 0 };
-        // Out of every list before anybody else is served.
+        // The worker is out of every list before anybody else is served.
         it.state = WorkerState::Waiting;
         it.stamp += 1;
         if keep != Keep::WorkerState && it.subtask != NONE {

@@ -137,7 +137,7 @@ impl ProgramEntry {
 pub struct Ring {
     pub ranks: u32,
     pub subtasks: u32,
-    /// Of computing, for each rank.
+    /// How long each rank computes.
     #[serde(with = "units::duration")]
     pub takes: Duration,
 }
@@ -150,7 +150,7 @@ pub struct BagEntry {
     pub work: Duration,
     #[serde(with = "units::duration")]
     pub subtask: Duration,
-    /// That it begins with.
+    /// How many workers the bag begins with.
     pub workers: u32,
 }
 

@@ -96,9 +96,9 @@ impl TimeOfDay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeriodStart {
     pub at: WallTime,
-    /// Of the day, on the owners' clock.
+    /// The hour of the day, on the owners' clock.
     pub hour: i8,
-    /// From 0 for Monday.
+    /// The day of the week, from 0 for Monday.
     pub weekday: i8,
 }
 

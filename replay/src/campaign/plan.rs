@@ -98,7 +98,7 @@ impl Plan {
             units.push(Unit { workstations, start: *start, seed });
             taken += 1;
         }
-        // In order of time, because what the past teaches is learned once.
+        // The units are in order of time, because what the past teaches is learned once.
         units.sort_by_key(|unit| unit.start.at);
         self.units.extend(units);
         if taken == 0 {
@@ -161,7 +161,7 @@ impl Plan {
         self.units_of(chunk).len() as u64 * self.campaign.executions_per_period()
     }
 
-    /// For one thread.
+    /// What one thread works with.
     pub fn executor(&self) -> Executor<'_> {
         let asks = |choice: &PlacementChoice| match choice {
             PlacementChoice::Core(policy) => policy.asks_outlook(),

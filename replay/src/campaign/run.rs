@@ -36,7 +36,7 @@ pub struct Outcome {
     pub kept: u64,
     /// Left to other shards that have not done them yet.
     pub left: u64,
-    /// Of all, when all are there: those that were given up.
+    /// How many of all were given up, when all are there.
     pub given_up: Option<u64>,
 }
 

@@ -30,7 +30,7 @@ impl<O: Observer> Engine<'_, O> {
             (self.s.ranks[me].clock, self.s.ranks[me].left, self.s.ranks[me].at);
         let (horizon, mut binding) = (self.s.ranks[me].horizon, self.s.ranks[me].binding);
         let demoted = SLOW && self.s.ranks[me].demoted;
-        // Somebody's end may free a workstation for it to escape to at any
+        // Another rank's end may free a workstation for it to escape to at any
         // moment, so it goes no further than the present.
         let limit = if demoted && self.model.grows { self.now } else { u64::MAX };
         let mut blocked = false;
@@ -55,7 +55,8 @@ impl<O: Observer> Engine<'_, O> {
                 StepEnd::Receive => {
                     let arrival = self.s.messages[step.message as usize].arrival;
                     if arrival >= horizon {
-                        // Not sent yet, or not here before the horizon.
+                        // The message is not sent yet, or not here before the
+                        // horizon.
                         blocked = true;
                         if arrival == UNSENT {
                             self.s.awaits[me] = step.message;
@@ -96,8 +97,8 @@ impl<O: Observer> Engine<'_, O> {
         (it.binding, it.blocked) = (binding, blocked);
     }
 
-    /// One that did not run ahead has reached the end of its step; or has
-    /// left since, or was told of it before.
+    /// A rank that did not run ahead has reached the end of its step; or has
+    /// left since, or is ready already.
     pub(super) fn steps_on(&mut self, rank: u32) {
         let it = &self.s.ranks[rank as usize];
         if it.state == RankState::Here && it.demoted {
@@ -122,7 +123,7 @@ impl<O: Observer> Engine<'_, O> {
         self.tell(rank, clock, What::Spawned { rank: spawned });
         if self.model.spawns {
             let arrival = self.s.messages[message as usize].arrival;
-            // Its begin is explained by this message alone.
+            // The rank's begin is explained by this message alone.
             self.s.ranks[spawned as usize].binding = message;
             self.set_timer(arrival, spawned, RankTimerKind::Begin);
         } else if self.s.awaits[spawned as usize] == message {

@@ -19,7 +19,7 @@ impl<O: Observer> Engine<'_, O> {
             self.settle(guest, at);
             self.owner_is_here(guest, at);
         }
-        // One that is on its way finds out when it arrives.
+        // A rank that is on its way finds out when it arrives.
     }
 
     pub(super) fn turned_idle(&mut self, transition: Transition) {

@@ -3,7 +3,7 @@
 //! Source: Phalen 1994, §7.2.2 and §8, which ask for "Computation time +
 //! blocking time + total migration cost" of the critical path.
 //!
-//! It begins at the end of the rank that finished last. Back from there, this
+//! The path begins at the end of the rank that finished last. Back from there, this
 //! rank's time counts until a message that it had to wait for arrived; from
 //! there on the sender's time counts, from when the message was sent; and so
 //! on until the program's begin. So a move that was hidden behind blocking is

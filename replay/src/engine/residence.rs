@@ -23,7 +23,7 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
-    /// An idle workstation has no guest any more: the next one takes it.
+    /// An idle workstation has no guest any more: the next rank takes it.
     pub(super) fn became_free(&mut self, workstation: u32, now: u64) {
         if let Some(rank) = self.s.waiting.pop_front() {
             self.take(rank, workstation, now);
@@ -35,7 +35,7 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
-    /// Moves there; or begins there, which costs nothing.
+    /// The rank moves there; or begins there, which costs nothing.
     fn take(&mut self, rank: u32, workstation: u32, now: u64) {
         self.s.places.take(workstation, rank);
         let it = &mut self.s.ranks[rank as usize];
@@ -74,7 +74,7 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
-    /// Runs from now on, where it is, until something changes there.
+    /// The rank runs from now on, where it is, until something changes there.
     pub(super) fn go_on(&mut self, rank: u32, now: u64) {
         let it = &mut self.s.ranks[rank as usize];
         it.state = RankState::Here;

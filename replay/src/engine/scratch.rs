@@ -33,46 +33,47 @@ pub struct Scratch {
 /// Where a rank is, and how far it has run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankProgress {
-    /// Everything before this moment has happened to it.
+    /// Everything before this moment has happened to the rank.
     pub(super) clock: u64,
     /// What is left to compute of its step.
     pub(super) left: u64,
-    /// It must not run up to here.
+    /// The rank must not run up to here.
     pub(super) horizon: u64,
-    /// Its step, among all of the program's.
+    /// The rank's step, among all of the program's.
     pub(super) at: u32,
-    /// The last message that it had to wait for.
+    /// The last message that the rank had to wait for.
     pub(super) binding: u32,
-    /// Its newest record.
+    /// The rank's newest record.
     pub(super) head: u32,
     pub(super) workstation: u32,
-    /// Since when it has been frozen, demoted or waiting.
+    /// Since when the rank has been frozen, demoted or waiting.
     pub(super) since: u64,
-    /// Its process stays on the workstation that it left until it arrives,
-    /// and its owner is there until then; 0 if it does not stay.
+    /// Until when an owner is at the workstation that the rank left, where its
+    /// process stays until it arrives elsewhere; 0 if it does not stay.
     pub(super) held_until: u64,
-    /// How it moves.
+    /// What the rank keeps when it moves.
     pub(super) keep: Keep,
     pub(super) state: RankState,
     pub(super) demoted: bool,
-    /// Its work is done and it is at its receive.
+    /// The step's work is done and the rank is at its receive.
     pub(super) blocked: bool,
-    /// It has had a workstation before.
+    /// The rank has had a workstation before.
     pub(super) placed: bool,
-    /// Grows when it is no longer frozen: a timer of before is void.
+    /// A number that grows when the rank is no longer frozen: a timer with an
+    /// older one is void.
     pub(super) stamp: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RankState {
-    /// Has not begun.
+    /// The rank has not begun.
     NotBegun,
     Waiting,
     Moving,
     /// Computing or blocked, demoted or not.
     Here,
     Frozen,
-    /// Has a timer for its end.
+    /// The rank has a timer for its end.
     Finishing,
     Gone,
 }
@@ -84,7 +85,7 @@ pub(crate) struct Message {
     pub(crate) arrival: u64,
     /// The last message for which its sender had had to wait.
     pub(crate) cause: u32,
-    /// Its sender's newest record when it was sent.
+    /// The sender's newest record when the message was sent.
     pub(crate) head: u32,
 }
 
@@ -105,12 +106,12 @@ pub(crate) struct PathRecord {
 pub(crate) enum PathRecordKind {
     /// The owner returned; takes no time.
     Busy,
-    /// Was blocked when the owner returned or left.
+    /// The rank was blocked when the owner returned or left.
     Blocked,
     Waiting,
     Frozen,
     Moving,
-    /// Work took longer by that.
+    /// Work took longer by that much.
     Slowed,
     /// Work was lost.
     Repeated,
@@ -120,7 +121,7 @@ pub(crate) enum PathRecordKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RankTimer {
     pub(super) at: u64,
-    /// Not a step: everybody runs as far as possible first.
+    /// Whether every rank runs as far as possible first: all but steps.
     pub(super) late: bool,
     pub(super) rank: u32,
     pub(super) kind: RankTimerKind,
@@ -129,7 +130,7 @@ pub(super) struct RankTimer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RankTimerKind {
-    /// For one that must not run ahead.
+    /// The end of a step, for a rank that must not run ahead.
     Step,
     Begin,
     Arrive,

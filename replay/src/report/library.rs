@@ -32,7 +32,7 @@ const QUANTITIES: &[Quantity] = &[
     Quantity::Seconds(Measure::SharedFrozen),
 ];
 
-/// Ranks and bags are told apart: ranks wait for each other, a bag spreads to
+/// Ranks and bags are in cubes of their own: ranks wait for each other, a bag spreads to
 /// whatever is idle.
 pub(super) fn cubes(manifest: &Manifest) -> Vec<Cube> {
     let choices = &[Dim::Program, Dim::Workstations, Dim::Policy, Dim::OnBusy, Dim::Cost];
@@ -88,7 +88,7 @@ impl LibraryReport<'_> {
         self.choices.value(Label::OnBusy, "migrate").unwrap_or(0)
     }
 
-    /// Policies that a lab can have; no lab has a prophet.
+    /// Policies that a lab can have; no lab knows the future.
     fn policies_to_have(&self) -> Vec<i64> {
         let all = self.choices.cube.values(Dim::Policy).into_iter();
         all.filter(|policy| self.choices.name(Dim::Policy, *policy) != ORACLE).collect()

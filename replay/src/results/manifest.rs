@@ -14,7 +14,8 @@ pub struct Manifest {
     pub name: String,
     pub report: ReportKind,
     pub chunks: u32,
-    /// Those at cost zero that others are measured against not counted.
+    /// How many executions there are, without those at cost zero that others are
+    /// measured against.
     pub executions: u64,
     pub digests: Digests,
     pub programs: Vec<ProgramFacts>,
@@ -73,7 +74,7 @@ pub struct NetworkFacts {
     pub eligible_max: u32,
 }
 
-/// Lengths of idle periods that are told apart, in minutes: up to each of
+/// Lengths of idle periods that are counted apart, in minutes: up to each of
 /// them, and over the last.
 pub const IDLE_LENGTHS_MIN: [u64; 8] = [1, 5, 20, 40, 60, 120, 240, 480];
 

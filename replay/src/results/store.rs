@@ -210,7 +210,7 @@ impl Store {
             let Ok(entries) = fs::read_dir(dir) else { continue };
             for entry in entries.flatten() {
                 if entry.file_name().to_string_lossy().contains(UNFINISHED) {
-                    // Only tidiness: a file that stays does no harm.
+                    // This is only tidiness: a file that stays does no harm.
                     let _ = fs::remove_file(entry.path());
                 }
             }

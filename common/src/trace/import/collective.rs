@@ -164,9 +164,9 @@ impl Part<'_> {
 
 /// What the arguments of an operation mean.
 struct Arguments {
-    /// That this rank gives.
+    /// What this rank gives.
     bytes: u64,
-    /// For or from each rank.
+    /// What goes to or comes from each rank.
     each: Vec<u64>,
     root: u32,
     nanos: u64,

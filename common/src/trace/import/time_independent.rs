@@ -90,7 +90,7 @@ struct Line<'a> {
     rank: u32,
     action: &'a str,
     arguments: Vec<&'a str>,
-    /// In the older spelling.
+    /// Whether the line has the older spelling.
     older: bool,
 }
 
