@@ -14,7 +14,7 @@ use gleaner_shell::config::ConfigError;
 
 use super::criterion::CriterionChoice;
 use super::file::{BagEntry, Campaign, ProgramEntry, Ring};
-use super::generated::make_log;
+use super::generated::{MakeLogError, make_log};
 use super::owners;
 use super::plan::{NoPeriodError, Plan};
 use super::runnable::Runnable;
@@ -37,8 +37,8 @@ pub enum InputError {
     NoUsage(PathBuf),
     #[error("usage log {}: {why}", path.display())]
     Usage { path: PathBuf, why: ReadArchiveError },
-    #[error("{}: [usage] generate: {what}", path.display())]
-    Generate { path: PathBuf, what: String },
+    #[error("{}: [usage] generate: {why}", path.display())]
+    Generate { path: PathBuf, why: MakeLogError },
     #[error("{}: {why}", path.display())]
     Period { path: PathBuf, why: NoPeriodError },
 }
@@ -200,7 +200,7 @@ fn read_usages(
             criteria.map(|criterion| read_log(&data, campaign, *criterion, notes)).collect()
         }
         (None, Some(generate)) => make_log(path, campaign, generate)
-            .map_err(|what| InputError::Generate { path: path.to_owned(), what }),
+            .map_err(|why| InputError::Generate { path: path.to_owned(), why }),
         (None, None) => Err(InputError::NoUsage(path.to_owned())),
     }
 }
