@@ -94,7 +94,7 @@ impl RwhoWalk<'_> {
         self.end(path, open)
     }
 
-    /// Gives the page that this line ended, if it did.
+    /// Gives the snapshot that this line ended, if it did.
     fn line(
         &self,
         text: &str,

@@ -40,7 +40,7 @@ pub(super) enum BadFrame {
     #[error("records of several boots in one frame")]
     SeveralBoots,
     #[error("record {after} after record {before}: expected the order of sequence")]
-    DeferredBoots { before: u64, after: u64 },
+    Order { before: u64, after: u64 },
     #[error(transparent)]
     Record(#[from] RecordError),
     #[error("records of more than {DEFERRED_BOOTS_MAX} boots wait for the disk")]
@@ -166,7 +166,7 @@ fn check(records: &[UsageRecord]) -> Result<FrameRange, BadFrame> {
         }
         let (before, after) = (pair[0].sequence, pair[1].sequence);
         if after <= before {
-            return Err(BadFrame::DeferredBoots { before, after });
+            return Err(BadFrame::Order { before, after });
         }
     }
     records.iter().try_for_each(check_record)?;
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(check(&[]), Err(BadFrame::Count(0)));
         let many: Vec<_> = (1..=RECORDS_MAX as u64 + 1).collect();
         assert_eq!(check(&records(&many)), Err(BadFrame::Count(RECORDS_MAX + 1)));
-        let order = BadFrame::DeferredBoots { before: 2, after: 2 };
+        let order = BadFrame::Order { before: 2, after: 2 };
         assert_eq!(check(&records(&[1, 2, 2])), Err(order));
         let mut two_boots = records(&[1, 2]);
         two_boots[1].boot = BootId([8; 16]);

@@ -347,11 +347,11 @@ impl Run<'_> {
         it.since = now;
         it.cost = nanos(self.model.costs.of(keep));
         let owner_leaves = self.places.until(workstation);
-        it.held_until = if keep == Keep::WorkerState { owner_leaves } else { 0 };
+        it.held_until = if keep == Keep::State { owner_leaves } else { 0 };
         // The worker is out of every list before anybody else is served.
         it.state = WorkerState::Waiting;
         it.stamp += 1;
-        if keep != Keep::WorkerState && it.subtask != NONE {
+        if keep != Keep::State && it.subtask != NONE {
             let whole = self.bag.works[it.subtask as usize];
             self.tally.wasted += u128::from(whole - it.left);
             it.left = whole;

@@ -105,7 +105,7 @@ impl<O: Observer> Engine<'_, O> {
             self.settle(rank, now);
         }
         self.no_longer_stays(rank);
-        self.leave(rank, now, Keep::RankState);
+        self.leave(rank, now, Keep::State);
     }
 
     fn stays(&mut self, rank: u32, now: u64) {
@@ -125,14 +125,14 @@ impl<O: Observer> Engine<'_, O> {
 
     /// Gives up a busy workstation, and its work as far as it is not kept.
     fn leave(&mut self, rank: u32, now: u64, keep: Keep) {
-        if keep != Keep::RankState {
+        if keep != Keep::State {
             self.lose_subtask(rank, now);
         }
         let it = &mut self.s.ranks[rank as usize];
         self.s.places.leave(it.workstation);
         (it.keep, it.since) = (keep, now);
         let owner_leaves = self.s.places.until(it.workstation);
-        it.held_until = if keep == Keep::RankState { owner_leaves } else { 0 };
+        it.held_until = if keep == Keep::State { owner_leaves } else { 0 };
         self.seek_place(rank, now);
     }
 

@@ -152,7 +152,7 @@ impl Scratch {
             workstation: NONE,
             since: 0,
             held_until: 0,
-            keep: Keep::RankState,
+            keep: Keep::State,
             state: RankState::NotBegun,
             demoted: false,
             blocked: false,
