@@ -23,18 +23,18 @@ pub struct Week {
 }
 
 impl Week {
-    pub fn from_days(days: [[f64; 24]; 7]) -> Self {
+    pub(crate) fn from_days(days: [[f64; 24]; 7]) -> Self {
         let [monday, tuesday, wednesday, thursday, friday, saturday, sunday] = days;
         Self { monday, tuesday, wednesday, thursday, friday, saturday, sunday }
     }
 
-    pub fn days(&self) -> [&[f64; 24]; 7] {
+    pub(crate) fn days(&self) -> [&[f64; 24]; 7] {
         let Self { monday, tuesday, wednesday, thursday, friday, saturday, sunday } = self;
         [monday, tuesday, wednesday, thursday, friday, saturday, sunday]
     }
 
     /// The same in every hour.
-    pub fn even(value: f64) -> Self {
+    pub(crate) fn even(value: f64) -> Self {
         Self::from_days([[value; 24]; 7])
     }
 

@@ -67,7 +67,7 @@ impl Model {
 /// What a guest of the lowest priority gets beside an owner who computes. A
 /// guess: `SCHED_IDLE` gets a hundredth of one core, but owners are seldom
 /// busy on all of them.
-pub const RENICE_SHARE: f64 = 0.1;
+pub(crate) const RENICE_SHARE: f64 = 0.1;
 
 /// How a free workstation is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

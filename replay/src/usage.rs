@@ -22,19 +22,19 @@ pub struct Usage {
 
 /// One workstation of a [`Usage`].
 #[derive(Clone, Copy, Debug)]
-pub struct History<'a> {
+pub(crate) struct History<'a> {
     /// When the state changed, in wall nanoseconds; the first is when the log
     /// begins.
-    pub changes: &'a [i64],
+    pub(crate) changes: &'a [i64],
     /// Idle after the first change, busy after the second, ..: or the reverse.
-    pub idle_at_first: bool,
+    pub(crate) idle_at_first: bool,
     /// When something is last known.
-    pub known_until: i64,
+    pub(crate) known_until: i64,
 }
 
 impl History<'_> {
     /// Whether the workstation is idle after the change at this position.
-    pub fn is_idle_after(&self, position: usize) -> bool {
+    pub(crate) fn is_idle_after(&self, position: usize) -> bool {
         self.idle_at_first == position.is_multiple_of(2)
     }
 }
@@ -76,7 +76,7 @@ impl Usage {
         &self.names
     }
 
-    pub fn past(&self, workstation: usize) -> History<'_> {
+    pub(crate) fn past(&self, workstation: usize) -> History<'_> {
         History {
             changes: &self.changes[self.first[workstation]..self.first[workstation + 1]],
             idle_at_first: self.idle_at_first[workstation],

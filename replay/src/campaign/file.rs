@@ -19,7 +19,7 @@ use super::values::{Choices, CostChoices, PlacementChoice, ReactionChoice};
 use crate::results::manifest::ReportKind;
 
 /// More than any campaign needs, and few enough to count in memory.
-pub const WORKSTATIONS_MAX: u32 = 100_000;
+pub(crate) const WORKSTATIONS_MAX: u32 = 100_000;
 
 /// What to execute, and under which conditions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ pub struct ProgramEntry {
 
 impl ProgramEntry {
     /// The model of Table 1 that it is executed under.
-    pub fn model(&self) -> u8 {
+    pub(crate) fn model(&self) -> u8 {
         self.table1.unwrap_or(if self.bag.is_some() { 2 } else { 5 })
     }
 
@@ -311,7 +311,12 @@ impl Campaign {
     ///
     /// # Errors
     /// The network that is too small, with its line.
-    pub fn check_ranks(&self, path: &Path, text: &str, ranks: u32) -> Result<(), ConfigError> {
+    pub(crate) fn check_ranks(
+        &self,
+        path: &Path,
+        text: &str,
+        ranks: u32,
+    ) -> Result<(), ConfigError> {
         let small = self.networks.iter().find(|network| *network.workstations.get_ref() < ranks);
         let Some(small) = small else { return Ok(()) };
         let what =
@@ -321,7 +326,7 @@ impl Campaign {
 
     /// How many executions one period of one network comes to, not counting
     /// those at cost zero that slowdowns are measured against.
-    pub fn executions_per_period(&self) -> u64 {
+    pub(crate) fn executions_per_period(&self) -> u64 {
         let axes = [
             self.criteria.0.len(),
             self.programs.len(),

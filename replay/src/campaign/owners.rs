@@ -15,7 +15,7 @@ const HOURS_OF_WEEK: usize = 168;
 ///
 /// Time that the log says nothing of is unknown, if it lies before a
 /// workstation's first record or after its last, and busy otherwise.
-pub fn facts(usage: &Usage, choice: &PeriodChoice) -> OwnerFacts {
+pub(crate) fn facts(usage: &Usage, choice: &PeriodChoice) -> OwnerFacts {
     let Some(week) = WeekHours::new(choice) else { return OwnerFacts::default() };
     let mut sums = OwnerSums::new();
     for workstation in 0..usage.workstations() {
@@ -141,7 +141,7 @@ impl OwnerSums {
 }
 
 /// The stretch of days as moments.
-pub fn span(choice: &PeriodChoice) -> Option<(WallTime, WallTime)> {
+pub(crate) fn span(choice: &PeriodChoice) -> Option<(WallTime, WallTime)> {
     let week = WeekHours::new(choice)?;
     Some((WallTime(week.from), WallTime(week.to)))
 }

@@ -69,7 +69,7 @@ pub enum PeriodError {
 gleaner_common::named! {
     /// The four times of day of Phalen 1994, §7.3.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum TimeOfDay {
+    pub(crate) enum TimeOfDay {
         /// Midnight to 6 a.m.
         Night = "night",
         /// 6 a.m. to noon.
@@ -82,7 +82,7 @@ gleaner_common::named! {
 }
 
 impl TimeOfDay {
-    pub fn of_hour(hour: i8) -> Self {
+    pub(crate) fn of_hour(hour: i8) -> Self {
         match hour {
             ..6 => Self::Night,
             6..12 => Self::Morning,
@@ -94,16 +94,16 @@ impl TimeOfDay {
 
 /// One period: when it starts, and what hour of the week that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeriodStart {
-    pub at: WallTime,
+pub(crate) struct PeriodStart {
+    pub(crate) at: WallTime,
     /// The hour of the day, on the owners' clock.
-    pub hour: i8,
+    pub(crate) hour: i8,
     /// The day of the week, from 0 for Monday.
-    pub weekday: i8,
+    pub(crate) weekday: i8,
 }
 
 impl PeriodStart {
-    pub fn time_of_day(self) -> TimeOfDay {
+    pub(crate) fn time_of_day(self) -> TimeOfDay {
         TimeOfDay::of_hour(self.hour)
     }
 }
@@ -115,7 +115,7 @@ impl PeriodChoice {
     ///
     /// # Errors
     /// A stretch that is empty, too short, or on an unknown clock.
-    pub fn candidates(&self, seed: u64) -> Result<Vec<PeriodStart>, PeriodError> {
+    pub(crate) fn candidates(&self, seed: u64) -> Result<Vec<PeriodStart>, PeriodError> {
         if self.length.is_zero() {
             return Err(PeriodError::NoLength);
         }
@@ -144,7 +144,7 @@ impl PeriodChoice {
     ///
     /// # Errors
     /// A zone that this machine does not know.
-    pub fn time_zone(&self) -> Result<TimeZone, PeriodError> {
+    pub(crate) fn time_zone(&self) -> Result<TimeZone, PeriodError> {
         if self.zone == "UTC" {
             // Also where the machine knows no zones at all.
             return Ok(TimeZone::UTC);

@@ -19,21 +19,21 @@ use crate::{Costs, Lab, Learner, Model, Order, Placement, Scratch, SelectError, 
 
 /// What a thread works with, from chunk to chunk.
 #[derive(Debug)]
-pub struct Executor<'a> {
+pub(crate) struct Executor<'a> {
     scratch: Scratch,
     /// One for each criterion; none if no policy asks for the past.
     learners: Vec<Learner<'a>>,
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
 }
 
 /// A campaign with everything that it needs to run.
 #[derive(Debug)]
 pub struct Plan {
-    pub campaign: Campaign,
-    pub programs: Vec<Runnable>,
+    pub(crate) campaign: Campaign,
+    pub(crate) programs: Vec<Runnable>,
     /// One for each criterion.
-    pub usages: Vec<Usage>,
-    pub networks: Vec<NetworkFacts>,
+    pub(crate) usages: Vec<Usage>,
+    pub(crate) networks: Vec<NetworkFacts>,
     units: Vec<Unit>,
     legend: Legend,
 }
@@ -63,7 +63,7 @@ impl Plan {
     ///
     /// # Errors
     /// A network for which there is no period at all.
-    pub fn new(
+    pub(crate) fn new(
         campaign: Campaign,
         programs: Vec<Runnable>,
         usages: Vec<Usage>,
@@ -132,12 +132,12 @@ impl Plan {
         each.min().unwrap_or(0)
     }
 
-    pub fn legend(&self) -> &Legend {
+    pub(crate) fn legend(&self) -> &Legend {
         &self.legend
     }
 
     /// Without those at cost zero that slowdowns are measured against.
-    pub fn executions(&self) -> u64 {
+    pub(crate) fn executions(&self) -> u64 {
         self.units.len() as u64 * self.campaign.executions_per_period()
     }
 
@@ -147,7 +147,7 @@ impl Plan {
         usize::try_from((wanted / rows).max(1)).unwrap_or(usize::MAX)
     }
 
-    pub fn chunks(&self) -> u32 {
+    pub(crate) fn chunks(&self) -> u32 {
         u32::try_from(self.units.len().div_ceil(self.units_per_chunk())).unwrap_or(u32::MAX)
     }
 
@@ -157,12 +157,12 @@ impl Plan {
         first..(first + many).min(self.units.len())
     }
 
-    pub fn rows_of(&self, chunk: u32) -> u64 {
+    pub(crate) fn rows_of(&self, chunk: u32) -> u64 {
         self.units_of(chunk).len() as u64 * self.campaign.executions_per_period()
     }
 
     /// What one thread works with.
-    pub fn executor(&self) -> Executor<'_> {
+    pub(crate) fn executor(&self) -> Executor<'_> {
         let asks = |choice: &PlacementChoice| match choice {
             PlacementChoice::Core(policy) => policy.asks_outlook(),
             PlacementChoice::Oracle => false,
@@ -176,7 +176,12 @@ impl Plan {
     }
 
     /// Executes a chunk, into the worker's emptied rows.
-    pub fn execute(&self, chunk: u32, executor: &mut Executor<'_>, done: &mut dyn FnMut(u64)) {
+    pub(crate) fn execute(
+        &self,
+        chunk: u32,
+        executor: &mut Executor<'_>,
+        done: &mut dyn FnMut(u64),
+    ) {
         executor.rows.clear();
         for unit in &self.units[self.units_of(chunk)] {
             let before = executor.rows.len();

@@ -8,7 +8,7 @@ use crate::{Bag, BagModel, Breakdown, Execution, Lab, Model, Program, Scratch, r
 
 /// A program that is ready to be executed.
 #[derive(Clone, Debug)]
-pub enum Runnable {
+pub(crate) enum Runnable {
     /// Models 5 to 8: the processes are scheduled.
     Ranks { program: Program, table1: u8 },
     /// Models 1 to 4: the program adapts itself.
@@ -17,7 +17,7 @@ pub enum Runnable {
 
 impl Runnable {
     /// How long it takes on so many workstations that are always idle.
-    pub fn undisturbed(&self, workstations: u32) -> Duration {
+    pub(crate) fn undisturbed(&self, workstations: u32) -> Duration {
         match self {
             Self::Ranks { program, .. } => program.critical_path(),
             Self::Bag { bag, table1, workers } => {
@@ -29,7 +29,7 @@ impl Runnable {
     }
 
     /// Executes it once, and writes what it came to into the row.
-    pub fn execute(&self, lab: &Lab, model: &Model, scratch: &mut Scratch, row: &mut Row) {
+    pub(crate) fn execute(&self, lab: &Lab, model: &Model, scratch: &mut Scratch, row: &mut Row) {
         match self {
             Self::Ranks { program, table1 } => {
                 let (grows, spawns) = (table1.is_multiple_of(2), *table1 >= 7);

@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 gleaner_common::named! {
     /// What names a row's place in the grid, in the order of the columns.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum Label {
+    pub(crate) enum Label {
         Program = "program",
         Policy = "policy",
         OnBusy = "on_busy",
@@ -19,7 +19,7 @@ gleaner_common::named! {
 gleaner_common::named! {
     /// What is counted or timed, in the order of the columns.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum Measure {
+    pub(crate) enum Measure {
         /// How many workstations the simulated network has.
         Workstations = "workstations",
         /// Unix seconds.
@@ -87,28 +87,28 @@ gleaner_common::named! {
 
 /// One execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub(crate) struct Row {
     /// Positions in the [`Legend`].
-    pub labels: [u16; Label::ALL.len()],
-    pub measures: [i64; Measure::ALL.len()],
+    pub(crate) labels: [u16; Label::ALL.len()],
+    pub(crate) measures: [i64; Measure::ALL.len()],
 }
 
 impl Row {
-    pub const EMPTY: Self =
+    pub(crate) const EMPTY: Self =
         Self { labels: [0; Label::ALL.len()], measures: [0; Measure::ALL.len()] };
 
-    pub fn label(&self, label: Label) -> u16 {
+    pub(crate) fn label(&self, label: Label) -> u16 {
         self.labels[label as usize]
     }
 
-    pub fn finished(&self) -> bool {
+    pub(crate) fn finished(&self) -> bool {
         self[Measure::Finished] != 0
     }
 
     /// By how much longer it took than at cost zero, as a part of that
     /// (Phalen 1994, Table 9, "percentage slowdown"); `None` where either
     /// was given up.
-    pub fn slowdown(&self) -> Option<f64> {
+    pub(crate) fn slowdown(&self) -> Option<f64> {
         let zero = self[Measure::ZeroCost];
         (self.finished() && zero > 0)
             .then(|| (self[Measure::Execution] - zero) as f64 / zero as f64)
@@ -131,20 +131,20 @@ impl IndexMut<Measure> for Row {
 
 /// What the labels' positions stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Legend {
+pub(crate) struct Legend {
     texts: [Vec<String>; Label::ALL.len()],
 }
 
 impl Legend {
-    pub fn new(texts: [Vec<String>; Label::ALL.len()]) -> Self {
+    pub(crate) fn new(texts: [Vec<String>; Label::ALL.len()]) -> Self {
         Self { texts }
     }
 
-    pub fn texts(&self, label: Label) -> &[String] {
+    pub(crate) fn texts(&self, label: Label) -> &[String] {
         &self.texts[label as usize]
     }
 
-    pub fn text(&self, label: Label, position: u16) -> &str {
+    pub(crate) fn text(&self, label: Label, position: u16) -> &str {
         &self.texts[label as usize][usize::from(position)]
     }
 

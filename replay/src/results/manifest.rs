@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Raised whenever results of the same campaign would come out otherwise.
-pub const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -76,7 +76,7 @@ pub struct NetworkFacts {
 
 /// Lengths of idle periods that are counted apart, in minutes: up to each of
 /// them, and over the last.
-pub const IDLE_LENGTHS_MIN: [u64; 8] = [1, 5, 20, 40, 60, 120, 240, 480];
+pub(crate) const IDLE_LENGTHS_MIN: [u64; 8] = [1, 5, 20, 40, 60, 120, 240, 480];
 
 /// The whole log's owners, over the stretch of days that periods are from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

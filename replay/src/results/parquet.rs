@@ -98,7 +98,7 @@ fn write<T: DataType, W: Write + Send>(
 ///
 /// # Errors
 /// A file that cannot be read, or is not one of ours; or those of `take`.
-pub fn read_rows(
+pub(crate) fn read_rows(
     path: &Path,
     legend: &mut Legend,
     mut take: impl FnMut(&Legend, &[Row]) -> io::Result<()>,

@@ -51,7 +51,7 @@ impl Default for Shard {
 }
 
 impl Shard {
-    pub fn takes(self, chunk: u32) -> bool {
+    pub(crate) fn takes(self, chunk: u32) -> bool {
         chunk % self.of == self.index - 1
     }
 }
@@ -76,7 +76,7 @@ impl std::str::FromStr for Shard {
 
 /// A directory of results.
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     dir: PathBuf,
     chunks: u32,
 }
@@ -86,7 +86,7 @@ impl Store {
     ///
     /// # Errors
     /// A directory of another campaign, or one that cannot be written.
-    pub fn open(dir: &Path, manifest: &Manifest) -> Result<Self, StoreError> {
+    pub(crate) fn open(dir: &Path, manifest: &Manifest) -> Result<Self, StoreError> {
         let path = dir.join(MANIFEST);
         let chunks = dir.join(CHUNKS);
         fs::create_dir_all(&chunks).map_err(|why| StoreError::Write { path: chunks, why })?;
@@ -109,7 +109,7 @@ impl Store {
     ///
     /// # Errors
     /// A directory without results, or without all of them.
-    pub fn open_complete(dir: &Path) -> Result<(Self, Manifest), StoreError> {
+    pub(crate) fn open_complete(dir: &Path) -> Result<(Self, Manifest), StoreError> {
         let manifest = match Manifest::read(&dir.join(MANIFEST)) {
             Ok(manifest) => manifest,
             Err(ReadManifestError::Missing) => {
@@ -127,7 +127,7 @@ impl Store {
     }
 
     /// Where the whole is.
-    pub fn results(&self) -> PathBuf {
+    pub(crate) fn results(&self) -> PathBuf {
         self.dir.join(PARQUET)
     }
 
@@ -136,7 +136,7 @@ impl Store {
     }
 
     /// The chunks that are not there, or not as long as they should be.
-    pub fn missing(&self, rows_of: impl Fn(u32) -> u64) -> Vec<u32> {
+    pub(crate) fn missing(&self, rows_of: impl Fn(u32) -> u64) -> Vec<u32> {
         let is_whole =
             |chunk| count_rows(&self.path(chunk)).is_ok_and(|rows| rows == rows_of(chunk));
         (0..self.chunks).filter(|chunk| !is_whole(*chunk)).collect()
@@ -146,7 +146,12 @@ impl Store {
     ///
     /// # Errors
     /// A disk that is full or gone; the chunk is then not there.
-    pub fn write(&self, chunk: u32, legend: &Legend, rows: &[Row]) -> Result<(), StoreError> {
+    pub(crate) fn write(
+        &self,
+        chunk: u32,
+        legend: &Legend,
+        rows: &[Row],
+    ) -> Result<(), StoreError> {
         let path = self.path(chunk);
         let failed = |why| StoreError::Write { path: path.clone(), why };
         let mut bytes = ParquetResults::begin(vec![]).map_err(failed)?;
@@ -160,7 +165,7 @@ impl Store {
     ///
     /// # Errors
     /// A chunk that cannot be read, or a disk that is full or gone.
-    pub fn merge(&self, progress: &mut dyn FnMut(u32)) -> Result<u64, StoreError> {
+    pub(crate) fn merge(&self, progress: &mut dyn FnMut(u32)) -> Result<u64, StoreError> {
         let mut given_up = 0;
         let (parquet, csv) = (self.dir.join(PARQUET), self.dir.join(CSV));
         let begin = |path| Replacement::begin(path, PUBLIC).map_err(write_failed);
