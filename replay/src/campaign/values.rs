@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::criterion::CriterionChoice;
 use crate::model::RENICE_SHARE;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::units::{ParseUnitError, parse_duration, written_duration};
