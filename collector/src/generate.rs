@@ -32,7 +32,7 @@ use rand::rngs::StdRng;
 
 use crate::name::WorkstationName;
 use life::Life;
-use record::Writer;
+use record::RecordWriter;
 use truth::truth;
 
 pub use crate::week::Week;
@@ -40,20 +40,23 @@ pub use fit::FitError;
 pub use keep::{GenerateError, Generated, generate_into, generate_table};
 pub use model::{Arrivals, Loads, LogNormal, ModelError, OwnerModel, Pauses, Stops, mean_s};
 
-/// What the records look like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
-    /// Every transition at its moment, as our agents write.
-    #[default]
-    Exact,
-    /// What a look every three minutes shows, with the rules of collection of
-    /// Phalen 1994, §5 (Tables 4 and 5), so that Table 6 is needed to read it.
-    Snapshots,
+gleaner_common::named! {
+    /// What the records look like.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Form {
+        /// Every transition at its moment, as our agents write.
+        #[default]
+        Exact = "exact",
+        /// What a look every three minutes shows, with the rules of collection
+        /// of Phalen 1994, §5 (Tables 4 and 5), so that Table 6 is needed to
+        /// read it.
+        Snapshots = "snapshots",
+    }
 }
 
 /// What to generate.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct GeneratorPlan {
     pub workstations: u32,
     pub from: WallTime,
     pub to: WallTime,
@@ -63,7 +66,7 @@ pub struct Plan {
     pub zone: TimeZone,
 }
 
-impl Plan {
+impl GeneratorPlan {
     /// The workstations' names are in the order of their numbers.
     pub fn name(number: u32) -> WorkstationName {
         format!("ws-{:05}", number.saturating_add(1))
@@ -75,30 +78,21 @@ impl Plan {
 /// The logs of all workstations, one after the other.
 pub fn generate<'a>(
     model: &'a OwnerModel,
-    plan: &'a Plan,
+    plan: &'a GeneratorPlan,
 ) -> impl Iterator<Item = (WorkstationName, Vec<UsageRecord>)> + 'a {
-    (0..plan.workstations).map(|number| (Plan::name(number), records(model, plan, number)))
+    (0..plan.workstations).map(|number| (GeneratorPlan::name(number), records(model, plan, number)))
 }
 
 /// The log of one workstation: `number` counts from 0.
-pub fn records(model: &OwnerModel, plan: &Plan, number: u32) -> Vec<UsageRecord> {
+pub fn records(model: &OwnerModel, plan: &GeneratorPlan, number: u32) -> Vec<UsageRecord> {
     let life = Life::new(model, &plan.zone, source(plan.seed, number, "life"));
     let stretches = life.live(plan.from, plan.to);
     let truth = truth(&model.load, &stretches, source(plan.seed, number, "load"));
-    let writer = Writer::new(Plan::name(number), plan.seed, model.cores);
-    let chance = source(plan.seed, number, plan.form.word());
+    let writer = RecordWriter::new(GeneratorPlan::name(number), plan.seed, model.cores);
+    let chance = source(plan.seed, number, plan.form.name());
     match plan.form {
         Form::Exact => exact::write(&truth, writer, model.stops.unannounced, chance),
         Form::Snapshots => snapshots::write(&truth, writer, plan, chance),
-    }
-}
-
-impl Form {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Snapshots => "snapshots",
-        }
     }
 }
 

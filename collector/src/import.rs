@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +42,7 @@ use source::Sources;
 pub use csv::COLUMNS;
 use csv::bad_csv;
 
-/// Records that are appended and synced together: some 20 MB of memory, and
+/// How many records are appended and synced together: some 20 MB of memory, and
 /// few syncs for each log.
 const GROUP_RECORDS: usize = 100_000;
 
@@ -53,35 +52,19 @@ const PROGRESS_EVERY: u64 = 10_000;
 /// A state that is held for longer says nothing: a computer fell silent.
 pub const HOLD_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImportFormat {
-    /// What `ruptime -a` and `rwho -a` printed at regular times.
-    Rwho,
-    /// The columns of `glean usage export --format csv`.
-    Csv,
-    /// `machine,state,timestamp`, as UNC Greensboro's libraries published.
-    Uncg,
-    /// Availability intervals, of the Repository of Availability Traces.
-    Avt,
-    /// Event traces of the Failure Trace Archive.
-    Fta,
-}
-
-impl FromStr for ImportFormat {
-    type Err = gleaner_common::id::ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "rwho" => Ok(Self::Rwho),
-            "csv" => Ok(Self::Csv),
-            "uncg" => Ok(Self::Uncg),
-            "avt" => Ok(Self::Avt),
-            "fta" => Ok(Self::Fta),
-            _ => {
-                let expected = "one of rwho, csv, uncg, avt, fta";
-                Err(Self::Err { text: text.to_owned(), expected })
-            }
-        }
+gleaner_common::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ImportFormat {
+        /// What `ruptime -a` and `rwho -a` printed at regular times.
+        Rwho = "rwho",
+        /// The columns of `glean usage export --format csv`.
+        Csv = "csv",
+        /// `machine,state,timestamp`, as UNC Greensboro's libraries published.
+        Uncg = "uncg",
+        /// Availability intervals, of the Repository of Availability Traces.
+        Avt = "avt",
+        /// Event traces of the Failure Trace Archive.
+        Fta = "fta",
     }
 }
 
@@ -134,7 +117,7 @@ pub struct ImportSummary {
     pub rows: u64,
     /// Blank lines and comments, but for `csv`.
     pub blank_lines: u64,
-    /// For `rwho`.
+    /// Snapshots that were read, for `rwho`.
     pub snapshots: u64,
     pub workstations: u64,
     /// Records that the source comes to: the new ones and those that were
@@ -162,19 +145,19 @@ pub struct ImportSummary {
 /// Local times that are not one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LocalTimes {
-    /// They came twice, because the clock was put back: taken for the first.
+    /// Times that came twice, because the clock was put back: taken for the first.
     #[serde(rename = "times_twice")]
     pub twice: u64,
-    /// They never came, because the clock was put forward over them: taken
+    /// Times that never came, because the clock was put forward over them: taken
     /// for the moment it was.
     #[serde(rename = "times_never")]
     pub never: u64,
 }
 
 impl ImportSummary {
-    fn hear(&mut self, heard: machine::Heard) {
-        self.repeated_rows += u64::from(heard.repeated);
-        if let Some(held) = heard.overlong {
+    fn count_row(&mut self, finding: machine::RowFinding) {
+        self.repeated_rows += u64::from(finding.repeated);
+        if let Some(held) = finding.overlong {
             self.overlong += 1;
             self.overlong_h += held.as_secs_f64() / 3_600.0;
         }
@@ -204,7 +187,7 @@ pub fn import(
     };
     let sources = Sources::find(&options.sources)?;
     let mut meter =
-        Meter { read: sources.read.clone(), total: 2 * sources.bytes, rows: 0, progress };
+        ProgressMeter { read: sources.read.clone(), total: 2 * sources.bytes, rows: 0, progress };
     walk(&sources, options, &mut |_, _| {
         meter.step();
         Ok(())
@@ -222,14 +205,14 @@ pub fn import(
 
 /// Tells how much of the sources has been read, once to check and once to
 /// append.
-struct Meter<'a> {
+struct ProgressMeter<'a> {
     read: Rc<Cell<u64>>,
     total: u64,
     rows: u64,
     progress: &'a mut dyn FnMut(Progress),
 }
 
-impl Meter<'_> {
+impl ProgressMeter<'_> {
     fn step(&mut self) {
         self.rows += 1;
         if self.rows.is_multiple_of(PROGRESS_EVERY) {
@@ -252,11 +235,11 @@ struct Appender<'a> {
     workstations: BTreeSet<WorkstationName>,
     new: u64,
     duplicates: u64,
-    meter: Meter<'a>,
+    meter: ProgressMeter<'a>,
 }
 
 impl<'a> Appender<'a> {
-    fn new(store: Store, meter: Meter<'a>) -> Self {
+    fn new(store: Store, meter: ProgressMeter<'a>) -> Self {
         Self {
             store,
             pending: BTreeMap::new(),
@@ -307,16 +290,39 @@ pub(crate) struct Observation {
     pub(crate) reason: String,
 }
 
+impl Observation {
+    pub(crate) fn into_record(
+        self,
+        boot: BootId,
+        sequence: u64,
+        since_boot: Duration,
+    ) -> UsageRecord {
+        let Self { at, cause, load, users, input_idle, slots, reason } = self;
+        UsageRecord {
+            boot,
+            sequence,
+            at,
+            since_boot,
+            cause,
+            load,
+            users,
+            input_idle,
+            slots,
+            reason,
+        }
+    }
+}
+
 /// Gives the observations of one workstation their boots and numbers.
 #[derive(Clone, Debug)]
 struct Numbering {
     origin: Origin,
     name: WorkstationName,
-    run: Option<Run>,
+    run: Option<BootRun>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct BootRun {
     boot: BootId,
     start: WallTime,
     sequence: u64,
@@ -334,22 +340,12 @@ impl Numbering {
         run.sequence += 1;
         run.finished = observed.cause == Cause::Finish;
         self.run = Some(run);
-        UsageRecord {
-            boot: run.boot,
-            sequence: run.sequence,
-            at: observed.at,
-            since_boot: observed.at.since(run.start),
-            cause: observed.cause,
-            load: observed.load,
-            users: observed.users,
-            input_idle: observed.input_idle,
-            slots: observed.slots,
-            reason: observed.reason,
-        }
+        let since_boot = observed.at.since(run.start);
+        observed.into_record(run.boot, run.sequence, since_boot)
     }
 
-    fn begin(&self, start: WallTime) -> Run {
+    fn begin(&self, start: WallTime) -> BootRun {
         let boot = self.origin.boot(&self.name, start);
-        Run { boot, start, sequence: 0, finished: false }
+        BootRun { boot, start, sequence: 0, finished: false }
     }
 }

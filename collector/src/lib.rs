@@ -12,7 +12,7 @@
 
 pub mod archive;
 mod config;
-mod export;
+pub mod export;
 pub mod generate;
 pub mod import;
 mod index;
@@ -29,6 +29,7 @@ pub mod stats;
 pub mod store;
 mod summary;
 mod survival;
+pub mod threads;
 pub mod timeline;
 pub mod usage;
 pub mod wall;

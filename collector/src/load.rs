@@ -14,6 +14,7 @@ use gleaner_common::usage::Cause;
 use crate::archive::{Archive, ReadArchiveError, Span};
 use crate::name::WorkstationName;
 use crate::progress::Progress;
+use crate::threads::cores;
 use crate::timeline::{Note, Reading, Readings, Timeline, Unsure, interpret};
 
 /// Which logs, and how they are to be understood.
@@ -37,7 +38,7 @@ pub struct Loaded {
     pub records: u64,
     /// What is damaged in the logs, one line each.
     pub damage: Vec<String>,
-    /// What the logs do not tell of the criterion, over all workstations.
+    /// What the logs leave open of the criterion, over all workstations.
     pub unsure: Unsure,
 }
 
@@ -117,12 +118,13 @@ pub(crate) fn each_log(
 ) -> Result<(), ReadArchiveError> {
     let total = names.len() as u64;
     progress(Progress { done: 0, total });
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(names.len());
+    let threads = cores().min(names.len());
     let next = AtomicUsize::new(0);
     // Bounded, so that a slow reader of the answers holds the threads back.
     let (give, take) = mpsc::sync_channel(2 * threads);
     thread::scope(|scope| {
-        // Moved in, so that it is gone, and the threads stop, when one fails.
+        // The receiver is moved in, so that it is gone, and the threads stop, when
+        // one log fails.
         let take = take;
         for _ in 0..threads {
             let (next, give) = (&next, give.clone());

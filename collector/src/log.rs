@@ -75,7 +75,7 @@ pub struct Log {
     segment: u32,
     /// How long the last segment is, as far as it is on disk for sure.
     durable_bytes: u64,
-    /// How long it is with what was written and not synced.
+    /// How long the last segment is with what was written and not synced.
     written_bytes: u64,
     /// The last segment takes no more: it is long enough, or its header is
     /// damaged and nothing may stand behind one that says nothing.
@@ -238,8 +238,8 @@ impl Log {
     }
 
     /// Takes back what was written and not synced. If even that fails, the
-    /// next to open the log finds a torn tail or records that nobody was told
-    /// of: both are harmless.
+    /// next to open the log finds a torn tail or records that were never
+    /// confirmed: both are harmless.
     pub fn roll_back(self) {
         if self.file.is_some() || self.written_bytes != self.durable_bytes {
             let _ = cut(&self.path(), self.durable_bytes);
@@ -254,7 +254,7 @@ impl Log {
 /// Reads a full segment and keeps what it holds beside it.
 fn summarise(path: &Path, name: &WorkstationName) -> Result<Summary, ReadSegmentError> {
     let summary = Summary::of(&Segment::read(path, name)?);
-    // Without it the next start only takes longer.
+    // Without the summary the next start only takes longer.
     let _ = summary.save(path);
     Ok(summary)
 }

@@ -7,7 +7,6 @@ mod lengths;
 mod week;
 
 use std::path::Path;
-use std::str::FromStr;
 
 use gleaner_common::time::WallTime;
 use gleaner_figure::Figure;
@@ -19,29 +18,15 @@ use crate::load::{LoadOptions, timelines};
 use crate::progress::Progress;
 use crate::timeline::{Readings, Timeline};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlotKind {
-    /// Heat map: the part of time that is idle, by hour and day of the week.
-    Week,
-    /// The part of idle and of busy periods that last longer.
-    Survival,
-    /// How many workstations are idle and busy, over time.
-    Availability,
-}
-
-impl FromStr for PlotKind {
-    type Err = gleaner_common::id::ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "week" => Ok(Self::Week),
-            "survival" => Ok(Self::Survival),
-            "availability" => Ok(Self::Availability),
-            _ => Err(Self::Err {
-                text: text.to_owned(),
-                expected: "one of week, survival, availability",
-            }),
-        }
+gleaner_common::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum PlotKind {
+        /// Heat map: the part of time that is idle, by hour and day of the week.
+        Week = "week",
+        /// The part of idle and of busy periods that last longer.
+        Survival = "survival",
+        /// How many workstations are idle and busy, over time.
+        Availability = "availability",
     }
 }
 
@@ -139,7 +124,7 @@ impl Scope {
 
     fn spoken(&self) -> String {
         let day = |at: WallTime| local(at, &self.zone).strftime("%-d %B %Y").to_string();
-        // The last moment that belongs to it.
+        // The last moment that belongs to the stretch.
         let last = WallTime(self.to.0.saturating_sub(1));
         let (from, to) = (day(self.from), day(last));
         let zone = self.zone.iana_name().map(|name| format!(", {name}")).unwrap_or_default();
@@ -152,25 +137,12 @@ impl Scope {
 /// The idle and busy periods in a span, cut to it.
 fn known(timeline: &Timeline, span: Span) -> impl Iterator<Item = crate::timeline::Period> + '_ {
     let cut = timeline.periods.iter().filter_map(move |period| crate::stats::clip(period, span));
-    cut.filter(|period| period.state != crate::timeline::State::Unknown)
+    cut.filter(|period| period.state != crate::timeline::PeriodState::Unknown)
 }
 
 fn local(at: WallTime, zone: &TimeZone) -> jiff::civil::DateTime {
     let moment = Timestamp::from_nanosecond(i128::from(at.0)).unwrap_or(Timestamp::UNIX_EPOCH);
     zone.to_datetime(moment)
-}
-
-/// A count with its thousands apart.
-fn counted(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

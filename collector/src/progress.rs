@@ -1,6 +1,6 @@
 //! How far long work is.
 
-/// In whatever the work counts.
+/// How much is done of how much, in whatever the work counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub done: u64,

@@ -14,6 +14,7 @@ mod relay;
 mod writer;
 
 use std::io;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use gleaner_common::wire::Role;
@@ -21,13 +22,13 @@ use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{ConnectError, Credentials, Ended, Link, connect};
 use gleaner_shell::identity::{Identity, IdentityError};
+use gleaner_shell::signals::stop_signal;
 use quinn::VarInt;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::config::CollectorConfig;
 use crate::store::{OpenStoreError, Store};
-use writer::Writer;
+use writer::LogWriter;
 
 /// How long between two attempts to reach the coordinator.
 const WAIT_FIRST: Duration = Duration::from_millis(100);
@@ -84,19 +85,19 @@ pub fn run(config: CollectorConfig) -> Result<(), CollectorError> {
     });
     // With the last handle gone the writer ends, when all it has is on disk.
     drop((runtime, writer));
-    // Its panic is ours: a collector without a writer is none.
+    // The thread's panic is ours: a collector without a writer is none.
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     tracing::info!("the collector has stopped");
     outcome
 }
 
-async fn receive(identity: &Identity, writer: &Writer) -> Result<(), CollectorError> {
-    let mut signals = Signals::new().map_err(CollectorError::Start)?;
+async fn receive(identity: &Identity, writer: &LogWriter) -> Result<(), CollectorError> {
+    let mut stop = pin!(stop_signal().map_err(CollectorError::Start)?);
     let mut backoff = Backoff::new(WAIT_FIRST, WAIT_LONGEST);
     // Said once per absence, not once per attempt.
     let mut absence_said = false;
     loop {
-        let Some(Over { why, served }) = session(identity, writer, &mut signals).await else {
+        let Some(Over { why, served }) = session(identity, writer, stop.as_mut()).await else {
             return Ok(());
         };
         if why.is_final() {
@@ -112,7 +113,7 @@ async fn receive(identity: &Identity, writer: &Writer) -> Result<(), CollectorEr
         }
         let wait = backoff.next().unwrap_or(WAIT_LONGEST);
         tokio::select! {
-            () = signals.asked() => return Ok(()),
+            () = &mut stop => return Ok(()),
             () = Clock::new().sleep(wait) => {}
         }
     }
@@ -121,15 +122,19 @@ async fn receive(identity: &Identity, writer: &Writer) -> Result<(), CollectorEr
 /// How a connection, or the attempt to make one, came to its end.
 struct Over {
     why: ConnectError,
-    /// It was of use: the next is tried soon.
+    /// Whether the connection was of use: the next is tried soon.
     served: bool,
 }
 
 /// One connection, from dialling to its end; `None` if we were asked to stop.
-async fn session(identity: &Identity, writer: &Writer, signals: &mut Signals) -> Option<Over> {
+async fn session(
+    identity: &Identity,
+    writer: &LogWriter,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+) -> Option<Over> {
     let credentials = Credentials::Identity(identity);
     let dialled = tokio::select! {
-        () = signals.asked() => return None,
+        () = &mut stop => return None,
         dialled = connect(&identity.coordinator, credentials, Some(KEEP_ALIVE)) => dialled,
     };
     let link = match dialled {
@@ -138,7 +143,7 @@ async fn session(identity: &Identity, writer: &Writer, signals: &mut Signals) ->
     };
     let mut served = false;
     let ended = tokio::select! {
-        () = signals.asked() => None,
+        () = &mut stop => None,
         ended = serve(&link, writer, &mut served) => Some(ended),
     };
     let Some(ended) = ended else {
@@ -152,7 +157,7 @@ async fn session(identity: &Identity, writer: &Writer, signals: &mut Signals) ->
 
 /// Takes in streams until the connection ends. `served` turns true with the
 /// first: a refusal of our certificate arrives only now, as the end.
-async fn serve(link: &Link, writer: &Writer, served: &mut bool) -> Ended {
+async fn serve(link: &Link, writer: &LogWriter, served: &mut bool) -> Ended {
     link.connection.set_max_concurrent_bi_streams(VarInt::from_u32(STREAMS_MAX));
     link.connection.set_receive_window(VarInt::from_u32(WINDOW_BYTES));
     tracing::info!("connected to the coordinator at {}", link.address);
@@ -169,28 +174,6 @@ async fn serve(link: &Link, writer: &Writer, served: &mut bool) -> Ended {
             }
             // Dropping the set ends what still waits; none of it was confirmed.
             Err(error) => return error.into(),
-        }
-    }
-}
-
-/// Somebody asks us to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::name::WorkstationName;
 use crate::summary::Damage;
-use crate::timeline::{Period, State};
+use crate::timeline::{Period, PeriodState};
 use crate::wall::spoken_time;
 
 /// One log, for `glean usage ls`.
@@ -65,7 +65,7 @@ impl RecordRow {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PeriodRow {
     pub workstation: WorkstationName,
-    pub state: State,
+    pub state: PeriodState,
     pub start: String,
     pub end: String,
     pub duration_s: f64,

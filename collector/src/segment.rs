@@ -94,7 +94,7 @@ pub enum RecordError {
     NoSequence,
 }
 
-/// Is a record within its bounds?
+/// Checks that a record is within its bounds.
 ///
 /// # Errors
 /// The bound it breaks.
@@ -144,7 +144,7 @@ impl Payload for UsageRecord {
     }
 }
 
-/// Without its reason and the rest that only people read: nothing is
+/// A record without its reason and the rest that only people read: nothing is
 /// allocated for a record of millions.
 impl Payload for Observed {
     fn decode(payload: &[u8]) -> Option<Self> {
@@ -209,7 +209,7 @@ impl<'a, R: Payload> Scan<'a, R> {
         Self { bytes, at: start.min(bytes.len()), records: PhantomData }
     }
 
-    /// Behind the last piece given.
+    /// The place behind the last piece given.
     #[cfg(test)]
     pub(crate) fn position(&self) -> usize {
         self.at

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::archive::Span;
 use crate::survival::{Lasted, Survival, lasted};
-use crate::timeline::{Period, State, Timeline};
+use crate::timeline::{Period, PeriodState, Timeline};
 use crate::wall::spoken_time;
 use crate::week::{Calendar, HOURS};
 
@@ -116,11 +116,11 @@ pub struct Hours {
 }
 
 impl Hours {
-    fn add(&mut self, state: State, hours: f64) {
+    fn add(&mut self, state: PeriodState, hours: f64) {
         match state {
-            State::Idle => self.idle_h += hours,
-            State::Busy => self.busy_h += hours,
-            State::Unknown => self.unknown_h += hours,
+            PeriodState::Idle => self.idle_h += hours,
+            PeriodState::Busy => self.busy_h += hours,
+            PeriodState::Unknown => self.unknown_h += hours,
         }
     }
 
@@ -168,7 +168,7 @@ pub struct WeekRow {
 /// The periods that began for one cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CauseRow {
-    pub state: State,
+    pub state: PeriodState,
     pub cause: Cause,
     pub hours: f64,
     #[serde(flatten)]
@@ -178,14 +178,14 @@ pub struct CauseRow {
 /// A survival curve at one length (Kaplan and Meier 1958).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SurvivalRow {
-    pub state: State,
+    pub state: PeriodState,
     pub longer_than_s: f64,
     /// The part of periods that lasts longer, and where the true part lies,
     /// with 95 of 100.
     pub part: f64,
     pub low: f64,
     pub high: f64,
-    /// Of the whole curve: its periods, those whose end was not seen, and the
+    /// What holds of the whole curve: its periods, those whose end was not seen, and the
     /// length that half of them outlast.
     pub periods: u64,
     pub cut_off: u64,
@@ -203,7 +203,7 @@ pub struct Stats {
     pub week: Vec<WeekRow>,
     pub causes: Vec<CauseRow>,
     pub survival: Vec<SurvivalRow>,
-    /// What is damaged in the logs or is not told by them, one line each.
+    /// What is damaged in the logs or left open by them, one line each.
     pub notes: Vec<String>,
 }
 
@@ -214,14 +214,14 @@ pub struct Tally {
     calendar: Calendar,
     rows: Vec<StatsRow>,
     week: [Hours; HOURS],
-    all: Sums,
-    by_cause: BTreeMap<(State, Cause), Vec<Duration>>,
+    all: StatsSums,
+    by_cause: BTreeMap<(PeriodState, Cause), Vec<Duration>>,
     idle: Vec<Lasted>,
     busy: Vec<Lasted>,
 }
 
 #[derive(Debug, Default)]
-struct Sums {
+struct StatsSums {
     records: u64,
     from: Option<WallTime>,
     to: Option<WallTime>,
@@ -242,7 +242,7 @@ impl Tally {
             calendar: Calendar::new(zone),
             rows: vec![],
             week: [Hours::default(); HOURS],
-            all: Sums::default(),
+            all: StatsSums::default(),
             by_cause: BTreeMap::new(),
             idle: vec![],
             busy: vec![],
@@ -251,17 +251,20 @@ impl Tally {
 
     /// Adds a workstation: the records of each cause, and its timeline.
     pub fn add(&mut self, workstation: &str, counted: BTreeMap<Cause, u64>, timeline: &Timeline) {
-        let mut sums =
-            Sums { records: counted.values().sum(), by_cause: counted, ..Sums::default() };
+        let mut sums = StatsSums {
+            records: counted.values().sum(),
+            by_cause: counted,
+            ..StatsSums::default()
+        };
         let mut before = None;
         for period in &timeline.periods {
             if let Some(cut) = clip(period, self.span) {
                 let came = (cut.start == period.start).then_some(()).and(before);
                 let came = came.map(|before| (before, cut.state));
-                let returned = came == Some((State::Idle, State::Busy));
+                let returned = came == Some((PeriodState::Idle, PeriodState::Busy));
                 sums.add(&cut);
                 sums.returns += u64::from(returned);
-                let left = came == Some((State::Busy, State::Idle));
+                let left = came == Some((PeriodState::Busy, PeriodState::Idle));
                 sums.transitions += u64::from(returned || left);
                 self.add_hours(&cut, returned);
                 if let Some(cause) = cut.cause {
@@ -270,8 +273,8 @@ impl Tally {
             }
             before = Some(period.state);
         }
-        self.idle.extend(lasted([timeline], State::Idle, self.span));
-        self.busy.extend(lasted([timeline], State::Busy, self.span));
+        self.idle.extend(lasted([timeline], PeriodState::Idle, self.span));
+        self.busy.extend(lasted([timeline], PeriodState::Busy, self.span));
         let mut notes: Vec<String> = timeline.notes.iter().map(ToString::to_string).collect();
         notes.extend(timeline.unsure.note());
         self.all.take_in(&sums);
@@ -317,7 +320,7 @@ impl Tally {
             let hours = lengths.iter().sum::<Duration>().as_secs_f64() / 3_600.0;
             causes.push(CauseRow { state, cause, hours, lengths: Lengths::of(lengths) });
         }
-        let curves = [(State::Idle, self.idle), (State::Busy, self.busy)];
+        let curves = [(PeriodState::Idle, self.idle), (PeriodState::Busy, self.busy)];
         Stats {
             workstations: self.rows,
             hours: (0..24)
@@ -338,7 +341,7 @@ impl Tally {
 }
 
 /// A curve at [`LENGTHS_S`], as far as there is one.
-fn survival(state: State, ends: Vec<Lasted>) -> Vec<SurvivalRow> {
+fn survival(state: PeriodState, ends: Vec<Lasted>) -> Vec<SurvivalRow> {
     let curve = Survival::of(ends);
     let (periods, cut_off, median_s) = (curve.periods, curve.cut_off, curve.median_s);
     let Some(last) = curve.points.last() else { return vec![] };
@@ -352,17 +355,17 @@ fn survival(state: State, ends: Vec<Lasted>) -> Vec<SurvivalRow> {
     LENGTHS_S.iter().filter(|length| **length as f64 <= last.length_s).map(row).collect()
 }
 
-impl Sums {
+impl StatsSums {
     fn add(&mut self, period: &Period) {
         self.from = self.from.into_iter().chain([period.start]).min();
         self.to = self.to.into_iter().chain([period.end()]).max();
         match period.state {
-            State::Idle => {
+            PeriodState::Idle => {
                 self.idle.push(period.duration);
                 self.core_s += period.duration.as_secs_f64() * f64::from(period.slots);
             }
-            State::Busy => self.busy.push(period.duration),
-            State::Unknown => self.unknown += period.duration,
+            PeriodState::Busy => self.busy.push(period.duration),
+            PeriodState::Unknown => self.unknown += period.duration,
         }
     }
 
@@ -465,10 +468,13 @@ mod tests {
         let stats = stats(&DAY, Span::default());
         let causes: Vec<_> =
             stats.causes.iter().map(|row| (row.state, row.cause, row.lengths.count)).collect();
-        assert_eq!(causes, [(State::Idle, Cause::Idle, 2), (State::Busy, Cause::Tty, 1)]);
+        assert_eq!(
+            causes,
+            [(PeriodState::Idle, Cause::Idle, 2), (PeriodState::Busy, Cause::Tty, 1)]
+        );
         assert_eq!((stats.workstations[0].transitions, stats.workstations[0].returns), (2, 1));
         // The first period has no beginning, the last no end: one busy one.
-        let busy: Vec<_> = stats.survival.iter().filter(|r| r.state == State::Busy).collect();
+        let busy: Vec<_> = stats.survival.iter().filter(|r| r.state == PeriodState::Busy).collect();
         assert_eq!((busy[0].periods, busy[0].cut_off, busy[0].median_s), (1, 0, Some(1_800.0)));
     }
 

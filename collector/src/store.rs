@@ -9,13 +9,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
 use gleaner_common::usage::UsageRecord;
 use gleaner_shell::lock::Lock;
 
 use crate::log::{AppendError, Appended, Log, sync_directory};
 use crate::name::WorkstationName;
+use crate::threads::side_by_side;
 
 const LOCK_FILE: &str = ".lock";
 
@@ -43,7 +43,7 @@ pub struct Batch {
 pub struct Store {
     data: PathBuf,
     _lock: Lock,
-    /// Opened when first asked for. A log that failed is not in here, and so
+    /// The logs, each opened when first asked for. A log that failed is not in here, and so
     /// is read anew before it is used again.
     logs: BTreeMap<WorkstationName, Log>,
 }
@@ -62,7 +62,7 @@ impl Store {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(failed)?;
         let mut holder = String::new();
-        // Only for people: what is not there is not said.
+        // The number is for people only: what is not there is not said.
         let _ = (&file).take(20).read_to_string(&mut holder);
         let Some(lock) = Lock::take(file).map_err(failed)? else {
             let holder = if holder.trim().is_empty() { "unknown" } else { holder.trim() };
@@ -82,17 +82,19 @@ impl Store {
     /// A repeated record is dropped; it is on disk when this returns, like a
     /// new one. The batches of one workstation succeed or fail together.
     pub fn append(&mut self, batches: &[Batch]) -> Vec<Result<Appended, Arc<AppendError>>> {
-        let mut jobs: BTreeMap<&WorkstationName, Job> = BTreeMap::new();
+        let mut logs_to_write: BTreeMap<&WorkstationName, LogBatches> = BTreeMap::new();
         for (place, batch) in batches.iter().enumerate() {
-            let job = jobs.entry(&batch.name).or_insert_with(|| Job {
+            let log_batches = logs_to_write.entry(&batch.name).or_insert_with(|| LogBatches {
                 name: &batch.name,
                 log: self.logs.remove(&batch.name),
                 batches: vec![],
             });
-            job.batches.push((place, batch));
+            log_batches.batches.push((place, batch));
         }
         let mut answers = vec![];
-        for done in side_by_side(&self.data, jobs.into_values().collect()) {
+        for done in side_by_side(logs_to_write.into_values(), SYNCS_MAX, |log_batches| {
+            log_batches.run(&self.data)
+        }) {
             answers.extend(done.answers);
             if let Some(log) = done.log {
                 self.logs.insert(done.name.clone(), log);
@@ -104,42 +106,21 @@ impl Store {
 }
 
 /// All that one call has for one workstation.
-struct Job<'a> {
+struct LogBatches<'a> {
     name: &'a WorkstationName,
     log: Option<Log>,
     batches: Vec<(usize, &'a Batch)>,
 }
 
-struct Done<'a> {
+struct LogAnswers<'a> {
     name: &'a WorkstationName,
     /// `None` after a failure: what is on disk must be looked at anew.
     log: Option<Log>,
     answers: Vec<(usize, Result<Appended, Arc<AppendError>>)>,
 }
 
-fn side_by_side<'a>(data: &Path, mut jobs: Vec<Job<'a>>) -> Vec<Done<'a>> {
-    if jobs.len() <= 1 {
-        return jobs.into_iter().map(|job| job.run(data)).collect();
-    }
-    let share = jobs.len().div_ceil(SYNCS_MAX);
-    let mut shares = vec![];
-    while !jobs.is_empty() {
-        shares.push(jobs.split_off(jobs.len().saturating_sub(share)));
-    }
-    thread::scope(|scope| {
-        let run = |share: Vec<Job<'a>>| {
-            scope.spawn(move || share.into_iter().map(|job| job.run(data)).collect::<Vec<_>>())
-        };
-        let threads: Vec<_> = shares.into_iter().map(run).collect();
-        let joined = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined.flatten().collect()
-    })
-}
-
-impl<'a> Job<'a> {
-    fn run(self, data: &Path) -> Done<'a> {
+impl<'a> LogBatches<'a> {
+    fn run(self, data: &Path) -> LogAnswers<'a> {
         let Self { name, log, batches } = self;
         let (log, answers) = match take_in(data, name, log, &batches) {
             Ok((log, appended)) => (Some(log), appended.into_iter().map(Ok).collect()),
@@ -149,7 +130,7 @@ impl<'a> Job<'a> {
             }
         };
         let places = batches.iter().map(|(place, _)| *place);
-        Done { name, log, answers: places.zip(answers).collect() }
+        LogAnswers { name, log, answers: places.zip(answers).collect() }
     }
 }
 

@@ -32,9 +32,9 @@ pub struct Damage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DamageKind {
-    /// In the middle: reading went on at the next whole record.
+    /// The damage is in the middle: reading went on at the next whole record.
     Corrupt,
-    /// At the end of a segment: a record that was not wholly written.
+    /// The damage is at the end of a segment: a record that was not wholly written.
     Torn,
     /// A torn tail that the collector cut off and put into this file.
     Cut,

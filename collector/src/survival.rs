@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::archive::Span;
-use crate::timeline::{State, Timeline};
+use crate::timeline::{PeriodState, Timeline};
 
 /// More points than this draw no better curve.
 const POINTS_MAX: usize = 400;
@@ -24,7 +24,7 @@ pub(crate) struct Lasted {
 /// no end.
 pub(crate) fn lasted<'a>(
     timelines: impl IntoIterator<Item = &'a Timeline>,
-    state: State,
+    state: PeriodState,
     span: Span,
 ) -> Vec<Lasted> {
     let mut all = vec![];
@@ -32,7 +32,7 @@ pub(crate) fn lasted<'a>(
         for (place, period) in timeline.periods.iter().enumerate().skip(1) {
             if period.state == state && span.contains(period.start) {
                 let next = timeline.periods.get(place + 1);
-                let ended = next.is_some_and(|next| next.state != State::Unknown);
+                let ended = next.is_some_and(|next| next.state != PeriodState::Unknown);
                 all.push(Lasted { length: period.duration, ended });
             }
         }
@@ -40,7 +40,7 @@ pub(crate) fn lasted<'a>(
     all
 }
 
-/// At one length: the part of periods that lasts longer.
+/// A curve at one length: the part of periods that lasts longer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Point {
     pub length_s: f64,
@@ -56,7 +56,7 @@ pub(crate) struct Survival {
     pub periods: u64,
     /// Periods whose end was not seen.
     pub cut_off: u64,
-    /// In order of length; the part holds from there to the next.
+    /// The points in order of length; each part holds from there to the next.
     pub points: Vec<Point>,
     /// Half of the periods last longer; `None` if too few ends were seen.
     pub median_s: Option<f64>,
@@ -201,8 +201,8 @@ mod tests {
                 .map(|l| (l.length.as_secs(), l.ended))
                 .collect()
         };
-        assert_eq!(lengths(State::Idle), [(250, true)]);
-        assert_eq!(lengths(State::Busy), [(50, true), (500, false)]);
+        assert_eq!(lengths(PeriodState::Idle), [(250, true)]);
+        assert_eq!(lengths(PeriodState::Busy), [(50, true), (500, false)]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub enum Interpretation {
 }
 
 impl Interpretation {
-    /// How far apart the snapshots of a boot are; `None` if it is exact.
+    /// How far apart the snapshots of a boot are; `None` if its records are exact.
     fn interval(self, boot: BootId) -> Option<Duration> {
         match (self, Origin::of(boot)) {
             (Self::Snapshots { every }, _) => Some(every),
@@ -126,28 +126,20 @@ impl<R: Into<Reading>> From<R> for Readings {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    Idle,
-    Busy,
-    Unknown,
-}
-
-impl State {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Busy => "busy",
-            Self::Unknown => "unknown",
-        }
+gleaner_common::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum PeriodState {
+        Idle = "idle",
+        Busy = "busy",
+        Unknown = "unknown",
     }
 }
 
 /// A stretch in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
-    pub state: State,
+    pub state: PeriodState,
     pub start: WallTime,
     pub duration: Duration,
     /// What began it; `None` if it began because nothing was known.
@@ -240,12 +232,12 @@ impl From<UsageRecord> for Observed {
 /// A log, interpreted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// One after the other; neighbours differ in state.
+    /// The periods one after the other; neighbours differ in state.
     pub periods: Vec<Period>,
     /// The state after the last record, whose end is not known yet.
-    pub open: Option<(State, WallTime)>,
+    pub open: Option<(PeriodState, WallTime)>,
     pub notes: Vec<Note>,
-    /// What another criterion could not be told for; nothing under the
+    /// The time that another criterion cannot decide; nothing under the
     /// recorded one.
     pub unsure: Unsure,
 }
@@ -273,13 +265,15 @@ pub fn interpret(
         });
     }
     boots.sort_by_key(|boot| boot.first().map(|fact| fact.at));
-    let mut weaver =
-        Weaver { timeline: Timeline { notes, unsure, ..Timeline::default() }, floor: None };
+    let mut builder = TimelineBuilder {
+        timeline: Timeline { notes, unsure, ..Timeline::default() },
+        believed_until: None,
+    };
     for facts in &boots {
-        weaver.add_boot(facts);
+        builder.add_boot(facts);
     }
-    weaver.timeline.notes.sort_by_key(Note::at);
-    weaver.timeline
+    builder.timeline.notes.sort_by_key(Note::at);
+    builder.timeline
 }
 
 impl Note {
@@ -354,13 +348,13 @@ fn on_one_clock(records: &[Observed], notes: &mut Vec<Note>) -> Vec<Fact> {
 }
 
 /// Builds a timeline out of boots, in order.
-struct Weaver {
+struct TimelineBuilder {
     timeline: Timeline,
-    /// Up to here another boot has spoken already.
-    floor: Option<WallTime>,
+    /// Up to when another boot's records are believed already.
+    believed_until: Option<WallTime>,
 }
 
-impl Weaver {
+impl TimelineBuilder {
     fn add_boot(&mut self, facts: &[Fact]) {
         let (Some(first), Some(last)) = (facts.first(), facts.last()) else { return };
         self.close_before(first.at);
@@ -372,7 +366,7 @@ impl Weaver {
             }
             let known = !broke_off && !next.after_a_hole;
             self.push(Period {
-                state: if known { state_of(fact.cause) } else { State::Unknown },
+                state: if known { state_of(fact.cause) } else { PeriodState::Unknown },
                 start: fact.at,
                 duration: fact.lasted,
                 cause: known.then_some(fact.cause),
@@ -388,15 +382,15 @@ impl Weaver {
     /// the next boot.
     fn close_before(&mut self, next: WallTime) {
         let Some((state, since)) = self.timeline.open.take() else { return };
-        if state != State::Unknown {
+        if state != PeriodState::Unknown {
             self.timeline.notes.push(Note::BrokeOff { at: since });
         }
         if next < since {
             self.timeline.notes.push(Note::Overlap { at: next, by: since.since(next) });
-            self.floor = Some(since);
+            self.believed_until = Some(since);
         } else {
             self.push(Period {
-                state: State::Unknown,
+                state: PeriodState::Unknown,
                 start: since,
                 duration: next.since(since),
                 cause: None,
@@ -407,15 +401,17 @@ impl Weaver {
     }
 
     fn push(&mut self, mut period: Period) {
-        if let Some(floor) = self.floor.filter(|floor| period.start < *floor) {
-            let told = floor.since(period.start);
+        if let Some(believed_until) =
+            self.believed_until.filter(|believed_until| period.start < *believed_until)
+        {
+            let told = believed_until.since(period.start);
             period.duration = period.duration.saturating_sub(told);
-            period.start = floor;
+            period.start = believed_until;
         }
         if period.duration.is_zero() {
             return;
         }
-        if period.state == State::Unknown {
+        if period.state == PeriodState::Unknown {
             (period.cause, period.slots) = (None, 0);
         }
         match self.timeline.periods.last_mut() {
@@ -430,11 +426,11 @@ fn moved_by(at: WallTime, by: Duration) -> WallTime {
     WallTime(at.0.saturating_add(nanos))
 }
 
-fn state_of(cause: Cause) -> State {
+fn state_of(cause: Cause) -> PeriodState {
     match cause.says_busy() {
-        Some(true) => State::Busy,
-        Some(false) => State::Idle,
-        None => State::Unknown,
+        Some(true) => PeriodState::Busy,
+        Some(false) => PeriodState::Idle,
+        None => PeriodState::Unknown,
     }
 }
 

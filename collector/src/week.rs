@@ -28,13 +28,13 @@ impl Week {
         Self { monday, tuesday, wednesday, thursday, friday, saturday, sunday }
     }
 
-    pub fn days(&self) -> [&[f64; 24]; 7] {
+    pub(crate) fn days(&self) -> [&[f64; 24]; 7] {
         let Self { monday, tuesday, wednesday, thursday, friday, saturday, sunday } = self;
         [monday, tuesday, wednesday, thursday, friday, saturday, sunday]
     }
 
     /// The same in every hour.
-    pub fn even(value: f64) -> Self {
+    pub(crate) fn even(value: f64) -> Self {
         Self::from_days([[value; 24]; 7])
     }
 

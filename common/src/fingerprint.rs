@@ -39,7 +39,7 @@ pub struct Fingerprint {
     pub features: BTreeSet<String>,
     /// The distribution's name and version, for people.
     pub system: String,
-    /// Of the distribution's name, the loader and the C library.
+    /// A hash of the distribution's name, the loader and the C library.
     pub root: [u8; 16],
 }
 

@@ -13,39 +13,22 @@ pub const FILES_MAX: usize = 10_000;
 pub const NAME_BYTES_MAX: usize = 200;
 pub(crate) const PATH_BYTES_MAX: usize = 4_000;
 
-/// What happens to a guest at a busy transition (Phalen 1994, §2.1.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Reaction {
-    /// Stays and runs on, demoted below everything of the owner's.
-    Renice,
-    /// Stays, frozen.
-    Suspend,
-    /// Moves with its state.
-    Migrate,
-    /// Goes back to the start of its subtask and moves. Only ranks of a
-    /// program can.
-    Rollback,
-    /// Is abandoned; its work is returned.
-    Retreat,
-}
-
-impl Reaction {
-    /// By its name.
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::Renice, Self::Suspend, Self::Migrate, Self::Rollback, Self::Retreat]
-            .into_iter()
-            .find(|reaction| reaction.name() == name)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Renice => "renice",
-            Self::Suspend => "suspend",
-            Self::Migrate => "migrate",
-            Self::Rollback => "rollback",
-            Self::Retreat => "retreat",
-        }
+crate::named! {
+    /// What happens to a guest at a busy transition (Phalen 1994, §2.1.1).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Reaction {
+        /// The guest stays and runs on, demoted below everything of the owner's.
+        Renice = "renice",
+        /// The guest stays, frozen.
+        Suspend = "suspend",
+        /// The guest moves with its state.
+        Migrate = "migrate",
+        /// The guest goes back to the start of its subtask and moves. Only ranks
+        /// of a program can.
+        Rollback = "rollback",
+        /// The guest is abandoned; its work is returned.
+        Retreat = "retreat",
     }
 }
 

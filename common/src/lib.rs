@@ -9,6 +9,7 @@ pub mod frame;
 pub mod id;
 pub mod job;
 pub mod machine;
+mod names;
 pub mod program;
 pub mod reaction;
 pub mod report;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The most disks, and the most temperatures, that are told of one machine.
+/// The most disks, and the most temperatures, that are listed of one machine.
 pub const PARTS_MAX: usize = 32;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub struct Machine {
     pub os: String,
     /// "Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz"
     pub processor: String,
-    /// Without hyper-threads; 0 if it cannot be told.
+    /// Without hyper-threads; 0 if nobody knows.
     pub physical_cores: u16,
     pub disks: Vec<Disk>,
     pub temperatures: Vec<Temperature>,
@@ -38,7 +38,7 @@ pub struct Temperature {
 }
 
 impl Machine {
-    /// The sensor that is closest to what it can bear, or the hottest.
+    /// The sensor that is closest to its limit, or the hottest.
     pub fn hottest(&self) -> Option<&Temperature> {
         let left = |of: &Temperature| of.critical_celsius.unwrap_or(f32::MAX) - of.celsius;
         self.temperatures

@@ -76,7 +76,7 @@ pub struct RankAt {
     pub rank: u32,
     pub fence: Fence,
     pub workstation: WorkstationId,
-    /// The workstation's name, which its certificate bears.
+    /// The workstation's name, which stands in its certificate.
     pub name: String,
     /// Where its agent may be reached by others, the best first; empty: only
     /// through the coordinator.
@@ -87,7 +87,7 @@ pub struct RankAt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {
     pub from: WorkstationId,
-    /// Its attempt there.
+    /// The guest's attempt there.
     pub old: Fence,
 }
 
@@ -106,12 +106,12 @@ pub struct RankOffer {
     pub snapshot: u32,
     /// Attempts with lower fences are of the time before the program went back.
     pub floor: Fence,
-    /// Its part of the snapshot that the program goes back to, staged as a
-    /// blob; `None`: it begins at its start (or arrives from elsewhere).
+    /// The rank's part of the snapshot that the program goes back to, staged as
+    /// a blob; `None`: the rank begins at its start, or arrives from elsewhere.
     pub cut: Option<ContentHash>,
 }
 
-/// Said first on a stream that carries an attempt from its agent to the next.
+/// What is said first on a stream that carries an attempt from its agent to the next.
 /// Then comes the rank's endpoint, if it is one, as a frame of its own, and
 /// then the image, until the stream ends: always with [`Keep::State`], and with
 /// [`Keep::SubtaskStart`] if the rank goes back to one. Answered by
@@ -132,7 +132,7 @@ pub struct Handover {
 /// coordinator, which alone ends the old attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandoverReply {
-    /// All of it is here and set up.
+    /// All of the attempt is here and set up.
     Taken,
     No {
         reason: String,

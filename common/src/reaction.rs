@@ -28,13 +28,13 @@ pub enum Owner {
 /// What a guest does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Runs on as ever, or again.
+    /// The guest runs on as ever, or again.
     Stay,
-    /// Runs on, below everything of the owner's.
+    /// The guest runs on, below everything of the owner's.
     Demote,
-    /// Stands still where it is.
+    /// The guest is frozen where it is.
     Freeze,
-    /// Leaves.
+    /// The guest leaves.
     Move(Keep),
 }
 
@@ -115,7 +115,7 @@ impl FromStr for OnBusy {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || ParseOnBusyError(text.to_owned());
-        let moving = |name: &str| Reaction::named(name).filter(|reaction| reaction.moves());
+        let moving = |name: &str| name.parse().ok().filter(|then: &Reaction| then.moves());
         let words: Vec<&str> = text.split_whitespace().collect();
         match words[..] {
             ["suspend"] => Ok(Self::default()),
@@ -126,7 +126,7 @@ impl FromStr for OnBusy {
                 let then = moving(then).ok_or_else(wrong)?;
                 Ok(Self::suspend(Some(span), then))
             }
-            [name] => Reaction::named(name).map(Self::at_once).ok_or_else(wrong),
+            [name] => name.parse().map(Self::at_once).map_err(|_| wrong()),
             _ => Err(wrong()),
         }
     }
@@ -151,17 +151,9 @@ impl fmt::Display for OnBusy {
 mod tests {
     use super::*;
 
-    const ALL: [Reaction; 5] = [
-        Reaction::Renice,
-        Reaction::Suspend,
-        Reaction::Migrate,
-        Reaction::Rollback,
-        Reaction::Retreat,
-    ];
-
     #[test]
     fn nothing_runs_as_ever_while_the_owner_is_here_nor_at_all_against_a_claim() {
-        for on_busy in ALL.map(OnBusy::at_once) {
+        for on_busy in Reaction::ALL.map(OnBusy::at_once) {
             assert_eq!(on_busy.when(Owner::Away), Step::Stay);
             assert_ne!(on_busy.when(Owner::Here), Step::Stay);
             assert!(!matches!(on_busy.when(Owner::Claims), Step::Stay | Step::Demote));

@@ -11,26 +11,19 @@ use crate::program::ProgramSpec;
 use crate::time::WallTime;
 use crate::wire::Role;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum JobState {
-    Running,
-    Succeeded,
-    /// All subprograms have ended, and some failed.
-    Failed,
-    Cancelled,
+crate::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum JobState {
+        Running = "running",
+        Succeeded = "succeeded",
+        /// All subprograms have ended, and some failed.
+        Failed = "failed",
+        Cancelled = "cancelled",
+    }
 }
 
 impl JobState {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     pub fn has_ended(self) -> bool {
         self != Self::Running
     }
@@ -116,32 +109,19 @@ pub struct JobRow {
     pub notes: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SubprogramState {
-    Queued,
-    /// Placed and not started yet.
-    Placed,
-    Running,
-    Suspended,
-    Demoted,
-    Succeeded,
-    Failed,
-    Cancelled,
-}
-
-impl SubprogramState {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Placed => "placed",
-            Self::Running => "running",
-            Self::Suspended => "suspended",
-            Self::Demoted => "demoted",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
+crate::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum SubprogramState {
+        Queued = "queued",
+        /// Placed and not started yet.
+        Placed = "placed",
+        Running = "running",
+        Suspended = "suspended",
+        Demoted = "demoted",
+        Succeeded = "succeeded",
+        Failed = "failed",
+        Cancelled = "cancelled",
     }
 }
 
@@ -173,22 +153,14 @@ pub struct AttemptRow {
     pub end: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WorkstationState {
-    Idle,
-    Busy,
-    /// Not connected.
-    Away,
-}
-
-impl WorkstationState {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Busy => "busy",
-            Self::Away => "away",
-        }
+crate::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum WorkstationState {
+        Idle = "idle",
+        Busy = "busy",
+        /// Not connected.
+        Away = "away",
     }
 }
 
@@ -198,7 +170,7 @@ pub struct WorkstationRow {
     pub name: String,
     pub state: WorkstationState,
     pub reason: String,
-    /// How long it has been so, in seconds.
+    /// How long the workstation has been so, in seconds.
     pub lasted_s: f64,
     pub cores: u16,
     pub places: u16,

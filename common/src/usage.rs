@@ -4,56 +4,42 @@
 //! Source: Phalen 1994, §5, Tables 4 (the record) and 5 (the categories).
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{BootId, ParseIdError};
+use crate::id::BootId;
 use crate::time::WallTime;
 
 /// The longest reason a record may carry, in bytes.
 pub const REASON_BYTES_MAX: usize = 200;
 
-/// Why a record was written: the category of a transition.
-///
-/// Source: Phalen 1994, Table 5.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Cause {
-    /// The one-minute load average exceeded the idle criterion.
-    Load,
-    /// Idle to busy because of activity at a terminal, keyboard or session.
-    Tty,
-    /// Idle to busy because of both load and terminal activity.
-    Both,
-    /// The load changed by more than a tenth and exceeds the idle criterion;
-    /// the workstation was and stays busy.
-    Change,
-    /// No activity in the quiet period, and the load under the criterion.
-    Idle,
-    /// The workstation began to provide records.
-    Start,
-    /// The workstation stopped providing records.
-    Finish,
+crate::named! {
+    /// Why a record was written: the category of a transition.
+    ///
+    /// Source: Phalen 1994, Table 5.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "UPPERCASE")]
+    pub enum Cause {
+        /// The one-minute load average exceeded the idle criterion.
+        Load = "LOAD",
+        /// Idle to busy because of activity at a terminal, keyboard or session.
+        Tty = "TTY",
+        /// Idle to busy because of both load and terminal activity.
+        Both = "BOTH",
+        /// The load changed by more than a tenth and exceeds the idle criterion;
+        /// the workstation was and stays busy.
+        Change = "CHANGE",
+        /// No activity in the quiet period, and the load under the criterion.
+        Idle = "IDLE",
+        /// The workstation began to provide records.
+        Start = "START",
+        /// The workstation stopped providing records.
+        Finish = "FINISH",
+    }
 }
 
 impl Cause {
-    pub const ALL: [Self; 7] =
-        [Self::Load, Self::Tty, Self::Both, Self::Change, Self::Idle, Self::Start, Self::Finish];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Load => "LOAD",
-            Self::Tty => "TTY",
-            Self::Both => "BOTH",
-            Self::Change => "CHANGE",
-            Self::Idle => "IDLE",
-            Self::Start => "START",
-            Self::Finish => "FINISH",
-        }
-    }
-
     /// Does a record of this cause identify a busy period? `BOTH`, `TTY`,
     /// `LOAD` and `CHANGE` do, `IDLE` an idle one; `START` and `FINISH` say
     /// nothing of the owner (Phalen 1994, §5.1).
@@ -69,17 +55,6 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-impl FromStr for Cause {
-    type Err = ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|cause| cause.name() == text).ok_or_else(|| ParseIdError {
-            text: text.to_owned(),
-            expected: "one of LOAD, TTY, BOTH, CHANGE, IDLE, START, FINISH",
-        })
     }
 }
 

@@ -41,7 +41,7 @@ use crate::usage::{LoadAverages, UsageRecord};
 /// are two words, listings are asked for in parts, and agents describe their machine.
 pub const VERSION: u16 = 4;
 
-/// QUIC's application protocol name. The version is told in [`Opening`], so
+/// QUIC's application protocol name. The version stands in [`Opening`], so
 /// that a mismatch can be explained instead of failing the handshake.
 pub const ALPN: &[u8] = b"gleaner";
 
@@ -69,38 +69,15 @@ pub mod close {
     pub const NO_AGENT: u32 = 6;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    Agent,
-    User,
-    Admin,
-    /// Receives the usage streams.
-    Collector,
-}
-
-impl Role {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::User => "user",
-            Self::Admin => "admin",
-            Self::Collector => "collector",
-        }
-    }
-}
-
-impl std::str::FromStr for Role {
-    type Err = crate::id::ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Agent, Self::User, Self::Admin, Self::Collector]
-            .into_iter()
-            .find(|role| role.name() == text)
-            .ok_or_else(|| crate::id::ParseIdError {
-                text: text.to_owned(),
-                expected: "one of agent, user, admin, collector",
-            })
+crate::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Role {
+        Agent = "agent",
+        User = "user",
+        Admin = "admin",
+        /// Receives the usage streams.
+        Collector = "collector",
     }
 }
 
@@ -173,7 +150,7 @@ pub struct Presence {
     pub busy: bool,
     /// For people: "pts/3, 2 s ago".
     pub reason: String,
-    /// How long it has been so.
+    /// How long the workstation has been so.
     pub lasted: Duration,
     /// Cores free of the owner; 0 lets nothing new start.
     pub slots: u16,
@@ -181,28 +158,18 @@ pub struct Presence {
     pub users: u32,
 }
 
-/// How a guest that is still here is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GuestState {
-    /// Waits at the agent for a place.
-    Waiting,
-    Running,
-    Suspended,
-    /// Runs on beside its owner, demoted.
-    Demoted,
-    /// Stands still and wants away, or is on its way.
-    Leaving,
-}
-
-impl GuestState {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::Suspended => "suspended",
-            Self::Demoted => "demoted",
-            Self::Leaving => "leaving",
-        }
+crate::named! {
+    /// How a guest that is still here is doing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum GuestState {
+        /// The guest waits at the agent for a place.
+        Waiting = "waiting",
+        Running = "running",
+        Suspended = "suspended",
+        /// The guest runs on beside the owner, demoted.
+        Demoted = "demoted",
+        /// The guest is frozen: it is to be carried away, or is being carried.
+        Leaving = "leaving",
     }
 }
 
@@ -252,7 +219,7 @@ pub struct Finished {
 /// What became of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttemptEvent {
-    /// It runs; `waited` since the offer came.
+    /// The guest runs; it `waited` for so long since the offer came.
     Started {
         fence: Fence,
         waited: Duration,
@@ -260,50 +227,51 @@ pub enum AttemptEvent {
     Suspended {
         fence: Fence,
     },
-    /// Stays and runs on, below the owner's work.
+    /// The guest runs on here, below the owner's work.
     Demoted {
         fence: Fence,
     },
-    /// Thawed, or no longer demoted.
+    /// The guest is thawed, or no longer demoted.
     Resumed {
         fence: Fence,
     },
     Finished(Finished),
-    /// Abandoned for the owner: its work comes back. Never a failure.
+    /// The attempt was abandoned for the owner and its work comes back: never a
+    /// failure.
     Retreated {
         fence: Fence,
         reason: String,
         suspensions: u32,
     },
-    /// Never started here.
+    /// The attempt was never started here.
     Refused {
         fence: Fence,
         reason: String,
     },
-    /// It stands still and is to leave with what it keeps.
+    /// The guest is frozen, and is to leave with what it keeps.
     WantsAway {
         fence: Fence,
         keep: Keep,
         /// A guess at what there is to carry.
         image_bytes: u64,
     },
-    /// It came from another workstation and runs here.
+    /// The guest came from another workstation and runs here.
     Arrived {
         fence: Fence,
         /// What was carried.
         bytes: u64,
-        /// How long it stood still, as far as is known here.
+        /// How long the guest was frozen, as far as is known here.
         frozen: Duration,
     },
-    /// It cannot be carried away like this, here or ever: why. It stays as it
-    /// is, and does what its job says next.
+    /// Why the guest cannot be carried away like this, here or ever. It stays as
+    /// it is, and does what its job says next.
     CannotLeave {
         fence: Fence,
         keep: Keep,
         reason: String,
     },
-    /// It wanted away, and its owner has left before anything was carried: it
-    /// runs on here.
+    /// The guest was to leave, and the owner has left before anything was
+    /// carried: the guest runs on here.
     Stays {
         fence: Fence,
     },
@@ -357,13 +325,13 @@ pub enum AgentFrame {
     Leaving {
         reason: String,
     },
-    /// For another agent that cannot be reached. Nobody in between reads it;
-    /// it may be lost.
+    /// Bytes for another agent that cannot be reached. Nobody in between reads
+    /// them; they may be lost.
     Relay {
         to: WorkstationId,
         bytes: Vec<u8>,
     },
-    /// A rank of this life asks or tells something of its whole program.
+    /// A rank of this life asks or says something of its whole program.
     FromRank {
         fence: Fence,
         life: Life,
@@ -377,9 +345,9 @@ pub enum AgentFrame {
 pub struct Offer {
     pub fence: Fence,
     pub subprogram: SubprogramId,
-    /// If it is a rank of a program.
+    /// What a rank needs to know of its program; `None` for any other guest.
     pub rank: Option<Box<RankOffer>>,
-    /// It brings its state from there, which comes agent to agent.
+    /// Where its state comes from, agent to agent; `None` if it begins here.
     pub arrival: Option<Arrival>,
 }
 
@@ -390,7 +358,8 @@ pub enum CoordinatorFrame {
         name: String,
         /// How long guests may run unheard. Travels as a duration: clocks differ.
         lease: Duration,
-        /// How often to be heard from while there are guests, and without any.
+        /// How often the agent sends a heartbeat while there are guests, and
+        /// without any.
         heartbeat: Duration,
         heartbeat_without_guests: Duration,
         /// Of the held guests, these are still wanted; stop all others.
@@ -408,7 +377,8 @@ pub enum CoordinatorFrame {
         job: JobId,
     },
     Offer(Offer),
-    /// Stop it; its result is not wanted. Answered by nothing.
+    /// The attempt is to be stopped and its result is not wanted; there is no
+    /// answer.
     Cancel {
         fence: Fence,
     },
@@ -416,7 +386,7 @@ pub enum CoordinatorFrame {
     Acknowledge {
         fence: Fence,
     },
-    /// No further: what was wrong.
+    /// The connection goes no further: what was wrong.
     Refused {
         reason: String,
     },
@@ -426,30 +396,31 @@ pub enum CoordinatorFrame {
         life: Life,
         at: Vec<RankAt>,
     },
-    /// From another agent ([`AgentFrame::Relay`]).
+    /// Bytes from another agent ([`AgentFrame::Relay`]).
     Relayed {
         from: WorkstationId,
         bytes: Vec<u8>,
     },
-    /// Carry this attempt's state there, where it becomes `to.fence`. It stays
-    /// frozen here until it is cancelled or told to stay.
+    /// The attempt's state is to be carried there, where it becomes `to.fence`.
+    /// The guest stays frozen here until it is cancelled or is to stay.
     Depart {
         fence: Fence,
         keep: Keep,
         to: RankAt,
     },
-    /// To where it was to leave: its move came to nothing and nothing of it
-    /// runs elsewhere, so the owner decides again.
+    /// To the agent that a guest was to leave: the move came to nothing and
+    /// nothing of the guest runs elsewhere, so the owner decides again.
     Stay {
         fence: Fence,
     },
-    /// The answer to [`AgentFrame::FromRank`], or something all ranks are told.
+    /// The answer to [`AgentFrame::FromRank`], or something that all ranks hear.
     ToRank {
         fence: Fence,
         life: Life,
         bytes: Vec<u8>,
     },
-    /// To where it has landed: that it is there is durable, and it may run.
+    /// To the agent that a guest has arrived at: its arrival is durable, and the
+    /// guest may run.
     GoOn {
         fence: Fence,
     },
@@ -459,7 +430,7 @@ pub enum CoordinatorFrame {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum UsageFrame {
-    /// At most [`RECORDS_MAX`], of one boot, in order of sequence.
+    /// At most [`RECORDS_MAX`] records, of one boot, in order of sequence.
     Records(Vec<UsageRecord>),
 }
 
@@ -467,7 +438,8 @@ pub enum UsageFrame {
 pub enum UsageReply {
     /// All records of this boot up to and with `sequence` are on disk.
     Confirmed { boot: BootId, sequence: u64 },
-    /// Not on disk: keep them and try again later. Why: "no space left".
+    /// The records are not on disk, and why ("no space left"): the agent keeps
+    /// them and tries again later.
     Deferred { reason: String },
 }
 

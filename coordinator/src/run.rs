@@ -21,8 +21,8 @@ use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, BindError};
 use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError};
 use gleaner_shell::lock::Lock;
+use gleaner_shell::signals::stop_signal;
 use quinn::{Endpoint, VarInt};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::agents::Agents;
@@ -87,17 +87,6 @@ pub fn run(config: &CoordinatorConfig) -> Result<(), CoordinatorError> {
     runtime.block_on(async {
         let stop = stop_signal().map_err(|why| CoordinatorError::Thread { why })?;
         serve(config, |_| (), stop).await
-    })
-}
-
-fn stop_signal() -> io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => (),
-            _ = interrupt.recv() => (),
-        }
     })
 }
 

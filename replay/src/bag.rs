@@ -22,11 +22,12 @@ use std::time::Duration;
 use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_coordinator_core::{Config, Policy};
 
+use crate::execution::Execution;
 use crate::lab::nanos;
 use crate::model::{Costs, Placement, RENICE_SHARE};
 use crate::program::NONE;
 
-pub(crate) use run::Room;
+pub(crate) use run::BagScratch;
 pub use run::run_bag;
 
 /// A unit of work that can be abandoned and done again.
@@ -145,8 +146,8 @@ impl Bag {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BagModel {
     pub placement: Placement,
-    /// To retreat returns the subtask to the bag; to roll back takes it along
-    /// and begins it anew; to migrate takes along what was done of it.
+    /// A retreat returns the subtask to the bag; a rollback takes the subtask
+    /// along and begins it anew; a migration takes along what was done of it.
     pub on_busy: OnBusy,
     /// What it costs a worker to move.
     pub costs: Costs,
@@ -187,41 +188,19 @@ impl BagModel {
     }
 }
 
-/// What one execution of a bag came to; as [`crate::Execution`] where the
-/// names are the same.
+/// What one execution of a bag came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BagExecution {
-    /// False if the lab's period ended first.
-    pub finished: bool,
-    pub execution: Duration,
+    /// What is asked of ranks too, of workers here. A bag has no critical
+    /// path, because nobody waits for anybody: the breakdowns are zero.
+    pub shared: Execution,
     /// Subtasks that were done.
     pub done: u32,
     /// How often a subtask was returned to the bag.
     pub abandoned: u32,
-    pub busy_transitions: u32,
-    pub moves: u32,
-    pub waits: u32,
     /// How many workers began, and how many there were at most.
     pub workers: u32,
     pub workers_most: u32,
-    pub nodes_used: u32,
-    pub average_idle: Duration,
-    /// The work of the subtasks that were done.
-    pub useful: Duration,
-    /// Work that was thrown away.
-    pub wasted: Duration,
-    pub idle_time: Duration,
-    pub shared_computing: Duration,
-    pub shared_frozen: Duration,
-    pub events: u64,
-}
-
-impl BagExecution {
-    /// The share of the lab's idle time that did useful work.
-    pub fn utilisation(&self) -> f64 {
-        let idle = self.idle_time.as_secs_f64();
-        if idle > 0.0 { self.useful.as_secs_f64() / idle } else { 0.0 }
-    }
 }
 
 #[cfg(test)]

@@ -44,9 +44,9 @@ use crate::program::{NONE, Program};
 
 pub(crate) use advance::at_share;
 use path::Route;
-pub(crate) use scratch::RecordKind;
+pub(crate) use scratch::PathRecordKind;
 pub use scratch::Scratch;
-use scratch::{Rank, Record, State, Timer, TimerKind};
+use scratch::{PathRecord, RankProgress, RankState, RankTimer, RankTimerKind};
 pub(crate) use tally::{Tally, span};
 
 /// A share of 1, in the millionths that the engine counts in.
@@ -77,7 +77,7 @@ pub fn run_observed(
         now: 0,
         next: 0,
         running: program.ranks(),
-        tally: Tally::default(),
+        tally: Tally::open(lab, nanos(model.begins)),
     };
     engine.begin();
     let finished = engine.run();
@@ -108,12 +108,10 @@ struct Engine<'a, O> {
 
 impl<O: Observer> Engine<'_, O> {
     fn begin(&mut self) {
-        let at = nanos(self.model.begins);
-        self.tally.open(self.lab, at);
         self.s.places.open(self.lab, &self.chooser);
         for rank in 0..self.program.ranks() {
             if self.program.spawner[rank as usize] == NONE || !self.model.spawns {
-                self.set_timer(at, rank, TimerKind::Begin);
+                self.set_timer(self.tally.begins, rank, RankTimerKind::Begin);
             }
         }
     }
@@ -122,8 +120,8 @@ impl<O: Observer> Engine<'_, O> {
     fn run(&mut self) -> bool {
         while self.running > 0 {
             while let Some(rank) = self.s.ready.pop() {
-                // It may have left since it became ready.
-                if self.s.ranks[rank as usize].state == State::Here {
+                // The rank may have left since it became ready.
+                if self.s.ranks[rank as usize].state == RankState::Here {
                     self.advance(rank);
                 }
             }
@@ -142,7 +140,7 @@ impl<O: Observer> Engine<'_, O> {
         true
     }
 
-    /// All of this moment.
+    /// Handles all transitions of this moment.
     fn handle_transitions(&mut self) {
         while let Some(due) = self.lab.transitions.get(self.next).filter(|due| due.at == self.now) {
             self.next += 1;
@@ -156,23 +154,23 @@ impl<O: Observer> Engine<'_, O> {
     }
 
     fn handle_timer(&mut self) {
-        let Some(Reverse(Timer { at, rank, kind, stamp, .. })) = self.s.timers.pop() else {
+        let Some(Reverse(RankTimer { at, rank, kind, stamp, .. })) = self.s.timers.pop() else {
             return;
         };
         self.tally.events += 1;
         match kind {
-            TimerKind::Step => self.steps_on(rank),
-            TimerKind::Begin => self.rank_begins(rank, at),
-            TimerKind::Arrive => self.arrived(rank, at),
-            TimerKind::Patience => self.patience_ended(rank, at, stamp),
-            TimerKind::Finish => self.finished(rank, at),
+            RankTimerKind::Step => self.steps_on(rank),
+            RankTimerKind::Begin => self.rank_begins(rank, at),
+            RankTimerKind::Arrive => self.arrived(rank, at),
+            RankTimerKind::Patience => self.patience_ended(rank, at, stamp),
+            RankTimerKind::Finish => self.finished(rank, at),
         }
     }
 
     fn finished(&mut self, rank: u32, at: u64) {
         self.tell(rank, at, What::Finished);
         let place = self.s.ranks[rank as usize].workstation;
-        self.s.ranks[rank as usize].state = State::Gone;
+        self.s.ranks[rank as usize].state = RankState::Gone;
         self.running -= 1;
         if self.tally.finish < at || self.tally.last == NONE {
             (self.tally.finish, self.tally.last) = (at, rank);
@@ -187,10 +185,10 @@ impl<O: Observer> Engine<'_, O> {
         nanos(self.model.costs.of(keep))
     }
 
-    fn set_timer(&mut self, at: u64, rank: u32, kind: TimerKind) {
+    fn set_timer(&mut self, at: u64, rank: u32, kind: RankTimerKind) {
         let stamp = self.s.ranks[rank as usize].stamp;
-        let late = kind != TimerKind::Step;
-        self.s.timers.push(Reverse(Timer { at, late, rank, kind, stamp }));
+        let late = kind != RankTimerKind::Step;
+        self.s.timers.push(Reverse(RankTimer { at, late, rank, kind, stamp }));
     }
 
     fn tell(&mut self, rank: u32, at: u64, what: What) {
@@ -198,11 +196,11 @@ impl<O: Observer> Engine<'_, O> {
     }
 
     /// Notes where a rank's time went, for the critical path.
-    fn note(&mut self, rank: u32, at: u64, amount: u64, kind: RecordKind) {
+    fn note(&mut self, rank: u32, at: u64, amount: u64, kind: PathRecordKind) {
         let rank = &mut self.s.ranks[rank as usize];
         let previous = rank.head;
         rank.head = u32::try_from(self.s.records.len()).unwrap_or(NONE);
-        self.s.records.push(Record { at, amount, previous, kind });
+        self.s.records.push(PathRecord { at, amount, previous, kind });
     }
 
     fn conclude(mut self, finished: bool) -> Execution {
@@ -230,10 +228,10 @@ impl<O: Observer> Engine<'_, O> {
         if finished {
             return self.program.work();
         }
-        let done = |(rank, &first): (&Rank, &u32)| {
+        let done = |(rank, &first): (&RankProgress, &u32)| {
             let steps = &self.program.steps[first as usize..=rank.at as usize];
             let before: u128 = steps.iter().map(|step| u128::from(step.work)).sum();
-            // After it lost its subtask, more is left than its step's work.
+            // After a rank lost its subtask, more is left than its step's work.
             before - u128::from(rank.left)
         };
         span(self.s.ranks.iter().zip(&self.program.first).map(done).sum())

@@ -1,7 +1,7 @@
 //! One execution as a picture: who ran where, when owners were there, who
 //! moved, and who wrote to whom.
 
-use gleaner_figure::{Arrow, Axis, Bar, Colour, Gantt, Kind, Shade};
+use gleaner_figure::{Arrow, Axis, Bar, Colour, Gantt, GanttKind, Shade};
 
 use crate::{Lab, Observed, What};
 
@@ -38,18 +38,18 @@ pub fn gantt(title: &str, lab: &Lab, observed: &[Observed], name: impl Fn(u32) -
         time_axis: Axis::linear("time (s)").from_to(0.0, seconds(end).max(1e-3)),
         lanes: (0..lanes).map(name).collect(),
         bar_kinds: vec![
-            Kind::new("rank", Colour(0, 114, 178)),
-            Kind::new("demoted", Colour(86, 180, 233)),
-            Kind::new("frozen", Colour(204, 121, 167)),
-            Kind::new("on its way in", Colour(230, 159, 0)),
+            GanttKind::new("rank", Colour(0, 114, 178)),
+            GanttKind::new("demoted", Colour(86, 180, 233)),
+            GanttKind::new("frozen", Colour(204, 121, 167)),
+            GanttKind::new("on its way in", Colour(230, 159, 0)),
         ],
         bars: bars(&tracks),
         arrow_kinds: vec![
-            Kind::new("message", Colour(120, 120, 120)),
-            Kind::new("move", Colour(213, 94, 0)),
+            GanttKind::new("message", Colour(120, 120, 120)),
+            GanttKind::new("move", Colour(213, 94, 0)),
         ],
         arrows: arrows.into_iter().chain(moves.map(Move::arrow)).collect(),
-        shade_kinds: vec![Kind::new("owner busy", Colour(214, 214, 214))],
+        shade_kinds: vec![GanttKind::new("owner busy", Colour(214, 214, 214))],
         shades: shades(lab, end),
     }
 }
@@ -170,7 +170,7 @@ impl Messages {
             let (from, sent) = *self.sent.get(message)?;
             let place =
                 |rank: u32, at| Some((tracks[rank as usize].place(at)? as usize, seconds(at)));
-            // Drawn straight down when it arrives: a late receive is the
+            // The arrow ends when the message arrives: a late receive is the
             // receiver's business.
             let arrives = sent.max(*received);
             Some(Arrow { from: place(from, sent)?, to: place(*to, arrives)?, kind: MESSAGE })

@@ -8,12 +8,12 @@
 use std::time::Duration;
 
 use gleaner_common::time::WallTime;
+use gleaner_core::outlook::{Common, Outlook};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use crate::past::Past as Learned;
-use crate::usage::{Past, Usage};
+use crate::usage::{History, Usage};
 
 /// No change is known to come.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -49,7 +49,7 @@ pub struct SelectError {
 /// One workstation of a made-up lab.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// Is the workstation idle at the start of the period?
+    /// Whether the workstation is idle at the start of the period.
     pub idle: bool,
     /// How long before the start that began.
     pub since: Duration,
@@ -62,24 +62,31 @@ pub struct Owner {
 pub struct Lab {
     /// When the period begins; the epoch of a made-up lab.
     pub(crate) start: WallTime,
-    /// What was known of them by then, if anybody may ask.
-    pub(crate) past: Option<Box<Learned>>,
-    /// Their numbers in the [`Usage`].
+    /// What was known of the workstations by then, if anybody may ask.
+    pub(crate) learned: Option<Box<Learned>>,
+    /// The workstations' numbers in the [`Usage`].
     pub(crate) chosen: Vec<u32>,
     /// When the period ends.
     pub(crate) end: u64,
-    pub(crate) starts: Vec<Start>,
-    /// By time, then by workstation.
+    pub(crate) starts: Vec<WorkstationStart>,
+    /// The transitions, by time, then by workstation.
     pub(crate) transitions: Vec<Transition>,
+}
+
+/// What was known of a lab's workstations when its period began.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Learned {
+    pub(crate) common: Common,
+    pub(crate) outlooks: Vec<Outlook>,
 }
 
 /// How a workstation is at the start of the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Start {
+pub(crate) struct WorkstationStart {
     pub(crate) idle: bool,
-    /// How long it has been so.
+    /// How long the workstation has been so.
     pub(crate) since: u64,
-    /// When that changes, perhaps after the period.
+    /// When the workstation changes, perhaps after the period.
     pub(crate) until: u64,
 }
 
@@ -87,7 +94,7 @@ pub(crate) struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transition {
     pub(crate) at: u64,
-    /// When it changes again, perhaps after the period.
+    /// When the workstation changes again, perhaps after the period.
     pub(crate) until: u64,
     pub(crate) workstation: u32,
     pub(crate) busy: bool,
@@ -101,7 +108,7 @@ impl Lab {
     pub fn select(usage: &Usage, selection: &Selection) -> Result<Self, SelectError> {
         let (from, span) = (selection.start.0, nanos(selection.span));
         let to = from.saturating_add_unsigned(span);
-        let eligible = |past: Past<'_>| {
+        let eligible = |past: History<'_>| {
             past.changes.first().is_some_and(|first| *first <= from) && past.known_until >= to
         };
         let mut chosen: Vec<u32> = (0..)
@@ -147,12 +154,12 @@ impl Lab {
     fn empty(end: u64, workstations: usize) -> Self {
         let starts = Vec::with_capacity(workstations);
         let start = WallTime::default();
-        Self { start, past: None, chosen: vec![], end, starts, transitions: vec![] }
+        Self { start, learned: None, chosen: vec![], end, starts, transitions: vec![] }
     }
 
     /// Adds what a usage log knows of a workstation from a moment on.
-    fn cut(&mut self, past: Past<'_>, from: i64) {
-        // Eligible: its first change is not after the start.
+    fn cut(&mut self, past: History<'_>, from: i64) {
+        // The workstation is eligible: its first change is not after the start.
         let after = past.changes.partition_point(|at| *at <= from);
         let begun = past.changes[after - 1];
         // One more change than the log holds: nothing is known any more.
@@ -165,7 +172,11 @@ impl Lab {
     fn add(&mut self, idle: bool, since: u64, changes: impl Iterator<Item = u64>) {
         let workstation = u32::try_from(self.starts.len()).unwrap_or(u32::MAX);
         let mut changes = changes.peekable();
-        self.starts.push(Start { idle, since, until: changes.peek().copied().unwrap_or(NEVER) });
+        self.starts.push(WorkstationStart {
+            idle,
+            since,
+            until: changes.peek().copied().unwrap_or(NEVER),
+        });
         let mut busy = idle;
         while let Some(at) = changes.next() {
             if at >= self.end {

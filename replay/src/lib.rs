@@ -10,20 +10,20 @@
 //! The engine is a pure core: no clock, no file, no random number; equal
 //! inputs give equal executions, whatever thread they run on.
 
-pub mod bag;
+mod bag;
 pub mod campaign;
-pub mod engine;
-pub mod execution;
+mod engine;
+mod execution;
 pub mod gantt;
-pub mod lab;
-pub mod model;
-pub mod observer;
-pub mod past;
+mod lab;
+mod model;
+mod observer;
+mod past;
 mod places;
-pub mod program;
+mod program;
 pub mod report;
 pub mod results;
-pub mod usage;
+mod usage;
 
 pub use bag::{Bag, BagError, BagExecution, BagModel, Subtask, run_bag};
 pub use engine::{Scratch, run, run_observed};

@@ -67,12 +67,12 @@ impl Model {
 /// What a guest of the lowest priority gets beside an owner who computes. A
 /// guess: `SCHED_IDLE` gets a hundredth of one core, but owners are seldom
 /// busy on all of them.
-pub const RENICE_SHARE: f64 = 0.1;
+pub(crate) const RENICE_SHARE: f64 = 0.1;
 
 /// How a free workstation is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// By the coordinator's own policy.
+    /// The coordinator's own policy chooses.
     Core(Policy),
     /// The one that stays idle longest from now. Knows the future, so it
     /// exists in replay only: what no policy can beat by much.
@@ -82,16 +82,16 @@ pub enum Placement {
 /// How long a rank is away when it moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// With its whole state.
+    /// When it moves with its whole state.
     pub migrate: Duration,
-    /// With the state it had at the start of its subtask.
+    /// When it moves with the state it had at the start of its subtask.
     pub rollback: Duration,
-    /// With nothing: it begins its subtask from what others kept.
+    /// When it moves with nothing: it begins its subtask from what others kept.
     pub retreat: Duration,
 }
 
 impl Costs {
-    /// Of a move that keeps this.
+    /// The cost of a move that keeps this.
     pub fn of(&self, keep: Keep) -> Duration {
         match keep {
             Keep::State => self.migrate,

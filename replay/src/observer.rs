@@ -1,6 +1,6 @@
 //! Watching an execution: for charts, and for comparing simulators.
 
-/// Is told everything that happens.
+/// Sees everything that happens.
 ///
 /// What happens to one rank comes in order of time. Ranks run ahead of each
 /// other, so sort by time before drawing all of them.
@@ -32,32 +32,32 @@ pub struct Observed {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
-    /// Begins its first step, here.
+    /// The rank begins its first step, here.
     Began {
         workstation: u32,
     },
-    /// Finds no idle workstation and begins to wait for one.
+    /// The rank finds no idle workstation and begins to wait for one.
     Waits,
-    /// Its workstation is busy: it just turned so, or was so on arrival.
+    /// The rank's workstation is busy: it just turned so, or was so on arrival.
     OwnerReturned {
         workstation: u32,
     },
-    /// Is frozen where it is.
+    /// The rank is frozen where it is.
     Froze,
-    /// Runs on where it is, demoted.
+    /// The rank runs on where it is, demoted.
     WasDemoted,
-    /// The owner left: it goes on where it is, at full speed.
+    /// The owner left: the rank goes on where it is, at full speed.
     Resumed,
-    /// Leaves for a workstation, where it can go on at `until`.
+    /// The rank leaves for a workstation, where it can go on at `until`.
     Moves {
         to: u32,
         until: u64,
     },
-    /// Goes on here.
+    /// The rank goes on here.
     Arrived {
         workstation: u32,
     },
-    /// Its subtask begins anew; so much work is lost.
+    /// The rank's subtask begins anew; so much work is lost.
     Lost {
         work: u64,
     },
@@ -67,7 +67,7 @@ pub enum What {
     Received {
         message: u32,
     },
-    /// Let another rank begin.
+    /// The rank let another one begin.
     Spawned {
         rank: u32,
     },

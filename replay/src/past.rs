@@ -4,7 +4,7 @@
 use gleaner_common::time::WallTime;
 use gleaner_coordinator_core::outlook::{Common, Outlook};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Learned};
 use crate::usage::Usage;
 
 /// Learns from a usage log as time goes on. Labs of one log are best made in
@@ -17,13 +17,6 @@ pub struct Learner<'a> {
     next: usize,
     common: Common,
     outlooks: Vec<Outlook>,
-}
-
-/// What was known of a lab's workstations when its period began.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Past {
-    pub(crate) common: Common,
-    pub(crate) outlooks: Vec<Outlook>,
 }
 
 impl<'a> Learner<'a> {
@@ -71,12 +64,12 @@ impl<'a> Learner<'a> {
         let mut common = self.common.clone();
         let outlooks = lab.chosen.iter().map(|id| {
             let mut outlook = self.outlooks[*id as usize].clone();
-            // Of an idle period that still lasts, what has lasted.
+            // An idle period that still lasts counts as far as it has lasted.
             outlook.still_idle(&mut common, lab.start);
             outlook
         });
         let outlooks = outlooks.collect();
-        lab.past = Some(Box::new(Past { common, outlooks }));
+        lab.learned = Some(Box::new(Learned { common, outlooks }));
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Chooser<'a> {
 impl<'a> Chooser<'a> {
     pub(crate) fn new(placement: Placement, idle_needed: Duration, lab: &'a Lab) -> Self {
         let asks = matches!(placement, Placement::Core(policy) if policy.asks_outlook());
-        let common = lab.past.as_ref().filter(|_| asks).map(|past| &past.common);
+        let common = lab.learned.as_ref().filter(|_| asks).map(|learned| &learned.common);
         Self { placement, idle_needed, start: lab.start, common }
     }
 
@@ -70,7 +70,7 @@ struct Workstation {
     until: u64,
     /// When its owner left, on the core's clock.
     idle_since: u64,
-    /// Who is there or on the way.
+    /// The guest that is there or on the way.
     guest: u32,
     idle: bool,
     used: bool,
@@ -80,13 +80,13 @@ struct Workstation {
 pub(crate) struct Places {
     workstations: Vec<Workstation>,
     free: Free<u32>,
-    /// Of each workstation, if the policy asks; with what the past taught up
+    /// The outlook of each workstation, if the policy asks; with what the past taught up
     /// to the start of the period. What is learned since is its age.
     outlooks: Vec<Outlook>,
 }
 
 impl Places {
-    /// As the lab is at its start: whoever is idle is free.
+    /// Takes the lab as it is at its start: what is idle is free.
     pub(crate) fn open(&mut self, lab: &Lab, by: &Chooser<'_>) {
         self.workstations.clear();
         self.workstations.extend(lab.starts.iter().map(|start| Workstation {
@@ -96,8 +96,8 @@ impl Places {
             idle: start.idle,
             used: false,
         }));
-        match lab.past.as_ref().filter(|_| by.common.is_some()) {
-            Some(past) => self.outlooks.clone_from(&past.outlooks),
+        match lab.learned.as_ref().filter(|_| by.common.is_some()) {
+            Some(learned) => self.outlooks.clone_from(&learned.outlooks),
             None => self.outlooks.clear(),
         }
         let idle = (0..).zip(&self.workstations).filter(|(_, place)| place.idle);
@@ -105,7 +105,7 @@ impl Places {
         self.free.fill(idle.map(|(id, place)| (id, by.cost(place, outlooks.get(id as usize), 0))));
     }
 
-    /// Its guest, if it has one; else it is no longer free.
+    /// The workstation's guest, if it has one; else it is no longer free.
     pub(crate) fn turned_busy(&mut self, transition: Transition) -> u32 {
         let place = &mut self.workstations[transition.workstation as usize];
         (place.idle, place.until) = (false, transition.until);
@@ -115,7 +115,8 @@ impl Places {
         place.guest
     }
 
-    /// Its guest, if it has one; else it is to be given away or set free.
+    /// The workstation's guest, if it has one; else it is to be given away or set
+    /// free.
     pub(crate) fn turned_idle(&mut self, transition: Transition, by: &Chooser<'_>) -> u32 {
         let place = &mut self.workstations[transition.workstation as usize];
         (place.idle, place.until) = (true, transition.until);
@@ -152,7 +153,7 @@ impl Places {
         (place.guest, place.used) = (guest, true);
     }
 
-    /// Its guest is gone. Is it idle?
+    /// A workstation's guest is gone; returns whether the workstation is idle.
     pub(crate) fn leave(&mut self, id: u32) -> bool {
         let place = &mut self.workstations[id as usize];
         place.guest = NONE;

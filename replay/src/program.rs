@@ -64,7 +64,7 @@ pub enum CompileError {
 
 /// What a step ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StepEnd {
     Receive,
     Send,
     Spawn,
@@ -84,17 +84,17 @@ pub(crate) struct Step {
 const PEER: u32 = (1 << 30) - 1;
 
 impl Step {
-    fn new(work: u64, message: u32, peer: u32, kind: Kind) -> Self {
+    fn new(work: u64, message: u32, peer: u32, kind: StepEnd) -> Self {
         Self { work, message, code: peer | ((kind as u32) << 30) }
     }
 
     #[inline]
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> StepEnd {
         match self.code >> 30 {
-            0 => Kind::Receive,
-            1 => Kind::Send,
-            2 => Kind::Spawn,
-            _ => Kind::End,
+            0 => StepEnd::Receive,
+            1 => StepEnd::Send,
+            2 => StepEnd::Spawn,
+            _ => StepEnd::End,
         }
     }
 
@@ -117,7 +117,7 @@ pub struct Program {
     pub(crate) delays: Vec<u64>,
     /// For each message, who sends and who receives it.
     pub(crate) ends: Vec<(u32, u32)>,
-    /// Of each rank, summed.
+    /// The work of each rank, summed.
     pub(crate) works: Vec<u64>,
     operations: u64,
     critical_path: u64,
@@ -172,7 +172,7 @@ impl Program {
         network: Network,
     ) -> Result<(), CompileError> {
         if let Some(spawn) = matching.begin(rank) {
-            self.steps.push(Step::new(0, spawn, self.spawner[rank as usize], Kind::Receive));
+            self.steps.push(Step::new(0, spawn, self.spawner[rank as usize], StepEnd::Receive));
         }
         let mut work = 0_u64;
         for op in ops {
@@ -184,18 +184,18 @@ impl Program {
                 Op::Send { to, bytes, tag } => (
                     matching.send((rank, to, Mark::Tag(tag)), network.delay(bytes)),
                     to,
-                    Kind::Send,
+                    StepEnd::Send,
                 ),
                 Op::Receive { from, tag } => {
-                    (matching.receive((from, rank, Mark::Tag(tag))), from, Kind::Receive)
+                    (matching.receive((from, rank, Mark::Tag(tag))), from, StepEnd::Receive)
                 }
                 Op::Spawn { rank: to } => {
-                    (matching.send((rank, to, Mark::Spawn), network.delay(0)), to, Kind::Spawn)
+                    (matching.send((rank, to, Mark::Spawn), network.delay(0)), to, StepEnd::Spawn)
                 }
             };
             self.steps.push(Step::new(std::mem::take(&mut work), message, peer, kind));
         }
-        self.steps.push(Step::new(work, NONE, rank, Kind::End));
+        self.steps.push(Step::new(work, NONE, rank, StepEnd::End));
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl Program {
         self.ends[message as usize]
     }
 
-    /// How long it takes where no owner ever comes.
+    /// How long the program takes where no owner ever comes.
     pub fn critical_path(&self) -> Duration {
         Duration::from_nanos(self.critical_path)
     }
@@ -243,47 +243,6 @@ impl Program {
     #[inline]
     pub(crate) fn delay(&self, message: u32) -> u64 {
         self.delays.get(message as usize).copied().unwrap_or(0)
-    }
-
-    /// Stretches all work alike, so that the critical path takes so long
-    /// (Phalen 1994, Table 8). Messages keep their delays, so a few rounds
-    /// are needed where they matter; a path that is all delay stays as it is.
-    #[must_use]
-    pub fn scaled_to(mut self, target: Duration) -> Self {
-        const ROUNDS: u32 = 20;
-        let target = nanos(target);
-        for _ in 0..ROUNDS {
-            if self.critical_path.abs_diff(target) <= target / 1_000_000_000 {
-                break;
-            }
-            let before = self.critical_path;
-            if before == 0 {
-                break;
-            }
-            self.stretch(target, before);
-            let Ok(critical_path) = self.run_alone() else {
-                unreachable!("whether messages match does not depend on how long work takes")
-            };
-            (self.critical_path, self.works) = (critical_path, self.sums());
-            if critical_path == before {
-                break;
-            }
-        }
-        self
-    }
-
-    /// Multiplies all work by `to / from`. Rounds each rank's sums rather than
-    /// its parts, so that a rank is never off by more than a nanosecond.
-    fn stretch(&mut self, to: u64, from: u64) {
-        let scaled = |sum: u128| sum * u128::from(to) / u128::from(from);
-        for rank in self.first.windows(2) {
-            let (mut sum, mut done) = (0, 0);
-            for step in &mut self.steps[rank[0] as usize..rank[1] as usize] {
-                sum += u128::from(step.work);
-                step.work = u64::try_from(scaled(sum) - done).unwrap_or(u64::MAX);
-                done = scaled(sum);
-            }
-        }
     }
 
     /// Runs where no owner ever comes, and says how long that takes.
@@ -332,17 +291,17 @@ impl Alone {
         while at_now < program.first[rank as usize + 1] {
             let step = program.steps[at_now as usize];
             match step.kind() {
-                Kind::Receive => {
+                StepEnd::Receive => {
                     let Some(arrival) = self.arrival[step.message as usize] else { break };
                     clock_now = (clock_now + step.work).max(arrival);
                 }
-                Kind::Send | Kind::Spawn => {
+                StepEnd::Send | StepEnd::Spawn => {
                     clock_now += step.work;
                     let arrival = clock_now + program.delay(step.message);
                     self.arrival[step.message as usize] = Some(arrival);
                     self.ready.push(step.peer());
                 }
-                Kind::End => clock_now += step.work,
+                StepEnd::End => clock_now += step.work,
             }
             at_now += 1;
         }
@@ -353,7 +312,8 @@ impl Alone {
 /// Why a program does not come to its end.
 enum Stuck {
     TooLong,
-    /// At this step of its own; before them all if it was never spawned.
+    /// A rank waits for ever at this step of its own; before them all if it was
+    /// never spawned.
     Waits {
         rank: u32,
         step: Option<u32>,

@@ -19,8 +19,7 @@ use cube::Cube;
 pub use document::WriteReportError;
 use document::count;
 
-use crate::campaign::file::ReportKind;
-use crate::results::manifest::Manifest;
+use crate::results::manifest::{Manifest, ReportKind};
 use crate::results::store::{Store, StoreError};
 use crate::results::{Legend, Row, read_rows};
 

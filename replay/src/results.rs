@@ -12,9 +12,9 @@
 
 mod columns;
 mod csv;
-pub mod manifest;
+pub(crate) mod manifest;
 mod parquet;
 pub mod store;
 
-pub use columns::{Label, Legend, Measure, Row};
-pub use parquet::read_rows;
+pub(crate) use columns::{Label, Legend, Measure, Row};
+pub(crate) use parquet::read_rows;

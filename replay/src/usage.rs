@@ -3,7 +3,7 @@
 //! The promise: a workstation is idle only where its log says so; unknown
 //! time counts as busy.
 
-use gleaner_collector::timeline::{State, Timeline};
+use gleaner_collector::timeline::{PeriodState, Timeline};
 use gleaner_common::time::WallTime;
 
 /// The collected past of all workstations, in flat arrays.
@@ -22,19 +22,19 @@ pub struct Usage {
 
 /// One workstation of a [`Usage`].
 #[derive(Clone, Copy, Debug)]
-pub struct Past<'a> {
+pub(crate) struct History<'a> {
     /// When the state changed, in wall nanoseconds; the first is when the log
     /// begins.
-    pub changes: &'a [i64],
+    pub(crate) changes: &'a [i64],
     /// Idle after the first change, busy after the second, ..: or the reverse.
-    pub idle_at_first: bool,
+    pub(crate) idle_at_first: bool,
     /// When something is last known.
-    pub known_until: i64,
+    pub(crate) known_until: i64,
 }
 
-impl Past<'_> {
-    /// Is it idle after the change at this position?
-    pub fn is_idle_after(&self, position: usize) -> bool {
+impl History<'_> {
+    /// Whether the workstation is idle after the change at this position.
+    pub(crate) fn is_idle_after(&self, position: usize) -> bool {
         self.idle_at_first == position.is_multiple_of(2)
     }
 }
@@ -54,13 +54,14 @@ impl Usage {
         let from = self.changes.len();
         let mut idle = None;
         for period in &timeline.periods {
-            let now = period.state == State::Idle;
+            let now = period.state == PeriodState::Idle;
             if idle != Some(now) {
                 self.changes.push(period.start.0);
                 idle = Some(now);
             }
         }
-        self.idle_at_first.push(timeline.periods.first().is_some_and(|p| p.state == State::Idle));
+        self.idle_at_first
+            .push(timeline.periods.first().is_some_and(|p| p.state == PeriodState::Idle));
         self.known_until.push(timeline.periods.last().map_or(i64::MIN, |last| last.end().0));
         debug_assert!(self.changes[from..].is_sorted(), "a timeline's periods are in order");
         self.first.push(self.changes.len());
@@ -75,8 +76,8 @@ impl Usage {
         &self.names
     }
 
-    pub fn past(&self, workstation: usize) -> Past<'_> {
-        Past {
+    pub(crate) fn past(&self, workstation: usize) -> History<'_> {
+        History {
             changes: &self.changes[self.first[workstation]..self.first[workstation + 1]],
             idle_at_first: self.idle_at_first[workstation],
             known_until: self.known_until[workstation],

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use gleaner_collector::timeline::{State, Timeline};
+use gleaner_collector::timeline::{PeriodState, Timeline};
 use gleaner_common::time::WallTime;
 use gleaner_common::trace::Trace;
 use gleaner_replay::{Lab, Model, Network, Observed, Owner, Program, Scratch, What, run_observed};
@@ -65,7 +65,7 @@ fn owner(timeline: &Timeline, start: WallTime) -> Owner {
     let mut owner = Owner::default();
     let mut begun = start;
     for (state, from) in known.chain(timeline.open) {
-        let idle = state == State::Idle;
+        let idle = state == PeriodState::Idle;
         if from <= start {
             if idle != owner.idle || begun == start {
                 begun = from;
@@ -90,7 +90,7 @@ mod tests {
         WallTime::from_unix_s(1_000_000 + seconds)
     }
 
-    fn period(state: State, from: i64, to: i64) -> Period {
+    fn period(state: PeriodState, from: i64, to: i64) -> Period {
         Period {
             state,
             start: at(from),
@@ -101,19 +101,19 @@ mod tests {
         }
     }
 
-    fn timeline(periods: Vec<Period>, open: (State, i64)) -> Timeline {
+    fn timeline(periods: Vec<Period>, open: (PeriodState, i64)) -> Timeline {
         Timeline { periods, open: Some((open.0, at(open.1))), ..Timeline::default() }
     }
 
     #[test]
     fn an_owner_is_what_the_timeline_says_from_the_start_on() {
         let periods = vec![
-            period(State::Unknown, -50, -40),
-            period(State::Idle, -40, 10),
-            period(State::Busy, 10, 15),
-            period(State::Unknown, 15, 18),
+            period(PeriodState::Unknown, -50, -40),
+            period(PeriodState::Idle, -40, 10),
+            period(PeriodState::Busy, 10, 15),
+            period(PeriodState::Unknown, 15, 18),
         ];
-        let found = owner(&timeline(periods, (State::Idle, 18)), at(0));
+        let found = owner(&timeline(periods, (PeriodState::Idle, 18)), at(0));
         let changes = [10, 18].map(Duration::from_secs).to_vec();
         assert_eq!(found, Owner { idle: true, since: Duration::from_secs(40), changes });
     }
@@ -122,15 +122,16 @@ mod tests {
     fn a_return_moves_the_rank_and_costs_what_moves_cost() {
         let compute = vec![Op::Compute { nanos: 20_000_000_000 }];
         let trace = Trace { name: "one".into(), ranks: vec![compute] };
-        let first = timeline(vec![period(State::Idle, -1, 5)], (State::Busy, 5));
-        let second = timeline(vec![], (State::Idle, -9));
+        let first = timeline(vec![period(PeriodState::Idle, -1, 5)], (PeriodState::Busy, 5));
+        let second = timeline(vec![], (PeriodState::Idle, -9));
         let model = Model::phalen1994(Duration::from_secs(3));
         let span = Duration::from_secs(100);
         let found = predict(&trace, &[first, second], at(0), span, &model).unwrap();
         assert_eq!((found.moves, found.times[0].end), (1, Duration::from_secs(23)));
         let short = Duration::from_secs(10);
         assert!(
-            predict(&trace, &[timeline(vec![], (State::Idle, -9))], at(0), short, &model).is_err()
+            predict(&trace, &[timeline(vec![], (PeriodState::Idle, -9))], at(0), short, &model)
+                .is_err()
         );
     }
 }

@@ -11,12 +11,12 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
-use super::table::{Column, Kind, Value};
+use super::table::{Column, ColumnKind, Value};
 
 /// Rows that are held in memory at a time.
 const GROUP_ROWS: usize = 1 << 16;
 
-pub(super) struct ParquetTable<W: Write + Send> {
+pub(crate) struct ParquetTable<W: Write + Send> {
     writer: SerializedFileWriter<W>,
     columns: &'static [Column],
     rows: Vec<Vec<Value>>,
@@ -30,12 +30,7 @@ impl<W: Write + Send> ParquetTable<W> {
             .with_fields(fields.map_err(into_io)?)
             .build()
             .map_err(into_io)?;
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
-            .set_created_by(concat!("gleaner ", env!("CARGO_PKG_VERSION")).to_owned())
-            .build();
-        let writer = SerializedFileWriter::new(to, Arc::new(schema), Arc::new(properties));
-        Ok(Self { writer: writer.map_err(into_io)?, columns, rows: vec![] })
+        Ok(Self { writer: begin_file(to, schema)?, columns, rows: vec![] })
     }
 
     pub(super) fn add(&mut self, row: Vec<Value>) -> io::Result<()> {
@@ -70,11 +65,11 @@ impl<W: Write + Send> ParquetTable<W> {
 fn field(column: Column) -> Result<Type, ParquetError> {
     let nanos = LogicalType::timestamp(true, TimeUnit::NANOS);
     let (physical, logical) = match column.kind {
-        Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-        Kind::Time => (Physical::INT64, Some(nanos)),
-        Kind::Span => (Physical::DOUBLE, None),
-        Kind::Load => (Physical::FLOAT, None),
-        Kind::Count => (Physical::INT64, Some(LogicalType::integer(64, false))),
+        ColumnKind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        ColumnKind::Time => (Physical::INT64, Some(nanos)),
+        ColumnKind::Span => (Physical::DOUBLE, None),
+        ColumnKind::Load => (Physical::FLOAT, None),
+        ColumnKind::Count => (Physical::INT64, Some(LogicalType::integer(64, false))),
     };
     let repetition = if column.optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
     Type::primitive_type_builder(column.name, physical)
@@ -94,19 +89,19 @@ fn write_column<'a>(
         .then(|| fields.clone().map(|field| i16::from(*field != Value::Missing)).collect());
     let levels = levels.as_deref();
     match column.kind {
-        Kind::Text => write::<ByteArrayType>(writer, levels, fields, |field| {
+        ColumnKind::Text => write::<ByteArrayType>(writer, levels, fields, |field| {
             if let Value::Text(text) = field { Some(text.as_str().into()) } else { None }
         }),
-        Kind::Time => write::<Int64Type>(writer, levels, fields, |field| {
+        ColumnKind::Time => write::<Int64Type>(writer, levels, fields, |field| {
             if let Value::Time(at) = field { Some(at.0) } else { None }
         }),
-        Kind::Count => write::<Int64Type>(writer, levels, fields, |field| {
+        ColumnKind::Count => write::<Int64Type>(writer, levels, fields, |field| {
             if let Value::Count(count) = field { Some(count.cast_signed()) } else { None }
         }),
-        Kind::Span => write::<DoubleType>(writer, levels, fields, |field| {
+        ColumnKind::Span => write::<DoubleType>(writer, levels, fields, |field| {
             if let Value::Span(span) = field { Some(span.as_secs_f64()) } else { None }
         }),
-        Kind::Load => write::<FloatType>(writer, levels, fields, |field| {
+        ColumnKind::Load => write::<FloatType>(writer, levels, fields, |field| {
             if let Value::Load(load) = field { Some(*load) } else { None }
         }),
     }
@@ -122,7 +117,20 @@ fn write<'a, T: DataType>(
     writer.typed::<T>().write_batch(&values, levels, None).map(|_| ())
 }
 
-fn into_io(error: ParquetError) -> io::Error {
+/// Begins any Parquet file of ours.
+///
+/// # Errors
+/// Those of the destination.
+pub fn begin_file<W: Write + Send>(to: W, schema: Type) -> io::Result<SerializedFileWriter<W>> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_created_by(concat!("gleaner ", env!("CARGO_PKG_VERSION")).to_owned())
+        .build();
+    SerializedFileWriter::new(to, Arc::new(schema), Arc::new(properties)).map_err(into_io)
+}
+
+/// The destination's own error, if it was that which failed.
+pub fn into_io(error: ParquetError) -> io::Error {
     let ParquetError::External(inner) = error else { return io::Error::other(error) };
     match inner.downcast::<io::Error>() {
         Ok(error) => *error,

@@ -10,7 +10,7 @@ use crate::timeline::Period;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum ColumnKind {
     Text,
     /// A moment, in nanoseconds since 1970.
     Time,
@@ -21,50 +21,50 @@ pub(super) enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
-    pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    pub(super) optional: bool,
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) kind: ColumnKind,
+    pub(crate) optional: bool,
 }
 
-const fn column(name: &'static str, kind: Kind) -> Column {
+const fn column(name: &'static str, kind: ColumnKind) -> Column {
     Column { name, kind, optional: false }
 }
 
-const fn optional(name: &'static str, kind: Kind) -> Column {
+const fn optional(name: &'static str, kind: ColumnKind) -> Column {
     Column { name, kind, optional: true }
 }
 
-pub(super) const RECORD_COLUMNS: &[Column] = &[
-    column("workstation", Kind::Text),
-    column("at", Kind::Time),
-    column("cause", Kind::Text),
-    column("load_1m", Kind::Load),
-    column("load_5m", Kind::Load),
-    column("load_15m", Kind::Load),
-    column("users", Kind::Count),
-    optional("input_idle_s", Kind::Span),
-    column("slots", Kind::Count),
-    column("reason", Kind::Text),
-    column("boot", Kind::Text),
-    column("sequence", Kind::Count),
-    column("since_boot_s", Kind::Span),
+pub(crate) const RECORD_COLUMNS: &[Column] = &[
+    column("workstation", ColumnKind::Text),
+    column("at", ColumnKind::Time),
+    column("cause", ColumnKind::Text),
+    column("load_1m", ColumnKind::Load),
+    column("load_5m", ColumnKind::Load),
+    column("load_15m", ColumnKind::Load),
+    column("users", ColumnKind::Count),
+    optional("input_idle_s", ColumnKind::Span),
+    column("slots", ColumnKind::Count),
+    column("reason", ColumnKind::Text),
+    column("boot", ColumnKind::Text),
+    column("sequence", ColumnKind::Count),
+    column("since_boot_s", ColumnKind::Span),
 ];
 
-pub(super) const PERIOD_COLUMNS: &[Column] = &[
-    column("workstation", Kind::Text),
-    column("state", Kind::Text),
-    column("start", Kind::Time),
-    column("end", Kind::Time),
-    column("duration_s", Kind::Span),
-    optional("cause", Kind::Text),
-    column("slots", Kind::Count),
-    column("margin_s", Kind::Span),
+pub(crate) const PERIOD_COLUMNS: &[Column] = &[
+    column("workstation", ColumnKind::Text),
+    column("state", ColumnKind::Text),
+    column("start", ColumnKind::Time),
+    column("end", ColumnKind::Time),
+    column("duration_s", ColumnKind::Span),
+    optional("cause", ColumnKind::Text),
+    column("slots", ColumnKind::Count),
+    column("margin_s", ColumnKind::Span),
 ];
 
 /// A field, of the kind of its column.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Missing,
     Text(String),
     Time(WallTime),
@@ -73,7 +73,7 @@ pub(super) enum Value {
     Count(u64),
 }
 
-pub(super) fn record_row(name: &WorkstationName, record: &UsageRecord) -> Vec<Value> {
+pub(crate) fn record_row(name: &WorkstationName, record: &UsageRecord) -> Vec<Value> {
     vec![
         Value::Text(name.to_string()),
         Value::Time(record.at),
@@ -91,7 +91,7 @@ pub(super) fn record_row(name: &WorkstationName, record: &UsageRecord) -> Vec<Va
     ]
 }
 
-pub(super) fn period_row(name: &WorkstationName, period: &Period) -> Vec<Value> {
+pub(crate) fn period_row(name: &WorkstationName, period: &Period) -> Vec<Value> {
     vec![
         Value::Text(name.to_string()),
         Value::Text(period.state.name().into()),

@@ -23,7 +23,7 @@ use gleaner_common::usage::Cause;
 
 use super::lengths;
 use super::model::{Arrivals, LogNormal, OwnerModel, Pauses, Stops};
-use crate::timeline::{Note, Period, State, Timeline};
+use crate::timeline::{Note, Period, PeriodState, Timeline};
 use crate::week::{Calendar, HOUR_NS, HOURS, Week};
 
 const STEPS: usize = 60;
@@ -59,12 +59,12 @@ impl OwnerModel {
         timelines: impl IntoIterator<Item = &'a Timeline>,
         zone: &TimeZone,
     ) -> Result<Self, FitError> {
-        let seen = Seen::of(timelines, zone);
+        let seen = LogFacts::of(timelines, zone);
         let (idle, busy) = (seen.idle.len(), seen.visits_s.len() + seen.loads_s.len());
         if idle < PERIODS_MIN || busy < PERIODS_MIN {
             return Err(FitError::TooFew { idle, busy });
         }
-        let away = Away::fit(&seen);
+        let away = AwayModel::fit(&seen);
         let usual = Self::phalen1994();
         let kind = |lengths_s: Vec<f64>, usual: &[LogNormal]| {
             lengths::fit(lengths_s).map_or_else(|| usual.to_vec(), rounded)
@@ -132,7 +132,7 @@ fn smoothed(events: &[f64; HOURS], exposure_h: &[f64; HOURS]) -> [f64; HOURS] {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PeriodKind {
     Visit,
     Load,
     /// Stopped, not known, or the end of the log.
@@ -146,13 +146,13 @@ struct Idle {
     /// Hours from Monday's midnight to its start.
     week_h: f64,
     length_h: f64,
-    after: Kind,
+    after: PeriodKind,
     /// What ended it.
-    then: Kind,
+    then: PeriodKind,
 }
 
 /// A log, as far as a model learns from it.
-struct Seen {
+struct LogFacts {
     workstations: usize,
     /// Hours idle, of each workstation.
     idle_h: Vec<f64>,
@@ -171,26 +171,29 @@ struct Seen {
     up_h: [f64; HOURS],
 }
 
-/// Is what comes after these the end of a visit?
+/// Whether what comes after these periods is the end of a visit.
 fn is_restart(before: &[Period]) -> bool {
     match before {
-        [.., visit, idle] if idle.state == State::Idle => {
-            idle.duration.as_secs_f64() < RESTART_H * 3_600.0 && kind_of(Some(visit)) == Kind::Visit
+        [.., visit, idle] if idle.state == PeriodState::Idle => {
+            idle.duration.as_secs_f64() < RESTART_H * 3_600.0
+                && kind_of(Some(visit)) == PeriodKind::Visit
         }
-        [.., last] => kind_of(Some(last)) == Kind::Visit,
+        [.., last] => kind_of(Some(last)) == PeriodKind::Visit,
         [] => false,
     }
 }
 
-fn kind_of(period: Option<&Period>) -> Kind {
+fn kind_of(period: Option<&Period>) -> PeriodKind {
     match period {
-        Some(Period { state: State::Busy, cause, .. }) if *cause == Some(Cause::Load) => Kind::Load,
-        Some(Period { state: State::Busy, .. }) => Kind::Visit,
-        _ => Kind::Else,
+        Some(Period { state: PeriodState::Busy, cause, .. }) if *cause == Some(Cause::Load) => {
+            PeriodKind::Load
+        }
+        Some(Period { state: PeriodState::Busy, .. }) => PeriodKind::Visit,
+        _ => PeriodKind::Else,
     }
 }
 
-impl Seen {
+impl LogFacts {
     fn of<'a>(timelines: impl IntoIterator<Item = &'a Timeline>, zone: &TimeZone) -> Self {
         let calendar = Calendar::new(zone);
         let mut seen = Self {
@@ -215,7 +218,7 @@ impl Seen {
     }
 
     fn add(&mut self, timeline: &Timeline, calendar: &Calendar) {
-        let idle = timeline.periods.iter().filter(|period| period.state == State::Idle);
+        let idle = timeline.periods.iter().filter(|period| period.state == PeriodState::Idle);
         self.idle_h.push(idle.map(|period| period.duration.as_secs_f64() / 3_600.0).sum());
         let moment = |note: &Note| if let Note::BrokeOff { at } = note { Some(*at) } else { None };
         let broke_off: BTreeSet<_> = timeline.notes.iter().filter_map(moment).collect();
@@ -224,12 +227,12 @@ impl Seen {
             let next = timeline.periods.get(place + 1);
             let week_h = calendar.week_ns(period.start) as f64 / HOUR_NS as f64;
             let length_h = period.duration.as_secs_f64() / 3_600.0;
-            if period.state != State::Unknown {
+            if period.state != PeriodState::Unknown {
                 spread_out(week_h, length_h, 1.0, &mut self.up_h);
             }
             match period.state {
-                State::Idle => {
-                    let is_stopped = next.is_some_and(|next| next.state == State::Unknown);
+                PeriodState::Idle => {
+                    let is_stopped = next.is_some_and(|next| next.state == PeriodState::Unknown);
                     if is_stopped && is_restart(&timeline.periods[..=place]) {
                         continue;
                     }
@@ -241,19 +244,19 @@ impl Seen {
                         then: kind_of(next),
                     });
                 }
-                State::Busy => {
-                    let is_load = kind_of(Some(period)) == Kind::Load;
+                PeriodState::Busy => {
+                    let is_load = kind_of(Some(period)) == PeriodKind::Load;
                     self.visits += u64::from(!is_load);
-                    // One whose start or end nobody saw has no length.
+                    // A period whose start or end nobody saw has no length.
                     let is_whole = |period: Option<&Period>| {
-                        period.is_some_and(|period| period.state == State::Idle)
+                        period.is_some_and(|period| period.state == PeriodState::Idle)
                     };
                     if is_whole(before) && is_whole(next) {
                         let lengths = if is_load { &mut self.loads_s } else { &mut self.visits_s };
                         lengths.push(length_h * 3_600.0);
                     }
                 }
-                State::Unknown => {
+                PeriodState::Unknown => {
                     // What was before the first record is no stop.
                     if before.is_some() {
                         self.stops += 1;
@@ -297,19 +300,19 @@ fn spread_out(week_h: f64, length_h: f64, weight: f64, to: &mut [f64; HOURS]) {
 }
 
 /// What happens while no owner pauses.
-struct Away {
+struct AwayModel {
     visits: [f64; HOURS],
     loads: [f64; HOURS],
     pause_chance: f64,
     pause: LogNormal,
-    /// Of each workstation; their mean over their idle time is 1.
+    /// How much each workstation is used; the mean over their idle time is 1.
     factors: Vec<f64>,
-    /// Of the factors' logarithms.
+    /// The variance of the factors' logarithms.
     variance: f64,
 }
 
-impl Away {
-    fn fit(seen: &Seen) -> Self {
+impl AwayModel {
+    fn fit(seen: &LogFacts) -> Self {
         let mut away = Self {
             visits: [0.5; HOURS],
             loads: [0.05; HOURS],
@@ -330,16 +333,16 @@ impl Away {
     }
 
     /// The chance of each idle period that the owner was away.
-    fn weigh(&self, seen: &Seen) -> Vec<f64> {
-        let sums = Sums::of(&std::array::from_fn(|hour| self.visits[hour] + self.loads[hour]));
+    fn weigh(&self, seen: &LogFacts) -> Vec<f64> {
+        let sums = RateSums::of(&std::array::from_fn(|hour| self.visits[hour] + self.loads[hour]));
         let weigh = |idle: &Idle| {
-            if idle.after != Kind::Visit || idle.then == Kind::Load {
+            if idle.after != PeriodKind::Visit || idle.then == PeriodKind::Load {
                 return 1.0;
             }
             let factor = self.factors[idle.workstation];
             let lasted = (-factor * sums.over(idle.week_h, idle.length_h)).exp();
             let length_s = idle.length_h * 3_600.0;
-            let (away, pause) = if idle.then == Kind::Visit {
+            let (away, pause) = if idle.then == PeriodKind::Visit {
                 let hour = hour_at(idle.week_h + idle.length_h);
                 let rate_s = factor * self.visits[hour] / 3_600.0;
                 (rate_s * lasted, lengths::density(self.pause, length_s))
@@ -352,7 +355,7 @@ impl Away {
         seen.idle.iter().map(weigh).collect()
     }
 
-    fn learn(&mut self, seen: &Seen, weights: &[f64]) {
+    fn learn(&mut self, seen: &LogFacts, weights: &[f64]) {
         let mut exposure = [0.0; HOURS];
         let (mut visits, mut loads) = ([0.0; HOURS], [0.0; HOURS]);
         let (mut after_visits, mut pauses) = (0.0, 0.0);
@@ -361,11 +364,11 @@ impl Away {
             spread_out(idle.week_h, idle.length_h, away * factor, &mut exposure);
             let hour = hour_at(idle.week_h + idle.length_h);
             match idle.then {
-                Kind::Visit => visits[hour] += away,
-                Kind::Load => loads[hour] += away,
-                Kind::Else => {}
+                PeriodKind::Visit => visits[hour] += away,
+                PeriodKind::Load => loads[hour] += away,
+                PeriodKind::Else => {}
             }
-            if idle.after == Kind::Visit {
+            if idle.after == PeriodKind::Visit {
                 after_visits += 1.0;
                 pauses += 1.0 - away;
             }
@@ -374,7 +377,8 @@ impl Away {
         if after_visits > 0.0 {
             self.pause_chance = pauses / after_visits;
         }
-        let ended = seen.idle.iter().zip(weights).filter(|(idle, _)| idle.then == Kind::Visit);
+        let ended =
+            seen.idle.iter().zip(weights).filter(|(idle, _)| idle.then == PeriodKind::Visit);
         let lengths = ended.map(|(idle, away)| (idle.length_h * 3_600.0, 1.0 - away));
         if pauses > 1.0 {
             self.pause = lengths::fit_weighted(lengths);
@@ -388,12 +392,12 @@ impl Away {
     /// A workstation counts as long as it was idle: one that somebody has kept
     /// busy for months tells nothing of how often owners come. The variance between them is
     /// what is left of the scatter without that of the counts, one by each.
-    fn learn_factors(&mut self, seen: &Seen, weights: &[f64]) {
-        let sums = Sums::of(&std::array::from_fn(|hour| self.visits[hour] + self.loads[hour]));
+    fn learn_factors(&mut self, seen: &LogFacts, weights: &[f64]) {
+        let sums = RateSums::of(&std::array::from_fn(|hour| self.visits[hour] + self.loads[hour]));
         let mut counts = vec![(0.5, 0.5); seen.workstations];
         for (idle, away) in seen.idle.iter().zip(weights) {
             let (came, expected) = &mut counts[idle.workstation];
-            *came += if idle.then == Kind::Else { 0.0 } else { *away };
+            *came += if idle.then == PeriodKind::Else { 0.0 } else { *away };
             *expected += away * sums.over(idle.week_h, idle.length_h);
         }
         let logs: Vec<(f64, f64)> =
@@ -422,9 +426,9 @@ impl Away {
 }
 
 /// Rates added up over the week, so that a stretch of any length costs the same.
-struct Sums([f64; HOURS + 1]);
+struct RateSums([f64; HOURS + 1]);
 
-impl Sums {
+impl RateSums {
     fn of(rates: &[f64; HOURS]) -> Self {
         let mut sums = [0.0; HOURS + 1];
         for hour in 0..HOURS {
@@ -463,7 +467,7 @@ mod tests {
     fn sums_over_a_stretch_are_those_of_its_hours() {
         let mut rates = [0.0; HOURS];
         (rates[0], rates[167]) = (1.0, 3.0);
-        let sums = Sums::of(&rates);
+        let sums = RateSums::of(&rates);
         assert!((sums.over(167.0, 2.0) - 4.0).abs() < 1e-9);
         assert!((sums.over(166.5, 1.0) - 1.5).abs() < 1e-9);
         assert!((sums.over(10.0, 3.0 * 168.0) - 12.0).abs() < 1e-9);

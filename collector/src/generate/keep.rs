@@ -1,22 +1,22 @@
 //! Generated logs on disk: in a collector's data directory, or as one table.
 
-use std::fs::{self, File};
 use std::io::{self, BufWriter};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
 use gleaner_common::usage::UsageRecord;
+use gleaner_shell::atomic::{PUBLIC, Replacement};
 use serde::Serialize;
 
-use super::{OwnerModel, Plan, records};
+use super::{GeneratorPlan, OwnerModel, records};
 use crate::archive::{Archive, ReadArchiveError};
-use crate::export::{ExportFormat, RecordTable};
+use crate::export::table::{RECORD_COLUMNS, record_row};
+use crate::export::{ExportFormat, Table};
 use crate::log::AppendError;
 use crate::name::WorkstationName;
 use crate::progress::Progress;
 use crate::store::{Batch, OpenStoreError, Store};
+use crate::threads::{cores, side_by_side};
 
 /// Why logs were not generated, or not all.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum GenerateError {
     Open(#[from] OpenStoreError),
     #[error(transparent)]
     List(#[from] ReadArchiveError),
-    /// Made-up logs among real ones could not be told apart any more.
+    /// Made-up logs among real ones could not be distinguished any more.
     #[error("{} has logs already, such as {name}'s: expected a directory of its own", data.display())]
     AlreadyThere { data: PathBuf, name: WorkstationName },
     #[error("stopped after {workstations} workstations")]
@@ -49,7 +49,7 @@ pub struct Generated {
 pub fn generate_into(
     data: &Path,
     model: &OwnerModel,
-    plan: &Plan,
+    plan: &GeneratorPlan,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Generated, GenerateError> {
     let mut store = Store::open(data)?;
@@ -77,42 +77,22 @@ pub fn generate_table(
     to: &Path,
     format: ExportFormat,
     model: &OwnerModel,
-    plan: &Plan,
+    plan: &GeneratorPlan,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Generated, GenerateError> {
     let failed = |source| GenerateError::Write { path: to.to_owned(), source };
-    let mut temporary = to.as_os_str().to_owned();
-    temporary.push(format!(".new-{}", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    let file = File::create(&temporary).map_err(failed)?;
-    let written = write_table(&file, format, model, plan, progress, &failed);
-    let placed = written.and_then(|generated| {
-        file.sync_all().and_then(|()| fs::rename(&temporary, to)).map_err(failed)?;
-        Ok(generated)
-    });
-    if placed.is_err() {
-        // What went wrong first is what matters.
-        let _ = fs::remove_file(&temporary);
-    }
-    placed
-}
-
-fn write_table(
-    file: &File,
-    format: ExportFormat,
-    model: &OwnerModel,
-    plan: &Plan,
-    progress: &mut dyn FnMut(Progress),
-    failed: &dyn Fn(io::Error) -> GenerateError,
-) -> Result<Generated, GenerateError> {
-    let mut table = RecordTable::begin(format, BufWriter::new(file)).map_err(failed)?;
+    let file = Replacement::begin(to, PUBLIC).map_err(|error| failed(error.source))?;
+    let buffered = BufWriter::new(file.file());
+    let mut table = Table::begin(format, RECORD_COLUMNS, buffered).map_err(failed)?;
     let generated = each_group(model, plan, progress, |_, logs| {
         for (name, records) in &logs {
-            records.iter().try_for_each(|record| table.add(name, record)).map_err(failed)?;
+            let mut rows = records.iter().map(|record| record_row(name, record));
+            rows.try_for_each(|row| table.add(row)).map_err(failed)?;
         }
         Ok(())
     })?;
     table.finish().map_err(failed)?;
+    file.finish().map_err(|error| failed(error.source))?;
     Ok(generated)
 }
 
@@ -124,7 +104,7 @@ const GROUP: u32 = 16;
 /// Gives the logs in order, a group at a time.
 fn each_group(
     model: &OwnerModel,
-    plan: &Plan,
+    plan: &GeneratorPlan,
     progress: &mut dyn FnMut(Progress),
     mut keep: impl FnMut(&Generated, Vec<Log>) -> Result<(), GenerateError>,
 ) -> Result<Generated, GenerateError> {
@@ -135,7 +115,9 @@ fn each_group(
         progress(Progress { done: u64::from(next), total });
         let group = next..plan.workstations.min(next.saturating_add(GROUP));
         next = group.end;
-        let logs = side_by_side(model, plan, group);
+        let logs: Vec<Log> = side_by_side(group, cores(), |number| {
+            (GeneratorPlan::name(number), records(model, plan, number))
+        });
         let (workstations, records) =
             (logs.len() as u64, logs.iter().map(|(_, records)| records.len() as u64).sum::<u64>());
         keep(&generated, logs)?;
@@ -144,24 +126,6 @@ fn each_group(
     }
     progress(Progress { done: total, total });
     Ok(generated)
-}
-
-/// Generates a group of logs on all cores, in order.
-fn side_by_side(model: &OwnerModel, plan: &Plan, group: Range<u32>) -> Vec<Log> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let numbers: Vec<u32> = group.collect();
-    let part = numbers.len().div_ceil(cores).max(1);
-    thread::scope(|scope| {
-        let one = |&number: &u32| (Plan::name(number), records(model, plan, number));
-        let working: Vec<_> = numbers
-            .chunks(part)
-            .map(|part| scope.spawn(move || part.iter().map(one).collect::<Vec<_>>()))
-            .collect();
-        let join = |working: thread::ScopedJoinHandle<'_, Vec<Log>>| {
-            working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        working.into_iter().flat_map(join).collect()
-    })
 }
 
 #[cfg(test)]
@@ -174,10 +138,17 @@ mod tests {
     use super::*;
     use crate::generate::{Form, generate};
 
-    fn plan() -> Plan {
+    fn plan() -> GeneratorPlan {
         let from = WallTime::from_unix_s(749_692_800);
         let to = WallTime::from_unix_s(749_692_800 + 3 * 86_400);
-        Plan { workstations: 20, from, to, seed: 1, form: Form::Exact, zone: TimeZone::UTC }
+        GeneratorPlan {
+            workstations: 20,
+            from,
+            to,
+            seed: 1,
+            form: Form::Exact,
+            zone: TimeZone::UTC,
+        }
     }
 
     fn read(data: &Path) -> Vec<Log> {

@@ -26,7 +26,7 @@ pub(super) fn draw(lengths: &[LogNormal], chance: &mut StdRng) -> f64 {
 /// all.
 const SAMPLE_MAX: usize = 20_000;
 const STEPS: usize = 200;
-/// Of the logarithm: lengths that are all alike are not a mixture of points.
+/// The least sigma of a logarithm: lengths that are all alike are not a mixture of points.
 const SIGMA_MIN: f64 = 0.02;
 
 /// The mixture of at most three parts that fits best, by the Bayesian
@@ -51,17 +51,17 @@ pub(super) fn fit(mut lengths_s: Vec<f64>) -> Option<Vec<LogNormal>> {
         (free * many.ln() - 2.0 * likelihood, mixture)
     });
     let (_, best) = fits.min_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some(best.into_iter().map(Part::as_lengths).collect())
+    Some(best.into_iter().map(MixturePart::as_lengths).collect())
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct MixturePart {
     share: f64,
     mean: f64,
     sigma: f64,
 }
 
-impl Part {
+impl MixturePart {
     fn as_lengths(self) -> LogNormal {
         LogNormal { share: self.share, median_s: self.mean.exp().max(1.0), sigma: self.sigma }
     }
@@ -74,9 +74,9 @@ impl Part {
 
 /// Expectation and maximisation (Dempster, Laird and Rubin 1977), from equal
 /// slices of the sorted logarithms. Gives the log-likelihood too.
-fn fit_parts(logs: &[f64], parts: usize) -> (Vec<Part>, f64) {
+fn fit_parts(logs: &[f64], parts: usize) -> (Vec<MixturePart>, f64) {
     let slice = logs.len().div_ceil(parts);
-    let mut mixture: Vec<Part> = logs
+    let mut mixture: Vec<MixturePart> = logs
         .chunks(slice)
         .map(|slice| moments(slice.iter().map(|log| (*log, 1.0)), logs.len() as f64))
         .collect();
@@ -106,15 +106,15 @@ fn fit_parts(logs: &[f64], parts: usize) -> (Vec<Part>, f64) {
     (mixture, likelihood)
 }
 
-fn of_sums(weight: f64, sum: f64, squares: f64, all: f64) -> Part {
+fn of_sums(weight: f64, sum: f64, squares: f64, all: f64) -> MixturePart {
     let weight = weight.max(1e-9);
     let mean = sum / weight;
     let sigma = (squares / weight - mean * mean).max(0.0).sqrt().max(SIGMA_MIN);
-    Part { share: weight / all, mean, sigma }
+    MixturePart { share: weight / all, mean, sigma }
 }
 
 /// The moments of weighted logarithms, as one log-normal.
-fn moments(weighted: impl Iterator<Item = (f64, f64)>, all: f64) -> Part {
+fn moments(weighted: impl Iterator<Item = (f64, f64)>, all: f64) -> MixturePart {
     let (mut weight, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for (log, one) in weighted {
         weight += one;
@@ -133,7 +133,7 @@ pub(super) fn fit_weighted(lengths: impl Iterator<Item = (f64, f64)>) -> LogNorm
 /// The density of a length in seconds, per second.
 pub(super) fn density(of: LogNormal, length_s: f64) -> f64 {
     let length = length_s.max(LEAST_S);
-    let part = Part { share: 1.0, mean: of.median_s.ln(), sigma: of.sigma.max(SIGMA_MIN) };
+    let part = MixturePart { share: 1.0, mean: of.median_s.ln(), sigma: of.sigma.max(SIGMA_MIN) };
     part.density(length.ln()) / length
 }
 

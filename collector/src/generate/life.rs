@@ -16,22 +16,22 @@ use crate::week::{Calendar, HOUR_NS, HOURS};
 const BEFORE: Duration = Duration::from_secs(14 * 86_400);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum OwnerDoing {
     /// The owner is away.
     Away,
     /// The owner pauses, and is still logged in.
     Pausing,
     /// Somebody is at the machine.
     Visited,
-    /// Only load keeps it busy.
+    /// Only load keeps the workstation busy.
     Loaded,
-    /// Off, crashed or not heard of.
+    /// The workstation is off, has crashed, or no record comes from it.
     Stopped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
-    pub(super) doing: Doing,
+    pub(super) doing: OwnerDoing,
     pub(super) start: WallTime,
     pub(super) end: WallTime,
 }
@@ -64,16 +64,16 @@ impl<'a> Life<'a> {
     pub(super) fn live(mut self, from: WallTime, to: WallTime) -> Vec<Stretch> {
         let mut stretches = vec![];
         let mut at = WallTime(from.0.saturating_sub(nanos(BEFORE.as_secs_f64())));
-        let mut doing = Doing::Away;
+        let mut doing = OwnerDoing::Away;
         let mut stop = self.next_stop(at, to);
         while at < to {
             let (end, next) = self.next(doing, at, to);
-            let (end, next) = if doing != Doing::Stopped && stop < end {
-                (stop, Doing::Stopped)
+            let (end, next) = if doing != OwnerDoing::Stopped && stop < end {
+                (stop, OwnerDoing::Stopped)
             } else {
                 (end, next)
             };
-            if doing == Doing::Stopped {
+            if doing == OwnerDoing::Stopped {
                 stop = self.next_stop(end, to);
             }
             let stretch = Stretch { doing, start: at.max(from), end: end.min(to) };
@@ -86,33 +86,33 @@ impl<'a> Life<'a> {
     }
 
     /// When what it does ends, and what comes then.
-    fn next(&mut self, doing: Doing, at: WallTime, to: WallTime) -> (WallTime, Doing) {
+    fn next(&mut self, doing: OwnerDoing, at: WallTime, to: WallTime) -> (WallTime, OwnerDoing) {
         let model = self.model;
         match doing {
-            Doing::Away => {
+            OwnerDoing::Away => {
                 let Some(end) =
                     arrival(&mut self.chance, &self.calendar, &self.arrivals, self.factor, at, to)
                 else {
-                    return (later(to, 1.0), Doing::Visited);
+                    return (later(to, 1.0), OwnerDoing::Visited);
                 };
                 let (hour, _) = self.calendar.hour(end);
                 let is_load = self.chance.random::<f64>() * self.arrivals[hour] < self.loads[hour];
-                (end, if is_load { Doing::Loaded } else { Doing::Visited })
+                (end, if is_load { OwnerDoing::Loaded } else { OwnerDoing::Visited })
             }
-            Doing::Pausing => (self.after(at, &model.pauses.lengths), Doing::Visited),
-            Doing::Visited => {
+            OwnerDoing::Pausing => (self.after(at, &model.pauses.lengths), OwnerDoing::Visited),
+            OwnerDoing::Visited => {
                 let end = self.after(at, &model.visits.lengths);
                 let stops = self.chance.random_bool(model.stops.after_visit);
                 let pauses = self.chance.random_bool(model.pauses.chance);
                 let next = match (stops, pauses) {
-                    (true, _) => Doing::Stopped,
-                    (false, true) => Doing::Pausing,
-                    (false, false) => Doing::Away,
+                    (true, _) => OwnerDoing::Stopped,
+                    (false, true) => OwnerDoing::Pausing,
+                    (false, false) => OwnerDoing::Away,
                 };
                 (end, next)
             }
-            Doing::Loaded => (self.after(at, &model.loads.lengths), Doing::Away),
-            Doing::Stopped => (self.after(at, &model.stops.lengths), Doing::Away),
+            OwnerDoing::Loaded => (self.after(at, &model.loads.lengths), OwnerDoing::Away),
+            OwnerDoing::Stopped => (self.after(at, &model.stops.lengths), OwnerDoing::Away),
         }
     }
 

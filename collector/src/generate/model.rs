@@ -19,7 +19,7 @@ use crate::week::Week;
 pub struct OwnerModel {
     /// Where its numbers come from.
     pub about: String,
-    /// Of each workstation.
+    /// How many cores each workstation has.
     pub cores: u16,
     /// How far workstations differ: the standard deviation of the logarithm
     /// of their factors, whose mean is 1. With 0 all are alike.
@@ -46,19 +46,20 @@ pub struct Arrivals {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pauses {
-    /// That a visit is followed by a pause and not by leaving, unless it ends
+    /// The chance that a visit is followed by a pause and not by leaving, unless it ends
     /// with a stop.
     pub chance: f64,
     pub lengths: Vec<LogNormal>,
 }
 
-/// Times at which a workstation is off, has crashed or is not heard of.
+/// Times at which a workstation is off, has crashed, or sends no record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stops {
     /// The part of them that no FINISH announces: crashes.
     pub unannounced: f64,
-    /// That a visit ends with a stop: labs that start anew for every visitor.
+    /// The chance that a visit ends with a stop: labs that start anew for every
+    /// visitor.
     pub after_visit: f64,
     pub lengths: Vec<LogNormal>,
     /// Per hour that a workstation is up.
@@ -85,7 +86,7 @@ pub struct Loads {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogNormal {
-    /// Of all lengths.
+    /// The part of all lengths that are of this kind.
     pub share: f64,
     pub median_s: f64,
     /// The standard deviation of the natural logarithm.

@@ -1,40 +1,28 @@
 //! Numbers records and fills in what every form of them has.
 
-use std::time::Duration;
-
 use gleaner_common::id::BootId;
 use gleaner_common::time::WallTime;
-use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
+use gleaner_common::usage::{LoadAverages, UsageRecord};
 
-use super::life::Doing;
+use super::life::OwnerDoing;
 use super::truth::IDLE_LOAD;
+use crate::import::Observation;
 use crate::name::WorkstationName;
 use crate::origin::Origin;
 
 /// Writes the log of one workstation.
-pub(super) struct Writer {
+pub(super) struct RecordWriter {
     name: WorkstationName,
     seed: u64,
     cores: u16,
     boot: BootId,
     boot_start: WallTime,
     sequence: u64,
-    meter: Meter,
+    meter: LoadMeter,
     pub(super) records: Vec<UsageRecord>,
 }
 
-/// What a record says of the owner.
-pub(super) struct Seen {
-    pub(super) at: WallTime,
-    pub(super) cause: Cause,
-    pub(super) load: LoadAverages,
-    pub(super) users: u32,
-    pub(super) input_idle: Option<Duration>,
-    pub(super) slots: u16,
-    pub(super) reason: String,
-}
-
-impl Writer {
+impl RecordWriter {
     pub(super) fn new(name: WorkstationName, seed: u64, cores: u16) -> Self {
         Self {
             name,
@@ -43,7 +31,7 @@ impl Writer {
             boot: BootId([0; 16]),
             boot_start: WallTime(0),
             sequence: 0,
-            meter: Meter::default(),
+            meter: LoadMeter::default(),
             records: vec![],
         }
     }
@@ -51,23 +39,13 @@ impl Writer {
     pub(super) fn boot(&mut self, origin: Origin, at: WallTime) {
         self.boot = origin.seeded_boot(&self.name, at, self.seed);
         (self.boot_start, self.sequence) = (at, 0);
-        self.meter = Meter { at, ..Meter::default() };
+        self.meter = LoadMeter { at, ..LoadMeter::default() };
     }
 
-    pub(super) fn write(&mut self, seen: Seen) {
+    pub(super) fn write(&mut self, observed: Observation) {
         self.sequence += 1;
-        self.records.push(UsageRecord {
-            boot: self.boot,
-            sequence: self.sequence,
-            at: seen.at,
-            since_boot: seen.at.since(self.boot_start),
-            cause: seen.cause,
-            load: seen.load,
-            users: seen.users,
-            input_idle: seen.input_idle,
-            slots: seen.slots,
-            reason: seen.reason,
-        });
+        let since_boot = observed.at.since(self.boot_start);
+        self.records.push(observed.into_record(self.boot, self.sequence, since_boot));
     }
 
     /// All three averages, when the one-minute average has been `one` since
@@ -80,7 +58,7 @@ impl Writer {
 
     /// Cores free of the owner: load up to the criterion takes none, and
     /// whoever is there has one at the least.
-    pub(super) fn slots(&self, doing: Doing, load: f64) -> u16 {
+    pub(super) fn slots(&self, doing: OwnerDoing, load: f64) -> u16 {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -88,29 +66,23 @@ impl Writer {
         )]
         let loaded = (load - IDLE_LOAD).ceil().max(0.0) as u16;
         let at_hand = match doing {
-            Doing::Visited | Doing::Loaded => 1,
-            Doing::Away | Doing::Pausing | Doing::Stopped => 0,
+            OwnerDoing::Visited | OwnerDoing::Loaded => 1,
+            OwnerDoing::Away | OwnerDoing::Pausing | OwnerDoing::Stopped => 0,
         };
         self.cores.saturating_sub(loaded.max(at_hand))
     }
 }
 
 /// The five and fifteen minute averages that follow a one-minute average.
-#[derive(Clone, Copy, Debug)]
-struct Meter {
+#[derive(Clone, Copy, Debug, Default)]
+struct LoadMeter {
     at: WallTime,
     level: f64,
     five: f64,
     fifteen: f64,
 }
 
-impl Default for Meter {
-    fn default() -> Self {
-        Self { at: WallTime(0), level: 0.0, five: 0.0, fifteen: 0.0 }
-    }
-}
-
-impl Meter {
+impl LoadMeter {
     fn advance(&mut self, at: WallTime) {
         let s = at.since(self.at).as_secs_f64();
         let follow =
@@ -121,7 +93,7 @@ impl Meter {
 
     #[expect(clippy::cast_possible_truncation, reason = "records hold loads as f32")]
     fn averages(&self) -> LoadAverages {
-        // As `uptime` prints them; a third digit would be made up twice over.
+        // Two digits, as `uptime` prints: a third digit would be made up twice over.
         let hundredths = |load: f64| ((load * 100.0).round() / 100.0) as f32;
         LoadAverages {
             one: hundredths(self.level),

@@ -11,9 +11,9 @@ use gleaner_common::usage::{LoadAverages, UsageRecord};
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::Plan;
-use super::life::{Doing, later};
-use super::record::{Seen, Writer};
+use super::GeneratorPlan;
+use super::life::{OwnerDoing, later};
+use super::record::RecordWriter;
 use super::truth::{Beat, IDLE_LOAD};
 use crate::import::Observation;
 use crate::import::transitions::{Snapshot, Watcher};
@@ -21,8 +21,8 @@ use crate::origin::Origin;
 
 const EVERY_S: f64 = 180.0;
 
-/// That an owner who leaves logs out at once: a guess, not measured. Whoever
-/// does not leaves an idle time behind, which Table 6 makes use of.
+/// The chance that an owner who leaves logs out at once: a guess, not measured.
+/// Whoever does not leaves an idle time behind, which Table 6 makes use of.
 const LOGS_OUT: f64 = 0.5;
 
 /// A visit's last input is a quiet minute before its end, as with agents.
@@ -30,8 +30,8 @@ const QUIET_S: f64 = 60.0;
 
 pub(super) fn write(
     truth: &[Beat],
-    writer: Writer,
-    plan: &Plan,
+    writer: RecordWriter,
+    plan: &GeneratorPlan,
     chance: StdRng,
 ) -> Vec<UsageRecord> {
     let mut look =
@@ -46,14 +46,14 @@ pub(super) fn write(
         look.at(at, beat, place.checked_sub(1).map(|before| &truth[before]));
         at = later(at, EVERY_S);
     }
-    // The collection ends, and with it what is known.
+    // When the collection ends, nothing more is known.
     let ended = look.watcher.gone(plan.to);
     look.tell(ended);
     look.writer.records
 }
 
 struct Look {
-    writer: Writer,
+    writer: RecordWriter,
     chance: StdRng,
     watcher: Watcher,
     /// A boot has begun.
@@ -65,17 +65,17 @@ struct Look {
 impl Look {
     /// A beat is over.
     fn pass(&mut self, beat: &Beat, next: Option<&Beat>) {
-        let left = next.is_some_and(|next| next.doing == Doing::Away);
+        let left = next.is_some_and(|next| next.doing == OwnerDoing::Away);
         match beat.doing {
-            Doing::Visited if left && self.chance.random_bool(LOGS_OUT) => self.login = None,
-            Doing::Visited => self.login = Some(later(beat.end, -QUIET_S).max(beat.start)),
-            Doing::Stopped => self.login = None,
-            Doing::Away | Doing::Pausing | Doing::Loaded => {}
+            OwnerDoing::Visited if left && self.chance.random_bool(LOGS_OUT) => self.login = None,
+            OwnerDoing::Visited => self.login = Some(later(beat.end, -QUIET_S).max(beat.start)),
+            OwnerDoing::Stopped => self.login = None,
+            OwnerDoing::Away | OwnerDoing::Pausing | OwnerDoing::Loaded => {}
         }
     }
 
     fn at(&mut self, at: WallTime, beat: &Beat, before: Option<&Beat>) {
-        if beat.doing == Doing::Stopped {
+        if beat.doing == OwnerDoing::Stopped {
             let gone = self.watcher.gone(at);
             self.tell(gone);
             self.watched = false;
@@ -91,7 +91,7 @@ impl Look {
     }
 
     fn snapshot(&mut self, at: WallTime, beat: &Beat, before: Option<&Beat>) -> Snapshot {
-        if beat.doing == Doing::Visited {
+        if beat.doing == OwnerDoing::Visited {
             // Typing stops a quiet minute before the end.
             let typed = later(beat.stretch_end, -QUIET_S).min(at).max(beat.start);
             self.login = Some(typed);
@@ -110,16 +110,13 @@ impl Look {
     }
 
     fn tell(&mut self, observed: impl IntoIterator<Item = Observation>) {
-        for seen in observed {
-            let Observation { at, cause, load, users, input_idle, slots, reason } = seen;
-            self.writer.write(Seen { at, cause, load, users, input_idle, slots, reason });
-        }
+        observed.into_iter().for_each(|observation| self.writer.write(observation));
     }
 }
 
 /// After load, the average falls from the criterion, under which it just was.
 fn one_minute(at: WallTime, beat: &Beat, before: Option<&Beat>) -> f64 {
-    let is_idle = matches!(beat.doing, Doing::Away | Doing::Pausing);
+    let is_idle = matches!(beat.doing, OwnerDoing::Away | OwnerDoing::Pausing);
     let was_loaded = before.is_some_and(|before| before.load >= IDLE_LOAD);
     if is_idle && was_loaded {
         let fallen = (-at.since(beat.start).as_secs_f64() / 60.0).exp();

@@ -5,14 +5,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::segment::check_record;
-use crate::timeline::{Interpretation, State, Timeline, interpret};
+use crate::timeline::{Interpretation, PeriodState, Timeline, interpret};
 
 const DAY_S: i64 = 86_400;
 /// Monday, 4 October 1993, midnight UTC.
 const MONDAY_S: i64 = 749_692_800;
 
-fn plan(workstations: u32, days: i64, seed: u64, form: Form) -> Plan {
-    Plan {
+fn plan(workstations: u32, days: i64, seed: u64, form: Form) -> GeneratorPlan {
+    GeneratorPlan {
         workstations,
         from: WallTime::from_unix_s(MONDAY_S),
         to: WallTime::from_unix_s(MONDAY_S + days * DAY_S),
@@ -22,7 +22,7 @@ fn plan(workstations: u32, days: i64, seed: u64, form: Form) -> Plan {
     }
 }
 
-fn timelines(model: &OwnerModel, plan: &Plan) -> Vec<Timeline> {
+fn timelines(model: &OwnerModel, plan: &GeneratorPlan) -> Vec<Timeline> {
     generate(model, plan).map(|(_, records)| interpret(records, Interpretation::AsTaken)).collect()
 }
 
@@ -106,7 +106,7 @@ fn hours(timelines: &[Timeline]) -> [f64; 3] {
         periods.filter(|p| p.state == state).map(|p| p.duration.as_secs_f64()).sum::<f64>()
             / 3_600.0
     };
-    [State::Idle, State::Busy, State::Unknown].map(of)
+    [PeriodState::Idle, PeriodState::Busy, PeriodState::Unknown].map(of)
 }
 
 /// Alike all week, all workstations alike, no pauses: what can be calculated.
@@ -137,7 +137,7 @@ fn rates_and_lengths_are_those_of_the_model() {
         let periods = timelines.iter().flat_map(|timeline| &timeline.periods);
         periods
             .filter(|period| {
-                period.state == State::Busy && (period.cause == Some(Cause::Load)) == cause
+                period.state == PeriodState::Busy && (period.cause == Some(Cause::Load)) == cause
             })
             .count() as f64
     };
@@ -147,9 +147,11 @@ fn rates_and_lengths_are_those_of_the_model() {
     };
     near(begun(false), 0.5 * idle);
     near(begun(true), 0.25 * idle);
-    let stops =
-        timelines.iter().flat_map(|t| &t.periods).filter(|p| p.state == State::Unknown).count()
-            as f64;
+    let stops = timelines
+        .iter()
+        .flat_map(|t| &t.periods)
+        .filter(|p| p.state == PeriodState::Unknown)
+        .count() as f64;
     near(stops, (idle + busy) / 48.0);
     let expected_busy = idle
         * (0.5 * mean_s(&model.visits.lengths) + 0.25 * mean_s(&model.loads.lengths))

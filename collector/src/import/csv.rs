@@ -221,18 +221,9 @@ fn identified(
     observed: Observation,
     boot: BootId,
 ) -> Result<UsageRecord, String> {
-    Ok(UsageRecord {
-        boot,
-        sequence: columns.number(row, "sequence", 0)?,
-        at: observed.at,
-        since_boot: seconds("since_boot_s", columns.need(row, "since_boot_s")?)?,
-        cause: observed.cause,
-        load: observed.load,
-        users: observed.users,
-        input_idle: observed.input_idle,
-        slots: observed.slots,
-        reason: observed.reason,
-    })
+    let sequence = columns.number(row, "sequence", 0)?;
+    let since_boot = seconds("since_boot_s", columns.need(row, "since_boot_s")?)?;
+    Ok(observed.into_record(boot, sequence, since_boot))
 }
 
 fn numbered(

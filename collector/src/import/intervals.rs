@@ -16,7 +16,7 @@ use std::time::Duration;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::UsageRecord;
 
-use super::machine::{Doing, Machine};
+use super::machine::{Machine, MachineDoing};
 use super::source::{Lines, Sources};
 use super::{ImportError, ImportOptions, ImportSummary, Sink};
 use crate::name::{NameError, WorkstationName};
@@ -33,11 +33,11 @@ pub(super) fn walk_avt(
     sink: Sink<'_>,
 ) -> Result<ImportSummary, ImportError> {
     let start = options.starts.unwrap_or(WallTime(0));
-    let mut reading = Reading::new(sink);
+    let mut walk = IntervalWalk::new(sink);
     for path in &sources.files {
-        reading.file(sources, path, |reading, line, records| reading.node(line, start, records))?;
+        walk.file(sources, path, |walk, line, records| walk.node(line, start, records))?;
     }
-    reading.finish(sources, options, "lines such as: node7 2 0 3600 7200 9000")
+    walk.finish(sources, options, "lines such as: node7 2 0 3600 7200 9000")
 }
 
 pub(super) fn walk_fta(
@@ -45,14 +45,14 @@ pub(super) fn walk_fta(
     options: &ImportOptions,
     sink: Sink<'_>,
 ) -> Result<ImportSummary, ImportError> {
-    let mut reading = Reading::new(sink);
+    let mut walk = IntervalWalk::new(sink);
     for path in &sources.files {
-        reading.file(sources, path, Reading::interval)?;
+        walk.file(sources, path, IntervalWalk::interval)?;
     }
-    reading.finish(sources, options, "lines of nine fields, as of the Failure Trace Archive")
+    walk.finish(sources, options, "lines of nine fields, as of the Failure Trace Archive")
 }
 
-struct Reading<'a> {
+struct IntervalWalk<'a> {
     sink: Sink<'a>,
     nodes: BTreeMap<String, Node>,
     summary: ImportSummary,
@@ -70,7 +70,7 @@ impl Node {
     }
 }
 
-impl<'a> Reading<'a> {
+impl<'a> IntervalWalk<'a> {
     fn new(sink: Sink<'a>) -> Self {
         Self { sink, nodes: BTreeMap::new(), summary: ImportSummary::default() }
     }
@@ -195,8 +195,8 @@ impl<'a> Reading<'a> {
                 let entered = node.machine.enter(at, doing, word, HOLD_MAX, records);
                 entered.unwrap_or_else(|error| unreachable!("intervals in order: {error:?}"))
             };
-            enter(start, Doing::Restarted, "available");
-            enter(stop, Doing::Off, word);
+            enter(start, MachineDoing::Restarted, "available");
+            enter(stop, MachineDoing::Off, word);
         }
         Ok(())
     }

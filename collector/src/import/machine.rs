@@ -15,24 +15,25 @@ use crate::origin::Origin;
 
 /// What a trace says a machine does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum MachineDoing {
     InUse,
     Free,
-    /// It came up, and nobody uses it.
+    /// The machine came up, and nobody uses it.
     Restarted,
     Off,
 }
 
-/// A row that says nothing new, or what lay before it.
+/// What a row shows: that it says nothing new, or that the state before it was
+/// held too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Heard {
-    /// The state it was in already.
+pub(super) struct RowFinding {
+    /// The row names the state that the machine was in already.
     pub(super) repeated: bool,
-    /// How long the state before it was held, if too long to believe it.
+    /// How long the state before this row was held, if too long to be believed.
     pub(super) overlong: Option<Duration>,
 }
 
-/// Why a row cannot follow what was heard before.
+/// Why a row cannot follow the rows before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrderError {
     Earlier,
@@ -44,11 +45,11 @@ pub(super) enum OrderError {
 pub(super) struct Machine {
     name: WorkstationName,
     numbering: Numbering,
-    /// What it does, and since when.
-    held: Option<(WallTime, Doing)>,
+    /// Since when the machine does what it does, and what that is.
+    held: Option<(WallTime, MachineDoing)>,
     /// When the last row was, which may have repeated it.
     last: WallTime,
-    /// Is a run of records open?
+    /// Whether a run of records is open.
     up: bool,
 }
 
@@ -64,45 +65,45 @@ impl Machine {
 
     /// The machine began to do this; its records are added to `records`. A
     /// state that was held for longer than `hold_max`, however often it was
-    /// told again, is not believed: its run ends where the state began.
+    /// repeated, is not believed: its run ends where the state began.
     pub(super) fn enter(
         &mut self,
         at: WallTime,
-        doing: Doing,
+        doing: MachineDoing,
         word: &str,
         hold_max: Duration,
         records: &mut Vec<UsageRecord>,
-    ) -> Result<Heard, OrderError> {
-        let mut heard = Heard::default();
+    ) -> Result<RowFinding, OrderError> {
+        let mut finding = RowFinding::default();
         if at < self.last {
             return Err(OrderError::Earlier);
         }
         self.last = at;
         if let Some((since, was)) = self.held {
             if was == doing {
-                return Ok(Heard { repeated: true, ..heard });
+                return Ok(RowFinding { repeated: true, ..finding });
             }
             // Down and up again at once is possible, by another trace's clock.
-            if at == since && was != Doing::Off {
+            if at == since && was != MachineDoing::Off {
                 return Err(OrderError::TwoAtOnce);
             }
             let held = at.since(since);
             if held > hold_max {
-                heard.overlong = Some(held);
+                finding.overlong = Some(held);
                 self.finish(since, "held for too long to be believed", records);
             }
         }
         self.held = Some((at, doing));
         match doing {
-            Doing::Off => self.finish(at, word, records),
-            Doing::Restarted => {
+            MachineDoing::Off => self.finish(at, word, records),
+            MachineDoing::Restarted => {
                 self.finish(at, "it came up again", records);
                 self.say(at, Cause::Idle, word, records);
             }
-            Doing::Free => self.say(at, Cause::Idle, word, records),
-            Doing::InUse => self.say(at, Cause::Tty, word, records),
+            MachineDoing::Free => self.say(at, Cause::Idle, word, records),
+            MachineDoing::InUse => self.say(at, Cause::Tty, word, records),
         }
-        Ok(heard)
+        Ok(finding)
     }
 
     fn say(&mut self, at: WallTime, cause: Cause, word: &str, records: &mut Vec<UsageRecord>) {
@@ -128,7 +129,7 @@ fn observation(at: WallTime, cause: Cause, word: &str) -> Observation {
         load: LoadAverages::default(),
         users: u32::from(cause == Cause::Tty),
         input_idle: None,
-        // Nor the cores: an idle machine counts as one.
+        // A trace tells no cores either: an idle machine counts as one.
         slots: u16::from(cause == Cause::Idle),
         reason: word.to_owned(),
     }
@@ -137,15 +138,15 @@ fn observation(at: WallTime, cause: Cause, word: &str) -> Observation {
 #[cfg(test)]
 mod tests {
     use Cause::{Finish, Idle, Start, Tty};
-    use Doing::{Free, InUse, Off, Restarted};
+    use MachineDoing::{Free, InUse, Off, Restarted};
 
     use super::*;
     use crate::segment::tests::name;
-    use crate::timeline::{Interpretation, State, interpret};
+    use crate::timeline::{Interpretation, PeriodState, interpret};
 
     const HOLD_MAX: Duration = Duration::from_secs(1_000);
 
-    fn records(rows: &[(i64, Doing)]) -> Vec<UsageRecord> {
+    fn records(rows: &[(i64, MachineDoing)]) -> Vec<UsageRecord> {
         let mut machine = Machine::new(&name("inc004"));
         let mut records = vec![];
         for (s, doing) in rows {
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(rows: &[(i64, Doing)], expected: &[(f64, Cause)]) {
+    fn check(rows: &[(i64, MachineDoing)], expected: &[(f64, Cause)]) {
         let got: Vec<_> = records(rows).iter().map(|r| (r.at.unix_s(), r.cause)).collect();
         assert_eq!(got, expected);
     }
@@ -187,8 +188,8 @@ mod tests {
         let mut records = vec![];
         let mut enter =
             |s| machine.enter(WallTime::from_unix_s(s), Free, "", HOLD_MAX, &mut records);
-        assert_eq!(enter(0).map(|heard| heard.repeated), Ok(false));
-        assert_eq!(enter(9).map(|heard| heard.repeated), Ok(true));
+        assert_eq!(enter(0).map(|finding| finding.repeated), Ok(false));
+        assert_eq!(enter(9).map(|finding| finding.repeated), Ok(true));
     }
 
     #[test]
@@ -207,7 +208,10 @@ mod tests {
         );
         let periods: Vec<_> =
             timeline.periods.iter().map(|p| (p.state, p.duration.as_secs())).collect();
-        assert_eq!(periods, [(State::Idle, 100), (State::Unknown, 1_001), (State::Idle, 99)]);
+        assert_eq!(
+            periods,
+            [(PeriodState::Idle, 100), (PeriodState::Unknown, 1_001), (PeriodState::Idle, 99)]
+        );
     }
 
     #[test]

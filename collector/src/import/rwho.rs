@@ -41,7 +41,7 @@ pub(super) fn walk(
     sink: Sink<'_>,
 ) -> Result<ImportSummary, ImportError> {
     let mut walk =
-        Walk { sink, summary: ImportSummary::default(), lab: BTreeMap::new(), last: None };
+        RwhoWalk { sink, summary: ImportSummary::default(), lab: BTreeMap::new(), last: None };
     for path in &sources.files {
         walk.file(sources, path)?;
     }
@@ -52,7 +52,7 @@ pub(super) fn walk(
     Ok(walk.summary)
 }
 
-struct Walk<'a> {
+struct RwhoWalk<'a> {
     sink: Sink<'a>,
     summary: ImportSummary,
     lab: BTreeMap<WorkstationName, (Watcher, Numbering)>,
@@ -61,26 +61,26 @@ struct Walk<'a> {
 }
 
 /// A snapshot while its lines are read.
-struct Page {
+struct OpenSnapshot {
     at: WallTime,
     up: BTreeMap<WorkstationName, Snapshot>,
     /// Users' idle times, with the line, for `rwho` lines may come first.
     inputs: Vec<(u64, WorkstationName, Duration)>,
 }
 
-/// One line that says something.
-enum Line {
+/// A line that says something.
+enum RwhoLine {
     Time(WallTime),
     Up(WorkstationName, Snapshot),
     Down,
     User(WorkstationName, Duration),
 }
 
-impl Walk<'_> {
+impl RwhoWalk<'_> {
     fn file(&mut self, sources: &Sources, path: &Path) -> Result<(), ImportError> {
         let mut lines = sources.lines(path, LINE_BYTES_MAX)?;
         self.summary.files += 1;
-        let mut page = None;
+        let mut open = None;
         while let Some(line) = lines.next_line()? {
             if line.is_empty() || line.starts_with('#') {
                 self.summary.blank_lines += 1;
@@ -88,46 +88,46 @@ impl Walk<'_> {
             }
             self.summary.rows += 1;
             let line = line.to_owned();
-            let ended = self.line(&line, lines.number(), &mut page);
+            let ended = self.line(&line, lines.number(), &mut open);
             self.end(path, ended.map_err(|what| lines.bad(what))?)?;
         }
-        self.end(path, page)
+        self.end(path, open)
     }
 
-    /// Gives the page that this line ended, if it did.
+    /// Gives the snapshot that this line ended, if it did.
     fn line(
         &self,
         text: &str,
         number: u64,
-        page: &mut Option<Page>,
-    ) -> Result<Option<Page>, String> {
-        let before = page.as_ref().map(|page| page.at).or(self.last);
-        match (parse(text)?, page.as_mut()) {
-            (Line::Time(at), _) if before.is_some_and(|before| at <= before) => {
+        open: &mut Option<OpenSnapshot>,
+    ) -> Result<Option<OpenSnapshot>, String> {
+        let before = open.as_ref().map(|open| open.at).or(self.last);
+        match (parse(text)?, open.as_mut()) {
+            (RwhoLine::Time(at), _) if before.is_some_and(|before| at <= before) => {
                 Err(format!("`{text}` is not later than the snapshot before it"))
             }
-            (Line::Time(at), _) => {
-                Ok(page.replace(Page { at, up: BTreeMap::new(), inputs: vec![] }))
+            (RwhoLine::Time(at), _) => {
+                Ok(open.replace(OpenSnapshot { at, up: BTreeMap::new(), inputs: vec![] }))
             }
             (_, None) => Err(format!(
                 "`{text}` before any time: expected a line such as 2026-01-05T09:03:00Z"
             )),
-            (Line::Up(name, snapshot), Some(page)) => match page.up.insert(name, snapshot) {
+            (RwhoLine::Up(name, snapshot), Some(open)) => match open.up.insert(name, snapshot) {
                 None => Ok(None),
                 Some(_) => Err(format!("`{text}`: its second line in one snapshot")),
             },
-            // Not in `up` is down.
-            (Line::Down, Some(_)) => Ok(None),
-            (Line::User(name, idle), Some(page)) => {
-                page.inputs.push((number, name, idle));
+            // A workstation that is not in `up` is down.
+            (RwhoLine::Down, Some(_)) => Ok(None),
+            (RwhoLine::User(name, idle), Some(open)) => {
+                open.inputs.push((number, name, idle));
                 Ok(None)
             }
         }
     }
 
     /// Draws the conclusions from a whole snapshot.
-    fn end(&mut self, path: &Path, page: Option<Page>) -> Result<(), ImportError> {
-        let Some(Page { at, mut up, inputs }) = page else { return Ok(()) };
+    fn end(&mut self, path: &Path, open: Option<OpenSnapshot>) -> Result<(), ImportError> {
+        let Some(OpenSnapshot { at, mut up, inputs }) = open else { return Ok(()) };
         for (line, name, idle) in inputs {
             let Some(snapshot) = up.get_mut(&name) else {
                 let what = format!("a user of `{name}`, which this snapshot does not have up");
@@ -167,11 +167,11 @@ fn give(
     observed.into_iter().try_for_each(|observed| sink(name.clone(), numbering.number(observed)))
 }
 
-fn parse(text: &str) -> Result<Line, String> {
+fn parse(text: &str) -> Result<RwhoLine, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words[..] {
-        [time] => parse_time(time).map(Line::Time),
-        [host, "down", ..] => name(host).map(|_| Line::Down),
+        [time] => parse_time(time).map(RwhoLine::Time),
+        [host, "down", ..] => name(host).map(|_| RwhoLine::Down),
         [host, "up", _, users, "user," | "users,", "load", one, five, fifteen] => {
             let load = |text: &str| {
                 let text = text.trim_end_matches(',');
@@ -183,13 +183,13 @@ fn parse(text: &str) -> Result<Line, String> {
             let load = LoadAverages { one: load(one)?, five: load(five)?, fifteen: load(fifteen)? };
             let wrong = |_| format!("`{users}` is not a number of users");
             let users = users.parse().map_err(wrong)?;
-            Ok(Line::Up(name(host)?, Snapshot { load, users, input_idle: None }))
+            Ok(RwhoLine::Up(name(host)?, Snapshot { load, users, input_idle: None }))
         }
         [_user, terminal, _month, _day, _time] => {
-            Ok(Line::User(host_of(terminal)?, Duration::ZERO))
+            Ok(RwhoLine::User(host_of(terminal)?, Duration::ZERO))
         }
         [_user, terminal, _month, _day, _time, idle] => {
-            Ok(Line::User(host_of(terminal)?, parse_idle(idle)?))
+            Ok(RwhoLine::User(host_of(terminal)?, parse_idle(idle)?))
         }
         _ => Err(format!(
             "`{}` is not a line of ruptime -a or rwho -a",

@@ -23,7 +23,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Sources {
     pub(super) files: Vec<PathBuf>,
-    /// Their length as they lie on disk.
+    /// How many bytes the files have on disk.
     pub(super) bytes: u64,
     pub(super) read: Rc<Cell<u64>>,
 }
@@ -121,7 +121,7 @@ pub(super) fn broken_compression(error: &io::Error) -> Option<&'static str> {
 pub(super) struct Lines {
     path: PathBuf,
     reader: Box<dyn BufRead>,
-    /// Of the last line given; they count from 1.
+    /// The number of the last line given, from 1.
     number: u64,
     bytes: Vec<u8>,
     bytes_max: u64,
@@ -147,7 +147,7 @@ impl Lines {
         if self.bytes.len() as u64 > self.bytes_max {
             return Err(self.bad(format!("a line of more than {} bytes", self.bytes_max)));
         }
-        // Checked first, for the borrow's sake: it must end before `bad`.
+        // The bytes are checked first: their borrow must end before `bad`.
         if std::str::from_utf8(&self.bytes).is_err() {
             return Err(self.bad("a line that is not UTF-8"));
         }

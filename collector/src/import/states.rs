@@ -14,7 +14,7 @@ use gleaner_common::time::WallTime;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
-use super::machine::{Doing, Machine, OrderError};
+use super::machine::{Machine, MachineDoing, OrderError};
 use super::source::Sources;
 use super::{ImportError, ImportOptions, ImportSummary, LocalTimes, Sink, bad_csv};
 use crate::name::{NameError, WorkstationName};
@@ -29,7 +29,7 @@ pub(super) fn walk(
 ) -> Result<ImportSummary, ImportError> {
     let desktops = options.only_desktops.as_deref().map(read_desktops).transpose()?;
     let zone = options.zone.clone().unwrap_or(TimeZone::UTC);
-    let mut walk = Walk {
+    let mut walk = StatesWalk {
         options,
         desktops,
         clock: LocalClock { zone, known: None, times: LocalTimes::default() },
@@ -50,7 +50,7 @@ pub(super) fn walk(
     Ok(walk.summary)
 }
 
-struct Walk<'a> {
+struct StatesWalk<'a> {
     options: &'a ImportOptions,
     desktops: Option<BTreeMap<String, Option<bool>>>,
     clock: LocalClock,
@@ -60,7 +60,7 @@ struct Walk<'a> {
     sink: Sink<'a>,
 }
 
-impl Walk<'_> {
+impl StatesWalk<'_> {
     fn file(&mut self, sources: &Sources, path: &Path) -> Result<(), ImportError> {
         let mut lines = sources.lines(path, LINE_BYTES_MAX)?;
         let mut records = vec![];
@@ -94,10 +94,10 @@ impl Walk<'_> {
             return Err(format!("`{}`: expected machine,state,timestamp", shown(line)));
         };
         let doing = match state {
-            "in-use" => Doing::InUse,
-            "available" => Doing::Free,
-            "restarted" => Doing::Restarted,
-            "offline" => Doing::Off,
+            "in-use" => MachineDoing::InUse,
+            "available" => MachineDoing::Free,
+            "restarted" => MachineDoing::Restarted,
+            "offline" => MachineDoing::Off,
             _ => {
                 return Err(format!(
                     "`{}` is not a state: expected in-use, available, restarted or offline",
@@ -115,7 +115,7 @@ impl Walk<'_> {
             self.machines.insert(name.to_owned(), Machine::new(&valid));
         }
         let Some(machine) = self.machines.get_mut(name) else { unreachable!("inserted above") };
-        let heard = machine.enter(at, doing, state, self.options.hold_max, records).map_err(
+        let finding = machine.enter(at, doing, state, self.options.hold_max, records).map_err(
             |error| match error {
                 OrderError::Earlier => format!(
                     "`{}` is earlier than the row before it of `{name}`: expected order of time",
@@ -126,7 +126,7 @@ impl Walk<'_> {
                 }
             },
         )?;
-        self.summary.hear(heard);
+        self.summary.count_row(finding);
         Ok(Some(machine.name().clone()))
     }
 

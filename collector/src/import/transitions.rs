@@ -31,16 +31,16 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Watcher {
     /// The last snapshot that had it up.
-    seen: Option<Seen>,
+    seen: Option<LastSnapshot>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct LastSnapshot {
     at: WallTime,
     snapshot: Snapshot,
     busy: bool,
-    /// The load that the last record told.
-    told_load: f32,
+    /// The load that stands in the last record.
+    reported_load: f32,
 }
 
 impl Watcher {
@@ -55,28 +55,29 @@ impl Watcher {
             (false, false) => None,
         };
         let causes = match (self.seen, busy_cause) {
-            // Table 5 has no category for what it is when it begins: the
+            // Table 5 has no category for what a workstation is when it begins: the
             // record after START says it, at the same moment.
             (None, cause) => vec![Cause::Start, cause.unwrap_or(Cause::Idle)],
             (Some(seen), Some(cause)) if !seen.busy => vec![cause],
-            (Some(seen), Some(_)) if loaded && changed(seen.told_load, snapshot.load.one) => {
+            (Some(seen), Some(_)) if loaded && changed(seen.reported_load, snapshot.load.one) => {
                 vec![Cause::Change]
             }
             (Some(_), Some(_)) => vec![],
             (Some(seen), None) if seen.busy => vec![Cause::Idle],
-            // Input since the last snapshot: it was busy in between (Table 6,
+            // Input since the last snapshot: the owner was there in between (Table 6,
             // first row, has IDLE after IDLE).
             (Some(seen), None) => {
                 let visited = snapshot.input_idle.is_some_and(|idle| idle < at.since(seen.at));
                 if visited { vec![Cause::Idle] } else { vec![] }
             }
         };
-        let told = if causes.is_empty() { self.seen.map(|seen| seen.told_load) } else { None };
-        self.seen = Some(Seen {
+        let reported =
+            if causes.is_empty() { self.seen.map(|seen| seen.reported_load) } else { None };
+        self.seen = Some(LastSnapshot {
             at,
             snapshot,
             busy: busy_cause.is_some(),
-            told_load: told.unwrap_or(snapshot.load.one),
+            reported_load: reported.unwrap_or(snapshot.load.one),
         });
         causes.into_iter().map(|cause| observation(at, cause, &snapshot)).collect()
     }
@@ -87,7 +88,8 @@ impl Watcher {
         Some(observation(at, Cause::Finish, &seen.snapshot))
     }
 
-    /// Nobody looked for a long time: it is finished as of when it was last seen.
+    /// Nobody looked for a long time: the workstation is finished as of when it
+    /// was last seen.
     pub(crate) fn lost_sight(&mut self) -> Option<Observation> {
         let seen = self.seen?;
         self.gone(seen.at)

@@ -6,7 +6,7 @@ use jiff::ToSpan;
 use jiff::civil::Date;
 
 use super::{Scope, known, local};
-use crate::timeline::{State, Timeline};
+use crate::timeline::{PeriodState, Timeline};
 use crate::week::HOUR_NS;
 
 /// Up to so many days are drawn hour by hour, more of them day by day.
@@ -48,7 +48,7 @@ impl Counts {
         counts
     }
 
-    fn add(&mut self, from: WallTime, to: WallTime, state: State) {
+    fn add(&mut self, from: WallTime, to: WallTime, state: PeriodState) {
         let mut at = from;
         while at < to {
             let hour = (at.0 - self.start.0) / HOUR_NS;
@@ -57,7 +57,7 @@ impl Counts {
             if self.hours.len() <= hour {
                 self.hours.resize(hour + 1, [0.0; 2]);
             }
-            self.hours[hour][usize::from(state == State::Busy)] +=
+            self.hours[hour][usize::from(state == PeriodState::Busy)] +=
                 (until.0 - at.0) as f64 / HOUR_NS as f64;
             at = until;
         }
@@ -69,7 +69,7 @@ impl Counts {
 
     fn hourly(&self) -> Vec<Series> {
         let of = |pick: fn(&[f64; 2]) -> f64| {
-            // In the middle of its hour.
+            // The point stands in the middle of its hour.
             let place = |(hour, count)| (self.moment(hour).unix_s() + 1_800.0, pick(count));
             self.hours.iter().enumerate().map(place).collect()
         };

@@ -1,12 +1,12 @@
 //! How long idle and busy periods last.
 
 use gleaner_common::time::Spoken;
-use gleaner_figure::{Axis, LineChart, Look, Series};
+use gleaner_figure::{Axis, LineChart, Look, Series, counted};
 use std::time::Duration;
 
 use super::Scope;
 use crate::survival::{Survival, lasted};
-use crate::timeline::{State, Timeline};
+use crate::timeline::{PeriodState, Timeline};
 
 const TICKS: [(f64, &str); 12] = [
     (1.0, "1 s"),
@@ -25,7 +25,7 @@ const TICKS: [(f64, &str); 12] = [
 
 pub(super) fn chart(timelines: &[&Timeline], scope: &Scope) -> Option<LineChart> {
     let (mut series, mut ends) = (vec![], (f64::INFINITY, 0.0_f64));
-    for state in [State::Idle, State::Busy] {
+    for state in [PeriodState::Idle, PeriodState::Busy] {
         let curve = Survival::of(lasted(timelines.iter().copied(), state, scope.span));
         series.extend(of_curve(state, &curve));
         // Where hardly any has ended there is nothing to see.
@@ -46,7 +46,7 @@ pub(super) fn chart(timelines: &[&Timeline], scope: &Scope) -> Option<LineChart>
     })
 }
 
-fn of_curve(state: State, curve: &Survival) -> Option<Series> {
+fn of_curve(state: PeriodState, curve: &Survival) -> Option<Series> {
     let outline = curve.outline();
     let first = outline.first()?.length_s.max(1e-3);
     let median = curve.median_s.map_or_else(String::new, |median_s| {
@@ -56,8 +56,7 @@ fn of_curve(state: State, curve: &Survival) -> Option<Series> {
     let start = (first.min(1.0), 100.0);
     let points = shown().map(|point| (point.length_s, 100.0 * point.part));
     let band = shown().map(|point| (point.length_s, 100.0 * point.low, 100.0 * point.high));
-    let name =
-        format!("{} ({} periods{median})", state.name(), crate::plot::counted(curve.periods));
+    let name = format!("{} ({} periods{median})", state.name(), counted(curve.periods));
     Some(
         Series::new(name, std::iter::once(start).chain(points).collect())
             .looking(Look::Steps)

@@ -1,12 +1,12 @@
 use gleaner_figure::{Format, Size};
 
 use super::*;
-use crate::generate::{Form, OwnerModel, Plan, generate};
+use crate::generate::{Form, GeneratorPlan, OwnerModel, generate};
 use crate::timeline::{Interpretation, interpret};
 
 fn lab(days: i64) -> Vec<Timeline> {
     let from = 749_692_800;
-    let plan = Plan {
+    let plan = GeneratorPlan {
         workstations: 20,
         from: WallTime::from_unix_s(from),
         to: WallTime::from_unix_s(from + days * 86_400),
@@ -51,9 +51,4 @@ fn a_span_cuts_what_is_drawn() {
 fn nothing_known_is_nothing_to_draw() {
     let nothing = [&Timeline::default()];
     assert!(chart(PlotKind::Week, &nothing, Span::default(), &TimeZone::UTC).is_none());
-}
-
-#[test]
-fn counts_have_their_thousands_apart() {
-    assert_eq!([7, 1_234, 1_234_567].map(counted), ["7", "1,234", "1,234,567"]);
 }

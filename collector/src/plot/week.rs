@@ -3,7 +3,7 @@
 use gleaner_figure::HeatMap;
 
 use super::{Scope, known};
-use crate::timeline::{State, Timeline};
+use crate::timeline::{PeriodState, Timeline};
 use crate::week::{Calendar, HOURS};
 
 const DAYS: [&str; 7] =
@@ -39,7 +39,7 @@ fn idle_hours(timelines: &[&Timeline], scope: &Scope) -> [[f64; 2]; HOURS] {
         while at < end {
             let (hour, next) = calendar.hour(at);
             let until = next.min(end);
-            hours[hour][usize::from(period.state == State::Busy)] += (until.0 - at.0) as f64;
+            hours[hour][usize::from(period.state == PeriodState::Busy)] += (until.0 - at.0) as f64;
             at = until;
         }
     }

@@ -9,7 +9,7 @@ use gleaner_common::wire::{Purpose, RECORDS_MAX, UsageFrame, UsageReply, close};
 use gleaner_shell::stream::{FrameReader, FrameWriter, OpeningError, StreamError, read_opening};
 use quinn::{Connection, RecvStream, SendStream};
 
-use super::writer::Writer;
+use super::writer::LogWriter;
 use crate::name::{NameError, WorkstationName};
 use crate::segment::{RecordError, check_record};
 
@@ -50,7 +50,7 @@ pub(super) enum BadFrame {
 pub(super) async fn serve(
     connection: Connection,
     stream: (SendStream, RecvStream),
-    writer: Writer,
+    writer: LogWriter,
 ) {
     match relay(stream, &writer).await {
         Ok(()) => {}
@@ -71,7 +71,7 @@ pub(super) async fn serve(
     }
 }
 
-async fn relay(stream: (SendStream, RecvStream), writer: &Writer) -> Result<(), RelayError> {
+async fn relay(stream: (SendStream, RecvStream), writer: &LogWriter) -> Result<(), RelayError> {
     let (purpose, mut replies, mut frames) = read_opening(stream).await?;
     let outcome = match purpose {
         Purpose::Relay { name, .. } => match name.parse() {
@@ -100,10 +100,10 @@ async fn take_in(
     name: WorkstationName,
     replies: &mut FrameWriter,
     frames: &mut FrameReader,
-    writer: &Writer,
+    writer: &LogWriter,
 ) -> Result<(), RelayError> {
     tracing::debug!(workstation = %name, "receiving usage records");
-    let mut order = Order::default();
+    let mut order = DeferredBoots::default();
     loop {
         let next = frames.next::<UsageFrame>().await;
         let frame = next.map_err(|source| RelayError::Stream { name: name.clone(), source })?;
@@ -147,13 +147,13 @@ fn spoken(error: &dyn Error) -> String {
 
 /// Which records a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
+struct FrameRange {
     boot: BootId,
     first: u64,
     last: u64,
 }
 
-fn check(records: &[UsageRecord]) -> Result<Part, BadFrame> {
+fn check(records: &[UsageRecord]) -> Result<FrameRange, BadFrame> {
     let (Some(first), Some(last)) = (records.first(), records.last()) else {
         return Err(BadFrame::Count(0));
     };
@@ -170,27 +170,32 @@ fn check(records: &[UsageRecord]) -> Result<Part, BadFrame> {
         }
     }
     records.iter().try_for_each(check_record)?;
-    Ok(Part { boot: first.boot, first: first.sequence, last: last.sequence })
+    Ok(FrameRange { boot: first.boot, first: first.sequence, last: last.sequence })
 }
 
 /// What was deferred on this stream and must come again before anything
 /// behind it: a confirmation tells the agent to forget all that came before.
 #[derive(Debug, Default)]
-struct Order {
+struct DeferredBoots {
     deferred: BTreeMap<BootId, (u64, String)>,
 }
 
-impl Order {
+impl DeferredBoots {
     /// # Errors
     /// The reason for which earlier records wait.
-    fn may_take(&self, part: Part) -> Result<(), String> {
+    fn may_take(&self, part: FrameRange) -> Result<(), String> {
         match self.deferred.get(&part.boot) {
             Some((first, reason)) if part.first > *first => Err(reason.clone()),
             _ => Ok(()),
         }
     }
 
-    fn defer(&mut self, part: Part, name: &WorkstationName, reason: &str) -> Result<(), BadFrame> {
+    fn defer(
+        &mut self,
+        part: FrameRange,
+        name: &WorkstationName,
+        reason: &str,
+    ) -> Result<(), BadFrame> {
         if !self.deferred.contains_key(&part.boot) {
             tracing::error!(workstation = %name, "records wait at their agent: {reason}");
         }
@@ -201,7 +206,7 @@ impl Order {
         Ok(())
     }
 
-    fn taken(&mut self, part: Part, name: &WorkstationName) {
+    fn taken(&mut self, part: FrameRange, name: &WorkstationName) {
         if self.deferred.remove(&part.boot).is_some() {
             tracing::info!(workstation = %name, "records that waited are on disk");
         }
@@ -237,8 +242,8 @@ mod tests {
 
     #[test]
     fn nothing_behind_a_deferred_record_is_confirmed() {
-        let part = |first, last| Part { boot: BootId([7; 16]), first, last };
-        let (mut order, ada) = (Order::default(), name("ada"));
+        let part = |first, last| FrameRange { boot: BootId([7; 16]), first, last };
+        let (mut order, ada) = (DeferredBoots::default(), name("ada"));
         order.defer(part(3, 5), &ada, "no space left").unwrap();
         assert_eq!(order.may_take(part(6, 9)), Err("no space left".into()));
         assert_eq!(order.may_take(part(3, 4)), Ok(()));

@@ -18,21 +18,21 @@ const QUEUE_MAX: usize = 64;
 
 pub(super) type Answer = Result<Appended, Arc<AppendError>>;
 
-struct Order {
+struct AppendRequest {
     batch: Batch,
     answer: oneshot::Sender<Answer>,
 }
 
 /// Hands records to the writer thread.
 #[derive(Clone, Debug)]
-pub(super) struct Writer {
-    orders: mpsc::Sender<Order>,
+pub(super) struct LogWriter {
+    requests: mpsc::Sender<AppendRequest>,
 }
 
-impl Writer {
+impl LogWriter {
     /// Returns when the thread has ended, which it does not by itself.
     pub(super) async fn gone(&self) {
-        self.orders.closed().await;
+        self.requests.closed().await;
     }
 
     /// Returns when the records are on disk, or are not; `None` if the thread
@@ -43,15 +43,15 @@ impl Writer {
         records: Vec<UsageRecord>,
     ) -> Option<Answer> {
         let (answer, answered) = oneshot::channel();
-        self.orders.send(Order { batch: Batch { name, records }, answer }).await.ok()?;
+        self.requests.send(AppendRequest { batch: Batch { name, records }, answer }).await.ok()?;
         answered.await.ok()
     }
 }
 
 /// Starts the thread. It ends when the last `Writer` is gone and all that was
 /// handed over is done.
-pub(super) fn start(mut store: Store) -> io::Result<(Writer, JoinHandle<()>)> {
-    let (orders, mut queue) = mpsc::channel::<Order>(QUEUE_MAX);
+pub(super) fn start(mut store: Store) -> io::Result<(LogWriter, JoinHandle<()>)> {
+    let (requests, mut queue) = mpsc::channel::<AppendRequest>(QUEUE_MAX);
     let work = move || {
         while let Some(first) = queue.blocking_recv() {
             let mut group = vec![first];
@@ -69,5 +69,5 @@ pub(super) fn start(mut store: Store) -> io::Result<(Writer, JoinHandle<()>)> {
         }
     };
     let thread = thread::Builder::new().name("log-writer".into()).spawn(work)?;
-    Ok((Writer { orders }, thread))
+    Ok((LogWriter { requests }, thread))
 }

@@ -4,11 +4,11 @@
 //! work may decide on a different definition of idle", or look at "only TTY
 //! activity or only load levels".
 //!
-//! A log holds changes, not measurements, so not every criterion can be told
+//! A log holds changes, not measurements, so not every criterion can be read
 //! from it. What a log says of the time between two records:
 //!
 //! - The load of a busy workstation is within a tenth of what the last record
-//!   told, or else a CHANGE would stand there; but a load that fell under the
+//!   holds, or else a CHANGE would stand there; but a load that fell under the
 //!   recorded criterion while somebody typed left none.
 //! - The load of an idle workstation was under the recorded criterion, and no
 //!   more is known: a *lower* threshold can be judged at the records only.
@@ -57,12 +57,12 @@ impl Default for Criterion {
 /// Time for which the records do not tell what a criterion asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unsure {
-    /// Idle by the records, and judged by the load of the record before it:
+    /// Time that is idle by the records, judged by the load of the record before:
     /// a load under the recorded criterion left no further record.
     pub low_load: Duration,
-    /// Taken as busy up to its last input: what came before that left no record.
+    /// Time that is taken as busy up to its last input: what came before that left no record.
     pub input: Duration,
-    /// Taken as loaded to its end: under input, a load that fell under the
+    /// Time that is taken as loaded to its end: under input, a load that fell under the
     /// recorded criterion left no record.
     pub fallen_load: Duration,
 }
@@ -108,7 +108,7 @@ impl fmt::Display for Unsure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     Absent,
-    /// For so long after the record.
+    /// The owner is present for so long after the record.
     For(Duration),
     Throughout,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::Cause;
 
-use super::{Fact, State, state_of};
+use super::{Fact, PeriodState, state_of};
 
 /// Moves the facts of snapshots to when they most likely happened, each with
 /// its margin.
@@ -54,7 +54,7 @@ pub(super) fn estimate(facts: &[Fact], every: Duration) -> Vec<Fact> {
         let moved = |at: WallTime, margin| Fact { at, margin, ..*fact };
         match (before.map(|before| state_of(before.cause)), state_of(fact.cause)) {
             // Row 1: busy and idle again since the previous snapshot.
-            (Some(State::Idle), State::Idle) if idle < gap => {
+            (Some(PeriodState::Idle), PeriodState::Idle) if idle < gap => {
                 let idle_at = back(fact.at, idle);
                 let margin = idle_at.since(prev) / 2;
                 let busy =
@@ -63,13 +63,13 @@ pub(super) fn estimate(facts: &[Fact], every: Duration) -> Vec<Fact> {
                 estimated.push(moved(idle_at, Duration::ZERO));
             }
             // Row 3: the last input ended it.
-            (Some(State::Busy), State::Idle) if idle < gap => {
+            (Some(PeriodState::Busy), PeriodState::Idle) if idle < gap => {
                 estimated.push(moved(back(fact.at, idle), Duration::ZERO));
             }
             // Row 2: whoever kept it busy has left since, or the load fell.
-            (Some(State::Busy), State::Idle) => estimated.push(moved(fact.at, gap)),
+            (Some(PeriodState::Busy), PeriodState::Idle) => estimated.push(moved(fact.at, gap)),
             // Row 4.
-            (Some(State::Idle), State::Busy) => {
+            (Some(PeriodState::Idle), PeriodState::Busy) => {
                 estimated.push(moved(back(fact.at, gap / 2), gap / 2));
             }
             // CHANGE, START and FINISH, and what follows START, are taken as they are.

@@ -17,7 +17,7 @@ fn exact(records: Vec<UsageRecord>) -> Timeline {
 }
 
 #[track_caller]
-fn check(timeline: &Timeline, expected: &[(State, u64)]) {
+fn check(timeline: &Timeline, expected: &[(PeriodState, u64)]) {
     let periods: Vec<_> =
         timeline.periods.iter().map(|p| (p.state, p.duration.as_secs())).collect();
     assert_eq!(periods, expected, "{:?}", timeline.notes);
@@ -31,18 +31,23 @@ fn exact_transitions_are_taken_at_their_word() {
     let timeline = exact(log);
     check(
         &timeline,
-        &[(State::Unknown, 1), (State::Idle, 100), (State::Busy, 60), (State::Idle, 39)],
+        &[
+            (PeriodState::Unknown, 1),
+            (PeriodState::Idle, 100),
+            (PeriodState::Busy, 60),
+            (PeriodState::Idle, 39),
+        ],
     );
     assert_eq!(timeline.periods[2].cause, Some(Tty));
     assert_eq!(timeline.notes, []);
-    assert_eq!(timeline.open.map(|open| open.0), Some(State::Unknown));
+    assert_eq!(timeline.open.map(|open| open.0), Some(PeriodState::Unknown));
 }
 
 #[test]
 fn the_end_of_the_last_period_is_not_known_yet() {
     let timeline = exact(log(&[(0, Start), (1, Idle)]));
-    check(&timeline, &[(State::Unknown, 1)]);
-    assert_eq!(timeline.open, Some((State::Idle, WallTime::from_unix_s(1_700_000_001))));
+    check(&timeline, &[(PeriodState::Unknown, 1)]);
+    assert_eq!(timeline.open, Some((PeriodState::Idle, WallTime::from_unix_s(1_700_000_001))));
 }
 
 #[test]
@@ -50,7 +55,7 @@ fn a_missing_record_makes_its_surroundings_unknown() {
     let mut log = log(&[(0, Start), (10, Idle), (20, Tty), (30, Idle), (40, Load)]);
     log.remove(2);
     let timeline = exact(log);
-    check(&timeline, &[(State::Unknown, 30), (State::Idle, 10)]);
+    check(&timeline, &[(PeriodState::Unknown, 30), (PeriodState::Idle, 10)]);
     assert!(matches!(timeline.notes[..], [Note::Missing { after: 2, before: 4, .. }]));
 }
 
@@ -58,7 +63,7 @@ fn a_missing_record_makes_its_surroundings_unknown() {
 fn a_start_without_a_finish_says_nothing_of_what_came_before() {
     let timeline =
         exact(log(&[(0, Start), (10, Idle), (5_000, Start), (5_010, Idle), (5_020, Tty)]));
-    check(&timeline, &[(State::Unknown, 5_010), (State::Idle, 10)]);
+    check(&timeline, &[(PeriodState::Unknown, 5_010), (PeriodState::Idle, 10)]);
     assert!(matches!(timeline.notes[..], [Note::BrokeOff { .. }]));
 }
 
@@ -69,7 +74,10 @@ fn a_clock_that_is_set_is_reported_and_stretches_nothing() {
         late.at = WallTime(late.at.0 + 3_600_000_000_000);
     }
     let timeline = exact(log);
-    check(&timeline, &[(State::Unknown, 10), (State::Idle, 90), (State::Busy, 100)]);
+    check(
+        &timeline,
+        &[(PeriodState::Unknown, 10), (PeriodState::Idle, 90), (PeriodState::Busy, 100)],
+    );
     let [Note::ClockSet { by_ns, .. }] = timeline.notes[..] else { panic!("{timeline:?}") };
     assert_eq!(by_ns, 3_600_000_000_000);
     assert_eq!(timeline.periods[1].end(), timeline.periods[2].start);
@@ -88,7 +96,7 @@ fn order_of_arrival_and_repetition_do_not_matter() {
 fn overlapping_boots_are_reported_and_counted_once() {
     let other = of_boot(9, &[(50, Start), (60, Idle), (300, Finish)]);
     let timeline = exact([log(&[(0, Start), (10, Idle), (100, Finish)]), other].concat());
-    check(&timeline, &[(State::Unknown, 10), (State::Idle, 290)]);
+    check(&timeline, &[(PeriodState::Unknown, 10), (PeriodState::Idle, 290)]);
     assert!(matches!(timeline.notes[..], [Note::Overlap { .. }]));
 }
 
@@ -98,7 +106,12 @@ fn a_workstation_that_was_off_is_unknown() {
     let timeline = exact([log(&[(0, Start), (10, Idle), (100, Finish)]), second].concat());
     check(
         &timeline,
-        &[(State::Unknown, 10), (State::Idle, 90), (State::Unknown, 901), (State::Idle, 100)],
+        &[
+            (PeriodState::Unknown, 10),
+            (PeriodState::Idle, 90),
+            (PeriodState::Unknown, 901),
+            (PeriodState::Idle, 100),
+        ],
     );
 }
 
@@ -114,7 +127,7 @@ fn snapshots(records: &[(u64, Cause, u64)]) -> Timeline {
 #[test]
 fn table_6_row_1_a_visit_between_two_snapshots_is_found() {
     let timeline = snapshots(&[(0, Idle, 9), (180, Idle, 1), (360, Finish, 4)]);
-    check(&timeline, &[(State::Idle, 60), (State::Busy, 60), (State::Idle, 240)]);
+    check(&timeline, &[(PeriodState::Idle, 60), (PeriodState::Busy, 60), (PeriodState::Idle, 240)]);
     assert_eq!(timeline.periods[1].margin, MINUTE);
     assert_eq!(timeline.periods[2].margin, Duration::ZERO);
 }
@@ -128,9 +141,15 @@ fn each_boot_is_taken_as_it_was_recorded() {
     };
     let ada = crate::segment::tests::name("ada");
     let start = WallTime::from_unix_s(1_700_000_000);
-    check(&of(Origin::Rwho.boot(&ada, start)), &[(State::Idle, 3_510), (State::Busy, 270)]);
-    check(&of(Origin::Csv.boot(&ada, start)), &[(State::Idle, 3_600), (State::Busy, 180)]);
-    check(&of(BootId([7; 16])), &[(State::Idle, 3_600), (State::Busy, 180)]);
+    check(
+        &of(Origin::Rwho.boot(&ada, start)),
+        &[(PeriodState::Idle, 3_510), (PeriodState::Busy, 270)],
+    );
+    check(
+        &of(Origin::Csv.boot(&ada, start)),
+        &[(PeriodState::Idle, 3_600), (PeriodState::Busy, 180)],
+    );
+    check(&of(BootId([7; 16])), &[(PeriodState::Idle, 3_600), (PeriodState::Busy, 180)]);
 }
 
 #[test]
@@ -149,7 +168,7 @@ fn interpretations_are_read_by_name() {
 #[test]
 fn table_6_row_2_a_user_who_logged_off_left_within_one_snapshot() {
     let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 50), (360, Finish, 53)]);
-    check(&timeline, &[(State::Busy, 180), (State::Idle, 180)]);
+    check(&timeline, &[(PeriodState::Busy, 180), (PeriodState::Idle, 180)]);
     assert_eq!(timeline.periods[1].margin, 3 * MINUTE);
 }
 
@@ -157,7 +176,7 @@ fn table_6_row_2_a_user_who_logged_off_left_within_one_snapshot() {
 #[test]
 fn table_6_row_3_the_last_input_ends_a_busy_period() {
     let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 2), (360, Finish, 5)]);
-    check(&timeline, &[(State::Busy, 60), (State::Idle, 300)]);
+    check(&timeline, &[(PeriodState::Busy, 60), (PeriodState::Idle, 300)]);
     assert_eq!(timeline.periods[1].margin, Duration::ZERO);
 }
 
@@ -165,7 +184,7 @@ fn table_6_row_3_the_last_input_ends_a_busy_period() {
 #[test]
 fn table_6_row_4_a_busy_period_begins_halfway_between_two_snapshots() {
     let timeline = snapshots(&[(0, Idle, 9), (3_600, Load, 69), (3_780, Finish, 72)]);
-    check(&timeline, &[(State::Idle, 3_510), (State::Busy, 270)]);
+    check(&timeline, &[(PeriodState::Idle, 3_510), (PeriodState::Busy, 270)]);
     assert_eq!(timeline.periods[1].margin, Duration::from_secs(90));
 }
 
@@ -183,7 +202,7 @@ fn table_6_row_1_has_its_largest_margin_at_the_shortest_idle_time() {
 #[test]
 fn table_6_between_rows_2_and_3_the_later_end_is_taken() {
     let timeline = snapshots(&[(0, Tty, 0), (180, Idle, 3), (360, Finish, 6)]);
-    check(&timeline, &[(State::Busy, 180), (State::Idle, 180)]);
+    check(&timeline, &[(PeriodState::Busy, 180), (PeriodState::Idle, 180)]);
     assert_eq!(timeline.periods[1].margin, 3 * MINUTE);
 }
 
@@ -191,5 +210,5 @@ fn table_6_between_rows_2_and_3_the_later_end_is_taken() {
 #[test]
 fn table_6_has_no_row_for_busy_after_busy() {
     let timeline = snapshots(&[(0, Tty, 0), (180, Change, 3), (360, Idle, 6), (540, Finish, 9)]);
-    check(&timeline, &[(State::Busy, 360), (State::Idle, 180)]);
+    check(&timeline, &[(PeriodState::Busy, 360), (PeriodState::Idle, 180)]);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use gleaner_collector::archive::Span;
-use gleaner_collector::timeline::{State, Timeline};
+use gleaner_collector::timeline::{PeriodState, Timeline};
 use gleaner_collector::usage::{
     ImportError, ImportFormat, ImportOptions, ImportSummary, LoadOptions, Loaded, import, timelines,
 };
@@ -51,7 +51,7 @@ impl Lab {
         import(&self.data(), options, &mut |_| ())
     }
 
-    fn periods(&self) -> Vec<(String, Vec<(State, u64)>)> {
+    fn periods(&self) -> Vec<(String, Vec<(PeriodState, u64)>)> {
         let loaded = load(&self.data());
         let periods = |timeline: &Timeline| {
             timeline.periods.iter().map(|p| (p.state, p.duration.as_secs())).collect()
@@ -119,10 +119,10 @@ fn states_become_idle_busy_and_off_and_all_rows_are_counted() {
     assert_eq!(
         periods[0].1,
         [
-            (State::Idle, 3_540),
-            (State::Busy, 3_600),
-            (State::Idle, 36_000),
-            (State::Unknown, 864_000)
+            (PeriodState::Idle, 3_540),
+            (PeriodState::Busy, 3_600),
+            (PeriodState::Idle, 36_000),
+            (PeriodState::Unknown, 864_000)
         ]
     );
 }
@@ -226,11 +226,11 @@ fn availability_is_idle_and_what_lies_between_unknown() {
     let lab = Lab::new().with("nodes.avt", "n1 3\t0 3600 7200 9000 9000 9100\nn2 1\t 5 10\n");
     let summary = lab.import_as(ImportFormat::Avt).unwrap();
     assert_eq!((summary.rows, summary.workstations, summary.records), (2, 2, 12));
-    let idle = |s| (State::Idle, s);
+    let idle = |s| (PeriodState::Idle, s);
     assert_eq!(
         lab.periods(),
         [
-            ("n1".into(), vec![idle(3_600), (State::Unknown, 3_600), idle(1_900)]),
+            ("n1".into(), vec![idle(3_600), (PeriodState::Unknown, 3_600), idle(1_900)]),
             ("n2".into(), vec![idle(5)])
         ]
     );
@@ -266,11 +266,11 @@ fn failures_of_nodes_with_one_name_are_told_apart() {
     let lab = Lab::new().with("nodes.tab", FTA);
     let summary = lab.import_as(ImportFormat::Fta).unwrap();
     assert_eq!((summary.rows, summary.empty_intervals, summary.workstations), (5, 1, 2));
-    let idle = |s| (State::Idle, s);
+    let idle = |s| (PeriodState::Idle, s);
     assert_eq!(
         lab.periods(),
         [
-            ("10.0-655".into(), vec![idle(900), (State::Unknown, 60), idle(940)]),
+            ("10.0-655".into(), vec![idle(900), (PeriodState::Unknown, 60), idle(940)]),
             ("10.0-656".into(), vec![idle(5)])
         ]
     );

@@ -184,17 +184,27 @@ fn superscript(digit: char) -> char {
     }
 }
 
-/// A number with its thousands apart and a minus as long as a plus.
-pub(crate) fn spoken(value: f64, digits: usize) -> String {
-    let text = format!("{:.digits$}", value.abs());
-    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+/// A count with its thousands apart.
+pub fn counted(count: u64) -> String {
+    grouped(&count.to_string())
+}
+
+fn grouped(digits: &str) -> String {
     let mut grouped = String::new();
-    for (place, digit) in whole.chars().enumerate() {
-        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
     }
+    grouped
+}
+
+/// A number with its thousands apart and a minus as long as a plus.
+pub(crate) fn spoken(value: f64, digits: usize) -> String {
+    let text = format!("{:.digits$}", value.abs());
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let grouped = grouped(whole);
     let is_zero = text.chars().all(|c| matches!(c, '0' | '.'));
     let sign = if value < 0.0 && !is_zero { "−" } else { "" };
     let point = if part.is_empty() { "" } else { "." };
@@ -210,6 +220,11 @@ mod tests {
         let ruler = axis.over(Some(data), 6, true);
         let labels: Vec<_> = ruler.ticks.iter().map(|(_, label)| label.as_str()).collect();
         assert_eq!(labels, expected);
+    }
+
+    #[test]
+    fn counts_have_their_thousands_apart() {
+        assert_eq!([7, 1_234, 1_234_567].map(counted), ["7", "1,234", "1,234,567"]);
     }
 
     #[test]

@@ -1,27 +1,29 @@
 //! Who ran where: bars in lanes over time, with arrows between them.
 
+use std::collections::BTreeSet;
+
 use crate::axis::{Axis, Ruler};
 use crate::font::{Weight, width};
-use crate::legend::{self, Entry, Sample};
+use crate::legend::{self, LegendEntry, LegendSample};
 use crate::palette::{Colour, GRID, INK, SOFT_INK, WHITE};
 use crate::render::{Figure, FigureError, Size};
 use crate::scene::{Anchor, Frame, Point, Scene, Stroke, Text};
 
 const TICK_SIZE: f64 = 11.5;
 const LABEL_SIZE: f64 = 12.5;
-/// Of a lane's height.
+/// A bar's height, as a part of its lane's.
 const BAR_PART: f64 = 0.62;
 /// More arrows than this are drawn fainter.
 const CLEAR_ARROWS: usize = 60;
 
 /// A kind of bar, arrow or shade: its name in the legend and its colour.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kind {
+pub struct GanttKind {
     pub name: String,
     pub colour: Colour,
 }
 
-impl Kind {
+impl GanttKind {
     pub fn new(name: impl Into<String>, colour: Colour) -> Self {
         Self { name: name.into(), colour }
     }
@@ -32,9 +34,9 @@ pub struct Bar {
     pub lane: usize,
     pub start: f64,
     pub end: f64,
-    /// Of [`Gantt::bar_kinds`].
+    /// The place of its kind in [`Gantt::bar_kinds`].
     pub kind: usize,
-    /// Written into the bar where there is room.
+    /// Text that is written into the bar where there is room.
     pub label: String,
 }
 
@@ -43,7 +45,7 @@ pub struct Bar {
 pub struct Arrow {
     pub from: (usize, f64),
     pub to: (usize, f64),
-    /// Of [`Gantt::arrow_kinds`].
+    /// The place of its kind in [`Gantt::arrow_kinds`].
     pub kind: usize,
 }
 
@@ -53,7 +55,7 @@ pub struct Shade {
     pub lane: usize,
     pub start: f64,
     pub end: f64,
-    /// Of [`Gantt::shade_kinds`].
+    /// The place of its kind in [`Gantt::shade_kinds`].
     pub kind: usize,
 }
 
@@ -62,14 +64,14 @@ pub struct Shade {
 pub struct Gantt {
     pub title: String,
     pub subtitle: String,
-    /// With its unit: `time (s)`.
+    /// The axis of time, whose label names the unit: `time (s)`.
     pub time_axis: Axis,
     pub lanes: Vec<String>,
-    pub bar_kinds: Vec<Kind>,
+    pub bar_kinds: Vec<GanttKind>,
     pub bars: Vec<Bar>,
-    pub arrow_kinds: Vec<Kind>,
+    pub arrow_kinds: Vec<GanttKind>,
     pub arrows: Vec<Arrow>,
-    pub shade_kinds: Vec<Kind>,
+    pub shade_kinds: Vec<GanttKind>,
     pub shades: Vec<Shade>,
 }
 
@@ -85,10 +87,7 @@ impl Figure for Gantt {
     fn scene(&self, size: Size) -> Result<Scene, FigureError> {
         let mut scene = Scene::new(size.check()?, &self.title);
         self.check()?;
-        let page = scene.page();
-        let mut frame =
-            Frame { left: 16.0, top: 14.0, right: page.right - 16.0, bottom: page.bottom - 12.0 };
-        frame.top = legend::title(&mut scene, frame, &self.title, &self.subtitle);
+        let mut frame = legend::title(&mut scene, &self.title, &self.subtitle);
         frame.top = legend::draw(&mut scene, frame, &self.entries());
         let board = self.board(frame);
         board.draw_lanes(&mut scene);
@@ -119,32 +118,14 @@ impl Gantt {
     }
 
     /// The kinds that are there, in the order of what is drawn first.
-    fn entries(&self) -> Vec<Entry> {
-        let mut entries = vec![];
-        for (number, kind) in self.bar_kinds.iter().enumerate() {
-            if self.bars.iter().any(|bar| bar.kind == number) {
-                entries.push(Entry {
-                    name: kind.name.clone(),
-                    sample: Sample::Box(kind.colour.into()),
-                });
-            }
-        }
-        for (number, kind) in self.shade_kinds.iter().enumerate() {
-            if self.shades.iter().any(|shade| shade.kind == number) {
-                entries.push(Entry {
-                    name: kind.name.clone(),
-                    sample: Sample::Box(kind.colour.into()),
-                });
-            }
-        }
-        for (number, kind) in self.arrow_kinds.iter().enumerate() {
-            if self.arrows.iter().any(|arrow| arrow.kind == number) {
-                let stroke = Stroke::new(kind.colour, 1.2);
-                entries.push(Entry { name: kind.name.clone(), sample: Sample::Arrow(stroke) });
-            }
-        }
-        entries.retain(|entry| !entry.name.is_empty());
-        entries
+    fn entries(&self) -> Vec<LegendEntry> {
+        let boxes = used(&self.bar_kinds, self.bars.iter().map(|bar| bar.kind))
+            .chain(used(&self.shade_kinds, self.shades.iter().map(|shade| shade.kind)))
+            .map(|kind| (kind, LegendSample::Box(kind.colour.into())));
+        let arrows = used(&self.arrow_kinds, self.arrows.iter().map(|arrow| arrow.kind))
+            .map(|kind| (kind, LegendSample::Arrow(Stroke::new(kind.colour, 1.2))));
+        let named = boxes.chain(arrows).filter(|(kind, _)| !kind.name.is_empty());
+        named.map(|(kind, sample)| LegendEntry { name: kind.name.clone(), sample }).collect()
     }
 
     fn board(&self, frame: Frame) -> Board<'_> {
@@ -165,6 +146,15 @@ impl Gantt {
         };
         Board { chart: self, time: self.time_axis.over(extent, 10, false), plot }
     }
+}
+
+/// The kinds of which something is drawn.
+fn used(
+    kinds: &[GanttKind],
+    numbers: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = &GanttKind> {
+    let there: BTreeSet<usize> = numbers.collect();
+    (0..).zip(kinds).filter(move |(number, _)| there.contains(number)).map(|(_, kind)| kind)
 }
 
 fn within(
@@ -294,7 +284,7 @@ mod tests {
     fn a_bar_in_no_lane_is_refused() {
         let chart = Gantt {
             lanes: vec!["ada".into()],
-            bar_kinds: vec![Kind::new("computing", INK)],
+            bar_kinds: vec![GanttKind::new("computing", INK)],
             bars: vec![Bar { lane: 1, end: 1.0, ..Bar::default() }],
             ..Gantt::default()
         };
@@ -306,7 +296,7 @@ mod tests {
     fn only_kinds_that_are_there_are_in_the_legend() {
         let chart = Gantt {
             lanes: vec!["ada".into()],
-            bar_kinds: vec![Kind::new("computing", INK), Kind::new("moving", WHITE)],
+            bar_kinds: vec![GanttKind::new("computing", INK), GanttKind::new("moving", WHITE)],
             bars: vec![Bar { end: 1.0, ..Bar::default() }],
             ..Gantt::default()
         };

@@ -81,10 +81,8 @@ impl Figure for HeatMap {
     fn scene(&self, size: Size) -> Result<Scene, FigureError> {
         let mut scene = Scene::new(size.check()?, &self.title);
         self.check()?;
-        let page = scene.page();
-        let mut frame =
-            Frame { left: 16.0, top: 14.0, right: page.right - 16.0, bottom: page.bottom - 12.0 };
-        frame.top = legend::title(&mut scene, frame, &self.title, &self.subtitle) + 4.0;
+        let mut frame = legend::title(&mut scene, &self.title, &self.subtitle);
+        frame.top += 4.0;
         let cells = self.cells_frame(frame);
         self.draw_cells(&mut scene, cells);
         self.draw_labels(&mut scene, cells, frame);

@@ -12,13 +12,13 @@ const GAP: f64 = 6.0;
 const BETWEEN: f64 = 20.0;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct LegendEntry {
     pub(crate) name: String,
-    pub(crate) sample: Sample,
+    pub(crate) sample: LegendSample,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Sample {
+pub(crate) enum LegendSample {
     Line { stroke: Stroke, dots: bool },
     Dot(Colour),
     Ring(Stroke),
@@ -27,7 +27,7 @@ pub(crate) enum Sample {
 }
 
 /// Draws the legend in rows from the top of a frame; returns where it ends.
-pub(crate) fn draw(scene: &mut Scene, frame: Frame, entries: &[Entry]) -> f64 {
+pub(crate) fn draw(scene: &mut Scene, frame: Frame, entries: &[LegendEntry]) -> f64 {
     if entries.is_empty() {
         return frame.top;
     }
@@ -45,24 +45,24 @@ pub(crate) fn draw(scene: &mut Scene, frame: Frame, entries: &[Entry]) -> f64 {
     y + ROW / 2.0 + 6.0
 }
 
-fn sample(scene: &mut Scene, (x, y): Point, sample: Sample) {
+fn sample(scene: &mut Scene, (x, y): Point, sample: LegendSample) {
     let middle = (x + SAMPLE / 2.0, y);
     match sample {
-        Sample::Line { stroke, dots } => {
+        LegendSample::Line { stroke, dots } => {
             scene.line((x, y), (x + SAMPLE, y), stroke);
             if dots {
                 scene.dot(middle, 3.0, stroke.ink);
             }
         }
-        Sample::Dot(colour) => scene.dot(middle, 3.5, colour),
-        Sample::Ring(stroke) => scene.ring(middle, 3.5, stroke),
-        Sample::Box(ink) => {
+        LegendSample::Dot(colour) => scene.dot(middle, 3.5, colour),
+        LegendSample::Ring(stroke) => scene.ring(middle, 3.5, stroke),
+        LegendSample::Box(ink) => {
             scene.rect(
                 Frame { left: x + 4.0, top: y - 6.0, right: x + SAMPLE, bottom: y + 6.0 },
                 ink,
             );
         }
-        Sample::Arrow(stroke) => arrow(scene, (x, y), (x + SAMPLE, y), stroke),
+        LegendSample::Arrow(stroke) => arrow(scene, (x, y), (x + SAMPLE, y), stroke),
     }
 }
 
@@ -80,8 +80,12 @@ pub(crate) fn arrow(scene: &mut Scene, from: Point, to: Point, stroke: Stroke) {
     scene.area(vec![to, side(1.0), side(-1.0)], stroke.ink);
 }
 
-/// The title, bold, and a softer line below it; returns where they end.
-pub(crate) fn title(scene: &mut Scene, frame: Frame, title: &str, subtitle: &str) -> f64 {
+/// Writes the title, bold, and a softer line below it onto a page; returns what
+/// is left of the page within its margins.
+pub(crate) fn title(scene: &mut Scene, title: &str, subtitle: &str) -> Frame {
+    let page = scene.page();
+    let frame =
+        Frame { left: 16.0, top: 14.0, right: page.right - 16.0, bottom: page.bottom - 12.0 };
     let mut y = frame.top;
     for (words, size, weight, ink) in
         [(title, 15.0, Weight::Bold, INK), (subtitle, 12.0, Weight::Regular, SOFT_INK)]
@@ -94,5 +98,5 @@ pub(crate) fn title(scene: &mut Scene, frame: Frame, title: &str, subtitle: &str
             y += height;
         }
     }
-    if y > frame.top { y + 6.0 } else { y }
+    Frame { top: if y > frame.top { y + 6.0 } else { y }, ..frame }
 }

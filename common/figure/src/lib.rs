@@ -23,8 +23,8 @@ mod render;
 mod scene;
 mod svg;
 
-pub use axis::{Axis, Scale};
-pub use gantt::{Arrow, Bar, Gantt, Kind, Shade};
+pub use axis::{Axis, Scale, counted};
+pub use gantt::{Arrow, Bar, Gantt, GanttKind, Shade};
 pub use heat::HeatMap;
 pub use line::{LineChart, Look, Series};
 pub use palette::{Colour, OKABE_ITO, series_colour};

@@ -5,10 +5,10 @@ mod plot;
 pub(crate) use plot::draw as draw_in;
 
 use crate::axis::Axis;
-use crate::legend::{self, Entry, Sample};
+use crate::legend::{self, LegendEntry, LegendSample};
 use crate::palette::{Colour, SOFT_INK, series_colour};
 use crate::render::{Figure, FigureError, Size};
-use crate::scene::{Frame, Scene, Stroke};
+use crate::scene::{Scene, Stroke};
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Series {
     pub name: String,
     pub points: Vec<(f64, f64)>,
     pub look: Look,
-    /// How uncertain it is: (x, low, high), shaded. Empty for none.
+    /// How uncertain the series is: (x, low, high), shaded. Empty for none.
     pub band: Vec<(f64, f64, f64)>,
     /// Values to compare with, such as those that a thesis prints: rings.
     pub references: Vec<(f64, f64)>,
@@ -52,11 +52,6 @@ impl Series {
     #[must_use]
     pub fn with_band(self, band: Vec<(f64, f64, f64)>) -> Self {
         Self { band, ..self }
-    }
-
-    #[must_use]
-    pub fn with_references(self, references: Vec<(f64, f64)>) -> Self {
-        Self { references, ..self }
     }
 
     #[must_use]
@@ -102,10 +97,7 @@ impl Figure for LineChart {
     fn scene(&self, size: Size) -> Result<Scene, FigureError> {
         let mut scene = Scene::new(size.check()?, &self.title);
         self.check()?;
-        let page = scene.page();
-        let mut frame =
-            Frame { left: 16.0, top: 14.0, right: page.right - 16.0, bottom: page.bottom - 12.0 };
-        frame.top = legend::title(&mut scene, frame, &self.title, &self.subtitle);
+        let mut frame = legend::title(&mut scene, &self.title, &self.subtitle);
         frame.top = legend::draw(&mut scene, frame, &self.entries());
         plot::draw(&mut scene, frame, self, self.extent());
         Ok(scene)
@@ -149,24 +141,27 @@ impl LineChart {
         values.map(|(x, y)| Some([(x, x), (y, y)])).fold(None, wider)
     }
 
-    pub(crate) fn entries(&self) -> Vec<Entry> {
+    pub(crate) fn entries(&self) -> Vec<LegendEntry> {
         let mut entries = vec![];
         let named = self.series.iter().enumerate().filter(|(_, series)| !series.name.is_empty());
         for (number, series) in named {
             let sample = if series.look == Look::Points {
-                Sample::Dot(series.colour(number))
+                LegendSample::Dot(series.colour(number))
             } else {
-                Sample::Line { stroke: series.stroke(number), dots: series.look == Look::Dotted }
+                LegendSample::Line {
+                    stroke: series.stroke(number),
+                    dots: series.look == Look::Dotted,
+                }
             };
-            entries.push(Entry { name: series.name.clone(), sample });
+            entries.push(LegendEntry { name: series.name.clone(), sample });
         }
         // One series that the title names already needs no legend.
         if entries.len() == 1 {
             entries.clear();
         }
         if !self.reference_name.is_empty() && self.series.iter().any(|s| !s.references.is_empty()) {
-            let sample = Sample::Ring(Stroke::new(SOFT_INK, 1.6));
-            entries.push(Entry { name: self.reference_name.clone(), sample });
+            let sample = LegendSample::Ring(Stroke::new(SOFT_INK, 1.6));
+            entries.push(LegendEntry { name: self.reference_name.clone(), sample });
         }
         entries
     }

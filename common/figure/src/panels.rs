@@ -47,10 +47,7 @@ impl Figure for Panels {
             return Err(FigureError::Empty { what: self.title.clone() });
         };
         self.charts.iter().try_for_each(LineChart::check)?;
-        let page = scene.page();
-        let mut frame =
-            Frame { left: 16.0, top: 14.0, right: page.right - 16.0, bottom: page.bottom - 12.0 };
-        frame.top = legend::title(&mut scene, frame, &self.title, &self.subtitle);
+        let mut frame = legend::title(&mut scene, &self.title, &self.subtitle);
         frame.top = legend::draw(&mut scene, frame, &first.entries());
         let all = self.charts.iter().map(LineChart::extent).fold(None, wider);
         let (columns, rows) = (self.columns.max(1), self.rows());
@@ -65,11 +62,11 @@ impl Figure for Panels {
             scene.text(Text { weight: Weight::Bold, ..caption });
             let panel = Frame { left, top: top + CAPTION, right: left + wide, bottom: top + high };
             // What all rows share is said once, below and beside them.
-            let bare = |axis: &Axis| Axis { label: String::new(), ..axis.clone() };
+            let unlabelled = |axis: &Axis| Axis { label: String::new(), ..axis.clone() };
             let is_last_row = number + columns >= self.charts.len();
             let shown = LineChart {
-                x_axis: if is_last_row { chart.x_axis.clone() } else { bare(&chart.x_axis) },
-                y_axis: if column == 0 { chart.y_axis.clone() } else { bare(&chart.y_axis) },
+                x_axis: if is_last_row { chart.x_axis.clone() } else { unlabelled(&chart.x_axis) },
+                y_axis: if column == 0 { chart.y_axis.clone() } else { unlabelled(&chart.y_axis) },
                 ..chart.clone()
             };
             let extent = if self.same_axes { all } else { chart.extent() };

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use gleaner_figure::{
-    Arrow, Axis, Bar, Figure, Format, Gantt, HeatMap, Kind, LineChart, Look, OKABE_ITO, Panels,
-    Series, Shade, Size,
+    Arrow, Axis, Bar, Figure, Format, Gantt, GanttKind, HeatMap, LineChart, Look, OKABE_ITO,
+    Panels, Series, Shade, Size,
 };
 
 const SMALL: Size = Size { width: 320, height: 220 };
@@ -21,9 +21,11 @@ fn lines() -> LineChart {
         x_axis: Axis::linear("cost (s)"),
         y_axis: Axis::log("slowdown (%)"),
         series: vec![
-            Series::new("30", vec![(1.0, 0.41), (50.0, 69.36), (99.0, 343.85)])
-                .with_band(vec![(1.0, 0.3, 0.5), (99.0, 300.0, 400.0)])
-                .with_references(vec![(50.0, 60.0)]),
+            Series {
+                references: vec![(50.0, 60.0)],
+                ..Series::new("30", vec![(1.0, 0.41), (50.0, 69.36), (99.0, 343.85)])
+                    .with_band(vec![(1.0, 0.3, 0.5), (99.0, 300.0, 400.0)])
+            },
             Series::new("50", vec![(1.0, 0.4), (50.0, 50.68), (99.0, 145.89)]).looking(Look::Steps),
         ],
         reference_name: "printed".into(),
@@ -55,11 +57,11 @@ fn a_gantt_chart_looks_as_it_did() {
         title: "Who ran where".into(),
         time_axis: Axis::linear("time (s)"),
         lanes: vec!["ada".into(), "bob".into()],
-        bar_kinds: vec![Kind::new("computing", OKABE_ITO[0])],
+        bar_kinds: vec![GanttKind::new("computing", OKABE_ITO[0])],
         bars: vec![Bar { lane: 0, start: 0.0, end: 30.0, kind: 0, label: "rank 0".into() }],
-        arrow_kinds: vec![Kind::new("move", OKABE_ITO[1])],
+        arrow_kinds: vec![GanttKind::new("move", OKABE_ITO[1])],
         arrows: vec![Arrow { from: (0, 30.0), to: (1, 40.0), kind: 0 }],
-        shade_kinds: vec![Kind::new("owner", OKABE_ITO[7])],
+        shade_kinds: vec![GanttKind::new("owner", OKABE_ITO[7])],
         shades: vec![Shade { lane: 0, start: 30.0, end: 60.0, kind: 0 }],
         ..Gantt::default()
     }));

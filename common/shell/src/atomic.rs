@@ -1,4 +1,4 @@
-//! Replacing a small file so that a reader, or a machine that loses power at
+//! Replacing a file so that a reader, or a machine that loses power at
 //! any moment, sees the old content or the new and never half of one.
 
 use std::fmt;
@@ -28,21 +28,65 @@ impl fmt::Display for ReplaceError {
 /// By hand, because the message holds the source already.
 impl std::error::Error for ReplaceError {}
 
-/// Writes `content` to a temporary file beside `path`, brings it to the disk,
-/// renames it over `path` and brings the directory to the disk.
+impl ReplaceError {
+    fn of(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self { path: path.to_owned(), source }
+    }
+}
+
+/// Replaces a file by `content`, durably.
 ///
 /// # Errors
-/// Any of these failing; the temporary file is then removed.
+/// Those of [`Replacement`].
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), ReplaceError> {
-    let temporary = beside(path);
-    let result = write_durably(&temporary, content, mode)
-        .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| sync_directory(path));
-    result.map_err(|source| {
-        // It may be gone already; what went wrong first is what matters.
-        let _ = fs::remove_file(&temporary);
-        ReplaceError { path: path.to_owned(), source }
-    })
+    let replacement = Replacement::begin(path, mode)?;
+    replacement.file().write_all(content).map_err(ReplaceError::of(path))?;
+    replacement.finish()
+}
+
+/// What is to take a file's place: a temporary file beside it, which is removed
+/// if it is dropped unfinished.
+#[derive(Debug)]
+pub struct Replacement {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: File,
+}
+
+impl Replacement {
+    /// # Errors
+    /// A directory that cannot be written.
+    pub fn begin(path: &Path, mode: u32) -> Result<Self, ReplaceError> {
+        let temporary = beside(path);
+        let file = create(&temporary, mode).map_err(ReplaceError::of(path))?;
+        Ok(Self { path: path.to_owned(), temporary, file })
+    }
+
+    /// Where the new content is written to.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Brings the content to the disk, renames it over the old file and brings
+    /// the directory to the disk.
+    ///
+    /// # Errors
+    /// Any of these failing; the file is then as it was.
+    pub fn finish(self) -> Result<(), ReplaceError> {
+        self.file
+            .sync_all()
+            .and_then(|()| fs::rename(&self.temporary, &self.path))
+            .and_then(|()| sync_directory(&self.path))
+            .map_err(ReplaceError::of(&self.path))
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        // Renamed already, if all went well; else what went wrong first is what
+        // matters.
+        let _ = fs::remove_file(&self.temporary);
+    }
 }
 
 /// The process's number in the name keeps two writers apart.
@@ -52,15 +96,13 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn write_durably(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn create(path: &Path, mode: u32) -> io::Result<File> {
     // A leftover of a process with our number may have other rights.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(content)?;
-    file.sync_all()
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {
@@ -84,6 +126,18 @@ mod tests {
         replace(&path, b"new", PRIVATE).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, PRIVATE);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_replacement_that_is_not_finished_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        replace(&path, b"old", PUBLIC).unwrap();
+        let replacement = Replacement::begin(&path, PUBLIC).unwrap();
+        replacement.file().write_all(b"half of").unwrap();
+        drop(replacement);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 

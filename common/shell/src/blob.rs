@@ -83,7 +83,7 @@ pub async fn put<R: AsyncRead + Unpin>(
             break;
         }
         match writer.send_raw(&chunk[..count]).await {
-            // It knows enough: it has the content, or wants none of it.
+            // The peer knows enough: it has the content, or wants none of it.
             Err(StreamError::Reset { .. }) => return answer(reader.expect().await?),
             other => other?,
         }

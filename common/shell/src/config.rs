@@ -53,21 +53,20 @@ pub fn load_or_default<T: DeserializeOwned + Default>(path: &Path) -> Result<T, 
 /// A text that does not read as a `T`.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| {
-        let (line, column) = position(text, error.span().map_or(0, |span| span.start));
-        let what = one_line(error.message());
-        ConfigError::Invalid { path: path.to_owned(), line, column, what }
+        let byte = error.span().map_or(0, |span| span.start);
+        invalid(path, text, byte, error.message())
     })
 }
 
-/// Line and column, both from 1, of a byte.
-fn position(text: &str, byte: usize) -> (usize, usize) {
+/// What is wrong with a text, in one line with the line and the column of a
+/// byte, both from 1.
+pub fn invalid(path: &Path, text: &str, byte: usize, message: &str) -> ConfigError {
     let before = text.get(..byte).unwrap_or(text);
     let line_at = before.rfind('\n').map_or(0, |at| at + 1);
-    (before.matches('\n').count() + 1, before[line_at..].chars().count() + 1)
-}
-
-fn one_line(message: &str) -> String {
-    message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(", ")
+    let (line, column) = (before.matches('\n').count() + 1, before[line_at..].chars().count() + 1);
+    let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let what = lines.collect::<Vec<_>>().join(", ");
+    ConfigError::Invalid { path: path.to_owned(), line, column, what }
 }
 
 #[cfg(test)]

@@ -24,4 +24,5 @@ pub mod identity;
 pub mod lock;
 pub mod log;
 pub mod pool;
+pub mod signals;
 pub mod stream;

@@ -12,7 +12,7 @@ impl Lock {
     /// Locks the file, if nobody else has.
     ///
     /// # Errors
-    /// Its file system has no locks, or none left.
+    /// The file's file system has no locks, or none left.
     pub fn take(file: File) -> io::Result<Option<Self>> {
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),

@@ -26,7 +26,7 @@ struct Rack {
     ours: BTreeSet<usize>,
 }
 
-/// One of them, in use. Of what was there before, nothing may be relied on.
+/// A buffer in use. Of what was in it before, nothing may be relied on.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Memory,
@@ -37,7 +37,7 @@ pub struct Buffer {
 enum Memory {
     /// `None` once it is given back.
     Mapped(Option<MmapMut>),
-    /// Of no pool, or there was no mapping to be had.
+    /// The buffer is of no pool, or there was no mapping to be had.
     Heap(Vec<u8>),
 }
 
@@ -73,12 +73,12 @@ impl Pool {
 }
 
 impl Buffer {
-    /// One of no pool.
+    /// A buffer of no pool.
     pub fn apart(bytes: usize) -> Self {
         Self { memory: Memory::Heap(vec![0; bytes]), pool: None }
     }
 
-    /// Its first bytes, not to be changed any more: it goes back to its pool
+    /// The buffer's first bytes, not to be changed any more: the buffer goes back to its pool
     /// when they are dropped.
     pub fn filled(self, bytes: usize) -> Bytes {
         let bytes = bytes.min(self.len());

@@ -38,7 +38,7 @@ impl ImportOptions {
 
 /// What a line of a recording says of its rank.
 #[derive(Clone, Debug, PartialEq)]
-enum Said {
+enum Action {
     Compute {
         nanos: u64,
     },
@@ -77,7 +77,7 @@ enum Said {
 /// on how many ranks there are.
 #[derive(Clone, Debug, PartialEq)]
 struct Collective {
-    kind: Kind,
+    kind: CollectiveKind,
     arguments: Vec<f64>,
     /// Bytes of a value, if the arguments do not say.
     unit: u64,
@@ -85,7 +85,7 @@ struct Collective {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CollectiveKind {
     Barrier,
     Broadcast,
     Reduce,

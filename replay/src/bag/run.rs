@@ -10,36 +10,37 @@ use std::time::Duration;
 use gleaner_common::reaction::{Keep, Step};
 
 use super::{Bag, BagExecution, BagModel};
-use crate::engine::{Scratch, Tally, WHOLE, at_share, share_of, span};
+use crate::engine::{Scratch, Tally, WHOLE, at_share, share_of};
 use crate::lab::{Lab, Transition, nanos};
 use crate::places::{Chooser, Places};
 use crate::program::NONE;
 
 /// What a bag's execution works in.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct BagScratch {
     workers: Vec<Worker>,
     /// Subtasks that nobody works on.
     bag: VecDeque<u32>,
     /// Workers without a subtask on a workstation of their own.
-    hungry: VecDeque<u32>,
+    without_subtask: VecDeque<u32>,
     /// Workers without a workstation.
     waiting: VecDeque<u32>,
-    timers: BinaryHeap<Reverse<Timer>>,
+    timers: BinaryHeap<Reverse<WorkerTimer>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Timer {
+struct WorkerTimer {
     at: u64,
     worker: u32,
-    /// Of when it was set; void if the worker's is another by now.
+    /// The worker's stamp when the timer was set; a timer with an older stamp is
+    /// void.
     stamp: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WorkerState {
     Working,
-    Hungry,
+    WithoutSubtask,
     Frozen,
     Moving,
     Waiting,
@@ -48,17 +49,17 @@ enum State {
 
 #[derive(Clone, Copy, Debug)]
 struct Worker {
-    state: State,
+    state: WorkerState,
     demoted: bool,
     workstation: u32,
     subtask: u32,
     /// What is left of the subtask, at `clock`.
     left: u64,
     clock: u64,
-    /// Since when it has been frozen or away.
+    /// Since when the worker has been frozen or away.
     since: u64,
     held_until: u64,
-    /// What its next move costs.
+    /// What the worker's next move costs.
     cost: u64,
     stamp: u32,
 }
@@ -71,21 +72,18 @@ pub fn run_bag(bag: &Bag, lab: &Lab, model: &BagModel, scratch: &mut Scratch) ->
     room.workers.clear();
     room.bag.clear();
     room.bag.extend(&bag.roots);
-    room.hungry.clear();
+    room.without_subtask.clear();
     room.waiting.clear();
     room.timers.clear();
-    let mut tally = Tally::default();
-    tally.open(lab, nanos(model.begins));
-    let share = share_of(model.renice_share);
     let mut run = Run {
         bag,
         lab,
         model,
-        share,
+        share: share_of(model.renice_share),
         chooser,
         places,
         room,
-        tally,
+        tally: Tally::open(lab, nanos(model.begins)),
         next: 0,
         alive: 0,
         coming: 0,
@@ -104,7 +102,7 @@ struct Run<'a> {
     share: u64,
     chooser: Chooser<'a>,
     places: &'a mut Places,
-    room: &'a mut Room,
+    room: &'a mut BagScratch,
     tally: Tally,
     /// The lab's next transition.
     next: usize,
@@ -147,16 +145,16 @@ impl Run<'_> {
         }
     }
 
-    fn handle(&mut self, Timer { at, worker, stamp }: Timer) {
+    fn handle(&mut self, WorkerTimer { at, worker, stamp }: WorkerTimer) {
         let it = self.room.workers[worker as usize];
         if it.stamp != stamp {
             return;
         }
         match it.state {
-            State::Working => self.subtask_done(worker, at),
-            State::Moving => self.arrived(worker, at),
-            State::Frozen => self.patience_ended(worker, at),
-            State::Hungry | State::Waiting | State::Gone => {}
+            WorkerState::Working => self.subtask_done(worker, at),
+            WorkerState::Moving => self.arrived(worker, at),
+            WorkerState::Frozen => self.patience_ended(worker, at),
+            WorkerState::WithoutSubtask | WorkerState::Waiting | WorkerState::Gone => {}
         }
     }
 
@@ -165,7 +163,7 @@ impl Run<'_> {
     fn begin_worker(&mut self, now: u64, cost: u64) {
         let worker = u32::try_from(self.room.workers.len()).unwrap_or(NONE);
         self.room.workers.push(Worker {
-            state: State::Waiting,
+            state: WorkerState::Waiting,
             demoted: false,
             workstation: NONE,
             subtask: NONE,
@@ -192,19 +190,19 @@ impl Run<'_> {
         self.room.bag.extend(children);
         self.next_subtask(worker, now);
         if !children.is_empty() {
-            self.feed_the_hungry(now);
+            self.give_out_subtasks(now);
             while self.model.spawns && self.has_work() && !self.places.none_is_free() {
                 self.begin_worker(now, nanos(self.model.start));
             }
         }
     }
 
-    /// Is there more in the bag than workers that come for it?
+    /// Whether there is more in the bag than workers that come for it.
     fn has_work(&self) -> bool {
         self.room.bag.len() > self.coming as usize
     }
 
-    /// On with its own subtask, or with one from the bag.
+    /// Lets a worker go on with its own subtask, or with one from the bag.
     fn next_subtask(&mut self, worker: u32, now: u64) {
         let it = &mut self.room.workers[worker as usize];
         it.clock = now;
@@ -215,7 +213,7 @@ impl Run<'_> {
             };
             (it.subtask, it.left) = (subtask, self.bag.works[subtask as usize]);
         }
-        it.state = State::Working;
+        it.state = WorkerState::Working;
         let took = if it.demoted { at_share(it.left, self.share) } else { it.left };
         self.set_timer(worker, now.saturating_add(took));
     }
@@ -224,11 +222,11 @@ impl Run<'_> {
         let it = &mut self.room.workers[worker as usize];
         it.stamp += 1;
         if !self.model.spawns {
-            it.state = State::Hungry;
-            self.room.hungry.push_back(worker);
+            it.state = WorkerState::WithoutSubtask;
+            self.room.without_subtask.push_back(worker);
             return;
         }
-        it.state = State::Gone;
+        it.state = WorkerState::Gone;
         let workstation = it.workstation;
         self.alive -= 1;
         if self.places.leave(workstation) {
@@ -236,12 +234,13 @@ impl Run<'_> {
         }
     }
 
-    fn feed_the_hungry(&mut self, now: u64) {
+    fn give_out_subtasks(&mut self, now: u64) {
         while !self.room.bag.is_empty()
-            && let Some(worker) = self.room.hungry.pop_front()
+            && let Some(worker) = self.room.without_subtask.pop_front()
         {
-            // Who lost its workstation since is fed when it has another.
-            if self.room.workers[worker as usize].state == State::Hungry {
+            // A worker that has lost its workstation since gets a subtask when
+            // it has another.
+            if self.room.workers[worker as usize].state == WorkerState::WithoutSubtask {
                 self.next_subtask(worker, now);
             }
         }
@@ -252,7 +251,7 @@ impl Run<'_> {
         let it = &mut self.room.workers[worker as usize];
         let spent = now - it.clock;
         it.clock = now;
-        if it.state != State::Working {
+        if it.state != WorkerState::Working {
             return;
         }
         let mut work = spent;
@@ -264,11 +263,11 @@ impl Run<'_> {
         it.left -= work.min(it.left);
     }
 
-    /// Voids the timer that it had.
+    /// Sets a worker's timer; the one that it had is void.
     fn set_timer(&mut self, worker: u32, at: u64) {
         let it = &mut self.room.workers[worker as usize];
         it.stamp += 1;
-        self.room.timers.push(Reverse(Timer { at, worker, stamp: it.stamp }));
+        self.room.timers.push(Reverse(WorkerTimer { at, worker, stamp: it.stamp }));
     }
 
     // Owners.
@@ -280,7 +279,7 @@ impl Run<'_> {
             return;
         }
         let state = self.room.workers[worker as usize].state;
-        if matches!(state, State::Working | State::Hungry) {
+        if matches!(state, WorkerState::Working | WorkerState::WithoutSubtask) {
             self.settle(worker, transition.at);
             self.owner_is_here(worker, transition.at);
         }
@@ -296,12 +295,12 @@ impl Run<'_> {
         }
         let state = self.room.workers[worker as usize].state;
         match state {
-            State::Frozen => self.thaw(worker, at),
-            State::Working | State::Hungry => self.settle(worker, at),
-            State::Moving | State::Waiting | State::Gone => return,
+            WorkerState::Frozen => self.thaw(worker, at),
+            WorkerState::Working | WorkerState::WithoutSubtask => self.settle(worker, at),
+            WorkerState::Moving | WorkerState::Waiting | WorkerState::Gone => return,
         }
         self.room.workers[worker as usize].demoted = false;
-        if state != State::Hungry {
+        if state != WorkerState::WithoutSubtask {
             self.next_subtask(worker, at);
         }
     }
@@ -314,7 +313,7 @@ impl Run<'_> {
             step @ (Step::Demote | Step::Stay) => {
                 let it = &mut self.room.workers[worker as usize];
                 it.demoted = step == Step::Demote;
-                if it.state != State::Hungry {
+                if it.state != WorkerState::WithoutSubtask {
                     self.next_subtask(worker, now);
                 }
             }
@@ -323,7 +322,7 @@ impl Run<'_> {
 
     fn freeze(&mut self, worker: u32, now: u64) {
         let it = &mut self.room.workers[worker as usize];
-        (it.state, it.since) = (State::Frozen, now);
+        (it.state, it.since) = (WorkerState::Frozen, now);
         it.stamp += 1;
         if let Some((patience, _)) = self.model.costs.patience(self.model.on_busy) {
             self.set_timer(worker, now.saturating_add(nanos(patience)));
@@ -349,8 +348,8 @@ impl Run<'_> {
         it.cost = nanos(self.model.costs.of(keep));
         let owner_leaves = self.places.until(workstation);
         it.held_until = if keep == Keep::State { owner_leaves } else { 0 };
-        // Out of every list before anybody else is served.
-        it.state = State::Waiting;
+        // The worker is out of every list before anybody else is served.
+        it.state = WorkerState::Waiting;
         it.stamp += 1;
         if keep != Keep::State && it.subtask != NONE {
             let whole = self.bag.works[it.subtask as usize];
@@ -364,7 +363,7 @@ impl Run<'_> {
         }
         self.places.leave(workstation);
         self.seek_place(worker, now);
-        self.feed_the_hungry(now);
+        self.give_out_subtasks(now);
     }
 
     // Workstations.
@@ -373,7 +372,7 @@ impl Run<'_> {
         if let Some(workstation) = self.places.choose(&self.chooser, now) {
             self.take(worker, workstation, now);
         } else {
-            self.room.workers[worker as usize].state = State::Waiting;
+            self.room.workers[worker as usize].state = WorkerState::Waiting;
             self.room.waiting.push_back(worker);
             self.tally.waits += 1;
         }
@@ -395,7 +394,7 @@ impl Run<'_> {
         let it = &mut self.room.workers[worker as usize];
         let begins = it.workstation == NONE;
         it.workstation = workstation;
-        it.state = State::Moving;
+        it.state = WorkerState::Moving;
         self.coming += u32::from(it.subtask == NONE);
         let until = now.saturating_add(it.cost);
         let held = until.min(it.held_until).min(self.lab.end).saturating_sub(it.since);
@@ -422,32 +421,19 @@ impl Run<'_> {
         for worker in 0..self.room.workers.len() {
             let it = self.room.workers[worker];
             match it.state {
-                State::Working => self.settle(u32::try_from(worker).unwrap_or(NONE), end),
-                State::Frozen => self.tally.shared_frozen += u128::from(end - it.since),
-                State::Waiting => {
+                WorkerState::Working => self.settle(u32::try_from(worker).unwrap_or(NONE), end),
+                WorkerState::Frozen => self.tally.shared_frozen += u128::from(end - it.since),
+                WorkerState::Waiting => {
                     let held = it.held_until.min(end).saturating_sub(it.since);
                     self.tally.shared_frozen += u128::from(held);
                 }
-                State::Hungry | State::Moving | State::Gone => {}
+                WorkerState::WithoutSubtask | WorkerState::Moving | WorkerState::Gone => {}
             }
         }
         self.tally.close(end);
-        let shared = self.tally.outcome();
-        BagExecution {
-            finished,
-            execution: shared.execution,
-            busy_transitions: shared.busy_transitions,
-            moves: shared.moves,
-            waits: shared.waits,
-            nodes_used: self.places.used(),
-            average_idle: shared.average_idle,
-            useful: Duration::from_nanos(self.useful),
-            wasted: span(self.tally.wasted),
-            idle_time: shared.idle_time,
-            shared_computing: shared.shared_computing,
-            shared_frozen: shared.shared_frozen,
-            events: shared.events,
-            ..self.outcome
-        }
+        let mut shared = self.tally.outcome();
+        (shared.finished, shared.nodes_used) = (finished, self.places.used());
+        shared.useful = Duration::from_nanos(self.useful);
+        BagExecution { shared, ..self.outcome }
     }
 }

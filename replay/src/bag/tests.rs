@@ -26,8 +26,12 @@ fn workers_share_the_bag_evenly_where_nobody_comes() {
     let owners = vec![owner(1, true, &[]); 4];
     for number in 1..=4 {
         let even = execute(&subtasks(12, 10), &owners, &model(number, 4, 5));
-        assert_eq!((even.execution, even.done, even.wasted), (s(30), 12, s(0)), "model {number}");
-        assert_eq!((even.workers_most, even.nodes_used), (4, 4));
+        assert_eq!(
+            (even.shared.execution, even.done, even.shared.wasted),
+            (s(30), 12, s(0)),
+            "model {number}"
+        );
+        assert_eq!((even.workers_most, even.shared.nodes_used), (4, 4));
     }
 }
 
@@ -36,11 +40,17 @@ fn an_abandoned_subtask_is_done_again_elsewhere() {
     // One worker, interrupted 5 s into its third subtask.
     let owners = [owner(1, true, &[25]), owner(2, true, &[])];
     let moved = execute(&subtasks(4, 10), &owners, &model(1, 1, 3));
-    assert_eq!((moved.execution, moved.wasted, moved.abandoned), (s(25 + 3 + 20), s(5), 1));
-    assert_eq!((moved.busy_transitions, moved.moves, moved.useful), (1, 1, s(40)));
+    assert_eq!(
+        (moved.shared.execution, moved.shared.wasted, moved.abandoned),
+        (s(25 + 3 + 20), s(5), 1)
+    );
+    assert_eq!(
+        (moved.shared.busy_transitions, moved.shared.moves, moved.shared.useful),
+        (1, 1, s(40))
+    );
     let kept = BagModel { on_busy: OnBusy::at_once(Reaction::Migrate), ..model(1, 1, 3) };
     let kept = execute(&subtasks(4, 10), &owners, &kept);
-    assert_eq!((kept.execution, kept.wasted, kept.abandoned), (s(43), s(0), 0));
+    assert_eq!((kept.shared.execution, kept.shared.wasted, kept.abandoned), (s(43), s(0), 0));
 }
 
 #[test]
@@ -48,16 +58,19 @@ fn somebody_else_does_what_was_returned() {
     // The other worker has nothing left when the first loses its workstation.
     let owners = [owner(1, true, &[15]), owner(2, true, &[])];
     let returned = execute(&subtasks(3, 10), &owners, &model(1, 2, 3));
-    assert_eq!((returned.execution, returned.waits, returned.abandoned), (s(25), 1, 1));
+    assert_eq!(
+        (returned.shared.execution, returned.shared.waits, returned.abandoned),
+        (s(25), 1, 1)
+    );
 }
 
 #[test]
 fn only_a_model_that_grows_uses_what_turns_idle() {
     let owners = [owner(1, true, &[]), owner(2, false, &[20])];
-    assert_eq!(execute(&subtasks(6, 10), &owners, &model(1, 1, 5)).execution, s(60));
+    assert_eq!(execute(&subtasks(6, 10), &owners, &model(1, 1, 5)).shared.execution, s(60));
     let grown = execute(&subtasks(6, 10), &owners, &model(2, 1, 5));
     // The second begins at 25 and does two of the last four.
-    assert_eq!((grown.execution, grown.workers_most), (s(45), 2));
+    assert_eq!((grown.shared.execution, grown.workers_most), (s(45), 2));
 }
 
 #[test]
@@ -66,9 +79,9 @@ fn only_a_model_that_spawns_begins_workers_for_what_is_spawned() {
     let child = Subtask { work: s(10), parent: Some(0) };
     let bag = Bag::new("tree", &[root, child, child, child]).unwrap();
     let owners = vec![owner(1, true, &[]); 8];
-    assert_eq!(execute(&bag, &owners, &model(1, 1, 0)).execution, s(40));
+    assert_eq!(execute(&bag, &owners, &model(1, 1, 0)).shared.execution, s(40));
     let spawned = execute(&bag, &owners, &model(3, 1, 0));
-    assert_eq!((spawned.execution, spawned.workers_most), (s(20), 3));
+    assert_eq!((spawned.shared.execution, spawned.workers_most), (s(20), 3));
 }
 
 #[test]
@@ -78,9 +91,12 @@ fn a_frozen_worker_goes_on_or_loses_patience() {
         let on_busy = OnBusy::suspend(patience, Reaction::Retreat);
         execute(&subtasks(1, 10), &owners, &BagModel { on_busy, ..model(1, 1, 3) })
     };
-    assert_eq!((patience(None).execution, patience(None).shared_frozen), (s(17), s(7)));
+    assert_eq!(
+        (patience(None).shared.execution, patience(None).shared.shared_frozen),
+        (s(17), s(7))
+    );
     let lost = patience(Some(s(2)));
-    assert_eq!((lost.execution, lost.wasted), (s(5 + 2 + 3 + 10), s(5)));
+    assert_eq!((lost.shared.execution, lost.shared.wasted), (s(5 + 2 + 3 + 10), s(5)));
 }
 
 #[test]
@@ -88,7 +104,7 @@ fn a_demoted_worker_does_its_share() {
     let on_busy = OnBusy::at_once(Reaction::Renice);
     let model = BagModel { on_busy, renice_share: 0.25, ..model(1, 1, 3) };
     let demoted = execute(&subtasks(1, 10), &[owner(1, true, &[5, 9])], &model);
-    assert_eq!((demoted.execution, demoted.shared_computing), (s(13), s(4)));
+    assert_eq!((demoted.shared.execution, demoted.shared.shared_computing), (s(13), s(4)));
 }
 
 #[test]
@@ -147,19 +163,19 @@ fn every_subtask_is_done_once_and_no_work_is_lost_nor_gained() {
         let lab = Lab::of_owners(&owners, s(rng.random_range(200..3_000)));
         let outcome = run_bag(&bag, &lab, &model, &mut scratch);
         let context = format!("seed {seed}: {outcome:?} of {bag:?}, {model:?}");
-        assert!(outcome.done <= count && outcome.useful <= bag.work(), "{context}");
-        if outcome.finished {
+        assert!(outcome.done <= count && outcome.shared.useful <= bag.work(), "{context}");
+        if outcome.shared.finished {
             finished += 1;
-            assert_eq!((outcome.done, outcome.useful), (count, bag.work()), "{context}");
+            assert_eq!((outcome.done, outcome.shared.useful), (count, bag.work()), "{context}");
         }
         if !model.grows && !model.spawns {
             assert_eq!(outcome.workers, workers, "{context}");
         }
-        let time_of_all = outcome.idle_time + outcome.shared_computing;
-        let spent = outcome.useful + outcome.wasted;
+        let time_of_all = outcome.shared.idle_time + outcome.shared.shared_computing;
+        let spent = outcome.shared.useful + outcome.shared.wasted;
         assert!(spent <= time_of_all, "{context}");
         let keeps = matches!(on_busy.reaction, Reaction::Migrate | Reaction::Renice);
-        assert!(!keeps || outcome.wasted.is_zero(), "{context}");
+        assert!(!keeps || outcome.shared.wasted.is_zero(), "{context}");
     }
     assert!(finished > 1_500, "only {finished} finished");
 }

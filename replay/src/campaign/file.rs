@@ -4,20 +4,22 @@
 //! is one line that names file, line and column, and what was expected there.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gleaner_common::units;
+use gleaner_shell::config::{self, ConfigError, invalid};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use super::criterion::CriterionChoice;
 use super::periods::{PeriodChoice, PeriodError};
-use super::values::{Costs, Criteria, Placements, Reactions};
+use super::values::{Choices, CostChoices, PlacementChoice, ReactionChoice};
+use crate::results::manifest::ReportKind;
 
 /// More than any campaign needs, and few enough to count in memory.
-pub const WORKSTATIONS_MAX: u32 = 100_000;
+pub(crate) const WORKSTATIONS_MAX: u32 = 100_000;
 
 /// What to execute, and under which conditions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,13 +39,13 @@ pub struct Campaign {
     pub networks: Vec<NetworkEntry>,
     pub periods: Spanned<PeriodChoice>,
     /// What one reaction costs (Phalen 1994, Table 9).
-    pub costs: Costs,
+    pub costs: CostChoices,
     #[serde(default)]
-    pub policies: Placements,
+    pub policies: Choices<PlacementChoice>,
     #[serde(default)]
-    pub on_busy: Reactions,
+    pub on_busy: Choices<ReactionChoice>,
     #[serde(default)]
-    pub criteria: Criteria,
+    pub criteria: Choices<CriterionChoice>,
     /// Which of the eligible workstations take part.
     #[serde(default)]
     pub choose: Choose,
@@ -70,20 +72,6 @@ pub enum Choose {
     Shuffled,
 }
 
-/// Which tables and figures a report holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReportKind {
-    /// Slowdown, moves and the critical path by whatever was varied, which
-    /// answers the open questions of Phalen 1994, §8, as far as it varies them.
-    #[default]
-    General,
-    /// Phalen 1994: her tables 10 to 12 and figures 5 to 50.
-    Phalen1994,
-    /// What a lab's keeper wants to know.
-    Library,
-}
-
 /// One program, as recorded.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,7 +95,7 @@ pub struct ProgramEntry {
 
 impl ProgramEntry {
     /// The model of Table 1 that it is executed under.
-    pub fn model(&self) -> u8 {
+    pub(crate) fn model(&self) -> u8 {
         self.table1.unwrap_or(if self.bag.is_some() { 2 } else { 5 })
     }
 
@@ -149,7 +137,7 @@ impl ProgramEntry {
 pub struct Ring {
     pub ranks: u32,
     pub subtasks: u32,
-    /// Of computing, for each rank.
+    /// How long each rank computes.
     #[serde(with = "units::duration")]
     pub takes: Duration,
 }
@@ -162,7 +150,7 @@ pub struct BagEntry {
     pub work: Duration,
     #[serde(with = "units::duration")]
     pub subtask: Duration,
-    /// That it begins with.
+    /// How many workers the bag begins with.
     pub workers: u32,
 }
 
@@ -227,37 +215,13 @@ pub struct Generate {
     pub snapshots: bool,
 }
 
-/// Why a file is not a campaign. Each is one line.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadCampaignError {
-    #[error("cannot read the campaign {}: {why}", path.display())]
-    Unreadable { path: PathBuf, why: io::Error },
-    #[error("{}:{line}:{column}: {what}", path.display())]
-    Invalid { path: PathBuf, line: usize, column: usize, what: String },
-}
-
-/// Reads a campaign file.
-///
-/// # Errors
-/// A file that cannot be read, or does not say a campaign that can be run.
-pub fn load(path: &Path) -> Result<Campaign, LoadCampaignError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|why| LoadCampaignError::Unreadable { path: path.to_owned(), why })?;
-    parse(path, &text)
-}
-
 /// Reads a campaign; `path` is for the error only.
 ///
 /// # Errors
 /// A text that does not say a campaign that can be run.
-pub fn parse(path: &Path, text: &str) -> Result<Campaign, LoadCampaignError> {
-    let invalid = |at: usize, what: &str| {
-        let (line, column) = position(text, at);
-        LoadCampaignError::Invalid { path: path.to_owned(), line, column, what: one_line(what) }
-    };
-    let campaign: Campaign = toml::from_str(text)
-        .map_err(|error| invalid(error.span().map_or(0, |span| span.start), error.message()))?;
-    campaign.check().map_err(|wrong| invalid(wrong.span.start, &wrong.what))?;
+pub fn parse(path: &Path, text: &str) -> Result<Campaign, ConfigError> {
+    let campaign: Campaign = config::parse(path, text)?;
+    campaign.check().map_err(|wrong| invalid(path, text, wrong.span.start, &wrong.what))?;
     Ok(campaign)
 }
 
@@ -347,23 +311,22 @@ impl Campaign {
     ///
     /// # Errors
     /// The network that is too small, with its line.
-    pub fn check_ranks(
+    pub(crate) fn check_ranks(
         &self,
         path: &Path,
         text: &str,
         ranks: u32,
-    ) -> Result<(), LoadCampaignError> {
+    ) -> Result<(), ConfigError> {
         let small = self.networks.iter().find(|network| *network.workstations.get_ref() < ranks);
         let Some(small) = small else { return Ok(()) };
-        let (line, column) = position(text, small.workstations.span().start);
         let what =
             format!("expected at least {ranks} workstations, one for each rank of a program");
-        Err(LoadCampaignError::Invalid { path: path.to_owned(), line, column, what })
+        Err(invalid(path, text, small.workstations.span().start, &what))
     }
 
     /// How many executions one period of one network comes to, not counting
     /// those at cost zero that slowdowns are measured against.
-    pub fn executions_per_period(&self) -> u64 {
+    pub(crate) fn executions_per_period(&self) -> u64 {
         let axes = [
             self.criteria.0.len(),
             self.programs.len(),
@@ -379,15 +342,4 @@ impl Campaign {
         let periods = self.networks.iter().map(|network| u64::from(*network.periods.get_ref()));
         periods.sum::<u64>() * self.executions_per_period()
     }
-}
-
-/// Line and column, both from 1, of a byte.
-fn position(text: &str, byte: usize) -> (usize, usize) {
-    let before = text.get(..byte).unwrap_or(text);
-    let line_at = before.rfind('\n').map_or(0, |at| at + 1);
-    (before.matches('\n').count() + 1, before[line_at..].chars().count() + 1)
-}
-
-fn one_line(message: &str) -> String {
-    message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(", ")
 }

@@ -1,31 +1,52 @@
 //! Owners that are made up for a campaign.
 
-use std::path::Path;
-use std::thread;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gleaner_collector::generate::{self, Form, OwnerModel, records};
+use gleaner_collector::generate::{self, Form, ModelError, OwnerModel, records};
+use gleaner_collector::threads::{cores, side_by_side};
 use gleaner_collector::timeline::{Interpretation, Reading, Timeline, interpret};
 use gleaner_common::time::WallTime;
 use jiff::ToSpan;
 
 use super::criterion::CriterionChoice;
 use super::file::{Campaign, Generate, WORKSTATIONS_MAX};
+use super::periods::PeriodError;
 use crate::Usage;
 
 /// How often rwho looks (Phalen 1994, §5).
 const SNAPSHOTS_EVERY: Duration = Duration::from_secs(180);
 
+/// Why owners cannot be made up as a campaign asks for them.
+#[derive(Debug, thiserror::Error)]
+pub enum MakeLogError {
+    #[error("`{0}` is not a model: expected phalen1994, or a file such as owners.toml")]
+    NoModel(String),
+    #[error("{}: {why}", path.display())]
+    Unreadable { path: PathBuf, why: io::Error },
+    #[error("{}: {why}", path.display())]
+    Model { path: PathBuf, why: Box<ModelError> },
+    #[error(transparent)]
+    Zone(#[from] PeriodError),
+    #[error(transparent)]
+    Date(#[from] jiff::Error),
+    #[error("{0} is further from 1970 than 292 years")]
+    TooFar(jiff::civil::Date),
+    #[error("expected 1 to {WORKSTATIONS_MAX} workstations and a month at least")]
+    Nothing,
+}
+
 /// Makes a log up and reads it, the workstations side by side. Which thread
 /// makes which makes no difference: each has a seed of its own.
 ///
 /// # Errors
-/// A model, a date or a number that cannot be, in words.
+/// A model, a date or a number that cannot be.
 pub(super) fn make_log(
     path: &Path,
     campaign: &Campaign,
     generate: &Generate,
-) -> Result<Vec<Usage>, String> {
+) -> Result<Vec<Usage>, MakeLogError> {
     let model = owner_model(path, generate)?;
     let plan = generator_plan(campaign, generate)?;
     let interpretation = match plan.form {
@@ -41,16 +62,15 @@ pub(super) fn make_log(
         };
         criteria.map(read).collect()
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut usages = vec![Usage::from_timelines([]); campaign.criteria.0.len()];
     // A batch at a time: the timelines of months are far larger than what is
     // kept of them.
     let numbers: Vec<u32> = (0..plan.workstations).collect();
-    for batch in numbers.chunks(threads * BATCH) {
-        let made = side_by_side(batch, &timelines_of);
+    for batch in numbers.chunks(cores() * BATCH) {
+        let made = side_by_side(batch.iter().copied(), cores(), timelines_of);
         for (number, timelines) in batch.iter().zip(made) {
             for (usage, timeline) in usages.iter_mut().zip(&timelines) {
-                usage.push(generate::Plan::name(*number).to_string(), timeline);
+                usage.push(generate::GeneratorPlan::name(*number).to_string(), timeline);
             }
         }
     }
@@ -60,54 +80,36 @@ pub(super) fn make_log(
 /// Workstations that one thread makes before all are waited for.
 const BATCH: usize = 4;
 
-fn side_by_side<T: Send>(numbers: &[u32], make: &(dyn Fn(u32) -> T + Sync)) -> Vec<T> {
-    thread::scope(|scope| {
-        let parts = numbers.chunks(BATCH);
-        let parts: Vec<_> = parts
-            .map(|part| scope.spawn(|| part.iter().map(|number| make(*number)).collect::<Vec<T>>()))
-            .collect();
-        let join = |part: thread::ScopedJoinHandle<'_, _>| {
-            part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        parts.into_iter().flat_map(join).collect()
-    })
-}
-
 /// A model that is built in, or one in a file beside the campaign's.
-fn owner_model(path: &Path, generate: &Generate) -> Result<OwnerModel, String> {
+fn owner_model(path: &Path, generate: &Generate) -> Result<OwnerModel, MakeLogError> {
     if generate.model == "phalen1994" {
         return Ok(OwnerModel::phalen1994());
     }
     if Path::new(&generate.model).extension().is_none_or(|ending| ending != "toml") {
-        return Err(format!(
-            "`{}` is not a model: expected phalen1994, or a file such as owners.toml",
-            generate.model
-        ));
+        return Err(MakeLogError::NoModel(generate.model.clone()));
     }
-    let file = path.parent().unwrap_or(Path::new(".")).join(&generate.model);
-    let said = |why: String| format!("{}: {why}", file.display());
-    let text = std::fs::read_to_string(&file).map_err(|why| said(why.to_string()))?;
-    OwnerModel::from_toml(&text).map_err(|why| said(why.to_string()))
+    let path = path.parent().unwrap_or(Path::new(".")).join(&generate.model);
+    let text = std::fs::read_to_string(&path)
+        .map_err(|why| MakeLogError::Unreadable { path: path.clone(), why })?;
+    OwnerModel::from_toml(&text).map_err(|why| MakeLogError::Model { path, why: why.into() })
 }
 
 /// The owners keep the hours of the campaign's time zone.
-fn generator_plan(campaign: &Campaign, generate: &Generate) -> Result<generate::Plan, String> {
-    let zone = campaign.periods.get_ref().time_zone().map_err(|why| why.to_string())?;
+fn generator_plan(
+    campaign: &Campaign,
+    generate: &Generate,
+) -> Result<generate::GeneratorPlan, MakeLogError> {
+    let zone = campaign.periods.get_ref().time_zone()?;
     let midnight = |day: jiff::civil::Date| {
-        let zoned = day.at(0, 0, 0, 0).to_zoned(zone.clone()).map_err(|why| why.to_string())?;
-        let nanos =
-            i64::try_from(zoned.timestamp().as_nanosecond()).map_err(|why| why.to_string())?;
-        Ok::<_, String>(WallTime(nanos))
+        let moment = day.at(0, 0, 0, 0).to_zoned(zone.clone())?.timestamp();
+        let nanos = i64::try_from(moment.as_nanosecond());
+        nanos.map(WallTime).map_err(|_| MakeLogError::TooFar(day))
     };
-    let last = generate.from.checked_add(i64::from(generate.months).months());
-    let last = last.map_err(|why| why.to_string())?;
-    if generate.workstations == 0
-        || generate.workstations > WORKSTATIONS_MAX
-        || generate.months == 0
-    {
-        return Err(format!("expected 1 to {WORKSTATIONS_MAX} workstations and a month at least"));
+    let last = generate.from.checked_add(i64::from(generate.months).months())?;
+    if !(1..=WORKSTATIONS_MAX).contains(&generate.workstations) || generate.months == 0 {
+        return Err(MakeLogError::Nothing);
     }
-    Ok(generate::Plan {
+    Ok(generate::GeneratorPlan {
         workstations: generate.workstations,
         from: midnight(generate.from)?,
         to: midnight(last)?,

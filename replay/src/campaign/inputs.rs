@@ -10,10 +10,11 @@ use gleaner_collector::load::{LoadOptions, timelines};
 use gleaner_collector::timeline::{Interpretation, Reading, Readings};
 use gleaner_common::time::WallTime;
 use gleaner_common::trace::{self, Op, Trace};
+use gleaner_shell::config::ConfigError;
 
 use super::criterion::CriterionChoice;
-use super::file::{BagEntry, Campaign, LoadCampaignError, ProgramEntry, Ring};
-use super::generated::make_log;
+use super::file::{BagEntry, Campaign, ProgramEntry, Ring};
+use super::generated::{MakeLogError, make_log};
 use super::owners;
 use super::plan::{NoPeriodError, Plan};
 use super::runnable::Runnable;
@@ -23,8 +24,10 @@ use crate::{Bag, CompileError, Network, Program, Usage};
 /// Why a campaign cannot be run. Each is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
+    #[error("cannot read the campaign {}: {why}", path.display())]
+    Unreadable { path: PathBuf, why: io::Error },
     #[error(transparent)]
-    Campaign(#[from] LoadCampaignError),
+    Campaign(#[from] ConfigError),
     /// Names the file, and the line if there is one.
     #[error("{0}")]
     Trace(String),
@@ -34,8 +37,8 @@ pub enum InputError {
     NoUsage(PathBuf),
     #[error("usage log {}: {why}", path.display())]
     Usage { path: PathBuf, why: ReadArchiveError },
-    #[error("{}: [usage] generate: {what}", path.display())]
-    Generate { path: PathBuf, what: String },
+    #[error("{}: [usage] generate: {why}", path.display())]
+    Generate { path: PathBuf, why: MakeLogError },
     #[error("{}: {why}", path.display())]
     Period { path: PathBuf, why: NoPeriodError },
 }
@@ -55,7 +58,7 @@ pub struct Prepared {
 /// The first thing that is wrong, in one line.
 pub fn prepare(path: &Path, usage: Option<&Path>) -> Result<Prepared, InputError> {
     let text = std::fs::read_to_string(path)
-        .map_err(|why| LoadCampaignError::Unreadable { path: path.to_owned(), why })?;
+        .map_err(|why| InputError::Unreadable { path: path.to_owned(), why })?;
     let campaign = super::file::parse(path, &text)?;
     let here = path.parent().unwrap_or(Path::new("."));
     let (mut programs, mut facts, mut digests) = (vec![], vec![], vec![]);
@@ -197,7 +200,7 @@ fn read_usages(
             criteria.map(|criterion| read_log(&data, campaign, *criterion, notes)).collect()
         }
         (None, Some(generate)) => make_log(path, campaign, generate)
-            .map_err(|what| InputError::Generate { path: path.to_owned(), what }),
+            .map_err(|why| InputError::Generate { path: path.to_owned(), why }),
         (None, None) => Err(InputError::NoUsage(path.to_owned())),
     }
 }
@@ -215,7 +218,7 @@ fn read_log(
     let span = owners::span(choice).map_or_else(Span::default, |(_, to)| {
         let length = i64::try_from(choice.length.as_nanos()).unwrap_or(i64::MAX);
         let to = WallTime(to.0.saturating_add(length));
-        // All of the past, for the policies that learn from it.
+        // The span has all of the past, for the policies that learn from it.
         Span { from: None, to: Some(to) }
     });
     let options = LoadOptions { names: vec![], span, readings: Readings::from(reading) };

@@ -15,43 +15,43 @@ const HOURS_OF_WEEK: usize = 168;
 ///
 /// Time that the log says nothing of is unknown, if it lies before a
 /// workstation's first record or after its last, and busy otherwise.
-pub fn facts(usage: &Usage, choice: &PeriodChoice) -> OwnerFacts {
-    let Some(week) = Week::new(choice) else { return OwnerFacts::default() };
-    let mut sums = Sums::new();
+pub(crate) fn facts(usage: &Usage, choice: &PeriodChoice) -> OwnerFacts {
+    let Some(week) = WeekHours::new(choice) else { return OwnerFacts::default() };
+    let mut sums = OwnerSums::new();
     for workstation in 0..usage.workstations() {
         let past = usage.past(workstation);
         let mut from = week.from;
         for (place, at) in past.changes.iter().enumerate() {
             let state = if place == 0 {
-                State::Unknown
+                OwnerState::Unknown
             } else if past.is_idle_after(place - 1) {
-                State::Idle { length: at - past.changes[place - 1] }
+                OwnerState::Idle { length: at - past.changes[place - 1] }
             } else {
-                State::Busy
+                OwnerState::Busy
             };
             from = sums.add(&week, from, *at, state);
         }
         if let Some(last) = past.changes.len().checked_sub(1) {
             let state = if past.is_idle_after(last) {
-                State::Idle { length: past.known_until - past.changes[last] }
+                OwnerState::Idle { length: past.known_until - past.changes[last] }
             } else {
-                State::Busy
+                OwnerState::Busy
             };
             from = sums.add(&week, from, past.known_until, state);
         }
-        sums.add(&week, from, week.to, State::Unknown);
+        sums.add(&week, from, week.to, OwnerState::Unknown);
     }
     sums.facts(usage, &week)
 }
 
 /// The hours of a stretch of days, and what hour of the week each is.
-struct Week {
+struct WeekHours {
     from: i64,
     to: i64,
     hours: Vec<u8>,
 }
 
-impl Week {
+impl WeekHours {
     fn new(choice: &PeriodChoice) -> Option<Self> {
         let zone = choice.time_zone().ok()?;
         let midnight = |day: jiff::civil::Date| {
@@ -73,13 +73,13 @@ impl Week {
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum OwnerState {
     Idle { length: i64 },
     Busy,
     Unknown,
 }
 
-struct Sums {
+struct OwnerSums {
     idle: [i64; HOURS_OF_WEEK],
     busy: [i64; HOURS_OF_WEEK],
     unknown: [i64; HOURS_OF_WEEK],
@@ -87,7 +87,7 @@ struct Sums {
     idle_periods: u64,
 }
 
-impl Sums {
+impl OwnerSums {
     fn new() -> Self {
         let none = [0; HOURS_OF_WEEK];
         let by_length = [0; IDLE_LENGTHS_MIN.len() + 1];
@@ -95,21 +95,21 @@ impl Sums {
     }
 
     /// Adds what lies between; gives where to go on.
-    fn add(&mut self, week: &Week, from: i64, to: i64, state: State) -> i64 {
+    fn add(&mut self, week: &WeekHours, from: i64, to: i64, state: OwnerState) -> i64 {
         let to = to.min(week.to);
         if to <= from {
             return from;
         }
-        if let State::Idle { length } = state {
+        if let OwnerState::Idle { length } = state {
             let minutes = u64::try_from(length / 60_000_000_000).unwrap_or(0);
             let class = IDLE_LENGTHS_MIN.iter().filter(|most| minutes >= **most).count();
             self.by_length[class] += to - from;
             self.idle_periods += 1;
         }
         let sums = match state {
-            State::Idle { .. } => &mut self.idle,
-            State::Busy => &mut self.busy,
-            State::Unknown => &mut self.unknown,
+            OwnerState::Idle { .. } => &mut self.idle,
+            OwnerState::Busy => &mut self.busy,
+            OwnerState::Unknown => &mut self.unknown,
         };
         let mut at = from;
         while at < to {
@@ -124,7 +124,7 @@ impl Sums {
         to
     }
 
-    fn facts(&self, usage: &Usage, week: &Week) -> OwnerFacts {
+    fn facts(&self, usage: &Usage, week: &WeekHours) -> OwnerFacts {
         let seconds = |sums: &[i64]| -> Vec<u64> {
             sums.iter().map(|sum| sum.unsigned_abs() / 1_000_000_000).collect()
         };
@@ -141,7 +141,7 @@ impl Sums {
 }
 
 /// The stretch of days as moments.
-pub fn span(choice: &PeriodChoice) -> Option<(WallTime, WallTime)> {
-    let week = Week::new(choice)?;
+pub(crate) fn span(choice: &PeriodChoice) -> Option<(WallTime, WallTime)> {
+    let week = WeekHours::new(choice)?;
     Some((WallTime(week.from), WallTime(week.to)))
 }

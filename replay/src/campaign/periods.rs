@@ -66,23 +66,23 @@ pub enum PeriodError {
     NoLength,
 }
 
-/// The four times of day of Phalen 1994, §7.3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TimeOfDay {
-    /// Midnight to 6 a.m.
-    Night,
-    /// 6 a.m. to noon.
-    Morning,
-    /// Noon to 6 p.m.
-    Afternoon,
-    /// 6 p.m. to midnight.
-    Evening,
+gleaner_common::named! {
+    /// The four times of day of Phalen 1994, §7.3.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum TimeOfDay {
+        /// Midnight to 6 a.m.
+        Night = "night",
+        /// 6 a.m. to noon.
+        Morning = "morning",
+        /// Noon to 6 p.m.
+        Afternoon = "afternoon",
+        /// 6 p.m. to midnight.
+        Evening = "evening",
+    }
 }
 
 impl TimeOfDay {
-    pub const ALL: [Self; 4] = [Self::Night, Self::Morning, Self::Afternoon, Self::Evening];
-
-    pub fn of_hour(hour: i8) -> Self {
+    pub(crate) fn of_hour(hour: i8) -> Self {
         match hour {
             ..6 => Self::Night,
             6..12 => Self::Morning,
@@ -90,29 +90,20 @@ impl TimeOfDay {
             18.. => Self::Evening,
         }
     }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Night => "night",
-            Self::Morning => "morning",
-            Self::Afternoon => "afternoon",
-            Self::Evening => "evening",
-        }
-    }
 }
 
 /// One period: when it starts, and what hour of the week that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
-    pub at: WallTime,
-    /// Of the day, on the owners' clock.
-    pub hour: i8,
-    /// From 0 for Monday.
-    pub weekday: i8,
+pub(crate) struct PeriodStart {
+    pub(crate) at: WallTime,
+    /// The hour of the day, on the owners' clock.
+    pub(crate) hour: i8,
+    /// The day of the week, from 0 for Monday.
+    pub(crate) weekday: i8,
 }
 
-impl Start {
-    pub fn time_of_day(self) -> TimeOfDay {
+impl PeriodStart {
+    pub(crate) fn time_of_day(self) -> TimeOfDay {
         TimeOfDay::of_hour(self.hour)
     }
 }
@@ -124,7 +115,7 @@ impl PeriodChoice {
     ///
     /// # Errors
     /// A stretch that is empty, too short, or on an unknown clock.
-    pub fn candidates(&self, seed: u64) -> Result<Vec<Start>, PeriodError> {
+    pub(crate) fn candidates(&self, seed: u64) -> Result<Vec<PeriodStart>, PeriodError> {
         if self.length.is_zero() {
             return Err(PeriodError::NoLength);
         }
@@ -153,7 +144,7 @@ impl PeriodChoice {
     ///
     /// # Errors
     /// A zone that this machine does not know.
-    pub fn time_zone(&self) -> Result<TimeZone, PeriodError> {
+    pub(crate) fn time_zone(&self) -> Result<TimeZone, PeriodError> {
         if self.zone == "UTC" {
             // Also where the machine knows no zones at all.
             return Ok(TimeZone::UTC);
@@ -213,10 +204,10 @@ fn hours_of_round(round: usize) -> impl Iterator<Item = i8> {
 }
 
 /// `None` at the end of time.
-fn start(day: Date, hour: i8, zone: &TimeZone) -> Option<Start> {
+fn start(day: Date, hour: i8, zone: &TimeZone) -> Option<PeriodStart> {
     let zoned = day.at(hour, 0, 0, 0).to_zoned(zone.clone()).ok()?;
     let at = WallTime(i64::try_from(zoned.timestamp().as_nanosecond()).ok()?);
-    Some(Start { at, hour, weekday: day.weekday().to_monday_zero_offset() })
+    Some(PeriodStart { at, hour, weekday: day.weekday().to_monday_zero_offset() })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use gleaner_common::time::WallTime;
 
 use super::file::{Campaign, Choose};
-use super::periods::{Start, TimeOfDay};
+use super::periods::{PeriodStart, TimeOfDay};
 use super::runnable::{Runnable, nanos};
 use super::values::{PlacementChoice, ReactionChoice};
 use crate::results::manifest::NetworkFacts;
@@ -19,21 +19,21 @@ use crate::{Costs, Lab, Learner, Model, Order, Placement, Scratch, SelectError, 
 
 /// What a thread works with, from chunk to chunk.
 #[derive(Debug)]
-pub struct Worker<'a> {
+pub(crate) struct Executor<'a> {
     scratch: Scratch,
     /// One for each criterion; none if no policy asks for the past.
     learners: Vec<Learner<'a>>,
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
 }
 
 /// A campaign with everything that it needs to run.
 #[derive(Debug)]
 pub struct Plan {
-    pub campaign: Campaign,
-    pub programs: Vec<Runnable>,
+    pub(crate) campaign: Campaign,
+    pub(crate) programs: Vec<Runnable>,
     /// One for each criterion.
-    pub usages: Vec<Usage>,
-    pub networks: Vec<NetworkFacts>,
+    pub(crate) usages: Vec<Usage>,
+    pub(crate) networks: Vec<NetworkFacts>,
     units: Vec<Unit>,
     legend: Legend,
 }
@@ -42,7 +42,7 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     workstations: u32,
-    start: Start,
+    start: PeriodStart,
     seed: u64,
 }
 
@@ -63,7 +63,7 @@ impl Plan {
     ///
     /// # Errors
     /// A network for which there is no period at all.
-    pub fn new(
+    pub(crate) fn new(
         campaign: Campaign,
         programs: Vec<Runnable>,
         usages: Vec<Usage>,
@@ -77,7 +77,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn draw(&mut self, network: usize, candidates: &[Start]) -> Result<(), NoPeriodError> {
+    fn draw(&mut self, network: usize, candidates: &[PeriodStart]) -> Result<(), NoPeriodError> {
         let network = &self.campaign.networks[network];
         let (workstations, wanted) = (*network.workstations.get_ref(), *network.periods.get_ref());
         let (mut eligible_min, mut eligible_max, mut best) = (u32::MAX, 0, 0);
@@ -98,7 +98,7 @@ impl Plan {
             units.push(Unit { workstations, start: *start, seed });
             taken += 1;
         }
-        // In order of time, because what the past teaches is learned once.
+        // The units are in order of time, because what the past teaches is learned once.
         units.sort_by_key(|unit| unit.start.at);
         self.units.extend(units);
         if taken == 0 {
@@ -132,12 +132,12 @@ impl Plan {
         each.min().unwrap_or(0)
     }
 
-    pub fn legend(&self) -> &Legend {
+    pub(crate) fn legend(&self) -> &Legend {
         &self.legend
     }
 
     /// Without those at cost zero that slowdowns are measured against.
-    pub fn executions(&self) -> u64 {
+    pub(crate) fn executions(&self) -> u64 {
         self.units.len() as u64 * self.campaign.executions_per_period()
     }
 
@@ -147,7 +147,7 @@ impl Plan {
         usize::try_from((wanted / rows).max(1)).unwrap_or(usize::MAX)
     }
 
-    pub fn chunks(&self) -> u32 {
+    pub(crate) fn chunks(&self) -> u32 {
         u32::try_from(self.units.len().div_ceil(self.units_per_chunk())).unwrap_or(u32::MAX)
     }
 
@@ -157,12 +157,12 @@ impl Plan {
         first..(first + many).min(self.units.len())
     }
 
-    pub fn rows_of(&self, chunk: u32) -> u64 {
+    pub(crate) fn rows_of(&self, chunk: u32) -> u64 {
         self.units_of(chunk).len() as u64 * self.campaign.executions_per_period()
     }
 
-    /// For one thread.
-    pub fn worker(&self) -> Worker<'_> {
+    /// What one thread works with.
+    pub(crate) fn executor(&self) -> Executor<'_> {
         let asks = |choice: &PlacementChoice| match choice {
             PlacementChoice::Core(policy) => policy.asks_outlook(),
             PlacementChoice::Oracle => false,
@@ -172,25 +172,30 @@ impl Plan {
         } else {
             vec![]
         };
-        Worker { scratch: Scratch::default(), learners, rows: vec![] }
+        Executor { scratch: Scratch::default(), learners, rows: vec![] }
     }
 
     /// Executes a chunk, into the worker's emptied rows.
-    pub fn execute(&self, chunk: u32, worker: &mut Worker<'_>, done: &mut dyn FnMut(u64)) {
-        worker.rows.clear();
+    pub(crate) fn execute(
+        &self,
+        chunk: u32,
+        executor: &mut Executor<'_>,
+        done: &mut dyn FnMut(u64),
+    ) {
+        executor.rows.clear();
         for unit in &self.units[self.units_of(chunk)] {
-            let before = worker.rows.len();
-            self.execute_unit(*unit, worker);
-            done((worker.rows.len() - before) as u64);
+            let before = executor.rows.len();
+            self.execute_unit(*unit, executor);
+            done((executor.rows.len() - before) as u64);
         }
     }
 
-    fn execute_unit(&self, unit: Unit, worker: &mut Worker<'_>) {
+    fn execute_unit(&self, unit: Unit, executor: &mut Executor<'_>) {
         for (criterion, usage) in (0..).zip(&self.usages) {
             let mut lab = self.lab(usage, unit).unwrap_or_else(|error| {
                 unreachable!("the period was drawn because it has workstations enough: {error}")
             });
-            if let Some(learner) = worker.learners.get_mut(usize::from(criterion)) {
+            if let Some(learner) = executor.learners.get_mut(usize::from(criterion)) {
                 learner.teach(&mut lab);
             }
             for (program, compiled) in (0..).zip(&self.programs) {
@@ -200,7 +205,7 @@ impl Plan {
                         let labels: [u16; 5] = [program, policy, reaction, criterion, time_of_day];
                         let row = Row { labels, ..Self::row_of(unit, compiled) };
                         let model = model(*placement, *on_busy);
-                        self.execute_costs(compiled, &lab, model, row, worker);
+                        self.execute_costs(compiled, &lab, model, row, executor);
                     }
                 }
             }
@@ -234,17 +239,17 @@ impl Plan {
         lab: &Lab,
         mut model: Model,
         mut row: Row,
-        worker: &mut Worker<'_>,
+        executor: &mut Executor<'_>,
     ) {
         model.costs = Costs::default();
         let mut free = row;
-        program.execute(lab, &model, &mut worker.scratch, &mut free);
+        program.execute(lab, &model, &mut executor.scratch, &mut free);
         row[Measure::ZeroCost] = if free.finished() { free[Measure::Execution] } else { 0 };
         for cost in &self.campaign.costs.0 {
             model.costs = Costs { migrate: *cost, rollback: *cost, retreat: *cost };
             row[Measure::Cost] = nanos(*cost);
-            program.execute(lab, &model, &mut worker.scratch, &mut row);
-            worker.rows.push(row);
+            program.execute(lab, &model, &mut executor.scratch, &mut row);
+            executor.rows.push(row);
         }
     }
 }
@@ -254,8 +259,8 @@ fn legend(campaign: &Campaign) -> Legend {
         Label::Program => {
             campaign.programs.iter().map(|program| program.name.get_ref().clone()).collect()
         }
-        Label::Policy => campaign.policies.0.iter().map(|policy| policy.name()).collect(),
-        Label::OnBusy => campaign.on_busy.0.iter().map(|reaction| reaction.name()).collect(),
+        Label::Policy => campaign.policies.0.iter().map(ToString::to_string).collect(),
+        Label::OnBusy => campaign.on_busy.0.iter().map(ToString::to_string).collect(),
         Label::Criterion => campaign.criteria.0.iter().map(ToString::to_string).collect(),
         Label::TimeOfDay => TimeOfDay::ALL.iter().map(|time| time.name().to_owned()).collect(),
     }))

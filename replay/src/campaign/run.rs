@@ -9,14 +9,14 @@ use super::plan::Plan;
 use crate::results::manifest::Manifest;
 use crate::results::store::{Shard, Store, StoreError};
 
-/// How to run it.
+/// How to run a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     pub shard: Shard,
     pub threads: usize,
 }
 
-/// How far it is.
+/// How far a campaign is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// So many executions are to be done by this process.
@@ -27,7 +27,7 @@ pub enum Progress {
     Merging { chunk: u32, of: u32 },
 }
 
-/// What came of it.
+/// What came of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Outcome {
     /// Executed by this process now.
@@ -36,7 +36,7 @@ pub struct Outcome {
     pub kept: u64,
     /// Left to other shards that have not done them yet.
     pub left: u64,
-    /// Of all, when all are there: those that were given up.
+    /// How many of all were given up, when all are there.
     pub given_up: Option<u64>,
 }
 
@@ -88,13 +88,13 @@ fn execute_chunks(
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failure = Mutex::new(None);
     let work = || {
-        let mut worker = plan.worker();
+        let mut executor = plan.executor();
         while !failed.load(Ordering::Relaxed)
             && let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed))
         {
             let mut done = |executions| progress(Progress::Done { executions });
-            plan.execute(*chunk, &mut worker, &mut done);
-            if let Err(error) = store.write(*chunk, plan.legend(), &worker.rows) {
+            plan.execute(*chunk, &mut executor, &mut done);
+            if let Err(error) = store.write(*chunk, plan.legend(), &executor.rows) {
                 failed.store(true, Ordering::Relaxed);
                 failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }

@@ -4,13 +4,11 @@
 use std::time::Duration;
 
 use crate::results::{Measure, Row};
-use crate::{
-    Bag, BagExecution, BagModel, Breakdown, Execution, Lab, Model, Program, Scratch, run, run_bag,
-};
+use crate::{Bag, BagModel, Breakdown, Execution, Lab, Model, Program, Scratch, run, run_bag};
 
 /// A program that is ready to be executed.
 #[derive(Clone, Debug)]
-pub enum Runnable {
+pub(crate) enum Runnable {
     /// Models 5 to 8: the processes are scheduled.
     Ranks { program: Program, table1: u8 },
     /// Models 1 to 4: the program adapts itself.
@@ -18,8 +16,8 @@ pub enum Runnable {
 }
 
 impl Runnable {
-    /// How long it takes on so many workstations that are always idle.
-    pub fn undisturbed(&self, workstations: u32) -> Duration {
+    /// How long the program takes on so many workstations that are always idle.
+    pub(crate) fn undisturbed(&self, workstations: u32) -> Duration {
         match self {
             Self::Ranks { program, .. } => program.critical_path(),
             Self::Bag { bag, table1, workers } => {
@@ -30,8 +28,8 @@ impl Runnable {
         }
     }
 
-    /// Executes it once, and writes what it came to into the row.
-    pub fn execute(&self, lab: &Lab, model: &Model, scratch: &mut Scratch, row: &mut Row) {
+    /// Executes the program once, and writes what it came to into the row.
+    pub(crate) fn execute(&self, lab: &Lab, model: &Model, scratch: &mut Scratch, row: &mut Row) {
         match self {
             Self::Ranks { program, table1 } => {
                 let (grows, spawns) = (table1.is_multiple_of(2), *table1 >= 7);
@@ -50,7 +48,7 @@ impl Runnable {
                     renice_share: model.renice_share,
                     ..of_table1
                 };
-                fill_bag(row, &run_bag(bag, lab, &model, scratch));
+                fill(row, &run_bag(bag, lab, &model, scratch).shared);
             }
         }
     }
@@ -67,22 +65,6 @@ fn fill(row: &mut Row, execution: &Execution) {
     row[Measure::AverageIdle] = nanos(execution.average_idle);
     fill_path(row, Measure::PathCompute, &execution.path);
     fill_path(row, Measure::LastCompute, &execution.last_rank);
-    row[Measure::Useful] = nanos(execution.useful);
-    row[Measure::Wasted] = nanos(execution.wasted);
-    row[Measure::IdleTime] = nanos(execution.idle_time);
-    row[Measure::SharedComputing] = nanos(execution.shared_computing);
-    row[Measure::SharedFrozen] = nanos(execution.shared_frozen);
-}
-
-/// A bag has no critical path: nobody waits for anybody.
-fn fill_bag(row: &mut Row, execution: &BagExecution) {
-    row[Measure::Finished] = i64::from(execution.finished);
-    row[Measure::Execution] = nanos(execution.execution);
-    row[Measure::Transitions] = i64::from(execution.busy_transitions);
-    row[Measure::Moves] = i64::from(execution.moves);
-    row[Measure::Waits] = i64::from(execution.waits);
-    row[Measure::NodesUsed] = i64::from(execution.nodes_used);
-    row[Measure::AverageIdle] = nanos(execution.average_idle);
     row[Measure::Useful] = nanos(execution.useful);
     row[Measure::Wasted] = nanos(execution.wasted);
     row[Measure::IdleTime] = nanos(execution.idle_time);

@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::criterion::CriterionChoice;
 use crate::model::RENICE_SHARE;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::units::{ParseUnitError, parse_duration, written_duration};
@@ -20,9 +19,9 @@ const COSTS_MAX: usize = 100_000;
 /// Costs of a move, ascending: `["1s", "10s"]`, or
 /// `{ from = "1s", to = "100s", step = "1s" }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Costs(pub Vec<Duration>);
+pub struct CostChoices(pub Vec<Duration>);
 
-impl Serialize for Costs {
+impl Serialize for CostChoices {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self.0.iter().map(|cost| written_duration(*cost)))
     }
@@ -39,16 +38,16 @@ impl FromStr for Cost {
     }
 }
 
-impl<'de> Deserialize<'de> for Costs {
+impl<'de> Deserialize<'de> for CostChoices {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(CostsVisitor)
+        from.deserialize_any(CostChoicesVisitor)
     }
 }
 
-struct CostsVisitor;
+struct CostChoicesVisitor;
 
-impl<'de> Visitor<'de> for CostsVisitor {
-    type Value = Costs;
+impl<'de> Visitor<'de> for CostChoicesVisitor {
+    type Value = CostChoices;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(
@@ -56,7 +55,7 @@ impl<'de> Visitor<'de> for CostsVisitor {
         )
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Costs, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CostChoices, A::Error> {
         let mut costs = BTreeSet::new();
         while let Some(Spelled(Cost(cost))) = list.next_element()? {
             if !costs.insert(cost) {
@@ -66,10 +65,10 @@ impl<'de> Visitor<'de> for CostsVisitor {
         if costs.is_empty() {
             return Err(de::Error::custom("no costs: expected at least one"));
         }
-        Ok(Costs(costs.into_iter().collect()))
+        Ok(CostChoices(costs.into_iter().collect()))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Costs, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CostChoices, A::Error> {
         Range::deserialize(de::value::MapAccessDeserializer::new(map))?
             .costs()
             .map_err(de::Error::custom)
@@ -85,7 +84,7 @@ struct Range {
 }
 
 impl Range {
-    fn costs(&self) -> Result<Costs, &'static str> {
+    fn costs(&self) -> Result<CostChoices, &'static str> {
         let (from, to, step) = (self.from.0.0, self.to.0.0, self.step.0.0);
         if step.is_zero() || to < from {
             return Err("expected costs up from `from` to `to` with a `step` of more than nothing");
@@ -99,7 +98,7 @@ impl Range {
             costs.push(cost);
             cost += step;
         }
-        Ok(Costs(costs))
+        Ok(CostChoices(costs))
     }
 }
 
@@ -113,12 +112,19 @@ pub enum PlacementChoice {
 
 const ORACLE: &str = "oracle";
 
-impl PlacementChoice {
-    /// As in a campaign file: `last-idle-first`.
-    pub fn name(self) -> String {
+impl Default for PlacementChoice {
+    /// Phalen 1994, §6.4: "strictly in a LIFO manner".
+    fn default() -> Self {
+        Self::Core(Policy::LastIdleFirst)
+    }
+}
+
+/// As in a campaign file: `last-idle-first`.
+impl fmt::Display for PlacementChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Core(policy) => policy_name(policy),
-            Self::Oracle => ORACLE.to_owned(),
+            Self::Core(policy) => f.pad(&policy_name(*policy)),
+            Self::Oracle => f.pad(ORACLE),
         }
     }
 }
@@ -164,13 +170,13 @@ impl Default for ReactionChoice {
     }
 }
 
-impl ReactionChoice {
-    /// As in a campaign file.
-    pub fn name(self) -> String {
+/// As in a campaign file.
+impl fmt::Display for ReactionChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.on_busy.reaction, self.on_busy.patience) {
-            (Reaction::Renice, _) => format!("renice {}%", self.share * 100.0),
-            (Reaction::Suspend, Patience::Forever) => "suspend".to_owned(),
-            _ => self.on_busy.to_string(),
+            (Reaction::Renice, _) => write!(f, "renice {}%", self.share * 100.0),
+            (Reaction::Suspend, Patience::Forever) => f.write_str("suspend"),
+            _ => self.on_busy.fmt(f),
         }
     }
 }
@@ -213,74 +219,36 @@ pub enum ParseChoiceError {
     Reaction(String),
 }
 
-/// Policies, in the file's order; Phalen's alone if none are named.
+/// What is varied along one axis, in the file's order; the usual value alone
+/// if none are named.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placements(pub Vec<PlacementChoice>);
+pub struct Choices<T>(pub Vec<T>);
 
-impl Default for Placements {
-    /// Phalen 1994, §6.4: "strictly in a LIFO manner".
+impl<T: Default> Default for Choices<T> {
     fn default() -> Self {
-        Self(vec![PlacementChoice::Core(Policy::LastIdleFirst)])
+        Self(vec![T::default()])
     }
 }
 
-/// Reactions, in the file's order; Phalen's alone if none are named.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reactions(pub Vec<ReactionChoice>);
-
-impl Default for Reactions {
-    fn default() -> Self {
-        Self(vec![ReactionChoice::default()])
-    }
-}
-
-/// Idle criteria, in the file's order; that of the records alone if none are
-/// named.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Criteria(pub Vec<CriterionChoice>);
-
-impl Default for Criteria {
-    fn default() -> Self {
-        Self(vec![CriterionChoice::default()])
-    }
-}
-
-impl Serialize for Criteria {
+impl<T: fmt::Display> Serialize for Choices<T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self.0.iter().map(ToString::to_string))
     }
 }
 
-impl<'de> Deserialize<'de> for Criteria {
+impl<'de, T: FromStr<Err: fmt::Display> + PartialEq> Deserialize<'de> for Choices<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let named = Vec::<Spelled<CriterionChoice>>::deserialize(from)?;
-        different(named).map(Self)
-    }
-}
-
-impl Serialize for Placements {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.0.iter().map(|choice| choice.name()))
-    }
-}
-
-impl Serialize for Reactions {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.0.iter().map(|choice| choice.name()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Placements {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let named = Vec::<Spelled<PlacementChoice>>::deserialize(from)?;
-        different(named).map(Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Reactions {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let named = Vec::<Spelled<ReactionChoice>>::deserialize(from)?;
-        different(named).map(Self)
+        let mut found: Vec<T> = vec![];
+        for Spelled(value) in Vec::deserialize(from)? {
+            if found.contains(&value) {
+                return Err(de::Error::custom("the same is there twice"));
+            }
+            found.push(value);
+        }
+        if found.is_empty() {
+            return Err(de::Error::custom("the list is empty: expected at least one"));
+        }
+        Ok(Self(found))
     }
 }
 
@@ -309,20 +277,6 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for SpelledVisitor<T> {
     }
 }
 
-fn different<T: PartialEq, E: de::Error>(named: Vec<Spelled<T>>) -> Result<Vec<T>, E> {
-    let mut found: Vec<T> = vec![];
-    for Spelled(value) in named {
-        if found.contains(&value) {
-            return Err(E::custom("the same is there twice"));
-        }
-        found.push(value);
-    }
-    if found.is_empty() {
-        return Err(E::custom("the list is empty: expected at least one"));
-    }
-    Ok(found)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,9 +292,9 @@ mod tests {
             "suspend 30s then retreat",
             "renice 20%",
         ] {
-            assert_eq!(text.parse::<ReactionChoice>().unwrap().name(), text);
+            assert_eq!(text.parse::<ReactionChoice>().unwrap().to_string(), text);
         }
-        assert_eq!("renice".parse::<ReactionChoice>().unwrap().name(), "renice 10%");
+        assert_eq!("renice".parse::<ReactionChoice>().unwrap().to_string(), "renice 10%");
     }
 
     #[test]
@@ -365,7 +319,7 @@ mod tests {
     fn every_policy_of_the_core_is_known_and_so_is_the_oracle() {
         for policy in Policy::ALL {
             let choice = PlacementChoice::Core(policy);
-            assert_eq!(choice.name().parse(), Ok(choice));
+            assert_eq!(choice.to_string().parse(), Ok(choice));
         }
         assert_eq!("oracle".parse(), Ok(PlacementChoice::Oracle));
         let error = "lifo".parse::<PlacementChoice>().unwrap_err().to_string();

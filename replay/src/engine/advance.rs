@@ -1,9 +1,9 @@
 //! How a rank runs ahead: the innermost loop.
 
 use crate::observer::{Observer, What};
-use crate::program::{Kind, NONE};
+use crate::program::{NONE, StepEnd};
 
-use super::scratch::{RecordKind, State, TimerKind, UNSENT};
+use super::scratch::{PathRecordKind, RankState, RankTimerKind, UNSENT};
 use super::{Engine, WHOLE};
 
 /// How long work takes with a share of the processor.
@@ -30,7 +30,7 @@ impl<O: Observer> Engine<'_, O> {
             (self.s.ranks[me].clock, self.s.ranks[me].left, self.s.ranks[me].at);
         let (horizon, mut binding) = (self.s.ranks[me].horizon, self.s.ranks[me].binding);
         let demoted = SLOW && self.s.ranks[me].demoted;
-        // Somebody's end may free a workstation for it to escape to at any
+        // Another rank's end may free a workstation for it to escape to at any
         // moment, so it goes no further than the present.
         let limit = if demoted && self.model.grows { self.now } else { u64::MAX };
         let mut blocked = false;
@@ -43,19 +43,20 @@ impl<O: Observer> Engine<'_, O> {
                 break;
             }
             if SLOW && done > limit {
-                self.set_timer(done, rank, TimerKind::Step);
+                self.set_timer(done, rank, RankTimerKind::Step);
                 break;
             }
             if demoted && took > 0 {
-                self.note(rank, done, took - left, RecordKind::Slowed);
+                self.note(rank, done, took - left, PathRecordKind::Slowed);
                 self.tally.shared_computing += u128::from(took);
             }
             (clock, left) = (done, 0);
             match step.kind() {
-                Kind::Receive => {
+                StepEnd::Receive => {
                     let arrival = self.s.messages[step.message as usize].arrival;
                     if arrival >= horizon {
-                        // Not sent yet, or not here before the horizon.
+                        // The message is not sent yet, or not here before the
+                        // horizon.
                         blocked = true;
                         if arrival == UNSENT {
                             self.s.awaits[me] = step.message;
@@ -64,7 +65,7 @@ impl<O: Observer> Engine<'_, O> {
                     }
                     if SLOW && arrival > limit {
                         blocked = true;
-                        self.set_timer(arrival, rank, TimerKind::Step);
+                        self.set_timer(arrival, rank, RankTimerKind::Step);
                         break;
                     }
                     if arrival > clock {
@@ -72,7 +73,7 @@ impl<O: Observer> Engine<'_, O> {
                     }
                     self.tell(rank, clock, What::Received { message: step.message });
                 }
-                Kind::Send => {
+                StepEnd::Send => {
                     self.send::<SLOW>(rank, step.message, clock, binding);
                     let peer = step.peer();
                     if self.s.awaits[peer as usize] == step.message {
@@ -80,11 +81,11 @@ impl<O: Observer> Engine<'_, O> {
                         self.s.ready.push(peer);
                     }
                 }
-                Kind::Spawn => self.spawn(rank, step.message, clock, binding),
-                Kind::End => {
-                    self.s.ranks[me].state = State::Finishing;
+                StepEnd::Spawn => self.spawn(rank, step.message, clock, binding),
+                StepEnd::End => {
+                    self.s.ranks[me].state = RankState::Finishing;
                     self.no_longer_stays(rank);
-                    self.set_timer(clock, rank, TimerKind::Finish);
+                    self.set_timer(clock, rank, RankTimerKind::Finish);
                     break;
                 }
             }
@@ -96,11 +97,11 @@ impl<O: Observer> Engine<'_, O> {
         (it.binding, it.blocked) = (binding, blocked);
     }
 
-    /// One that did not run ahead has reached the end of its step; or has
-    /// left since, or was told of it before.
+    /// A rank that did not run ahead has reached the end of its step; or has
+    /// left since, or is ready already.
     pub(super) fn steps_on(&mut self, rank: u32) {
         let it = &self.s.ranks[rank as usize];
-        if it.state == State::Here && it.demoted {
+        if it.state == RankState::Here && it.demoted {
             self.s.ready.push(rank);
         }
     }
@@ -122,9 +123,9 @@ impl<O: Observer> Engine<'_, O> {
         self.tell(rank, clock, What::Spawned { rank: spawned });
         if self.model.spawns {
             let arrival = self.s.messages[message as usize].arrival;
-            // Its begin is explained by this message alone.
+            // The rank's begin is explained by this message alone.
             self.s.ranks[spawned as usize].binding = message;
-            self.set_timer(arrival, spawned, TimerKind::Begin);
+            self.set_timer(arrival, spawned, RankTimerKind::Begin);
         } else if self.s.awaits[spawned as usize] == message {
             self.s.awaits[spawned as usize] = NONE;
             self.s.ready.push(spawned);
@@ -139,13 +140,13 @@ impl<O: Observer> Engine<'_, O> {
         let spent = now - it.clock;
         it.clock = now;
         if it.blocked {
-            self.note(rank, now, spent, RecordKind::Blocked);
+            self.note(rank, now, spent, PathRecordKind::Blocked);
         } else if it.demoted {
             let work = u128::from(spent) * u128::from(self.share) / u128::from(WHOLE);
             let work = u64::try_from(work).unwrap_or(u64::MAX).min(it.left);
             it.left -= work;
             self.tally.shared_computing += u128::from(spent);
-            self.note(rank, now, spent - work, RecordKind::Slowed);
+            self.note(rank, now, spent - work, PathRecordKind::Slowed);
         } else {
             it.left -= spent;
         }

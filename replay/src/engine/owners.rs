@@ -5,21 +5,21 @@ use gleaner_common::reaction::{Keep, Step};
 
 use crate::lab::{Transition, nanos};
 use crate::observer::{Observer, What};
-use crate::program::{Kind, NONE};
+use crate::program::{NONE, StepEnd};
 
 use super::Engine;
-use super::scratch::{RecordKind, State, TimerKind};
+use super::scratch::{PathRecordKind, RankState, RankTimerKind};
 
 impl<O: Observer> Engine<'_, O> {
     pub(super) fn turned_busy(&mut self, transition: Transition) {
         let at = transition.at;
         self.tally.turned_busy(at);
         let guest = self.s.places.turned_busy(transition);
-        if guest != NONE && self.s.ranks[guest as usize].state == State::Here {
+        if guest != NONE && self.s.ranks[guest as usize].state == RankState::Here {
             self.settle(guest, at);
             self.owner_is_here(guest, at);
         }
-        // One that is on its way finds out when it arrives.
+        // A rank that is on its way finds out when it arrives.
     }
 
     pub(super) fn turned_idle(&mut self, transition: Transition) {
@@ -31,9 +31,13 @@ impl<O: Observer> Engine<'_, O> {
             return;
         }
         match self.s.ranks[guest as usize].state {
-            State::Here => self.settle(guest, at),
-            State::Frozen => self.thaw(guest, at),
-            State::Unborn | State::Waiting | State::Moving | State::Finishing | State::Gone => {
+            RankState::Here => self.settle(guest, at),
+            RankState::Frozen => self.thaw(guest, at),
+            RankState::NotBegun
+            | RankState::Waiting
+            | RankState::Moving
+            | RankState::Finishing
+            | RankState::Gone => {
                 return;
             }
         }
@@ -46,7 +50,7 @@ impl<O: Observer> Engine<'_, O> {
     pub(super) fn owner_is_here(&mut self, rank: u32, now: u64) {
         let workstation = self.s.ranks[rank as usize].workstation;
         self.tally.encounters += 1;
-        self.note(rank, now, 0, RecordKind::Busy);
+        self.note(rank, now, 0, PathRecordKind::Busy);
         self.tell(rank, now, What::OwnerReturned { workstation });
         match self.model.on_busy.when_busy() {
             Step::Move(keep) => self.leave(rank, now, keep),
@@ -64,11 +68,11 @@ impl<O: Observer> Engine<'_, O> {
     fn freeze(&mut self, rank: u32, now: u64) {
         self.stays(rank, now);
         let it = &mut self.s.ranks[rank as usize];
-        it.state = State::Frozen;
+        it.state = RankState::Frozen;
         it.stamp += 1;
         self.tell(rank, now, What::Froze);
         if let Some((patience, _)) = self.model.costs.patience(self.model.on_busy) {
-            self.set_timer(now.saturating_add(nanos(patience)), rank, TimerKind::Patience);
+            self.set_timer(now.saturating_add(nanos(patience)), rank, RankTimerKind::Patience);
         }
     }
 
@@ -78,12 +82,12 @@ impl<O: Observer> Engine<'_, O> {
         it.clock = now;
         it.stamp += 1;
         self.tally.shared_frozen += u128::from(spent);
-        self.note(rank, now, spent, RecordKind::Frozen);
+        self.note(rank, now, spent, PathRecordKind::Frozen);
     }
 
     pub(super) fn patience_ended(&mut self, rank: u32, now: u64, stamp: u32) {
         let it = &self.s.ranks[rank as usize];
-        if it.state != State::Frozen || it.stamp != stamp {
+        if it.state != RankState::Frozen || it.stamp != stamp {
             return; // The owner left in time.
         }
         if let Some((_, keep)) = self.model.costs.patience(self.model.on_busy) {
@@ -95,7 +99,7 @@ impl<O: Observer> Engine<'_, O> {
 
     /// A rank under an owner leaves for a workstation that just became free.
     pub(super) fn escape(&mut self, rank: u32, now: u64) {
-        if self.s.ranks[rank as usize].state == State::Frozen {
+        if self.s.ranks[rank as usize].state == RankState::Frozen {
             self.thaw(rank, now);
         } else {
             self.settle(rank, now);
@@ -107,7 +111,7 @@ impl<O: Observer> Engine<'_, O> {
     fn stays(&mut self, rank: u32, now: u64) {
         self.s.ranks[rank as usize].since = now;
         if self.model.grows {
-            self.s.stayers.insert((now, rank));
+            self.s.under_owners.insert((now, rank));
         }
     }
 
@@ -115,7 +119,7 @@ impl<O: Observer> Engine<'_, O> {
         let it = &mut self.s.ranks[rank as usize];
         it.demoted = false;
         if self.model.grows {
-            self.s.stayers.remove(&(it.since, rank));
+            self.s.under_owners.remove(&(it.since, rank));
         }
     }
 
@@ -142,14 +146,14 @@ impl<O: Observer> Engine<'_, O> {
             return;
         }
         let done = &self.program.steps[first as usize..it.at as usize];
-        let since_receive = done.iter().rev().take_while(|step| step.kind() != Kind::Receive);
+        let since_receive = done.iter().rev().take_while(|step| step.kind() != StepEnd::Receive);
         let before: u64 = since_receive.map(|step| step.work).sum();
         let whole = before + self.program.steps[it.at as usize].work;
         let lost = whole - it.left;
         it.left = whole;
         if lost > 0 {
             self.tally.wasted += u128::from(lost);
-            self.note(rank, now, lost, RecordKind::Repeated);
+            self.note(rank, now, lost, PathRecordKind::Repeated);
             self.tell(rank, now, What::Lost { work: lost });
         }
     }

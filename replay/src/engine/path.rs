@@ -3,7 +3,7 @@
 //! Source: Phalen 1994, §7.2.2 and §8, which ask for "Computation time +
 //! blocking time + total migration cost" of the critical path.
 //!
-//! It begins at the end of the rank that finished last. Back from there, this
+//! The path begins at the end of the rank that finished last. Back from there, this
 //! rank's time counts until a message that it had to wait for arrived; from
 //! there on the sender's time counts, from when the message was sent; and so
 //! on until the program's begin. So a move that was hidden behind blocking is
@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::scratch::{RecordKind, Scratch};
+use super::scratch::{PathRecordKind, Scratch};
 use crate::execution::Breakdown;
 use crate::program::{NONE, Program};
 
@@ -26,7 +26,7 @@ pub(crate) struct Route {
 
 /// Nanoseconds of each kind.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct PathSums {
     compute: u64,
     repeated: u64,
     slowed: u64,
@@ -37,7 +37,7 @@ struct Sums {
     busy: u32,
 }
 
-impl Sums {
+impl PathSums {
     /// Adds the records of a rank from the newest of some back to a moment,
     /// and returns how much time they explain.
     fn add_records(&mut self, scratch: &Scratch, mut head: u32, after: Option<u64>) -> u64 {
@@ -48,13 +48,13 @@ impl Sums {
             }
             explained += record.amount;
             match record.kind {
-                RecordKind::Busy => self.busy += 1,
-                RecordKind::Blocked => self.messages += record.amount,
-                RecordKind::Waiting => self.waiting += record.amount,
-                RecordKind::Frozen => self.frozen += record.amount,
-                RecordKind::Moving => self.moving += record.amount,
-                RecordKind::Slowed => self.slowed += record.amount,
-                RecordKind::Repeated => self.repeated += record.amount,
+                PathRecordKind::Busy => self.busy += 1,
+                PathRecordKind::Blocked => self.messages += record.amount,
+                PathRecordKind::Waiting => self.waiting += record.amount,
+                PathRecordKind::Frozen => self.frozen += record.amount,
+                PathRecordKind::Moving => self.moving += record.amount,
+                PathRecordKind::Slowed => self.slowed += record.amount,
+                PathRecordKind::Repeated => self.repeated += record.amount,
             }
             head = record.previous;
         }
@@ -82,7 +82,7 @@ pub(crate) fn critical(
     route: Route,
     (mut head, mut binding): (u32, u32),
 ) -> (Breakdown, u32) {
-    let mut sums = Sums::default();
+    let mut sums = PathSums::default();
     let mut end = route.end;
     while binding != NONE {
         let message = scratch.messages[binding as usize];
@@ -101,7 +101,7 @@ pub(crate) fn critical(
 /// Where the time of the rank that finished last went, from the program's
 /// begin; it was blocked when it was nothing else.
 pub(crate) fn of_last(program: &Program, scratch: &Scratch, route: Route, head: u32) -> Breakdown {
-    let mut sums = Sums { compute: program.works[route.last as usize], ..Sums::default() };
+    let mut sums = PathSums { compute: program.works[route.last as usize], ..PathSums::default() };
     let explained = sums.add_records(scratch, head, None) - sums.messages;
     sums.messages = work(route.end - route.begins, sums.compute + explained);
     sums.breakdown()

@@ -3,7 +3,7 @@
 use crate::observer::{Observer, What};
 
 use super::Engine;
-use super::scratch::{RecordKind, State, TimerKind};
+use super::scratch::{PathRecordKind, RankState, RankTimerKind};
 
 impl<O: Observer> Engine<'_, O> {
     pub(super) fn rank_begins(&mut self, rank: u32, now: u64) {
@@ -16,34 +16,34 @@ impl<O: Observer> Engine<'_, O> {
         if let Some(workstation) = self.s.places.choose(&self.chooser, now) {
             self.take(rank, workstation, now);
         } else {
-            self.s.ranks[rank as usize].state = State::Waiting;
+            self.s.ranks[rank as usize].state = RankState::Waiting;
             self.s.waiting.push_back(rank);
             self.tally.waits += 1;
             self.tell(rank, now, What::Waits);
         }
     }
 
-    /// An idle workstation has no guest any more: the next one takes it.
+    /// An idle workstation has no guest any more: the next rank takes it.
     pub(super) fn became_free(&mut self, workstation: u32, now: u64) {
         if let Some(rank) = self.s.waiting.pop_front() {
             self.take(rank, workstation, now);
             return;
         }
         self.s.places.set_free(workstation, &self.chooser, now);
-        if let Some((_, rank)) = self.s.stayers.first().copied() {
+        if let Some((_, rank)) = self.s.under_owners.first().copied() {
             self.escape(rank, now);
         }
     }
 
-    /// Moves there; or begins there, which costs nothing.
+    /// The rank moves there; or begins there, which costs nothing.
     fn take(&mut self, rank: u32, workstation: u32, now: u64) {
         self.s.places.take(workstation, rank);
         let it = &mut self.s.ranks[rank as usize];
         let begins = !std::mem::replace(&mut it.placed, true);
         it.workstation = workstation;
         let (waited, keep, held_until) = (now - it.since, it.keep, it.held_until);
-        if it.state == State::Waiting {
-            self.note(rank, now, waited, RecordKind::Waiting);
+        if it.state == RankState::Waiting {
+            self.note(rank, now, waited, PathRecordKind::Waiting);
         }
         if begins {
             self.tell(rank, now, What::Began { workstation });
@@ -53,13 +53,13 @@ impl<O: Observer> Engine<'_, O> {
         let cost = self.cost(keep);
         let until = now.saturating_add(cost);
         let it = &mut self.s.ranks[rank as usize];
-        it.state = State::Moving;
+        it.state = RankState::Moving;
         self.tally.moves += 1;
         let held = until.min(held_until).min(self.lab.end).saturating_sub(it.since);
         self.tally.shared_frozen += u128::from(held);
-        self.note(rank, until, cost, RecordKind::Moving);
+        self.note(rank, until, cost, PathRecordKind::Moving);
         self.tell(rank, now, What::Moves { to: workstation, until });
-        self.set_timer(until, rank, TimerKind::Arrive);
+        self.set_timer(until, rank, RankTimerKind::Arrive);
     }
 
     pub(super) fn arrived(&mut self, rank: u32, now: u64) {
@@ -74,10 +74,10 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
-    /// Runs from now on, where it is, until something changes there.
+    /// The rank runs from now on, where it is, until something changes there.
     pub(super) fn go_on(&mut self, rank: u32, now: u64) {
         let it = &mut self.s.ranks[rank as usize];
-        it.state = State::Here;
+        it.state = RankState::Here;
         it.clock = now;
         it.horizon = self.s.places.until(it.workstation).min(self.lab.end);
         self.s.ready.push(rank);
@@ -89,13 +89,16 @@ impl<O: Observer> Engine<'_, O> {
         for rank in 0..self.program.ranks() {
             let it = self.s.ranks[rank as usize];
             match it.state {
-                State::Here => self.settle(rank, end),
-                State::Frozen => self.tally.shared_frozen += u128::from(end - it.since),
-                State::Waiting => {
+                RankState::Here => self.settle(rank, end),
+                RankState::Frozen => self.tally.shared_frozen += u128::from(end - it.since),
+                RankState::Waiting => {
                     let held = it.held_until.min(end).saturating_sub(it.since);
                     self.tally.shared_frozen += u128::from(held);
                 }
-                State::Unborn | State::Moving | State::Finishing | State::Gone => {}
+                RankState::NotBegun
+                | RankState::Moving
+                | RankState::Finishing
+                | RankState::Gone => {}
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::lab::{Lab, NEVER};
 use crate::program::NONE;
 
 /// Sums of nanoseconds over thousands of workstations outgrow 64 bits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) begins: u64,
     /// When the last rank so far finished, and which.
@@ -29,37 +29,15 @@ pub(crate) struct Tally {
     periods_time: u128,
 }
 
-impl Default for Tally {
-    fn default() -> Self {
-        Self {
-            begins: 0,
-            finish: 0,
-            last: NONE,
-            encounters: 0,
-            moves: 0,
-            waits: 0,
-            events: 0,
-            wasted: 0,
-            shared_computing: 0,
-            shared_frozen: 0,
-            lab_end: 0,
-            idle: 0,
-            idle_from: 0,
-            idle_time: 0,
-            periods: 0,
-            periods_time: 0,
-        }
-    }
-}
-
 impl Tally {
-    pub(crate) fn open(&mut self, lab: &Lab, begins: u64) {
-        (self.begins, self.lab_end) = (begins, lab.end);
-        self.idle_from = begins;
+    pub(crate) fn open(lab: &Lab, begins: u64) -> Self {
+        let (lab_end, idle_from) = (lab.end, begins);
+        let mut tally = Self { begins, lab_end, idle_from, last: NONE, ..Self::default() };
         for start in lab.starts.iter().filter(|start| start.idle) {
-            self.idle += 1;
-            self.add_period(start.until, u128::from(start.since));
+            tally.idle += 1;
+            tally.add_period(start.until, u128::from(start.since));
         }
+        tally
     }
 
     /// An idle period until then, of which so much is over at time 0.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gleaner_collector::timeline::{Period, State, Timeline};
+use gleaner_collector::timeline::{Period, PeriodState, Timeline};
 use gleaner_coordinator_core::Policy;
 
 use super::*;
@@ -19,7 +19,7 @@ fn log(idle_s: i64, busy_s: i64, from: i64) -> Timeline {
     while at < 40 * DAY {
         let length = if idle { idle_s } else { busy_s };
         periods.push(Period {
-            state: if idle { State::Idle } else { State::Busy },
+            state: if idle { PeriodState::Idle } else { PeriodState::Busy },
             start: WallTime::from_unix_s(at),
             duration: Duration::from_secs(length.unsigned_abs()),
             cause: None,
@@ -72,7 +72,7 @@ fn what_is_learned_does_not_depend_on_what_was_asked_before() {
     let past_of = |learner: &mut Learner<'_>, day: i64| {
         let mut lab = lab(&usage, day * DAY);
         learner.teach(&mut lab);
-        lab.past
+        lab.learned
     };
     let straight = past_of(&mut Learner::new(&usage), 9);
     for before in [3, 20, 9] {

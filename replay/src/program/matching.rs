@@ -16,7 +16,8 @@ pub(super) enum Mark {
 /// The messages of one sender, receiver and mark.
 #[derive(Debug, Default)]
 struct Channel {
-    /// In the order in which they are received; and for errors, where.
+    /// The messages in the order in which they are received; and for errors,
+    /// where.
     messages: Vec<(u32, u32)>,
     sent: usize,
     received: usize,

@@ -89,20 +89,3 @@ fn what_is_wrong_is_said_with_rank_and_operation() {
     );
     check_error(&[&[compute(u64::MAX), compute(1)]], CompileError::TooLong);
 }
-
-#[test]
-fn stretching_meets_its_target_with_and_without_delays() {
-    let ranks: &[&[Op]] = &[
-        &[compute(333), send(1, 0), receive(1, 0), compute(77)],
-        &[receive(0, 0), compute(501), send(0, 0)],
-    ];
-    for latency in [0, 40] {
-        let network = Network { latency: Duration::from_nanos(latency), ..Network::default() };
-        for target in [500, 10_007, 5_000_000_000] {
-            let program = Program::compile(&trace(ranks), network).unwrap();
-            let scaled = program.scaled_to(Duration::from_nanos(target)).critical_path();
-            let off = scaled.as_nanos().abs_diff(u128::from(target));
-            assert!(off <= 3, "{scaled:?} for {target}");
-        }
-    }
-}

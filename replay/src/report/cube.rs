@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::results::{Label, Measure, Row};
 
-/// What rows can be told apart by.
+/// What rows can differ in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dim {
     Program,

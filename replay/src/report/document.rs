@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub(super) use gleaner_figure::counted as count;
 use gleaner_figure::{Figure, FigureError, Format};
 
 /// Why a report could not be written.
@@ -141,17 +142,4 @@ pub(super) fn number(value: Option<f64>, digits: usize) -> String {
 
 pub(super) fn percent(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$} %"))
-}
-
-/// A count with its thousands apart.
-pub(super) fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -60,7 +60,7 @@ pub(super) fn write(
     out: &Path,
 ) -> Result<Document, WriteReportError> {
     let mut document = Document::new(out, &format!("Campaign {}", source.manifest.name))?;
-    let report = Report { source, named };
+    let report = GeneralReport { source, named };
     report.executed(&mut document)?;
     report.overview(&mut document)?;
     report.path(&mut document)?;
@@ -72,7 +72,7 @@ pub(super) fn write(
     Ok(document)
 }
 
-struct Report<'a> {
+struct GeneralReport<'a> {
     source: &'a Source,
     named: &'a Named,
 }
@@ -106,7 +106,7 @@ const MET: Shown = Shown {
     title: "Busy transitions met",
 };
 
-impl Report<'_> {
+impl GeneralReport<'_> {
     fn many(&self, dim: Dim) -> usize {
         self.named.cube.values(dim).len()
     }

@@ -32,7 +32,7 @@ const QUANTITIES: &[Quantity] = &[
     Quantity::Seconds(Measure::SharedFrozen),
 ];
 
-/// Ranks and bags are told apart: ranks wait for each other, a bag spreads to
+/// Ranks and bags are in cubes of their own: ranks wait for each other, a bag spreads to
 /// whatever is idle.
 pub(super) fn cubes(manifest: &Manifest) -> Vec<Cube> {
     let choices = &[Dim::Program, Dim::Workstations, Dim::Policy, Dim::OnBusy, Dim::Cost];
@@ -55,7 +55,7 @@ pub(super) fn write(
 ) -> Result<Document, WriteReportError> {
     let title = format!("What the lab can give: {}", source.manifest.name);
     let mut document = Document::new(out, &title)?;
-    let report = Report { source, choices: &cubes[0], hours: &cubes[1], bags: &cubes[2] };
+    let report = LibraryReport { source, choices: &cubes[0], hours: &cubes[1], bags: &cubes[2] };
     report.answer(&mut document);
     report.machine_hours(&mut document)?;
     report.harvest(&mut document)?;
@@ -67,14 +67,14 @@ pub(super) fn write(
     Ok(document)
 }
 
-struct Report<'a> {
+struct LibraryReport<'a> {
     source: &'a Source,
     choices: &'a Named,
     hours: &'a Named,
     bags: &'a Named,
 }
 
-impl Report<'_> {
+impl LibraryReport<'_> {
     fn owners(&self) -> &OwnerFacts {
         &self.source.manifest.owners
     }
@@ -88,7 +88,7 @@ impl Report<'_> {
         self.choices.value(Label::OnBusy, "migrate").unwrap_or(0)
     }
 
-    /// Policies that a lab can have; no lab has a prophet.
+    /// Policies that a lab can have; no lab knows the future.
     fn policies_to_have(&self) -> Vec<i64> {
         let all = self.choices.cube.values(Dim::Policy).into_iter();
         all.filter(|policy| self.choices.name(Dim::Policy, *policy) != ORACLE).collect()

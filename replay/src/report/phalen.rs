@@ -61,7 +61,7 @@ pub(super) fn write(
          and traces are lost; the owners and traces here are not hers, so equal numbers are not expected and equal \
          trends are. Her tables and sentences can be compared; the numbers behind her figures are not printed.",
     );
-    let report = Report { source, named };
+    let report = PhalenReport { source, named };
     report.executed(&mut document)?;
     report.differences(&mut document)?;
     report.by_workstations(&mut document)?;
@@ -72,12 +72,12 @@ pub(super) fn write(
     Ok(document)
 }
 
-struct Report<'a> {
+struct PhalenReport<'a> {
     source: &'a Source,
     named: &'a Named,
 }
 
-impl Report<'_> {
+impl PhalenReport<'_> {
     fn networks(&self) -> Vec<i64> {
         self.named.cube.values(Dim::Workstations)
     }

@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::file::ReportKind;
-
 /// Raised whenever results of the same campaign would come out otherwise.
-pub const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -16,12 +14,27 @@ pub struct Manifest {
     pub name: String,
     pub report: ReportKind,
     pub chunks: u32,
-    /// Those at cost zero that others are measured against not counted.
+    /// How many executions there are, without those at cost zero that others are
+    /// measured against.
     pub executions: u64,
     pub digests: Digests,
     pub programs: Vec<ProgramFacts>,
     pub networks: Vec<NetworkFacts>,
     pub owners: OwnerFacts,
+}
+
+/// Which tables and figures a report holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReportKind {
+    /// Slowdown, moves and the critical path by whatever was varied, which
+    /// answers the open questions of Phalen 1994, §8, as far as it varies them.
+    #[default]
+    General,
+    /// Phalen 1994: her tables 10 to 12 and figures 5 to 50.
+    Phalen1994,
+    /// What a lab's keeper wants to know.
+    Library,
 }
 
 /// What the results depend on, hashed.
@@ -61,9 +74,9 @@ pub struct NetworkFacts {
     pub eligible_max: u32,
 }
 
-/// Lengths of idle periods that are told apart, in minutes: up to each of
+/// Lengths of idle periods that are counted apart, in minutes: up to each of
 /// them, and over the last.
-pub const IDLE_LENGTHS_MIN: [u64; 8] = [1, 5, 20, 40, 60, 120, 240, 480];
+pub(crate) const IDLE_LENGTHS_MIN: [u64; 8] = [1, 5, 20, 40, 60, 120, 240, 480];
 
 /// The whole log's owners, over the stretch of days that periods are from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

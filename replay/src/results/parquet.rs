@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use gleaner_collector::export::parquet::{begin_file, into_io};
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
@@ -28,13 +28,8 @@ impl<W: Write + Send> ParquetResults<W> {
     /// # Errors
     /// Those of the destination.
     pub(super) fn begin(to: W) -> io::Result<Self> {
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
-            .set_created_by(concat!("gleaner ", env!("CARGO_PKG_VERSION")).to_owned())
-            .build();
         let schema = schema().map_err(into_io)?;
-        let writer = SerializedFileWriter::new(to, Arc::new(schema), Arc::new(properties));
-        Ok(Self { writer: writer.map_err(into_io)? })
+        Ok(Self { writer: begin_file(to, schema)? })
     }
 
     /// # Errors
@@ -53,7 +48,7 @@ impl<W: Write + Send> ParquetResults<W> {
             write::<ByteArrayType, _>(&mut group, &values, None)?;
         }
         for measure in Measure::ALL {
-            let values: Vec<i64> = rows.iter().map(|row| row[*measure]).collect();
+            let values: Vec<i64> = rows.iter().map(|row| row[measure]).collect();
             write::<Int64Type, _>(&mut group, &values, None)?;
         }
         let slowdowns: Vec<Option<f64>> = rows.iter().map(Row::slowdown).collect();
@@ -103,7 +98,7 @@ fn write<T: DataType, W: Write + Send>(
 ///
 /// # Errors
 /// A file that cannot be read, or is not one of ours; or those of `take`.
-pub fn read_rows(
+pub(crate) fn read_rows(
     path: &Path,
     legend: &mut Legend,
     mut take: impl FnMut(&Legend, &[Row]) -> io::Result<()>,
@@ -174,14 +169,6 @@ fn read<T: DataType>(
         Ok(values)
     } else {
         Err(ParquetError::General(format!("{} of {many} values of a column", values.len())))
-    }
-}
-
-fn into_io(error: ParquetError) -> io::Error {
-    let ParquetError::External(inner) = error else { return io::Error::other(error) };
-    match inner.downcast::<io::Error>() {
-        Ok(error) => *error,
-        Err(other) => io::Error::other(other),
     }
 }
 

@@ -4,11 +4,11 @@
 //! process that wrote it, and a directory holds the results of one campaign
 //! only. Any number of processes may fill the same directory, each its share.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use gleaner_shell::atomic::{self, PUBLIC};
+use gleaner_shell::atomic::{self, PUBLIC, Replacement};
 
 use super::columns::{Legend, Row};
 use super::csv::CsvResults;
@@ -51,7 +51,7 @@ impl Default for Shard {
 }
 
 impl Shard {
-    pub fn takes(self, chunk: u32) -> bool {
+    pub(crate) fn takes(self, chunk: u32) -> bool {
         chunk % self.of == self.index - 1
     }
 }
@@ -76,7 +76,7 @@ impl std::str::FromStr for Shard {
 
 /// A directory of results.
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     dir: PathBuf,
     chunks: u32,
 }
@@ -86,7 +86,7 @@ impl Store {
     ///
     /// # Errors
     /// A directory of another campaign, or one that cannot be written.
-    pub fn open(dir: &Path, manifest: &Manifest) -> Result<Self, StoreError> {
+    pub(crate) fn open(dir: &Path, manifest: &Manifest) -> Result<Self, StoreError> {
         let path = dir.join(MANIFEST);
         let chunks = dir.join(CHUNKS);
         fs::create_dir_all(&chunks).map_err(|why| StoreError::Write { path: chunks, why })?;
@@ -109,7 +109,7 @@ impl Store {
     ///
     /// # Errors
     /// A directory without results, or without all of them.
-    pub fn open_complete(dir: &Path) -> Result<(Self, Manifest), StoreError> {
+    pub(crate) fn open_complete(dir: &Path) -> Result<(Self, Manifest), StoreError> {
         let manifest = match Manifest::read(&dir.join(MANIFEST)) {
             Ok(manifest) => manifest,
             Err(ReadManifestError::Missing) => {
@@ -127,7 +127,7 @@ impl Store {
     }
 
     /// Where the whole is.
-    pub fn results(&self) -> PathBuf {
+    pub(crate) fn results(&self) -> PathBuf {
         self.dir.join(PARQUET)
     }
 
@@ -136,7 +136,7 @@ impl Store {
     }
 
     /// The chunks that are not there, or not as long as they should be.
-    pub fn missing(&self, rows_of: impl Fn(u32) -> u64) -> Vec<u32> {
+    pub(crate) fn missing(&self, rows_of: impl Fn(u32) -> u64) -> Vec<u32> {
         let is_whole =
             |chunk| count_rows(&self.path(chunk)).is_ok_and(|rows| rows == rows_of(chunk));
         (0..self.chunks).filter(|chunk| !is_whole(*chunk)).collect()
@@ -146,12 +146,17 @@ impl Store {
     ///
     /// # Errors
     /// A disk that is full or gone; the chunk is then not there.
-    pub fn write(&self, chunk: u32, legend: &Legend, rows: &[Row]) -> Result<(), StoreError> {
+    pub(crate) fn write(
+        &self,
+        chunk: u32,
+        legend: &Legend,
+        rows: &[Row],
+    ) -> Result<(), StoreError> {
         let path = self.path(chunk);
-        let mut bytes = ParquetResults::begin(vec![])
-            .map_err(|why| StoreError::Write { path: path.clone(), why })?;
-        bytes.add(legend, rows).map_err(|why| StoreError::Write { path: path.clone(), why })?;
-        let bytes = bytes.finish().map_err(|why| StoreError::Write { path: path.clone(), why })?;
+        let failed = |why| StoreError::Write { path: path.clone(), why };
+        let mut bytes = ParquetResults::begin(vec![]).map_err(failed)?;
+        bytes.add(legend, rows).map_err(failed)?;
+        let bytes = bytes.finish().map_err(failed)?;
         atomic::replace(&path, &bytes, PUBLIC).map_err(write_failed)
     }
 
@@ -160,41 +165,40 @@ impl Store {
     ///
     /// # Errors
     /// A chunk that cannot be read, or a disk that is full or gone.
-    pub fn merge(&self, progress: &mut dyn FnMut(u32)) -> Result<u64, StoreError> {
+    pub(crate) fn merge(&self, progress: &mut dyn FnMut(u32)) -> Result<u64, StoreError> {
         let mut given_up = 0;
         let (parquet, csv) = (self.dir.join(PARQUET), self.dir.join(CSV));
-        let mut columns = Whole::create(&parquet)?;
-        let mut lines = Whole::create(&csv)?;
-        {
-            let failed = |path: &Path| {
-                let path = path.to_owned();
-                move |why| StoreError::Write { path, why }
-            };
-            let mut as_parquet =
-                ParquetResults::begin(&mut columns.to).map_err(failed(&parquet))?;
-            let mut as_csv = CsvResults::begin(&mut lines.to).map_err(failed(&csv))?;
-            let mut legend = Legend::default();
-            for chunk in 0..self.chunks {
-                progress(chunk);
-                let path = self.path(chunk);
-                let mut written = Ok(());
-                read_rows(&path, &mut legend, |legend, rows| {
-                    given_up += rows.iter().filter(|row| !row.finished()).count() as u64;
-                    written = as_parquet.add(legend, rows).map_err(failed(&parquet));
-                    if written.is_ok() {
-                        written = as_csv.add(legend, rows).map_err(failed(&csv));
-                    }
-                    Ok(())
-                })
-                .map_err(|why| StoreError::Read { path, why })?;
-                written?;
-            }
-            as_parquet.finish().map_err(failed(&parquet))?;
-            as_csv.finish().map_err(failed(&csv))?;
+        let begin = |path| Replacement::begin(path, PUBLIC).map_err(write_failed);
+        let (columns, lines) = (begin(&parquet)?, begin(&csv)?);
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |why| StoreError::Write { path, why }
+        };
+        let buffered = |to| BufWriter::with_capacity(1 << 20, to);
+        let mut as_parquet =
+            ParquetResults::begin(buffered(columns.file())).map_err(failed(&parquet))?;
+        let mut as_csv = CsvResults::begin(buffered(lines.file())).map_err(failed(&csv))?;
+        let mut legend = Legend::default();
+        for chunk in 0..self.chunks {
+            progress(chunk);
+            let path = self.path(chunk);
+            let mut written = Ok(());
+            read_rows(&path, &mut legend, |legend, rows| {
+                given_up += rows.iter().filter(|row| !row.finished()).count() as u64;
+                written = as_parquet.add(legend, rows).map_err(failed(&parquet));
+                if written.is_ok() {
+                    written = as_csv.add(legend, rows).map_err(failed(&csv));
+                }
+                Ok(())
+            })
+            .map_err(|why| StoreError::Read { path, why })?;
+            written?;
         }
-        lines.place()?;
-        // Last, because it says that all is there.
-        columns.place()?;
+        as_parquet.finish().and_then(|mut to| to.flush()).map_err(failed(&parquet))?;
+        as_csv.finish().and_then(|mut to| to.flush()).map_err(failed(&csv))?;
+        lines.finish().map_err(write_failed)?;
+        // The columns come last, because they say that all is there.
+        columns.finish().map_err(write_failed)?;
         self.sweep();
         Ok(given_up)
     }
@@ -211,7 +215,7 @@ impl Store {
             let Ok(entries) = fs::read_dir(dir) else { continue };
             for entry in entries.flatten() {
                 if entry.file_name().to_string_lossy().contains(UNFINISHED) {
-                    // Only tidiness: a file that stays does no harm.
+                    // This is only tidiness: a file that stays does no harm.
                     let _ = fs::remove_file(entry.path());
                 }
             }
@@ -221,43 +225,4 @@ impl Store {
 
 fn write_failed(error: atomic::ReplaceError) -> StoreError {
     StoreError::Write { path: error.path, why: error.source }
-}
-
-/// A large file that appears under its name once it is whole.
-struct Whole {
-    path: PathBuf,
-    temporary: PathBuf,
-    to: BufWriter<File>,
-    placed: bool,
-}
-
-impl Whole {
-    fn create(path: &Path) -> Result<Self, StoreError> {
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(format!(".new-{}", std::process::id()));
-        let temporary = PathBuf::from(temporary);
-        let file = File::create(&temporary)
-            .map_err(|why| StoreError::Write { path: path.to_owned(), why })?;
-        let to = BufWriter::with_capacity(1 << 20, file);
-        Ok(Self { path: path.to_owned(), temporary, to, placed: false })
-    }
-
-    fn place(mut self) -> Result<(), StoreError> {
-        self.to
-            .flush()
-            .and_then(|()| self.to.get_ref().sync_all())
-            .and_then(|()| fs::rename(&self.temporary, &self.path))
-            .map_err(|why| StoreError::Write { path: self.path.clone(), why })?;
-        self.placed = true;
-        Ok(())
-    }
-}
-
-impl Drop for Whole {
-    fn drop(&mut self) {
-        if !self.placed {
-            // What went wrong first is what matters.
-            let _ = fs::remove_file(&self.temporary);
-        }
-    }
 }

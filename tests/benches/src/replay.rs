@@ -54,7 +54,7 @@ pub(super) fn run_all(args: &Args) -> Result<Vec<Record>> {
     let ring = compile(&ring17(), "ring17")?;
     let labs = labs(30, 4 * 3_600);
     let bench = Bench { model: Model::phalen1994(COST), rounds, progress: &progress };
-    let long = compile(&ring17(), "ring17")?.scaled_to(LONG);
+    let long = compile(&ring17().scaled_to(LONG)?, "ring17")?;
     for cores in cores() {
         for (name, ring) in [("ring17", &ring), ("ring17 of 1,050 s", &long)] {
             records.push(bench.rate(name, ring, &labs, cores).at_least("ratio", FLOORS));
@@ -84,8 +84,7 @@ fn cores() -> Vec<usize> {
 fn four_programs() -> Result<Vec<Program>> {
     let program = |(name, text, length_ms): (&str, &[u8], u64)| {
         let read = trace::read(text).with_context(|| format!("the trace of {name}"))?;
-        let program = compile(&read.trace, name)?;
-        Ok(program.scaled_to(Duration::from_millis(length_ms)))
+        compile(&read.trace.scaled_to(Duration::from_millis(length_ms))?, name)
     };
     FOUR.into_iter().map(program).collect()
 }
@@ -222,7 +221,7 @@ impl Bench<'_> {
         let (clock, mut spans, mut events) = (Clock::new(), vec![], 0);
         for _ in 0..self.rounds.min(3) {
             let start = clock.now();
-            let execution = run_bag(&bag, &lab, &model, &mut scratch);
+            let execution = run_bag(&bag, &lab, &model, &mut scratch).shared;
             spans.push(clock.now().since(start));
             events = execution.events;
             if !execution.finished {
@@ -376,7 +375,7 @@ mod tests {
 
     #[test]
     fn the_long_ring_takes_as_long_as_the_one_that_simulators_were_measured_with() {
-        let long = compile(&ring17(), "ring17").unwrap().scaled_to(LONG);
+        let long = compile(&ring17().scaled_to(LONG).unwrap(), "ring17").unwrap();
         let model = Model::phalen1994(COST);
         let mean = Mean::of(&long, &labs(30, 4 * 3_600), &model);
         assert!((mean.execution_s - 1_050.0).abs() < 20.0, "{mean:?}");

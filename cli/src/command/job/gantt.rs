@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use gleaner_common::report::{AttemptRow, JobRow, SubprogramRow};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Request;
-use gleaner_figure::{Arrow, Axis, Bar, Colour, Figure as _, Gantt, Kind};
+use gleaner_figure::{Arrow, Axis, Bar, Colour, Figure as _, Gantt, GanttKind};
 use gleaner_shell::client::Client;
 
 use super::attempts;
@@ -38,13 +38,13 @@ impl End {
         }
     }
 
-    fn kinds() -> Vec<Kind> {
+    fn kinds() -> Vec<GanttKind> {
         vec![
-            Kind::new("ended by itself", Colour(0, 114, 178)),
-            Kind::new("moved on", Colour(86, 180, 233)),
-            Kind::new("retreated", Colour(204, 121, 167)),
-            Kind::new("lost", Colour(213, 94, 0)),
-            Kind::new("goes on", Colour(0, 158, 115)),
+            GanttKind::new("ended by itself", Colour(0, 114, 178)),
+            GanttKind::new("moved on", Colour(86, 180, 233)),
+            GanttKind::new("retreated", Colour(204, 121, 167)),
+            GanttKind::new("lost", Colour(213, 94, 0)),
+            GanttKind::new("goes on", Colour(0, 158, 115)),
         ]
     }
 }
@@ -112,7 +112,7 @@ fn gantt(job: &JobRow, mut attempts: Vec<AttemptRow>, now: WallTime) -> Option<G
         lanes: lanes.names(),
         bar_kinds: End::kinds(),
         bars,
-        arrow_kinds: vec![Kind::new("went on there", Colour(213, 94, 0))],
+        arrow_kinds: vec![GanttKind::new("went on there", Colour(213, 94, 0))],
         arrows,
         shade_kinds: vec![],
         shades: vec![],

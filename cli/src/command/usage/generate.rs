@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use gleaner_collector::generate::{Form, OwnerModel, Plan, generate_into, generate_table};
+use gleaner_collector::generate::{Form, GeneratorPlan, OwnerModel, generate_into, generate_table};
 use gleaner_collector::load::{LoadOptions, timelines};
 use gleaner_collector::usage::ExportFormat;
 use gleaner_common::time::WallTime;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &GenerateArgs) -> Result<Verdict> {
     };
     let form = if args.snapshots { Form::Snapshots } else { Form::Exact };
     let to = later(from, args.months, &zone)?;
-    let plan = Plan { workstations, from, to, seed: args.seed, form, zone };
+    let plan = GeneratorPlan { workstations, from, to, seed: args.seed, form, zone };
     let generated = match (&args.out, &args.usage) {
         (Some(path), _) => {
             let format = ending(path)?;

@@ -1,4 +1,4 @@
-use super::super::{Interpretation, Reading, State, Timeline, interpret};
+use super::super::{Interpretation, PeriodState, Reading, Timeline, interpret};
 use super::*;
 use crate::segment::tests::record;
 use gleaner_common::usage::{LoadAverages, UsageRecord};
@@ -24,7 +24,7 @@ fn exact(rows: &[Row], criterion: Criterion) -> Timeline {
 }
 
 #[track_caller]
-fn check(timeline: &Timeline, expected: &[(State, u64)]) {
+fn check(timeline: &Timeline, expected: &[(PeriodState, u64)]) {
     let periods: Vec<_> =
         timeline.periods.iter().map(|p| (p.state, p.duration.as_secs())).collect();
     assert_eq!(periods, expected, "{:?}", timeline.unsure);
@@ -71,12 +71,12 @@ fn a_higher_threshold_is_read_from_load_and_change_records() {
     check(
         &timeline,
         &[
-            (State::Unknown, 100),
-            (State::Idle, 300),
-            (State::Busy, 200),
-            (State::Idle, 200),
-            (State::Busy, 200),
-            (State::Idle, 200),
+            (PeriodState::Unknown, 100),
+            (PeriodState::Idle, 300),
+            (PeriodState::Busy, 200),
+            (PeriodState::Idle, 200),
+            (PeriodState::Busy, 200),
+            (PeriodState::Idle, 200),
         ],
     );
     assert_eq!(timeline.periods[2].cause, Some(Load));
@@ -89,7 +89,12 @@ fn a_lower_threshold_is_judged_at_the_records_and_says_so() {
     let timeline = exact(&LAB, tenth);
     check(
         &timeline,
-        &[(State::Unknown, 100), (State::Idle, 100), (State::Busy, 800), (State::Idle, 200)],
+        &[
+            (PeriodState::Unknown, 100),
+            (PeriodState::Idle, 100),
+            (PeriodState::Busy, 800),
+            (PeriodState::Idle, 200),
+        ],
     );
     assert_eq!(timeline.unsure.low_load, S * 500);
     assert!(timeline.unsure.to_string().contains("idle in the log"), "{}", timeline.unsure);
@@ -99,7 +104,12 @@ fn a_lower_threshold_is_judged_at_the_records_and_says_so() {
 fn terminals_alone_see_no_load() {
     check(
         &exact(&LAB, only_tty(60)),
-        &[(State::Unknown, 100), (State::Idle, 700), (State::Busy, 200), (State::Idle, 200)],
+        &[
+            (PeriodState::Unknown, 100),
+            (PeriodState::Idle, 700),
+            (PeriodState::Busy, 200),
+            (PeriodState::Idle, 200),
+        ],
     );
 }
 
@@ -107,7 +117,12 @@ fn terminals_alone_see_no_load() {
 fn load_alone_sees_no_input() {
     check(
         &exact(&LAB, only_load(RECORDED_LOAD)),
-        &[(State::Unknown, 100), (State::Idle, 100), (State::Busy, 400), (State::Idle, 600)],
+        &[
+            (PeriodState::Unknown, 100),
+            (PeriodState::Idle, 100),
+            (PeriodState::Busy, 400),
+            (PeriodState::Idle, 600),
+        ],
     );
 }
 
@@ -122,15 +137,30 @@ fn a_quiet_period_can_be_longer_or_shorter_than_the_recorded_one() {
         (400, Idle, 0.0, 60),
         (1_000, Finish, 0.0, 660),
     ];
-    let idle_100 = (State::Idle, 100);
+    let idle_100 = (PeriodState::Idle, 100);
     check(
         &exact(&visits, only_tty(60)),
-        &[idle_100, (State::Busy, 100), idle_100, (State::Busy, 100), (State::Idle, 600)],
+        &[
+            idle_100,
+            (PeriodState::Busy, 100),
+            idle_100,
+            (PeriodState::Busy, 100),
+            (PeriodState::Idle, 600),
+        ],
     );
-    check(&exact(&visits, only_tty(300)), &[idle_100, (State::Busy, 540), (State::Idle, 360)]);
+    check(
+        &exact(&visits, only_tty(300)),
+        &[idle_100, (PeriodState::Busy, 540), (PeriodState::Idle, 360)],
+    );
     check(
         &exact(&visits, only_tty(20)),
-        &[idle_100, (State::Busy, 60), (State::Idle, 140), (State::Busy, 60), (State::Idle, 640)],
+        &[
+            idle_100,
+            (PeriodState::Busy, 60),
+            (PeriodState::Idle, 140),
+            (PeriodState::Busy, 60),
+            (PeriodState::Idle, 640),
+        ],
     );
 }
 
@@ -143,7 +173,7 @@ fn what_held_it_busy_without_load_or_input_is_the_owners() {
         (7_200, Idle, 0.0, 7_200),
         (7_300, Finish, 0.0, 7_300),
     ];
-    check(&exact(&film, only_tty(60)), &[(State::Busy, 7_200), (State::Idle, 100)]);
+    check(&exact(&film, only_tty(60)), &[(PeriodState::Busy, 7_200), (PeriodState::Idle, 100)]);
 }
 
 #[test]
@@ -155,7 +185,7 @@ fn input_under_load_is_known_by_its_last_and_counted_as_unsure() {
         (1_300, Finish, 0.1, 700),
     ];
     let timeline = exact(&log, only_tty(60));
-    check(&timeline, &[(State::Busy, 660), (State::Idle, 640)]);
+    check(&timeline, &[(PeriodState::Busy, 660), (PeriodState::Idle, 640)]);
     assert_eq!(timeline.unsure.input, S * 600);
 }
 
@@ -164,7 +194,7 @@ fn a_load_that_may_have_fallen_under_input_counts_to_the_next_record() {
     let log =
         [(0, Start, 0.0, 9), (0, Both, 2.0, 0), (1_000, Idle, 0.1, 60), (1_300, Finish, 0.1, 360)];
     let timeline = exact(&log, only_load(0.5));
-    check(&timeline, &[(State::Busy, 1_000), (State::Idle, 300)]);
+    check(&timeline, &[(PeriodState::Busy, 1_000), (PeriodState::Idle, 300)]);
     assert_eq!(timeline.unsure.fallen_load, S * 1_000);
 }
 
@@ -177,7 +207,7 @@ fn an_import_that_tells_no_input_keeps_its_sessions() {
         ..record(sequence, second, cause)
     });
     let reading = Reading { criterion: Some(only_tty(60)), ..Reading::default() };
-    check(&interpret(records, reading), &[(State::Busy, 500), (State::Idle, 400)]);
+    check(&interpret(records, reading), &[(PeriodState::Busy, 500), (PeriodState::Idle, 400)]);
 }
 
 /// Table 6 is applied to the transitions of the new criterion.
@@ -193,11 +223,11 @@ fn snapshots_are_judged_before_their_times_are_estimated() {
     ];
     let half = Criterion { load_max: Some(0.5), ..Criterion::default() };
     let timeline = read(&rows, Interpretation::Snapshots { every }, half);
-    check(&timeline, &[(State::Idle, 630), (State::Busy, 450)]);
+    check(&timeline, &[(PeriodState::Idle, 630), (PeriodState::Busy, 450)]);
     assert_eq!(timeline.periods[1].margin, Duration::from_secs(90));
 }
 
-fn lengths(timeline: &Timeline, state: State) -> Duration {
+fn lengths(timeline: &Timeline, state: PeriodState) -> Duration {
     let of_state = timeline.periods.iter().filter(|period| period.state == state);
     of_state.map(|period| period.duration).sum()
 }
@@ -224,14 +254,14 @@ proptest::proptest! {
         };
         let (lower, higher) = (of(loads.0), of(loads.0 + loads.1));
         let known = |timeline: &Timeline| {
-            lengths(timeline, State::Idle) + lengths(timeline, State::Busy)
+            lengths(timeline, PeriodState::Idle) + lengths(timeline, PeriodState::Busy)
         };
         // Table 6 moves a transition beside unknown time, too.
         if !snapshots {
             proptest::prop_assert_eq!(known(&lower), known(&higher));
             let recorded = exact(&rows, Criterion::default());
             proptest::prop_assert_eq!(known(&lower), known(&recorded));
-            proptest::prop_assert!(lengths(&higher, State::Idle) >= lengths(&lower, State::Idle));
+            proptest::prop_assert!(lengths(&higher, PeriodState::Idle) >= lengths(&lower, PeriodState::Idle));
         }
         for timeline in [lower, higher] {
             let gapless = timeline.periods.windows(2).all(|pair| pair[0].end() == pair[1].start);

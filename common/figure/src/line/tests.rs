@@ -1,6 +1,6 @@
 use super::*;
 use crate::Axis;
-use crate::scene::Shape;
+use crate::scene::{Frame, Shape};
 
 fn chart() -> LineChart {
     LineChart {
@@ -8,8 +8,10 @@ fn chart() -> LineChart {
         x_axis: Axis::linear("migration cost (s)"),
         y_axis: Axis::linear("slowdown (%)"),
         series: vec![
-            Series::new("30 workstations", vec![(0.0, 0.0), (50.0, 69.0), (100.0, 344.0)])
-                .with_references(vec![(50.0, 69.36)]),
+            Series {
+                references: vec![(50.0, 69.36)],
+                ..Series::new("30 workstations", vec![(0.0, 0.0), (50.0, 69.0), (100.0, 344.0)])
+            },
             Series::new("50 workstations", vec![(0.0, 0.0), (50.0, 51.0), (100.0, 146.0)])
                 .looking(Look::Dashed),
         ],

@@ -88,7 +88,7 @@ pub enum Credentials<'a> {
 pub struct Link {
     pub connection: Connection,
     pub endpoint: Endpoint,
-    /// As it was dialled, for messages.
+    /// The address as it was dialled, for messages.
     pub address: String,
 }
 

@@ -1,7 +1,7 @@
 //! Agents among themselves: each listens, any may dial any, and both show the
 //! certificate that they show the coordinator.
 //!
-//! Those are issued for clients only and bear no name of the network's: an
+//! Those are issued for clients only and hold no name of the network's: an
 //! agent is known by the subject that the authority wrote, whichever side it
 //! is on. So both sides judge the chain as a server judges its clients, and
 //! then the subject: it must be an agent's, and the one who was dialled must

@@ -16,7 +16,7 @@
 use super::super::input::RefusedLine;
 use super::super::tags;
 use super::expand::Writer;
-use super::{Collective, Kind};
+use super::{Collective, CollectiveKind};
 
 /// One rank's part in an operation of `size` ranks.
 struct Part<'a> {
@@ -36,16 +36,18 @@ pub(super) fn expand(
     let mut part = Part { rank, size, out };
     let Arguments { bytes, ref each, root, nanos } = said;
     match collective.kind {
-        Kind::Barrier => part.barrier(),
-        Kind::Broadcast => part.broadcast(root, bytes),
-        Kind::Reduce => part.reduce(root, bytes),
-        Kind::AllReduce => part.allreduce(bytes),
-        Kind::AllToAll | Kind::AllToAllV => part.pairwise(tags::ALL_TO_ALL, each),
-        Kind::ReduceScatter => part.pairwise(tags::REDUCE_SCATTER, each),
-        Kind::Gather | Kind::GatherV => part.gather(root, bytes),
-        Kind::Scatter | Kind::ScatterV => part.scatter(root, each),
-        Kind::AllGather | Kind::AllGatherV => part.all_gather(each),
-        Kind::Scan => part.scan(bytes),
+        CollectiveKind::Barrier => part.barrier(),
+        CollectiveKind::Broadcast => part.broadcast(root, bytes),
+        CollectiveKind::Reduce => part.reduce(root, bytes),
+        CollectiveKind::AllReduce => part.allreduce(bytes),
+        CollectiveKind::AllToAll | CollectiveKind::AllToAllV => {
+            part.pairwise(tags::ALL_TO_ALL, each);
+        }
+        CollectiveKind::ReduceScatter => part.pairwise(tags::REDUCE_SCATTER, each),
+        CollectiveKind::Gather | CollectiveKind::GatherV => part.gather(root, bytes),
+        CollectiveKind::Scatter | CollectiveKind::ScatterV => part.scatter(root, each),
+        CollectiveKind::AllGather | CollectiveKind::AllGatherV => part.all_gather(each),
+        CollectiveKind::Scan => part.scan(bytes),
     }
     part.out.compute(nanos);
     Ok(())
@@ -162,9 +164,9 @@ impl Part<'_> {
 
 /// What the arguments of an operation mean.
 struct Arguments {
-    /// That this rank gives.
+    /// What this rank gives.
     bytes: u64,
-    /// For or from each rank.
+    /// What goes to or comes from each rank.
     each: Vec<u64>,
     root: u32,
     nanos: u64,
@@ -176,47 +178,47 @@ impl Arguments {
         let n = size as usize;
         let (mut counts, mut flops, mut root) = (vec![0.0], 0.0, 0.0);
         match said.kind {
-            Kind::Barrier => {}
-            Kind::Broadcast => {
+            CollectiveKind::Barrier => {}
+            CollectiveKind::Broadcast => {
                 counts = from.counts(1)?;
                 root = from.maybe();
             }
-            Kind::Reduce => {
+            CollectiveKind::Reduce => {
                 counts = from.counts(1)?;
                 flops = from.counts(1)?[0];
                 root = from.maybe();
             }
-            Kind::AllReduce | Kind::Scan => {
+            CollectiveKind::AllReduce | CollectiveKind::Scan => {
                 counts = from.counts(1)?;
                 flops = from.counts(1)?[0];
             }
-            Kind::AllToAll | Kind::AllGather => {
+            CollectiveKind::AllToAll | CollectiveKind::AllGather => {
                 counts = vec![from.counts(2)?[0]; n];
             }
-            Kind::AllToAllV => {
+            CollectiveKind::AllToAllV => {
                 from.counts(1)?;
                 counts = from.counts(n)?;
                 from.counts(1 + n)?;
             }
-            Kind::Gather => {
+            CollectiveKind::Gather => {
                 counts = from.counts(2)?;
                 root = from.maybe();
             }
-            Kind::GatherV => {
+            CollectiveKind::GatherV => {
                 counts = from.counts(1)?;
                 from.counts(n)?;
                 root = from.maybe();
             }
-            Kind::Scatter => {
+            CollectiveKind::Scatter => {
                 counts = vec![from.counts(2)?[0]; n];
                 root = from.maybe();
             }
-            Kind::ScatterV => {
+            CollectiveKind::ScatterV => {
                 counts = from.counts(n)?;
                 from.counts(1)?;
                 root = from.maybe();
             }
-            Kind::AllGatherV => {
+            CollectiveKind::AllGatherV => {
                 from.counts(1)?;
                 counts = from.counts(n)?;
                 // In the older spelling, where each block goes; of two ranks,
@@ -226,7 +228,7 @@ impl Arguments {
                     from.counts(n)?;
                 }
             }
-            Kind::ReduceScatter => {
+            CollectiveKind::ReduceScatter => {
                 counts = from.counts(n)?;
                 flops = from.counts(1)?[0];
             }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use super::super::input::{ReadTraceError, RefusedLine};
 use super::super::{Lined, Lines, OPERATIONS_MAX, Op, Trace};
-use super::{Said, collective};
+use super::{Action, collective};
 
 /// What a rank's lines say, in order, with their numbers.
-pub(super) type Script = Vec<(u32, Said)>;
+pub(super) type Script = Vec<(u32, Action)>;
 
 /// The ranks' scripts, and the file of each if they came in files of their own.
 #[derive(Default)]
@@ -69,9 +69,9 @@ pub(super) fn expand(name: String, recording: Recording) -> Result<Lined, ReadTr
             ReadTraceError::Line { file, line, what }
         };
         let mut player = Player { rank, size, out: Writer::default(), requests: VecDeque::new() };
-        for (line, said) in script {
+        for (line, action) in script {
             player.out.line = line;
-            player.take(said).map_err(|what| refuse(line, what))?;
+            player.take(action).map_err(|what| refuse(line, what))?;
             if operations + player.out.ops.len() > OPERATIONS_MAX {
                 return Err(refuse(line, RefusedLine::TooManyOperations));
             }
@@ -93,19 +93,19 @@ struct Player {
 }
 
 impl Player {
-    fn take(&mut self, said: Said) -> Result<(), RefusedLine> {
-        match said {
-            Said::Compute { nanos } => self.out.compute(nanos),
-            Said::Send { to, bytes, tag } => self.out.send(to, bytes, tag),
-            Said::BeginSend { to, bytes, tag } => {
+    fn take(&mut self, action: Action) -> Result<(), RefusedLine> {
+        match action {
+            Action::Compute { nanos } => self.out.compute(nanos),
+            Action::Send { to, bytes, tag } => self.out.send(to, bytes, tag),
+            Action::BeginSend { to, bytes, tag } => {
                 self.out.send(to, bytes, tag);
                 self.requests.push_back(Request::Send { to, tag });
             }
-            Said::Receive { from, tag } => self.out.receive(from, tag),
-            Said::BeginReceive { from, tag } => {
+            Action::Receive { from, tag } => self.out.receive(from, tag),
+            Action::BeginReceive { from, tag } => {
                 self.requests.push_back(Request::Receive { from, tag });
             }
-            Said::Wait { from, to, tag } => {
+            Action::Wait { from, to, tag } => {
                 let rank = self.rank;
                 let fits = |request: &Request| {
                     (to == rank && *request == Request::Receive { from, tag })
@@ -113,9 +113,11 @@ impl Player {
                 };
                 self.wait(fits)?;
             }
-            Said::WaitOldest => self.wait(|request| matches!(request, Request::Receive { .. }))?,
-            Said::WaitAll => self.wait_all(),
-            Said::Collective(collective) => {
+            Action::WaitOldest => {
+                self.wait(|request| matches!(request, Request::Receive { .. }))?;
+            }
+            Action::WaitAll => self.wait_all(),
+            Action::Collective(collective) => {
                 collective::expand(&collective, self.rank, self.size, &mut self.out)?;
             }
         }

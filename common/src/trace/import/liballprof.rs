@@ -10,7 +10,7 @@ use std::io::{BufReader, Read};
 use super::super::input::{self, LineReader, ReadTraceError, RefusedLine, shortened, whole};
 use super::super::{COLLECTIVE_TAGS, Lined, RANKS_MAX};
 use super::expand::{Recording, Script, expand};
-use super::{Collective, ImportOptions, Kind, Said};
+use super::{Action, Collective, CollectiveKind, ImportOptions};
 
 const CALLS: &str = "MPI_Init, MPI_Finalize, MPI_Comm_size, MPI_Comm_rank, MPI_Send, MPI_Recv, \
                      MPI_Barrier, MPI_Bcast, MPI_Reduce or MPI_Allreduce";
@@ -90,7 +90,7 @@ fn read_rank(
         let taken = call.times(ended).and_then(|(nanos, end)| {
             ended = Some(end);
             if nanos > 0 {
-                script.push((line, Said::Compute { nanos }));
+                script.push((line, Action::Compute { nanos }));
             }
             if let Some(size) = call.group(rank)? {
                 sizes.push((file.to_owned(), line, size));
@@ -131,10 +131,10 @@ impl<'a> Call<'a> {
         Ok((micros(begin)?.saturating_sub(before), end))
     }
 
-    fn meaning(&self) -> Result<Option<Said>, RefusedLine> {
+    fn meaning(&self) -> Result<Option<Action>, RefusedLine> {
         let collective = |kind, arguments, unit| {
             let nanos_per_flop = 0.0;
-            Said::Collective(Box::new(Collective { kind, arguments, unit, nanos_per_flop }))
+            Action::Collective(Box::new(Collective { kind, arguments, unit, nanos_per_flop }))
         };
         Ok(Some(match self.name() {
             "MPI_Init" | "MPI_Finalize" | "MPI_Comm_size" | "MPI_Comm_rank" | "MPI_Wtime" => {
@@ -143,21 +143,23 @@ impl<'a> Call<'a> {
             "MPI_Send" => {
                 let bytes = self.number(3)?.checked_mul(self.unit(4)?);
                 let bytes = bytes.ok_or_else(|| RefusedLine::field(self.fields[3], "a size"))?;
-                Said::Send { to: self.peer(5)?, bytes, tag: self.tag(6)? }
+                Action::Send { to: self.peer(5)?, bytes, tag: self.tag(6)? }
             }
-            "MPI_Recv" => Said::Receive { from: self.peer(5)?, tag: self.tag(6)? },
-            "MPI_Barrier" => collective(Kind::Barrier, vec![], 1),
+            "MPI_Recv" => Action::Receive { from: self.peer(5)?, tag: self.tag(6)? },
+            "MPI_Barrier" => collective(CollectiveKind::Barrier, vec![], 1),
             "MPI_Bcast" => {
                 let arguments = vec![self.number(3)? as f64, f64::from(self.peer(5)?)];
-                collective(Kind::Broadcast, arguments, self.unit(4)?)
+                collective(CollectiveKind::Broadcast, arguments, self.unit(4)?)
             }
             "MPI_Reduce" => {
                 let arguments = vec![self.number(4)? as f64, 0.0, f64::from(self.peer(7)?)];
-                collective(Kind::Reduce, arguments, self.unit(5)?)
+                collective(CollectiveKind::Reduce, arguments, self.unit(5)?)
             }
-            "MPI_Allreduce" => {
-                collective(Kind::AllReduce, vec![self.number(4)? as f64, 0.0], self.unit(5)?)
-            }
+            "MPI_Allreduce" => collective(
+                CollectiveKind::AllReduce,
+                vec![self.number(4)? as f64, 0.0],
+                self.unit(5)?,
+            ),
             other => return Err(RefusedLine::Operation(shortened(other), CALLS)),
         }))
     }

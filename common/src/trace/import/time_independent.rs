@@ -12,7 +12,7 @@ use super::super::input::{self, LineReader, ReadTraceError, RefusedLine, shorten
 use super::super::{COLLECTIVE_TAGS, Lined, RANKS_MAX};
 use super::collective::nanos;
 use super::expand::{Recording, expand};
-use super::{Collective, ImportOptions, Kind, Said};
+use super::{Action, Collective, CollectiveKind, ImportOptions};
 
 const NANOS_PER_S: f64 = 1e9;
 const DOUBLE_BYTES: u64 = 8;
@@ -45,19 +45,19 @@ pub fn read(input: impl Read, options: &ImportOptions) -> Result<Lined, ReadTrac
     let mut units: Vec<u64> = vec![];
     let mut sizes = vec![];
     while let Some((line, text)) = lines.next()? {
-        let taken = Line::split(text).and_then(|said| {
-            let rank = said.rank as usize;
+        let taken = Line::split(text).and_then(|action| {
+            let rank = action.rank as usize;
             if recording.ranks.len() <= rank {
                 recording.ranks.resize_with(rank + 1, Vec::new);
-                units.resize(rank + 1, if said.older { 1 } else { DOUBLE_BYTES });
+                units.resize(rank + 1, if action.older { 1 } else { DOUBLE_BYTES });
             }
-            if said.is("comm_size") {
-                sizes.push((line, said.number(0, "a number of ranks")?));
+            if action.is("comm_size") {
+                sizes.push((line, action.number(0, "a number of ranks")?));
             }
-            if said.is("init") {
-                units[rank] = said.first_unit();
+            if action.is("init") {
+                units[rank] = action.first_unit();
             }
-            let meaning = said.meaning(units[rank], nanos_per_flop)?;
+            let meaning = action.meaning(units[rank], nanos_per_flop)?;
             recording.ranks[rank].extend(meaning.map(|meaning| (line, meaning)));
             Ok(())
         });
@@ -90,7 +90,7 @@ struct Line<'a> {
     rank: u32,
     action: &'a str,
     arguments: Vec<&'a str>,
-    /// In the older spelling.
+    /// Whether the line has the older spelling.
     older: bool,
 }
 
@@ -107,37 +107,37 @@ impl<'a> Line<'a> {
     }
 
     /// `None` for what says nothing about computation or messages.
-    fn meaning(&self, unit: u64, nanos_per_flop: f64) -> Result<Option<Said>, RefusedLine> {
-        let said = match self.action.to_ascii_lowercase().as_str() {
+    fn meaning(&self, unit: u64, nanos_per_flop: f64) -> Result<Option<Action>, RefusedLine> {
+        let action = match self.action.to_ascii_lowercase().as_str() {
             // What a test finds out shows in the wait that comes later.
             "init" | "finalize" | "comm_size" | "comm_dup" | "test" => return Ok(None),
             "compute" => {
                 let flops = self.amount(0, "a number of operations")?;
-                Said::Compute { nanos: nanos(flops * nanos_per_flop)? }
+                Action::Compute { nanos: nanos(flops * nanos_per_flop)? }
             }
             "send" => {
                 let (to, bytes, tag) = self.message(unit)?;
-                Said::Send { to, bytes, tag }
+                Action::Send { to, bytes, tag }
             }
             "isend" => {
                 let (to, bytes, tag) = self.message(unit)?;
-                Said::BeginSend { to, bytes, tag }
+                Action::BeginSend { to, bytes, tag }
             }
-            "recv" => Said::Receive { from: self.peer(0)?, tag: self.tag(1)? },
-            "irecv" => Said::BeginReceive { from: self.peer(0)?, tag: self.tag(1)? },
-            "wait" if self.arguments.is_empty() => Said::WaitOldest,
-            "wait" => Said::Wait { from: self.peer(0)?, to: self.peer(1)?, tag: self.tag(2)? },
-            "waitall" => Said::WaitAll,
+            "recv" => Action::Receive { from: self.peer(0)?, tag: self.tag(1)? },
+            "irecv" => Action::BeginReceive { from: self.peer(0)?, tag: self.tag(1)? },
+            "wait" if self.arguments.is_empty() => Action::WaitOldest,
+            "wait" => Action::Wait { from: self.peer(0)?, to: self.peer(1)?, tag: self.tag(2)? },
+            "waitall" => Action::WaitAll,
             other => {
                 let kind = kind(other);
                 let kind =
                     kind.ok_or_else(|| RefusedLine::Operation(shortened(self.action), ACTIONS))?;
                 let numbers = (0..self.arguments.len()).map(|at| self.amount(at, "a number"));
                 let arguments = numbers.collect::<Result<_, _>>()?;
-                Said::Collective(Box::new(Collective { kind, arguments, unit, nanos_per_flop }))
+                Action::Collective(Box::new(Collective { kind, arguments, unit, nanos_per_flop }))
             }
         };
-        Ok(Some(said))
+        Ok(Some(action))
     }
 
     /// To whom, bytes and tag.
@@ -205,22 +205,22 @@ fn peer(field: &str) -> Result<u32, RefusedLine> {
     rank.ok().filter(|rank| *rank < RANKS_MAX).ok_or_else(|| RefusedLine::field(field, expected))
 }
 
-fn kind(action: &str) -> Option<Kind> {
+fn kind(action: &str) -> Option<CollectiveKind> {
     Some(match action {
-        "barrier" => Kind::Barrier,
-        "bcast" => Kind::Broadcast,
-        "reduce" => Kind::Reduce,
-        "allreduce" => Kind::AllReduce,
-        "alltoall" => Kind::AllToAll,
-        "alltoallv" => Kind::AllToAllV,
-        "gather" => Kind::Gather,
-        "gatherv" => Kind::GatherV,
-        "scatter" => Kind::Scatter,
-        "scatterv" => Kind::ScatterV,
-        "allgather" => Kind::AllGather,
-        "allgatherv" => Kind::AllGatherV,
-        "reducescatter" => Kind::ReduceScatter,
-        "scan" | "exscan" => Kind::Scan,
+        "barrier" => CollectiveKind::Barrier,
+        "bcast" => CollectiveKind::Broadcast,
+        "reduce" => CollectiveKind::Reduce,
+        "allreduce" => CollectiveKind::AllReduce,
+        "alltoall" => CollectiveKind::AllToAll,
+        "alltoallv" => CollectiveKind::AllToAllV,
+        "gather" => CollectiveKind::Gather,
+        "gatherv" => CollectiveKind::GatherV,
+        "scatter" => CollectiveKind::Scatter,
+        "scatterv" => CollectiveKind::ScatterV,
+        "allgather" => CollectiveKind::AllGather,
+        "allgatherv" => CollectiveKind::AllGatherV,
+        "reducescatter" => CollectiveKind::ReduceScatter,
+        "scan" | "exscan" => CollectiveKind::Scan,
         _ => return None,
     })
 }

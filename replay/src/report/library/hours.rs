@@ -7,10 +7,10 @@ use super::super::WriteReportError;
 use super::super::charts::{points, weekday};
 use super::super::cube::{Dim, Quantity};
 use super::super::document::{Document, count, number, percent};
-use super::{MOVES, Report, TRANSITIONS};
+use super::{LibraryReport, MOVES, TRANSITIONS};
 use crate::results::manifest::IDLE_LENGTHS_MIN;
 
-impl Report<'_> {
+impl LibraryReport<'_> {
     pub(super) fn machine_hours(&self, document: &mut Document) -> Result<(), WriteReportError> {
         document.section("How many machine-hours, and when");
         let owners = self.owners();

@@ -4,7 +4,7 @@ use super::super::WriteReportError;
 use super::super::charts::{exponent, nanos};
 use super::super::cube::{Dim, Quantity};
 use super::super::document::{Document, number};
-use super::{ON_PATH, Report, TRANSITIONS, printed};
+use super::{ON_PATH, PhalenReport, TRANSITIONS, printed};
 use crate::results::Measure;
 
 /// One of her sentences, and what we find.
@@ -14,7 +14,7 @@ struct Claim {
     holds: Option<bool>,
 }
 
-impl Report<'_> {
+impl PhalenReport<'_> {
     pub(super) fn differences(&self, document: &mut Document) -> Result<(), WriteReportError> {
         document.section("Her sentences, and where and why ours differ");
         let rows: Vec<Vec<String>> = self

@@ -1,12 +1,14 @@
 //! §7.3, §7.4 and Appendix 10.1: by time of day, by activity, by program.
 
+use gleaner_figure::LineChart;
+
 use super::super::WriteReportError;
 use super::super::cube::{Dim, IDLE_CLASSES, Quantity};
 use super::super::document::{Document, count};
-use super::{ON_PATH, Report, SLOWDOWN, TRANSITIONS};
+use super::{ON_PATH, PhalenReport, SLOWDOWN, TRANSITIONS};
 use crate::results::Label;
 
-impl Report<'_> {
+impl PhalenReport<'_> {
     pub(super) fn by_time_of_day(&self, document: &mut Document) -> Result<(), WriteReportError> {
         document.section("By time of day (§7.3)");
         document.paragraph(
@@ -45,18 +47,9 @@ impl Report<'_> {
         for (figure, workstations) in (first..).zip(self.networks()) {
             let title =
                 format!("Average {what} by {} on {workstations} workstations", grouping(by));
-            let chart = self.named.against_cost(
-                &title,
-                y,
-                by,
-                &[(Dim::Workstations, workstations)],
-                quantity,
-            );
-            document.figure(
-                &format!("figure-{figure:02}"),
-                &format!("Figure {figure}: {}", lower(&title)),
-                &chart,
-            )?;
+            let filter = [(Dim::Workstations, workstations)];
+            let chart = self.named.against_cost(&title, y, by, &filter, quantity);
+            numbered(document, figure, &lower(&title), &chart)?;
         }
         Ok(())
     }
@@ -103,18 +96,10 @@ impl Report<'_> {
             let of = [(Dim::Program, program)];
             let heading =
                 format!("{}: average slowdown by number of workstations", name.to_uppercase());
-            let chart = self.named.against_cost(
-                &heading,
-                SLOWDOWN,
-                Dim::Workstations,
-                &of,
-                Quantity::Slowdown,
-            );
-            document.figure(
-                &format!("figure-{figure}"),
-                &format!("Figure {figure}: {heading}"),
-                &chart,
-            )?;
+            let slowdown = Quantity::Slowdown;
+            let chart =
+                self.named.against_cost(&heading, SLOWDOWN, Dim::Workstations, &of, slowdown);
+            numbered(document, figure, &heading, &chart)?;
             figure += 1;
             for workstations in [30, 50, 100] {
                 for by in [Dim::TimeOfDay, Dim::IdleClass] {
@@ -124,24 +109,24 @@ impl Report<'_> {
                         grouping(by)
                     );
                     let filter = [(Dim::Program, program), (Dim::Workstations, workstations)];
-                    let chart = self.named.against_cost(
-                        &heading,
-                        SLOWDOWN,
-                        by,
-                        &filter,
-                        Quantity::Slowdown,
-                    );
-                    document.figure(
-                        &format!("figure-{figure}"),
-                        &format!("Figure {figure}: {heading}"),
-                        &chart,
-                    )?;
+                    let chart = self.named.against_cost(&heading, SLOWDOWN, by, &filter, slowdown);
+                    numbered(document, figure, &heading, &chart)?;
                     figure += 1;
                 }
             }
         }
         Ok(())
     }
+}
+
+/// One of her figures.
+fn numbered(
+    document: &mut Document,
+    figure: usize,
+    caption: &str,
+    chart: &LineChart,
+) -> Result<(), WriteReportError> {
+    document.figure(&format!("figure-{figure:02}"), &format!("Figure {figure}: {caption}"), chart)
 }
 
 fn grouping(by: Dim) -> &'static str {

@@ -7,7 +7,7 @@ use super::super::WriteReportError;
 use super::super::charts::{points, seconds};
 use super::super::cube::{Dim, Quantity};
 use super::super::document::{Document, number};
-use super::{ON_PATH, Report, TRANSITIONS};
+use super::{ON_PATH, PhalenReport, TRANSITIONS};
 use crate::results::Measure;
 
 type Parts = [(Measure, &'static str); 4];
@@ -31,7 +31,7 @@ const LAST: Parts = [
 
 const COSTS_S: [i64; 4] = [1, 10, 50, 100];
 
-impl Report<'_> {
+impl PhalenReport<'_> {
     pub(super) fn critical_path(&self, document: &mut Document) -> Result<(), WriteReportError> {
         document.section("What the critical path is made of (left open in §7.2.2)");
         document.paragraph(

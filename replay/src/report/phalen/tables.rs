@@ -6,9 +6,9 @@ use super::super::WriteReportError;
 use super::super::charts::{crossing, nanos};
 use super::super::cube::{Dim, Quantity, Sample};
 use super::super::document::{Document, percent};
-use super::{ON_PATH, Report, SLOWDOWN, TRANSITIONS, printed};
+use super::{ON_PATH, PhalenReport, SLOWDOWN, TRANSITIONS, printed};
 
-impl Report<'_> {
+impl PhalenReport<'_> {
     pub(super) fn by_workstations(&self, document: &mut Document) -> Result<(), WriteReportError> {
         document.section("By number of workstations (§7.1, §7.2)");
         self.table_10(document)?;
