@@ -314,7 +314,7 @@ impl EventLoop {
             Effect::Reap { at: it, endpoint, stays, discard } => {
                 at(places, it.place).reap(site, Reap { at: it, endpoint, stays, discard }, told);
             }
-            Effect::ClearGround(it) => at(places, it.place).clear_ground(it, told),
+            Effect::ClearGround(it) => at(places, it.place).clear_ground(site, it, told),
             Effect::Look(it) => at(places, it.place).look(it, told),
             Effect::Measure(it) => at(places, it.place).measure(it.fence, told),
 

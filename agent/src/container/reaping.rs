@@ -7,8 +7,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use gleaner_agent_core::agent::Event;
-use gleaner_agent_core::guest::{self, Exit, GuestAt, KeeperEvent, Left};
+use gleaner_agent_core::guest::{self, Exit, GuestAt, Left};
 use gleaner_common::job::Outcome;
 use gleaner_common::units::spoken_size;
 use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
@@ -32,14 +31,16 @@ impl Container {
     /// Tells how a guest has ended. The router first reads what a rank wrote.
     pub(crate) fn reap(&mut self, site: &Site, reap: Reap, told: &mut Answers) {
         let Reap { at, endpoint, stays, discard } = reap;
-        let Some(mut guest) = self.guest.take_if(|guest| guest.start.at == at) else { return };
-        let ended = guest.ended.take();
+        let mut guest = self.guest.take_if(|guest| guest.start.at == at);
+        let ended = guest.as_mut().and_then(|guest| guest.ended.take());
         let status = ended.as_ref().map_or(libc::SIGKILL, |ended| ended.status);
         let status = ExitStatus::from_raw(status);
-        let exit = if ended.is_none() && self.keeper.is_some() {
-            Exit::never_ran()
-        } else {
-            self.exit(site, &guest, ended.map(|ended| *ended), discard, told)
+        let exit = match &guest {
+            Some(guest) if ended.is_some() || self.keeper.is_none() => {
+                self.exit(site, guest, ended.map(|ended| *ended), discard, told)
+            }
+            // Nothing of the guest has run, or nothing could even be prepared.
+            Some(_) | None => Exit::never_ran(),
         };
         if endpoint {
             let end = match (status.code(), status.signal()) {
@@ -48,13 +49,11 @@ impl Container {
             };
             told.commands.push(RouterCommand::Exited { fence: at.fence, end, stays });
             told.settling.push((at.fence, exit));
-        } else {
-            told.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
-        }
-        if endpoint {
             // Its handles are its next process's, should its router say that the
             // rank stays.
-            self.guest = Some(guest);
+            self.guest = guest.or(self.guest.take());
+        } else {
+            told.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
         }
     }
 
@@ -73,7 +72,7 @@ impl Container {
         let outcome = self.outcome(guest, ExitStatus::from_raw(status));
         let cpu = ended.as_ref().filter(|_| !was_killed).map_or(used, |ended| ended.cpu);
         if discard {
-            self.clear_ground(guest.start.at, told);
+            self.clear_ground(site, guest.start.at, told);
             return Exit { outcome, cpu, left: Some(Left::default()) };
         }
         let clean = ended.as_ref().is_some_and(|ended| ended.clean && !was_killed);
@@ -124,7 +123,7 @@ impl Container {
         let directory = match ground.take_away(fence) {
             Ok(directory) => directory,
             Err(error) => {
-                self.abandon_ground(&error, told);
+                self.abandon_ground(site, &error, told);
                 return Some(printed);
             }
         };
@@ -146,21 +145,22 @@ impl Container {
     }
 
     /// Clears away what was laid for a guest that did not run.
-    pub(crate) fn clear_ground(&mut self, at: GuestAt, told: &mut Answers) {
+    pub(crate) fn clear_ground(&mut self, site: &Site, at: GuestAt, told: &mut Answers) {
         let Some(ground) = &self.ground else { return };
         self.fresh = true;
         match ground.take_away(at.fence) {
             Ok(directory) => told.orders.push(LinkOrder::Clear(directory)),
-            Err(error) => self.abandon_ground(&error, told),
+            Err(error) => self.abandon_ground(site, &error, told),
         }
     }
 
-    /// A place that cannot be cleared is made anew, its keeper included.
-    fn abandon_ground(&mut self, error: &GroundError, told: &mut Answers) {
+    /// A place that cannot be cleared is made anew, its keeper included, and at
+    /// once: the next guest may be launched with the same batch of effects.
+    fn abandon_ground(&mut self, site: &Site, error: &GroundError, told: &mut Answers) {
         tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
         (self.ground, self.fresh) = (None, true);
-        if self.keeper.take().is_some() {
-            told.events.push(Event::Keeper(self.id, KeeperEvent::Gone));
+        if self.keeper.is_some() {
+            self.spawn_keeper(site, self.staged, told);
         }
     }
 
@@ -201,4 +201,44 @@ fn read_printed(directory: &Path) -> (Left, bool) {
     let left =
         Left { stdout: Printed::Inline(stdout), stderr: Printed::Inline(stderr), outputs: vec![] };
     (left, inline)
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_agent_core::agent::Event;
+    use gleaner_common::id::{Fence, PlaceId};
+    use gleaner_common::job::Limits;
+
+    use super::*;
+    use crate::config::AgentConfig;
+    use crate::container::keeper::Program;
+
+    /// Of a place at which no guest could be prepared.
+    fn reaped(endpoint: bool) -> Answers {
+        let site = Site {
+            config: AgentConfig::default(),
+            program: Program::own().unwrap(),
+            tree: None,
+            limits: Limits::default(),
+            mover: Err("not here".into()),
+        };
+        let at = GuestAt { place: PlaceId(0), fence: Fence(7) };
+        let mut told = Answers::default();
+        let reap = Reap { at, endpoint, stays: false, discard: false };
+        Container::new(at.place).reap(&site, reap, &mut told);
+        told
+    }
+
+    #[test]
+    fn a_guest_that_could_not_be_prepared_has_exited() {
+        let exited = guest::Event::Exited { exit: Box::new(Exit::never_ran()), stays: false };
+        assert_eq!(reaped(false).events, [Event::Guest(Fence(7), exited)]);
+    }
+
+    #[test]
+    fn of_a_rank_that_could_not_be_prepared_the_router_is_asked() {
+        let told = reaped(true);
+        assert!(matches!(told.commands[..], [RouterCommand::Exited { fence: Fence(7), .. }]));
+        assert_eq!(told.settling, [(Fence(7), Exit::never_ran())]);
+    }
 }
