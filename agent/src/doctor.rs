@@ -15,6 +15,7 @@ use crate::container::cgroup::{PlaceGroup, Tree};
 use crate::container::ground::{Ground, clear};
 use crate::container::keeper::{Keeper, Order, Program, Report, Sandbox, Start};
 use crate::failure::one_line;
+use crate::machine;
 use crate::moving::Mover;
 use crate::owner;
 use crate::run::boot_id;
@@ -51,8 +52,8 @@ impl Check {
 /// agent can judge within its service, if it has one, is asked of it.
 pub fn checks(config: &AgentConfig, has_service: bool) -> Vec<Check> {
     let mut checks = vec![];
-    checks.push(match config.criteria() {
-        Ok(_) => Check::well("settings", "as they should be"),
+    checks.push(match config.check() {
+        Ok(()) => Check::well("settings", "as they should be"),
         Err(error) => Check::sick("settings", error.to_string(), "correct the configuration"),
     });
     checks.push(guest_users(config));
@@ -61,15 +62,14 @@ pub fn checks(config: &AgentConfig, has_service: bool) -> Vec<Check> {
     checks
 }
 
-/// Guests' user numbers must be nobody's.
-fn guest_users(config: &AgentConfig) -> Check {
+/// Guests' user numbers must be nobody's: they have no name.
+pub fn guest_users(config: &AgentConfig) -> Check {
     let name = "guest users";
     if !rustix::process::geteuid().is_root() {
         let repair = "run the agent as root: each place then has a user of its own";
         return Check::sick(name, "not root: guests run as the agent's own user", repair);
     }
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let uids = config.guest_uids(config.places(u16::try_from(cores).unwrap_or(u16::MAX)));
+    let uids = config.guest_uids(config.places(machine::cores()));
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let taken = passwd.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -101,8 +101,9 @@ impl EventLoop {
             guests_cgroup: site.tree.as_ref().map(|tree| tree.guests().to_path_buf()),
             guest_uids: site.config.guest_uids(places),
             cores: setup.facts.cores,
+            load_cgroup: site.config.cgroup.load.clone(),
         };
-        let (senses, seen) = Senses::open(now, &site.config.senses(), &own)?;
+        let (senses, seen) = Senses::open(now, &site.config.sensors, &own)?;
         let (core, effects) = Agent::new(now, setup);
         let mut this = Self {
             site,

@@ -25,6 +25,7 @@ use crate::container::keeper::{KeeperError, Program};
 use crate::event_loop::{Ended, EventLoop, Known};
 use crate::failure::one_line;
 use crate::link::{LinkHandle, Setup};
+use crate::machine;
 use crate::moving::Mover;
 use crate::speed;
 use crate::spool::{Spool, SpoolError};
@@ -60,7 +61,7 @@ pub enum AgentError {
 /// What keeps it from starting at all.
 #[expect(clippy::needless_pass_by_value, reason = "an agent has its configuration to itself")]
 pub fn run(config: AgentConfig) -> Result<ExitCode, AgentError> {
-    config.criteria()?;
+    config.check()?;
     Identity::load(&config.identity)?;
     let lock = claim_data(&config.data)?;
     let mut missing = vec![];
@@ -99,7 +100,7 @@ fn work(
     for left in ["outgoing", "places"] {
         clear(&config.data.join(left));
     }
-    let cores = cores();
+    let cores = machine::cores();
     let places = config.places(cores);
     let mut missing = missing.to_vec();
     missing.extend(notes);
@@ -139,13 +140,13 @@ fn work(
         missing: missing.clone(),
         addresses: vec![],
         fingerprint,
-        machine: Box::new(crate::machine::describe()),
+        machine: Box::new(machine::describe()),
     };
     let setup = agent::Setup {
         incarnation: incarnation(),
         boot,
         facts,
-        criteria: config.criteria()?,
+        criteria: config.criteria.clone(),
         site: guest::Site { limits, moves: site.mover.as_ref().map(|_| ()).map_err(Clone::clone) },
         pause: crate::pause::kept(&config.data, now),
     };
@@ -221,11 +222,6 @@ fn incarnation() -> Incarnation {
         Ok(()) => Incarnation(u64::from_ne_bytes(bytes)),
         Err(_) => Incarnation(Clock.now().0 ^ u64::from(std::process::id()).rotate_left(48)),
     }
-}
-
-fn cores() -> u16 {
-    std::thread::available_parallelism()
-        .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
 }
 
 fn memory_bytes() -> u64 {

@@ -20,7 +20,7 @@ use gleaner_common::usage::LoadAverages;
 
 use super::filesystem::Reread;
 use super::share::{Guests, Share, cgroup_cpu, threads_of};
-use super::{Own, SenseConfig};
+use super::Own;
 use crate::container::cgroup::is_inside;
 
 /// How often the kernel takes its samples, too (`LOAD_FREQ`).
@@ -69,8 +69,8 @@ pub struct LoadSensor {
 }
 
 impl LoadSensor {
-    pub fn open(now: Moment, config: &SenseConfig, own: &Own) -> Self {
-        let scope = match &config.load_cgroup {
+    pub fn open(now: Moment, own: &Own) -> Self {
+        let scope = match &own.load_cgroup {
             Some(path) => {
                 Scope::Cgroup { path: path.clone(), agent_inside: is_inside("self", path) }
             }
@@ -292,8 +292,8 @@ mod tests {
 
     #[test]
     fn without_guests_it_looks_every_five_seconds_and_with_guests_every_second() {
-        let (config, own) = (SenseConfig::default(), Own::default());
-        let mut sensor = LoadSensor::open(Moment::ZERO, &config, &own);
+        let own = Own::default();
+        let mut sensor = LoadSensor::open(Moment::ZERO, &own);
         let sample = sampled(&mut sensor, Moment::ZERO);
         assert!(sample.kernel.is_some() && !sample.guests);
         assert_eq!(sensor.deadline(), Moment::ZERO + IDLE_EVERY);
@@ -310,8 +310,8 @@ mod tests {
     fn a_guests_time_is_taken_out_and_an_owners_is_not() {
         let guest = burn();
         let keepers = [guest.0.id()];
-        let (config, own) = (SenseConfig::default(), Own::default());
-        let mut sensor = LoadSensor::open(Moment::ZERO, &config, &own);
+        let own = Own::default();
+        let mut sensor = LoadSensor::open(Moment::ZERO, &own);
         sensor.set_guests(Moment::ZERO, true, &keepers);
         let burnt = |burner: &Burner| Guests::Keepers(vec![burner.0.id()]).share().unwrap().cpu;
         let all = || parse_stat(&std::fs::read_to_string("/proc/stat").unwrap()).unwrap().cpu;
@@ -333,9 +333,9 @@ mod tests {
 
     #[test]
     fn a_rise_of_the_owners_use_shows_in_the_next_sample() {
-        let (config, own) = (SenseConfig::default(), Own::default());
+        let own = Own::default();
         let clock = gleaner_shell::clock::Clock::new();
-        let mut sensor = LoadSensor::open(clock.now(), &config, &own);
+        let mut sensor = LoadSensor::open(clock.now(), &own);
         let mut load = Load::new(64);
         sensor.set_guests(clock.now(), true, &[]);
         let owner = burn();
@@ -388,9 +388,12 @@ mod tests {
         };
         let guests = Group(host.0.join("guests"));
         std::fs::create_dir(&guests.0).unwrap();
-        let config = SenseConfig { load_cgroup: Some(host.0.clone()), ..SenseConfig::default() };
-        let own = Own { guests_cgroup: Some(guests.0.clone()), ..Own::default() };
-        let mut sensor = LoadSensor::open(Moment::ZERO, &config, &own);
+        let own = Own {
+            guests_cgroup: Some(guests.0.clone()),
+            load_cgroup: Some(host.0.clone()),
+            ..Own::default()
+        };
+        let mut sensor = LoadSensor::open(Moment::ZERO, &own);
         let (stranger, guest, owner) = (burn(), burn(), burn());
         guests.add(&guest);
         sensor.set_guests(Moment::ZERO, true, &[]);
@@ -427,11 +430,9 @@ mod tests {
 
     #[test]
     fn a_control_group_that_is_not_there_makes_the_sensor_sick() {
-        let config = SenseConfig {
-            load_cgroup: Some("/sys/fs/cgroup/nobody-has-this".into()),
-            ..SenseConfig::default()
-        };
-        let mut sensor = LoadSensor::open(Moment::ZERO, &config, &Own::default());
+        let path = Some("/sys/fs/cgroup/nobody-has-this".into());
+        let own = Own { load_cgroup: path, ..Own::default() };
+        let mut sensor = LoadSensor::open(Moment::ZERO, &own);
         assert!(sensor.wake(Moment::ZERO, &mut vec![]));
         let Health::Sick(why) = sensor.health() else { panic!("{:?}", sensor.health()) };
         assert!(why.starts_with("/sys/fs/cgroup/nobody-has-this: "), "{why}");

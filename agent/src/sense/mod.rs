@@ -28,7 +28,6 @@ use gleaner_agent_core::occupancy::{Observation, Sensor};
 use gleaner_common::time::Moment;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
-use serde::Deserialize;
 
 pub use self::input::InputSensor;
 pub use self::load::LoadSensor;
@@ -36,35 +35,7 @@ pub use self::share::Guests;
 pub use self::sleep::{ClockEvent, ClockWatch};
 pub use self::terminals::Terminals;
 pub use self::users::Users;
-
-/// What is watched, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SenseConfig {
-    /// Terminals, as patterns of file names: `*` stands for any characters,
-    /// `#` for digits. A directory stands for its numbered files.
-    pub terminals: Vec<String>,
-    /// Terminals that say nothing of the owner: a modem, a console that a
-    /// program reads all the time.
-    pub terminals_ignored: Vec<PathBuf>,
-    /// Where the input devices are.
-    pub input: PathBuf,
-    /// Only the tasks of this control group (v2) make the load: for lab hosts
-    /// that share a machine.
-    pub load_cgroup: Option<PathBuf>,
-}
-
-impl Default for SenseConfig {
-    fn default() -> Self {
-        let terminals = ["/dev/pts/#", "/dev/tty#", "/dev/ttyS#", "/dev/ttyACM#", "/dev/ttyUSB#"];
-        Self {
-            terminals: terminals.map(String::from).to_vec(),
-            terminals_ignored: vec![],
-            input: "/dev/input".into(),
-            load_cgroup: None,
-        }
-    }
-}
+use crate::config::SensorsConfig;
 
 /// What the senses must know of the agent itself, to look past it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,6 +45,9 @@ pub struct Own {
     /// Guests' user ids: their terminals and logins do not count.
     pub guest_uids: Range<u32>,
     pub cores: u16,
+    /// Only the tasks of this control group (v2) make the load: for lab hosts
+    /// that share a machine.
+    pub load_cgroup: Option<PathBuf>,
 }
 
 const TERMINALS: u64 = 0;
@@ -102,7 +76,7 @@ impl Senses {
     /// reports itself sick instead.
     pub fn open(
         now: Moment,
-        config: &SenseConfig,
+        config: &SensorsConfig,
         own: &Own,
     ) -> io::Result<(Self, Vec<Observation>)> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -112,7 +86,7 @@ impl Senses {
             epoll::add(&epoll, inotify, EventData::new_u64(TERMINALS), EventFlags::IN)?;
         }
         let input = InputSensor::open(now, &config.input, epoll.try_clone()?, INPUT);
-        let load = LoadSensor::open(now, config, own);
+        let load = LoadSensor::open(now, own);
         let users = Users::new(config, own);
         let clock = ClockWatch::new();
         let mut senses = Self { epoll, terminals, input, load, users, clock, health: vec![] };
@@ -214,13 +188,13 @@ mod tests {
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)).unwrap() > 0
     }
 
-    fn opened(now: Moment, config: &SenseConfig) -> (Senses, Vec<Observation>) {
+    fn opened(now: Moment, config: &SensorsConfig) -> (Senses, Vec<Observation>) {
         Senses::open(now, config, &Own { cores: 2, ..Own::default() }).unwrap()
     }
 
     #[test]
     fn at_first_every_sensor_says_how_it_is_and_the_load_and_users_are_told() {
-        let (_, seen) = opened(Clock::new().now(), &SenseConfig::default());
+        let (_, seen) = opened(Clock::new().now(), &SensorsConfig::default());
         for sensor in [Sensor::Terminals, Sensor::Input, Sensor::Load] {
             let of = |seen: &&Observation| matches!(seen, Observation::Health { sensor: s, .. } if *s == sensor);
             assert_eq!(seen.iter().filter(of).count(), 1, "{sensor}: {seen:?}");
@@ -233,7 +207,7 @@ mod tests {
     fn a_keystroke_makes_the_one_descriptor_readable() {
         let _one = alone();
         let clock = Clock::new();
-        let (mut senses, _) = opened(clock.now(), &SenseConfig::default());
+        let (mut senses, _) = opened(clock.now(), &SensorsConfig::default());
         let line = line();
         senses.ready(clock.now());
         line.press_a_key();
@@ -249,7 +223,7 @@ mod tests {
     #[test]
     fn a_change_of_health_is_told_once() {
         let parent = tempfile::tempdir().unwrap();
-        let config = SenseConfig { input: parent.path().to_owned(), ..SenseConfig::default() };
+        let config = SensorsConfig { input: parent.path().to_owned(), ..SensorsConfig::default() };
         let now = Clock::new().now();
         let (mut senses, _) = opened(now, &config);
         let path = parent.path().join("event0");

@@ -39,7 +39,8 @@ use gleaner_shell::clock::Clock;
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 
 use super::filesystem::{Pattern, read_notices};
-use super::{MUTED, Own, SenseConfig};
+use super::{MUTED, Own};
+use crate::config::SensorsConfig;
 
 /// How often to look where nothing can be watched. Half of what the access
 /// time takes to move would be enough.
@@ -86,7 +87,7 @@ enum Ear {
 }
 
 impl Terminals {
-    pub fn open(now: Moment, config: &SenseConfig, own: &Own, seen: &mut Vec<Observation>) -> Self {
+    pub fn open(now: Moment, config: &SensorsConfig, own: &Own, seen: &mut Vec<Observation>) -> Self {
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         Self::with(now, inotify::init(flags), config, own, seen)
     }
@@ -94,7 +95,7 @@ impl Terminals {
     fn with(
         now: Moment,
         inotify: rustix::io::Result<OwnedFd>,
-        config: &SenseConfig,
+        config: &SensorsConfig,
         own: &Own,
         seen: &mut Vec<Observation>,
     ) -> Self {
@@ -440,14 +441,14 @@ pub(super) mod tests {
         }
     }
 
-    fn config(terminals: &[&str]) -> SenseConfig {
-        SenseConfig {
+    fn config(terminals: &[&str]) -> SensorsConfig {
+        SensorsConfig {
             terminals: terminals.iter().copied().map(String::from).collect(),
-            ..SenseConfig::default()
+            ..SensorsConfig::default()
         }
     }
 
-    fn opened(config: &SenseConfig, own: &Own) -> Terminals {
+    fn opened(config: &SensorsConfig, own: &Own) -> Terminals {
         Terminals::open(Moment::ZERO, config, own, &mut vec![])
     }
 
@@ -479,7 +480,7 @@ pub(super) mod tests {
     #[test]
     fn a_new_terminal_is_heard_from_its_first_keystroke() {
         let _one = alone();
-        let mut sensor = opened(&SenseConfig::default(), &Own::default());
+        let mut sensor = opened(&SensorsConfig::default(), &Own::default());
         let line = line();
         assert_eq!(times(&mut sensor, Moment::ZERO, &line), 0);
         line.press_a_key();
@@ -490,7 +491,7 @@ pub(super) mod tests {
     fn output_is_not_input() {
         let _one = alone();
         let line = line();
-        let mut sensor = opened(&SenseConfig::default(), &Own::default());
+        let mut sensor = opened(&SensorsConfig::default(), &Own::default());
         rustix::io::write(&line.program, b"a message to all").unwrap();
         assert_eq!(rustix::io::read(&line.keyboard, &mut [0; 64]).unwrap(), 16);
         assert_eq!(times(&mut sensor, Moment::ZERO, &line), 0);
@@ -500,7 +501,7 @@ pub(super) mod tests {
     fn a_flood_of_keys_is_one_event_until_the_terminal_is_heard_again() {
         let _one = alone();
         let line = line();
-        let mut sensor = opened(&SenseConfig::default(), &Own::default());
+        let mut sensor = opened(&SensorsConfig::default(), &Own::default());
         (0..1_000).for_each(|_| line.press_a_key());
         assert_eq!(times(&mut sensor, Moment::ZERO, &line), 1);
         (0..1_000).for_each(|_| line.press_a_key());
@@ -513,7 +514,7 @@ pub(super) mod tests {
     #[test]
     fn a_number_that_is_used_again_is_a_new_terminal() {
         let _one = alone();
-        let mut sensor = opened(&SenseConfig::default(), &Own::default());
+        let mut sensor = opened(&SensorsConfig::default(), &Own::default());
         for _ in 0..3 {
             let line = line();
             assert_eq!(times(&mut sensor, Moment::ZERO, &line), 0);
@@ -526,12 +527,12 @@ pub(super) mod tests {
     fn terminals_of_our_own_do_not_count() {
         let _one = alone();
         let line = line();
-        let mut ignoring = SenseConfig::default();
+        let mut ignoring = SensorsConfig::default();
         ignoring.terminals_ignored.push(line.path.clone());
         let mut sensor = opened(&ignoring, &Own::default());
         let uid = rustix::process::getuid().as_raw();
         let guests = Own { guest_uids: uid..uid + 1, ..Own::default() };
-        let mut of_guests = opened(&SenseConfig::default(), &guests);
+        let mut of_guests = opened(&SensorsConfig::default(), &guests);
         line.press_a_key();
         assert_eq!(times(&mut sensor, Moment::ZERO, &line), 0);
         assert_eq!(times(&mut of_guests, Moment::ZERO, &line), 0);
@@ -543,7 +544,7 @@ pub(super) mod tests {
         let line = line();
         let own = Own::default();
         let none = Err(rustix::io::Errno::MFILE);
-        let config = SenseConfig::default();
+        let config = SensorsConfig::default();
         let mut sensor = Terminals::with(Moment::ZERO, none, &config, &own, &mut vec![]);
         let Health::Degraded(how) = sensor.health() else { panic!("{:?}", sensor.health()) };
         assert!(how.contains("looked at every 4 s"), "{how}");

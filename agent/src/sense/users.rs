@@ -13,7 +13,8 @@ use gleaner_agent_core::occupancy::Observation;
 use gleaner_common::time::Moment;
 
 use super::filesystem::Pattern;
-use super::{Own, SenseConfig};
+use super::Own;
+use crate::config::SensorsConfig;
 
 /// The number only goes into records: a minute is fresh enough.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -28,7 +29,7 @@ pub struct Users {
 }
 
 impl Users {
-    pub fn new(config: &SenseConfig, own: &Own) -> Self {
+    pub fn new(config: &SensorsConfig, own: &Own) -> Self {
         Self {
             patterns: config.terminals.iter().map(|text| Pattern::new(text)).collect(),
             guest_uids: own.guest_uids.clone(),
