@@ -149,13 +149,7 @@ impl Pipes {
         if apart.is_empty() && self.unwritten.len() < FLUSH_BYTES {
             return Ok(());
         }
-        if !lend {
-            return self.write_all(apart);
-        }
-        if self.unwritten.len() > HEAD_BYTES {
-            self.write_all(&[])?;
-        }
-        self.lend_all(apart)
+        if lend { self.lend_all(apart) } else { self.write_all(apart) }
     }
 
     /// Lends what is unwritten, and these bytes, with one call: an agent that
@@ -163,7 +157,11 @@ impl Pipes {
     #[expect(unsafe_code, reason = "a pipe refers to the pages that it is lent")]
     fn lend_all(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         let mut unwritten = std::mem::take(&mut self.unwritten);
-        let mut head = self.heads.keep(&unwritten).unwrap_or_default();
+        let Some(mut head) = self.heads.keep(&unwritten) else {
+            self.unwritten = unwritten;
+            self.flush()?;
+            return self.lend_all(bytes);
+        };
         while !head.is_empty() || !bytes.is_empty() {
             let slices = [head, bytes].map(IoSliceRaw::from_slice);
             // SAFETY: the slices are whole and readable for the whole call. The
