@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gleaner_common::id::PlaceId;
-use rustix::event::{PollFd, PollFlags, poll};
+use gleaner_shell::clock::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long a killed group may take to empty before we say so. Killing is a
 /// matter of milliseconds; only a process stuck in the kernel takes longer.
@@ -425,7 +426,7 @@ fn create(path: &Path) -> Result<(), CgroupError> {
 
 /// Waits for a line in a `cgroup.events` file; the kernel wakes us at changes.
 fn wait_for(events: &mut File, line: &str, at_most: Duration) -> bool {
-    let until = gleaner_shell::clock::Clock.now() + at_most;
+    let until = Clock.now() + at_most;
     loop {
         let mut text = String::new();
         if events.rewind().and_then(|()| events.read_to_string(&mut text)).is_err() {
@@ -434,16 +435,13 @@ fn wait_for(events: &mut File, line: &str, at_most: Duration) -> bool {
         if text.lines().any(|have| have == line) {
             return true;
         }
-        let left = until.since(gleaner_shell::clock::Clock.now());
+        let left = until.since(Clock.now());
         if left.is_zero() {
             return false;
         }
-        let timeout = rustix::time::Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
+        let timeout = Timespec::try_from(left).ok();
         // Interrupted or timed out: the loop looks again.
-        let _ = poll(&mut [PollFd::new(events, PollFlags::PRI)], Some(&timeout));
+        let _ = poll(&mut [PollFd::new(events, PollFlags::PRI)], timeout.as_ref());
     }
 }
 

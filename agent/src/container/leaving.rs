@@ -23,7 +23,7 @@ impl Container {
 
     fn seen(&self) -> Look {
         let keeper = self.keeper.as_ref().filter(|_| self.staged);
-        if keeper.is_some_and(|it| first_child(it.pid().as_raw_nonzero().get()).is_none()) {
+        if keeper.is_some_and(|it| it.first_process().is_none()) {
             return Look::NotBegun;
         }
         let Some(group) = &self.group else { return Look::Steady };
@@ -82,8 +82,8 @@ impl Container {
         let (Some(group), Some(keeper), true) = (&self.group, &self.keeper, self.staged) else {
             return Err("it was not started to be moved".into());
         };
+        let root = keeper.first_process().ok_or("its first process is gone")?;
         let keeper = keeper.pid().as_raw_nonzero().get();
-        let root = first_child(keeper).ok_or("its first process is gone")?;
         let group = group.path().to_path_buf();
         let plugs = if is_rank { vec![PIPES_FD, PIPES_FD + 1] } else { vec![] };
         let left_out = self.ground.as_ref().map_or_else(Vec::new, |ground| {
@@ -158,10 +158,4 @@ impl Container {
         guest.snapshot = Some(snapshot);
         told.guest(fence, Event::HasImage);
     }
-}
-
-/// The first process that a keeper has started and that lives.
-fn first_child(keeper: i32) -> Option<i32> {
-    let path = format!("/proc/{keeper}/task/{keeper}/children");
-    std::fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
 }

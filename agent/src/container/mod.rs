@@ -35,6 +35,7 @@ use self::keeper::{Ended, GuestLimits, Keeper, KeeperError, Order, Report, Sandb
 pub(crate) use self::reaping::Reap;
 use self::surroundings::{environment, with_index};
 use crate::config::{AgentConfig, Network};
+use crate::failure::one_line;
 use crate::link::{Laying, LinkOrder};
 use crate::messages::{self, Begin, Ends, Packed, RouterCommand};
 use crate::moving::{KeptImage, Known, Mover};
@@ -58,11 +59,11 @@ pub(crate) struct Site {
 /// Why a guest cannot be started at a place.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error("{0}: {source}", source = source_of(.0))]
+    #[error("{}", one_line(.0))]
     Ground(#[from] GroundError),
-    #[error("{0}: {source}", source = source_of(.0))]
+    #[error("{}", one_line(.0))]
     Keeper(#[from] KeeperError),
-    #[error("{0}: {source}", source = source_of(.0))]
+    #[error("{}", one_line(.0))]
     Group(#[from] cgroup::CgroupError),
     #[error("cannot make a rank's pipes: {0}")]
     Pipes(io::Error),
@@ -72,10 +73,6 @@ enum StartError {
     NoKeeper,
     #[error("{0}")]
     Immobile(String),
-}
-
-fn source_of(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(String::new, ToString::to_string)
 }
 
 /// The handles of the guest that is here.

@@ -20,7 +20,6 @@ use super::pipes::Ends;
 use super::router::Router;
 use super::saved_states::States;
 use super::{Arrive, Packed, RouterEvent};
-use crate::link::LinkEvent;
 
 /// What travels with a rank. It has no version but the endpoint's, which comes first: a
 /// change here, in [`States`] or in a snapshot's `Part` raises that
@@ -40,7 +39,7 @@ impl Router {
         while self.read(now, fence, 1) {}
         self.settle(now);
         let packed = self.pack(fence, keep);
-        self.event_loop.tell(LinkEvent::Router(RouterEvent::Packed { fence, packed }));
+        self.say_to_event_loop(RouterEvent::Packed { fence, packed });
     }
 
     fn pack(&mut self, fence: Fence, keep: Keep) -> Result<Packed, String> {
@@ -97,7 +96,7 @@ impl Router {
     pub(super) fn arrive(&mut self, arrive: Arrive) {
         let fence = arrive.fence;
         let done = self.take_in(arrive);
-        self.event_loop.tell(LinkEvent::Router(RouterEvent::Unpacked { fence, done }));
+        self.say_to_event_loop(RouterEvent::Unpacked { fence, done });
     }
 
     fn take_in(&mut self, arrive: Arrive) -> Result<(), String> {

@@ -128,9 +128,13 @@ impl Router {
         self.hear_early(now, fence);
     }
 
+    pub(super) fn say_to_event_loop(&self, event: RouterEvent) {
+        self.event_loop.tell(LinkEvent::Router(event));
+    }
+
     pub(super) fn cannot_watch(&self, fence: Fence, rank: Rank, error: &std::io::Error) {
         let what = format!("cannot watch the pipes of {rank}: {error}");
-        self.event_loop.tell(LinkEvent::Router(RouterEvent::Faulted { fence, what }));
+        self.say_to_event_loop(RouterEvent::Faulted { fence, what });
     }
 
     /// What the rank was told before it was here.
@@ -208,7 +212,7 @@ impl Router {
         while self.read(now, fence, READS_IN_A_ROW) {}
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else {
             let settled = RouterEvent::Settled { fence, fault: None, stays: false };
-            return self.event_loop.tell(LinkEvent::Router(settled));
+            return self.say_to_event_loop(settled);
         };
         local_rank.unplug();
         let (fault, end) = (local_rank.fault.clone(), local_rank.end(end));
@@ -221,7 +225,7 @@ impl Router {
         if fault.is_none() && !stays {
             self.handle(now, fence, Event::Ended(end));
         }
-        self.event_loop.tell(LinkEvent::Router(RouterEvent::Settled { fence, fault, stays }));
+        self.say_to_event_loop(RouterEvent::Settled { fence, fault, stays });
     }
 
     pub(super) fn drop_rank(&mut self, fence: Fence) {
@@ -542,7 +546,7 @@ impl Router {
                 Effect::Complain(complaint) => self.complained(fence, &complaint),
                 Effect::Retreated => {
                     local_rank.retreated = true;
-                    self.event_loop.tell(LinkEvent::Router(RouterEvent::Returned(fence)));
+                    self.say_to_event_loop(RouterEvent::Returned(fence));
                 }
                 Effect::Ended { end, snapshot, sent } => {
                     self.say(fence, FromRank::Ended { end, snapshot, sent });
@@ -557,7 +561,7 @@ impl Router {
                 Effect::TakeImage => {
                     if local_rank.imaging == Imaging::Nothing {
                         local_rank.imaging = Imaging::Wanted;
-                        self.event_loop.tell(LinkEvent::Router(RouterEvent::WantsImage(fence)));
+                        self.say_to_event_loop(RouterEvent::WantsImage(fence));
                     }
                 }
             }

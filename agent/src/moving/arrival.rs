@@ -24,6 +24,7 @@ use tokio::time::timeout;
 
 use super::Mover;
 use super::kept::{Keeping, KeptImage};
+use crate::failure::one_line;
 use crate::link::{LinkEvent, ToEventLoop};
 
 /// Streams that came before they were expected.
@@ -143,9 +144,9 @@ enum TakeError {
     Endpoint(u64),
     #[error("it stops coming for {} s", STALLED_AFTER.as_secs())]
     Stalled,
-    #[error("{0}{source}", source = source_of(.0))]
+    #[error("{}", one_line(.0))]
     Arrival(#[from] ArrivalError),
-    #[error("{0}{source}", source = source_of(.0))]
+    #[error("{}", one_line(.0))]
     Adapt(#[from] AdaptError),
     #[error("its image cannot be kept: {0}")]
     Keep(#[source] io::Error),
@@ -157,10 +158,6 @@ enum TakeError {
     Unsuitable(String),
     #[error("no thread to take it in")]
     Thread,
-}
-
-fn source_of(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(String::new, |source| format!(": {source}"))
 }
 
 impl Arrivals {

@@ -326,11 +326,7 @@ impl Keeper {
     fn limit_soft(&mut self, limits: GuestLimits) {
         let set = |resource, value: u64| {
             let maximum = rustix::process::getrlimit(resource).maximum;
-            let wanted = (value > 0).then_some(value);
-            let current = match (wanted, maximum) {
-                (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
-                (ours, theirs) => ours.or(theirs),
-            };
+            let current = sandbox::lower(value, maximum);
             // A soft limit under the hard one is always allowed.
             let _ = rustix::process::setrlimit(resource, Rlimit { current, maximum });
         };
