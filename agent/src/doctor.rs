@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::config::{AgentConfig, Network};
 use crate::container::cgroup::{PlaceGroup, Tree};
 use crate::container::ground::{Ground, clear};
-use crate::container::keeper::{Keeper, Order, Program, Report, Sandbox, Start};
+use crate::container::keeper::{Keeper, Order, Program, Report, Sandbox, StartGuest};
 use crate::failure::one_line;
 use crate::machine;
 use crate::moving::Mover;
@@ -220,12 +220,12 @@ fn guest(
             return Err(TrialError::Step("the keeper is confused".into()));
         }
     }
-    let start = Start {
+    let start = StartGuest {
         fence: Fence(1),
         fresh: true,
         command: ["/bin/sh", "-c", BUSY].map(str::to_owned).to_vec(),
         directory: ground.work(),
-        ..Start::default()
+        ..StartGuest::default()
     };
     keeper.send(&Order::Start(Box::new(start))).map_err(TrialError::of)?;
     Ok((keeper, missing))

@@ -26,7 +26,7 @@ use crate::config::GuestsConfig;
 use crate::container::cgroup::{CgroupError, PlaceGroup, Tree};
 use crate::container::ground::{Ground, GroundError, WORK, clear};
 use crate::container::keeper::{
-    Keeper, KeeperError, Landing, Order, Program, Report, Sandbox, Start,
+    Keeper, KeeperError, Landing, Order, Program, Report, Sandbox, StartGuest,
 };
 
 /// How long any one step may take before it has failed.
@@ -166,14 +166,14 @@ impl Probe {
         let ([reads, writes], pipes) = pipes()?;
         let guest = self.settle(place, pipes)?;
         let command = ["/bin/sh", "-c", WITH_PIPES, "sh"].iter().chain(command);
-        let start = Start {
+        let start = StartGuest {
             fence: FENCE,
             fresh: true,
             command: command.map(ToString::to_string).collect(),
             environment: vec![("PATH".into(), crate::container::keeper::PATH.into())],
             directory: PathBuf::from(GROUND).join(WORK),
             pipes: true,
-            ..Start::default()
+            ..StartGuest::default()
         };
         let along = [reads.as_fd(), writes.as_fd()];
         guest.keeper.send_with(&Order::Start(Box::new(start)), &along)?;

@@ -22,9 +22,9 @@ use crate::container::Site;
 use crate::container::cgroup::{CgroupError, Tree};
 use crate::container::ground::clear;
 use crate::container::keeper::{KeeperError, Program};
-use crate::event_loop::{Ended, EventLoop, Known};
+use crate::event_loop::{EventLoop, LoopEnd, OwnerInfo};
 use crate::failure::one_line;
-use crate::link::{LinkHandle, Setup};
+use crate::link::{LinkHandle, LinkSetup};
 use crate::machine;
 use crate::moving::Mover;
 use crate::speed;
@@ -50,8 +50,8 @@ pub enum AgentError {
     Spool(#[from] SpoolError),
     #[error(transparent)]
     Keeper(#[from] KeeperError),
-    #[error("cannot start the event_loop")]
-    Desk(#[source] io::Error),
+    #[error("cannot start the event loop")]
+    EventLoop(#[source] io::Error),
 }
 
 /// Runs the agent until it is told to stop. Call it before there is any
@@ -72,8 +72,8 @@ pub fn run(config: AgentConfig) -> Result<ExitCode, AgentError> {
     }
     let status =
         supervisor::supervise(tree.as_ref(), || match work(&config, tree.as_ref(), &missing) {
-            Ok(Ended::Stopped) => ExitCode::SUCCESS,
-            Ok(Ended::LinkDied) => ExitCode::FAILURE,
+            Ok(LoopEnd::Stopped) => ExitCode::SUCCESS,
+            Ok(LoopEnd::LinkDied) => ExitCode::FAILURE,
             Err(error) => {
                 tracing::error!("{}", one_line(&error));
                 ExitCode::from(HOPELESS)
@@ -89,7 +89,7 @@ fn work(
     config: &AgentConfig,
     tree: Option<&Tree>,
     missing: &[String],
-) -> Result<Ended, AgentError> {
+) -> Result<LoopEnd, AgentError> {
     let now = crate::pause::Now { moment: Clock.now(), wall: Clock.wall() };
     let identity = Identity::load(&config.identity)?;
     let boot = boot_id();
@@ -150,16 +150,20 @@ fn work(
         site: guest::Site { limits, moves: site.mover.as_ref().map(|_| ()).map_err(Clone::clone) },
         pause: crate::pause::kept(&config.data, now),
     };
-    let known =
-        Known { name: identity.name.clone(), coordinator: identity.coordinator.clone(), missing };
-    let signals = stop_signals().map_err(AgentError::Desk)?;
-    let link = LinkHandle::start(Setup { config: config.clone(), identity, boot, spool })
-        .map_err(AgentError::Desk)?;
+    let info = OwnerInfo {
+        name: identity.name.clone(),
+        coordinator: identity.coordinator.clone(),
+        missing,
+    };
+    let signals = stop_signals().map_err(AgentError::EventLoop)?;
+    let link = LinkHandle::start(LinkSetup { config: config.clone(), identity, boot, spool })
+        .map_err(AgentError::EventLoop)?;
     if let Err(error) = crate::realtime::claim() {
         // Ordinary for those who are not root: it only means a little later.
-        tracing::debug!(%error, "the event_loop queues for a core like everybody");
+        tracing::debug!(%error, "the event loop queues for a core like everybody");
     }
-    let event_loop = EventLoop::new(site, setup, link, signals, known).map_err(AgentError::Desk)?;
+    let event_loop =
+        EventLoop::new(site, setup, link, signals, info).map_err(AgentError::EventLoop)?;
     Ok(event_loop.run())
 }
 

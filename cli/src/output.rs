@@ -15,8 +15,8 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-pub(crate) use table::Listing;
 use table::Layout;
+pub(crate) use table::Listing;
 
 /// Lines that may wait for whoever reads them.
 const LINES_MAX: usize = 1_024;

@@ -12,13 +12,13 @@ use crate::container::cgroup::PlaceGroup;
 use crate::container::ground::WORK;
 use crate::container::keeper::PIPES_FD;
 use crate::link::{LinkOrder, files};
-use crate::messages::{self, Ends, Packed, RouterCommand};
+use crate::messages::{self, Packed, PipeEnds, RouterCommand};
 use crate::moving::{Cargo, KeptImage, Mover, ToKeep};
 
 impl Container {
     /// Does the guest stand still, and can it be looked into?
-    pub(crate) fn look(&self, at: GuestAt, told: &mut Answers) {
-        told.guest(at.fence, Event::Looked(self.seen()));
+    pub(crate) fn look(&self, at: GuestAt, answers: &mut Answers) {
+        answers.guest(at.fence, Event::Looked(self.seen()));
     }
 
     fn seen(&self) -> Look {
@@ -42,21 +42,21 @@ impl Container {
         &mut self,
         fence: Fence,
         packed: Result<Packed, String>,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         let done = packed.map(|packed| guest.packed = Some(packed));
-        told.guest(fence, Event::Packed(done));
+        answers.guest(fence, Event::Packed(done));
     }
 
     /// Sends its state away.
-    pub(crate) fn carry(&mut self, site: &Site, departure: Departure, told: &mut Answers) {
+    pub(crate) fn carry(&mut self, site: &Site, departure: Departure, answers: &mut Answers) {
         let fence = departure.at.fence;
         match self.cargo(site, departure) {
-            Ok(cargo) => told.orders.push(LinkOrder::Carry(Box::new(cargo))),
+            Ok(cargo) => answers.orders.push(LinkOrder::Carry(Box::new(cargo))),
             Err(reason) => {
-                told.guest(fence, Event::CannotLeave(reason));
-                told.guest(fence, Event::CarryingEnded);
+                answers.guest(fence, Event::CannotLeave(reason));
+                answers.guest(fence, Event::CarryingEnded);
             }
         }
     }
@@ -94,22 +94,22 @@ impl Container {
     }
 
     /// A rank that has lost its process gets new pipes, for another.
-    pub(crate) fn replug(&mut self, at: GuestAt, told: &mut Answers) {
+    pub(crate) fn replug(&mut self, at: GuestAt, answers: &mut Answers) {
         let fence = at.fence;
         let Some(guest) = self.guest(fence) else { return };
         match messages::pair() {
             Ok((ends, theirs)) => {
-                guest.theirs = Some::<Ends>(theirs);
-                told.commands.push(RouterCommand::Again { fence, ends });
+                guest.theirs = Some::<PipeEnds>(theirs);
+                answers.commands.push(RouterCommand::Again { fence, ends });
             }
-            Err(error) => told.failed(fence, &super::StartError::Pipes(error)),
+            Err(error) => answers.failed(fence, &super::StartError::Pipes(error)),
         }
     }
 
     // ── images ─────────────────────────────────────────────────────────────
 
     /// Has it written down, to go back to.
-    pub(crate) fn write_image(&mut self, site: &Site, at: GuestAt, told: &mut Answers) {
+    pub(crate) fn write_image(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
         let fence = at.fence;
         match self.process(site, fence) {
             Ok((process, mover)) => {
@@ -117,9 +117,9 @@ impl Container {
                 let bytes_max =
                     self.guest(fence).map_or(0, |guest| guest.start.limits.disk_bytes_max);
                 let keep = ToKeep { fence, process, mover, directory, bytes_max };
-                told.orders.push(LinkOrder::Keep(Box::new(keep)));
+                answers.orders.push(LinkOrder::Keep(Box::new(keep)));
             }
-            Err(because) => told.guest(fence, Event::ImageWritten(Err(because))),
+            Err(because) => answers.guest(fence, Event::ImageWritten(Err(because))),
         }
     }
 
@@ -128,11 +128,11 @@ impl Container {
         &mut self,
         fence: Fence,
         done: Result<KeptImage, String>,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         let done = done.map(|image| guest.image = Some(image));
-        told.guest(fence, Event::ImageWritten(done));
+        answers.guest(fence, Event::ImageWritten(done));
     }
 
     /// The image that is there now, for the router.
@@ -151,11 +151,11 @@ impl Container {
     pub(crate) fn has_image(
         &mut self,
         fence: Fence,
-        snapshot: (Vec<u8>, Vec<u8>, Ends),
-        told: &mut Answers,
+        snapshot: (Vec<u8>, Vec<u8>, PipeEnds),
+        answers: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         guest.snapshot = Some(snapshot);
-        told.guest(fence, Event::HasImage);
+        answers.guest(fence, Event::HasImage);
     }
 }

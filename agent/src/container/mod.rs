@@ -37,8 +37,8 @@ use self::surroundings::{environment, with_index};
 use crate::config::{AgentConfig, Network};
 use crate::failure::one_line;
 use crate::link::{Laying, LinkOrder};
-use crate::messages::{self, Begin, Ends, Packed, RouterCommand};
-use crate::moving::{KeptImage, Known, Mover};
+use crate::messages::{self, Begin, Packed, PipeEnds, RouterCommand};
+use crate::moving::{KeptImage, KnownGuest, Mover};
 
 /// How long a keeper may take to sandbox itself when it is tried out: a few
 /// milliseconds, and seconds on a machine that is fully loaded.
@@ -83,14 +83,14 @@ struct Guest {
     cpu_before: Duration,
     oom_before: u64,
     /// A rank's pipes, as long as they are here: our ends, and its process's.
-    ours: Option<Ends>,
-    theirs: Option<Ends>,
+    ours: Option<PipeEnds>,
+    theirs: Option<PipeEnds>,
     /// What has come of it.
     header: Option<(Box<Header>, Arc<Memory>)>,
-    known: Option<Box<Known>>,
+    known: Option<Box<KnownGuest>>,
     /// Its endpoint and the image that its snapshot holds, and the pipes of the
     /// process that goes with it.
-    snapshot: Option<(Vec<u8>, Vec<u8>, Ends)>,
+    snapshot: Option<(Vec<u8>, Vec<u8>, PipeEnds)>,
     /// Its endpoint, to be carried.
     packed: Option<Packed>,
     /// The newest image of it.
@@ -202,10 +202,10 @@ impl Container {
 
     // ── its keeper ─────────────────────────────────────────────────────────
 
-    pub(crate) fn spawn_keeper(&mut self, site: &Site, staged: bool, told: &mut Answers) {
-        if let Err(error) = self.try_spawn_keeper(site, staged, told) {
+    pub(crate) fn spawn_keeper(&mut self, site: &Site, staged: bool, answers: &mut Answers) {
+        if let Err(error) = self.try_spawn_keeper(site, staged, answers) {
             let failed = KeeperEvent::Failed { staged, reason: error.to_string() };
-            told.events.push(Event::Keeper(self.id, failed));
+            answers.events.push(Event::Keeper(self.id, failed));
         }
     }
 
@@ -213,7 +213,7 @@ impl Container {
         &mut self,
         site: &Site,
         staged: bool,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) -> Result<(), StartError> {
         (self.keeper, self.staged) = (None, staged);
         let uid = self.settle_ground(site)?;
@@ -232,7 +232,7 @@ impl Container {
         let own_network = site.config.guests.network == Network::None;
         let group = self.group.as_ref();
         let (keeper, lacking) = Keeper::spawn(&site.program, group, own_network, sandbox)?;
-        told.missing.extend(lacking);
+        answers.missing.extend(lacking);
         self.keeper = Some(keeper);
         Ok(())
     }
@@ -261,13 +261,13 @@ impl Container {
     }
 
     /// Reads what the keeper has to say.
-    pub(crate) fn hear(&mut self, told: &mut Answers) {
+    pub(crate) fn hear(&mut self, answers: &mut Answers) {
         loop {
             let Some(keeper) = &mut self.keeper else { return };
             let event = match keeper.receive() {
                 Ok(None) => return,
                 Ok(Some(Report::Ready { missing })) => {
-                    told.missing.extend(missing);
+                    answers.missing.extend(missing);
                     continue;
                 }
                 Ok(Some(Report::Ended(ended))) => {
@@ -286,7 +286,7 @@ impl Container {
                     KeeperEvent::Gone
                 }
             };
-            told.events.push(Event::Keeper(self.id, event));
+            answers.events.push(Event::Keeper(self.id, event));
         }
     }
 
@@ -304,10 +304,10 @@ impl Container {
     // ── a guest that begins ────────────────────────────────────────────────
 
     /// Makes the place ready for a guest: one that begins anew has its pipes.
-    pub(crate) fn prepare(&mut self, site: &Site, start: &Start, told: &mut Answers) {
+    pub(crate) fn prepare(&mut self, site: &Site, start: &Start, answers: &mut Answers) {
         let fence = start.at.fence;
         if let Err(error) = self.try_prepare(site, start) {
-            told.failed(fence, &error);
+            answers.failed(fence, &error);
         }
     }
 
@@ -343,31 +343,31 @@ impl Container {
         Ok(uid)
     }
 
-    pub(crate) fn lay_inputs(&mut self, fence: Fence, told: &mut Answers) {
-        self.lay(fence, None, told);
+    pub(crate) fn lay_inputs(&mut self, fence: Fence, answers: &mut Answers) {
+        self.lay(fence, None, answers);
     }
 
     /// Input files for a guest: all of its job's, or only those.
-    fn lay(&mut self, fence: Fence, only: Option<BTreeSet<String>>, told: &mut Answers) {
+    fn lay(&mut self, fence: Fence, only: Option<BTreeSet<String>>, answers: &mut Answers) {
         let (Some(ground), Some(guest)) = (&self.ground, &self.guest) else { return };
         let spec = Arc::clone(&guest.start.spec);
         match ground.open_work() {
             Ok(into) => {
                 let uid = ground.uid();
-                told.orders.push(LinkOrder::Lay(Laying { fence, spec, only, into, uid }));
+                answers.orders.push(LinkOrder::Lay(Laying { fence, spec, only, into, uid }));
             }
-            Err(error) => told.guest(fence, guest::Event::Laid(Err(error.to_string()))),
+            Err(error) => answers.guest(fence, guest::Event::Laid(Err(error.to_string()))),
         }
     }
 
     /// Orders the start, and has the router begin a rank that is new.
-    pub(crate) fn launch(&mut self, site: &Site, at: GuestAt, begins: bool, told: &mut Answers) {
+    pub(crate) fn launch(&mut self, site: &Site, at: GuestAt, begins: bool, answers: &mut Answers) {
         let fence = at.fence;
-        match self.try_launch(site, fence, begins, told) {
-            Ok(true) => told.events.push(Event::Started(fence)),
+        match self.try_launch(site, fence, begins, answers) {
+            Ok(true) => answers.events.push(Event::Started(fence)),
             // It could not be made ready, as was told.
             Ok(false) => {}
-            Err(error) => told.failed(fence, &error),
+            Err(error) => answers.failed(fence, &error),
         }
     }
 
@@ -376,7 +376,7 @@ impl Container {
         site: &Site,
         fence: Fence,
         begins: bool,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) -> Result<bool, StartError> {
         let Some(guest) = self.guest(fence) else { return Ok(false) };
         let start = guest.start.clone();
@@ -384,13 +384,13 @@ impl Container {
             let (ours, theirs) = messages::pair().map_err(StartError::Pipes)?;
             guest.theirs = Some(theirs);
             let begin = start.rank.as_ref().map(|rank| beginning(&start, rank, ours));
-            told.commands.extend(begin.map(|begin| RouterCommand::Begin(Box::new(begin))));
+            answers.commands.extend(begin.map(|begin| RouterCommand::Begin(Box::new(begin))));
         }
         let theirs = guest.theirs.take();
         let Some(ground) = &self.ground else { return Ok(false) };
         let seen = self.as_seen(ground);
         let shared = start.spec.shared_directory.as_ref().map(PathBuf::from);
-        let order = Order::Start(Box::new(keeper::Start {
+        let order = Order::Start(Box::new(keeper::StartGuest {
             fence,
             command: with_index(&start.spec.command, start.subprogram.index),
             environment: environment(&seen, &start),
@@ -410,13 +410,13 @@ impl Container {
     // ── what it uses ───────────────────────────────────────────────────────
 
     /// Has its disk use looked at, and tells its memory.
-    pub(crate) fn measure(&self, fence: Fence, told: &mut Answers) {
+    pub(crate) fn measure(&self, fence: Fence, answers: &mut Answers) {
         if let Some(ground) = &self.ground {
             let directory = ground.directory().to_path_buf();
-            told.orders.push(LinkOrder::Measure { fence, directory });
+            answers.orders.push(LinkOrder::Measure { fence, directory });
         }
         if let Some(group) = &self.group {
-            told.events.push(Event::Weighed { fence, bytes: group.memory_bytes() });
+            answers.events.push(Event::Weighed { fence, bytes: group.memory_bytes() });
         }
     }
 }
@@ -425,17 +425,17 @@ impl Site {
     /// What guests lack here, one line each: starts a keeper and lets it go again.
     pub(crate) fn try_out(&self) -> Vec<String> {
         let mut container = Container::new(PlaceId(0));
-        let mut told = Answers::default();
-        if let Err(error) = container.try_spawn_keeper(self, false, &mut told) {
-            told.missing.push(format!("guests cannot start: {error}"));
+        let mut answers = Answers::default();
+        if let Err(error) = container.try_spawn_keeper(self, false, &mut answers) {
+            answers.missing.push(format!("guests cannot start: {error}"));
         } else if let Some(keeper) = &mut container.keeper {
             match keeper.receive_within(TRY_OUT) {
-                Ok(Some(Report::Ready { missing })) => told.missing.extend(missing),
-                Ok(_) => told.missing.push("a keeper is slow to answer".into()),
-                Err(error) => told.missing.push(format!("guests cannot start: {error}")),
+                Ok(Some(Report::Ready { missing })) => answers.missing.extend(missing),
+                Ok(_) => answers.missing.push("a keeper is slow to answer".into()),
+                Err(error) => answers.missing.push(format!("guests cannot start: {error}")),
             }
         }
-        told.missing
+        answers.missing
     }
 
     /// What must be enforced process by process, for want of a group.
@@ -459,7 +459,7 @@ fn records(spec: &JobSpec) -> bool {
 }
 
 /// What the router has to know of a rank that begins.
-fn beginning(start: &Start, offer: &RankOffer, ends: Ends) -> Begin {
+fn beginning(start: &Start, offer: &RankOffer, ends: PipeEnds) -> Begin {
     let program = start.spec.program.unwrap_or_default();
     Begin {
         fence: start.at.fence,

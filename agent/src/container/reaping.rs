@@ -29,7 +29,7 @@ pub(crate) struct Reap {
 
 impl Container {
     /// Tells how a guest has ended. The router first reads what a rank wrote.
-    pub(crate) fn reap(&mut self, site: &Site, reap: Reap, told: &mut Answers) {
+    pub(crate) fn reap(&mut self, site: &Site, reap: Reap, answers: &mut Answers) {
         let Reap { at, endpoint, stays, discard } = reap;
         let mut guest = self.guest.take_if(|guest| guest.start.at == at);
         let ended = guest.as_mut().and_then(|guest| guest.ended.take());
@@ -37,7 +37,7 @@ impl Container {
         let status = ExitStatus::from_raw(status);
         let exit = match &guest {
             Some(guest) if ended.is_some() || self.keeper.is_none() => {
-                self.exit(site, guest, ended.map(|ended| *ended), discard, told)
+                self.exit(site, guest, ended.map(|ended| *ended), discard, answers)
             }
             // Nothing of the guest has run, or nothing could even be prepared.
             Some(_) | None => Exit::never_ran(),
@@ -47,13 +47,13 @@ impl Container {
                 (Some(code), _) => End::ExitCode(code),
                 (None, signal) => End::Signal(signal.unwrap_or(0)),
             };
-            told.commands.push(RouterCommand::Exited { fence: at.fence, end, stays });
-            told.settling.push((at.fence, exit));
+            answers.commands.push(RouterCommand::Exited { fence: at.fence, end, stays });
+            answers.settling.push((at.fence, exit));
             // Its handles are its next process's, should its router say that the
             // rank stays.
             self.guest = guest.or(self.guest.take());
         } else {
-            told.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
+            answers.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
         }
     }
 
@@ -63,7 +63,7 @@ impl Container {
         guest: &Guest,
         ended: Option<Ended>,
         discard: bool,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) -> Exit {
         let was_killed = self.keeper.is_none();
         let used = self.group.as_ref().map_or(Duration::ZERO, PlaceGroup::cpu_time);
@@ -72,7 +72,7 @@ impl Container {
         let outcome = self.outcome(guest, ExitStatus::from_raw(status));
         let cpu = ended.as_ref().filter(|_| !was_killed).map_or(used, |ended| ended.cpu);
         if discard {
-            self.clear_ground(site, guest.start.at, told);
+            self.clear_ground(site, guest.start.at, answers);
             return Exit { outcome, cpu, left: Some(Left::default()) };
         }
         let clean = ended.as_ref().is_some_and(|ended| ended.clean && !was_killed);
@@ -80,7 +80,7 @@ impl Container {
         let left = if clean && all_inline {
             Some(printed)
         } else {
-            self.take_away(site, guest, printed, all_inline, told)
+            self.take_away(site, guest, printed, all_inline, answers)
         };
         Exit { outcome, cpu, left }
     }
@@ -115,7 +115,7 @@ impl Container {
         guest: &Guest,
         printed: Left,
         all_inline: bool,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) -> Option<Left> {
         let ground = self.ground.as_ref()?;
         let (fence, spec) = (guest.start.at.fence, &guest.start.spec);
@@ -123,7 +123,7 @@ impl Container {
         let directory = match ground.take_away(fence) {
             Ok(directory) => directory,
             Err(error) => {
-                self.abandon_ground(site, &error, told);
+                self.abandon_ground(site, &error, answers);
                 return Some(printed);
             }
         };
@@ -131,10 +131,10 @@ impl Container {
             && fs::read_dir(directory.join("guest/output"))
                 .is_ok_and(|mut entries| entries.next().is_some());
         if all_inline && !outputs {
-            told.orders.push(LinkOrder::Clear(directory));
+            answers.orders.push(LinkOrder::Clear(directory));
             return Some(printed);
         }
-        told.orders.push(LinkOrder::Collect(Collection {
+        answers.orders.push(LinkOrder::Collect(Collection {
             fence,
             directory,
             outputs,
@@ -145,22 +145,22 @@ impl Container {
     }
 
     /// Clears away what was laid for a guest that did not run.
-    pub(crate) fn clear_ground(&mut self, site: &Site, at: GuestAt, told: &mut Answers) {
+    pub(crate) fn clear_ground(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
         let Some(ground) = &self.ground else { return };
         self.fresh = true;
         match ground.take_away(at.fence) {
-            Ok(directory) => told.orders.push(LinkOrder::Clear(directory)),
-            Err(error) => self.abandon_ground(site, &error, told),
+            Ok(directory) => answers.orders.push(LinkOrder::Clear(directory)),
+            Err(error) => self.abandon_ground(site, &error, answers),
         }
     }
 
     /// A place that cannot be cleared is made anew, its keeper included, and at
     /// once: the next guest may be launched with the same batch of effects.
-    fn abandon_ground(&mut self, site: &Site, error: &GroundError, told: &mut Answers) {
+    fn abandon_ground(&mut self, site: &Site, error: &GroundError, answers: &mut Answers) {
         tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
         (self.ground, self.fresh) = (None, true);
         if self.keeper.is_some() {
-            self.spawn_keeper(site, self.staged, told);
+            self.spawn_keeper(site, self.staged, answers);
         }
     }
 
@@ -223,10 +223,10 @@ mod tests {
             mover: Err("not here".into()),
         };
         let at = GuestAt { place: PlaceId(0), fence: Fence(7) };
-        let mut told = Answers::default();
+        let mut answers = Answers::default();
         let reap = Reap { at, endpoint, stays: false, discard: false };
-        Container::new(at.place).reap(&site, reap, &mut told);
-        told
+        Container::new(at.place).reap(&site, reap, &mut answers);
+        answers
     }
 
     #[test]
@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn of_a_rank_that_could_not_be_prepared_the_router_is_asked() {
-        let told = reaped(true);
-        assert!(matches!(told.commands[..], [RouterCommand::Exited { fence: Fence(7), .. }]));
-        assert_eq!(told.settling, [(Fence(7), Exit::never_ran())]);
+        let answers = reaped(true);
+        assert!(matches!(answers.commands[..], [RouterCommand::Exited { fence: Fence(7), .. }]));
+        assert_eq!(answers.settling, [(Fence(7), Exit::never_ran())]);
     }
 }

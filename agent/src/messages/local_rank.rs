@@ -22,7 +22,7 @@ use super::imaging::{Imaging, Kept};
 use super::intake::Intake;
 use super::pace::Pace;
 use super::pipe_watch::{PipeWatch, Source, Watching};
-use super::pipes::{Ends, Outbox};
+use super::pipes::{Outbox, PipeEnds};
 use super::saved_states::States;
 use super::slabs::Slabs;
 
@@ -129,7 +129,7 @@ impl LocalRank {
     ///
     /// # Errors
     /// No room to watch them.
-    pub(super) fn plug(&mut self, watch: &PipeWatch, ends: Ends) -> io::Result<()> {
+    pub(super) fn plug(&mut self, watch: &PipeWatch, ends: PipeEnds) -> io::Result<()> {
         self.read = Some(watch.listen(self.endpoint.fence(), ends.read)?);
         (self.write, self.waits_for_place) = (Some(ends.write), None);
         self.intake = Intake::default();

@@ -55,7 +55,7 @@ pub(crate) use self::intake::Intake;
 use self::local_rank::PipeRead;
 pub(crate) use self::outgoing::{Frames, IoRequest, PeerStream, Waiting, Wanted};
 use self::pipe_watch::PipeWatch;
-pub(crate) use self::pipes::{Ends, pair};
+pub(crate) use self::pipes::{PipeEnds, pair};
 use self::router::Router;
 pub(crate) use self::slabs::Slabs;
 use crate::link::ToEventLoop;
@@ -73,7 +73,7 @@ pub(crate) enum RouterCommand {
     /// A rank's process is being started.
     Begin(Box<Begin>),
     /// The process has ended, and all it has left running. Answered by
-    /// [`Told::Settled`].
+    /// [`RouterEvent::Settled`].
     Exited {
         fence: Fence,
         end: End,
@@ -83,13 +83,13 @@ pub(crate) enum RouterCommand {
     /// The attempt is not wanted any more.
     Dropped(Fence),
     /// The owner is back: the rank shall return its work. Answered by
-    /// [`Told::Returned`] if it does.
+    /// [`RouterEvent::Returned`] if it does.
     Retreat {
         fence: Fence,
         within: Duration,
     },
     /// Pack the rank's endpoint: its process stands still. Answered by
-    /// [`Told::Packed`].
+    /// [`RouterEvent::Packed`].
     Depart {
         fence: Fence,
         keep: Keep,
@@ -97,9 +97,9 @@ pub(crate) enum RouterCommand {
     /// A rank that has lost its process gets another, which is given nothing.
     Again {
         fence: Fence,
-        ends: Ends,
+        ends: PipeEnds,
     },
-    /// Its process stands still for an image. Answered by [`Told::Emptied`].
+    /// Its process stands still for an image. Answered by [`RouterEvent::Emptied`].
     Image(Fence),
     /// The image that was wanted, or why there is none. The process goes on
     /// after this; it stood so long.
@@ -117,7 +117,7 @@ pub(crate) enum RouterCommand {
         at: WorkstationId,
     },
     /// Take in an endpoint that was packed elsewhere. Answered by
-    /// [`Told::Unpacked`]; it does nothing before [`RouterCommand::SetGoing`].
+    /// [`RouterEvent::Unpacked`]; it does nothing before [`RouterCommand::SetGoing`].
     Arrive(Box<Arrive>),
     /// The process that was taken in goes on; or a new one, with what is kept of
     /// it, is being started.
@@ -168,7 +168,7 @@ pub(crate) struct Begin {
     pub(crate) config: Config,
     /// Its part of the snapshot that the program goes back to.
     pub(crate) cut: Option<ContentHash>,
-    pub(crate) ends: Ends,
+    pub(crate) ends: PipeEnds,
 }
 
 /// A rank that comes from elsewhere.
@@ -179,11 +179,11 @@ pub(crate) struct Arrive {
     pub(crate) life: Life,
     pub(crate) rank: Rank,
     pub(crate) keep: Keep,
-    /// As [`Told::Packed`] gave it.
+    /// As [`RouterEvent::Packed`] gave it.
     pub(crate) packed: Vec<u8>,
     /// What its process was made of, if it has gone back to an image.
     pub(crate) image: Option<KeptImage>,
-    pub(crate) ends: Ends,
+    pub(crate) ends: PipeEnds,
 }
 
 /// A rank that leaves.
@@ -215,7 +215,7 @@ pub(crate) enum RouterEvent {
     /// The snapshot that a rank begins with has an image of its process: it is
     /// to begin from that, as if it had arrived with it. The process that has
     /// begun ends with these pipes.
-    HasImage { fence: Fence, bytes: Vec<u8>, image: Vec<u8>, ends: Ends },
+    HasImage { fence: Fence, bytes: Vec<u8>, image: Vec<u8>, ends: PipeEnds },
     /// What came with a rank is here and in its pipes, or is of no use: why.
     Unpacked { fence: Fence, done: Result<(), String> },
     /// Nobody waits for the ranks any more.

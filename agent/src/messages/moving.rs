@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::imaging::{Kept, way_back};
 use super::local_rank::LocalRank;
-use super::pipes::Ends;
+use super::pipes::PipeEnds;
 use super::router::Router;
 use super::saved_states::States;
 use super::{Arrive, Packed, RouterEvent};
@@ -72,7 +72,7 @@ impl Router {
         self.handle(now, fence, Event::Stayed);
     }
 
-    pub(super) fn again(&mut self, now: Moment, fence: Fence, ends: Ends) {
+    pub(super) fn again(&mut self, now: Moment, fence: Fence, ends: PipeEnds) {
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
         if let Err(error) = local_rank.plug(&self.watch, ends) {
             let rank = local_rank.rank();

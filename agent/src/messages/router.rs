@@ -49,7 +49,7 @@ pub(super) struct Router {
     /// What ranks here say to each other.
     todo: VecDeque<(Fence, Event)>,
     effects: Vec<Effect>,
-    /// Seats that may have something to write.
+    /// Ranks that may have something to write.
     dirty: Vec<Fence>,
 }
 
@@ -102,7 +102,7 @@ impl Router {
                 }
             }
             RouterCommand::PeerStreamOpened { at, stream } => self.outgoing.opened(at, stream),
-            RouterCommand::PeerStreamLost(at) => self.road_lost(now, at),
+            RouterCommand::PeerStreamLost(at) => self.peer_stream_lost(now, at),
             RouterCommand::Staged { fence, snapshot, part } => self.staged(fence, snapshot, part),
             RouterCommand::Fetched { fence, part } => self.fetched(now, fence, part),
             RouterCommand::Forget(job) => self.forget(job),
@@ -285,7 +285,7 @@ impl Router {
     }
 
     /// What was on its way there is lost.
-    fn road_lost(&mut self, now: Moment, at: WorkstationId) {
+    fn peer_stream_lost(&mut self, now: Moment, at: WorkstationId) {
         self.outgoing.lost(now, at);
         let of = |program: &Program| program.directory.at(at).collect::<Vec<_>>();
         let lost: Vec<_> = self.programs.iter().map(|(job, program)| (*job, of(program))).collect();

@@ -119,12 +119,7 @@ impl Router {
             let endpoint = Bytes::from(endpoint.pack(&rest));
             let bytes = postcard::to_stdvec(&PackedRank { endpoint, ..part });
             let (bytes, image) = (bytes.map_err(|error| error.to_string())?, image.to_vec());
-            self.say_to_event_loop(RouterEvent::HasImage {
-                fence,
-                bytes,
-                image,
-                ends,
-            });
+            self.say_to_event_loop(RouterEvent::HasImage { fence, bytes, image, ends });
             return Ok(());
         }
         let Some(slabs) = self.enter(job, life, config.rank, fence) else { return Ok(()) };

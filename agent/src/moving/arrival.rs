@@ -56,7 +56,7 @@ pub(crate) struct Expectation {
 /// All of it is here that must be for bringing it to life. Its memory may still
 /// be on its way.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownGuest {
     /// Who stood still by their own will.
     pub(crate) stopped: Vec<i32>,
     /// Of a rank.
@@ -79,9 +79,9 @@ struct Beside {
 }
 
 impl Beside {
-    fn known(self) -> Known {
+    fn known(self) -> KnownGuest {
         let Self { endpoint, keep, since } = self;
-        Known { stopped: vec![], endpoint, keep, image: None, serving: None, since }
+        KnownGuest { stopped: vec![], endpoint, keep, image: None, serving: None, since }
     }
 }
 
@@ -102,7 +102,7 @@ impl Teller {
         self.event_loop.tell(LinkEvent::Header { fence: self.fence, header, memory });
     }
 
-    fn known(&self, known: Known) {
+    fn known(&self, known: KnownGuest) {
         self.event_loop.tell(LinkEvent::Known { fence: self.fence, known: Box::new(known) });
     }
 
@@ -445,7 +445,7 @@ impl Taking {
         let stopped = self.arrival.adapt(&self.terms)?;
         let serving = self.serving.take();
         let image = self.copy.take().map(Keeping::finish);
-        self.teller.known(Known { stopped, image, serving, ..beside.known() });
+        self.teller.known(KnownGuest { stopped, image, serving, ..beside.known() });
         Ok(())
     }
 }

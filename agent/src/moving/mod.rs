@@ -22,7 +22,7 @@ use gleaner_common::units::spoken_size;
 use gleaner_move::{Engine, Fingerprint, of_this_machine};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::arrival::{Arrivals, Expectation, Known};
+pub(crate) use self::arrival::{Arrivals, Expectation, KnownGuest};
 pub(crate) use self::departure::{Cargo, Departures};
 pub(crate) use self::kept::{KeptImage, ToKeep, keep};
 use crate::config::{AgentConfig, Network};

@@ -18,9 +18,9 @@ use gleaner_agent_core::occupancy::{Health, Observation};
 use gleaner_common::time::Moment;
 use gleaner_common::usage::LoadAverages;
 
+use super::Own;
 use super::filesystem::Reread;
 use super::share::{Guests, Share, cgroup_cpu, threads_of};
-use super::Own;
 use crate::container::cgroup::is_inside;
 
 /// How often the kernel takes its samples, too (`LOAD_FREQ`).

@@ -58,7 +58,7 @@ pub struct Terminals {
     ignored: Vec<PathBuf>,
     guest_uids: Range<u32>,
     directories: BTreeMap<PathBuf, Directory>,
-    pipe_watch: BTreeMap<PathBuf, Ear>,
+    terminals: BTreeMap<PathBuf, Listening>,
     watches: BTreeMap<i32, PathBuf>,
     look_at: Moment,
 }
@@ -75,7 +75,7 @@ enum Directory {
 
 /// How a terminal is listened to.
 #[derive(Debug)]
-enum Ear {
+enum Listening {
     Watched,
     /// Not before then: it was used a moment ago.
     Muted(Moment),
@@ -87,7 +87,12 @@ enum Ear {
 }
 
 impl Terminals {
-    pub fn open(now: Moment, config: &SensorsConfig, own: &Own, seen: &mut Vec<Observation>) -> Self {
+    pub fn open(
+        now: Moment,
+        config: &SensorsConfig,
+        own: &Own,
+        seen: &mut Vec<Observation>,
+    ) -> Self {
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         Self::with(now, inotify::init(flags), config, own, seen)
     }
@@ -105,7 +110,7 @@ impl Terminals {
             ignored: config.terminals_ignored.clone(),
             guest_uids: own.guest_uids.clone(),
             directories: BTreeMap::new(),
-            pipe_watch: BTreeMap::new(),
+            terminals: BTreeMap::new(),
             watches: BTreeMap::new(),
             look_at: now + LOOK_EVERY,
         };
@@ -132,9 +137,9 @@ impl Terminals {
     }
 
     pub fn deadline(&self) -> Option<Moment> {
-        let muted = self.pipe_watch.values().filter_map(|ear| match ear {
-            Ear::Muted(until) => Some(*until),
-            Ear::Watched | Ear::Looked { .. } => None,
+        let muted = self.terminals.values().filter_map(|listening| match listening {
+            Listening::Muted(until) => Some(*until),
+            Listening::Watched | Listening::Looked { .. } => None,
         });
         muted.chain(self.must_look().then_some(self.look_at)).min()
     }
@@ -142,8 +147,9 @@ impl Terminals {
     /// Listens again to those that were muted, and looks at those that cannot
     /// be listened to.
     pub fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) {
-        let due = |ear: &Ear| matches!(ear, Ear::Muted(until) if now >= *until);
-        let muted = self.pipe_watch.iter().filter(|(_, ear)| due(ear));
+        let due =
+            |listening: &Listening| matches!(listening, Listening::Muted(until) if now >= *until);
+        let muted = self.terminals.iter().filter(|(_, listening)| due(listening));
         for path in muted.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
             self.listen(&path);
         }
@@ -186,9 +192,9 @@ impl Terminals {
             Directory::Looked(error) => Some((path.as_path(), error)),
             Directory::Watched | Directory::Lost(_) => None,
         });
-        let terminals = self.pipe_watch.iter().filter_map(|(path, ear)| match ear {
-            Ear::Looked { why, .. } => Some((path.as_path(), why)),
-            Ear::Watched | Ear::Muted(_) => None,
+        let terminals = self.terminals.iter().filter_map(|(path, listening)| match listening {
+            Listening::Looked { why, .. } => Some((path.as_path(), why)),
+            Listening::Watched | Listening::Muted(_) => None,
         });
         let mut all = directories.chain(terminals);
         let (path, error) = all.next()?;
@@ -197,7 +203,10 @@ impl Terminals {
 
     fn must_look(&self) -> bool {
         self.directories.values().any(|directory| !matches!(directory, Directory::Watched))
-            || self.pipe_watch.values().any(|ear| matches!(ear, Ear::Looked { .. }))
+            || self
+                .terminals
+                .values()
+                .any(|listening| matches!(listening, Listening::Looked { .. }))
     }
 
     fn notice(
@@ -211,7 +220,7 @@ impl Terminals {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             // So much has happened that not all could be told.
             seen.push(used("a terminal"));
-            self.pipe_watch.clear();
+            self.terminals.clear();
             self.look_at = now;
             self.directories.values_mut().for_each(|directory| {
                 *directory = Directory::Lost(io::Error::other("too many events"));
@@ -225,8 +234,8 @@ impl Terminals {
                 *directory = Directory::Lost(io::Error::other("is gone"));
             }
             // Gone without having been used: see whether it is still there.
-            if let Some(ear @ Ear::Watched) = self.pipe_watch.get_mut(&path) {
-                *ear = Ear::Muted(Moment::ZERO);
+            if let Some(listening @ Listening::Watched) = self.terminals.get_mut(&path) {
+                *listening = Listening::Muted(Moment::ZERO);
             }
             return;
         }
@@ -238,33 +247,33 @@ impl Terminals {
     }
 
     fn heard(&mut self, now: Moment, path: &Path, seen: &mut Vec<Observation>) {
-        let Some(ear) = self.pipe_watch.get_mut(path) else { return };
-        *ear = Ear::Muted(now + MUTED);
+        let Some(listening) = self.terminals.get_mut(path) else { return };
+        *listening = Listening::Muted(now + MUTED);
         seen.push(used(short_name(path)));
     }
 
     /// A file of a watched directory came, went, or changed its owner.
     fn changed(&mut self, path: &Path, flags: ReadFlags) {
         if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-            self.pipe_watch.remove(path);
+            self.terminals.remove(path);
         } else if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) || self.is_looked(path)
         {
-            self.pipe_watch.remove(path);
+            self.terminals.remove(path);
             // Listened to when all notices are read.
-            if self.is_chosen(path) && self.pipe_watch.len() < TERMINALS_MAX {
-                self.pipe_watch.insert(path.to_owned(), Ear::Muted(Moment::ZERO));
+            if self.is_chosen(path) && self.terminals.len() < TERMINALS_MAX {
+                self.terminals.insert(path.to_owned(), Listening::Muted(Moment::ZERO));
             }
         }
     }
 
     fn is_looked(&self, path: &Path) -> bool {
-        matches!(self.pipe_watch.get(path), Some(Ear::Looked { .. }))
+        matches!(self.terminals.get(path), Some(Listening::Looked { .. }))
     }
 
     fn unheard(&self) -> impl Iterator<Item = PathBuf> {
-        self.pipe_watch
+        self.terminals
             .iter()
-            .filter(|(_, ear)| matches!(ear, Ear::Muted(Moment::ZERO)))
+            .filter(|(_, listening)| matches!(listening, Listening::Muted(Moment::ZERO)))
             .map(|(path, _)| path.clone())
     }
 
@@ -296,8 +305,8 @@ impl Terminals {
     }
 
     fn found(&mut self, path: &Path) {
-        let known = self.pipe_watch.contains_key(path);
-        if !known && self.is_chosen(path) && self.pipe_watch.len() < TERMINALS_MAX {
+        let known = self.terminals.contains_key(path);
+        if !known && self.is_chosen(path) && self.terminals.len() < TERMINALS_MAX {
             self.listen(path);
         }
     }
@@ -319,14 +328,14 @@ impl Terminals {
     /// Listens to a terminal, for the first time or again.
     fn listen(&mut self, path: &Path) {
         let Some(metadata) = self.terminal(path) else {
-            self.pipe_watch.remove(path);
+            self.terminals.remove(path);
             return;
         };
-        let ear = match self.watch(path, WatchFlags::ACCESS | WatchFlags::ONESHOT) {
-            Ok(()) => Ear::Watched,
-            Err(why) => Ear::Looked { accessed: accessed(&metadata), why },
+        let listening = match self.watch(path, WatchFlags::ACCESS | WatchFlags::ONESHOT) {
+            Ok(()) => Listening::Watched,
+            Err(why) => Listening::Looked { accessed: accessed(&metadata), why },
         };
-        self.pipe_watch.insert(path.to_owned(), ear);
+        self.terminals.insert(path.to_owned(), listening);
     }
 
     /// Is it a terminal that counts?
@@ -348,8 +357,8 @@ impl Terminals {
 
     fn look_at_access_times(&mut self, seen: &mut Vec<Observation>) {
         let wall = Clock::new().wall();
-        self.pipe_watch.retain(|path, ear| {
-            let Ear::Looked { accessed: before, .. } = ear else { return true };
+        self.terminals.retain(|path, listening| {
+            let Listening::Looked { accessed: before, .. } = listening else { return true };
             let Ok(metadata) = std::fs::metadata(path) else { return false };
             let now = accessed(&metadata);
             if now > *before {
@@ -363,7 +372,7 @@ impl Terminals {
 
     /// When the terminals were last used before there was anybody to watch.
     fn last_used(&self) -> Option<Observation> {
-        let last = self.pipe_watch.keys().filter_map(|path| {
+        let last = self.terminals.keys().filter_map(|path| {
             let metadata = std::fs::metadata(path).ok()?;
             let never = metadata
                 .created()

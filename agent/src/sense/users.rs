@@ -12,8 +12,8 @@ use std::time::Duration;
 use gleaner_agent_core::occupancy::Observation;
 use gleaner_common::time::Moment;
 
-use super::filesystem::Pattern;
 use super::Own;
+use super::filesystem::Pattern;
 use crate::config::SensorsConfig;
 
 /// The number only goes into records: a minute is fresh enough.

@@ -161,7 +161,7 @@ fn limits() {
     let ended = place.shell("for i in 1 2 3 4 5 6 7 8 9 10; do sleep 4713.5 & done");
     assert_ne!(ended.status, 0);
     assert!(String::from_utf8_lossy(&ended.stderr).contains("fork"), "{ended:?}");
-    place.start_as(gleaner_agent::container::keeper::Start {
+    place.start_as(gleaner_agent::container::keeper::StartGuest {
         command: ["head", "-c", "100000", "/dev/zero"].map(str::to_owned).to_vec(),
         limits: GuestLimits { file_bytes_max: 5_000, ..GuestLimits::default() },
         ..place.order()

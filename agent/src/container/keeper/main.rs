@@ -25,7 +25,7 @@ use rustix::process::{Pid, Resource, Rlimit};
 use super::place_files::{PlaceFiles, take_output};
 use super::protocol::{
     DESCRIPTORS_MAX, Ended, GuestLimits, Landing, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX,
-    Report, SOCKET_FD, Sandbox, Start,
+    Report, SOCKET_FD, Sandbox, StartGuest,
 };
 use super::sandbox;
 use super::spawn::{Descriptors, SpawnError, spawn};
@@ -269,7 +269,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn start(&mut self, start: &Start) -> io::Result<()> {
+    fn start(&mut self, start: &StartGuest) -> io::Result<()> {
         let fence = start.fence;
         if self.sandbox.is_staged()
             && self.unfit.is_none()
@@ -296,7 +296,7 @@ impl Keeper {
         }
     }
 
-    fn spawn(&mut self, start: &Start) -> Result<Pid, SpawnError> {
+    fn spawn(&mut self, start: &StartGuest) -> Result<Pid, SpawnError> {
         let place = &self.sandbox.directory;
         let failed = |path: &Path, source| SpawnError::Enter { path: path.to_path_buf(), source };
         if start.fresh {

@@ -25,5 +25,5 @@ pub use handle::{Keeper, KeeperError, Program};
 pub(crate) use main::descendants;
 pub use main::keeper_main;
 pub(crate) use protocol::PIPES_FD;
-pub use protocol::{Ended, GuestLimits, Landing, Order, Report, Sandbox, Start};
+pub use protocol::{Ended, GuestLimits, Landing, Order, Report, Sandbox, StartGuest};
 pub(crate) use spawn::PATH;

@@ -77,7 +77,7 @@ pub struct Landing {
 
 /// One guest to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
+pub struct StartGuest {
     pub fence: Fence,
     pub command: Vec<String>,
     pub environment: Vec<(String, String)>,
@@ -95,7 +95,7 @@ pub struct Start {
 pub enum Order {
     /// First, and once.
     Prepare(Box<Sandbox>),
-    Start(Box<Start>),
+    Start(Box<StartGuest>),
     /// One comes from elsewhere. The directory with its image rides along, and
     /// its ends of its pipes, in the header's order.
     Expect(Box<Landing>),
