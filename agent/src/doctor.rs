@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::config::{AgentConfig, Network};
 use crate::container::cgroup::{PlaceGroup, Tree};
-use crate::container::ground::{Ground, clear};
 use crate::container::keeper::{Keeper, Order, Program, Report, Sandbox, StartGuest};
+use crate::container::place_directories::{PlaceDirectories, clear};
 use crate::failure::one_line;
 use crate::machine;
 use crate::moving::Mover;
@@ -202,9 +202,9 @@ fn guest(
     group: Option<&PlaceGroup>,
 ) -> Result<(Keeper, Vec<String>), TrialError> {
     let uid = rustix::process::geteuid().is_root().then_some(config.guests.uid_base);
-    let ground = Ground::prepare(home, PlaceId(0), uid).map_err(TrialError::of)?;
+    let directories = PlaceDirectories::prepare(home, PlaceId(0), uid).map_err(TrialError::of)?;
     let sandbox = Sandbox {
-        directory: ground.directory().to_path_buf(),
+        directory: directories.root().to_path_buf(),
         uid,
         readable: config.guests.readable.clone(),
         ..Sandbox::default()
@@ -224,7 +224,7 @@ fn guest(
         fence: Fence(1),
         fresh: true,
         command: ["/bin/sh", "-c", BUSY].map(str::to_owned).to_vec(),
-        directory: ground.work(),
+        directory: directories.work(),
         ..StartGuest::default()
     };
     keeper.send(&Order::Start(Box::new(start))).map_err(TrialError::of)?;

@@ -315,7 +315,7 @@ impl EventLoop {
             Effect::Reap { at: it, endpoint, stays, discard } => {
                 at(places, it.place).reap(site, Reap { at: it, endpoint, stays, discard }, answers);
             }
-            Effect::ClearGround(it) => at(places, it.place).clear_ground(site, it, answers),
+            Effect::ClearGround(it) => at(places, it.place).clear_directories(site, it, answers),
             Effect::Look(it) => at(places, it.place).look(it, answers),
             Effect::Measure(it) => at(places, it.place).measure(it.fence, answers),
 

@@ -24,10 +24,10 @@ use rustix::time::Timespec;
 
 use crate::config::GuestsConfig;
 use crate::container::cgroup::{CgroupError, PlaceGroup, Tree};
-use crate::container::ground::{Ground, GroundError, WORK, clear};
 use crate::container::keeper::{
     Keeper, KeeperError, Landing, Order, Program, Report, Sandbox, StartGuest,
 };
+use crate::container::place_directories::{DirectoriesError, PlaceDirectories, WORK, clear};
 
 /// How long any one step may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ pub enum ProbeError {
     #[error("cannot make room")]
     Room(#[from] io::Error),
     #[error(transparent)]
-    Ground(#[from] GroundError),
+    Directories(#[from] DirectoriesError),
     #[error(transparent)]
     Group(#[from] CgroupError),
     #[error(transparent)]
@@ -207,12 +207,12 @@ impl Probe {
     fn settle(&self, place: u16, pipes: Pipes) -> Result<ProbedGuest, ProbeError> {
         let uid = self.uid(place);
         let id = PlaceId(place);
-        let ground = Ground::prepare(&self.home, id, Some(uid))?;
+        let directories = PlaceDirectories::prepare(&self.home, id, Some(uid))?;
         let group = self.tree.place(id)?;
         // The agent starts only once this is over.
         group.hurry(true);
         let sandbox = Sandbox {
-            directory: ground.directory().to_path_buf(),
+            directory: directories.root().to_path_buf(),
             uid: Some(uid),
             readable: self.readable.clone(),
             knowledge: Some(self.knowledge.clone()),

@@ -12,8 +12,8 @@ use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
 use super::{Answers, Container, GuestLimits, Site, StartError};
-use crate::container::ground::WORK;
 use crate::container::keeper::{Landing, Order};
+use crate::container::place_directories::WORK;
 use crate::link::LinkOrder;
 use crate::messages::{self, Arrive, PipeEnds, RouterCommand};
 use crate::moving::{Expectation, KnownGuest};

@@ -9,8 +9,8 @@ use gleaner_common::reaction::Keep;
 
 use super::{Answers, Container, Site};
 use crate::container::cgroup::PlaceGroup;
-use crate::container::ground::WORK;
 use crate::container::keeper::PIPES_FD;
+use crate::container::place_directories::WORK;
 use crate::link::{LinkOrder, files};
 use crate::messages::{self, Packed, PipeEnds, RouterCommand};
 use crate::moving::{Cargo, KeptImage, Mover, ToKeep};
@@ -86,8 +86,8 @@ impl Container {
         let keeper = keeper.pid().as_raw_nonzero().get();
         let group = group.path().to_path_buf();
         let plugs = if is_rank { vec![PIPES_FD, PIPES_FD + 1] } else { vec![] };
-        let left_out = self.ground.as_ref().map_or_else(Vec::new, |ground| {
-            let laid = files::as_laid(&site.config.data, &spec.inputs, &ground.work());
+        let left_out = self.directories.as_ref().map_or_else(Vec::new, |directories| {
+            let laid = files::as_laid(&site.config.data, &spec.inputs, &directories.work());
             laid.iter().map(|name| format!("{WORK}/{name}")).collect()
         });
         Ok((gleaner_move::GuestProcess { group, keeper, root, plugs, left_out }, mover))

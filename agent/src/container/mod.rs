@@ -1,4 +1,4 @@
-//! A guest place as the kernel sees it: its ground, its group, its keeper, and
+//! A guest place as the kernel sees it: its directories, its group, its keeper, and
 //! the descriptors of the guest that is there.
 //!
 //! The promise: freezing and killing touch nothing but a file that is open
@@ -7,9 +7,9 @@
 
 mod arriving;
 pub mod cgroup;
-pub mod ground;
 pub mod keeper;
 mod leaving;
+pub mod place_directories;
 mod reaping;
 mod surroundings;
 
@@ -30,8 +30,8 @@ use gleaner_program_core::address::{Rank, Snapshot};
 use gleaner_program_core::endpoint::{Config, LOG_BYTES_MAX};
 
 use self::cgroup::{GroupLimits, PlaceGroup, Tree};
-use self::ground::{Ground, GroundError};
 use self::keeper::{Ended, GuestLimits, Keeper, KeeperError, Order, Report, Sandbox};
+use self::place_directories::{DirectoriesError, PlaceDirectories};
 pub(crate) use self::reaping::Reap;
 use self::surroundings::{environment, with_index};
 use crate::config::{AgentConfig, Network};
@@ -60,7 +60,7 @@ pub(crate) struct Site {
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error("{}", one_line(.0))]
-    Ground(#[from] GroundError),
+    Directories(#[from] DirectoriesError),
     #[error("{}", one_line(.0))]
     Keeper(#[from] KeeperError),
     #[error("{}", one_line(.0))]
@@ -102,12 +102,12 @@ struct Guest {
 #[derive(Debug)]
 pub(crate) struct Container {
     id: PlaceId,
-    ground: Option<Ground>,
+    directories: Option<PlaceDirectories>,
     group: Option<PlaceGroup>,
     keeper: Option<Keeper>,
     /// Is the keeper for a guest that can move?
     staged: bool,
-    /// The ground was laid anew: the keeper must look at it again.
+    /// The directories were made anew: the keeper must look at it again.
     fresh: bool,
     guest: Option<Guest>,
 }
@@ -135,8 +135,8 @@ impl Answers {
 
 impl Container {
     pub(crate) fn new(id: PlaceId) -> Self {
-        let (ground, group, keeper, guest) = (None, None, None, None);
-        Self { id, ground, group, keeper, staged: false, fresh: true, guest }
+        let (directories, group, keeper, guest) = (None, None, None, None);
+        Self { id, directories, group, keeper, staged: false, fresh: true, guest }
     }
 
     pub(crate) fn keeper(&self) -> Option<&Keeper> {
@@ -216,12 +216,12 @@ impl Container {
         answers: &mut Answers,
     ) -> Result<(), StartError> {
         (self.keeper, self.staged) = (None, staged);
-        let uid = self.settle_ground(site)?;
-        let Some(ground) = &self.ground else { unreachable!("made above") };
+        let uid = self.settle_directories(site)?;
+        let Some(directories) = &self.directories else { unreachable!("made above") };
         let mover = site.mover.clone().map_err(StartError::Immobile);
         let mover = staged.then_some(mover).transpose()?;
         let sandbox = Sandbox {
-            directory: ground.directory().to_path_buf(),
+            directory: directories.root().to_path_buf(),
             uid,
             readable: site.config.guests.readable.clone(),
             writable: site.config.guests.shared_directories.clone(),
@@ -242,20 +242,17 @@ impl Container {
         self.keeper = None;
     }
 
-    /// Makes sure there are ground and group; who guests run as.
-    fn settle_ground(&mut self, site: &Site) -> Result<Option<u32>, StartError> {
+    /// Makes sure there are directories and a group; who guests run as.
+    fn settle_directories(&mut self, site: &Site) -> Result<Option<u32>, StartError> {
         let root = rustix::process::geteuid().is_root();
         let uid = root.then(|| site.config.guests.uid_base + u32::from(self.id.0));
-        if self.ground.is_none() {
-            self.ground = Some(Ground::prepare(&site.config.data, self.id, uid)?);
+        if self.directories.is_none() {
+            self.directories = Some(PlaceDirectories::prepare(&site.config.data, self.id, uid)?);
         }
         if self.group.is_none()
             && let Some(tree) = &site.tree
         {
-            // A former agent may have left it frozen.
-            let group = tree.place(self.id)?;
-            let _ = group.thaw();
-            self.group = Some(group);
+            self.group = Some(tree.place(self.id)?);
         }
         Ok(uid)
     }
@@ -317,7 +314,7 @@ impl Container {
         {
             return Err(StartError::NotShared(path.clone()));
         }
-        let uid = self.settle_ground(site)?;
+        let uid = self.settle_directories(site)?;
         if let Some(group) = &mut self.group {
             group.set_limits(GroupLimits {
                 memory_bytes_max: start.limits.memory_bytes_max,
@@ -349,11 +346,11 @@ impl Container {
 
     /// Input files for a guest: all of its job's, or only those.
     fn lay(&mut self, fence: Fence, only: Option<BTreeSet<String>>, answers: &mut Answers) {
-        let (Some(ground), Some(guest)) = (&self.ground, &self.guest) else { return };
+        let (Some(directories), Some(guest)) = (&self.directories, &self.guest) else { return };
         let spec = Arc::clone(&guest.start.spec);
-        match ground.open_work() {
+        match directories.open_work() {
             Ok(into) => {
-                let uid = ground.uid();
+                let uid = directories.uid();
                 answers.orders.push(LinkOrder::Lay(Laying { fence, spec, only, into, uid }));
             }
             Err(error) => answers.guest(fence, guest::Event::Laid(Err(error.to_string()))),
@@ -387,8 +384,8 @@ impl Container {
             answers.commands.extend(begin.map(|begin| RouterCommand::Begin(Box::new(begin))));
         }
         let theirs = guest.theirs.take();
-        let Some(ground) = &self.ground else { return Ok(false) };
-        let seen = self.as_seen(ground);
+        let Some(directories) = &self.directories else { return Ok(false) };
+        let seen = self.as_seen(directories);
         let shared = start.spec.shared_directory.as_ref().map(PathBuf::from);
         let order = Order::Start(Box::new(keeper::StartGuest {
             fence,
@@ -411,8 +408,8 @@ impl Container {
 
     /// Has its disk use looked at, and tells its memory.
     pub(crate) fn measure(&self, fence: Fence, answers: &mut Answers) {
-        if let Some(ground) = &self.ground {
-            let directory = ground.directory().to_path_buf();
+        if let Some(directories) = &self.directories {
+            let directory = directories.root().to_path_buf();
             answers.orders.push(LinkOrder::Measure { fence, directory });
         }
         if let Some(group) = &self.group {

@@ -14,7 +14,7 @@ use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
 use gleaner_program_core::facts::End;
 
 use super::{Answers, Container, Ended, Guest, PlaceGroup, Site, records};
-use crate::container::ground::{GroundError, open_strange};
+use crate::container::place_directories::{DirectoriesError, open_strange};
 use crate::link::{Collection, LinkOrder};
 use crate::messages::RouterCommand;
 
@@ -72,7 +72,7 @@ impl Container {
         let outcome = self.outcome(guest, ExitStatus::from_raw(status));
         let cpu = ended.as_ref().filter(|_| !was_killed).map_or(used, |ended| ended.cpu);
         if discard {
-            self.clear_ground(site, guest.start.at, answers);
+            self.clear_directories(site, guest.start.at, answers);
             return Exit { outcome, cpu, left: Some(Left::default()) };
         }
         let clean = ended.as_ref().is_some_and(|ended| ended.clean && !was_killed);
@@ -89,8 +89,8 @@ impl Container {
     /// the files already, and what lies there.
     fn printed(&self, ended: Option<Ended>, was_killed: bool) -> (Left, bool) {
         let (mut printed, mut all_inline) = (Left::default(), true);
-        if was_killed && let Some(ground) = &self.ground {
-            (printed, all_inline) = read_printed(ground.directory());
+        if was_killed && let Some(directories) = &self.directories {
+            (printed, all_inline) = read_printed(directories.root());
         }
         let Some(Ended { stdout, stderr, stdout_bytes, stderr_bytes, .. }) = ended else {
             return (printed, all_inline);
@@ -108,7 +108,7 @@ impl Container {
         (printed, all_inline)
     }
 
-    /// Clears the ground. `None` if what was on it must be staged first.
+    /// Clears the directories. `None` if what was in them must be staged first.
     fn take_away(
         &mut self,
         site: &Site,
@@ -117,13 +117,13 @@ impl Container {
         all_inline: bool,
         answers: &mut Answers,
     ) -> Option<Left> {
-        let ground = self.ground.as_ref()?;
+        let directories = self.directories.as_ref()?;
         let (fence, spec) = (guest.start.at.fence, &guest.start.spec);
         self.fresh = true;
-        let directory = match ground.take_away(fence) {
+        let directory = match directories.take_away(fence) {
             Ok(directory) => directory,
             Err(error) => {
-                self.abandon_ground(site, &error, answers);
+                self.abandon_directories(site, &error, answers);
                 return Some(printed);
             }
         };
@@ -145,20 +145,25 @@ impl Container {
     }
 
     /// Clears away what was laid for a guest that did not run.
-    pub(crate) fn clear_ground(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
-        let Some(ground) = &self.ground else { return };
+    pub(crate) fn clear_directories(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
+        let Some(directories) = &self.directories else { return };
         self.fresh = true;
-        match ground.take_away(at.fence) {
+        match directories.take_away(at.fence) {
             Ok(directory) => answers.orders.push(LinkOrder::Clear(directory)),
-            Err(error) => self.abandon_ground(site, &error, answers),
+            Err(error) => self.abandon_directories(site, &error, answers),
         }
     }
 
     /// A place that cannot be cleared is made anew, its keeper included, and at
     /// once: the next guest may be launched with the same batch of effects.
-    fn abandon_ground(&mut self, site: &Site, error: &GroundError, answers: &mut Answers) {
+    fn abandon_directories(
+        &mut self,
+        site: &Site,
+        error: &DirectoriesError,
+        answers: &mut Answers,
+    ) {
         tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
-        (self.ground, self.fresh) = (None, true);
+        (self.directories, self.fresh) = (None, true);
         if self.keeper.is_some() {
             self.spawn_keeper(site, self.staged, answers);
         }

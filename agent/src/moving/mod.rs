@@ -169,8 +169,8 @@ fn engine(config: &AgentConfig) -> Result<Engine, String> {
     Engine::find(config.moves.criu.as_deref()).map_err(|error| format!("{error}; {}", error.hint()))
 }
 
-/// Where a guest that can move finds the things on its ground.
-pub(crate) fn on_stage(ground: &Path, path: &Path) -> PathBuf {
-    let inside = path.strip_prefix(ground).unwrap_or(path);
+/// Where a guest that can move finds what is in its directories.
+pub(crate) fn on_stage(directory: &Path, path: &Path) -> PathBuf {
+    let inside = path.strip_prefix(directory).unwrap_or(path);
     Path::new(gleaner_move::stage::GROUND).join(inside)
 }

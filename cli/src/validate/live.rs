@@ -14,8 +14,8 @@ use gleaner_common::report::{AttemptRow, JobState};
 use gleaner_common::time::WallTime;
 use gleaner_common::trace::{self, Trace};
 use gleaner_common::wire::{Reply, Request};
+use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_lab::owners::Owners;
-use gleaner_lab::talk::Talk;
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 
@@ -71,10 +71,10 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
     let mut lab = Lab::start(options)?;
     lab.expect_cgroups("a run")?;
     lab.wait_for_idle(setting.workstations)?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let client = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     let job = submit(&lab, setting)?;
     let (began, mut owners) = (Clock.now(), Owners::new(setting.workstations, setting.seed));
-    let (row, returns) = owners.until_end((&mut lab, &talk), job, LOOK, |_, row, _| {
+    let (row, returns) = owners.until_end((&mut lab, &client), job, LOOK, |_, row, _| {
         let in_time = row.summary.state.has_ended() || Clock.now().since(began) <= LONGEST;
         ensure!(in_time, "the program does not end: {:?}", row.summary);
         Ok(())
@@ -84,7 +84,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
         bail!("the program ended {}:\n{why}", row.summary.state.name());
     }
     usage_records(&lab)?;
-    let attempts = attempts(&talk, job, setting.trace.ranks.len())?;
+    let attempts = attempts(&client, job, setting.trace.ranks.len())?;
     let start = attempts.values().filter_map(|all| all.first()).map(|one| one.placed).min();
     let start = start.context("nothing of the program has run")?;
     let moved = moves(&attempts);
@@ -117,10 +117,10 @@ fn submit(lab: &Lab, setting: &Setting<'_>) -> Result<JobId> {
 type Attempts = BTreeMap<u32, Vec<AttemptRow>>;
 
 /// Of each rank, oldest first.
-fn attempts(talk: &Talk, job: JobId, ranks: usize) -> Result<Attempts> {
+fn attempts(client: &BlockingClient, job: JobId, ranks: usize) -> Result<Attempts> {
     let mut found = Attempts::new();
     for index in 0..u32::try_from(ranks)? {
-        let rows = talk.rows(&Request::Attempts(SubprogramId { job, index }))?;
+        let rows = client.rows(&Request::Attempts(SubprogramId { job, index }))?;
         let rows = rows
             .into_iter()
             .filter_map(|reply| if let Reply::Attempt(row) = reply { Some(*row) } else { None });

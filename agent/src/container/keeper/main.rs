@@ -98,7 +98,7 @@ struct Keeper {
     sandbox: Sandbox,
     /// Are we the first process of our own pid namespace?
     alone: bool,
-    /// The place's ground, until the agent lays it anew.
+    /// The place's directories, until the agent makes them anew.
     files: Option<PlaceFiles>,
     /// Scratch directories of our own to empty.
     scratch: Option<Scratch>,

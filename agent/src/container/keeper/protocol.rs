@@ -83,7 +83,7 @@ pub struct StartGuest {
     pub environment: Vec<(String, String)>,
     /// Where it runs.
     pub directory: PathBuf,
-    /// The ground was laid anew since the last guest.
+    /// The directories were made anew since the last guest.
     pub fresh: bool,
     pub limits: GuestLimits,
     /// Two pipe ends ride along, one to read and one to write: the guest finds

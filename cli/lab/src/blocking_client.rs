@@ -15,12 +15,12 @@ use tokio::runtime::{Builder, Runtime};
 /// An open connection, and the runtime it lives on, whose thread keeps it alive
 /// while nobody asks.
 #[derive(Debug)]
-pub struct Talk {
+pub struct BlockingClient {
     runtime: Runtime,
     client: Client,
 }
 
-impl Talk {
+impl BlockingClient {
     /// # Errors
     /// See [`Client::connect`].
     pub fn connect(identity: &Path, address: Option<&str>) -> Result<Self> {
