@@ -246,7 +246,7 @@ impl Expecting {
     /// still. The rest of a guest that is served may still be on its way.
     ///
     /// # Errors
-    /// It cannot be restored; nothing of it runs then.
+    /// The guest cannot be restored; nothing of it runs then.
     pub fn land(self, stopped: &[i32]) -> Result<ProbedGuest, ProbeError> {
         let Self(mut guest) = self;
         guest.keeper.send(&Order::Land { fence: FENCE, stopped: stopped.to_vec() })?;
@@ -312,7 +312,7 @@ impl ProbedGuest {
     /// Sets a landed guest going.
     ///
     /// # Errors
-    /// Its keeper is gone.
+    /// The keeper is gone.
     pub fn resume(&self) -> Result<(), KeeperError> {
         self.keeper.send(&Order::Go)
     }
@@ -320,7 +320,7 @@ impl ProbedGuest {
     /// Writes a line to the guest.
     ///
     /// # Errors
-    /// It has gone.
+    /// The guest has gone.
     pub fn say(&self, line: &str) -> Result<(), ProbeError> {
         let line = format!("{line}\n");
         (&self.pipes.to_guest).write_all(line.as_bytes()).map_err(|_| ProbeError::Silent)

@@ -59,7 +59,7 @@ pub struct Communicator {
     orders: u64,
     /// Messages to itself that have not come yet.
     to_itself: u64,
-    /// It has begun with a state that it saved, and may have sent others before.
+    /// The rank has begun with a state that it saved, and may have sent others before.
     restored: bool,
     pub(crate) standing: Standing,
     pub(crate) save_asked: bool,
@@ -177,7 +177,7 @@ impl Communicator {
     /// Waits for the message of a receive that was begun.
     ///
     /// # Errors
-    /// Its sender is gone, or all ranks wait.
+    /// The sender is gone, or all ranks wait.
     pub fn wait(&mut self, receiving: Receiving) -> Result<Message, Error> {
         self.call(|this| this.finish_receive(receiving))
     }

@@ -210,7 +210,7 @@ impl Live {
         }
         match on {
             Wait::Message { from, .. } => self.arriving.take_all_of(from.map(|from| from.0)),
-            // Its end comes after all it sent.
+            // The end of a rank comes after all that it sent.
             Wait::End { rank } => self.arriving.take_all_of(Some(rank.0)),
             Wait::Room { .. } | Wait::Answer { .. } => {}
         }

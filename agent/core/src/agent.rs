@@ -1,7 +1,7 @@
 //! Everything an agent decides, but for what is decided about a guest at its
 //! place (`guest`): offers, lease, occupancy, ends.
 //!
-//! It hears the sensors, the coordinator, the keepers and the owner, and
+//! The agent hears the sensors, the coordinator, the keepers and the owner, and
 //! gives orders. The promises: the owner comes first and locally (no guest
 //! runs while the owner is here, unless its job chose to run demoted), no
 //! guest runs after the lease, and every attempt that was accepted ends once

@@ -31,7 +31,7 @@ impl Container {
         }
     }
 
-    /// Its state is here, with the snapshot that it began with.
+    /// A rank's state is here, with the snapshot that it began with.
     pub(crate) fn expect_snapshot(&mut self, site: &Site, start: &Start, answers: &mut Answers) {
         let snapshot = self.guest(start.at.fence).and_then(|guest| guest.snapshot.take());
         // The pipes close only now that their process is gone.
@@ -58,7 +58,7 @@ impl Container {
         })
     }
 
-    /// It is known what comes.
+    /// The header of an image tells what comes.
     pub(crate) fn header(
         &mut self,
         fence: Fence,
@@ -71,7 +71,7 @@ impl Container {
         answers.guest(fence, Event::Header { pipes, lays });
     }
 
-    /// Has the keeper prepare for it.
+    /// Has the keeper prepare for the process that comes.
     pub(crate) fn receive_process(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
         if let Err(reason) = self.try_receive(site, at.fence) {
             answers.guest(at.fence, Event::NotComing(reason));
@@ -112,7 +112,7 @@ impl Container {
         self.lay(at.fence, Some(only), answers);
     }
 
-    /// Everything has come but its memory.
+    /// Everything of a guest has come but its memory.
     pub(crate) fn known(&mut self, fence: Fence, known: Box<KnownGuest>, answers: &mut Answers) {
         let Some(guest) = self.guest(fence) else { return };
         let keep = known.keep;
@@ -120,7 +120,7 @@ impl Container {
         answers.guest(fence, Event::Known { keep });
     }
 
-    /// Hands its endpoint to the router, with our ends of its pipes.
+    /// Hands a rank's endpoint to the router, with our ends of its pipes.
     pub(crate) fn unpack(&mut self, at: GuestAt, answers: &mut Answers) {
         match self.try_unpack(at.fence) {
             Ok(arrive) => answers.commands.push(RouterCommand::Arrive(Box::new(arrive))),
@@ -151,7 +151,7 @@ impl Container {
         })
     }
 
-    /// Has its keeper bring its process to life.
+    /// Has the keeper bring a guest's process to life.
     pub(crate) fn land(&mut self, at: GuestAt, answers: &mut Answers) {
         let fence = at.fence;
         let Some(known) = self.guest(fence).and_then(|guest| guest.known.as_ref()) else { return };
@@ -161,7 +161,7 @@ impl Container {
         }
     }
 
-    /// Was all of it handed on as it came?
+    /// Was all of the image handed on as it came?
     pub(crate) fn verify(&mut self, at: GuestAt, answers: &mut Answers) {
         let Some(known) = self.guest(at.fence).and_then(|guest| guest.known.take()) else { return };
         let failure = known.serving.as_ref().and_then(Serving::failure).map(str::to_owned);

@@ -108,7 +108,7 @@ impl Container {
 
     // ── images ─────────────────────────────────────────────────────────────
 
-    /// Has it written down, to go back to.
+    /// Has the guest written down, to go back to.
     pub(crate) fn write_image(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
         let fence = at.fence;
         match self.process(site, fence) {
@@ -123,7 +123,7 @@ impl Container {
         }
     }
 
-    /// It was written down, or could not be.
+    /// The guest was written down, or could not be.
     pub(crate) fn image_written(
         &mut self,
         fence: Fence,

@@ -85,17 +85,17 @@ struct Guest {
     /// A rank's pipes, as long as they are here: our ends, and its process's.
     ours: Option<PipeEnds>,
     theirs: Option<PipeEnds>,
-    /// What has come of it.
+    /// What has come of a guest from elsewhere.
     header: Option<(Box<Header>, Arc<Memory>)>,
     known: Option<Box<KnownGuest>>,
-    /// Its endpoint and the image that its snapshot holds, and the pipes of the
+    /// A rank's endpoint and the image that its snapshot holds, and the pipes of the
     /// process that goes with it.
     snapshot: Option<(Vec<u8>, Vec<u8>, PipeEnds)>,
-    /// Its endpoint, to be carried.
+    /// A rank's endpoint, to be carried.
     packed: Option<Packed>,
-    /// The newest image of it.
+    /// The newest image of the guest.
     image: Option<KeptImage>,
-    /// How its keeper says that it ended.
+    /// How the keeper says that the guest ended.
     ended: Option<Box<Ended>>,
 }
 
@@ -237,7 +237,7 @@ impl Container {
         Ok(())
     }
 
-    /// Lets it go; waits until the kernel has cleared its namespace.
+    /// Lets the keeper go; waits until the kernel has cleared its namespace.
     pub(crate) fn drop_keeper(&mut self) {
         self.keeper = None;
     }
@@ -362,7 +362,7 @@ impl Container {
         let fence = at.fence;
         match self.try_launch(site, fence, begins, answers) {
             Ok(true) => answers.events.push(Event::Started(fence)),
-            // It could not be made ready, as was told.
+            // The guest could not be made ready, as was told.
             Ok(false) => {}
             Err(error) => answers.failed(fence, &error),
         }
@@ -406,7 +406,7 @@ impl Container {
 
     // ── what it uses ───────────────────────────────────────────────────────
 
-    /// Has its disk use looked at, and tells its memory.
+    /// Has a guest's disk use looked at, and tells its memory.
     pub(crate) fn measure(&self, fence: Fence, answers: &mut Answers) {
         if let Some(directories) = &self.directories {
             let directory = directories.root().to_path_buf();

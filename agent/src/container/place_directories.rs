@@ -73,7 +73,7 @@ impl PlaceDirectories {
     /// The directory that guests run in as it is now, wherever it is moved to.
     ///
     /// # Errors
-    /// It is not there.
+    /// The directory is not there.
     pub fn open_work(&self) -> Result<OwnedFd, DirectoriesError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let path = self.work();
@@ -97,7 +97,7 @@ impl PlaceDirectories {
     /// where it is now.
     ///
     /// # Errors
-    /// It cannot be moved, or the directories not be made anew.
+    /// What was left cannot be moved, or the directories not be made anew.
     pub fn take_away(&self, fence: Fence) -> Result<PathBuf, DirectoriesError> {
         let to = self.outgoing.join(fence.0.to_string());
         clear(&to);

@@ -49,7 +49,7 @@ impl Container {
             };
             answers.commands.push(RouterCommand::Exited { fence: at.fence, end, stays });
             answers.settling.push((at.fence, exit));
-            // Its handles are its next process's, should its router say that the
+            // The handles are its next process's, should the router say that the
             // rank stays.
             self.guest = guest.or(self.guest.take());
         } else {
@@ -178,7 +178,7 @@ impl Container {
             (None, Some(libc::SIGXFSZ)) => {
                 Outcome::OverLimit(format!("disk: at most {}", spoken_size(limits.disk_bytes_max)))
             }
-            // Also if a child of it was killed and it went on to say so.
+            // This holds if a child of it was killed and it went on to say so.
             _ if starved => {
                 let most = spoken_size(limits.memory_bytes_max);
                 Outcome::OverLimit(format!("memory: at most {most}"))

@@ -157,7 +157,7 @@ pub(crate) enum LinkEvent {
         fence: Fence,
         known: Box<KnownGuest>,
     },
-    /// It was written down, to go back to.
+    /// A guest was written down, to go back to.
     Imaged {
         fence: Fence,
         done: Result<KeptImage, String>,

@@ -21,7 +21,7 @@ const BATCH_BYTES: usize = 256 << 10;
 pub(super) enum SessionEnd {
     /// We were told to stop, and all is said.
     Stopped,
-    /// It had been a good one.
+    /// The coordinator had welcomed us on it.
     Welcomed(String),
     Lost(String),
 }

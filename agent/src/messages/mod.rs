@@ -99,7 +99,7 @@ pub(crate) enum RouterCommand {
         fence: Fence,
         ends: PipeEnds,
     },
-    /// Its process stands still for an image. Answered by [`RouterEvent::Emptied`].
+    /// The rank's process stands still for an image. Answered by [`RouterEvent::Emptied`].
     Image(Fence),
     /// The image that was wanted, or why there is none. The process goes on
     /// after this; it stood so long.
@@ -108,9 +108,9 @@ pub(crate) enum RouterCommand {
         done: Result<KeptImage, NoImage>,
         stood: Duration,
     },
-    /// It was packed, and stays; its process goes on after this.
+    /// The rank was packed, and stays; its process goes on after this.
     Stayed(Fence),
-    /// It has gone there, for good.
+    /// The rank has gone there, for good.
     Left {
         fence: Fence,
         to: Fence,
@@ -142,7 +142,7 @@ pub(crate) enum RouterCommand {
         at: WorkstationId,
         stream: PeerStream,
     },
-    /// It is no more, or could not be opened.
+    /// The direct way is no more, or could not be opened.
     PeerStreamLost(WorkstationId),
     /// The rank's part of a snapshot is at the coordinator, or why not.
     Staged {
@@ -166,7 +166,7 @@ pub(crate) struct Begin {
     pub(crate) job: JobId,
     pub(crate) life: Life,
     pub(crate) config: Config,
-    /// Its part of the snapshot that the program goes back to.
+    /// The rank's part of the snapshot that the program goes back to.
     pub(crate) cut: Option<ContentHash>,
     pub(crate) ends: PipeEnds,
 }
@@ -189,7 +189,7 @@ pub(crate) struct Arrive {
 /// A rank that leaves.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
-    /// Its endpoint, and what it has saved.
+    /// The rank's endpoint, and what it has saved.
     pub(crate) bytes: Vec<u8>,
     /// What it goes back to, if that is an image.
     pub(crate) image: Option<KeptImage>,
@@ -210,7 +210,7 @@ pub(crate) enum RouterEvent {
     /// An image of the rank's process is wanted. Answered by
     /// [`RouterCommand::Imaged`].
     WantsImage(Fence),
-    /// Its pipes are empty, or cannot be.
+    /// The rank's pipes are empty, or cannot be.
     Emptied { fence: Fence, done: Result<(), String> },
     /// The snapshot that a rank begins with has an image of its process: it is
     /// to begin from that, as if it had arrived with it. The process that has

@@ -53,7 +53,7 @@ pub(crate) fn pair() -> io::Result<(PipeEnds, PipeEnds)> {
 pub(super) struct Outbox {
     slabs: Slabs,
     queue: VecDeque<Waiting>,
-    /// Comes after the queue.
+    /// Small frames, which are written after the queue.
     tail: Vec<u8>,
     /// How much has been written into the pipe.
     written: u64,
@@ -65,7 +65,7 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 struct Waiting {
     bytes: Bytes,
-    /// It lies in a slab.
+    /// The bytes lie in a slab.
     lend: bool,
 }
 

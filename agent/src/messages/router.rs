@@ -206,7 +206,7 @@ impl Router {
     fn exited(&mut self, now: Moment, fence: Fence, end: End, stays: bool) {
         self.fetching.remove(&fence);
         if self.local_ranks.get(&fence).is_some_and(|local_rank| local_rank.arriving.is_some()) {
-            // It goes on where it came from.
+            // The rank goes on where it came from.
             self.drop_rank(fence);
         }
         while self.read(now, fence, READS_IN_A_ROW) {}
@@ -303,7 +303,7 @@ impl Router {
     fn tell_rank(&mut self, now: Moment, fence: Fence, life: Life, bytes: &[u8]) {
         match postcard::from_bytes::<ToRank>(bytes) {
             Ok(what) if self.is_set_going(fence) => self.told(now, fence, life, what),
-            // Also one that has come, but not to stay yet: a new process of it
+            // A rank that has come, but not to stay yet, waits too: a new process of it
             // would be told before it is welcomed.
             Ok(what) => {
                 if self.early.len() >= EARLY_MAX {
@@ -366,7 +366,7 @@ impl Router {
             Between::Packet(packet) => self.packet(now, packet),
             Between::Notice(Notice::Moved { job, rank, fence, at }) => {
                 if let Some(program) = self.programs.get_mut(&job) {
-                    // Also what is no news: something was thrown away there.
+                    // What is no news counts, too: something was thrown away there.
                     program.directory.learn(rank, fence, at);
                     self.peer_at(job, rank);
                 }

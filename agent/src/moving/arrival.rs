@@ -66,7 +66,7 @@ pub(crate) struct KnownGuest {
     pub(crate) image: Option<KeptImage>,
     /// Of its process: to be held until that stands here.
     pub(crate) serving: Option<Serving>,
-    /// It has stood still since then, by this machine's clock.
+    /// The guest has stood still since then, by this machine's clock.
     pub(crate) since: Moment,
 }
 
@@ -312,7 +312,7 @@ async fn take_in(
     let taken = ended.await.map_err(|_| TakeError::Thread)?;
     match (taken, passed) {
         (Ok(bytes), _) => Ok(bytes + beside_bytes),
-        // It is short because nothing came any more.
+        // The image is short because nothing came any more.
         (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),
     }
 }

@@ -212,7 +212,7 @@ fn dump(
 /// Hands on what is written, piece by piece; waits where nobody takes it.
 struct Pieces {
     pieces: mpsc::Sender<Bytes>,
-    /// Comes next.
+    /// What is handed on next.
     filled: Vec<u8>,
 }
 

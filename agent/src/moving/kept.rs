@@ -55,7 +55,7 @@ impl KeptImage {
     /// All of it, after those bytes.
     ///
     /// # Errors
-    /// It does not read.
+    /// The file cannot be read.
     pub(crate) fn after(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut all = bytes.to_vec();
         let begin = all.len();

@@ -63,7 +63,7 @@ pub struct LoadSensor {
     guests_cpu: Duration,
     /// What their group or keepers told at the last sample.
     guests_before: Option<Duration>,
-    /// It never goes back, even where clocks of different grain are compared.
+    /// The owner's time never goes back, even where clocks of different grain are compared.
     owner_cpu: Duration,
     health: Health,
 }

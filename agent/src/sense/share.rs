@@ -91,7 +91,7 @@ fn count(state: Option<u8>, (running, blocked): &mut (u32, u32)) {
     }
 }
 
-/// Its command in `/proc`. A thread can be asked for like a process.
+/// The letter of its state in `/proc`. A thread can be asked for like a process.
 fn thread_state(id: &str) -> Option<u8> {
     Stat::read(&format!("/proc/{id}/stat")).map(|stat| stat.state)
 }

@@ -171,14 +171,14 @@ impl Lab {
     }
 
     /// # Errors
-    /// It has no control groups, which `what` needs.
+    /// The lab has no control groups, which `what` needs.
     pub fn expect_cgroups(&self, what: &str) -> Result<()> {
         ensure!(self.cgroup.is_some(), "{what} needs cgroups: {}", self.missing.join("; "));
         Ok(())
     }
 
     /// # Errors
-    /// It does not start.
+    /// The daemon does not start.
     pub fn start_coordinator(&mut self) -> Result<()> {
         let config = self.dir.path().join("coordinator.toml");
         let data = self.coordinator_data();
@@ -209,7 +209,7 @@ impl Lab {
     }
 
     /// # Errors
-    /// It does not start.
+    /// The daemon does not start.
     pub fn start_collector(&mut self) -> Result<()> {
         let config = self.dir.path().join("collector.toml");
         let data = self.collector_data();
@@ -279,7 +279,7 @@ impl Lab {
     /// Waits until a number of workstations are idle.
     ///
     /// # Errors
-    /// They do not turn idle; the message carries what they say.
+    /// The workstations do not turn idle; the message carries what they say.
     pub fn wait_for_idle(&self, count: usize) -> Result<()> {
         let mut last = String::new();
         wait::until(&format!("{count} workstations are idle"), wait::PATIENCE, || {
@@ -314,7 +314,7 @@ impl Lab {
     /// Runs `glean ARGUMENTS` to its end, whatever that is.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub fn run(&self, arguments: &[&str]) -> Result<Output> {
         self.run_at(&self.switch(), arguments)
     }
@@ -322,7 +322,7 @@ impl Lab {
     /// Runs `glean ARGUMENTS`, which must succeed, and gives what it printed.
     ///
     /// # Errors
-    /// It fails; the message carries what it said.
+    /// The command fails; the message carries what it said.
     pub fn text(&self, arguments: &[&str]) -> Result<String> {
         succeed(&self.run(arguments)?, arguments)
     }
@@ -354,7 +354,7 @@ impl Lab {
     /// Submits a job and gives its number.
     ///
     /// # Errors
-    /// It is refused.
+    /// The job is refused.
     pub fn submit(&self, arguments: &[&str]) -> Result<u64> {
         let mut all = vec!["submit", "--json"];
         all.extend(arguments);
@@ -373,7 +373,7 @@ impl Lab {
     /// Waits for a job's end and gives its row.
     ///
     /// # Errors
-    /// It does not end.
+    /// The job does not end.
     pub fn wait_for_job(&self, job: u64) -> Result<serde_json::Value> {
         let mut last = String::new();
         wait::until(&format!("job {job} ends"), wait::PATIENCE * 3, || {

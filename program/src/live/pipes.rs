@@ -85,7 +85,7 @@ impl Heads {
 #[derive(Debug)]
 pub(super) enum Came {
     Frame(AgentFrame),
-    /// Its payload is to be read with [`Pipes::read_payload`], before all else.
+    /// The payload of the piece is to be read with [`Pipes::read_payload`], before all else.
     Piece(Piece),
 }
 
@@ -255,7 +255,7 @@ impl Pipes {
     pub(super) fn poll(&mut self) -> Result<Option<Came>, Error> {
         let head = self.reader.next_head(APART_BYTES_MIN).map_err(|error| lost(&error))?;
         if let Some(AgentFrame::Deliver { number, from, envelope, payload: bytes }) = head {
-            // It is shorter than a frame.
+            // The payload is shorter than a frame.
             let bytes = usize::try_from(bytes).unwrap_or(0);
             return Ok(Some(Came::Piece(Piece { number, from, envelope, bytes })));
         }

@@ -21,7 +21,7 @@ pub enum Event {
     Frame(CoordinatorFrame),
     /// The job's input files are here. Answers `Effect::Stage`.
     Staged(JobId),
-    /// They are not. `hopeless` if they would not be anywhere else either.
+    /// The input files are not here. `hopeless` if they would not be anywhere else either.
     StagingFailed {
         job: JobId,
         reason: String,

@@ -1,7 +1,7 @@
 //! The keeper of one guest place: sandboxes itself, then starts one guest
 //! after another and sees to it that nothing of one is left for the next.
 //!
-//! It holds no secret and decides nothing. It reads its orders from the
+//! A keeper holds no secret and decides nothing. It reads its orders from the
 //! socket it was made with and ends when the agent does: the kernel tells
 //! ([`sandbox`]'s death signal), and so does the end of the socket.
 

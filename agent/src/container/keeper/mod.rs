@@ -1,9 +1,9 @@
 //! Containment: guests are strangers, and nothing of them outlives the agent.
 //!
 //! ```text
-//! desk ──spawn──► keeper (pid 1 of a pid namespace, the place's own user)
-//!      ⇄ orders and reports over a socket pair
-//!                   └──posix_spawn──► guest, its children, their children ..
+//! event loop ──spawn──► keeper (pid 1 of a pid namespace, the place's own user)
+//!            ⇄ orders and reports over a socket pair
+//!                         └──posix_spawn──► guest, its children, their children ..
 //! ```
 //!
 //! One keeper per guest place sandboxes itself once, then starts one guest

@@ -1,4 +1,4 @@
-//! What the desk and a keeper say to each other, one datagram each.
+//! What the event loop and a keeper say to each other, one datagram each.
 //!
 //! Both ends are the same binary of the same moment, so there is no version.
 
