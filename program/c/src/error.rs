@@ -45,7 +45,7 @@ impl Refused {
                 | Error::TooLong { .. },
             )
             | Self::Length { .. } => 6,
-            Self::Of(Error::NotMyTask(_)) => 7,
+            // 7 was for a task in other hands: whoever does a task, its work is kept.
             Self::Of(Error::BagClosed) => 8,
             Self::Of(Error::NoProcessors { .. }) => 9,
             Self::Of(Error::Retreated) => 10,
