@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use clap::Command;
 use gleaner_agent::config::{AgentConfig, EXAMPLE};
+use gleaner_agent::doctor::{self, Health};
 use gleaner_common::wire::Role;
 
 use super::service::{self, AGENT};
@@ -76,11 +77,11 @@ pub(super) fn unit(config: &AgentConfig) -> String {
 
 /// Nobody's account may be among guests' user numbers.
 fn check_users(config: &AgentConfig) -> Result<()> {
-    let users = gleaner_agent::doctor::guest_users(config);
-    if !users.ok {
-        bail!("{AGENT_CONFIG}: {}: {}", users.detail, users.repair.unwrap_or_default());
+    let users = doctor::guest_users(config);
+    if users.health != Health::Well {
+        bail!("{AGENT_CONFIG}: {}: {}", users.found, users.repair.unwrap_or_default());
     }
-    say(&format!("guests run as users {}", users.detail));
+    say(&format!("guests run as users {}", users.found));
     Ok(())
 }
 
