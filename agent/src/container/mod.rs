@@ -226,7 +226,7 @@ impl Container {
             readable: site.config.guests.readable.clone(),
             writable: site.config.guests.shared_directories.clone(),
             limits: site.guest_limits(site.limits),
-            knowledge: mover.map(|mover| mover.knowledge.clone()),
+            knowledge: mover.map(|mover| mover.found.knowledge.clone()),
             ..Sandbox::default()
         };
         let own_network = site.config.guests.network == Network::None;

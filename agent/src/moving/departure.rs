@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{KeptImage, Mover};
+use crate::failure::one_line;
 use crate::link::peers::Peers;
 use crate::link::{Current, ToEventLoop};
 
@@ -174,16 +175,13 @@ async fn carry(
 
 /// Is it the guest's own fault, or this machine's, that it cannot leave?
 fn judge(error: DumpError) -> CarryError {
-    let source =
-        std::error::Error::source(&error).filter(|_| !matches!(error, DumpError::Cannot(_)));
-    let full = source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
     match error {
         DumpError::Send(_) | DumpError::Lost => CarryError::Dump(error),
         DumpError::NotRoot
         | DumpError::Restless
         | DumpError::Cannot(_)
         | DumpError::Look(_)
-        | DumpError::Start(_) => CarryError::Cannot(full),
+        | DumpError::Start(_) => CarryError::Cannot(one_line(&error)),
     }
 }
 

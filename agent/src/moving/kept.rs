@@ -18,6 +18,7 @@ use gleaner_move::{DumpError, GuestProcess, Outlet};
 use tokio::sync::mpsc;
 
 use super::Mover;
+use crate::failure::one_line;
 use crate::link::{LinkEvent, ToEventLoop};
 
 /// What is read at once.
@@ -148,12 +149,7 @@ fn write_down(what: &ToKeep) -> Result<KeptImage, String> {
 }
 
 fn cause(error: DumpError) -> String {
-    match error {
-        DumpError::Send(source) => source.to_string(),
-        DumpError::Cannot(obstacle) => obstacle.to_string(),
-        DumpError::Look(ref source) | DumpError::Start(ref source) => format!("{error}: {source}"),
-        DumpError::NotRoot | DumpError::Restless | DumpError::Lost => error.to_string(),
-    }
+    if let DumpError::Send(source) = error { source.to_string() } else { one_line(&error) }
 }
 
 #[cfg(test)]

@@ -37,9 +37,7 @@ use crate::probe::{Probe, ProbeError};
 pub(crate) struct Mover {
     pub(crate) engine: Engine,
     pub(crate) fingerprint: Fingerprint,
-    pub(crate) knowledge: Vec<u8>,
-    moving: Duration,
-    image_bytes: u64,
+    pub(crate) found: Found,
 }
 
 /// What was found out in this boot.
@@ -53,9 +51,9 @@ struct Note {
     found: Result<Found, String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Found {
-    knowledge: Vec<u8>,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) knowledge: Vec<u8>,
     moving: Duration,
     image_bytes: u64,
 }
@@ -117,15 +115,14 @@ impl Mover {
     }
 
     fn new(engine: Engine, found: Found) -> Self {
-        let Found { knowledge, moving, image_bytes } = found;
-        Self { fingerprint: of_this_machine(&engine), engine, knowledge, moving, image_bytes }
+        Self { fingerprint: of_this_machine(&engine), engine, found }
     }
 
     /// For the owner, and whoever looks after the machine.
     pub(crate) fn status(found: Result<&Self, &String>) -> MovesStatus {
         let possible = found.is_ok();
         let detail = found.map_or_else(String::clone, |mover| {
-            let (size, ms) = (spoken_size(mover.image_bytes), mover.moving.as_millis());
+            let (size, ms) = (spoken_size(mover.found.image_bytes), mover.found.moving.as_millis());
             format!("CRIU {} moved a guest of {size} in {ms} ms", mover.engine.version())
         });
         MovesStatus { possible, detail }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args as ClapArgs;
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::wire::{Reply, Request};
+use gleaner_common::wire::Request;
 use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_lab::owners::{Owners, Return};
 use gleaner_lab::wait::{PATIENCE, until};
@@ -150,10 +150,8 @@ fn results(client: &BlockingClient, job: JobId, subprograms: u32) -> Result<(u64
     for index in 0..subprograms {
         let subprogram = SubprogramId { job, index };
         sum += client.printed(subprogram)?.trim().parse().unwrap_or(0);
-        let accepted = client.rows(&Request::Attempts(subprogram))?;
-        let accepted = accepted.iter().filter(
-            |row| matches!(row, Reply::Attempt(row) if row.end.as_deref() == Some("succeeded")),
-        );
+        let attempts = client.attempts(subprogram)?;
+        let accepted = attempts.iter().filter(|row| row.end.as_deref() == Some("succeeded"));
         duplicated += u32::from(accepted.count() > 1);
     }
     Ok((sum, duplicated))

@@ -13,7 +13,6 @@ use gleaner_common::job::OnBusy;
 use gleaner_common::report::{AttemptRow, JobState};
 use gleaner_common::time::WallTime;
 use gleaner_common::trace::{self, Trace};
-use gleaner_common::wire::{Reply, Request};
 use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_lab::owners::Owners;
 use gleaner_lab::{Lab, Options};
@@ -118,15 +117,9 @@ type Attempts = BTreeMap<u32, Vec<AttemptRow>>;
 
 /// Of each rank, oldest first.
 fn attempts(client: &BlockingClient, job: JobId, ranks: usize) -> Result<Attempts> {
-    let mut found = Attempts::new();
-    for index in 0..u32::try_from(ranks)? {
-        let rows = client.rows(&Request::Attempts(SubprogramId { job, index }))?;
-        let rows = rows
-            .into_iter()
-            .filter_map(|reply| if let Reply::Attempt(row) = reply { Some(*row) } else { None });
-        found.insert(index, rows.collect());
-    }
-    Ok(found)
+    (0..u32::try_from(ranks)?)
+        .map(|index| Ok((index, client.attempts(SubprogramId { job, index })?)))
+        .collect()
 }
 
 /// What each move took: from the new attempt's offer to the old one's end.

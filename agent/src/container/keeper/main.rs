@@ -167,38 +167,26 @@ impl Keeper {
 
     fn obey(&mut self, order: Order) -> io::Result<()> {
         match order {
-            Order::Expect(landing) => {
-                self.expect(*landing);
-                Ok(())
-            }
-            Order::Land { fence, stopped } => self.land(fence, &stopped),
+            Order::Expect(landing) => self.expect(*landing),
+            Order::Land { fence, stopped } => self.land(fence, &stopped)?,
             Order::Go => {
                 if let Some(landed) = self.landed.take() {
                     landed.resume();
                 }
-                Ok(())
             }
-            Order::Prepare(sandbox) if sandbox.is_staged() => self.prepare_staged(*sandbox),
+            Order::Prepare(sandbox) if sandbox.is_staged() => self.prepare_staged(*sandbox)?,
             Order::Prepare(sandbox) => {
                 let entered = sandbox::enter(&sandbox);
                 self.sandbox = *sandbox;
                 self.scratch = entered.scratch.then(Scratch::open);
-                self.report(&Report::Ready { missing: entered.missing })
+                self.report(&Report::Ready { missing: entered.missing })?;
             }
-            Order::Start(start) => self.start(&start),
-            Order::Freeze => {
-                self.signal_all(libc::SIGSTOP);
-                Ok(())
-            }
-            Order::Thaw => {
-                self.signal_all(libc::SIGCONT);
-                Ok(())
-            }
-            Order::Kill => {
-                self.signal_all(libc::SIGKILL);
-                Ok(())
-            }
+            Order::Start(start) => self.start(&start)?,
+            Order::Freeze => self.signal_all(libc::SIGSTOP),
+            Order::Thaw => self.signal_all(libc::SIGCONT),
+            Order::Kill => self.signal_all(libc::SIGKILL),
         }
+        Ok(())
     }
 
     /// For one guest that can move. What it lacks is told when there is one.
