@@ -292,7 +292,7 @@ impl EventLoop {
         }
     }
 
-    /// One function for each.
+    /// Has the containers, the link and the router do it: one function for each effect.
     fn carry_out(&mut self, effect: Effect, answers: &mut Answers) {
         let Self { places, site, .. } = self;
         match effect {

@@ -102,7 +102,7 @@ impl Probe {
     /// `program` is what keepers are started as.
     ///
     /// # Errors
-    /// Not root, or CRIU lacks something of this kernel.
+    /// This process is not root, or CRIU lacks something of this kernel.
     pub fn new(
         engine: Engine,
         program: Program,

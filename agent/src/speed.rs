@@ -28,7 +28,7 @@ pub fn of_this_machine(data: &Path) -> f32 {
     }
     let speed = (0..ROUNDS).map(|_| measure()).fold(0.0, f32::max);
     let text = format!("{speed}\n{machine}\n");
-    // Not kept, it is measured again.
+    // A speed that is not kept is measured again.
     let _ = gleaner_shell::atomic::replace(&path, text.as_bytes(), gleaner_shell::atomic::PUBLIC);
     speed
 }

@@ -203,7 +203,7 @@ pub async fn subprograms(client: &Client, job: JobId) -> Result<Vec<SubprogramRo
     some_subprograms(client, job, 0, u32::MAX).await
 }
 
-/// Those with indexes from `first`, at most so many.
+/// The subprograms with indexes from `first`, at most so many.
 ///
 /// # Errors
 /// As [`rows`].

@@ -62,7 +62,7 @@ impl Form {
 #[derive(Debug)]
 struct Sheet {
     form: Form,
-    /// That of the page before.
+    /// The layout of the page before.
     layout: Option<Layout>,
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     write(|out| out.write_all(bytes))
 }
 
-/// That of the terminal; `None` where the answer goes elsewhere.
+/// The width of the terminal; `None` where the answer goes elsewhere.
 fn width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     (size.ws_col > 0).then_some(size.ws_col.into())

@@ -25,7 +25,7 @@ use hub::{Hub, HubTransport, Notice};
 /// How to run a program.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// That begin with it.
+    /// How many ranks begin with the program.
     pub ranks: u32,
     /// Records a trace, under this name.
     pub record: Option<String>,

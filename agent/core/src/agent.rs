@@ -89,7 +89,7 @@ pub struct Agent {
     attempts: BTreeMap<Fence, Attempt>,
     waiting: VecDeque<Fence>,
     jobs: BTreeMap<JobId, Job>,
-    /// Not acknowledged yet.
+    /// Ends that are not acknowledged yet.
     ends: BTreeMap<Fence, AttemptEvent>,
     /// The newest attempt ever offered.
     newest: Fence,

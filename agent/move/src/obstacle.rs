@@ -262,7 +262,7 @@ impl Sockets {
                 Some(Hold::Socket(format!("a Unix socket{to}")))
             }
             Some((name, _)) => Some(Hold::Socket(format!("a {name} socket"))),
-            // Of another network than its process's.
+            // The socket is of another network than its process's.
             None => Some(Hold::Socket("a socket of another network".into())),
         }
     }

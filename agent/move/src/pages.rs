@@ -77,7 +77,7 @@ pub(crate) struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    /// Of a process that stands still, as we number it and as it was opened, into
+    /// Reads the pages of a process that stands still, as we number it and as it was opened, into
     /// buffers of [`AT_ONCE`].
     pub(crate) fn new(
         (pid, process): (i32, &'a OwnedFd),

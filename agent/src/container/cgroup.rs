@@ -259,13 +259,13 @@ impl PlaceGroup {
     /// Orders the freeze; [`Self::is_frozen`] tells when every thread stands.
     ///
     /// # Errors
-    /// Those of the write.
+    /// The write fails.
     pub fn freeze(&self) -> io::Result<()> {
         (&self.freeze).write_all(b"1")
     }
 
     /// # Errors
-    /// Those of the write.
+    /// The write fails.
     pub fn thaw(&self) -> io::Result<()> {
         (&self.freeze).write_all(b"0")
     }
@@ -273,7 +273,7 @@ impl PlaceGroup {
     /// Kills everything in the group, frozen or not.
     ///
     /// # Errors
-    /// Those of the write.
+    /// The write fails.
     pub fn kill(&self) -> io::Result<()> {
         (&self.kill).write_all(b"1")
     }
@@ -415,7 +415,7 @@ fn number_after(text: &str, name: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// One that is there already must be ours to use: it may be that of another
+/// A group that is there already must be ours to use: it may be that of another
 /// user's agent.
 fn create(path: &Path) -> Result<(), CgroupError> {
     let refused = |source| CgroupError::Create { path: path.to_path_buf(), source };

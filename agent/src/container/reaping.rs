@@ -218,7 +218,7 @@ mod tests {
     use crate::config::AgentConfig;
     use crate::container::keeper::Program;
 
-    /// Of a place at which no guest could be prepared.
+    /// What a place answers at which no guest could be prepared.
     fn reaped(endpoint: bool) -> Answers {
         let site = Site {
             config: AgentConfig::default(),

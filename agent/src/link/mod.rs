@@ -118,7 +118,7 @@ pub(crate) struct Recorded {
 pub(crate) struct Laying {
     pub(crate) fence: Fence,
     pub(crate) spec: Arc<JobSpec>,
-    /// Those that a guest had where it comes from; else all.
+    /// The files that a guest had where it comes from; else all.
     pub(crate) only: Option<BTreeSet<String>>,
     /// As it is now: what is here later is another guest's.
     pub(crate) into: OwnedFd,

@@ -200,7 +200,7 @@ pub(crate) struct Packed {
 pub(crate) enum RouterEvent {
     /// The rank's program did what it must not: its process must end.
     Faulted { fence: Fence, what: String },
-    /// Of a process that had ended all is known now, and whether its rank is
+    /// All is known now of a process that had ended, and whether its rank is
     /// here to go elsewhere without it.
     Settled { fence: Fence, fault: Option<String>, stays: bool },
     /// The rank has returned its work; its process is about to end.

@@ -190,7 +190,7 @@ impl Outbox {
                 Ok(())
             }
             Err(error @ (Errno::AGAIN | Errno::INTR | Errno::PIPE)) => Err(error),
-            // Not on this machine.
+            // This machine does not lend.
             Err(_) => {
                 self.lend_none(count);
                 Ok(())

@@ -117,7 +117,7 @@ impl Router {
         }
         let Begin { fence, job, config, life, ends, .. } = begin;
         let rank = config.rank;
-        // Of a life that is over: its pipes close, its attempt is cancelled.
+        // A rank of a life that is over: its pipes close, its attempt is cancelled.
         let Some(slabs) = self.enter(job, life, rank, fence) else { return };
         let mut local_rank = LocalRank::new(job, life, Endpoint::new(config, fence), slabs);
         if let Err(error) = local_rank.plug(&self.watch, ends) {

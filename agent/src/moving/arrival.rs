@@ -59,12 +59,12 @@ pub(crate) struct Expectation {
 pub(crate) struct KnownGuest {
     /// Who stood still by their own will.
     pub(crate) stopped: Vec<i32>,
-    /// Of a rank.
+    /// A rank's endpoint, packed.
     pub(crate) endpoint: Vec<u8>,
     pub(crate) keep: Keep,
     /// The one that it goes back to: its process stands at a boundary.
     pub(crate) image: Option<KeptImage>,
-    /// Of its process: to be held until that stands here.
+    /// What serves its process's image: to be held until that stands here.
     pub(crate) serving: Option<Serving>,
     /// The guest has stood still since then, by this machine's clock.
     pub(crate) since: Moment,
@@ -398,7 +398,7 @@ async fn pass(
 #[derive(Debug)]
 struct Taking {
     arrival: Arrival,
-    /// Of what comes, for going back to it again.
+    /// A copy of what comes, for going back to it again.
     copy: Option<Keeping>,
     /// Until all is known.
     beside: Option<Beside>,

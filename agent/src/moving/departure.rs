@@ -47,7 +47,7 @@ pub(crate) struct Cargo {
     pub(crate) process: Option<(GuestProcess, Arc<Mover>)>,
     /// The image that goes along instead, of a rank that goes back to it.
     pub(crate) image: Option<KeptImage>,
-    /// Of a rank.
+    /// A rank's endpoint, packed.
     pub(crate) endpoint: Bytes,
 }
 

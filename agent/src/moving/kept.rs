@@ -65,7 +65,7 @@ impl KeptImage {
         Ok(all)
     }
 
-    /// One with that in it.
+    /// An image with these bytes in it.
     #[cfg(test)]
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let home = tempfile::tempdir().unwrap();

@@ -45,9 +45,9 @@ pub(crate) struct Mover {
 struct Note {
     boot: BootId,
     engine: Engine,
-    /// Of the process that found it out.
+    /// The restrictions of the process that found it out.
     restrictions: String,
-    /// Or why nothing can be moved.
+    /// What moving takes, or why nothing can be moved.
     found: Result<Found, String>,
 }
 
@@ -130,7 +130,7 @@ impl Mover {
 }
 
 impl Note {
-    /// Of this boot and CRIU only.
+    /// Reads a note of this boot and CRIU only.
     fn read(config: &AgentConfig, boot: BootId, engine: &Engine) -> Option<Self> {
         let text = fs::read(config.data.join(NOTE)).ok()?;
         let note: Self = serde_json::from_slice(&text).ok()?;

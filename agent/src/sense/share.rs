@@ -100,7 +100,7 @@ fn thread_state(id: &str) -> Option<u8> {
 struct Stat {
     state: u8,
     own_ticks: u64,
-    /// Of children it has waited for, and theirs.
+    /// The ticks of children it has waited for, and of theirs.
     children_ticks: u64,
 }
 

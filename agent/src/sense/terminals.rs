@@ -69,7 +69,7 @@ enum Directory {
     Watched,
     /// By looking; why not by a watch.
     Looked(io::Error),
-    /// Not at all.
+    /// New terminals are not noticed at all.
     Lost(io::Error),
 }
 
@@ -77,7 +77,7 @@ enum Directory {
 #[derive(Debug)]
 enum Listening {
     Watched,
-    /// Not before then: it was used a moment ago.
+    /// The terminal is not heard before then: it was used a moment ago.
     Muted(Moment),
     /// By its access time; why not by a watch.
     Looked {

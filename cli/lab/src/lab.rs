@@ -259,7 +259,7 @@ impl Lab {
     /// Waits until every host's workstation is connected.
     ///
     /// # Errors
-    /// One of them is not, or a daemon has ended: the message carries the logs.
+    /// A workstation is not connected, or a daemon has ended: the message carries the logs.
     pub fn wait_for_workstations(&self) -> Result<()> {
         let daemons = || {
             let agents = self.hosts.iter().filter_map(|host| host.agent.as_ref());
@@ -400,7 +400,7 @@ fn utf8(path: &Path) -> Result<&str> {
 /// None of those, from 32768 on, which Linux gives to whoever asks for any:
 /// nobody takes it before the coordinator does, or while that is dead.
 fn free_port() -> Result<u16> {
-    /// Of this process's labs no two try the same.
+    /// No two labs of this process try the same port.
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id().wrapping_mul(7_919) % 20_000)? + 10_000;
     let mut ports = (0..2_000).map(|_| first + TRIED.fetch_add(1, Ordering::Relaxed) % 2_000);

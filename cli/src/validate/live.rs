@@ -40,11 +40,11 @@ pub(super) struct Setting<'a> {
 pub(super) struct Lived {
     /// As its ranks recorded it.
     pub(super) trace: Trace,
-    /// Of the workstations, in the order in which they enrolled.
+    /// How the workstations were used, in the order in which they enrolled.
     pub(super) timelines: Vec<Timeline>,
     /// When its first rank was placed.
     pub(super) start: WallTime,
-    /// Of each rank, from the start.
+    /// Each rank's times, from the start.
     pub(super) times: Vec<Times>,
     pub(super) visits: Vec<Visits>,
     pub(super) moves: u64,
@@ -115,7 +115,7 @@ fn submit(lab: &Lab, setting: &Setting<'_>) -> Result<JobId> {
 
 type Attempts = BTreeMap<u32, Vec<AttemptRow>>;
 
-/// Of each rank, oldest first.
+/// Each rank's attempts, oldest first.
 fn attempts(client: &BlockingClient, job: JobId, ranks: usize) -> Result<Attempts> {
     (0..u32::try_from(ranks)?)
         .map(|index| Ok((index, client.attempts(SubprogramId { job, index })?)))

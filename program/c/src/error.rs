@@ -15,7 +15,7 @@ pub(crate) const FAULT: c_int = 16;
 #[derive(Debug)]
 pub(crate) enum Refused {
     Of(Error),
-    /// Not an error: there is none.
+    /// There is none, which is no error.
     None,
     Argument(&'static str),
     Length {
@@ -107,7 +107,7 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<(), Refused>) -> c_int {
     }
 }
 
-/// The same of a call on a rank.
+/// As [`guarded`], for a call on a rank.
 pub(crate) unsafe fn on(
     rank: *mut Communicator,
     call: impl FnOnce(&mut Communicator) -> Result<(), Refused>,

@@ -40,7 +40,7 @@ struct State {
     notices: Sender<Notice>,
 }
 
-/// One rank's.
+/// What is known of one rank.
 struct RankState {
     inbox: VecDeque<Event>,
     asking: Asking,

@@ -177,7 +177,7 @@ impl Pipes {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => wait_for(&self.write, PollFlags::OUT, None).map(|_| ())?,
-                // Not on this machine, or not this memory.
+                // This machine does not lend, or not this memory.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::PERM | Errno::FAULT) => {
                     unwritten.drain(..unwritten.len() - head.len());
                     self.unwritten = unwritten;
@@ -231,7 +231,7 @@ impl Pipes {
             return Ok(false);
         }
         loop {
-            // Of a big piece as little as possible, so that its payload is read to
+            // A big piece is read as little as possible, so that its payload is read to
             // where it belongs. If something else comes, the next call has it.
             let read = if std::mem::take(&mut self.after_big) {
                 let mut head = [0; HEAD_BYTES];

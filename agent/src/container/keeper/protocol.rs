@@ -96,7 +96,7 @@ pub enum Order {
     /// First, and once.
     Prepare(Box<Sandbox>),
     Start(Box<StartGuest>),
-    /// One comes from elsewhere. The directory with its image rides along, and
+    /// A guest comes from elsewhere. The directory with its image rides along, and
     /// its ends of its pipes, in the header's order.
     Expect(Box<Landing>),
     /// All is known of it: bring it to life, and let it stand still.

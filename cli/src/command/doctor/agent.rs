@@ -23,7 +23,7 @@ use crate::install;
 /// A few guests' files; a guess.
 const ROOM_BYTES_MIN: u64 = 1 << 30;
 
-/// Of the agent with this configuration file, or the usual one.
+/// Checks the agent with this configuration file, or the usual one.
 pub(super) fn checks(file: Option<&Path>, socket: &SocketArgs) -> Vec<Check> {
     let mut checks = vec![];
     let config = match daemon::load::<AgentConfig>(file, AGENT_CONFIG) {
