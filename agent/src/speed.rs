@@ -16,7 +16,7 @@ const STEPS: u64 = 10_000;
 
 /// Millions of integer steps a second on one core. A machine whose processor
 /// or kernel has changed is measured again.
-pub fn of_this_machine(data: &Path) -> f32 {
+pub(crate) fn of_this_machine(data: &Path) -> f32 {
     let path = data.join("speed");
     let machine = machine();
     if let Ok(text) = fs::read_to_string(&path)

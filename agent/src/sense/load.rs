@@ -49,7 +49,7 @@ enum Scope {
 
 /// The sensor.
 #[derive(Debug)]
-pub struct LoadSensor {
+pub(crate) struct LoadSensor {
     scope: Scope,
     guests_cgroup: Option<PathBuf>,
     keepers: Vec<u32>,
@@ -69,7 +69,7 @@ pub struct LoadSensor {
 }
 
 impl LoadSensor {
-    pub fn open(now: Moment, own: &Own) -> Self {
+    pub(crate) fn open(now: Moment, own: &Own) -> Self {
         let scope = match &own.load_cgroup {
             Some(path) => {
                 Scope::Cgroup { path: path.clone(), agent_inside: is_inside("self", path) }
@@ -94,7 +94,7 @@ impl LoadSensor {
         }
     }
 
-    pub fn set_guests(&mut self, now: Moment, present: bool, keepers: &[u32]) {
+    pub(crate) fn set_guests(&mut self, now: Moment, present: bool, keepers: &[u32]) {
         if present && !self.guests {
             // The first look is the base of the next one's rates.
             self.look_at = self.look_at.min(now);
@@ -106,16 +106,16 @@ impl LoadSensor {
         }
     }
 
-    pub fn deadline(&self) -> Moment {
+    pub(crate) fn deadline(&self) -> Moment {
         self.look_at
     }
 
-    pub fn health(&self) -> Health {
+    pub(crate) fn health(&self) -> Health {
         self.health.clone()
     }
 
     /// Takes a sample if one is due. Was one due?
-    pub fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) -> bool {
+    pub(crate) fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) -> bool {
         if now < self.look_at {
             return false;
         }

@@ -29,25 +29,24 @@ use gleaner_common::time::Moment;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
-pub use self::input::InputSensor;
-pub use self::load::LoadSensor;
-pub use self::share::Guests;
-pub use self::sleep::{ClockEvent, ClockWatch};
-pub use self::terminals::Terminals;
-pub use self::users::Users;
+use self::input::InputSensor;
+use self::load::LoadSensor;
+use self::sleep::{ClockEvent, ClockWatch};
+use self::terminals::Terminals;
+use self::users::Users;
 use crate::config::SensorsConfig;
 
 /// What the senses must know of the agent itself, to look past it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Own {
+pub(crate) struct Own {
     /// The control group (v2) above all guest places, where there is one.
-    pub guests_cgroup: Option<PathBuf>,
+    pub(crate) guests_cgroup: Option<PathBuf>,
     /// Guests' user ids: their terminals and logins do not count.
-    pub guest_uids: Range<u32>,
-    pub cores: u16,
+    pub(crate) guest_uids: Range<u32>,
+    pub(crate) cores: u16,
     /// Only the tasks of this control group (v2) make the load: for lab hosts
     /// that share a machine.
-    pub load_cgroup: Option<PathBuf>,
+    pub(crate) load_cgroup: Option<PathBuf>,
 }
 
 const TERMINALS: u64 = 0;
@@ -56,7 +55,7 @@ const INPUT: u64 = 1;
 
 /// All sensors but logind's.
 #[derive(Debug)]
-pub struct Senses {
+pub(crate) struct Senses {
     epoll: OwnedFd,
     terminals: Terminals,
     input: InputSensor,
@@ -74,7 +73,7 @@ impl Senses {
     /// # Errors
     /// Only if there are no file descriptors left at all: a sensor that fails
     /// reports itself sick instead.
-    pub fn open(
+    pub(crate) fn open(
         now: Moment,
         config: &SensorsConfig,
         own: &Own,
@@ -95,12 +94,12 @@ impl Senses {
     }
 
     /// Readable when [`Senses::ready`] has something to read.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
     /// Reads what has come. Without anything to read it costs one call.
-    pub fn ready(&mut self, now: Moment) -> Vec<Observation> {
+    pub(crate) fn ready(&mut self, now: Moment) -> Vec<Observation> {
         let mut seen = vec![];
         let mut events = [MaybeUninit::uninit(); 16];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -121,7 +120,7 @@ impl Senses {
     }
 
     /// When [`Senses::wake`] is due. Ask again after every `ready` and `wake`.
-    pub fn deadline(&self) -> Moment {
+    pub(crate) fn deadline(&self) -> Moment {
         [self.terminals.deadline(), self.input.deadline(), Some(self.load.deadline())]
             .into_iter()
             .flatten()
@@ -130,7 +129,7 @@ impl Senses {
     }
 
     /// Looks where looking is due; too early or too often is harmless.
-    pub fn wake(&mut self, now: Moment) -> Vec<Observation> {
+    pub(crate) fn wake(&mut self, now: Moment) -> Vec<Observation> {
         let mut seen = vec![];
         for event in self.clock.look() {
             match event {
@@ -153,7 +152,7 @@ impl Senses {
     /// Are there guests now? The load is then looked at every second, without
     /// their share. `keepers` are the processes above them, for machines
     /// without control groups.
-    pub fn set_guests(&mut self, now: Moment, present: bool, keepers: &[u32]) {
+    pub(crate) fn set_guests(&mut self, now: Moment, present: bool, keepers: &[u32]) {
         self.load.set_guests(now, present, keepers);
     }
 

@@ -17,7 +17,7 @@ const PROCESSES_MAX: usize = 10_000;
 
 /// Where the guests are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Guests {
+pub(crate) enum Guests {
     /// Below this control group (v2).
     Cgroup(PathBuf),
     /// Below these processes.

@@ -52,7 +52,7 @@ const TERMINALS_MAX: usize = 4_096;
 
 /// The sensor.
 #[derive(Debug)]
-pub struct Terminals {
+pub(crate) struct Terminals {
     inotify: Option<OwnedFd>,
     patterns: Vec<Pattern>,
     ignored: Vec<PathBuf>,
@@ -87,7 +87,7 @@ enum Listening {
 }
 
 impl Terminals {
-    pub fn open(
+    pub(crate) fn open(
         now: Moment,
         config: &SensorsConfig,
         own: &Own,
@@ -120,12 +120,12 @@ impl Terminals {
     }
 
     /// `None` where nothing can be watched.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
     /// Reads what inotify has to tell.
-    pub fn ready(&mut self, now: Moment, seen: &mut Vec<Observation>) {
+    pub(crate) fn ready(&mut self, now: Moment, seen: &mut Vec<Observation>) {
         let Some(inotify) = self.inotify.take() else { return };
         read_notices(&inotify, |watch, flags, name| self.notice(now, watch, flags, name, seen));
         self.inotify = Some(inotify);
@@ -136,7 +136,7 @@ impl Terminals {
         }
     }
 
-    pub fn deadline(&self) -> Option<Moment> {
+    pub(crate) fn deadline(&self) -> Option<Moment> {
         let muted = self.terminals.values().filter_map(|listening| match listening {
             Listening::Muted(until) => Some(*until),
             Listening::Watched | Listening::Looked { .. } => None,
@@ -146,7 +146,7 @@ impl Terminals {
 
     /// Listens again to those that were muted, and looks at those that cannot
     /// be listened to.
-    pub fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) {
+    pub(crate) fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) {
         let due =
             |listening: &Listening| matches!(listening, Listening::Muted(until) if now >= *until);
         let muted = self.terminals.iter().filter(|(_, listening)| due(listening));
@@ -160,7 +160,7 @@ impl Terminals {
         }
     }
 
-    pub fn health(&self) -> Health {
+    pub(crate) fn health(&self) -> Health {
         let lost: Vec<_> = self
             .directories
             .iter()
