@@ -2,7 +2,6 @@
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use gleaner_agent_core::occupancy::Criteria;
 use gleaner_common::program::ADDRESSES_MAX;
