@@ -58,7 +58,7 @@ pub(crate) struct Terminals {
     ignored: Vec<PathBuf>,
     guest_uids: Range<u32>,
     directories: BTreeMap<PathBuf, Directory>,
-    terminals: BTreeMap<PathBuf, Listening>,
+    known: BTreeMap<PathBuf, Listening>,
     watches: BTreeMap<i32, PathBuf>,
     look_at: Moment,
 }
@@ -110,7 +110,7 @@ impl Terminals {
             ignored: config.terminals_ignored.clone(),
             guest_uids: own.guest_uids.clone(),
             directories: BTreeMap::new(),
-            terminals: BTreeMap::new(),
+            known: BTreeMap::new(),
             watches: BTreeMap::new(),
             look_at: now + LOOK_EVERY,
         };
@@ -137,7 +137,7 @@ impl Terminals {
     }
 
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        let muted = self.terminals.values().filter_map(|listening| match listening {
+        let muted = self.known.values().filter_map(|listening| match listening {
             Listening::Muted(until) => Some(*until),
             Listening::Watched | Listening::Looked { .. } => None,
         });
@@ -149,7 +149,7 @@ impl Terminals {
     pub(crate) fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) {
         let due =
             |listening: &Listening| matches!(listening, Listening::Muted(until) if now >= *until);
-        let muted = self.terminals.iter().filter(|(_, listening)| due(listening));
+        let muted = self.known.iter().filter(|(_, listening)| due(listening));
         for path in muted.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
             self.listen(&path);
         }
@@ -192,7 +192,7 @@ impl Terminals {
             Directory::Looked(error) => Some((path.as_path(), error)),
             Directory::Watched | Directory::Lost(_) => None,
         });
-        let terminals = self.terminals.iter().filter_map(|(path, listening)| match listening {
+        let terminals = self.known.iter().filter_map(|(path, listening)| match listening {
             Listening::Looked { why, .. } => Some((path.as_path(), why)),
             Listening::Watched | Listening::Muted(_) => None,
         });
@@ -204,7 +204,7 @@ impl Terminals {
     fn must_look(&self) -> bool {
         self.directories.values().any(|directory| !matches!(directory, Directory::Watched))
             || self
-                .terminals
+                .known
                 .values()
                 .any(|listening| matches!(listening, Listening::Looked { .. }))
     }
@@ -220,7 +220,7 @@ impl Terminals {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             // So much has happened that not all could be told.
             seen.push(used("a terminal"));
-            self.terminals.clear();
+            self.known.clear();
             self.look_at = now;
             self.directories.values_mut().for_each(|directory| {
                 *directory = Directory::Lost(io::Error::other("too many events"));
@@ -234,7 +234,7 @@ impl Terminals {
                 *directory = Directory::Lost(io::Error::other("is gone"));
             }
             // Gone without having been used: see whether it is still there.
-            if let Some(listening @ Listening::Watched) = self.terminals.get_mut(&path) {
+            if let Some(listening @ Listening::Watched) = self.known.get_mut(&path) {
                 *listening = Listening::Muted(Moment::ZERO);
             }
             return;
@@ -247,7 +247,7 @@ impl Terminals {
     }
 
     fn heard(&mut self, now: Moment, path: &Path, seen: &mut Vec<Observation>) {
-        let Some(listening) = self.terminals.get_mut(path) else { return };
+        let Some(listening) = self.known.get_mut(path) else { return };
         *listening = Listening::Muted(now + MUTED);
         seen.push(used(short_name(path)));
     }
@@ -255,23 +255,23 @@ impl Terminals {
     /// A file of a watched directory came, went, or changed its owner.
     fn changed(&mut self, path: &Path, flags: ReadFlags) {
         if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-            self.terminals.remove(path);
+            self.known.remove(path);
         } else if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) || self.is_looked(path)
         {
-            self.terminals.remove(path);
+            self.known.remove(path);
             // Listened to when all notices are read.
-            if self.is_chosen(path) && self.terminals.len() < TERMINALS_MAX {
-                self.terminals.insert(path.to_owned(), Listening::Muted(Moment::ZERO));
+            if self.is_chosen(path) && self.known.len() < TERMINALS_MAX {
+                self.known.insert(path.to_owned(), Listening::Muted(Moment::ZERO));
             }
         }
     }
 
     fn is_looked(&self, path: &Path) -> bool {
-        matches!(self.terminals.get(path), Some(Listening::Looked { .. }))
+        matches!(self.known.get(path), Some(Listening::Looked { .. }))
     }
 
     fn unheard(&self) -> impl Iterator<Item = PathBuf> {
-        self.terminals
+        self.known
             .iter()
             .filter(|(_, listening)| matches!(listening, Listening::Muted(Moment::ZERO)))
             .map(|(path, _)| path.clone())
@@ -305,8 +305,8 @@ impl Terminals {
     }
 
     fn found(&mut self, path: &Path) {
-        let known = self.terminals.contains_key(path);
-        if !known && self.is_chosen(path) && self.terminals.len() < TERMINALS_MAX {
+        let known = self.known.contains_key(path);
+        if !known && self.is_chosen(path) && self.known.len() < TERMINALS_MAX {
             self.listen(path);
         }
     }
@@ -328,14 +328,14 @@ impl Terminals {
     /// Listens to a terminal, for the first time or again.
     fn listen(&mut self, path: &Path) {
         let Some(metadata) = self.terminal(path) else {
-            self.terminals.remove(path);
+            self.known.remove(path);
             return;
         };
         let listening = match self.watch(path, WatchFlags::ACCESS | WatchFlags::ONESHOT) {
             Ok(()) => Listening::Watched,
             Err(why) => Listening::Looked { accessed: accessed(&metadata), why },
         };
-        self.terminals.insert(path.to_owned(), listening);
+        self.known.insert(path.to_owned(), listening);
     }
 
     /// Is it a terminal that counts?
@@ -357,7 +357,7 @@ impl Terminals {
 
     fn look_at_access_times(&mut self, seen: &mut Vec<Observation>) {
         let wall = Clock::new().wall();
-        self.terminals.retain(|path, listening| {
+        self.known.retain(|path, listening| {
             let Listening::Looked { accessed: before, .. } = listening else { return true };
             let Ok(metadata) = std::fs::metadata(path) else { return false };
             let now = accessed(&metadata);
@@ -372,7 +372,7 @@ impl Terminals {
 
     /// When the terminals were last used before there was anybody to watch.
     fn last_used(&self) -> Option<Observation> {
-        let last = self.terminals.keys().filter_map(|path| {
+        let last = self.known.keys().filter_map(|path| {
             let metadata = std::fs::metadata(path).ok()?;
             let never = metadata
                 .created()
