@@ -203,10 +203,7 @@ impl Terminals {
 
     fn must_look(&self) -> bool {
         self.directories.values().any(|directory| !matches!(directory, Directory::Watched))
-            || self
-                .known
-                .values()
-                .any(|listening| matches!(listening, Listening::Looked { .. }))
+            || self.known.values().any(|listening| matches!(listening, Listening::Looked { .. }))
     }
 
     fn notice(
