@@ -2,13 +2,11 @@
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use gleaner_agent_core::occupancy::Criteria;
 use gleaner_common::program::ADDRESSES_MAX;
 use gleaner_common::units;
 use serde::{Deserialize, Serialize};
-
-use crate::sense::SenseConfig;
 
 /// The configuration with its defaults and what each setting is for.
 pub const EXAMPLE: &str = include_str!("agent.toml");
@@ -23,7 +21,7 @@ pub struct AgentConfig {
     /// 0: one per core.
     pub places: u16,
     pub log: String,
-    pub criteria: CriteriaConfig,
+    pub criteria: Criteria,
     pub sensors: SensorsConfig,
     pub cgroup: CgroupConfig,
     pub guests: GuestsConfig,
@@ -31,31 +29,15 @@ pub struct AgentConfig {
     pub moves: MovesConfig,
 }
 
-/// When the workstation counts as idle.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CriteriaConfig {
-    #[serde(with = "units::duration")]
-    pub quiet: Duration,
-    pub load_idle_max: f64,
-    #[serde(with = "units::duration")]
-    pub load_quiet: Duration,
-    pub rise_cores: f64,
-    pub change_fraction: f64,
-    #[serde(with = "units::duration")]
-    pub change_gap_min: Duration,
-    /// Sensors without which nothing vouches for idleness.
-    pub required: Vec<String>,
-}
-
 /// Where the owner is looked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SensorsConfig {
-    /// Terminals: directories, and patterns in which `*` stands for any
-    /// characters and `#` for digits.
+    /// Terminals, as patterns of file names: `*` stands for any characters,
+    /// `#` for digits. A directory stands for its numbered files.
     pub terminals: Vec<String>,
-    /// Terminals that say nothing of the owner.
+    /// Terminals that say nothing of the owner: a modem, a console that a
+    /// program reads all the time.
     pub terminals_ignored: Vec<PathBuf>,
     /// The directory of keyboards, pointers and touch screens.
     pub input: PathBuf,
@@ -140,7 +122,7 @@ impl Default for AgentConfig {
             runtime: "/run/gleaner".into(),
             places: 0,
             log: "info".into(),
-            criteria: CriteriaConfig::default(),
+            criteria: Criteria::default(),
             sensors: SensorsConfig::default(),
             cgroup: CgroupConfig::default(),
             guests: GuestsConfig::default(),
@@ -150,28 +132,13 @@ impl Default for AgentConfig {
     }
 }
 
-impl Default for CriteriaConfig {
-    fn default() -> Self {
-        let core = gleaner_agent_core::occupancy::Criteria::default();
-        Self {
-            quiet: core.quiet,
-            load_idle_max: core.load_idle_max,
-            load_quiet: core.load_quiet,
-            rise_cores: core.rise_cores,
-            change_fraction: core.change_fraction,
-            change_gap_min: core.change_gap_min,
-            required: core.required.iter().map(|sensor| sensor.name().to_owned()).collect(),
-        }
-    }
-}
-
 impl Default for SensorsConfig {
     fn default() -> Self {
-        let sense = SenseConfig::default();
+        let terminals = ["/dev/pts/#", "/dev/tty#", "/dev/ttyS#", "/dev/ttyACM#", "/dev/ttyUSB#"];
         Self {
-            terminals: sense.terminals,
-            terminals_ignored: sense.terminals_ignored,
-            input: sense.input,
+            terminals: terminals.map(String::from).to_vec(),
+            terminals_ignored: vec![],
+            input: "/dev/input".into(),
             sessions: true,
         }
     }
@@ -213,8 +180,6 @@ impl Default for GuestsConfig {
 /// What a configuration says that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidConfig {
-    #[error("criteria.required names `{0}`: expected some of terminals, input, load, sessions")]
-    Sensor(String),
     #[error("criteria.{0} is {1}: expected a number from 0 up")]
     Number(&'static str, String),
     #[error("guests.uid_base is {0}: expected 1000 or more, so that no system user is a guest")]
@@ -241,12 +206,11 @@ impl AgentConfig {
         }
     }
 
-    /// The criteria as the core takes them.
+    /// Can all of it be? Its format alone does not tell.
     ///
     /// # Errors
     /// The first thing that cannot be.
-    pub fn criteria(&self) -> Result<gleaner_agent_core::occupancy::Criteria, InvalidConfig> {
-        use gleaner_agent_core::occupancy::{Criteria, Sensor};
+    pub fn check(&self) -> Result<(), InvalidConfig> {
         let of = &self.criteria;
         for (name, value) in [
             ("load_idle_max", of.load_idle_max),
@@ -266,31 +230,7 @@ impl AgentConfig {
         if self.peers.addresses.len() > ADDRESSES_MAX {
             return Err(InvalidConfig::Addresses(self.peers.addresses.len()));
         }
-        let sensor = |name: &String| {
-            Sensor::ALL
-                .into_iter()
-                .find(|sensor| sensor.name() == name)
-                .ok_or_else(|| InvalidConfig::Sensor(name.clone()))
-        };
-        Ok(Criteria {
-            quiet: of.quiet,
-            load_idle_max: of.load_idle_max,
-            load_quiet: of.load_quiet,
-            rise_cores: of.rise_cores,
-            change_fraction: of.change_fraction,
-            change_gap_min: of.change_gap_min,
-            required: of.required.iter().map(sensor).collect::<Result<_, _>>()?,
-        })
-    }
-
-    /// What the sensors need to know.
-    pub fn senses(&self) -> SenseConfig {
-        SenseConfig {
-            terminals: self.sensors.terminals.clone(),
-            terminals_ignored: self.sensors.terminals_ignored.clone(),
-            input: self.sensors.input.clone(),
-            load_cgroup: self.cgroup.load.clone(),
-        }
+        Ok(())
     }
 
     /// Where the owner reaches the agent.
@@ -332,15 +272,15 @@ mod tests {
         assert!(parse("plaecs = 2").unwrap_err().contains("plaecs"));
         let error = parse("[criteria]\nquiet = \"60\"").unwrap_err();
         assert!(error.contains("`60` is not a duration"), "{error}");
+        let error = parse("[criteria]\nrequired = [\"mice\"]").unwrap_err();
+        assert!(error.contains("`mice`") && error.contains("`terminals`"), "{error}");
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
         let mut config = AgentConfig::default();
-        assert!(config.criteria().is_ok());
-        config.criteria.required = vec!["mice".into()];
-        assert_eq!(config.criteria(), Err(InvalidConfig::Sensor("mice".into())));
+        assert_eq!(config.check(), Ok(()));
         config.guests.uid_base = 0;
-        assert_eq!(config.criteria(), Err(InvalidConfig::Uid(0)));
+        assert_eq!(config.check(), Err(InvalidConfig::Uid(0)));
     }
 }

@@ -12,9 +12,10 @@ use serde::Serialize;
 
 use crate::config::{AgentConfig, Network};
 use crate::container::cgroup::{PlaceGroup, Tree};
-use crate::container::ground::{Ground, clear};
-use crate::container::keeper::{Keeper, Order, Program, Report, Sandbox, Start};
+use crate::container::keeper::{Keeper, Order, Program, Report, Sandbox, StartGuest};
+use crate::container::place_directories::{PlaceDirectories, clear};
 use crate::failure::one_line;
+use crate::machine;
 use crate::moving::Mover;
 use crate::owner;
 use crate::run::boot_id;
@@ -25,24 +26,56 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A guest that never stops by itself.
 const BUSY: &str = "while :; do :; done";
 
-/// One thing that was tried.
+/// How a thing is that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    Well,
+    /// Works, with less than it could.
+    Lacking,
+    Sick,
+}
+
+impl Health {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Lacking => "lacking",
+            Self::Sick => "SICK",
+        }
+    }
+}
+
+/// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    pub name: &'static str,
-    pub ok: bool,
-    /// What was found.
-    pub detail: String,
-    /// What to do about it.
+    #[serde(rename = "check")]
+    pub subject: &'static str,
+    pub health: Health,
+    pub found: String,
     pub repair: Option<String>,
 }
 
 impl Check {
-    fn well(name: &'static str, detail: impl Into<String>) -> Self {
-        Self { name, ok: true, detail: detail.into(), repair: None }
+    pub fn well(subject: &'static str, found: impl Into<String>) -> Self {
+        Self { subject, health: Health::Well, found: found.into(), repair: None }
     }
 
-    fn sick(name: &'static str, detail: impl Into<String>, repair: &str) -> Self {
-        Self { name, ok: false, detail: detail.into(), repair: Some(repair.to_owned()) }
+    pub fn lacking(
+        subject: &'static str,
+        found: impl Into<String>,
+        repair: impl Into<String>,
+    ) -> Self {
+        let repair = Some(repair.into());
+        Self { subject, health: Health::Lacking, found: found.into(), repair }
+    }
+
+    pub fn sick(
+        subject: &'static str,
+        found: impl Into<String>,
+        repair: impl Into<String>,
+    ) -> Self {
+        Self { health: Health::Sick, ..Self::lacking(subject, found, repair) }
     }
 }
 
@@ -51,8 +84,8 @@ impl Check {
 /// agent can judge within its service, if it has one, is asked of it.
 pub fn checks(config: &AgentConfig, has_service: bool) -> Vec<Check> {
     let mut checks = vec![];
-    checks.push(match config.criteria() {
-        Ok(_) => Check::well("settings", "as they should be"),
+    checks.push(match config.check() {
+        Ok(()) => Check::well("settings", "as they should be"),
         Err(error) => Check::sick("settings", error.to_string(), "correct the configuration"),
     });
     checks.push(guest_users(config));
@@ -61,15 +94,14 @@ pub fn checks(config: &AgentConfig, has_service: bool) -> Vec<Check> {
     checks
 }
 
-/// Guests' user numbers must be nobody's.
-fn guest_users(config: &AgentConfig) -> Check {
+/// Guests' user numbers must be nobody's: they have no name.
+pub fn guest_users(config: &AgentConfig) -> Check {
     let name = "guest users";
     if !rustix::process::geteuid().is_root() {
         let repair = "run the agent as root: each place then has a user of its own";
-        return Check::sick(name, "not root: guests run as the agent's own user", repair);
+        return Check::lacking(name, "not root: guests run as the agent's own user", repair);
     }
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let uids = config.guest_uids(config.places(u16::try_from(cores).unwrap_or(u16::MAX)));
+    let uids = config.guest_uids(config.places(machine::cores()));
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let taken = passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -79,7 +111,7 @@ fn guest_users(config: &AgentConfig) -> Check {
     });
     match taken {
         None => Check::well(name, format!("{} to {}, nobody's", uids.start, uids.end - 1)),
-        Some(taken) => Check::sick(name, taken, "choose another guests.uid_base"),
+        Some(taken) => Check::lacking(name, taken, "choose another guests.uid_base"),
     }
 }
 
@@ -124,7 +156,7 @@ fn trial(config: &AgentConfig, has_service: bool) -> Vec<Check> {
         Ok(tree) => {
             checks.push(Check::well("cgroup", format!("{} can be used", tree.guests().display())));
             for line in &tree.missing {
-                checks.push(Check::sick(
+                checks.push(Check::lacking(
                     "cgroup controllers",
                     line.clone(),
                     "boot with systemd.unified_cgroup_hierarchy=1",
@@ -134,7 +166,7 @@ fn trial(config: &AgentConfig, has_service: bool) -> Vec<Check> {
         }
         Err(error) => {
             let repair = "run as root, with Delegate=yes in the service";
-            checks.push(Check::sick("cgroup", TrialError::of(error).to_string(), repair));
+            checks.push(Check::lacking("cgroup", TrialError::of(error).to_string(), repair));
             None
         }
     };
@@ -151,7 +183,11 @@ fn trial(config: &AgentConfig, has_service: bool) -> Vec<Check> {
                 checks.push(Check::well("sandbox", all));
             }
             for line in missing {
-                checks.push(Check::sick("sandbox", line, "a newer kernel, or the agent as root"));
+                checks.push(Check::lacking(
+                    "sandbox",
+                    line,
+                    "a newer kernel, or the agent as root",
+                ));
             }
             if let Some(group) = &mut group {
                 checks.push(freeze(group));
@@ -202,9 +238,9 @@ fn guest(
     group: Option<&PlaceGroup>,
 ) -> Result<(Keeper, Vec<String>), TrialError> {
     let uid = rustix::process::geteuid().is_root().then_some(config.guests.uid_base);
-    let ground = Ground::prepare(home, PlaceId(0), uid).map_err(TrialError::of)?;
+    let directories = PlaceDirectories::prepare(home, PlaceId(0), uid).map_err(TrialError::of)?;
     let sandbox = Sandbox {
-        directory: ground.directory().to_path_buf(),
+        directory: directories.root().to_path_buf(),
         uid,
         readable: config.guests.readable.clone(),
         ..Sandbox::default()
@@ -220,12 +256,12 @@ fn guest(
             return Err(TrialError::Step("the keeper is confused".into()));
         }
     }
-    let start = Start {
+    let start = StartGuest {
         fence: Fence(1),
         fresh: true,
         command: ["/bin/sh", "-c", BUSY].map(str::to_owned).to_vec(),
-        directory: ground.work(),
-        ..Start::default()
+        directory: directories.work(),
+        ..StartGuest::default()
     };
     keeper.send(&Order::Start(Box::new(start))).map_err(TrialError::of)?;
     Ok((keeper, missing))

@@ -39,7 +39,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// How the loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum LoopEnd {
     /// We were told to stop, and everything is said.
     Stopped,
     /// The link is gone: a new worker is needed.
@@ -79,7 +79,7 @@ pub(crate) struct EventLoop {
 
 /// Who we are, for the owner.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct OwnerInfo {
     pub(crate) name: String,
     pub(crate) coordinator: String,
     pub(crate) missing: Vec<String>,
@@ -93,7 +93,7 @@ impl EventLoop {
         setup: agent::Setup,
         link: LinkHandle,
         signals: UnixStream,
-        known: Known,
+        info: OwnerInfo,
     ) -> io::Result<Self> {
         let now = Clock.now();
         let places = setup.facts.places;
@@ -101,8 +101,9 @@ impl EventLoop {
             guests_cgroup: site.tree.as_ref().map(|tree| tree.guests().to_path_buf()),
             guest_uids: site.config.guest_uids(places),
             cores: setup.facts.cores,
+            load_cgroup: site.config.cgroup.load.clone(),
         };
-        let (senses, seen) = Senses::open(now, &site.config.senses(), &own)?;
+        let (senses, seen) = Senses::open(now, &site.config.sensors, &own)?;
         let (core, effects) = Agent::new(now, setup);
         let mut this = Self {
             site,
@@ -120,11 +121,11 @@ impl EventLoop {
             router_died: false,
             stopping: false,
             ended: false,
-            missing: known.missing,
+            missing: info.missing,
             settling: BTreeMap::new(),
             trouble: None,
-            name: known.name,
-            coordinator: known.coordinator,
+            name: info.name,
+            coordinator: info.coordinator,
         };
         this.apply(effects);
         this.observe(seen);
@@ -133,16 +134,16 @@ impl EventLoop {
     }
 
     /// Runs until told to stop.
-    pub(crate) fn run(mut self) -> Ended {
+    pub(crate) fn run(mut self) -> LoopEnd {
         while !self.ended {
             if self.router_died || !self.link.is_alive() {
-                return Ended::LinkDied;
+                return LoopEnd::LinkDied;
             }
             self.turn();
         }
         self.places.clear();
         self.link.stop();
-        Ended::Stopped
+        LoopEnd::Stopped
     }
 
     /// Waits for something and handles it.
@@ -185,9 +186,9 @@ impl EventLoop {
             self.stop();
         }
         for at in heard {
-            let mut told = Answers::default();
-            self.places[at].hear(&mut told);
-            self.take(told);
+            let mut answers = Answers::default();
+            self.places[at].hear(&mut answers);
+            self.take(answers);
         }
         self.settle();
         if linked {
@@ -246,16 +247,16 @@ impl EventLoop {
         self.queue.extend(seen.into_iter().map(Event::Observed));
     }
 
-    fn take(&mut self, told: Answers) {
-        self.queue.extend(told.events);
-        for order in told.orders {
+    fn take(&mut self, answers: Answers) {
+        self.queue.extend(answers.events);
+        for order in answers.orders {
             self.link.order(order);
         }
-        for command in told.commands {
+        for command in answers.commands {
             self.link.router.leave(command);
         }
-        self.settling.extend(told.settling);
-        for line in told.missing {
+        self.settling.extend(answers.settling);
+        for line in answers.missing {
             self.lacks(line);
         }
     }
@@ -277,15 +278,15 @@ impl EventLoop {
 
     fn apply(&mut self, effects: Vec<Effect>) {
         for effect in effects {
-            let mut told = Answers::default();
-            self.carry_out(effect, &mut told);
-            self.take(told);
+            let mut answers = Answers::default();
+            self.carry_out(effect, &mut answers);
+            self.take(answers);
         }
         self.tell_senses();
     }
 
-    /// One function for each.
-    fn carry_out(&mut self, effect: Effect, told: &mut Answers) {
+    /// Has the containers, the link and the router do it: one function for each effect.
+    fn carry_out(&mut self, effect: Effect, answers: &mut Answers) {
         let Self { places, site, .. } = self;
         match effect {
             Effect::Freeze(it) => at(places, it.place).freeze(),
@@ -293,83 +294,83 @@ impl EventLoop {
             Effect::Hurry(it, hurries) => at(places, it.place).hurry(hurries),
             Effect::Kill(it) => at(places, it.place).kill(),
             Effect::SpawnKeeper { place, staged } => {
-                at(places, place).spawn_keeper(site, staged, told);
+                at(places, place).spawn_keeper(site, staged, answers);
             }
             Effect::DropKeeper(place) => {
                 at(places, place).drop_keeper();
                 self.trim_at = Some(Clock.now() + TRIM_AFTER);
             }
-            Effect::Prepare(start) => at(places, start.at.place).prepare(site, &start, told),
-            Effect::LayInputs(it) => at(places, it.place).lay_inputs(it.fence, told),
+            Effect::Prepare(start) => at(places, start.at.place).prepare(site, &start, answers),
+            Effect::LayInputs(it) => at(places, it.place).lay_inputs(it.fence, answers),
             Effect::Launch { at: it, begins } => {
-                at(places, it.place).launch(site, it, begins, told);
+                at(places, it.place).launch(site, it, begins, answers);
             }
             Effect::Reap { at: it, endpoint, stays, discard } => {
-                at(places, it.place).reap(site, Reap { at: it, endpoint, stays, discard }, told);
+                at(places, it.place).reap(site, Reap { at: it, endpoint, stays, discard }, answers);
             }
-            Effect::ClearGround(it) => at(places, it.place).clear_ground(it, told),
-            Effect::Look(it) => at(places, it.place).look(it, told),
-            Effect::Measure(it) => at(places, it.place).measure(it.fence, told),
+            Effect::ClearGround(it) => at(places, it.place).clear_directories(site, it, answers),
+            Effect::Look(it) => at(places, it.place).look(it, answers),
+            Effect::Measure(it) => at(places, it.place).measure(it.fence, answers),
 
-            Effect::Expect(start) => at(places, start.at.place).expect(site, &start, told),
+            Effect::Expect(start) => at(places, start.at.place).expect(site, &start, answers),
             Effect::ExpectSnapshot(start) => {
-                at(places, start.at.place).expect_snapshot(site, &start, told);
+                at(places, start.at.place).expect_snapshot(site, &start, answers);
             }
-            Effect::ReceiveProcess(it) => at(places, it.place).receive_process(site, it, told),
-            Effect::LayRest(it) => at(places, it.place).lay_rest(it, told),
-            Effect::Unpack(it) => at(places, it.place).unpack(it, told),
-            Effect::Land(it) => at(places, it.place).land(it, told),
-            Effect::Verify(it) => at(places, it.place).verify(it, told),
+            Effect::ReceiveProcess(it) => at(places, it.place).receive_process(site, it, answers),
+            Effect::LayRest(it) => at(places, it.place).lay_rest(it, answers),
+            Effect::Unpack(it) => at(places, it.place).unpack(it, answers),
+            Effect::Land(it) => at(places, it.place).land(it, answers),
+            Effect::Verify(it) => at(places, it.place).verify(it, answers),
             Effect::Answer(it, no) => {
                 let reply = no.map_or(HandoverReply::Taken, |reason| HandoverReply::No { reason });
-                told.orders.push(LinkOrder::Answer { fence: it.fence, reply });
+                answers.orders.push(LinkOrder::Answer { fence: it.fence, reply });
             }
-            Effect::SetGoing(it) => told.commands.push(RouterCommand::SetGoing(it.fence)),
+            Effect::SetGoing(it) => answers.commands.push(RouterCommand::SetGoing(it.fence)),
             Effect::GoOn(it) => at(places, it.place).go_on(),
 
             Effect::AskToRetreat { at: it, within } => {
-                told.commands.push(RouterCommand::Retreat { fence: it.fence, within });
+                answers.commands.push(RouterCommand::Retreat { fence: it.fence, within });
             }
             Effect::Pack(it, keep) => {
-                told.commands.push(RouterCommand::Depart { fence: it.fence, keep });
+                answers.commands.push(RouterCommand::Depart { fence: it.fence, keep });
             }
-            Effect::Stayed(it) => told.commands.push(RouterCommand::Stayed(it.fence)),
+            Effect::Stayed(it) => answers.commands.push(RouterCommand::Stayed(it.fence)),
             Effect::Carry(departure) => {
-                at(places, departure.at.place).carry(site, departure, told);
+                at(places, departure.at.place).carry(site, departure, answers);
             }
-            Effect::CallBack(it) => told.orders.push(LinkOrder::CallBack(it.fence)),
+            Effect::CallBack(it) => answers.orders.push(LinkOrder::CallBack(it.fence)),
             Effect::DropEndpoint(it, to) => {
                 let fence = it.fence;
-                told.commands.push(match to {
+                answers.commands.push(match to {
                     Some(to) => RouterCommand::Left { fence, to: to.fence, at: to.workstation },
                     None => RouterCommand::Dropped(fence),
                 });
             }
-            Effect::Replug(it) => at(places, it.place).replug(it, told),
+            Effect::Replug(it) => at(places, it.place).replug(it, answers),
 
-            Effect::EmptyPipes(it) => told.commands.push(RouterCommand::Image(it.fence)),
-            Effect::WriteImage(it) => at(places, it.place).write_image(site, it, told),
+            Effect::EmptyPipes(it) => answers.commands.push(RouterCommand::Image(it.fence)),
+            Effect::WriteImage(it) => at(places, it.place).write_image(site, it, answers),
             Effect::ImageEnded { at: it, done, stood } => {
                 let done = at(places, it.place).taken_image(it, done);
-                told.commands.push(RouterCommand::Imaged { fence: it.fence, done, stood });
+                answers.commands.push(RouterCommand::Imaged { fence: it.fence, done, stood });
             }
 
-            Effect::Stage { job, spec } => told.orders.push(LinkOrder::Stage { job, spec }),
-            Effect::Discard { job } => told.orders.push(LinkOrder::Discard(job)),
-            Effect::Abandon { fence } => told.orders.push(LinkOrder::Abandon(fence)),
+            Effect::Stage { job, spec } => answers.orders.push(LinkOrder::Stage { job, spec }),
+            Effect::Discard { job } => answers.orders.push(LinkOrder::Discard(job)),
+            Effect::Abandon { fence } => answers.orders.push(LinkOrder::Abandon(fence)),
             Effect::Send(frame) => {
-                told.orders.push(LinkOrder::Frame { session: self.session, frame });
+                answers.orders.push(LinkOrder::Frame { session: self.session, frame });
             }
             Effect::Record(transition) => {
                 tracing::info!(cause = %transition.cause, "{}", transition.reason);
                 let (wall, since_boot) = (Clock.wall(), since_boot(Clock.now()));
                 let record = Recorded { transition, wall, since_boot };
-                told.orders.push(LinkOrder::Record(Box::new(record)));
+                answers.orders.push(LinkOrder::Record(Box::new(record)));
             }
             Effect::PersistPause(pause) => {
                 pause::keep(&self.site.config.data, pause.as_ref(), now());
             }
-            Effect::ReadyToSleep => told.orders.push(LinkOrder::ReadyToSleep),
+            Effect::ReadyToSleep => answers.orders.push(LinkOrder::ReadyToSleep),
             Effect::ReadyToStop => self.ended = true,
         }
     }
@@ -399,25 +400,25 @@ impl EventLoop {
                 self.queue.push_back(event);
             }
             LinkEvent::Header { fence, header, memory } => {
-                self.with(fence, |place, told| place.header(fence, (header, memory), told));
+                self.with(fence, |place, answers| place.header(fence, (header, memory), answers));
             }
             LinkEvent::Known { fence, known } => {
-                self.with(fence, |place, told| place.known(fence, known, told));
+                self.with(fence, |place, answers| place.known(fence, known, answers));
             }
             LinkEvent::Imaged { fence, done } => {
-                self.with(fence, |place, told| place.image_written(fence, done, told));
+                self.with(fence, |place, answers| place.image_written(fence, done, answers));
             }
             LinkEvent::Missing(line) => self.lacks(line),
             LinkEvent::Trouble(line) => self.trouble = line,
             LinkEvent::Asked(asked) => self.answer(asked),
-            LinkEvent::Router(told) => self.router_says(told),
+            LinkEvent::Router(event) => self.router_says(event),
         }
         // One after another: an answer must show what came before it.
         self.settle();
     }
 
-    fn router_says(&mut self, told: RouterEvent) {
-        match told {
+    fn router_says(&mut self, event: RouterEvent) {
+        match event {
             RouterEvent::Faulted { fence, what } => self.guest(fence, guest::Event::Faulted(what)),
             RouterEvent::Settled { fence, fault, stays } => {
                 let Some(mut exit) = self.settling.remove(&fence) else { return };
@@ -428,7 +429,7 @@ impl EventLoop {
             }
             RouterEvent::Returned(fence) => self.guest(fence, guest::Event::Returned),
             RouterEvent::Packed { fence, packed } => {
-                self.with(fence, |place, told| place.packed(fence, packed, told));
+                self.with(fence, |place, answers| place.packed(fence, packed, answers));
             }
             RouterEvent::WantsImage(fence) => self.guest(fence, guest::Event::ImageWanted),
             RouterEvent::Emptied { fence, done } => {
@@ -436,7 +437,7 @@ impl EventLoop {
             }
             RouterEvent::HasImage { fence, bytes, image, ends } => {
                 let snapshot = (bytes, image, ends);
-                self.with(fence, |place, told| place.has_image(fence, snapshot, told));
+                self.with(fence, |place, answers| place.has_image(fence, snapshot, answers));
             }
             RouterEvent::Unpacked { fence, done } => {
                 self.guest(fence, guest::Event::Unpacked(done));
@@ -447,11 +448,11 @@ impl EventLoop {
 
     /// Where this guest is.
     fn with(&mut self, fence: Fence, act: impl FnOnce(&mut Container, &mut Answers)) {
-        let mut told = Answers::default();
+        let mut answers = Answers::default();
         if let Some(place) = self.places.iter_mut().find(|place| place.holds(fence)) {
-            act(place, &mut told);
+            act(place, &mut answers);
         }
-        self.take(told);
+        self.take(answers);
     }
 
     fn guest(&mut self, fence: Fence, event: guest::Event) {

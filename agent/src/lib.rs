@@ -24,9 +24,9 @@ mod pause;
 pub mod probe;
 mod realtime;
 mod run;
-pub mod sense;
-pub mod speed;
-pub mod spool;
+mod sense;
+mod speed;
+mod spool;
 mod supervisor;
 
 pub use config::AgentConfig;

@@ -14,6 +14,12 @@ use sysinfo::{
 /// Less than this share of a core is no reason to be busy.
 const CULPRIT_PERCENT_MIN: f32 = 1.0;
 
+/// How many cores this process may use.
+pub(crate) fn cores() -> u16 {
+    thread::available_parallelism()
+        .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
+}
+
 /// This machine as it is now.
 pub fn describe() -> Machine {
     let processors = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());

@@ -24,10 +24,10 @@ use rustix::time::Timespec;
 
 use crate::config::GuestsConfig;
 use crate::container::cgroup::{CgroupError, PlaceGroup, Tree};
-use crate::container::ground::{Ground, GroundError, WORK, clear};
 use crate::container::keeper::{
-    Keeper, KeeperError, Landing, Order, Program, Report, Sandbox, Start,
+    Keeper, KeeperError, Landing, Order, Program, Report, Sandbox, StartGuest,
 };
+use crate::container::place_directories::{DirectoriesError, PlaceDirectories, WORK, clear};
 
 /// How long any one step may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ pub enum ProbeError {
     #[error("cannot make room")]
     Room(#[from] io::Error),
     #[error(transparent)]
-    Ground(#[from] GroundError),
+    Directories(#[from] DirectoriesError),
     #[error(transparent)]
     Group(#[from] CgroupError),
     #[error(transparent)]
@@ -102,7 +102,7 @@ impl Probe {
     /// `program` is what keepers are started as.
     ///
     /// # Errors
-    /// Not root, or CRIU lacks something of this kernel.
+    /// This process is not root, or CRIU lacks something of this kernel.
     pub fn new(
         engine: Engine,
         program: Program,
@@ -166,14 +166,14 @@ impl Probe {
         let ([reads, writes], pipes) = pipes()?;
         let guest = self.settle(place, pipes)?;
         let command = ["/bin/sh", "-c", WITH_PIPES, "sh"].iter().chain(command);
-        let start = Start {
+        let start = StartGuest {
             fence: FENCE,
             fresh: true,
             command: command.map(ToString::to_string).collect(),
             environment: vec![("PATH".into(), crate::container::keeper::PATH.into())],
             directory: PathBuf::from(GROUND).join(WORK),
             pipes: true,
-            ..Start::default()
+            ..StartGuest::default()
         };
         let along = [reads.as_fd(), writes.as_fd()];
         guest.keeper.send_with(&Order::Start(Box::new(start)), &along)?;
@@ -207,12 +207,12 @@ impl Probe {
     fn settle(&self, place: u16, pipes: Pipes) -> Result<ProbedGuest, ProbeError> {
         let uid = self.uid(place);
         let id = PlaceId(place);
-        let ground = Ground::prepare(&self.home, id, Some(uid))?;
+        let directories = PlaceDirectories::prepare(&self.home, id, Some(uid))?;
         let group = self.tree.place(id)?;
         // The agent starts only once this is over.
         group.hurry(true);
         let sandbox = Sandbox {
-            directory: ground.directory().to_path_buf(),
+            directory: directories.root().to_path_buf(),
             uid: Some(uid),
             readable: self.readable.clone(),
             knowledge: Some(self.knowledge.clone()),
@@ -246,7 +246,7 @@ impl Expecting {
     /// still. The rest of a guest that is served may still be on its way.
     ///
     /// # Errors
-    /// It cannot be restored; nothing of it runs then.
+    /// The guest cannot be restored; nothing of it runs then.
     pub fn land(self, stopped: &[i32]) -> Result<ProbedGuest, ProbeError> {
         let Self(mut guest) = self;
         guest.keeper.send(&Order::Land { fence: FENCE, stopped: stopped.to_vec() })?;
@@ -312,7 +312,7 @@ impl ProbedGuest {
     /// Sets a landed guest going.
     ///
     /// # Errors
-    /// Its keeper is gone.
+    /// The keeper is gone.
     pub fn resume(&self) -> Result<(), KeeperError> {
         self.keeper.send(&Order::Go)
     }
@@ -320,7 +320,7 @@ impl ProbedGuest {
     /// Writes a line to the guest.
     ///
     /// # Errors
-    /// It has gone.
+    /// The guest has gone.
     pub fn say(&self, line: &str) -> Result<(), ProbeError> {
         let line = format!("{line}\n");
         (&self.pipes.to_guest).write_all(line.as_bytes()).map_err(|_| ProbeError::Silent)

@@ -12,7 +12,7 @@ const PRIORITY: i32 = 1;
 /// Where real-time scheduling is not allowed: how much nicer others must be.
 const NICE: i32 = -10;
 
-/// A event loop that runs for so long without a pause has gone mad, and the kernel
+/// An event loop that runs for so long without a pause has gone mad, and the kernel
 /// ends it (`SIGXCPU`, then `SIGKILL`); the supervisor starts another.
 const RUNAWAY_US: u64 = 2_000_000;
 

@@ -20,11 +20,12 @@ use gleaner_shell::lock::Lock;
 use crate::config::{AgentConfig, InvalidConfig};
 use crate::container::Site;
 use crate::container::cgroup::{CgroupError, Tree};
-use crate::container::ground::clear;
 use crate::container::keeper::{KeeperError, Program};
-use crate::event_loop::{Ended, EventLoop, Known};
+use crate::container::place_directories::clear;
+use crate::event_loop::{EventLoop, LoopEnd, OwnerInfo};
 use crate::failure::one_line;
-use crate::link::{LinkHandle, Setup};
+use crate::link::{LinkHandle, LinkSetup};
+use crate::machine;
 use crate::moving::Mover;
 use crate::speed;
 use crate::spool::{Spool, SpoolError};
@@ -49,8 +50,8 @@ pub enum AgentError {
     Spool(#[from] SpoolError),
     #[error(transparent)]
     Keeper(#[from] KeeperError),
-    #[error("cannot start the event_loop")]
-    Desk(#[source] io::Error),
+    #[error("cannot start the event loop")]
+    EventLoop(#[source] io::Error),
 }
 
 /// Runs the agent until it is told to stop. Call it before there is any
@@ -60,7 +61,7 @@ pub enum AgentError {
 /// What keeps it from starting at all.
 #[expect(clippy::needless_pass_by_value, reason = "an agent has its configuration to itself")]
 pub fn run(config: AgentConfig) -> Result<ExitCode, AgentError> {
-    config.criteria()?;
+    config.check()?;
     Identity::load(&config.identity)?;
     let lock = claim_data(&config.data)?;
     let mut missing = vec![];
@@ -71,8 +72,8 @@ pub fn run(config: AgentConfig) -> Result<ExitCode, AgentError> {
     }
     let status =
         supervisor::supervise(tree.as_ref(), || match work(&config, tree.as_ref(), &missing) {
-            Ok(Ended::Stopped) => ExitCode::SUCCESS,
-            Ok(Ended::LinkDied) => ExitCode::FAILURE,
+            Ok(LoopEnd::Stopped) => ExitCode::SUCCESS,
+            Ok(LoopEnd::LinkDied) => ExitCode::FAILURE,
             Err(error) => {
                 tracing::error!("{}", one_line(&error));
                 ExitCode::from(HOPELESS)
@@ -88,7 +89,7 @@ fn work(
     config: &AgentConfig,
     tree: Option<&Tree>,
     missing: &[String],
-) -> Result<Ended, AgentError> {
+) -> Result<LoopEnd, AgentError> {
     let now = crate::pause::Now { moment: Clock.now(), wall: Clock.wall() };
     let identity = Identity::load(&config.identity)?;
     let boot = boot_id();
@@ -99,7 +100,7 @@ fn work(
     for left in ["outgoing", "places"] {
         clear(&config.data.join(left));
     }
-    let cores = cores();
+    let cores = machine::cores();
     let places = config.places(cores);
     let mut missing = missing.to_vec();
     missing.extend(notes);
@@ -139,26 +140,30 @@ fn work(
         missing: missing.clone(),
         addresses: vec![],
         fingerprint,
-        machine: Box::new(crate::machine::describe()),
+        machine: Box::new(machine::describe()),
     };
     let setup = agent::Setup {
         incarnation: incarnation(),
         boot,
         facts,
-        criteria: config.criteria()?,
+        criteria: config.criteria.clone(),
         site: guest::Site { limits, moves: site.mover.as_ref().map(|_| ()).map_err(Clone::clone) },
         pause: crate::pause::kept(&config.data, now),
     };
-    let known =
-        Known { name: identity.name.clone(), coordinator: identity.coordinator.clone(), missing };
-    let signals = stop_signals().map_err(AgentError::Desk)?;
-    let link = LinkHandle::start(Setup { config: config.clone(), identity, boot, spool })
-        .map_err(AgentError::Desk)?;
+    let info = OwnerInfo {
+        name: identity.name.clone(),
+        coordinator: identity.coordinator.clone(),
+        missing,
+    };
+    let signals = stop_signals().map_err(AgentError::EventLoop)?;
+    let link = LinkHandle::start(LinkSetup { config: config.clone(), identity, boot, spool })
+        .map_err(AgentError::EventLoop)?;
     if let Err(error) = crate::realtime::claim() {
         // Ordinary for those who are not root: it only means a little later.
-        tracing::debug!(%error, "the event_loop queues for a core like everybody");
+        tracing::debug!(%error, "the event loop queues for a core like everybody");
     }
-    let event_loop = EventLoop::new(site, setup, link, signals, known).map_err(AgentError::Desk)?;
+    let event_loop =
+        EventLoop::new(site, setup, link, signals, info).map_err(AgentError::EventLoop)?;
     Ok(event_loop.run())
 }
 
@@ -221,11 +226,6 @@ fn incarnation() -> Incarnation {
         Ok(()) => Incarnation(u64::from_ne_bytes(bytes)),
         Err(_) => Incarnation(Clock.now().0 ^ u64::from(std::process::id()).rotate_left(48)),
     }
-}
-
-fn cores() -> u16 {
-    std::thread::available_parallelism()
-        .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
 }
 
 fn memory_bytes() -> u64 {

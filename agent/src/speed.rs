@@ -16,7 +16,7 @@ const STEPS: u64 = 10_000;
 
 /// Millions of integer steps a second on one core. A machine whose processor
 /// or kernel has changed is measured again.
-pub fn of_this_machine(data: &Path) -> f32 {
+pub(crate) fn of_this_machine(data: &Path) -> f32 {
     let path = data.join("speed");
     let machine = machine();
     if let Ok(text) = fs::read_to_string(&path)
@@ -28,7 +28,7 @@ pub fn of_this_machine(data: &Path) -> f32 {
     }
     let speed = (0..ROUNDS).map(|_| measure()).fold(0.0, f32::max);
     let text = format!("{speed}\n{machine}\n");
-    // Not kept, it is measured again.
+    // A speed that is not kept is measured again.
     let _ = gleaner_shell::atomic::replace(&path, text.as_bytes(), gleaner_shell::atomic::PUBLIC);
     speed
 }

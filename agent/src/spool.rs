@@ -25,7 +25,7 @@ use crate::link::Recorded;
 
 /// At most so many records wait: months of an ordinary owner. Then the oldest
 /// are kept and new ones are lost, loudly.
-pub const RECORDS_WAITING_MAX: usize = 20_000;
+const RECORDS_WAITING_MAX: usize = 20_000;
 
 /// The longest entry: a record with its reason is far below.
 const ENTRY_BYTES_MAX: usize = 4 << 10;
@@ -56,7 +56,7 @@ enum Entry {
 
 /// Records that wait for the collector.
 #[derive(Debug)]
-pub struct Spool {
+pub(crate) struct Spool {
     path: PathBuf,
     file: File,
     /// The length of what is known to be good.
@@ -76,7 +76,7 @@ impl Spool {
     ///
     /// # Errors
     /// The file cannot be opened, read or cut.
-    pub fn open(directory: &Path) -> Result<(Self, Vec<String>), SpoolError> {
+    pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<String>), SpoolError> {
         let path = directory.join("usage.spool");
         let failed = |source| SpoolError::Open { path: path.clone(), source };
         let mut file = OpenOptions::new()
@@ -192,16 +192,12 @@ impl Spool {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
     /// The oldest records, of one boot, for one frame.
-    pub fn batch(&self, at_most: usize) -> Vec<UsageRecord> {
+    pub(crate) fn batch(&self, at_most: usize) -> Vec<UsageRecord> {
         let Some(first) = self.waiting.front() else { return vec![] };
         self.waiting
             .iter()
@@ -212,7 +208,7 @@ impl Spool {
     }
 
     /// The collector has everything of this boot up to `sequence`.
-    pub fn confirm(&mut self, boot: BootId, sequence: u64) {
+    pub(crate) fn confirm(&mut self, boot: BootId, sequence: u64) {
         forget(&mut self.waiting, boot, sequence);
         self.unsaved = self.unsaved.min(self.waiting.len());
         let mut bytes = vec![];
@@ -356,7 +352,7 @@ mod tests {
         for length in good.len() + 1..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
             let (spool, notes) = Spool::open(home.path()).unwrap();
-            assert_eq!(spool.len(), 2);
+            assert_eq!(spool.waiting.len(), 2);
             assert_eq!(notes.len(), 1, "{notes:?}");
             assert!(notes[0].contains(&format!("cut {} bytes", length - good.len())));
             assert_eq!(std::fs::read(&path).unwrap(), good);
@@ -364,7 +360,7 @@ mod tests {
         let mut damaged = whole.clone();
         *damaged.last_mut().unwrap() ^= 1;
         std::fs::write(&path, &damaged).unwrap();
-        assert_eq!(Spool::open(home.path()).unwrap().0.len(), 2);
+        assert_eq!(Spool::open(home.path()).unwrap().0.waiting.len(), 2);
     }
 
     #[test]

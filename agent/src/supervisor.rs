@@ -132,7 +132,7 @@ fn fork(signals: &libc::sigset_t, work: &impl Fn() -> ExitCode) -> io::Result<Pi
         libc::sigprocmask(libc::SIG_UNBLOCK, std::ptr::from_ref(signals), std::ptr::null_mut());
     }
     if rustix::process::getppid() != Some(supervisor) {
-        // It died before we asked to be told.
+        // The supervisor died before we asked to be told.
         std::process::exit(1);
     }
     let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));

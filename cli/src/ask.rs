@@ -175,6 +175,26 @@ pub async fn every_row<T>(
     Ok(())
 }
 
+/// As [`every_row`], a table's page of them at a time; at least one, which may
+/// be empty.
+///
+/// # Errors
+/// As [`every_row`].
+pub(crate) async fn every_page<T>(
+    client: &Client,
+    request: &Request,
+    pick: impl Fn(Reply) -> Option<T>,
+    mut take: impl AsyncFnMut(Vec<T>) -> Result<()>,
+) -> Result<()> {
+    let mut page = vec![];
+    let row = async |row| {
+        page.push(row);
+        if page.len() < PAGE_ROWS { Ok(()) } else { take(std::mem::take(&mut page)).await }
+    };
+    every_row(client, request, pick, row).await?;
+    take(page).await
+}
+
 /// A job's subprograms, in order.
 ///
 /// # Errors
@@ -183,7 +203,7 @@ pub async fn subprograms(client: &Client, job: JobId) -> Result<Vec<SubprogramRo
     some_subprograms(client, job, 0, u32::MAX).await
 }
 
-/// Those with indexes from `first`, at most so many.
+/// The subprograms with indexes from `first`, at most so many.
 ///
 /// # Errors
 /// As [`rows`].
@@ -200,6 +220,9 @@ pub async fn some_subprograms(
 pub fn subprogram(reply: Reply) -> Option<SubprogramRow> {
     if let Reply::Subprogram(row) = reply { Some(*row) } else { None }
 }
+
+/// So many rows show how wide a table's columns must be.
+const PAGE_ROWS: usize = 1_000;
 
 /// As many requests under way at once as hide the network's delay.
 const LANES: usize = 8;

@@ -12,8 +12,14 @@ use std::time::Duration;
 
 use gleaner_common::time::Spoken;
 use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
+use table::Layout;
 pub(crate) use table::Listing;
+
+/// Lines that may wait for whoever reads them.
+const LINES_MAX: usize = 1_024;
 
 /// Nobody reads our answer any more.
 #[derive(Debug, thiserror::Error)]
@@ -47,13 +53,92 @@ impl Form {
     /// # Errors
     /// Standard output is closed or full.
     pub(crate) fn show(self, listing: &Listing) -> anyhow::Result<()> {
-        if self.long {
-            return line(&listing.long());
+        Sheet { form: self, layout: None }.next(listing).map_or(Ok(()), |text| line(&text))
+    }
+}
+
+/// Listings for people one below the other, or the pages of a long one, which
+/// then has one header and is as wide as its first page asks for.
+#[derive(Debug)]
+struct Sheet {
+    form: Form,
+    /// The layout of the page before.
+    layout: Option<Layout>,
+}
+
+impl Sheet {
+    /// The next page as text, if there is anything on it.
+    fn next(&mut self, page: &Listing) -> Option<String> {
+        let is_first = self.layout.is_none();
+        if !is_first && page.is_empty() {
+            return None;
         }
-        let (text, dropped) = listing.fitted(width());
-        line(&text)?;
-        if !dropped.is_empty() {
-            eprintln!("no room for {}: --long shows all", dropped.join(", "));
+        let layout = self.layout.take().filter(|layout| page.suits(layout));
+        let is_headed = layout.is_none();
+        let layout = layout.unwrap_or_else(|| page.layout(width()));
+        let dropped = layout.dropped();
+        let mut text = String::new();
+        if !is_first && (is_headed || self.form.long) {
+            text.push('\n');
+        }
+        if self.form.long {
+            text += &page.long();
+        } else {
+            text += &page.text(&layout, is_headed);
+            if is_headed && !dropped.is_empty() {
+                eprintln!("no room for {}: --long shows all", dropped.join(", "));
+            }
+        }
+        self.layout = Some(layout);
+        Some(text)
+    }
+}
+
+/// Prints rows as they come, which may be millions. A thread of its own waits for
+/// their reader, so that the connection they come from stays alive.
+///
+/// # Errors
+/// Standard output is closed or full, or those of the work.
+pub(crate) async fn streamed<T>(
+    form: Form,
+    work: impl AsyncFnOnce(Pages) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let (waiting, mut next) = mpsc::channel(LINES_MAX);
+    let printed = spawn_blocking(move || lines(std::iter::from_fn(|| next.blocking_recv())));
+    let done = work(Pages { sheet: Sheet { form, layout: None }, lines: waiting }).await;
+    printed.await??;
+    done
+}
+
+/// Where rows that come page by page are shown.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    sheet: Sheet,
+    lines: mpsc::Sender<String>,
+}
+
+impl Pages {
+    /// # Errors
+    /// Standard output is closed or full.
+    pub(crate) async fn show<T: Serialize>(
+        &mut self,
+        rows: &[T],
+        listing: impl FnOnce(&[T]) -> Listing,
+    ) -> anyhow::Result<()> {
+        if !self.sheet.form.json {
+            let text = self.sheet.next(&listing(rows));
+            return self.print(text.into_iter().map(Ok)).await;
+        }
+        self.print(rows.iter().map(serde_json::to_string)).await
+    }
+
+    async fn print(
+        &self,
+        lines: impl Iterator<Item = serde_json::Result<String>>,
+    ) -> anyhow::Result<()> {
+        for line in lines {
+            // Its receiver ends early only where nobody reads any more.
+            self.lines.send(line?).await.map_err(|_| Closed)?;
         }
         Ok(())
     }
@@ -135,7 +220,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     write(|out| out.write_all(bytes))
 }
 
-/// That of the terminal; `None` where the answer goes elsewhere.
+/// The width of the terminal; `None` where the answer goes elsewhere.
 fn width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     (size.ws_col > 0).then_some(size.ws_col.into())

@@ -1,8 +1,7 @@
 //! Rows: what the commands list and report. The same types travel in replies
 //! and are printed by `--json`, so their field names are an interface.
 
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::id::{Fence, JobId, SubprogramId, WorkstationId};
 use crate::job::OnBusy;
@@ -55,7 +54,8 @@ impl Counts {
 }
 
 /// How far a job is, in subprograms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "FlatSummary", from = "FlatSummary")]
 pub struct JobSummary {
     pub job: JobId,
     pub state: JobState,
@@ -67,21 +67,33 @@ pub struct JobSummary {
     pub counts: Counts,
 }
 
-impl Serialize for JobSummary {
-    /// The counts are fields like the others in `--json`. On the wire, where
-    /// only the order matters, that is the same as a struct of their own.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut row = serializer.serialize_struct("JobSummary", 14)?;
-        macro_rules! fields {
-            ($of:expr, $($name:ident)*) => {
-                $(row.serialize_field(stringify!($name), &$of.$name)?;)*
-            };
+/// The counts are fields like the others in `--json`. On the wire, where only the
+/// order matters, that is the same as a struct of their own.
+macro_rules! flat_summary {
+    ($($own:ident: $of_job:ty),*; $($count:ident: $counted:ty),*) => {
+        #[derive(Serialize, Deserialize)]
+        struct FlatSummary { $($own: $of_job,)* $($count: $counted,)* }
+
+        impl From<JobSummary> for FlatSummary {
+            fn from(of: JobSummary) -> Self {
+                Self { $($own: of.$own,)* $($count: of.counts.$count,)* }
+            }
         }
-        fields!(self, job state total queued running suspended);
-        fields!(self.counts, succeeded failed cancelled retreats suspensions lost retried moves);
-        row.end()
-    }
+
+        impl From<FlatSummary> for JobSummary {
+            fn from(flat: FlatSummary) -> Self {
+                let counts = Counts { $($count: flat.$count,)* };
+                Self { $($own: flat.$own,)* counts }
+            }
+        }
+    };
 }
+
+flat_summary!(
+    job: JobId, state: JobState, total: u32, queued: u32, running: u32, suspended: u32;
+    succeeded: u32, failed: u32, cancelled: u32,
+    retreats: u64, suspensions: u64, lost: u64, retried: u64, moves: u64
+);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRow {

@@ -37,8 +37,9 @@ enum {
     GLEAN_DEADLOCK = 5,
     /* Not as many bytes or values as expected. */
     GLEAN_LENGTH = 6,
-    /* Not this rank's task, or the bag takes no more. */
+    /* Not given any more: whoever does a task, its work is kept. */
     GLEAN_TASK = 7,
+    /* The bag takes no more. */
     GLEAN_CLOSED = 8,
     /* So many processors are not to be had now. */
     GLEAN_PROCESSORS = 9,

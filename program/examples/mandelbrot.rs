@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use gleaner_program::{Communicator, Error, Failure, Run, TaskId, live};
+use serde::{Deserialize, Serialize};
 use tell::Answer;
 
 #[derive(Clone, Debug, Parser)]
@@ -53,7 +54,7 @@ struct Options {
 type Row = (u32, u64);
 
 /// What rank 0 has collected.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Collected {
     /// By row: one may come twice, from a worker that had no time to hand in
     /// what was ready.
@@ -89,7 +90,7 @@ fn solve(options: &Options) -> Result<Answer, Failure> {
 
 fn host(comm: &mut Communicator, options: &Options) -> Result<Collected, Failure> {
     let mut collected = match comm.restore() {
-        Some(state) => Collected::from_state(&state).ok_or("a state that is none")?,
+        Some(state) => postcard::from_bytes(&state)?,
         None => put_all(comm, options)?,
     };
     let mut spawned = 0;
@@ -98,8 +99,8 @@ fn host(comm: &mut Communicator, options: &Options) -> Result<Collected, Failure
             spawned += spawn(comm, options.spawn.unwrap_or(0).saturating_sub(spawned))?;
         }
         let (_, result) = comm.next_result()?.ok_or("the bag was closed by somebody else")?;
-        collected.add(&result).ok_or("a result that is none")?;
-        comm.save(&collected.to_state())?;
+        collected.add(postcard::from_bytes(&result)?);
+        comm.save(&bytes(&collected))?;
     }
     // Not before: a worker that retreats puts tasks in.
     comm.close_bag()?;
@@ -109,10 +110,10 @@ fn host(comm: &mut Communicator, options: &Options) -> Result<Collected, Failure
 fn put_all(comm: &mut Communicator, options: &Options) -> Result<Collected, Failure> {
     for first in (0..options.size).step_by(options.rows as usize) {
         let end = options.size.min(first + options.rows);
-        comm.add_task(&task_of(first, end))?;
+        comm.add_task(&bytes(&(first..end)))?;
     }
     let collected = Collected::default();
-    comm.save(&collected.to_state())?;
+    comm.save(&bytes(&collected))?;
     Ok(collected)
 }
 
@@ -152,7 +153,7 @@ fn work(comm: &mut Communicator, options: &Options) -> Result<(), Failure> {
         in_hand.map_or(Ok(()), |in_hand| hand_in(comm, &in_hand))
     });
     while let Some(task) = comm.next_task()? {
-        let rows = rows_of(&task.work).ok_or("a task that is none")?;
+        let rows: Range<u32> = postcard::from_bytes(&task.work)?;
         *open(&hand) = Some(InHand { task: task.id, ready: vec![], rows: rows.clone() });
         for row in rows {
             let steps = row_steps(row, options);
@@ -181,63 +182,21 @@ fn hand_in(comm: &mut Communicator, in_hand: &InHand) -> Result<(), Error> {
     let InHand { task, ready, rows } = in_hand;
     let left = rows.start + u32::try_from(ready.len()).unwrap_or(0);
     if left < rows.end {
-        comm.add_task(&task_of(left, rows.end))?;
+        comm.add_task(&bytes(&(left..rows.end)))?;
     }
-    let mut result = comm.rank().to_le_bytes().to_vec();
-    for (row, steps) in ready {
-        result.extend_from_slice(&row.to_le_bytes());
-        result.extend_from_slice(&steps.to_le_bytes());
-    }
-    comm.done(*task, &result)
+    comm.done(*task, &bytes(&(comm.rank(), ready)))
 }
 
-fn task_of(first: u32, end: u32) -> Vec<u8> {
-    [first.to_le_bytes(), end.to_le_bytes()].concat()
-}
-
-fn rows_of(task: &[u8]) -> Option<Range<u32>> {
-    let (first, end) = task.split_first_chunk()?;
-    Some(u32::from_le_bytes(*first)..u32::from_le_bytes(end.try_into().ok()?))
+fn bytes(of: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(of).unwrap_or_else(|error| unreachable!("it is written to memory: {error}"))
 }
 
 impl Collected {
     /// Takes in a result: the worker's rank, and its rows.
-    fn add(&mut self, result: &[u8]) -> Option<()> {
-        let (worker, rows) = result.split_first_chunk()?;
-        self.workers.insert(u32::from_le_bytes(*worker));
+    fn add(&mut self, (worker, rows): (u32, Vec<Row>)) {
+        self.workers.insert(worker);
         self.tasks += 1;
-        self.add_rows(rows)
-    }
-
-    fn add_rows(&mut self, rows: &[u8]) -> Option<()> {
-        for row in rows.chunks(12) {
-            let (row, steps) = row.split_first_chunk()?;
-            self.rows.insert(u32::from_le_bytes(*row), u64::from_le_bytes(steps.try_into().ok()?));
-        }
-        Some(())
-    }
-
-    fn to_state(&self) -> Vec<u8> {
-        let workers = u32::try_from(self.workers.len()).unwrap_or(0);
-        let mut state = [self.tasks.to_le_bytes(), workers.to_le_bytes()].concat();
-        self.workers.iter().for_each(|worker| state.extend_from_slice(&worker.to_le_bytes()));
-        for (row, steps) in &self.rows {
-            state.extend_from_slice(&row.to_le_bytes());
-            state.extend_from_slice(&steps.to_le_bytes());
-        }
-        state
-    }
-
-    fn from_state(state: &[u8]) -> Option<Self> {
-        let (tasks, rest) = state.split_first_chunk()?;
-        let (workers, rest) = rest.split_first_chunk()?;
-        let (workers, rows) = rest.split_at_checked(4 * u32::from_le_bytes(*workers) as usize)?;
-        let mut collected = Self { tasks: u32::from_le_bytes(*tasks), ..Self::default() };
-        for worker in workers.chunks(4) {
-            collected.workers.insert(u32::from_le_bytes(worker.try_into().ok()?));
-        }
-        collected.add_rows(rows)?;
-        Some(collected)
+        self.rows.extend(rows);
     }
 }
 
@@ -287,13 +246,6 @@ fn check(collected: &Collected, options: &Options) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_state_comes_back() {
-        let rows = BTreeMap::from([(3, 9), (4, 12)]);
-        let collected = Collected { rows, tasks: 7, workers: BTreeSet::from([1, 5]) };
-        assert_eq!(Collected::from_state(&collected.to_state()), Some(collected));
-    }
 
     #[test]
     fn a_wrong_row_is_found_out() {

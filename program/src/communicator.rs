@@ -59,7 +59,7 @@ pub struct Communicator {
     orders: u64,
     /// Messages to itself that have not come yet.
     to_itself: u64,
-    /// It has begun with a state that it saved, and may have sent others before.
+    /// The rank has begun with a state that it saved, and may have sent others before.
     restored: bool,
     pub(crate) standing: Standing,
     pub(crate) save_asked: bool,
@@ -177,7 +177,7 @@ impl Communicator {
     /// Waits for the message of a receive that was begun.
     ///
     /// # Errors
-    /// Its sender is gone, or all ranks wait.
+    /// The sender is gone, or all ranks wait.
     pub fn wait(&mut self, receiving: Receiving) -> Result<Message, Error> {
         self.call(|this| this.finish_receive(receiving))
     }
@@ -272,7 +272,7 @@ impl Communicator {
         self.recv_tagged(from.into(), tag)
     }
 
-    /// Of any tag, a collective's too.
+    /// Takes any tag, a collective's too.
     pub(crate) fn send_tagged<T: Value>(
         &mut self,
         to: u32,
@@ -282,7 +282,7 @@ impl Communicator {
         self.call(|this| this.send_now(to, tag, &to_bytes(values)))
     }
 
-    /// Of any tag, a collective's too.
+    /// Takes any tag, a collective's too.
     pub(crate) fn recv_tagged<T: Value>(
         &mut self,
         from: Option<u32>,
@@ -316,7 +316,7 @@ impl Communicator {
         self.call_unheard(|this| this.catch_up().and_then(|()| carry_out(this)))
     }
 
-    /// The same for a call that looks by itself for what came.
+    /// As [`Self::call`], for a call that looks by itself for what came.
     fn call_unheard<T>(
         &mut self,
         carry_out: impl FnOnce(&mut Self) -> Result<T, Error>,
@@ -426,7 +426,7 @@ impl Communicator {
             Some(from) => self.gone.get_key_value(&from).map(gone),
             None if self.size == 1 => Some(self.waits_for_itself(wanted)),
             None if self.gone.len() + 1 < self.size as usize => None,
-            // One that broke says more than one that has simply ended.
+            // A peer that broke says more than one that has simply ended.
             None => {
                 let broken = |(_, ending): &(&u32, &Ending)| {
                     matches!(ending, Ending::Failed(_) | Ending::Panicked(_))

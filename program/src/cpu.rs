@@ -14,9 +14,9 @@ const NEVER_S: i64 = 1 << 30;
 /// A clock of CPU time.
 #[derive(Clone, Copy, Debug)]
 pub enum CpuClock {
-    /// Of the thread that looks.
+    /// The time of the thread that looks.
     Thread,
-    /// Of the whole process, through all its moves. It takes the process's
+    /// The time of the whole process, through all its moves. It takes the process's
     /// profiling timer.
     Process,
 }
@@ -73,7 +73,7 @@ fn remaining() -> libc::timeval {
 mod tests {
     use super::*;
 
-    /// Of the slowest kernels: a hundred a second.
+    /// The ticks of the slowest kernels: a hundred a second.
     const TICK_NS: u64 = 10_000_000;
 
     #[test]

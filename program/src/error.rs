@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::bag::TaskId;
 use crate::communicator::TAG_MAX;
 use crate::mailbox::Wanted;
 
@@ -32,8 +31,6 @@ pub enum Error {
     UnequalLengths { from: u32, found: usize, expected: usize },
     #[error("{found} parts for {expected} ranks: expected one for each")]
     WrongParts { found: usize, expected: usize },
-    #[error("task {0} is not in this rank's hands")]
-    NotMyTask(TaskId),
     #[error("the bag was closed: no more tasks can be put in")]
     BagClosed,
     #[error("{wanted} ranks more: expected at most {available}, the processors to be had now")]

@@ -1,6 +1,6 @@
 //! A whole program in one process: a thread for each rank.
 //!
-//! For recording traces, for tests, and for programs at the desk. A rank that
+//! For recording traces, for tests, and for trying programs out. A rank that
 //! fails or panics is named to all that wait for it; if all wait for each
 //! other, each is told what everybody waits for.
 
@@ -25,7 +25,7 @@ use hub::{Hub, HubTransport, Notice};
 /// How to run a program.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// That begin with it.
+    /// How many ranks begin with the program.
     pub ranks: u32,
     /// Records a trace, under this name.
     pub record: Option<String>,

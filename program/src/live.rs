@@ -34,7 +34,7 @@ use crate::mailbox::Message;
 use crate::transport::{Beginning, Event, Order, Transport};
 
 mod arriving;
-mod asking;
+pub(crate) mod asking;
 mod pipes;
 mod run;
 mod sending;
@@ -210,7 +210,7 @@ impl Live {
         }
         match on {
             Wait::Message { from, .. } => self.arriving.take_all_of(from.map(|from| from.0)),
-            // Its end comes after all it sent.
+            // The end of a rank comes after all that it sent.
             Wait::End { rank } => self.arriving.take_all_of(Some(rank.0)),
             Wait::Room { .. } | Wait::Answer { .. } => {}
         }
@@ -347,8 +347,8 @@ impl Transport for Live {
             Order::AddTask(task) => self.ask(Ask::PutTask { task }),
             Order::CloseBag => self.ask(Ask::CloseBag),
             Order::NextTask => self.ask(Ask::NextTask),
-            Order::Done { task, result } => self.ask(Ask::Done { task: wire_task(task), result }),
-            Order::ReturnTask(task) => self.ask(Ask::ReturnTask { task: wire_task(task) }),
+            Order::Done { task, result } => self.ask(Ask::Done { task: task.into(), result }),
+            Order::ReturnTask(task) => self.ask(Ask::ReturnTask { task: task.into() }),
             Order::NextResult => self.ask(Ask::NextResult),
             Order::Spawn(count) => self.ask(Ask::Spawn { count }),
             Order::Processors => self.ask(Ask::Processors),
@@ -418,10 +418,6 @@ impl Transport for Live {
             self.block(self.asking.wait_for(awaited))?;
         }
     }
-}
-
-fn wire_task(task: TaskId) -> gleaner_program_core::address::Task {
-    gleaner_program_core::address::Task(task.0)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const STRETCH_NANOS_MIN: u64 = 1_000;
 #[derive(Debug)]
 pub(crate) struct Recorder {
     clock: CpuClock,
-    /// Its time, in nanoseconds, when the rank's own code went on.
+    /// The clock's time, in nanoseconds, when the rank's own code went on.
     since: u64,
     /// Computed, and in no operation yet.
     carried: u64,

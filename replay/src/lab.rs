@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use gleaner_common::time::WallTime;
-use gleaner_core::outlook::{Common, Outlook};
+use gleaner_coordinator_core::outlook::{Common, Outlook};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use gleaner_common::wire::Request;
 use gleaner_lab::Lab;
-use gleaner_lab::talk::Talk;
+use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_shell::endpoint::IDLE_TIMEOUT;
 use gleaner_tests::{lab_or_skip, options};
@@ -97,7 +97,7 @@ fn a_users_connection_outlives_a_time_without_requests() -> Result<()> {
     options.network = false;
     options.collector = false;
     let lab = Lab::start(options)?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     talk.request(&Request::Health)?;
     std::thread::sleep(IDLE_TIMEOUT + Duration::from_secs(2));
     talk.request(&Request::Health).map(drop)

@@ -1,7 +1,7 @@
 //! Everything an agent decides, but for what is decided about a guest at its
 //! place (`guest`): offers, lease, occupancy, ends.
 //!
-//! It hears the sensors, the coordinator, the keepers and the owner, and
+//! The agent hears the sensors, the coordinator, the keepers and the owner, and
 //! gives orders. The promises: the owner comes first and locally (no guest
 //! runs while the owner is here, unless its job chose to run demoted), no
 //! guest runs after the lease, and every attempt that was accepted ends once
@@ -89,7 +89,7 @@ pub struct Agent {
     attempts: BTreeMap<Fence, Attempt>,
     waiting: VecDeque<Fence>,
     jobs: BTreeMap<JobId, Job>,
-    /// Not acknowledged yet.
+    /// Ends that are not acknowledged yet.
     ends: BTreeMap<Fence, AttemptEvent>,
     /// The newest attempt ever offered.
     newest: Fence,

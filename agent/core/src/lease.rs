@@ -26,10 +26,10 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(600);
 
 /// What the coordinator grants with its welcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    pub lease: Duration,
-    pub heartbeat: Duration,
-    pub heartbeat_without_guests: Duration,
+pub(crate) struct Grant {
+    pub(crate) lease: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) heartbeat_without_guests: Duration,
 }
 
 #[derive(Debug)]
@@ -43,25 +43,25 @@ struct Session {
 
 /// The agent's side of the lease, over all its connections.
 #[derive(Debug, Default)]
-pub struct Lease {
+pub(crate) struct Lease {
     until: Option<Moment>,
     sequence: u64,
     session: Option<Session>,
 }
 
 impl Lease {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// A hello leaves now, on a new connection.
-    pub fn greet(&mut self, now: Moment) {
+    pub(crate) fn greet(&mut self, now: Moment) {
         self.session =
             Some(Session { greeted: now, grant: None, beaten: now, in_flight: VecDeque::new() });
     }
 
     /// The coordinator answered the hello.
-    pub fn grant(&mut self, grant: Grant) {
+    pub(crate) fn grant(&mut self, grant: Grant) {
         let Some(session) = &mut self.session else { return };
         let grant = Grant {
             lease: grant.lease.min(LEASE_MAX),
@@ -75,7 +75,7 @@ impl Lease {
     }
 
     /// A heartbeat leaves now; its sequence number. `None` before a welcome.
-    pub fn beat(&mut self, now: Moment) -> Option<u64> {
+    pub(crate) fn beat(&mut self, now: Moment) -> Option<u64> {
         let session = self.session.as_mut().filter(|session| session.grant.is_some())?;
         self.sequence += 1;
         session.beaten = now;
@@ -88,7 +88,7 @@ impl Lease {
 
     /// The coordinator answered a heartbeat. Repeated, invented and earlier
     /// ones change nothing.
-    pub fn acknowledge(&mut self, sequence: u64) {
+    pub(crate) fn acknowledge(&mut self, sequence: u64) {
         let Some(Session { grant: Some(grant), in_flight, .. }) = &mut self.session else { return };
         let Some(&(_, sent)) = in_flight.iter().find(|(number, _)| *number == sequence) else {
             return;
@@ -98,30 +98,30 @@ impl Lease {
     }
 
     /// The connection is gone. The lease runs on.
-    pub fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         self.session = None;
     }
 
     /// Has the coordinator welcomed us on a connection that still stands?
-    pub fn is_welcome(&self) -> bool {
+    pub(crate) fn is_welcome(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.grant.is_some())
     }
 
     /// When the lease ends or ended; `None` if there never was one.
-    pub fn until(&self) -> Option<Moment> {
+    pub(crate) fn until(&self) -> Option<Moment> {
         self.until
     }
 
-    pub fn is_valid(&self, now: Moment) -> bool {
+    pub(crate) fn is_valid(&self, now: Moment) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
-    pub fn left(&self, now: Moment) -> Option<Duration> {
+    pub(crate) fn left(&self, now: Moment) -> Option<Duration> {
         self.until.filter(|until| now < *until).map(|until| until.since(now))
     }
 
     /// When the next heartbeat is due.
-    pub fn beat_due(&self, with_guests: bool) -> Option<Moment> {
+    pub(crate) fn beat_due(&self, with_guests: bool) -> Option<Moment> {
         let session = self.session.as_ref()?;
         let grant = session.grant?;
         let gap = if with_guests { grant.heartbeat } else { grant.heartbeat_without_guests };
@@ -129,7 +129,7 @@ impl Lease {
     }
 
     /// Is a heartbeat under way whose answer would renew the lease?
-    pub fn is_asking(&self, now: Moment) -> bool {
+    pub(crate) fn is_asking(&self, now: Moment) -> bool {
         let Some(Session { grant: Some(grant), in_flight, .. }) = &self.session else {
             return false;
         };

@@ -13,6 +13,6 @@
 
 pub mod agent;
 pub mod guest;
-pub mod lease;
+mod lease;
 pub mod load;
 pub mod occupancy;

@@ -15,18 +15,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gleaner_common::time::{Moment, Spoken};
+use gleaner_common::units;
 use gleaner_common::usage::{Cause, LoadAverages};
 use gleaner_common::wire::Presence;
+use serde::{Deserialize, Serialize};
 
 pub use self::observation::{Culprit, Health, Observation, Pause, PauseEnd, Sensor};
 use self::reason::{Why, spoken_safely};
 use crate::load::{Load, LoadSample};
 
 /// When a workstation counts as idle.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Criteria {
     /// How long nobody must have touched anything. Phalen 1994, Table 5: one
     /// minute.
+    #[serde(with = "units::duration")]
     pub quiet: Duration,
     /// The highest one-minute load average of an idle workstation. Phalen
     /// 1994, §5: 0.25 filters out the system's own activity.
@@ -34,6 +38,7 @@ pub struct Criteria {
     /// How long the load must have been under the criterion before it counts
     /// as such, so that a load close to it does not make the verdict flap.
     /// 15 s: three samples, a guess, not yet measured.
+    #[serde(with = "units::duration")]
     pub load_quiet: Duration,
     /// Cores in use by the owner that mean busy before the average shows it.
     /// Half a core: one task that runs without a pause is twice that.
@@ -44,6 +49,7 @@ pub struct Criteria {
     /// The least time between two CHANGE records. Phalen 1994, §5 looked
     /// every three minutes; we look every few seconds, and a single rise of
     /// the load would fill a page.
+    #[serde(with = "units::duration")]
     pub change_gap_min: Duration,
     /// Without these nothing vouches for idleness.
     pub required: BTreeSet<Sensor>,

@@ -56,7 +56,7 @@ pub enum DumpError {
     NotRoot,
     #[error("it does not stand still")]
     Restless,
-    #[error("{0}")]
+    #[error(transparent)]
     Cannot(#[from] Obstacle),
     #[error("cannot look at it")]
     Look(#[source] io::Error),

@@ -27,7 +27,7 @@ pub(crate) fn open_process(pid: i32) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Has it not ended?
+/// Has this process not ended?
 pub(crate) fn lives(process: &OwnedFd) -> io::Result<bool> {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
     Ok(poll(&mut fds, Some(&Timespec::default()))? == 0)

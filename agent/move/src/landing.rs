@@ -196,7 +196,7 @@ impl Restoring {
         let status = match self {
             Self::Begun(mut criu) => {
                 let_read(memory).map_err(RestoreError::Unserved)?;
-                // One that ended before all was known may have been buried already.
+                // A CRIU that ended before all was known may have been reaped already.
                 criu.wait().ok()
             }
             Self::ToBegin(mut command) => Some(command.status().map_err(RestoreError::Start)?),

@@ -4,11 +4,11 @@
 //! CRIU's log says which kind of thing it cannot write down, seldom which one.
 //! The guest still stands there, so `/proc` is asked for the rest.
 
-use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
+use gleaner_common::units::spoken_size;
 use serde::{Deserialize, Serialize};
 
 use crate::guest::{Process, ProcessTree};
@@ -19,69 +19,53 @@ const PLAIN_DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// What a process holds that cannot move.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Hold {
     /// A connection to somewhere that knows nothing of the move.
-    Connection {
-        protocol: String,
-        to: String,
-    },
+    #[error("holds a {protocol} socket to {to}")]
+    Connection { protocol: String, to: String },
     /// A socket whose other end is outside of the guest, or of a rare kind.
+    #[error("holds {0}")]
     Socket(String),
+    #[error("holds the device {0}")]
     Device(String),
     /// A deleted file too big to go along.
-    Deleted {
-        path: String,
-        bytes: u64,
-    },
+    #[error("holds the deleted file {path} of {}", spoken_size(*.bytes))]
+    Deleted { path: String, bytes: u64 },
     /// A file, pipe or terminal shared with a process that stays.
+    #[error("shares {0} with a process that stays")]
     Outside(String),
     /// A kernel object that has no form outside of it.
+    #[error("holds {0}")]
     Kernel(String),
     /// The process's parent has ended, so it belongs to nobody who moves.
+    #[error("was left behind by its parent")]
     LeftBehind,
     /// The workstation's own network, which stays.
+    #[error("uses the workstation's own network")]
     Network,
     /// The guest was not started on a stage of its own ([`crate::stage`]).
+    #[error("was not started in a way that can be moved")]
     Unprepared,
     /// Another process looks into it.
+    #[error("is being debugged")]
     Traced,
     /// In CRIU's words.
+    #[error("cannot be written down: {0}")]
     Other(String),
 }
 
 /// Why a guest cannot be moved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{} {hold}", named(.process.as_ref()))]
 pub struct Obstacle {
     /// The process's number in the guest, and its name.
     pub process: Option<(i32, String)>,
     pub hold: Hold,
 }
 
-impl std::error::Error for Obstacle {}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.process {
-            Some((pid, name)) => write!(f, "process {pid} ({name}) ")?,
-            None => write!(f, "it ")?,
-        }
-        match &self.hold {
-            Hold::Connection { protocol, to } => write!(f, "holds a {protocol} socket to {to}"),
-            Hold::Socket(what) | Hold::Kernel(what) => write!(f, "holds {what}"),
-            Hold::Device(path) => write!(f, "holds the device {path}"),
-            Hold::Deleted { path, bytes } => {
-                let size = gleaner_common::units::spoken_size(*bytes);
-                write!(f, "holds the deleted file {path} of {size}")
-            }
-            Hold::Outside(what) => write!(f, "shares {what} with a process that stays"),
-            Hold::LeftBehind => write!(f, "was left behind by its parent"),
-            Hold::Network => write!(f, "uses the workstation's own network"),
-            Hold::Unprepared => write!(f, "was not started in a way that can be moved"),
-            Hold::Traced => write!(f, "is being debugged"),
-            Hold::Other(words) => write!(f, "cannot be written down: {words}"),
-        }
-    }
+fn named(process: Option<&(i32, String)>) -> String {
+    process.map_or_else(|| "it".to_owned(), |(pid, name)| format!("process {pid} ({name})"))
 }
 
 impl Obstacle {
@@ -278,7 +262,7 @@ impl Sockets {
                 Some(Hold::Socket(format!("a Unix socket{to}")))
             }
             Some((name, _)) => Some(Hold::Socket(format!("a {name} socket"))),
-            // Of another network than its process's.
+            // The socket is of another network than its process's.
             None => Some(Hold::Socket("a socket of another network".into())),
         }
     }

@@ -89,9 +89,9 @@ impl Balance {
 /// How much went out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Of the image.
+    /// How much of the image.
     pub raw_bytes: u64,
-    /// Over the link.
+    /// How much went over the link.
     pub bytes: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Pages of a guest that stands still, read from where they are.
 //!
 //! CRIU writes them down before most of what it needs to make processes again.
-//! They are let go by and read when all else is sent: the other side can begin
+//! Pages are let go by and read when all else is sent: the other side can begin
 //! meanwhile, and since the guest stands still, they are the same.
 //!
 //! Source: CRIU 4.1, `images/pagemap.proto`, `criu/include/pagemap.h`.
@@ -77,7 +77,7 @@ pub(crate) struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    /// Of a process that stands still, as we number it and as it was opened, into
+    /// Reads the pages of a process that stands still, as we number it and as it was opened, into
     /// buffers of [`AT_ONCE`].
     pub(crate) fn new(
         (pid, process): (i32, &'a OwnedFd),

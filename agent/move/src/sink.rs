@@ -49,7 +49,7 @@ impl From<ArrivalError> for io::Error {
 struct Body {
     file: u16,
     left: usize,
-    /// Of what has come.
+    /// The checksum of what has come.
     checksum: u32,
     wanted: u32,
 }
@@ -387,7 +387,7 @@ pub enum AdaptError {
 }
 
 impl Image {
-    /// One that lies in memory already.
+    /// An image that lies in memory already.
     pub(crate) fn there(header: Header, memory: Memory) -> Self {
         Self { header, memory: Arc::new(memory), bytes: 0 }
     }

@@ -12,11 +12,11 @@ use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
 use super::{Answers, Container, GuestLimits, Site, StartError};
-use crate::container::ground::WORK;
 use crate::container::keeper::{Landing, Order};
+use crate::container::place_directories::WORK;
 use crate::link::LinkOrder;
-use crate::messages::{self, Arrive, Ends, RouterCommand};
-use crate::moving::{Expectation, Known};
+use crate::messages::{self, Arrive, PipeEnds, RouterCommand};
+use crate::moving::{Expectation, KnownGuest};
 
 /// What is kept in memory of an image beside the guest's own memory: its
 /// files, and what CRIU writes of them.
@@ -24,24 +24,24 @@ const BESIDE_BYTES_MAX: u64 = 256 << 20;
 
 impl Container {
     /// Makes room for a guest whose state is on its way.
-    pub(crate) fn expect(&mut self, site: &Site, start: &Start, told: &mut Answers) {
+    pub(crate) fn expect(&mut self, site: &Site, start: &Start, answers: &mut Answers) {
         match self.expectation(site, start) {
-            Ok(expectation) => told.orders.push(LinkOrder::Expect(Box::new(expectation))),
-            Err(error) => told.failed(start.at.fence, &error),
+            Ok(expectation) => answers.orders.push(LinkOrder::Expect(Box::new(expectation))),
+            Err(error) => answers.failed(start.at.fence, &error),
         }
     }
 
-    /// Its state is here, with the snapshot that it began with.
-    pub(crate) fn expect_snapshot(&mut self, site: &Site, start: &Start, told: &mut Answers) {
+    /// A rank's state is here, with the snapshot that it began with.
+    pub(crate) fn expect_snapshot(&mut self, site: &Site, start: &Start, answers: &mut Answers) {
         let snapshot = self.guest(start.at.fence).and_then(|guest| guest.snapshot.take());
         // The pipes close only now that their process is gone.
         let Some((endpoint, image, _)) = snapshot else { return };
         match self.expectation(site, start) {
             Ok(expectation) => {
                 let expectation = Box::new(expectation);
-                told.orders.push(LinkOrder::TakeIn { expectation, endpoint, image });
+                answers.orders.push(LinkOrder::TakeIn { expectation, endpoint, image });
             }
-            Err(error) => told.failed(start.at.fence, &error),
+            Err(error) => answers.failed(start.at.fence, &error),
         }
     }
 
@@ -58,23 +58,23 @@ impl Container {
         })
     }
 
-    /// It is known what comes.
+    /// The header of an image tells what comes.
     pub(crate) fn header(
         &mut self,
         fence: Fence,
         (header, memory): (Box<Header>, Arc<Memory>),
-        told: &mut Answers,
+        answers: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         let (pipes, lays) = (header.plugs.len(), !header.left_out.is_empty());
         guest.header = Some((header, memory));
-        told.guest(fence, Event::Header { pipes, lays });
+        answers.guest(fence, Event::Header { pipes, lays });
     }
 
-    /// Has the keeper prepare for it.
-    pub(crate) fn receive_process(&mut self, site: &Site, at: GuestAt, told: &mut Answers) {
+    /// Has the keeper prepare for the process that comes.
+    pub(crate) fn receive_process(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
         if let Err(reason) = self.try_receive(site, at.fence) {
-            told.guest(at.fence, Event::NotComing(reason));
+            answers.guest(at.fence, Event::NotComing(reason));
         }
     }
 
@@ -103,28 +103,28 @@ impl Container {
 
     /// Input files that lie there as they were staged are laid here from what
     /// is staged here.
-    pub(crate) fn lay_rest(&mut self, at: GuestAt, told: &mut Answers) {
+    pub(crate) fn lay_rest(&mut self, at: GuestAt, answers: &mut Answers) {
         let Some(guest) = self.guest(at.fence) else { return };
         let Some((header, _)) = &guest.header else { return };
         let below =
             |name: &String| Path::new(name).strip_prefix(WORK).ok()?.to_str().map(str::to_owned);
         let only = header.left_out.iter().filter_map(below).collect();
-        self.lay(at.fence, Some(only), told);
+        self.lay(at.fence, Some(only), answers);
     }
 
-    /// Everything has come but its memory.
-    pub(crate) fn known(&mut self, fence: Fence, known: Box<Known>, told: &mut Answers) {
+    /// Everything of a guest has come but its memory.
+    pub(crate) fn known(&mut self, fence: Fence, known: Box<KnownGuest>, answers: &mut Answers) {
         let Some(guest) = self.guest(fence) else { return };
         let keep = known.keep;
         guest.known = Some(known);
-        told.guest(fence, Event::Known { keep });
+        answers.guest(fence, Event::Known { keep });
     }
 
-    /// Hands its endpoint to the router, with our ends of its pipes.
-    pub(crate) fn unpack(&mut self, at: GuestAt, told: &mut Answers) {
+    /// Hands a rank's endpoint to the router, with our ends of its pipes.
+    pub(crate) fn unpack(&mut self, at: GuestAt, answers: &mut Answers) {
         match self.try_unpack(at.fence) {
-            Ok(arrive) => told.commands.push(RouterCommand::Arrive(Box::new(arrive))),
-            Err(reason) => told.guest(at.fence, Event::NotComing(reason)),
+            Ok(arrive) => answers.commands.push(RouterCommand::Arrive(Box::new(arrive))),
+            Err(reason) => answers.guest(at.fence, Event::NotComing(reason)),
         }
     }
 
@@ -151,22 +151,22 @@ impl Container {
         })
     }
 
-    /// Has its keeper bring its process to life.
-    pub(crate) fn land(&mut self, at: GuestAt, told: &mut Answers) {
+    /// Has the keeper bring a guest's process to life.
+    pub(crate) fn land(&mut self, at: GuestAt, answers: &mut Answers) {
         let fence = at.fence;
         let Some(known) = self.guest(fence).and_then(|guest| guest.known.as_ref()) else { return };
         let order = Order::Land { fence, stopped: known.stopped.clone() };
         if let Err(reason) = self.order(&order) {
-            told.guest(fence, Event::NotComing(reason));
+            answers.guest(fence, Event::NotComing(reason));
         }
     }
 
-    /// Was all of it handed on as it came?
-    pub(crate) fn verify(&mut self, at: GuestAt, told: &mut Answers) {
+    /// Was all of the image handed on as it came?
+    pub(crate) fn verify(&mut self, at: GuestAt, answers: &mut Answers) {
         let Some(known) = self.guest(at.fence).and_then(|guest| guest.known.take()) else { return };
         let failure = known.serving.as_ref().and_then(Serving::failure).map(str::to_owned);
         let frozen = Clock.now().since(known.since);
-        told.guest(at.fence, Event::Verified(failure.map_or(Ok(frozen), Err)));
+        answers.guest(at.fence, Event::Verified(failure.map_or(Ok(frozen), Err)));
     }
 
     /// Sets a process going that has come.
@@ -177,7 +177,7 @@ impl Container {
 }
 
 /// A rank's pipes: our ends, and its process's.
-fn pipes() -> Result<(Ends, Ends), String> {
+fn pipes() -> Result<(PipeEnds, PipeEnds), String> {
     messages::pair().map_err(|error| format!("no pipes for it: {error}"))
 }
 

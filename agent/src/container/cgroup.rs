@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gleaner_common::id::PlaceId;
-use rustix::event::{PollFd, PollFlags, poll};
+use gleaner_shell::clock::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long a killed group may take to empty before we say so. Killing is a
 /// matter of milliseconds; only a process stuck in the kernel takes longer.
@@ -258,13 +259,13 @@ impl PlaceGroup {
     /// Orders the freeze; [`Self::is_frozen`] tells when every thread stands.
     ///
     /// # Errors
-    /// Those of the write.
+    /// The write fails.
     pub fn freeze(&self) -> io::Result<()> {
         (&self.freeze).write_all(b"1")
     }
 
     /// # Errors
-    /// Those of the write.
+    /// The write fails.
     pub fn thaw(&self) -> io::Result<()> {
         (&self.freeze).write_all(b"0")
     }
@@ -272,7 +273,7 @@ impl PlaceGroup {
     /// Kills everything in the group, frozen or not.
     ///
     /// # Errors
-    /// Those of the write.
+    /// The write fails.
     pub fn kill(&self) -> io::Result<()> {
         (&self.kill).write_all(b"1")
     }
@@ -414,7 +415,7 @@ fn number_after(text: &str, name: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// One that is there already must be ours to use: it may be that of another
+/// A group that is there already must be ours to use: it may be that of another
 /// user's agent.
 fn create(path: &Path) -> Result<(), CgroupError> {
     let refused = |source| CgroupError::Create { path: path.to_path_buf(), source };
@@ -425,7 +426,7 @@ fn create(path: &Path) -> Result<(), CgroupError> {
 
 /// Waits for a line in a `cgroup.events` file; the kernel wakes us at changes.
 fn wait_for(events: &mut File, line: &str, at_most: Duration) -> bool {
-    let until = gleaner_shell::clock::Clock.now() + at_most;
+    let until = Clock.now() + at_most;
     loop {
         let mut text = String::new();
         if events.rewind().and_then(|()| events.read_to_string(&mut text)).is_err() {
@@ -434,16 +435,13 @@ fn wait_for(events: &mut File, line: &str, at_most: Duration) -> bool {
         if text.lines().any(|have| have == line) {
             return true;
         }
-        let left = until.since(gleaner_shell::clock::Clock.now());
+        let left = until.since(Clock.now());
         if left.is_zero() {
             return false;
         }
-        let timeout = rustix::time::Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
+        let timeout = Timespec::try_from(left).ok();
         // Interrupted or timed out: the loop looks again.
-        let _ = poll(&mut [PollFd::new(events, PollFlags::PRI)], Some(&timeout));
+        let _ = poll(&mut [PollFd::new(events, PollFlags::PRI)], timeout.as_ref());
     }
 }
 

@@ -9,21 +9,21 @@ use gleaner_common::reaction::Keep;
 
 use super::{Answers, Container, Site};
 use crate::container::cgroup::PlaceGroup;
-use crate::container::ground::WORK;
 use crate::container::keeper::PIPES_FD;
+use crate::container::place_directories::WORK;
 use crate::link::{LinkOrder, files};
-use crate::messages::{self, Ends, Packed, RouterCommand};
+use crate::messages::{self, Packed, PipeEnds, RouterCommand};
 use crate::moving::{Cargo, KeptImage, Mover, ToKeep};
 
 impl Container {
     /// Does the guest stand still, and can it be looked into?
-    pub(crate) fn look(&self, at: GuestAt, told: &mut Answers) {
-        told.guest(at.fence, Event::Looked(self.seen()));
+    pub(crate) fn look(&self, at: GuestAt, answers: &mut Answers) {
+        answers.guest(at.fence, Event::Looked(self.seen()));
     }
 
     fn seen(&self) -> Look {
         let keeper = self.keeper.as_ref().filter(|_| self.staged);
-        if keeper.is_some_and(|it| first_child(it.pid().as_raw_nonzero().get()).is_none()) {
+        if keeper.is_some_and(|it| it.first_process().is_none()) {
             return Look::NotBegun;
         }
         let Some(group) = &self.group else { return Look::Steady };
@@ -42,21 +42,21 @@ impl Container {
         &mut self,
         fence: Fence,
         packed: Result<Packed, String>,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         let done = packed.map(|packed| guest.packed = Some(packed));
-        told.guest(fence, Event::Packed(done));
+        answers.guest(fence, Event::Packed(done));
     }
 
     /// Sends its state away.
-    pub(crate) fn carry(&mut self, site: &Site, departure: Departure, told: &mut Answers) {
+    pub(crate) fn carry(&mut self, site: &Site, departure: Departure, answers: &mut Answers) {
         let fence = departure.at.fence;
         match self.cargo(site, departure) {
-            Ok(cargo) => told.orders.push(LinkOrder::Carry(Box::new(cargo))),
+            Ok(cargo) => answers.orders.push(LinkOrder::Carry(Box::new(cargo))),
             Err(reason) => {
-                told.guest(fence, Event::CannotLeave(reason));
-                told.guest(fence, Event::CarryingEnded);
+                answers.guest(fence, Event::CannotLeave(reason));
+                answers.guest(fence, Event::CarryingEnded);
             }
         }
     }
@@ -82,34 +82,34 @@ impl Container {
         let (Some(group), Some(keeper), true) = (&self.group, &self.keeper, self.staged) else {
             return Err("it was not started to be moved".into());
         };
+        let root = keeper.first_process().ok_or("its first process is gone")?;
         let keeper = keeper.pid().as_raw_nonzero().get();
-        let root = first_child(keeper).ok_or("its first process is gone")?;
         let group = group.path().to_path_buf();
         let plugs = if is_rank { vec![PIPES_FD, PIPES_FD + 1] } else { vec![] };
-        let left_out = self.ground.as_ref().map_or_else(Vec::new, |ground| {
-            let laid = files::as_laid(&site.config.data, &spec.inputs, &ground.work());
+        let left_out = self.directories.as_ref().map_or_else(Vec::new, |directories| {
+            let laid = files::as_laid(&site.config.data, &spec.inputs, &directories.work());
             laid.iter().map(|name| format!("{WORK}/{name}")).collect()
         });
         Ok((gleaner_move::GuestProcess { group, keeper, root, plugs, left_out }, mover))
     }
 
     /// A rank that has lost its process gets new pipes, for another.
-    pub(crate) fn replug(&mut self, at: GuestAt, told: &mut Answers) {
+    pub(crate) fn replug(&mut self, at: GuestAt, answers: &mut Answers) {
         let fence = at.fence;
         let Some(guest) = self.guest(fence) else { return };
         match messages::pair() {
             Ok((ends, theirs)) => {
-                guest.theirs = Some::<Ends>(theirs);
-                told.commands.push(RouterCommand::Again { fence, ends });
+                guest.theirs = Some::<PipeEnds>(theirs);
+                answers.commands.push(RouterCommand::Again { fence, ends });
             }
-            Err(error) => told.failed(fence, &super::StartError::Pipes(error)),
+            Err(error) => answers.failed(fence, &super::StartError::Pipes(error)),
         }
     }
 
     // ── images ─────────────────────────────────────────────────────────────
 
-    /// Has it written down, to go back to.
-    pub(crate) fn write_image(&mut self, site: &Site, at: GuestAt, told: &mut Answers) {
+    /// Has the guest written down, to go back to.
+    pub(crate) fn write_image(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
         let fence = at.fence;
         match self.process(site, fence) {
             Ok((process, mover)) => {
@@ -117,22 +117,22 @@ impl Container {
                 let bytes_max =
                     self.guest(fence).map_or(0, |guest| guest.start.limits.disk_bytes_max);
                 let keep = ToKeep { fence, process, mover, directory, bytes_max };
-                told.orders.push(LinkOrder::Keep(Box::new(keep)));
+                answers.orders.push(LinkOrder::Keep(Box::new(keep)));
             }
-            Err(because) => told.guest(fence, Event::ImageWritten(Err(because))),
+            Err(because) => answers.guest(fence, Event::ImageWritten(Err(because))),
         }
     }
 
-    /// It was written down, or could not be.
+    /// The guest was written down, or could not be.
     pub(crate) fn image_written(
         &mut self,
         fence: Fence,
         done: Result<KeptImage, String>,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         let done = done.map(|image| guest.image = Some(image));
-        told.guest(fence, Event::ImageWritten(done));
+        answers.guest(fence, Event::ImageWritten(done));
     }
 
     /// The image that is there now, for the router.
@@ -151,17 +151,11 @@ impl Container {
     pub(crate) fn has_image(
         &mut self,
         fence: Fence,
-        snapshot: (Vec<u8>, Vec<u8>, Ends),
-        told: &mut Answers,
+        snapshot: (Vec<u8>, Vec<u8>, PipeEnds),
+        answers: &mut Answers,
     ) {
         let Some(guest) = self.guest(fence) else { return };
         guest.snapshot = Some(snapshot);
-        told.guest(fence, Event::HasImage);
+        answers.guest(fence, Event::HasImage);
     }
-}
-
-/// The first process that a keeper has started and that lives.
-fn first_child(keeper: i32) -> Option<i32> {
-    let path = format!("/proc/{keeper}/task/{keeper}/children");
-    std::fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
 }

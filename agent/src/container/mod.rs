@@ -1,4 +1,4 @@
-//! A guest place as the kernel sees it: its ground, its group, its keeper, and
+//! A guest place as the kernel sees it: its directories, its group, its keeper, and
 //! the descriptors of the guest that is there.
 //!
 //! The promise: freezing and killing touch nothing but a file that is open
@@ -7,9 +7,9 @@
 
 mod arriving;
 pub mod cgroup;
-pub mod ground;
 pub mod keeper;
 mod leaving;
+pub mod place_directories;
 mod reaping;
 mod surroundings;
 
@@ -30,14 +30,15 @@ use gleaner_program_core::address::{Rank, Snapshot};
 use gleaner_program_core::endpoint::{Config, LOG_BYTES_MAX};
 
 use self::cgroup::{GroupLimits, PlaceGroup, Tree};
-use self::ground::{Ground, GroundError};
 use self::keeper::{Ended, GuestLimits, Keeper, KeeperError, Order, Report, Sandbox};
+use self::place_directories::{DirectoriesError, PlaceDirectories};
 pub(crate) use self::reaping::Reap;
 use self::surroundings::{environment, with_index};
 use crate::config::{AgentConfig, Network};
+use crate::failure::one_line;
 use crate::link::{Laying, LinkOrder};
-use crate::messages::{self, Begin, Ends, Packed, RouterCommand};
-use crate::moving::{KeptImage, Known, Mover};
+use crate::messages::{self, Begin, Packed, PipeEnds, RouterCommand};
+use crate::moving::{KeptImage, KnownGuest, Mover};
 
 /// How long a keeper may take to sandbox itself when it is tried out: a few
 /// milliseconds, and seconds on a machine that is fully loaded.
@@ -58,11 +59,11 @@ pub(crate) struct Site {
 /// Why a guest cannot be started at a place.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error("{0}: {source}", source = source_of(.0))]
-    Ground(#[from] GroundError),
-    #[error("{0}: {source}", source = source_of(.0))]
+    #[error("{}", one_line(.0))]
+    Directories(#[from] DirectoriesError),
+    #[error("{}", one_line(.0))]
     Keeper(#[from] KeeperError),
-    #[error("{0}: {source}", source = source_of(.0))]
+    #[error("{}", one_line(.0))]
     Group(#[from] cgroup::CgroupError),
     #[error("cannot make a rank's pipes: {0}")]
     Pipes(io::Error),
@@ -74,10 +75,6 @@ enum StartError {
     Immobile(String),
 }
 
-fn source_of(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(String::new, ToString::to_string)
-}
-
 /// The handles of the guest that is here.
 #[derive(Debug)]
 struct Guest {
@@ -86,31 +83,31 @@ struct Guest {
     cpu_before: Duration,
     oom_before: u64,
     /// A rank's pipes, as long as they are here: our ends, and its process's.
-    ours: Option<Ends>,
-    theirs: Option<Ends>,
-    /// What has come of it.
+    ours: Option<PipeEnds>,
+    theirs: Option<PipeEnds>,
+    /// What has come of a guest from elsewhere.
     header: Option<(Box<Header>, Arc<Memory>)>,
-    known: Option<Box<Known>>,
-    /// Its endpoint and the image that its snapshot holds, and the pipes of the
+    known: Option<Box<KnownGuest>>,
+    /// A rank's endpoint and the image that its snapshot holds, and the pipes of the
     /// process that goes with it.
-    snapshot: Option<(Vec<u8>, Vec<u8>, Ends)>,
-    /// Its endpoint, to be carried.
+    snapshot: Option<(Vec<u8>, Vec<u8>, PipeEnds)>,
+    /// A rank's endpoint, to be carried.
     packed: Option<Packed>,
-    /// The newest image of it.
+    /// The newest image of the guest.
     image: Option<KeptImage>,
-    /// How its keeper says that it ended.
+    /// How the keeper says that the guest ended.
     ended: Option<Box<Ended>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Container {
     id: PlaceId,
-    ground: Option<Ground>,
+    directories: Option<PlaceDirectories>,
     group: Option<PlaceGroup>,
     keeper: Option<Keeper>,
     /// Is the keeper for a guest that can move?
     staged: bool,
-    /// The ground was laid anew: the keeper must look at it again.
+    /// The directories were made anew: the keeper must look at it again.
     fresh: bool,
     guest: Option<Guest>,
 }
@@ -138,8 +135,8 @@ impl Answers {
 
 impl Container {
     pub(crate) fn new(id: PlaceId) -> Self {
-        let (ground, group, keeper, guest) = (None, None, None, None);
-        Self { id, ground, group, keeper, staged: false, fresh: true, guest }
+        let (directories, group, keeper, guest) = (None, None, None, None);
+        Self { id, directories, group, keeper, staged: false, fresh: true, guest }
     }
 
     pub(crate) fn keeper(&self) -> Option<&Keeper> {
@@ -205,10 +202,10 @@ impl Container {
 
     // ── its keeper ─────────────────────────────────────────────────────────
 
-    pub(crate) fn spawn_keeper(&mut self, site: &Site, staged: bool, told: &mut Answers) {
-        if let Err(error) = self.try_spawn_keeper(site, staged, told) {
+    pub(crate) fn spawn_keeper(&mut self, site: &Site, staged: bool, answers: &mut Answers) {
+        if let Err(error) = self.try_spawn_keeper(site, staged, answers) {
             let failed = KeeperEvent::Failed { staged, reason: error.to_string() };
-            told.events.push(Event::Keeper(self.id, failed));
+            answers.events.push(Event::Keeper(self.id, failed));
         }
     }
 
@@ -216,61 +213,58 @@ impl Container {
         &mut self,
         site: &Site,
         staged: bool,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) -> Result<(), StartError> {
         (self.keeper, self.staged) = (None, staged);
-        let uid = self.settle_ground(site)?;
-        let Some(ground) = &self.ground else { unreachable!("made above") };
+        let uid = self.settle_directories(site)?;
+        let Some(directories) = &self.directories else { unreachable!("made above") };
         let mover = site.mover.clone().map_err(StartError::Immobile);
         let mover = staged.then_some(mover).transpose()?;
         let sandbox = Sandbox {
-            directory: ground.directory().to_path_buf(),
+            directory: directories.root().to_path_buf(),
             uid,
             readable: site.config.guests.readable.clone(),
             writable: site.config.guests.shared_directories.clone(),
             limits: site.guest_limits(site.limits),
-            knowledge: mover.map(|mover| mover.knowledge.clone()),
+            knowledge: mover.map(|mover| mover.found.knowledge.clone()),
             ..Sandbox::default()
         };
         let own_network = site.config.guests.network == Network::None;
         let group = self.group.as_ref();
         let (keeper, lacking) = Keeper::spawn(&site.program, group, own_network, sandbox)?;
-        told.missing.extend(lacking);
+        answers.missing.extend(lacking);
         self.keeper = Some(keeper);
         Ok(())
     }
 
-    /// Lets it go; waits until the kernel has cleared its namespace.
+    /// Lets the keeper go; waits until the kernel has cleared its namespace.
     pub(crate) fn drop_keeper(&mut self) {
         self.keeper = None;
     }
 
-    /// Makes sure there are ground and group; who guests run as.
-    fn settle_ground(&mut self, site: &Site) -> Result<Option<u32>, StartError> {
+    /// Makes sure there are directories and a group; who guests run as.
+    fn settle_directories(&mut self, site: &Site) -> Result<Option<u32>, StartError> {
         let root = rustix::process::geteuid().is_root();
         let uid = root.then(|| site.config.guests.uid_base + u32::from(self.id.0));
-        if self.ground.is_none() {
-            self.ground = Some(Ground::prepare(&site.config.data, self.id, uid)?);
+        if self.directories.is_none() {
+            self.directories = Some(PlaceDirectories::prepare(&site.config.data, self.id, uid)?);
         }
         if self.group.is_none()
             && let Some(tree) = &site.tree
         {
-            // A former agent may have left it frozen.
-            let group = tree.place(self.id)?;
-            let _ = group.thaw();
-            self.group = Some(group);
+            self.group = Some(tree.place(self.id)?);
         }
         Ok(uid)
     }
 
     /// Reads what the keeper has to say.
-    pub(crate) fn hear(&mut self, told: &mut Answers) {
+    pub(crate) fn hear(&mut self, answers: &mut Answers) {
         loop {
             let Some(keeper) = &mut self.keeper else { return };
             let event = match keeper.receive() {
                 Ok(None) => return,
                 Ok(Some(Report::Ready { missing })) => {
-                    told.missing.extend(missing);
+                    answers.missing.extend(missing);
                     continue;
                 }
                 Ok(Some(Report::Ended(ended))) => {
@@ -289,7 +283,7 @@ impl Container {
                     KeeperEvent::Gone
                 }
             };
-            told.events.push(Event::Keeper(self.id, event));
+            answers.events.push(Event::Keeper(self.id, event));
         }
     }
 
@@ -307,10 +301,10 @@ impl Container {
     // ── a guest that begins ────────────────────────────────────────────────
 
     /// Makes the place ready for a guest: one that begins anew has its pipes.
-    pub(crate) fn prepare(&mut self, site: &Site, start: &Start, told: &mut Answers) {
+    pub(crate) fn prepare(&mut self, site: &Site, start: &Start, answers: &mut Answers) {
         let fence = start.at.fence;
         if let Err(error) = self.try_prepare(site, start) {
-            told.failed(fence, &error);
+            answers.failed(fence, &error);
         }
     }
 
@@ -320,7 +314,7 @@ impl Container {
         {
             return Err(StartError::NotShared(path.clone()));
         }
-        let uid = self.settle_ground(site)?;
+        let uid = self.settle_directories(site)?;
         if let Some(group) = &mut self.group {
             group.set_limits(GroupLimits {
                 memory_bytes_max: start.limits.memory_bytes_max,
@@ -346,31 +340,31 @@ impl Container {
         Ok(uid)
     }
 
-    pub(crate) fn lay_inputs(&mut self, fence: Fence, told: &mut Answers) {
-        self.lay(fence, None, told);
+    pub(crate) fn lay_inputs(&mut self, fence: Fence, answers: &mut Answers) {
+        self.lay(fence, None, answers);
     }
 
     /// Input files for a guest: all of its job's, or only those.
-    fn lay(&mut self, fence: Fence, only: Option<BTreeSet<String>>, told: &mut Answers) {
-        let (Some(ground), Some(guest)) = (&self.ground, &self.guest) else { return };
+    fn lay(&mut self, fence: Fence, only: Option<BTreeSet<String>>, answers: &mut Answers) {
+        let (Some(directories), Some(guest)) = (&self.directories, &self.guest) else { return };
         let spec = Arc::clone(&guest.start.spec);
-        match ground.open_work() {
+        match directories.open_work() {
             Ok(into) => {
-                let uid = ground.uid();
-                told.orders.push(LinkOrder::Lay(Laying { fence, spec, only, into, uid }));
+                let uid = directories.uid();
+                answers.orders.push(LinkOrder::Lay(Laying { fence, spec, only, into, uid }));
             }
-            Err(error) => told.guest(fence, guest::Event::Laid(Err(error.to_string()))),
+            Err(error) => answers.guest(fence, guest::Event::Laid(Err(error.to_string()))),
         }
     }
 
     /// Orders the start, and has the router begin a rank that is new.
-    pub(crate) fn launch(&mut self, site: &Site, at: GuestAt, begins: bool, told: &mut Answers) {
+    pub(crate) fn launch(&mut self, site: &Site, at: GuestAt, begins: bool, answers: &mut Answers) {
         let fence = at.fence;
-        match self.try_launch(site, fence, begins, told) {
-            Ok(true) => told.events.push(Event::Started(fence)),
-            // It could not be made ready, as was told.
+        match self.try_launch(site, fence, begins, answers) {
+            Ok(true) => answers.events.push(Event::Started(fence)),
+            // The guest could not be made ready, as was told.
             Ok(false) => {}
-            Err(error) => told.failed(fence, &error),
+            Err(error) => answers.failed(fence, &error),
         }
     }
 
@@ -379,7 +373,7 @@ impl Container {
         site: &Site,
         fence: Fence,
         begins: bool,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) -> Result<bool, StartError> {
         let Some(guest) = self.guest(fence) else { return Ok(false) };
         let start = guest.start.clone();
@@ -387,13 +381,13 @@ impl Container {
             let (ours, theirs) = messages::pair().map_err(StartError::Pipes)?;
             guest.theirs = Some(theirs);
             let begin = start.rank.as_ref().map(|rank| beginning(&start, rank, ours));
-            told.commands.extend(begin.map(|begin| RouterCommand::Begin(Box::new(begin))));
+            answers.commands.extend(begin.map(|begin| RouterCommand::Begin(Box::new(begin))));
         }
         let theirs = guest.theirs.take();
-        let Some(ground) = &self.ground else { return Ok(false) };
-        let seen = self.as_seen(ground);
+        let Some(directories) = &self.directories else { return Ok(false) };
+        let seen = self.as_seen(directories);
         let shared = start.spec.shared_directory.as_ref().map(PathBuf::from);
-        let order = Order::Start(Box::new(keeper::Start {
+        let order = Order::Start(Box::new(keeper::StartGuest {
             fence,
             command: with_index(&start.spec.command, start.subprogram.index),
             environment: environment(&seen, &start),
@@ -412,14 +406,14 @@ impl Container {
 
     // ── what it uses ───────────────────────────────────────────────────────
 
-    /// Has its disk use looked at, and tells its memory.
-    pub(crate) fn measure(&self, fence: Fence, told: &mut Answers) {
-        if let Some(ground) = &self.ground {
-            let directory = ground.directory().to_path_buf();
-            told.orders.push(LinkOrder::Measure { fence, directory });
+    /// Has a guest's disk use looked at, and tells its memory.
+    pub(crate) fn measure(&self, fence: Fence, answers: &mut Answers) {
+        if let Some(directories) = &self.directories {
+            let directory = directories.root().to_path_buf();
+            answers.orders.push(LinkOrder::Measure { fence, directory });
         }
         if let Some(group) = &self.group {
-            told.events.push(Event::Weighed { fence, bytes: group.memory_bytes() });
+            answers.events.push(Event::Weighed { fence, bytes: group.memory_bytes() });
         }
     }
 }
@@ -428,17 +422,17 @@ impl Site {
     /// What guests lack here, one line each: starts a keeper and lets it go again.
     pub(crate) fn try_out(&self) -> Vec<String> {
         let mut container = Container::new(PlaceId(0));
-        let mut told = Answers::default();
-        if let Err(error) = container.try_spawn_keeper(self, false, &mut told) {
-            told.missing.push(format!("guests cannot start: {error}"));
+        let mut answers = Answers::default();
+        if let Err(error) = container.try_spawn_keeper(self, false, &mut answers) {
+            answers.missing.push(format!("guests cannot start: {error}"));
         } else if let Some(keeper) = &mut container.keeper {
             match keeper.receive_within(TRY_OUT) {
-                Ok(Some(Report::Ready { missing })) => told.missing.extend(missing),
-                Ok(_) => told.missing.push("a keeper is slow to answer".into()),
-                Err(error) => told.missing.push(format!("guests cannot start: {error}")),
+                Ok(Some(Report::Ready { missing })) => answers.missing.extend(missing),
+                Ok(_) => answers.missing.push("a keeper is slow to answer".into()),
+                Err(error) => answers.missing.push(format!("guests cannot start: {error}")),
             }
         }
-        told.missing
+        answers.missing
     }
 
     /// What must be enforced process by process, for want of a group.
@@ -462,7 +456,7 @@ fn records(spec: &JobSpec) -> bool {
 }
 
 /// What the router has to know of a rank that begins.
-fn beginning(start: &Start, offer: &RankOffer, ends: Ends) -> Begin {
+fn beginning(start: &Start, offer: &RankOffer, ends: PipeEnds) -> Begin {
     let program = start.spec.program.unwrap_or_default();
     Begin {
         fence: start.at.fence,

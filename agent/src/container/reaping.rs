@@ -7,15 +7,14 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use gleaner_agent_core::agent::Event;
-use gleaner_agent_core::guest::{self, Exit, GuestAt, KeeperEvent, Left};
+use gleaner_agent_core::guest::{self, Exit, GuestAt, Left};
 use gleaner_common::job::Outcome;
 use gleaner_common::units::spoken_size;
 use gleaner_common::wire::{INLINE_OUTPUT_BYTES_MAX, Printed};
 use gleaner_program_core::facts::End;
 
 use super::{Answers, Container, Ended, Guest, PlaceGroup, Site, records};
-use crate::container::ground::{GroundError, open_strange};
+use crate::container::place_directories::{DirectoriesError, open_strange};
 use crate::link::{Collection, LinkOrder};
 use crate::messages::RouterCommand;
 
@@ -30,31 +29,31 @@ pub(crate) struct Reap {
 
 impl Container {
     /// Tells how a guest has ended. The router first reads what a rank wrote.
-    pub(crate) fn reap(&mut self, site: &Site, reap: Reap, told: &mut Answers) {
+    pub(crate) fn reap(&mut self, site: &Site, reap: Reap, answers: &mut Answers) {
         let Reap { at, endpoint, stays, discard } = reap;
-        let Some(mut guest) = self.guest.take_if(|guest| guest.start.at == at) else { return };
-        let ended = guest.ended.take();
+        let mut guest = self.guest.take_if(|guest| guest.start.at == at);
+        let ended = guest.as_mut().and_then(|guest| guest.ended.take());
         let status = ended.as_ref().map_or(libc::SIGKILL, |ended| ended.status);
         let status = ExitStatus::from_raw(status);
-        let exit = if ended.is_none() && self.keeper.is_some() {
-            Exit::never_ran()
-        } else {
-            self.exit(site, &guest, ended.map(|ended| *ended), discard, told)
+        let exit = match &guest {
+            Some(guest) if ended.is_some() || self.keeper.is_none() => {
+                self.exit(site, guest, ended.map(|ended| *ended), discard, answers)
+            }
+            // Nothing of the guest has run, or nothing could even be prepared.
+            Some(_) | None => Exit::never_ran(),
         };
         if endpoint {
             let end = match (status.code(), status.signal()) {
                 (Some(code), _) => End::ExitCode(code),
                 (None, signal) => End::Signal(signal.unwrap_or(0)),
             };
-            told.commands.push(RouterCommand::Exited { fence: at.fence, end, stays });
-            told.settling.push((at.fence, exit));
-        } else {
-            told.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
-        }
-        if endpoint {
-            // Its handles are its next process's, should its router say that the
+            answers.commands.push(RouterCommand::Exited { fence: at.fence, end, stays });
+            answers.settling.push((at.fence, exit));
+            // The handles are its next process's, should the router say that the
             // rank stays.
-            self.guest = Some(guest);
+            self.guest = guest.or(self.guest.take());
+        } else {
+            answers.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
         }
     }
 
@@ -64,7 +63,7 @@ impl Container {
         guest: &Guest,
         ended: Option<Ended>,
         discard: bool,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) -> Exit {
         let was_killed = self.keeper.is_none();
         let used = self.group.as_ref().map_or(Duration::ZERO, PlaceGroup::cpu_time);
@@ -73,7 +72,7 @@ impl Container {
         let outcome = self.outcome(guest, ExitStatus::from_raw(status));
         let cpu = ended.as_ref().filter(|_| !was_killed).map_or(used, |ended| ended.cpu);
         if discard {
-            self.clear_ground(guest.start.at, told);
+            self.clear_directories(site, guest.start.at, answers);
             return Exit { outcome, cpu, left: Some(Left::default()) };
         }
         let clean = ended.as_ref().is_some_and(|ended| ended.clean && !was_killed);
@@ -81,7 +80,7 @@ impl Container {
         let left = if clean && all_inline {
             Some(printed)
         } else {
-            self.take_away(site, guest, printed, all_inline, told)
+            self.take_away(site, guest, printed, all_inline, answers)
         };
         Exit { outcome, cpu, left }
     }
@@ -90,8 +89,8 @@ impl Container {
     /// the files already, and what lies there.
     fn printed(&self, ended: Option<Ended>, was_killed: bool) -> (Left, bool) {
         let (mut printed, mut all_inline) = (Left::default(), true);
-        if was_killed && let Some(ground) = &self.ground {
-            (printed, all_inline) = read_printed(ground.directory());
+        if was_killed && let Some(directories) = &self.directories {
+            (printed, all_inline) = read_printed(directories.root());
         }
         let Some(Ended { stdout, stderr, stdout_bytes, stderr_bytes, .. }) = ended else {
             return (printed, all_inline);
@@ -109,22 +108,22 @@ impl Container {
         (printed, all_inline)
     }
 
-    /// Clears the ground. `None` if what was on it must be staged first.
+    /// Clears the directories. `None` if what was in them must be staged first.
     fn take_away(
         &mut self,
         site: &Site,
         guest: &Guest,
         printed: Left,
         all_inline: bool,
-        told: &mut Answers,
+        answers: &mut Answers,
     ) -> Option<Left> {
-        let ground = self.ground.as_ref()?;
+        let directories = self.directories.as_ref()?;
         let (fence, spec) = (guest.start.at.fence, &guest.start.spec);
         self.fresh = true;
-        let directory = match ground.take_away(fence) {
+        let directory = match directories.take_away(fence) {
             Ok(directory) => directory,
             Err(error) => {
-                self.abandon_ground(&error, told);
+                self.abandon_directories(site, &error, answers);
                 return Some(printed);
             }
         };
@@ -132,10 +131,10 @@ impl Container {
             && fs::read_dir(directory.join("guest/output"))
                 .is_ok_and(|mut entries| entries.next().is_some());
         if all_inline && !outputs {
-            told.orders.push(LinkOrder::Clear(directory));
+            answers.orders.push(LinkOrder::Clear(directory));
             return Some(printed);
         }
-        told.orders.push(LinkOrder::Collect(Collection {
+        answers.orders.push(LinkOrder::Collect(Collection {
             fence,
             directory,
             outputs,
@@ -146,21 +145,27 @@ impl Container {
     }
 
     /// Clears away what was laid for a guest that did not run.
-    pub(crate) fn clear_ground(&mut self, at: GuestAt, told: &mut Answers) {
-        let Some(ground) = &self.ground else { return };
+    pub(crate) fn clear_directories(&mut self, site: &Site, at: GuestAt, answers: &mut Answers) {
+        let Some(directories) = &self.directories else { return };
         self.fresh = true;
-        match ground.take_away(at.fence) {
-            Ok(directory) => told.orders.push(LinkOrder::Clear(directory)),
-            Err(error) => self.abandon_ground(&error, told),
+        match directories.take_away(at.fence) {
+            Ok(directory) => answers.orders.push(LinkOrder::Clear(directory)),
+            Err(error) => self.abandon_directories(site, &error, answers),
         }
     }
 
-    /// A place that cannot be cleared is made anew, its keeper included.
-    fn abandon_ground(&mut self, error: &GroundError, told: &mut Answers) {
+    /// A place that cannot be cleared is made anew, its keeper included, and at
+    /// once: the next guest may be launched with the same batch of effects.
+    fn abandon_directories(
+        &mut self,
+        site: &Site,
+        error: &DirectoriesError,
+        answers: &mut Answers,
+    ) {
         tracing::error!(place = %self.id, %error, "cannot clear a place: it is made anew");
-        (self.ground, self.fresh) = (None, true);
-        if self.keeper.take().is_some() {
-            told.events.push(Event::Keeper(self.id, KeeperEvent::Gone));
+        (self.directories, self.fresh) = (None, true);
+        if self.keeper.is_some() {
+            self.spawn_keeper(site, self.staged, answers);
         }
     }
 
@@ -173,7 +178,7 @@ impl Container {
             (None, Some(libc::SIGXFSZ)) => {
                 Outcome::OverLimit(format!("disk: at most {}", spoken_size(limits.disk_bytes_max)))
             }
-            // Also if a child of it was killed and it went on to say so.
+            // This holds if a child of it was killed and it went on to say so.
             _ if starved => {
                 let most = spoken_size(limits.memory_bytes_max);
                 Outcome::OverLimit(format!("memory: at most {most}"))
@@ -201,4 +206,44 @@ fn read_printed(directory: &Path) -> (Left, bool) {
     let left =
         Left { stdout: Printed::Inline(stdout), stderr: Printed::Inline(stderr), outputs: vec![] };
     (left, inline)
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_agent_core::agent::Event;
+    use gleaner_common::id::{Fence, PlaceId};
+    use gleaner_common::job::Limits;
+
+    use super::*;
+    use crate::config::AgentConfig;
+    use crate::container::keeper::Program;
+
+    /// What a place answers at which no guest could be prepared.
+    fn reaped(endpoint: bool) -> Answers {
+        let site = Site {
+            config: AgentConfig::default(),
+            program: Program::own().unwrap(),
+            tree: None,
+            limits: Limits::default(),
+            mover: Err("not here".into()),
+        };
+        let at = GuestAt { place: PlaceId(0), fence: Fence(7) };
+        let mut answers = Answers::default();
+        let reap = Reap { at, endpoint, stays: false, discard: false };
+        Container::new(at.place).reap(&site, reap, &mut answers);
+        answers
+    }
+
+    #[test]
+    fn a_guest_that_could_not_be_prepared_has_exited() {
+        let exited = guest::Event::Exited { exit: Box::new(Exit::never_ran()), stays: false };
+        assert_eq!(reaped(false).events, [Event::Guest(Fence(7), exited)]);
+    }
+
+    #[test]
+    fn of_a_rank_that_could_not_be_prepared_the_router_is_asked() {
+        let answers = reaped(true);
+        assert!(matches!(answers.commands[..], [RouterCommand::Exited { fence: Fence(7), .. }]));
+        assert_eq!(answers.settling, [(Fence(7), Exit::never_ran())]);
+    }
 }

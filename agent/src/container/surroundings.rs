@@ -6,8 +6,8 @@ use gleaner_agent_core::guest::Start;
 use gleaner_program_core::wire::PIPES_VARIABLE;
 
 use super::{Container, records};
-use crate::container::ground::Ground;
 use crate::container::keeper::PIPES_FD;
+use crate::container::place_directories::PlaceDirectories;
 use crate::moving::on_stage;
 
 /// A place's directories, as its guest sees them.
@@ -19,11 +19,15 @@ pub(super) struct Seen {
 }
 
 impl Container {
-    pub(super) fn as_seen(&self, ground: &Ground) -> Seen {
+    pub(super) fn as_seen(&self, directories: &PlaceDirectories) -> Seen {
         let seen = |path: PathBuf| {
-            if self.staged { on_stage(ground.directory(), &path) } else { path }
+            if self.staged { on_stage(directories.root(), &path) } else { path }
         };
-        Seen { work: seen(ground.work()), tmp: seen(ground.tmp()), output: seen(ground.output()) }
+        Seen {
+            work: seen(directories.work()),
+            tmp: seen(directories.tmp()),
+            output: seen(directories.output()),
+        }
     }
 }
 
@@ -33,20 +37,20 @@ pub(super) fn with_index(command: &[String], index: u32) -> Vec<String> {
 }
 
 /// A clean environment: ours, then the job's.
-pub(super) fn environment(ground: &Seen, start: &Start) -> Vec<(String, String)> {
+pub(super) fn environment(seen: &Seen, start: &Start) -> Vec<(String, String)> {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let ours = [
         ("PATH", crate::container::keeper::PATH.to_owned()),
-        ("HOME", text(ground.work.clone())),
-        ("TMPDIR", text(ground.tmp.clone())),
+        ("HOME", text(seen.work.clone())),
+        ("TMPDIR", text(seen.tmp.clone())),
         ("LANG", "C.UTF-8".to_owned()),
         ("GLEAN_JOB", start.subprogram.job.to_string()),
         ("GLEAN_SUBPROGRAM", start.subprogram.to_string()),
         ("GLEAN_INDEX", start.subprogram.index.to_string()),
-        ("GLEAN_OUTPUT", text(ground.output.clone())),
+        ("GLEAN_OUTPUT", text(seen.output.clone())),
     ];
     let given = &start.spec.environment;
-    let about_rank = rank_environment(ground, start);
+    let about_rank = rank_environment(seen, start);
     ours.into_iter()
         .map(|(key, value)| (key.to_owned(), value))
         .filter(|(key, _)| !given.iter().any(|(name, _)| name == key))
@@ -61,13 +65,13 @@ pub(super) fn environment(ground: &Seen, start: &Start) -> Vec<(String, String)>
 const RECORD: &str = "GLEAN_RECORD";
 
 /// What only we can say: no job's environment hides it.
-fn rank_environment(ground: &Seen, start: &Start) -> Vec<(String, String)> {
+fn rank_environment(seen: &Seen, start: &Start) -> Vec<(String, String)> {
     let mut variables = vec![];
     if start.rank.is_some() {
         let pipes = format!("{PIPES_FD},{}", PIPES_FD + 1);
         variables.push((PIPES_VARIABLE.to_owned(), pipes));
         if records(&start.spec) {
-            let path = ground.output.join(format!("trace.{}", start.subprogram.index));
+            let path = seen.output.join(format!("trace.{}", start.subprogram.index));
             variables.push((RECORD.to_owned(), path.to_string_lossy().into_owned()));
         }
     }

@@ -27,7 +27,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::{Collection, Current, Laying, ToEventLoop, lock};
 use crate::config::AgentConfig;
-use crate::container::ground::{clear, disk_usage, open_strange};
+use crate::container::place_directories::{clear, disk_usage, open_strange};
 use crate::messages::{RouterCommand, RouterHandle};
 use crate::moving::KeptImage;
 

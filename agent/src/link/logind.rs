@@ -147,10 +147,8 @@ impl Listener {
         match member {
             "PrepareForSleep" => {
                 let begins: bool = signal.body().deserialize()?;
-                if begins {
-                    observe_sleep(&self.event_loop, true);
-                } else {
-                    observe_sleep(&self.event_loop, false);
+                self.event_loop.core(if begins { Event::AboutToSleep } else { Event::Woke });
+                if !begins {
                     self.stay_awake(bus).await;
                 }
             }
@@ -260,10 +258,6 @@ impl Listener {
             Err(error) => tracing::warn!(%error, "sleep will come without notice"),
         }
     }
-}
-
-fn observe_sleep(event_loop: &ToEventLoop, begins: bool) {
-    event_loop.core(if begins { Event::AboutToSleep } else { Event::Woke });
 }
 
 async fn call<B, R>(

@@ -42,7 +42,9 @@ use self::peers::{Arriving, Peers};
 use crate::config::AgentConfig;
 use crate::machine;
 use crate::messages::{IoRequest, RouterCommand, RouterEvent, RouterHandle, Watch};
-use crate::moving::{self, Arrivals, Cargo, Departures, Expectation, KeptImage, Known, ToKeep};
+use crate::moving::{
+    self, Arrivals, Cargo, Departures, Expectation, KeptImage, KnownGuest, ToKeep,
+};
 use crate::owner::{self, Asked};
 use crate::spool::Spool;
 
@@ -116,7 +118,7 @@ pub(crate) struct Recorded {
 pub(crate) struct Laying {
     pub(crate) fence: Fence,
     pub(crate) spec: Arc<JobSpec>,
-    /// Those that a guest had where it comes from; else all.
+    /// The files that a guest had where it comes from; else all.
     pub(crate) only: Option<BTreeSet<String>>,
     /// As it is now: what is here later is another guest's.
     pub(crate) into: OwnedFd,
@@ -153,9 +155,9 @@ pub(crate) enum LinkEvent {
     /// All of a guest has come but its memory.
     Known {
         fence: Fence,
-        known: Box<Known>,
+        known: Box<KnownGuest>,
     },
-    /// It was written down, to go back to.
+    /// A guest was written down, to go back to.
     Imaged {
         fence: Fence,
         done: Result<KeptImage, String>,
@@ -222,7 +224,7 @@ impl ToEventLoop {
 
 /// What the link thread needs.
 #[derive(Debug)]
-pub(crate) struct Setup {
+pub(crate) struct LinkSetup {
     pub(crate) config: AgentConfig,
     pub(crate) identity: Identity,
     pub(crate) boot: BootId,
@@ -234,7 +236,7 @@ impl LinkHandle {
     ///
     /// # Errors
     /// No thread or descriptor left.
-    pub(crate) fn start(setup: Setup) -> std::io::Result<Self> {
+    pub(crate) fn start(setup: LinkSetup) -> std::io::Result<Self> {
         let (orders, received) = unbounded_channel();
         let (events, told) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -314,12 +316,12 @@ fn look_for_culprit(group: Option<PathBuf>, event_loop: ToEventLoop) {
 }
 
 async fn run(
-    setup: Setup,
+    setup: LinkSetup,
     mut orders: UnboundedReceiver<LinkOrder>,
     event_loop: ToEventLoop,
     MessageChannels { router, watch, frames, outgoing, mut requests }: MessageChannels,
 ) {
-    let Setup { config, identity, boot, spool } = setup;
+    let LinkSetup { config, identity, boot, spool } = setup;
     tokio::spawn(watch.run());
     let (set_current, current) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
@@ -481,7 +483,7 @@ async fn keep_connected(mut of: Dialling) {
                 let ended = session::serve(
                     &link.connection,
                     session::Greeting { session, addresses },
-                    session::Ends { event_loop: &of.event_loop, router: &of.router },
+                    session::Hearers { event_loop: &of.event_loop, router: &of.router },
                     &mut of.outgoing,
                     &mut of.stopped,
                     &of.wake,
@@ -490,7 +492,7 @@ async fn keep_connected(mut of: Dialling) {
                 let _ = of.set_current.send(None);
                 of.router.deliver(RouterCommand::Down);
                 of.event_loop.core(Event::LinkDown);
-                if matches!(ended, session::End::Stopped) {
+                if matches!(ended, session::SessionEnd::Stopped) {
                     link.close().await;
                     return;
                 }
@@ -500,13 +502,13 @@ async fn keep_connected(mut of: Dialling) {
                     said.clear();
                 }
                 match ended {
-                    session::End::Stopped => return,
-                    session::End::Welcomed(why) => {
+                    session::SessionEnd::Stopped => return,
+                    session::SessionEnd::Welcomed(why) => {
                         backoff.reset();
                         said.clear();
                         why
                     }
-                    session::End::Lost(why) => why,
+                    session::SessionEnd::Lost(why) => why,
                 }
             }
         };

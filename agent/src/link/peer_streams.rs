@@ -53,7 +53,7 @@ async fn keep_open(
     router.deliver(RouterCommand::PeerStreamOpened { at: wanted.at, stream });
     let stopped = sending.stopped();
     tokio::select! {
-        // Also when the connection is lost while nothing is to be said.
+        // This ends when the connection is lost, even while nothing is to be said.
         _ = stopped => Err(PeerStreamError::Ended),
         written = write(sending, pieces, waiting) => Ok(written?),
     }

@@ -201,7 +201,7 @@ impl Peers {
 
     fn line(&self, name: &str) -> Arc<AsyncMutex<Outgoing>> {
         let mut lines = lock(&self.lines);
-        // Those that nobody uses: a lab's names come and go.
+        // Lines that nobody uses go: a lab's names come and go.
         lines.retain(|_, line| {
             Arc::strong_count(line) > 1 || line.try_lock().is_ok_and(|line| line.is_of_use())
         });

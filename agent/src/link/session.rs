@@ -18,10 +18,10 @@ const BATCH_BYTES: usize = 256 << 10;
 
 /// Why a connection is no more.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum SessionEnd {
     /// We were told to stop, and all is said.
     Stopped,
-    /// It had been a good one.
+    /// The coordinator had welcomed us on it.
     Welcomed(String),
     Lost(String),
 }
@@ -36,14 +36,14 @@ pub(super) struct Greeting {
 pub(super) async fn serve(
     connection: &Connection,
     Greeting { session, addresses }: Greeting,
-    to: Ends<'_>,
+    to: Hearers<'_>,
     outgoing: &mut UnboundedReceiver<(u64, AgentFrame)>,
     stopped: &mut watch::Receiver<bool>,
     wake: &Arc<Notify>,
-) -> End {
+) -> SessionEnd {
     let (writer, reader) = match stream::open(connection, Purpose::Agent).await {
         Ok(ends) => ends,
-        Err(error) => return End::Lost(error.to_string()),
+        Err(error) => return SessionEnd::Lost(error.to_string()),
     };
     to.event_loop.tell(LinkEvent::Up { session, addresses });
     let mut welcomed = false;
@@ -51,13 +51,13 @@ pub(super) async fn serve(
         Err(error) = listen(reader, session, to, &mut welcomed) => error.to_string(),
         said = speak(writer, session, outgoing, to.router) => match said {
             // The event loop has no more to say: it is over.
-            Ok(()) => return End::Stopped,
+            Ok(()) => return SessionEnd::Stopped,
             Err(error) => error.to_string(),
         },
         () = wake.notified() => "the machine has slept".to_owned(),
-        () = gone(stopped) => return End::Stopped,
+        () = gone(stopped) => return SessionEnd::Stopped,
     };
-    if welcomed { End::Welcomed(why) } else { End::Lost(why) }
+    if welcomed { SessionEnd::Welcomed(why) } else { SessionEnd::Lost(why) }
 }
 
 /// Resolves a while after the stop, if the queue's end has not told before.
@@ -69,7 +69,7 @@ async fn gone(stopped: &mut watch::Receiver<bool>) {
 async fn listen(
     mut reader: FrameReader,
     session: u64,
-    to: Ends<'_>,
+    to: Hearers<'_>,
     welcomed: &mut bool,
 ) -> Result<(), StreamError> {
     loop {
@@ -79,21 +79,21 @@ async fn listen(
             batch.push(frame);
         }
         *welcomed |= batch.iter().any(|frame| matches!(frame, CoordinatorFrame::Welcome { .. }));
-        let for_desk: Vec<_> =
+        let for_event_loop: Vec<_> =
             batch.into_iter().filter_map(|frame| to.sort(session, frame)).collect();
         to.event_loop
-            .tell_all(for_desk.into_iter().map(|frame| LinkEvent::Core(Event::Frame(frame))));
+            .tell_all(for_event_loop.into_iter().map(|frame| LinkEvent::Core(Event::Frame(frame))));
     }
 }
 
 /// Who hears what the coordinator says.
 #[derive(Clone, Copy)]
-pub(super) struct Ends<'a> {
+pub(super) struct Hearers<'a> {
     pub(super) event_loop: &'a ToEventLoop,
     pub(super) router: &'a RouterHandle,
 }
 
-impl Ends<'_> {
+impl Hearers<'_> {
     /// Hands the router what is for its ranks; gives back what is for the event loop.
     fn sort(self, session: u64, frame: CoordinatorFrame) -> Option<CoordinatorFrame> {
         let (command, back) = match frame {

@@ -20,7 +20,6 @@ use gleaner_program_core::endpoint::{Back, Event, PipeRest};
 use super::RouterEvent;
 use super::local_rank::LocalRank;
 use super::router::Router;
-use crate::link::LinkEvent;
 use crate::moving::KeptImage;
 
 /// An image to go back to.
@@ -53,7 +52,7 @@ impl Router {
         if done.is_ok() {
             self.handle(now, fence, Event::ImageBegun);
         }
-        self.event_loop.tell(LinkEvent::Router(RouterEvent::Emptied { fence, done }));
+        self.say_to_event_loop(RouterEvent::Emptied { fence, done });
     }
 
     fn empty_for_image(&mut self, fence: Fence) -> Result<(), String> {

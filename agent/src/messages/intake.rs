@@ -144,7 +144,7 @@ impl<H: Head> Intake<H> {
     pub(super) fn take_rest(&mut self) -> Vec<u8> {
         let Some(coming) = self.coming.take() else { return self.reader.take_rest() };
         let (mut rest, filled) = (vec![], coming.filled);
-        // It was read from a frame, so it fits into one.
+        // The piece was read from a frame, so it fits into one.
         if let Ok(payload) = framing::encode(&coming.whole(), &mut rest) {
             rest.extend_from_slice(&payload[..filled]);
         }

@@ -22,7 +22,7 @@ use super::imaging::{Imaging, Kept};
 use super::intake::Intake;
 use super::pace::Pace;
 use super::pipe_watch::{PipeWatch, Source, Watching};
-use super::pipes::{Ends, Outbox};
+use super::pipes::{Outbox, PipeEnds};
 use super::saved_states::States;
 use super::slabs::Slabs;
 
@@ -55,11 +55,11 @@ pub(super) struct LocalRank {
     pub(super) states: States,
     /// What ended it: the event loop knows.
     pub(super) fault: Option<String>,
-    /// It was asked to return its work, and has so long.
+    /// The rank was asked to return its work, and has so long.
     pub(super) retreats_within: Option<Duration>,
-    /// It has returned its work.
+    /// The rank has returned its work.
     pub(super) retreated: bool,
-    /// It has asked to be let go.
+    /// The rank has asked to be let go.
     pub(super) left: bool,
     /// Said again on every connection.
     pub(super) said: Vec<FromRank>,
@@ -75,7 +75,7 @@ pub(super) struct LocalRank {
     slabs: Slabs,
     intake: Intake<ProgramFrame<u64>>,
     outbox: Outbox,
-    /// Comes from elsewhere, with that, and is not set going yet.
+    /// The rank comes from elsewhere, with that, and is not set going yet.
     pub(super) arriving: Option<Keep>,
     /// What was in the pipes when it was packed.
     rest: PipeRest,
@@ -129,7 +129,7 @@ impl LocalRank {
     ///
     /// # Errors
     /// No room to watch them.
-    pub(super) fn plug(&mut self, watch: &PipeWatch, ends: Ends) -> io::Result<()> {
+    pub(super) fn plug(&mut self, watch: &PipeWatch, ends: PipeEnds) -> io::Result<()> {
         self.read = Some(watch.listen(self.endpoint.fence(), ends.read)?);
         (self.write, self.waits_for_place) = (Some(ends.write), None);
         self.intake = Intake::default();
@@ -253,7 +253,7 @@ impl LocalRank {
     /// The program said something.
     pub(super) fn heard(&mut self, now: Moment, frame: &ProgramFrame) {
         self.waits_since = matches!(frame, ProgramFrame::Waiting { .. }).then_some(now);
-        // Nobody refuses it, and it does not wait for an answer.
+        // Nobody refuses a rank that leaves, and it does not wait for an answer.
         self.left |= matches!(frame, ProgramFrame::Ask { ask: Ask::Leave, .. });
     }
 

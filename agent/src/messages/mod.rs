@@ -55,7 +55,7 @@ pub(crate) use self::intake::Intake;
 use self::local_rank::PipeRead;
 pub(crate) use self::outgoing::{Frames, IoRequest, PeerStream, Waiting, Wanted};
 use self::pipe_watch::PipeWatch;
-pub(crate) use self::pipes::{Ends, pair};
+pub(crate) use self::pipes::{PipeEnds, pair};
 use self::router::Router;
 pub(crate) use self::slabs::Slabs;
 use crate::link::ToEventLoop;
@@ -73,7 +73,7 @@ pub(crate) enum RouterCommand {
     /// A rank's process is being started.
     Begin(Box<Begin>),
     /// The process has ended, and all it has left running. Answered by
-    /// [`Told::Settled`].
+    /// [`RouterEvent::Settled`].
     Exited {
         fence: Fence,
         end: End,
@@ -83,13 +83,13 @@ pub(crate) enum RouterCommand {
     /// The attempt is not wanted any more.
     Dropped(Fence),
     /// The owner is back: the rank shall return its work. Answered by
-    /// [`Told::Returned`] if it does.
+    /// [`RouterEvent::Returned`] if it does.
     Retreat {
         fence: Fence,
         within: Duration,
     },
     /// Pack the rank's endpoint: its process stands still. Answered by
-    /// [`Told::Packed`].
+    /// [`RouterEvent::Packed`].
     Depart {
         fence: Fence,
         keep: Keep,
@@ -97,9 +97,9 @@ pub(crate) enum RouterCommand {
     /// A rank that has lost its process gets another, which is given nothing.
     Again {
         fence: Fence,
-        ends: Ends,
+        ends: PipeEnds,
     },
-    /// Its process stands still for an image. Answered by [`Told::Emptied`].
+    /// The rank's process stands still for an image. Answered by [`RouterEvent::Emptied`].
     Image(Fence),
     /// The image that was wanted, or why there is none. The process goes on
     /// after this; it stood so long.
@@ -108,16 +108,16 @@ pub(crate) enum RouterCommand {
         done: Result<KeptImage, NoImage>,
         stood: Duration,
     },
-    /// It was packed, and stays; its process goes on after this.
+    /// The rank was packed, and stays; its process goes on after this.
     Stayed(Fence),
-    /// It has gone there, for good.
+    /// The rank has gone there, for good.
     Left {
         fence: Fence,
         to: Fence,
         at: WorkstationId,
     },
     /// Take in an endpoint that was packed elsewhere. Answered by
-    /// [`Told::Unpacked`]; it does nothing before [`RouterCommand::SetGoing`].
+    /// [`RouterEvent::Unpacked`]; it does nothing before [`RouterCommand::SetGoing`].
     Arrive(Box<Arrive>),
     /// The process that was taken in goes on; or a new one, with what is kept of
     /// it, is being started.
@@ -142,7 +142,7 @@ pub(crate) enum RouterCommand {
         at: WorkstationId,
         stream: PeerStream,
     },
-    /// It is no more, or could not be opened.
+    /// The direct way is no more, or could not be opened.
     PeerStreamLost(WorkstationId),
     /// The rank's part of a snapshot is at the coordinator, or why not.
     Staged {
@@ -166,9 +166,9 @@ pub(crate) struct Begin {
     pub(crate) job: JobId,
     pub(crate) life: Life,
     pub(crate) config: Config,
-    /// Its part of the snapshot that the program goes back to.
+    /// The rank's part of the snapshot that the program goes back to.
     pub(crate) cut: Option<ContentHash>,
-    pub(crate) ends: Ends,
+    pub(crate) ends: PipeEnds,
 }
 
 /// A rank that comes from elsewhere.
@@ -179,17 +179,17 @@ pub(crate) struct Arrive {
     pub(crate) life: Life,
     pub(crate) rank: Rank,
     pub(crate) keep: Keep,
-    /// As [`Told::Packed`] gave it.
+    /// As [`RouterEvent::Packed`] gave it.
     pub(crate) packed: Vec<u8>,
     /// What its process was made of, if it has gone back to an image.
     pub(crate) image: Option<KeptImage>,
-    pub(crate) ends: Ends,
+    pub(crate) ends: PipeEnds,
 }
 
 /// A rank that leaves.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
-    /// Its endpoint, and what it has saved.
+    /// The rank's endpoint, and what it has saved.
     pub(crate) bytes: Vec<u8>,
     /// What it goes back to, if that is an image.
     pub(crate) image: Option<KeptImage>,
@@ -200,7 +200,7 @@ pub(crate) struct Packed {
 pub(crate) enum RouterEvent {
     /// The rank's program did what it must not: its process must end.
     Faulted { fence: Fence, what: String },
-    /// Of a process that had ended all is known now, and whether its rank is
+    /// All is known now of a process that had ended, and whether its rank is
     /// here to go elsewhere without it.
     Settled { fence: Fence, fault: Option<String>, stays: bool },
     /// The rank has returned its work; its process is about to end.
@@ -210,12 +210,12 @@ pub(crate) enum RouterEvent {
     /// An image of the rank's process is wanted. Answered by
     /// [`RouterCommand::Imaged`].
     WantsImage(Fence),
-    /// Its pipes are empty, or cannot be.
+    /// The rank's pipes are empty, or cannot be.
     Emptied { fence: Fence, done: Result<(), String> },
     /// The snapshot that a rank begins with has an image of its process: it is
     /// to begin from that, as if it had arrived with it. The process that has
     /// begun ends with these pipes.
-    HasImage { fence: Fence, bytes: Vec<u8>, image: Vec<u8>, ends: Ends },
+    HasImage { fence: Fence, bytes: Vec<u8>, image: Vec<u8>, ends: PipeEnds },
     /// What came with a rank is here and in its pipes, or is of no use: why.
     Unpacked { fence: Fence, done: Result<(), String> },
     /// Nobody waits for the ranks any more.

@@ -16,11 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::imaging::{Kept, way_back};
 use super::local_rank::LocalRank;
-use super::pipes::Ends;
+use super::pipes::PipeEnds;
 use super::router::Router;
 use super::saved_states::States;
 use super::{Arrive, Packed, RouterEvent};
-use crate::link::LinkEvent;
 
 /// What travels with a rank. It has no version but the endpoint's, which comes first: a
 /// change here, in [`States`] or in a snapshot's `Part` raises that
@@ -40,7 +39,7 @@ impl Router {
         while self.read(now, fence, 1) {}
         self.settle(now);
         let packed = self.pack(fence, keep);
-        self.event_loop.tell(LinkEvent::Router(RouterEvent::Packed { fence, packed }));
+        self.say_to_event_loop(RouterEvent::Packed { fence, packed });
     }
 
     fn pack(&mut self, fence: Fence, keep: Keep) -> Result<Packed, String> {
@@ -73,7 +72,7 @@ impl Router {
         self.handle(now, fence, Event::Stayed);
     }
 
-    pub(super) fn again(&mut self, now: Moment, fence: Fence, ends: Ends) {
+    pub(super) fn again(&mut self, now: Moment, fence: Fence, ends: PipeEnds) {
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else { return };
         if let Err(error) = local_rank.plug(&self.watch, ends) {
             let rank = local_rank.rank();
@@ -97,7 +96,7 @@ impl Router {
     pub(super) fn arrive(&mut self, arrive: Arrive) {
         let fence = arrive.fence;
         let done = self.take_in(arrive);
-        self.event_loop.tell(LinkEvent::Router(RouterEvent::Unpacked { fence, done }));
+        self.say_to_event_loop(RouterEvent::Unpacked { fence, done });
     }
 
     fn take_in(&mut self, arrive: Arrive) -> Result<(), String> {

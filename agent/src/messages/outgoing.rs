@@ -134,7 +134,7 @@ struct Neighbour {
     way: Way,
     /// What leaves with the next flush through the coordinator.
     batch: Vec<u8>,
-    /// Has something to flush.
+    /// There is something to flush.
     dirty: bool,
 }
 

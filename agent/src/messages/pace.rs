@@ -25,7 +25,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// One was taken, for which the process stood so long.
+    /// An image was taken, for which the process stood so long.
     pub(super) fn taken(&mut self, now: Moment, stood: Duration) {
         self.ask_at = Some(now + (stood * (SHARE - 1)).max(SOON));
     }

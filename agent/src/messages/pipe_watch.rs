@@ -52,14 +52,14 @@ impl PipeWatch {
         let (handle, read) = (self.handle.clone(), Arc::clone(&pipe));
         let hears = self.runtime.spawn(async move {
             while let Ok(mut ready) = read.readable().await {
-                // It tells only what is new, so what is left is not waited for.
+                // The kernel tells only what is new, so what is left is not waited for.
                 ready.clear_ready();
                 drop(ready);
                 while let Some(shared) = handle.upgrade() {
                     match shared.hear(fence) {
                         PipeRead::Much => yield_now().await,
                         PipeRead::Some => break,
-                        // Its rank may have got another pipe meanwhile, or none: then
+                        // The rank may have got another pipe meanwhile, or none: then
                         // this one is ready for ever, and ends only where it yields.
                         PipeRead::Nothing => {
                             yield_now().await;
@@ -87,7 +87,7 @@ impl PipeWatch {
                 drop(ready);
                 let Some(shared) = handle.upgrade() else { return };
                 shared.write(fence);
-                // It may have ended this, and a pipe that nobody reads has place for ever.
+                // The rank may have ended this watch, and a pipe that nobody reads has place for ever.
                 yield_now().await;
             }
         });

@@ -25,7 +25,7 @@ const COLLECTED_BYTES: usize = 32 << 10;
 
 /// One side of a rank's two pipes.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct PipeEnds {
     pub(crate) read: OwnedFd,
     pub(crate) write: OwnedFd,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Ends {
 ///
 /// # Errors
 /// No descriptors left.
-pub(crate) fn pair() -> io::Result<(Ends, Ends)> {
+pub(crate) fn pair() -> io::Result<(PipeEnds, PipeEnds)> {
     let one = || -> rustix::io::Result<(OwnedFd, OwnedFd)> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         // Where the kernel refuses, it takes less.
@@ -44,7 +44,7 @@ pub(crate) fn pair() -> io::Result<(Ends, Ends)> {
     let ((their_read, write), (read, their_write)) = (one()?, one()?);
     rustix::io::ioctl_fionbio(&write, true)?;
     rustix::io::ioctl_fionbio(&read, true)?;
-    Ok((Ends { read, write }, Ends { read: their_read, write: their_write }))
+    Ok((PipeEnds { read, write }, PipeEnds { read: their_read, write: their_write }))
 }
 
 /// Frames on their way into a pipe. Its bound is the senders': nothing is put
@@ -53,7 +53,7 @@ pub(crate) fn pair() -> io::Result<(Ends, Ends)> {
 pub(super) struct Outbox {
     slabs: Slabs,
     queue: VecDeque<Waiting>,
-    /// Comes after the queue.
+    /// Small frames, which are written after the queue.
     tail: Vec<u8>,
     /// How much has been written into the pipe.
     written: u64,
@@ -65,7 +65,7 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 struct Waiting {
     bytes: Bytes,
-    /// It lies in a slab.
+    /// The bytes lie in a slab.
     lend: bool,
 }
 
@@ -190,7 +190,7 @@ impl Outbox {
                 Ok(())
             }
             Err(error @ (Errno::AGAIN | Errno::INTR | Errno::PIPE)) => Err(error),
-            // Not on this machine.
+            // This machine does not lend.
             Err(_) => {
                 self.lend_none(count);
                 Ok(())

@@ -49,7 +49,7 @@ pub(super) struct Router {
     /// What ranks here say to each other.
     todo: VecDeque<(Fence, Event)>,
     effects: Vec<Effect>,
-    /// Seats that may have something to write.
+    /// Ranks that may have something to write.
     dirty: Vec<Fence>,
 }
 
@@ -102,7 +102,7 @@ impl Router {
                 }
             }
             RouterCommand::PeerStreamOpened { at, stream } => self.outgoing.opened(at, stream),
-            RouterCommand::PeerStreamLost(at) => self.road_lost(now, at),
+            RouterCommand::PeerStreamLost(at) => self.peer_stream_lost(now, at),
             RouterCommand::Staged { fence, snapshot, part } => self.staged(fence, snapshot, part),
             RouterCommand::Fetched { fence, part } => self.fetched(now, fence, part),
             RouterCommand::Forget(job) => self.forget(job),
@@ -117,7 +117,7 @@ impl Router {
         }
         let Begin { fence, job, config, life, ends, .. } = begin;
         let rank = config.rank;
-        // Of a life that is over: its pipes close, its attempt is cancelled.
+        // A rank of a life that is over: its pipes close, its attempt is cancelled.
         let Some(slabs) = self.enter(job, life, rank, fence) else { return };
         let mut local_rank = LocalRank::new(job, life, Endpoint::new(config, fence), slabs);
         if let Err(error) = local_rank.plug(&self.watch, ends) {
@@ -128,9 +128,13 @@ impl Router {
         self.hear_early(now, fence);
     }
 
+    pub(super) fn say_to_event_loop(&self, event: RouterEvent) {
+        self.event_loop.tell(LinkEvent::Router(event));
+    }
+
     pub(super) fn cannot_watch(&self, fence: Fence, rank: Rank, error: &std::io::Error) {
         let what = format!("cannot watch the pipes of {rank}: {error}");
-        self.event_loop.tell(LinkEvent::Router(RouterEvent::Faulted { fence, what }));
+        self.say_to_event_loop(RouterEvent::Faulted { fence, what });
     }
 
     /// What the rank was told before it was here.
@@ -202,13 +206,13 @@ impl Router {
     fn exited(&mut self, now: Moment, fence: Fence, end: End, stays: bool) {
         self.fetching.remove(&fence);
         if self.local_ranks.get(&fence).is_some_and(|local_rank| local_rank.arriving.is_some()) {
-            // It goes on where it came from.
+            // The rank goes on where it came from.
             self.drop_rank(fence);
         }
         while self.read(now, fence, READS_IN_A_ROW) {}
         let Some(local_rank) = self.local_ranks.get_mut(&fence) else {
             let settled = RouterEvent::Settled { fence, fault: None, stays: false };
-            return self.event_loop.tell(LinkEvent::Router(settled));
+            return self.say_to_event_loop(settled);
         };
         local_rank.unplug();
         let (fault, end) = (local_rank.fault.clone(), local_rank.end(end));
@@ -221,7 +225,7 @@ impl Router {
         if fault.is_none() && !stays {
             self.handle(now, fence, Event::Ended(end));
         }
-        self.event_loop.tell(LinkEvent::Router(RouterEvent::Settled { fence, fault, stays }));
+        self.say_to_event_loop(RouterEvent::Settled { fence, fault, stays });
     }
 
     pub(super) fn drop_rank(&mut self, fence: Fence) {
@@ -281,7 +285,7 @@ impl Router {
     }
 
     /// What was on its way there is lost.
-    fn road_lost(&mut self, now: Moment, at: WorkstationId) {
+    fn peer_stream_lost(&mut self, now: Moment, at: WorkstationId) {
         self.outgoing.lost(now, at);
         let of = |program: &Program| program.directory.at(at).collect::<Vec<_>>();
         let lost: Vec<_> = self.programs.iter().map(|(job, program)| (*job, of(program))).collect();
@@ -299,7 +303,7 @@ impl Router {
     fn tell_rank(&mut self, now: Moment, fence: Fence, life: Life, bytes: &[u8]) {
         match postcard::from_bytes::<ToRank>(bytes) {
             Ok(what) if self.is_set_going(fence) => self.told(now, fence, life, what),
-            // Also one that has come, but not to stay yet: a new process of it
+            // A rank that has come, but not to stay yet, waits too: a new process of it
             // would be told before it is welcomed.
             Ok(what) => {
                 if self.early.len() >= EARLY_MAX {
@@ -362,7 +366,7 @@ impl Router {
             Between::Packet(packet) => self.packet(now, packet),
             Between::Notice(Notice::Moved { job, rank, fence, at }) => {
                 if let Some(program) = self.programs.get_mut(&job) {
-                    // Also what is no news: something was thrown away there.
+                    // What is no news counts, too: something was thrown away there.
                     program.directory.learn(rank, fence, at);
                     self.peer_at(job, rank);
                 }
@@ -542,7 +546,7 @@ impl Router {
                 Effect::Complain(complaint) => self.complained(fence, &complaint),
                 Effect::Retreated => {
                     local_rank.retreated = true;
-                    self.event_loop.tell(LinkEvent::Router(RouterEvent::Returned(fence)));
+                    self.say_to_event_loop(RouterEvent::Returned(fence));
                 }
                 Effect::Ended { end, snapshot, sent } => {
                     self.say(fence, FromRank::Ended { end, snapshot, sent });
@@ -557,7 +561,7 @@ impl Router {
                 Effect::TakeImage => {
                     if local_rank.imaging == Imaging::Nothing {
                         local_rank.imaging = Imaging::Wanted;
-                        self.event_loop.tell(LinkEvent::Router(RouterEvent::WantsImage(fence)));
+                        self.say_to_event_loop(RouterEvent::WantsImage(fence));
                     }
                 }
             }

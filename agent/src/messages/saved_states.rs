@@ -1,6 +1,6 @@
 //! The states that a program saves at its boundaries.
 //!
-//! They lie in memory: they are needed when the rank goes back, here or, carried
+//! States lie in memory: they are needed when the rank goes back, here or, carried
 //! along, elsewhere. A state over the bound is not kept, and the program told
 //! nothing: it only cannot go back.
 

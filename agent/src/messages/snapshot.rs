@@ -18,7 +18,6 @@ use super::outgoing::IoRequest;
 use super::router::Router;
 use super::saved_states::STATES_BYTES_MAX;
 use super::{Begin, RouterEvent};
-use crate::link::LinkEvent;
 
 /// The biggest image that is part of a snapshot: as much as a rank may save.
 const IMAGE_BYTES_MAX: u64 = STATES_BYTES_MAX as u64;
@@ -120,12 +119,7 @@ impl Router {
             let endpoint = Bytes::from(endpoint.pack(&rest));
             let bytes = postcard::to_stdvec(&PackedRank { endpoint, ..part });
             let (bytes, image) = (bytes.map_err(|error| error.to_string())?, image.to_vec());
-            self.event_loop.tell(LinkEvent::Router(RouterEvent::HasImage {
-                fence,
-                bytes,
-                image,
-                ends,
-            }));
+            self.say_to_event_loop(RouterEvent::HasImage { fence, bytes, image, ends });
             return Ok(());
         }
         let Some(slabs) = self.enter(job, life, config.rank, fence) else { return Ok(()) };

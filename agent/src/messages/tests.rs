@@ -90,7 +90,7 @@ impl Lab {
         }
     }
 
-    fn begin(&self, workstation: u32, rank: u32, fence: u64, log_bytes_max: u64) -> Ends {
+    fn begin(&self, workstation: u32, rank: u32, fence: u64, log_bytes_max: u64) -> PipeEnds {
         let (ends, theirs) = pair().unwrap();
         let config = Config {
             rank: Rank(rank),
@@ -135,7 +135,7 @@ impl Lab {
 
     /// Takes rank 1 in.
     #[track_caller]
-    fn arrive(&self, workstation: u32, fence: u64, keep: Keep, packed: Vec<u8>) -> Ends {
+    fn arrive(&self, workstation: u32, fence: u64, keep: Keep, packed: Vec<u8>) -> PipeEnds {
         self.unpack(workstation, fence, keep, Packed { bytes: packed, image: None }).unwrap()
     }
 
@@ -146,7 +146,7 @@ impl Lab {
         fence: u64,
         keep: Keep,
         packed: Packed,
-    ) -> Result<Ends, String> {
+    ) -> Result<PipeEnds, String> {
         let (ends, theirs) = pair().unwrap();
         let fence = Fence(fence);
         let (job, life, rank) = (JOB, LIFE, Rank(1));
@@ -177,7 +177,7 @@ impl Drop for Lab {
     }
 }
 
-fn connect(ends: Ends) -> Communicator {
+fn connect(ends: PipeEnds) -> Communicator {
     let (live, welcome) = Live::connect(Pipes::new(ends.read, ends.write)).unwrap();
     Communicator::new(Box::new(live), welcome, None)
 }
@@ -194,7 +194,7 @@ struct Process {
 type Act = Box<dyn FnOnce(&mut Communicator) + Send>;
 
 impl Process {
-    fn start(ends: Ends) -> Self {
+    fn start(ends: PipeEnds) -> Self {
         let pipes = (ends.read.as_raw_fd(), ends.write.as_raw_fd());
         let (act, acts) = sync_channel::<Act>(0);
         let (say, done) = sync_channel(1);
@@ -225,7 +225,7 @@ impl Process {
 
     /// Gives the frozen process other pipes under the same numbers.
     #[expect(unsafe_code, reason = "what a restore does to a process")]
-    fn replug(&self, ends: &Ends) {
+    fn replug(&self, ends: &PipeEnds) {
         // SAFETY: both numbers are the process's pipes, which stay open under
         // them; nobody uses them at this moment.
         unsafe {
@@ -498,7 +498,7 @@ fn what_is_no_packed_rank_is_refused() {
 fn a_pipe_that_closes_as_its_rank_is_let_go_keeps_nobody_from_being_heard() {
     let lab = Lab::new(1);
     for fence in 1..=1_000 {
-        let Ends { read, write } = lab.begin(1, 0, fence, 0);
+        let PipeEnds { read, write } = lab.begin(1, 0, fence, 0);
         // What was left before is done about first.
         lab.handle(1).deliver(RouterCommand::Forget(JobId(9)));
         // Both wake the router, which may hear of either first.

@@ -24,6 +24,7 @@ use tokio::time::timeout;
 
 use super::Mover;
 use super::kept::{Keeping, KeptImage};
+use crate::failure::one_line;
 use crate::link::{LinkEvent, ToEventLoop};
 
 /// Streams that came before they were expected.
@@ -55,17 +56,17 @@ pub(crate) struct Expectation {
 /// All of it is here that must be for bringing it to life. Its memory may still
 /// be on its way.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownGuest {
     /// Who stood still by their own will.
     pub(crate) stopped: Vec<i32>,
-    /// Of a rank.
+    /// A rank's endpoint, packed.
     pub(crate) endpoint: Vec<u8>,
     pub(crate) keep: Keep,
     /// The one that it goes back to: its process stands at a boundary.
     pub(crate) image: Option<KeptImage>,
-    /// Of its process: to be held until that stands here.
+    /// What serves its process's image: to be held until that stands here.
     pub(crate) serving: Option<Serving>,
-    /// It has stood still since then, by this machine's clock.
+    /// The guest has stood still since then, by this machine's clock.
     pub(crate) since: Moment,
 }
 
@@ -78,9 +79,9 @@ struct Beside {
 }
 
 impl Beside {
-    fn known(self) -> Known {
+    fn known(self) -> KnownGuest {
         let Self { endpoint, keep, since } = self;
-        Known { stopped: vec![], endpoint, keep, image: None, serving: None, since }
+        KnownGuest { stopped: vec![], endpoint, keep, image: None, serving: None, since }
     }
 }
 
@@ -101,7 +102,7 @@ impl Teller {
         self.event_loop.tell(LinkEvent::Header { fence: self.fence, header, memory });
     }
 
-    fn known(&self, known: Known) {
+    fn known(&self, known: KnownGuest) {
         self.event_loop.tell(LinkEvent::Known { fence: self.fence, known: Box::new(known) });
     }
 
@@ -143,9 +144,9 @@ enum TakeError {
     Endpoint(u64),
     #[error("it stops coming for {} s", STALLED_AFTER.as_secs())]
     Stalled,
-    #[error("{0}{source}", source = source_of(.0))]
+    #[error("{}", one_line(.0))]
     Arrival(#[from] ArrivalError),
-    #[error("{0}{source}", source = source_of(.0))]
+    #[error("{}", one_line(.0))]
     Adapt(#[from] AdaptError),
     #[error("its image cannot be kept: {0}")]
     Keep(#[source] io::Error),
@@ -157,10 +158,6 @@ enum TakeError {
     Unsuitable(String),
     #[error("no thread to take it in")]
     Thread,
-}
-
-fn source_of(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(String::new, |source| format!(": {source}"))
 }
 
 impl Arrivals {
@@ -315,7 +312,7 @@ async fn take_in(
     let taken = ended.await.map_err(|_| TakeError::Thread)?;
     match (taken, passed) {
         (Ok(bytes), _) => Ok(bytes + beside_bytes),
-        // It is short because nothing came any more.
+        // The image is short because nothing came any more.
         (Err(TakeError::Arrival(ArrivalError::Short)), Err(error)) | (Err(error), _) => Err(error),
     }
 }
@@ -401,7 +398,7 @@ async fn pass(
 #[derive(Debug)]
 struct Taking {
     arrival: Arrival,
-    /// Of what comes, for going back to it again.
+    /// A copy of what comes, for going back to it again.
     copy: Option<Keeping>,
     /// Until all is known.
     beside: Option<Beside>,
@@ -448,7 +445,7 @@ impl Taking {
         let stopped = self.arrival.adapt(&self.terms)?;
         let serving = self.serving.take();
         let image = self.copy.take().map(Keeping::finish);
-        self.teller.known(Known { stopped, image, serving, ..beside.known() });
+        self.teller.known(KnownGuest { stopped, image, serving, ..beside.known() });
         Ok(())
     }
 }

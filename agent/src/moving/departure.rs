@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{KeptImage, Mover};
+use crate::failure::one_line;
 use crate::link::peers::Peers;
 use crate::link::{Current, ToEventLoop};
 
@@ -46,7 +47,7 @@ pub(crate) struct Cargo {
     pub(crate) process: Option<(GuestProcess, Arc<Mover>)>,
     /// The image that goes along instead, of a rank that goes back to it.
     pub(crate) image: Option<KeptImage>,
-    /// Of a rank.
+    /// A rank's endpoint, packed.
     pub(crate) endpoint: Bytes,
 }
 
@@ -174,16 +175,13 @@ async fn carry(
 
 /// Is it the guest's own fault, or this machine's, that it cannot leave?
 fn judge(error: DumpError) -> CarryError {
-    let source =
-        std::error::Error::source(&error).filter(|_| !matches!(error, DumpError::Cannot(_)));
-    let full = source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
     match error {
         DumpError::Send(_) | DumpError::Lost => CarryError::Dump(error),
         DumpError::NotRoot
         | DumpError::Restless
         | DumpError::Cannot(_)
         | DumpError::Look(_)
-        | DumpError::Start(_) => CarryError::Cannot(full),
+        | DumpError::Start(_) => CarryError::Cannot(one_line(&error)),
     }
 }
 
@@ -212,7 +210,7 @@ fn dump(
 /// Hands on what is written, piece by piece; waits where nobody takes it.
 struct Pieces {
     pieces: mpsc::Sender<Bytes>,
-    /// Comes next.
+    /// What is handed on next.
     filled: Vec<u8>,
 }
 

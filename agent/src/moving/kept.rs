@@ -18,6 +18,7 @@ use gleaner_move::{DumpError, GuestProcess, Outlet};
 use tokio::sync::mpsc;
 
 use super::Mover;
+use crate::failure::one_line;
 use crate::link::{LinkEvent, ToEventLoop};
 
 /// What is read at once.
@@ -55,7 +56,7 @@ impl KeptImage {
     /// All of it, after those bytes.
     ///
     /// # Errors
-    /// It does not read.
+    /// The file cannot be read.
     pub(crate) fn after(&self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut all = bytes.to_vec();
         let begin = all.len();
@@ -64,7 +65,7 @@ impl KeptImage {
         Ok(all)
     }
 
-    /// One with that in it.
+    /// An image with these bytes in it.
     #[cfg(test)]
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let home = tempfile::tempdir().unwrap();
@@ -148,12 +149,7 @@ fn write_down(what: &ToKeep) -> Result<KeptImage, String> {
 }
 
 fn cause(error: DumpError) -> String {
-    match error {
-        DumpError::Send(source) => source.to_string(),
-        DumpError::Cannot(obstacle) => obstacle.to_string(),
-        DumpError::Look(ref source) | DumpError::Start(ref source) => format!("{error}: {source}"),
-        DumpError::NotRoot | DumpError::Restless | DumpError::Lost => error.to_string(),
-    }
+    if let DumpError::Send(source) = error { source.to_string() } else { one_line(&error) }
 }
 
 #[cfg(test)]

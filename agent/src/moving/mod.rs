@@ -22,7 +22,7 @@ use gleaner_common::units::spoken_size;
 use gleaner_move::{Engine, Fingerprint, of_this_machine};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::arrival::{Arrivals, Expectation, Known};
+pub(crate) use self::arrival::{Arrivals, Expectation, KnownGuest};
 pub(crate) use self::departure::{Cargo, Departures};
 pub(crate) use self::kept::{KeptImage, ToKeep, keep};
 use crate::config::{AgentConfig, Network};
@@ -37,9 +37,7 @@ use crate::probe::{Probe, ProbeError};
 pub(crate) struct Mover {
     pub(crate) engine: Engine,
     pub(crate) fingerprint: Fingerprint,
-    pub(crate) knowledge: Vec<u8>,
-    moving: Duration,
-    image_bytes: u64,
+    pub(crate) found: Found,
 }
 
 /// What was found out in this boot.
@@ -47,15 +45,15 @@ pub(crate) struct Mover {
 struct Note {
     boot: BootId,
     engine: Engine,
-    /// Of the process that found it out.
+    /// The restrictions of the process that found it out.
     restrictions: String,
-    /// Or why nothing can be moved.
+    /// What moving takes, or why nothing can be moved.
     found: Result<Found, String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Found {
-    knowledge: Vec<u8>,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) knowledge: Vec<u8>,
     moving: Duration,
     image_bytes: u64,
 }
@@ -117,15 +115,14 @@ impl Mover {
     }
 
     fn new(engine: Engine, found: Found) -> Self {
-        let Found { knowledge, moving, image_bytes } = found;
-        Self { fingerprint: of_this_machine(&engine), engine, knowledge, moving, image_bytes }
+        Self { fingerprint: of_this_machine(&engine), engine, found }
     }
 
     /// For the owner, and whoever looks after the machine.
     pub(crate) fn status(found: Result<&Self, &String>) -> MovesStatus {
         let possible = found.is_ok();
         let detail = found.map_or_else(String::clone, |mover| {
-            let (size, ms) = (spoken_size(mover.image_bytes), mover.moving.as_millis());
+            let (size, ms) = (spoken_size(mover.found.image_bytes), mover.found.moving.as_millis());
             format!("CRIU {} moved a guest of {size} in {ms} ms", mover.engine.version())
         });
         MovesStatus { possible, detail }
@@ -133,7 +130,7 @@ impl Mover {
 }
 
 impl Note {
-    /// Of this boot and CRIU only.
+    /// Reads a note of this boot and CRIU only.
     fn read(config: &AgentConfig, boot: BootId, engine: &Engine) -> Option<Self> {
         let text = fs::read(config.data.join(NOTE)).ok()?;
         let note: Self = serde_json::from_slice(&text).ok()?;
@@ -169,8 +166,8 @@ fn engine(config: &AgentConfig) -> Result<Engine, String> {
     Engine::find(config.moves.criu.as_deref()).map_err(|error| format!("{error}; {}", error.hint()))
 }
 
-/// Where a guest that can move finds the things on its ground.
-pub(crate) fn on_stage(ground: &Path, path: &Path) -> PathBuf {
-    let inside = path.strip_prefix(ground).unwrap_or(path);
+/// Where a guest that can move finds what is in its directories.
+pub(crate) fn on_stage(directory: &Path, path: &Path) -> PathBuf {
+    let inside = path.strip_prefix(directory).unwrap_or(path);
     Path::new(gleaner_move::stage::GROUND).join(inside)
 }

@@ -52,7 +52,7 @@ const REPEATED: i32 = 2;
 
 /// The sensor. Its devices hang on an epoll descriptor that it is given.
 #[derive(Debug)]
-pub struct InputSensor {
+pub(crate) struct InputSensor {
     directory: PathBuf,
     epoll: OwnedFd,
     /// What its own descriptors are known by there: the directory's by this,
@@ -78,7 +78,7 @@ struct Device {
 }
 
 impl InputSensor {
-    pub fn open(now: Moment, directory: &Path, epoll: OwnedFd, token: u64) -> Self {
+    pub(crate) fn open(now: Moment, directory: &Path, epoll: OwnedFd, token: u64) -> Self {
         let mut sensor = Self {
             directory: directory.to_owned(),
             epoll,
@@ -95,7 +95,7 @@ impl InputSensor {
     }
 
     /// Reads the descriptor with this token.
-    pub fn ready(&mut self, now: Moment, token: u64, seen: &mut Vec<Observation>) {
+    pub(crate) fn ready(&mut self, now: Moment, token: u64, seen: &mut Vec<Observation>) {
         if token == self.token {
             self.read_directory();
             return;
@@ -113,14 +113,14 @@ impl InputSensor {
         }
     }
 
-    pub fn deadline(&self) -> Option<Moment> {
+    pub(crate) fn deadline(&self) -> Option<Moment> {
         let muted = self.devices.values().filter_map(|device| device.muted);
         muted.chain(self.lost.as_ref().map(|_| self.look_at)).min()
     }
 
     /// Polls again the devices that were muted, and looks for a directory
     /// that was missing.
-    pub fn wake(&mut self, now: Moment, _seen: &mut Vec<Observation>) {
+    pub(crate) fn wake(&mut self, now: Moment, _seen: &mut Vec<Observation>) {
         let due = |device: &Device| device.muted.is_some_and(|until| now >= until);
         let tokens = self.devices.iter().filter(|(_, device)| due(device));
         for token in tokens.map(|(token, _)| *token).collect::<Vec<_>>() {
@@ -134,7 +134,7 @@ impl InputSensor {
         }
     }
 
-    pub fn health(&self) -> Health {
+    pub(crate) fn health(&self) -> Health {
         if let Some((path, error)) = self.deaf.first_key_value() {
             let repair = if error.kind() == io::ErrorKind::PermissionDenied {
                 "; put the agent's user into the group `input`"

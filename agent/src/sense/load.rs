@@ -18,9 +18,9 @@ use gleaner_agent_core::occupancy::{Health, Observation};
 use gleaner_common::time::Moment;
 use gleaner_common::usage::LoadAverages;
 
+use super::Own;
 use super::filesystem::Reread;
 use super::share::{Guests, Share, cgroup_cpu, threads_of};
-use super::{Own, SenseConfig};
 use crate::container::cgroup::is_inside;
 
 /// How often the kernel takes its samples, too (`LOAD_FREQ`).
@@ -49,7 +49,7 @@ enum Scope {
 
 /// The sensor.
 #[derive(Debug)]
-pub struct LoadSensor {
+pub(crate) struct LoadSensor {
     scope: Scope,
     guests_cgroup: Option<PathBuf>,
     keepers: Vec<u32>,
@@ -63,14 +63,14 @@ pub struct LoadSensor {
     guests_cpu: Duration,
     /// What their group or keepers told at the last sample.
     guests_before: Option<Duration>,
-    /// It never goes back, even where clocks of different grain are compared.
+    /// The owner's time never goes back, even where clocks of different grain are compared.
     owner_cpu: Duration,
     health: Health,
 }
 
 impl LoadSensor {
-    pub fn open(now: Moment, config: &SenseConfig, own: &Own) -> Self {
-        let scope = match &config.load_cgroup {
+    pub(crate) fn open(now: Moment, own: &Own) -> Self {
+        let scope = match &own.load_cgroup {
             Some(path) => {
                 Scope::Cgroup { path: path.clone(), agent_inside: is_inside("self", path) }
             }
@@ -94,7 +94,7 @@ impl LoadSensor {
         }
     }
 
-    pub fn set_guests(&mut self, now: Moment, present: bool, keepers: &[u32]) {
+    pub(crate) fn set_guests(&mut self, now: Moment, present: bool, keepers: &[u32]) {
         if present && !self.guests {
             // The first look is the base of the next one's rates.
             self.look_at = self.look_at.min(now);
@@ -106,16 +106,16 @@ impl LoadSensor {
         }
     }
 
-    pub fn deadline(&self) -> Moment {
+    pub(crate) fn deadline(&self) -> Moment {
         self.look_at
     }
 
-    pub fn health(&self) -> Health {
+    pub(crate) fn health(&self) -> Health {
         self.health.clone()
     }
 
     /// Takes a sample if one is due. Was one due?
-    pub fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) -> bool {
+    pub(crate) fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) -> bool {
         if now < self.look_at {
             return false;
         }
@@ -292,8 +292,8 @@ mod tests {
 
     #[test]
     fn without_guests_it_looks_every_five_seconds_and_with_guests_every_second() {
-        let (config, own) = (SenseConfig::default(), Own::default());
-        let mut sensor = LoadSensor::open(Moment::ZERO, &config, &own);
+        let own = Own::default();
+        let mut sensor = LoadSensor::open(Moment::ZERO, &own);
         let sample = sampled(&mut sensor, Moment::ZERO);
         assert!(sample.kernel.is_some() && !sample.guests);
         assert_eq!(sensor.deadline(), Moment::ZERO + IDLE_EVERY);
@@ -310,8 +310,8 @@ mod tests {
     fn a_guests_time_is_taken_out_and_an_owners_is_not() {
         let guest = burn();
         let keepers = [guest.0.id()];
-        let (config, own) = (SenseConfig::default(), Own::default());
-        let mut sensor = LoadSensor::open(Moment::ZERO, &config, &own);
+        let own = Own::default();
+        let mut sensor = LoadSensor::open(Moment::ZERO, &own);
         sensor.set_guests(Moment::ZERO, true, &keepers);
         let burnt = |burner: &Burner| Guests::Keepers(vec![burner.0.id()]).share().unwrap().cpu;
         let all = || parse_stat(&std::fs::read_to_string("/proc/stat").unwrap()).unwrap().cpu;
@@ -333,9 +333,9 @@ mod tests {
 
     #[test]
     fn a_rise_of_the_owners_use_shows_in_the_next_sample() {
-        let (config, own) = (SenseConfig::default(), Own::default());
+        let own = Own::default();
         let clock = gleaner_shell::clock::Clock::new();
-        let mut sensor = LoadSensor::open(clock.now(), &config, &own);
+        let mut sensor = LoadSensor::open(clock.now(), &own);
         let mut load = Load::new(64);
         sensor.set_guests(clock.now(), true, &[]);
         let owner = burn();
@@ -388,9 +388,12 @@ mod tests {
         };
         let guests = Group(host.0.join("guests"));
         std::fs::create_dir(&guests.0).unwrap();
-        let config = SenseConfig { load_cgroup: Some(host.0.clone()), ..SenseConfig::default() };
-        let own = Own { guests_cgroup: Some(guests.0.clone()), ..Own::default() };
-        let mut sensor = LoadSensor::open(Moment::ZERO, &config, &own);
+        let own = Own {
+            guests_cgroup: Some(guests.0.clone()),
+            load_cgroup: Some(host.0.clone()),
+            ..Own::default()
+        };
+        let mut sensor = LoadSensor::open(Moment::ZERO, &own);
         let (stranger, guest, owner) = (burn(), burn(), burn());
         guests.add(&guest);
         sensor.set_guests(Moment::ZERO, true, &[]);
@@ -427,11 +430,9 @@ mod tests {
 
     #[test]
     fn a_control_group_that_is_not_there_makes_the_sensor_sick() {
-        let config = SenseConfig {
-            load_cgroup: Some("/sys/fs/cgroup/nobody-has-this".into()),
-            ..SenseConfig::default()
-        };
-        let mut sensor = LoadSensor::open(Moment::ZERO, &config, &Own::default());
+        let path = Some("/sys/fs/cgroup/nobody-has-this".into());
+        let own = Own { load_cgroup: path, ..Own::default() };
+        let mut sensor = LoadSensor::open(Moment::ZERO, &own);
         assert!(sensor.wake(Moment::ZERO, &mut vec![]));
         let Health::Sick(why) = sensor.health() else { panic!("{:?}", sensor.health()) };
         assert!(why.starts_with("/sys/fs/cgroup/nobody-has-this: "), "{why}");

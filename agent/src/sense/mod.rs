@@ -28,52 +28,25 @@ use gleaner_agent_core::occupancy::{Observation, Sensor};
 use gleaner_common::time::Moment;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
-use serde::Deserialize;
 
-pub use self::input::InputSensor;
-pub use self::load::LoadSensor;
-pub use self::share::Guests;
-pub use self::sleep::{ClockEvent, ClockWatch};
-pub use self::terminals::Terminals;
-pub use self::users::Users;
-
-/// What is watched, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SenseConfig {
-    /// Terminals, as patterns of file names: `*` stands for any characters,
-    /// `#` for digits. A directory stands for its numbered files.
-    pub terminals: Vec<String>,
-    /// Terminals that say nothing of the owner: a modem, a console that a
-    /// program reads all the time.
-    pub terminals_ignored: Vec<PathBuf>,
-    /// Where the input devices are.
-    pub input: PathBuf,
-    /// Only the tasks of this control group (v2) make the load: for lab hosts
-    /// that share a machine.
-    pub load_cgroup: Option<PathBuf>,
-}
-
-impl Default for SenseConfig {
-    fn default() -> Self {
-        let terminals = ["/dev/pts/#", "/dev/tty#", "/dev/ttyS#", "/dev/ttyACM#", "/dev/ttyUSB#"];
-        Self {
-            terminals: terminals.map(String::from).to_vec(),
-            terminals_ignored: vec![],
-            input: "/dev/input".into(),
-            load_cgroup: None,
-        }
-    }
-}
+use self::input::InputSensor;
+use self::load::LoadSensor;
+use self::sleep::{ClockEvent, ClockWatch};
+use self::terminals::Terminals;
+use self::users::Users;
+use crate::config::SensorsConfig;
 
 /// What the senses must know of the agent itself, to look past it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Own {
+pub(crate) struct Own {
     /// The control group (v2) above all guest places, where there is one.
-    pub guests_cgroup: Option<PathBuf>,
+    pub(crate) guests_cgroup: Option<PathBuf>,
     /// Guests' user ids: their terminals and logins do not count.
-    pub guest_uids: Range<u32>,
-    pub cores: u16,
+    pub(crate) guest_uids: Range<u32>,
+    pub(crate) cores: u16,
+    /// Only the tasks of this control group (v2) make the load: for lab hosts
+    /// that share a machine.
+    pub(crate) load_cgroup: Option<PathBuf>,
 }
 
 const TERMINALS: u64 = 0;
@@ -82,7 +55,7 @@ const INPUT: u64 = 1;
 
 /// All sensors but logind's.
 #[derive(Debug)]
-pub struct Senses {
+pub(crate) struct Senses {
     epoll: OwnedFd,
     terminals: Terminals,
     input: InputSensor,
@@ -100,9 +73,9 @@ impl Senses {
     /// # Errors
     /// Only if there are no file descriptors left at all: a sensor that fails
     /// reports itself sick instead.
-    pub fn open(
+    pub(crate) fn open(
         now: Moment,
-        config: &SenseConfig,
+        config: &SensorsConfig,
         own: &Own,
     ) -> io::Result<(Self, Vec<Observation>)> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -112,7 +85,7 @@ impl Senses {
             epoll::add(&epoll, inotify, EventData::new_u64(TERMINALS), EventFlags::IN)?;
         }
         let input = InputSensor::open(now, &config.input, epoll.try_clone()?, INPUT);
-        let load = LoadSensor::open(now, config, own);
+        let load = LoadSensor::open(now, own);
         let users = Users::new(config, own);
         let clock = ClockWatch::new();
         let mut senses = Self { epoll, terminals, input, load, users, clock, health: vec![] };
@@ -121,12 +94,12 @@ impl Senses {
     }
 
     /// Readable when [`Senses::ready`] has something to read.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
     /// Reads what has come. Without anything to read it costs one call.
-    pub fn ready(&mut self, now: Moment) -> Vec<Observation> {
+    pub(crate) fn ready(&mut self, now: Moment) -> Vec<Observation> {
         let mut seen = vec![];
         let mut events = [MaybeUninit::uninit(); 16];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -147,7 +120,7 @@ impl Senses {
     }
 
     /// When [`Senses::wake`] is due. Ask again after every `ready` and `wake`.
-    pub fn deadline(&self) -> Moment {
+    pub(crate) fn deadline(&self) -> Moment {
         [self.terminals.deadline(), self.input.deadline(), Some(self.load.deadline())]
             .into_iter()
             .flatten()
@@ -156,7 +129,7 @@ impl Senses {
     }
 
     /// Looks where looking is due; too early or too often is harmless.
-    pub fn wake(&mut self, now: Moment) -> Vec<Observation> {
+    pub(crate) fn wake(&mut self, now: Moment) -> Vec<Observation> {
         let mut seen = vec![];
         for event in self.clock.look() {
             match event {
@@ -179,7 +152,7 @@ impl Senses {
     /// Are there guests now? The load is then looked at every second, without
     /// their share. `keepers` are the processes above them, for machines
     /// without control groups.
-    pub fn set_guests(&mut self, now: Moment, present: bool, keepers: &[u32]) {
+    pub(crate) fn set_guests(&mut self, now: Moment, present: bool, keepers: &[u32]) {
         self.load.set_guests(now, present, keepers);
     }
 
@@ -214,13 +187,13 @@ mod tests {
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)).unwrap() > 0
     }
 
-    fn opened(now: Moment, config: &SenseConfig) -> (Senses, Vec<Observation>) {
+    fn opened(now: Moment, config: &SensorsConfig) -> (Senses, Vec<Observation>) {
         Senses::open(now, config, &Own { cores: 2, ..Own::default() }).unwrap()
     }
 
     #[test]
     fn at_first_every_sensor_says_how_it_is_and_the_load_and_users_are_told() {
-        let (_, seen) = opened(Clock::new().now(), &SenseConfig::default());
+        let (_, seen) = opened(Clock::new().now(), &SensorsConfig::default());
         for sensor in [Sensor::Terminals, Sensor::Input, Sensor::Load] {
             let of = |seen: &&Observation| matches!(seen, Observation::Health { sensor: s, .. } if *s == sensor);
             assert_eq!(seen.iter().filter(of).count(), 1, "{sensor}: {seen:?}");
@@ -233,7 +206,7 @@ mod tests {
     fn a_keystroke_makes_the_one_descriptor_readable() {
         let _one = alone();
         let clock = Clock::new();
-        let (mut senses, _) = opened(clock.now(), &SenseConfig::default());
+        let (mut senses, _) = opened(clock.now(), &SensorsConfig::default());
         let line = line();
         senses.ready(clock.now());
         line.press_a_key();
@@ -249,7 +222,7 @@ mod tests {
     #[test]
     fn a_change_of_health_is_told_once() {
         let parent = tempfile::tempdir().unwrap();
-        let config = SenseConfig { input: parent.path().to_owned(), ..SenseConfig::default() };
+        let config = SensorsConfig { input: parent.path().to_owned(), ..SensorsConfig::default() };
         let now = Clock::new().now();
         let (mut senses, _) = opened(now, &config);
         let path = parent.path().join("event0");

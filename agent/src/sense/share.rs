@@ -17,7 +17,7 @@ const PROCESSES_MAX: usize = 10_000;
 
 /// Where the guests are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Guests {
+pub(crate) enum Guests {
     /// Below this control group (v2).
     Cgroup(PathBuf),
     /// Below these processes.
@@ -91,7 +91,7 @@ fn count(state: Option<u8>, (running, blocked): &mut (u32, u32)) {
     }
 }
 
-/// Its command in `/proc`. A thread can be asked for like a process.
+/// The letter of its state in `/proc`. A thread can be asked for like a process.
 fn thread_state(id: &str) -> Option<u8> {
     Stat::read(&format!("/proc/{id}/stat")).map(|stat| stat.state)
 }
@@ -100,7 +100,7 @@ fn thread_state(id: &str) -> Option<u8> {
 struct Stat {
     state: u8,
     own_ticks: u64,
-    /// Of children it has waited for, and theirs.
+    /// The ticks of children it has waited for, and of theirs.
     children_ticks: u64,
 }
 

@@ -14,7 +14,7 @@ const NOTICED_NS: i128 = 1_000_000_000;
 
 /// What a look at the clocks has shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ClockEvent {
+pub(crate) enum ClockEvent {
     Slept(Duration),
     /// Forward, or backward if negative.
     WallSet {
@@ -31,23 +31,17 @@ struct Distances {
 
 /// Compares the clocks from time to time.
 #[derive(Debug)]
-pub struct ClockWatch {
+pub(crate) struct ClockWatch {
     before: Distances,
 }
 
-impl Default for ClockWatch {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl ClockWatch {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { before: Distances::read() }
     }
 
     /// What has happened since the last look.
-    pub fn look(&mut self) -> Vec<ClockEvent> {
+    pub(crate) fn look(&mut self) -> Vec<ClockEvent> {
         let now = Distances::read();
         let events = self.before.until(now);
         if !events.is_empty() {

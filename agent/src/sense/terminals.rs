@@ -39,7 +39,8 @@ use gleaner_shell::clock::Clock;
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 
 use super::filesystem::{Pattern, read_notices};
-use super::{MUTED, Own, SenseConfig};
+use super::{MUTED, Own};
+use crate::config::SensorsConfig;
 
 /// How often to look where nothing can be watched. Half of what the access
 /// time takes to move would be enough.
@@ -51,13 +52,13 @@ const TERMINALS_MAX: usize = 4_096;
 
 /// The sensor.
 #[derive(Debug)]
-pub struct Terminals {
+pub(crate) struct Terminals {
     inotify: Option<OwnedFd>,
     patterns: Vec<Pattern>,
     ignored: Vec<PathBuf>,
     guest_uids: Range<u32>,
     directories: BTreeMap<PathBuf, Directory>,
-    pipe_watch: BTreeMap<PathBuf, Ear>,
+    known: BTreeMap<PathBuf, Listening>,
     watches: BTreeMap<i32, PathBuf>,
     look_at: Moment,
 }
@@ -68,15 +69,15 @@ enum Directory {
     Watched,
     /// By looking; why not by a watch.
     Looked(io::Error),
-    /// Not at all.
+    /// New terminals are not noticed at all.
     Lost(io::Error),
 }
 
 /// How a terminal is listened to.
 #[derive(Debug)]
-enum Ear {
+enum Listening {
     Watched,
-    /// Not before then: it was used a moment ago.
+    /// The terminal is not heard before then: it was used a moment ago.
     Muted(Moment),
     /// By its access time; why not by a watch.
     Looked {
@@ -86,7 +87,12 @@ enum Ear {
 }
 
 impl Terminals {
-    pub fn open(now: Moment, config: &SenseConfig, own: &Own, seen: &mut Vec<Observation>) -> Self {
+    pub(crate) fn open(
+        now: Moment,
+        config: &SensorsConfig,
+        own: &Own,
+        seen: &mut Vec<Observation>,
+    ) -> Self {
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         Self::with(now, inotify::init(flags), config, own, seen)
     }
@@ -94,7 +100,7 @@ impl Terminals {
     fn with(
         now: Moment,
         inotify: rustix::io::Result<OwnedFd>,
-        config: &SenseConfig,
+        config: &SensorsConfig,
         own: &Own,
         seen: &mut Vec<Observation>,
     ) -> Self {
@@ -104,7 +110,7 @@ impl Terminals {
             ignored: config.terminals_ignored.clone(),
             guest_uids: own.guest_uids.clone(),
             directories: BTreeMap::new(),
-            pipe_watch: BTreeMap::new(),
+            known: BTreeMap::new(),
             watches: BTreeMap::new(),
             look_at: now + LOOK_EVERY,
         };
@@ -114,12 +120,12 @@ impl Terminals {
     }
 
     /// `None` where nothing can be watched.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
     /// Reads what inotify has to tell.
-    pub fn ready(&mut self, now: Moment, seen: &mut Vec<Observation>) {
+    pub(crate) fn ready(&mut self, now: Moment, seen: &mut Vec<Observation>) {
         let Some(inotify) = self.inotify.take() else { return };
         read_notices(&inotify, |watch, flags, name| self.notice(now, watch, flags, name, seen));
         self.inotify = Some(inotify);
@@ -130,19 +136,20 @@ impl Terminals {
         }
     }
 
-    pub fn deadline(&self) -> Option<Moment> {
-        let muted = self.pipe_watch.values().filter_map(|ear| match ear {
-            Ear::Muted(until) => Some(*until),
-            Ear::Watched | Ear::Looked { .. } => None,
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        let muted = self.known.values().filter_map(|listening| match listening {
+            Listening::Muted(until) => Some(*until),
+            Listening::Watched | Listening::Looked { .. } => None,
         });
         muted.chain(self.must_look().then_some(self.look_at)).min()
     }
 
     /// Listens again to those that were muted, and looks at those that cannot
     /// be listened to.
-    pub fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) {
-        let due = |ear: &Ear| matches!(ear, Ear::Muted(until) if now >= *until);
-        let muted = self.pipe_watch.iter().filter(|(_, ear)| due(ear));
+    pub(crate) fn wake(&mut self, now: Moment, seen: &mut Vec<Observation>) {
+        let due =
+            |listening: &Listening| matches!(listening, Listening::Muted(until) if now >= *until);
+        let muted = self.known.iter().filter(|(_, listening)| due(listening));
         for path in muted.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
             self.listen(&path);
         }
@@ -153,7 +160,7 @@ impl Terminals {
         }
     }
 
-    pub fn health(&self) -> Health {
+    pub(crate) fn health(&self) -> Health {
         let lost: Vec<_> = self
             .directories
             .iter()
@@ -185,9 +192,9 @@ impl Terminals {
             Directory::Looked(error) => Some((path.as_path(), error)),
             Directory::Watched | Directory::Lost(_) => None,
         });
-        let terminals = self.pipe_watch.iter().filter_map(|(path, ear)| match ear {
-            Ear::Looked { why, .. } => Some((path.as_path(), why)),
-            Ear::Watched | Ear::Muted(_) => None,
+        let terminals = self.known.iter().filter_map(|(path, listening)| match listening {
+            Listening::Looked { why, .. } => Some((path.as_path(), why)),
+            Listening::Watched | Listening::Muted(_) => None,
         });
         let mut all = directories.chain(terminals);
         let (path, error) = all.next()?;
@@ -196,7 +203,7 @@ impl Terminals {
 
     fn must_look(&self) -> bool {
         self.directories.values().any(|directory| !matches!(directory, Directory::Watched))
-            || self.pipe_watch.values().any(|ear| matches!(ear, Ear::Looked { .. }))
+            || self.known.values().any(|listening| matches!(listening, Listening::Looked { .. }))
     }
 
     fn notice(
@@ -210,7 +217,7 @@ impl Terminals {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             // So much has happened that not all could be told.
             seen.push(used("a terminal"));
-            self.pipe_watch.clear();
+            self.known.clear();
             self.look_at = now;
             self.directories.values_mut().for_each(|directory| {
                 *directory = Directory::Lost(io::Error::other("too many events"));
@@ -224,8 +231,8 @@ impl Terminals {
                 *directory = Directory::Lost(io::Error::other("is gone"));
             }
             // Gone without having been used: see whether it is still there.
-            if let Some(ear @ Ear::Watched) = self.pipe_watch.get_mut(&path) {
-                *ear = Ear::Muted(Moment::ZERO);
+            if let Some(listening @ Listening::Watched) = self.known.get_mut(&path) {
+                *listening = Listening::Muted(Moment::ZERO);
             }
             return;
         }
@@ -237,33 +244,33 @@ impl Terminals {
     }
 
     fn heard(&mut self, now: Moment, path: &Path, seen: &mut Vec<Observation>) {
-        let Some(ear) = self.pipe_watch.get_mut(path) else { return };
-        *ear = Ear::Muted(now + MUTED);
+        let Some(listening) = self.known.get_mut(path) else { return };
+        *listening = Listening::Muted(now + MUTED);
         seen.push(used(short_name(path)));
     }
 
     /// A file of a watched directory came, went, or changed its owner.
     fn changed(&mut self, path: &Path, flags: ReadFlags) {
         if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-            self.pipe_watch.remove(path);
+            self.known.remove(path);
         } else if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) || self.is_looked(path)
         {
-            self.pipe_watch.remove(path);
+            self.known.remove(path);
             // Listened to when all notices are read.
-            if self.is_chosen(path) && self.pipe_watch.len() < TERMINALS_MAX {
-                self.pipe_watch.insert(path.to_owned(), Ear::Muted(Moment::ZERO));
+            if self.is_chosen(path) && self.known.len() < TERMINALS_MAX {
+                self.known.insert(path.to_owned(), Listening::Muted(Moment::ZERO));
             }
         }
     }
 
     fn is_looked(&self, path: &Path) -> bool {
-        matches!(self.pipe_watch.get(path), Some(Ear::Looked { .. }))
+        matches!(self.known.get(path), Some(Listening::Looked { .. }))
     }
 
     fn unheard(&self) -> impl Iterator<Item = PathBuf> {
-        self.pipe_watch
+        self.known
             .iter()
-            .filter(|(_, ear)| matches!(ear, Ear::Muted(Moment::ZERO)))
+            .filter(|(_, listening)| matches!(listening, Listening::Muted(Moment::ZERO)))
             .map(|(path, _)| path.clone())
     }
 
@@ -295,8 +302,8 @@ impl Terminals {
     }
 
     fn found(&mut self, path: &Path) {
-        let known = self.pipe_watch.contains_key(path);
-        if !known && self.is_chosen(path) && self.pipe_watch.len() < TERMINALS_MAX {
+        let known = self.known.contains_key(path);
+        if !known && self.is_chosen(path) && self.known.len() < TERMINALS_MAX {
             self.listen(path);
         }
     }
@@ -318,14 +325,14 @@ impl Terminals {
     /// Listens to a terminal, for the first time or again.
     fn listen(&mut self, path: &Path) {
         let Some(metadata) = self.terminal(path) else {
-            self.pipe_watch.remove(path);
+            self.known.remove(path);
             return;
         };
-        let ear = match self.watch(path, WatchFlags::ACCESS | WatchFlags::ONESHOT) {
-            Ok(()) => Ear::Watched,
-            Err(why) => Ear::Looked { accessed: accessed(&metadata), why },
+        let listening = match self.watch(path, WatchFlags::ACCESS | WatchFlags::ONESHOT) {
+            Ok(()) => Listening::Watched,
+            Err(why) => Listening::Looked { accessed: accessed(&metadata), why },
         };
-        self.pipe_watch.insert(path.to_owned(), ear);
+        self.known.insert(path.to_owned(), listening);
     }
 
     /// Is it a terminal that counts?
@@ -347,8 +354,8 @@ impl Terminals {
 
     fn look_at_access_times(&mut self, seen: &mut Vec<Observation>) {
         let wall = Clock::new().wall();
-        self.pipe_watch.retain(|path, ear| {
-            let Ear::Looked { accessed: before, .. } = ear else { return true };
+        self.known.retain(|path, listening| {
+            let Listening::Looked { accessed: before, .. } = listening else { return true };
             let Ok(metadata) = std::fs::metadata(path) else { return false };
             let now = accessed(&metadata);
             if now > *before {
@@ -362,7 +369,7 @@ impl Terminals {
 
     /// When the terminals were last used before there was anybody to watch.
     fn last_used(&self) -> Option<Observation> {
-        let last = self.pipe_watch.keys().filter_map(|path| {
+        let last = self.known.keys().filter_map(|path| {
             let metadata = std::fs::metadata(path).ok()?;
             let never = metadata
                 .created()
@@ -440,14 +447,14 @@ pub(super) mod tests {
         }
     }
 
-    fn config(terminals: &[&str]) -> SenseConfig {
-        SenseConfig {
+    fn config(terminals: &[&str]) -> SensorsConfig {
+        SensorsConfig {
             terminals: terminals.iter().copied().map(String::from).collect(),
-            ..SenseConfig::default()
+            ..SensorsConfig::default()
         }
     }
 
-    fn opened(config: &SenseConfig, own: &Own) -> Terminals {
+    fn opened(config: &SensorsConfig, own: &Own) -> Terminals {
         Terminals::open(Moment::ZERO, config, own, &mut vec![])
     }
 
@@ -479,7 +486,7 @@ pub(super) mod tests {
     #[test]
     fn a_new_terminal_is_heard_from_its_first_keystroke() {
         let _one = alone();
-        let mut sensor = opened(&SenseConfig::default(), &Own::default());
+        let mut sensor = opened(&SensorsConfig::default(), &Own::default());
         let line = line();
         assert_eq!(times(&mut sensor, Moment::ZERO, &line), 0);
         line.press_a_key();
@@ -490,7 +497,7 @@ pub(super) mod tests {
     fn output_is_not_input() {
         let _one = alone();
         let line = line();
-        let mut sensor = opened(&SenseConfig::default(), &Own::default());
+        let mut sensor = opened(&SensorsConfig::default(), &Own::default());
         rustix::io::write(&line.program, b"a message to all").unwrap();
         assert_eq!(rustix::io::read(&line.keyboard, &mut [0; 64]).unwrap(), 16);
         assert_eq!(times(&mut sensor, Moment::ZERO, &line), 0);
@@ -500,7 +507,7 @@ pub(super) mod tests {
     fn a_flood_of_keys_is_one_event_until_the_terminal_is_heard_again() {
         let _one = alone();
         let line = line();
-        let mut sensor = opened(&SenseConfig::default(), &Own::default());
+        let mut sensor = opened(&SensorsConfig::default(), &Own::default());
         (0..1_000).for_each(|_| line.press_a_key());
         assert_eq!(times(&mut sensor, Moment::ZERO, &line), 1);
         (0..1_000).for_each(|_| line.press_a_key());
@@ -513,7 +520,7 @@ pub(super) mod tests {
     #[test]
     fn a_number_that_is_used_again_is_a_new_terminal() {
         let _one = alone();
-        let mut sensor = opened(&SenseConfig::default(), &Own::default());
+        let mut sensor = opened(&SensorsConfig::default(), &Own::default());
         for _ in 0..3 {
             let line = line();
             assert_eq!(times(&mut sensor, Moment::ZERO, &line), 0);
@@ -526,12 +533,12 @@ pub(super) mod tests {
     fn terminals_of_our_own_do_not_count() {
         let _one = alone();
         let line = line();
-        let mut ignoring = SenseConfig::default();
+        let mut ignoring = SensorsConfig::default();
         ignoring.terminals_ignored.push(line.path.clone());
         let mut sensor = opened(&ignoring, &Own::default());
         let uid = rustix::process::getuid().as_raw();
         let guests = Own { guest_uids: uid..uid + 1, ..Own::default() };
-        let mut of_guests = opened(&SenseConfig::default(), &guests);
+        let mut of_guests = opened(&SensorsConfig::default(), &guests);
         line.press_a_key();
         assert_eq!(times(&mut sensor, Moment::ZERO, &line), 0);
         assert_eq!(times(&mut of_guests, Moment::ZERO, &line), 0);
@@ -543,7 +550,7 @@ pub(super) mod tests {
         let line = line();
         let own = Own::default();
         let none = Err(rustix::io::Errno::MFILE);
-        let config = SenseConfig::default();
+        let config = SensorsConfig::default();
         let mut sensor = Terminals::with(Moment::ZERO, none, &config, &own, &mut vec![]);
         let Health::Degraded(how) = sensor.health() else { panic!("{:?}", sensor.health()) };
         assert!(how.contains("looked at every 4 s"), "{how}");

@@ -12,15 +12,16 @@ use std::time::Duration;
 use gleaner_agent_core::occupancy::Observation;
 use gleaner_common::time::Moment;
 
+use super::Own;
 use super::filesystem::Pattern;
-use super::{Own, SenseConfig};
+use crate::config::SensorsConfig;
 
 /// The number only goes into records: a minute is fresh enough.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// The sensor.
 #[derive(Debug)]
-pub struct Users {
+pub(crate) struct Users {
     patterns: Vec<Pattern>,
     guest_uids: Range<u32>,
     look_at: Moment,
@@ -28,7 +29,7 @@ pub struct Users {
 }
 
 impl Users {
-    pub fn new(config: &SenseConfig, own: &Own) -> Self {
+    pub(crate) fn new(config: &SensorsConfig, own: &Own) -> Self {
         Self {
             patterns: config.terminals.iter().map(|text| Pattern::new(text)).collect(),
             guest_uids: own.guest_uids.clone(),
@@ -38,7 +39,7 @@ impl Users {
     }
 
     /// Counts, if a minute has passed, and tells a number that is new.
-    pub fn look(&mut self, now: Moment, seen: &mut Vec<Observation>) {
+    pub(crate) fn look(&mut self, now: Moment, seen: &mut Vec<Observation>) {
         if now < self.look_at {
             return;
         }

@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_shared_directory_is_used_where_it_is_offered_and_refused_elsewhere", shared),
     ("a_guest_over_a_limit_is_told_as_such", over_limit),
     ("a_job_cancelled_or_timed_out_is_killed", cancelled),
+    ("a_guest_of_a_place_that_is_made_anew_is_not_told_as_killed", made_anew),
     ("a_paused_workstation_freezes_its_guest_and_a_resume_thaws_it", paused),
     ("a_retreat_gives_the_work_back", retreats),
     ("a_pause_survives_a_restart", pause_survives),
@@ -95,7 +96,7 @@ impl Lab {
         config.criteria.load_quiet = Duration::ZERO;
         config.criteria.load_idle_max = 10_000.0;
         config.criteria.rise_cores = 10_000.0;
-        config.criteria.required = vec![];
+        config.criteria.required.clear();
         config.sensors.terminals = vec![];
         config.sensors.input = path("input");
         config.sensors.sessions = false;
@@ -474,6 +475,29 @@ fn retreats() {
     });
     assert_eq!(suspensions, 1);
     until("the frozen guest is gone", || processes_with("sleep 4723.5").is_empty());
+}
+
+/// What a guest left cannot be moved to another file system; the next guest is
+/// launched with the same batch of effects.
+fn made_anew() {
+    let mut lab = Lab::without_agent();
+    lab.config.places = 1;
+    lab.start();
+    lab.offer(1, job(&["sleep", "4731.5"]));
+    lab.started();
+    lab.offer(2, job(&["/no/such/program"]));
+    lab.offer(3, job(&["/bin/true"]));
+    until("both wait", || lab.status().guests.len() == 3);
+    let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
+    let outgoing = lab.config.data.join("outgoing");
+    fs::remove_dir_all(&outgoing).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), &outgoing).unwrap();
+    let first = processes_with("sleep 4731.5");
+    kill_process(Pid::from_raw(first[0]).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(lab.finished().outcome, Outcome::Signal(9));
+    assert!(matches!(lab.finished().outcome, Outcome::CannotStart(_)));
+    assert_eq!(lab.finished().outcome, Outcome::Succeeded);
+    assert!(lab.log().contains("cannot clear a place"), "{}", lab.log());
 }
 
 fn pause_survives() {

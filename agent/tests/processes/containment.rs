@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gleaner_agent::container::cgroup::{GroupLimits, PlaceGroup};
 use gleaner_agent::container::keeper::{GuestLimits, Report};
+use gleaner_agent::doctor::Health;
 
 use crate::Test;
 use crate::machine::{LONG, Place, is_root, processes_with, until};
@@ -161,7 +162,7 @@ fn limits() {
     let ended = place.shell("for i in 1 2 3 4 5 6 7 8 9 10; do sleep 4713.5 & done");
     assert_ne!(ended.status, 0);
     assert!(String::from_utf8_lossy(&ended.stderr).contains("fork"), "{ended:?}");
-    place.start_as(gleaner_agent::container::keeper::Start {
+    place.start_as(gleaner_agent::container::keeper::StartGuest {
         command: ["head", "-c", "100000", "/dev/zero"].map(str::to_owned).to_vec(),
         limits: GuestLimits { file_bytes_max: 5_000, ..GuestLimits::default() },
         ..place.order()
@@ -209,14 +210,17 @@ fn doctor() {
     };
     let checks = gleaner_agent::doctor::checks(&config, false);
     for name in ["guest", "kill", "settings", "data directory"] {
-        assert!(checks.iter().any(|check| check.name == name && check.ok), "{name}: {checks:?}");
+        assert!(
+            checks.iter().any(|check| check.subject == name && check.health == Health::Well),
+            "{name}: {checks:?}"
+        );
     }
     if is_root() {
-        assert!(checks.iter().all(|check| check.ok), "{checks:?}");
+        assert!(checks.iter().all(|check| check.health == Health::Well), "{checks:?}");
         config.guests.uid_base = 65_534; // Nobody, by name.
         let checks = gleaner_agent::doctor::checks(&config, false);
-        let users = checks.iter().find(|check| check.name == "guest users").unwrap();
-        assert!(!users.ok && users.detail.contains("nobody"), "{users:?}");
+        let users = checks.iter().find(|check| check.subject == "guest users").unwrap();
+        assert!(users.health == Health::Lacking && users.found.contains("nobody"), "{users:?}");
     }
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "nothing is left behind");
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gleaner_agent::container::cgroup::{PlaceGroup, Tree};
-use gleaner_agent::container::keeper::{Ended, Keeper, Order, Program, Report, Sandbox, Start};
+use gleaner_agent::container::keeper::{
+    Ended, Keeper, Order, Program, Report, Sandbox, StartGuest,
+};
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_shell::clock::Clock;
 use tempfile::TempDir;
@@ -108,23 +110,23 @@ impl Place {
     }
 
     pub(crate) fn start(&self, command: &[&str]) {
-        self.start_as(Start {
+        self.start_as(StartGuest {
             command: command.iter().map(ToString::to_string).collect(),
             ..self.order()
         });
     }
 
-    pub(crate) fn order(&self) -> Start {
-        Start {
+    pub(crate) fn order(&self) -> StartGuest {
+        StartGuest {
             fence: Fence(1),
             fresh: true,
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             directory: self.directory.join("guest/work"),
-            ..Start::default()
+            ..StartGuest::default()
         }
     }
 
-    pub(crate) fn start_as(&self, start: Start) {
+    pub(crate) fn start_as(&self, start: StartGuest) {
         self.keeper().send(&Order::Start(Box::new(start))).unwrap();
     }
 

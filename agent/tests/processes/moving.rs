@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 
+use gleaner_agent::doctor::Health;
 use gleaner_agent::owner;
 use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::{JobSpec, OnBusy, Outcome, Reaction};
@@ -244,20 +245,23 @@ fn doctor_asks() {
     let mut lab = Lab::of(WorkstationId(1), None);
     let moves = |lab: &Lab| {
         let checks = gleaner_agent::doctor::checks(&lab.config, true);
-        checks.into_iter().find(|check| check.name == "moves").unwrap()
+        checks.into_iter().find(|check| check.subject == "moves").unwrap()
     };
     let untried = moves(&lab);
-    assert!(!untried.ok && untried.detail.contains("not tried yet"), "{untried:?}");
+    assert!(
+        untried.health == Health::Sick && untried.found.contains("not tried yet"),
+        "{untried:?}"
+    );
     lab.start();
     let status = lab.status().moves;
     let found = moves(&lab);
-    assert_eq!(found.ok, status.possible);
-    assert_eq!(found.detail, format!("{} (as the agent found)", status.detail));
+    assert_eq!(found.health == Health::Well, status.possible);
+    assert_eq!(found.found, format!("{} (as the agent found)", status.detail));
     lab.stop();
     let noted = moves(&lab);
     if status.possible {
         let detail = format!("{} (as the agent found when it last started)", status.detail);
-        assert_eq!((noted.ok, noted.detail), (true, detail));
+        assert_eq!((noted.health, noted.found), (Health::Well, detail));
     }
 }
 

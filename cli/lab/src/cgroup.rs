@@ -25,7 +25,7 @@ impl Cgroup {
         path.join("cgroup.kill").exists().then_some(Self { path })
     }
 
-    /// One that a lab has left at the top of the tree, to be dropped.
+    /// A cgroup that a lab has left at the top of the tree, to be dropped.
     pub(crate) fn left(name: &str) -> Option<Self> {
         let path = top()?.join(name);
         path.is_dir().then_some(Self { path })

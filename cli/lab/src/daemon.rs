@@ -89,7 +89,7 @@ impl Daemon {
     }
 
     /// # Errors
-    /// It has ended by itself.
+    /// The daemon has ended by itself.
     pub fn expect_alive(&self) -> Result<()> {
         let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         // Left to be collected: its exit status is asked for later.
@@ -121,7 +121,7 @@ impl Daemon {
     /// SIGTERM, and the exit status.
     ///
     /// # Errors
-    /// It does not end.
+    /// The daemon does not end.
     pub fn stop(&mut self) -> Result<ExitStatus> {
         let Some(child) = self.child.as_mut() else { bail!("{} is not running", self.name) };
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
@@ -137,7 +137,7 @@ impl Daemon {
     /// ended.
     ///
     /// # Errors
-    /// It never said it, or it ended; the message carries the log's end.
+    /// The daemon never said so, or ended; the message carries the log's end.
     pub fn wait_for_log_times(
         &mut self,
         text: &str,

@@ -206,7 +206,7 @@ impl LabHost {
     /// Starts the agent and returns at once.
     ///
     /// # Errors
-    /// It cannot be started, or the former one does not come to its end.
+    /// The agent cannot be started, or the former one does not come to its end.
     pub fn start_agent(&mut self) -> Result<()> {
         self.agent = None;
         let cgroup = self.cgroup.as_ref().map(|path| path.join("agent"));
@@ -320,7 +320,7 @@ impl DevPts {
 /// The lab's directory cannot be removed while something is mounted in it.
 impl Drop for DevPts {
     fn drop(&mut self) {
-        // Its terminals may be open for a moment longer.
+        // The terminals in it may be open for a moment longer.
         let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
     }
 }

@@ -171,14 +171,14 @@ impl Lab {
     }
 
     /// # Errors
-    /// It has no control groups, which `what` needs.
+    /// The lab has no control groups, which `what` needs.
     pub fn expect_cgroups(&self, what: &str) -> Result<()> {
         ensure!(self.cgroup.is_some(), "{what} needs cgroups: {}", self.missing.join("; "));
         Ok(())
     }
 
     /// # Errors
-    /// It does not start.
+    /// The daemon does not start.
     pub fn start_coordinator(&mut self) -> Result<()> {
         let config = self.dir.path().join("coordinator.toml");
         let data = self.coordinator_data();
@@ -209,7 +209,7 @@ impl Lab {
     }
 
     /// # Errors
-    /// It does not start.
+    /// The daemon does not start.
     pub fn start_collector(&mut self) -> Result<()> {
         let config = self.dir.path().join("collector.toml");
         let data = self.collector_data();
@@ -259,7 +259,7 @@ impl Lab {
     /// Waits until every host's workstation is connected.
     ///
     /// # Errors
-    /// One of them is not, or a daemon has ended: the message carries the logs.
+    /// A workstation is not connected, or a daemon has ended: the message carries the logs.
     pub fn wait_for_workstations(&self) -> Result<()> {
         let daemons = || {
             let agents = self.hosts.iter().filter_map(|host| host.agent.as_ref());
@@ -279,7 +279,7 @@ impl Lab {
     /// Waits until a number of workstations are idle.
     ///
     /// # Errors
-    /// They do not turn idle; the message carries what they say.
+    /// The workstations do not turn idle; the message carries what they say.
     pub fn wait_for_idle(&self, count: usize) -> Result<()> {
         let mut last = String::new();
         wait::until(&format!("{count} workstations are idle"), wait::PATIENCE, || {
@@ -314,7 +314,7 @@ impl Lab {
     /// Runs `glean ARGUMENTS` to its end, whatever that is.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub fn run(&self, arguments: &[&str]) -> Result<Output> {
         self.run_at(&self.switch(), arguments)
     }
@@ -322,7 +322,7 @@ impl Lab {
     /// Runs `glean ARGUMENTS`, which must succeed, and gives what it printed.
     ///
     /// # Errors
-    /// It fails; the message carries what it said.
+    /// The command fails; the message carries what it said.
     pub fn text(&self, arguments: &[&str]) -> Result<String> {
         succeed(&self.run(arguments)?, arguments)
     }
@@ -354,7 +354,7 @@ impl Lab {
     /// Submits a job and gives its number.
     ///
     /// # Errors
-    /// It is refused.
+    /// The job is refused.
     pub fn submit(&self, arguments: &[&str]) -> Result<u64> {
         let mut all = vec!["submit", "--json"];
         all.extend(arguments);
@@ -373,7 +373,7 @@ impl Lab {
     /// Waits for a job's end and gives its row.
     ///
     /// # Errors
-    /// It does not end.
+    /// The job does not end.
     pub fn wait_for_job(&self, job: u64) -> Result<serde_json::Value> {
         let mut last = String::new();
         wait::until(&format!("job {job} ends"), wait::PATIENCE * 3, || {
@@ -400,7 +400,7 @@ fn utf8(path: &Path) -> Result<&str> {
 /// None of those, from 32768 on, which Linux gives to whoever asks for any:
 /// nobody takes it before the coordinator does, or while that is dead.
 fn free_port() -> Result<u16> {
-    /// Of this process's labs no two try the same.
+    /// No two labs of this process try the same port.
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id().wrapping_mul(7_919) % 20_000)? + 10_000;
     let mut ports = (0..2_000).map(|_| first + TRIED.fetch_add(1, Ordering::Relaxed) % 2_000);

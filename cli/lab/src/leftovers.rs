@@ -36,7 +36,7 @@ pub(crate) fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Not a link's target, and not what somebody else may have put there.
+        // A link's target is not ours, nor what somebody else may have put there.
         let is_ours = entry.metadata().is_ok_and(|found| {
             found.is_dir() && found.uid() == rustix::process::geteuid().as_raw()
         });

@@ -10,6 +10,7 @@
 //! lab's own thread, processes in its cgroup or under a death signal. What a lab
 //! leaves that was killed itself, its guard clears away ([`guard`]), or the next one.
 
+pub mod blocking_client;
 pub mod cgroup;
 pub mod daemon;
 pub mod guard;
@@ -18,7 +19,6 @@ pub mod lab;
 mod leftovers;
 pub mod network;
 pub mod owners;
-pub mod talk;
 pub mod terminal;
 pub mod wait;
 

@@ -12,10 +12,10 @@ use gleaner_shell::clock::Clock;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::blocking_client::BlockingClient;
 use crate::cgroup::FrozenWatch;
 use crate::host::{LabHost, is_keeper};
 use crate::lab::Lab;
-use crate::talk::Talk;
 use crate::{cgroup, wait};
 
 /// One owner's day, drawn from a seed.
@@ -67,7 +67,7 @@ impl Owners {
     /// The lab fails, or `seen` does.
     pub fn until_end(
         &mut self,
-        (lab, talk): (&mut Lab, &Talk),
+        (lab, client): (&mut Lab, &BlockingClient),
         job: JobId,
         every: Duration,
         mut seen: impl FnMut(&Lab, &JobRow, &[Return]) -> Result<()>,
@@ -79,7 +79,7 @@ impl Owners {
             }
             if Clock.now() >= look {
                 look = Clock.now() + every;
-                let row = talk.job(job)?;
+                let row = client.job(job)?;
                 seen(lab, &row, &returns)?;
                 if row.summary.state.has_ended() {
                     return Ok((row, returns));

@@ -7,7 +7,7 @@ mod user;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use serde::Serialize;
+use gleaner_agent::doctor::{Check, Health};
 
 use super::owner::SocketArgs;
 use crate::ask::Access;
@@ -28,49 +28,6 @@ pub struct Args {
     pub socket: SocketArgs,
     #[command(flatten)]
     pub access: Access,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Health {
-    Well,
-    /// Works, with less than it could.
-    Lacking,
-    Sick,
-}
-
-impl Health {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Well => "well",
-            Self::Lacking => "lacking",
-            Self::Sick => "SICK",
-        }
-    }
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Check {
-    #[serde(rename = "check")]
-    subject: &'static str,
-    health: Health,
-    found: String,
-    repair: Option<String>,
-}
-
-impl Check {
-    fn well(subject: &'static str, found: impl Into<String>) -> Self {
-        Self { subject, health: Health::Well, found: found.into(), repair: None }
-    }
-
-    fn lacking(subject: &'static str, found: impl Into<String>, repair: impl Into<String>) -> Self {
-        Self { subject, health: Health::Lacking, found: found.into(), repair: Some(repair.into()) }
-    }
-
-    fn sick(subject: &'static str, found: impl Into<String>, repair: impl Into<String>) -> Self {
-        Self { subject, health: Health::Sick, found: found.into(), repair: Some(repair.into()) }
-    }
 }
 
 /// # Errors

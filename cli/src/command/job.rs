@@ -6,24 +6,19 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::report::{AttemptRow, JobRow};
+use gleaner_common::report::AttemptRow;
 use gleaner_common::wire::{Reply, Request};
 use gleaner_figure::Format;
 use gleaner_shell::client::Client;
-use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 
 use super::{jobs, show};
 use crate::ask::{self, Access, ask, some_subprograms};
 use crate::failure::{Refusal, Verdict};
-use crate::output::{self, Closed, Form};
+use crate::output::{self, Form};
 use crate::values::{self, JobOrSubprogram};
 
 /// As many as a person reads; `--all` and `--json` give every one.
 const ROWS_MAX: u32 = 100;
-
-/// Lines that may wait for whoever reads them.
-const LINES_MAX: usize = 1_024;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -59,37 +54,23 @@ async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
         let rows = some_subprograms(client, id, 0, gantt::SUBPROGRAMS_MAX).await?;
         gantt::draw(client, &job, &rows, path).await?;
     }
-    if args.form.json {
-        return records(client, &job).await;
-    }
-    let rows = some_subprograms(client, id, 0, if args.all { u32::MAX } else { ROWS_MAX }).await?;
-    args.form.show(&show::job(&job, &show::here()))?;
-    output::line("")?;
-    args.form.show(&show::subprograms(&rows))?;
-    let more = (job.summary.total as usize).saturating_sub(rows.len());
+    let count = if args.all || args.form.json { u32::MAX } else { ROWS_MAX };
+    let request = Request::Subprograms { job: id, first: 0, count };
+    let shown = output::streamed(args.form, async |mut pages| {
+        pages.show(&[&job], |_| show::job(&job, &show::here())).await?;
+        let mut shown = 0;
+        let page = async |rows: Vec<_>| {
+            shown += rows.len();
+            pages.show(&rows, show::subprograms).await
+        };
+        ask::every_page(client, &request, ask::subprogram, page).await?;
+        Ok(shown)
+    });
+    let more = (job.summary.total as usize).saturating_sub(shown.await?);
     if more > 0 {
         eprintln!("{more} more: `glean job {id} --all`");
     }
     Ok(())
-}
-
-/// The job and its subprograms as they come, which may be millions. A thread of
-/// its own waits for their reader, so that the connection stays alive.
-async fn records(client: &Client, job: &JobRow) -> Result<()> {
-    let (lines, mut waiting) = mpsc::channel(LINES_MAX);
-    let printed =
-        spawn_blocking(move || output::lines(std::iter::from_fn(|| waiting.blocking_recv())));
-    let tell = async |line: String| lines.send(line).await.map_err(|_| Closed.into());
-    let told = async {
-        tell(serde_json::to_string(job)?).await?;
-        let request = Request::Subprograms { job: job.job, first: 0, count: u32::MAX };
-        let row = async |row| tell(serde_json::to_string(&row)?).await;
-        ask::every_row(client, &request, ask::subprogram, row).await
-    };
-    let told: Result<()> = told.await;
-    drop(lines);
-    printed.await??;
-    told
 }
 
 async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()> {

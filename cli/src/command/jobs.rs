@@ -1,7 +1,5 @@
 //! `glean jobs`: the jobs, newest first.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use gleaner_common::id::JobId;
 use gleaner_common::report::JobRow;
@@ -11,7 +9,7 @@ use gleaner_shell::client::Client;
 use super::{show, whereabouts};
 use crate::ask::{self, Access, ask};
 use crate::failure::Verdict;
-use crate::output::Form;
+use crate::output::{self, Form, Pages};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -27,25 +25,27 @@ pub struct Args {
 /// # Errors
 /// No answer, or a job that is not there.
 pub fn run(args: &Args) -> Result<Verdict> {
-    let (rows, ranks) = ask(&args.access, async |client| {
-        let rows = all(client, &args.jobs).await?;
-        let ranks =
-            if args.form.json { BTreeMap::new() } else { whereabouts::ask(client, &rows).await? };
-        Ok((rows, ranks))
+    ask(&args.access, async |client| {
+        output::streamed(args.form, async |pages| list(client, args, pages).await).await
     })?;
-    args.form.print(&rows, |rows| show::jobs(rows, &ranks, &show::here()))?;
     Ok(Verdict::Yes)
 }
 
-async fn all(client: &Client, jobs: &[JobId]) -> Result<Vec<JobRow>> {
-    if jobs.is_empty() {
-        return ask::rows(client, &Request::Jobs, pick).await;
+/// Shows them as they come: there may be as many as the coordinator keeps.
+async fn list(client: &Client, args: &Args, mut pages: Pages) -> Result<()> {
+    let mut page = async |rows: Vec<JobRow>| {
+        let asked: &[JobRow] = if args.form.json { &[] } else { &rows };
+        let ranks = whereabouts::ask(client, asked).await?;
+        pages.show(&rows, |rows| show::jobs(rows, &ranks, &show::here())).await
+    };
+    if args.jobs.is_empty() {
+        return ask::every_page(client, &Request::Jobs, pick, page).await;
     }
     let mut rows = vec![];
-    for id in jobs {
+    for id in &args.jobs {
         rows.push(one(client, *id).await?);
     }
-    Ok(rows)
+    page(rows).await
 }
 
 /// One job's row.

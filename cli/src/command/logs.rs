@@ -40,7 +40,7 @@ async fn all(client: &Client, id: JobId, stderr: bool) -> Result<Verdict> {
     for row in ask::subprograms(client, id).await? {
         let bytes = match printed(client, row.subprogram, stderr).await {
             Ok(bytes) => bytes,
-            // It has printed nothing yet; the others may have.
+            // This subprogram has printed nothing yet; the others may have.
             Err(error) if error.is::<Refusal>() => continue,
             Err(error) => return Err(error),
         };

@@ -218,6 +218,13 @@ pub(super) mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_job_as_a_record_reads_back_as_what_it_is() {
+        let record = serde_json::to_string(&a_job()).unwrap();
+        assert!(record.contains(r#""suspended":2,"succeeded":134,"#), "{record}");
+        assert_eq!(serde_json::from_str::<JobRow>(&record).unwrap(), a_job());
+    }
+
     fn text(listing: &Listing) -> String {
         listing.fitted(None).0
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args as ClapArgs;
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::wire::{Reply, Request};
+use gleaner_common::wire::Request;
+use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_lab::owners::{Owners, Return};
-use gleaner_lab::talk::Talk;
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<bool> {
     view.look_at(groups.map(|group| group.join("guests")).collect());
     view.enter("waiting until all workstations are idle");
     lab.wait_for_idle(lab.hosts.len())?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let client = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     let job = submit(&lab, args)?;
     view.say(&format!(
         "Job {job}: {} subprograms count the primes below {}; owners come and go.",
@@ -91,16 +91,17 @@ pub fn run(args: &Args) -> Result<bool> {
         args.subprograms * answer::STRETCH
     ));
     let mut owners = Owners::new(lab.hosts.len(), args.seed);
-    let (row, returns) = owners.until_end((&mut lab, &talk), job, REDRAW, |_, row, returns| {
-        let last = returns.iter().rev().find_map(Return::stopped);
-        view.draw(row, &talk.rows(&Request::Workstations)?, last);
-        Ok(())
-    })?;
+    let (row, returns) =
+        owners.until_end((&mut lab, &client), job, REDRAW, |_, row, returns| {
+            let last = returns.iter().rev().find_map(Return::stopped);
+            view.draw(row, &client.rows(&Request::Workstations)?, last);
+            Ok(())
+        })?;
     let summary = row.summary;
     let mut reactions: Vec<Duration> = returns.iter().filter_map(Return::stopped).collect();
     view.enter("all is done; adding up");
     let missing = lab.missing.clone();
-    let (found, duplicated) = results(&talk, job, args.subprograms)?;
+    let (found, duplicated) = results(&client, job, args.subprograms)?;
     let usage_records = usage_records(&lab)?;
     reactions.sort();
     let expected = answer::primes_below(args.subprograms * answer::STRETCH);
@@ -144,15 +145,13 @@ fn submit(lab: &Lab, args: &Args) -> Result<JobId> {
 }
 
 /// The sum of what the subprograms printed, and how many have two results.
-fn results(talk: &Talk, job: JobId, subprograms: u32) -> Result<(u64, u32)> {
+fn results(client: &BlockingClient, job: JobId, subprograms: u32) -> Result<(u64, u32)> {
     let (mut sum, mut duplicated) = (0, 0);
     for index in 0..subprograms {
         let subprogram = SubprogramId { job, index };
-        sum += talk.printed(subprogram)?.trim().parse().unwrap_or(0);
-        let accepted = talk.rows(&Request::Attempts(subprogram))?;
-        let accepted = accepted.iter().filter(
-            |row| matches!(row, Reply::Attempt(row) if row.end.as_deref() == Some("succeeded")),
-        );
+        sum += client.printed(subprogram)?.trim().parse().unwrap_or(0);
+        let attempts = client.attempts(subprogram)?;
+        let accepted = attempts.iter().filter(|row| row.end.as_deref() == Some("succeeded"));
         duplicated += u32::from(accepted.count() > 1);
     }
     Ok((sum, duplicated))

@@ -56,7 +56,7 @@ impl View {
         Self { lines, job: None, workstations: vec![], quiet, stage, teller }
     }
 
-    /// One line of talk, above the live lines where there is a terminal.
+    /// One line, above the live lines where there is a terminal.
     pub(super) fn say(&self, line: &str) {
         if !self.quiet {
             say(&self.lines, line);

@@ -1,11 +1,11 @@
 //! `glean agent install | uninstall`.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use clap::Command;
 use gleaner_agent::config::{AgentConfig, EXAMPLE};
+use gleaner_agent::doctor::{self, Health};
 use gleaner_common::wire::Role;
 
 use super::service::{self, AGENT};
@@ -29,7 +29,9 @@ pub fn install(args: &MemberArgs, all: &Command) -> Result<Verdict> {
     site.directory("/etc/gleaner", 0o755, Owner::Root)?;
     site.configuration(AGENT_CONFIG, EXAMPLE)?;
     let config: AgentConfig = gleaner_shell::config::load(&site.path(AGENT_CONFIG))?;
-    check_users(&config)?;
+    if site.is_live() {
+        check_users(&config)?;
+    }
     site.directory("/var/lib/gleaner", 0o755, Owner::Root)?;
     site.directory(utf8(&config.data)?, 0o711, Owner::Root)?;
     let mut changed = site.binary()?;
@@ -73,24 +75,13 @@ pub(super) fn unit(config: &AgentConfig) -> String {
     UNIT.replace(SHARED_LINE, &lines)
 }
 
-/// Guests run as numbers without a name: nobody's account may be among them.
+/// Nobody's account may be among guests' user numbers.
 fn check_users(config: &AgentConfig) -> Result<()> {
-    let cores = std::thread::available_parallelism()
-        .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX));
-    let base = config.guests.uid_base;
-    let numbers = base..base.saturating_add(u32::from(config.places(cores)));
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    for line in passwd.lines() {
-        let mut fields = line.split(':');
-        let (name, number) = (fields.next().unwrap_or_default(), fields.nth(1));
-        if number.and_then(|number| number.parse().ok()).is_some_and(|uid| numbers.contains(&uid)) {
-            bail!(
-                "{AGENT_CONFIG}: guests.uid_base = {base} would run guests as the user {name}: \
-                 expected numbers that are nobody's"
-            );
-        }
+    let users = doctor::guest_users(config);
+    if users.health != Health::Well {
+        bail!("{AGENT_CONFIG}: {}: {}", users.found, users.repair.unwrap_or_default());
     }
-    say(&format!("guests run as users {} to {}", numbers.start, numbers.end - 1));
+    say(&format!("guests run as users {}", users.found));
     Ok(())
 }
 

@@ -38,6 +38,25 @@ pub(crate) struct Listing {
     rows: Vec<Vec<String>>,
 }
 
+/// How wide the columns of a listing are. The pages of a long one share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout(Vec<Place>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    title: &'static str,
+    /// `None`: the column is left out.
+    width: Option<usize>,
+    is_of_numbers: bool,
+}
+
+impl Layout {
+    /// The titles of the columns that found no room.
+    pub(crate) fn dropped(&self) -> Vec<&'static str> {
+        self.0.iter().filter(|place| place.width.is_none()).map(|place| place.title).collect()
+    }
+}
+
 /// What the rows of a listing are made of, while its columns are told one by one.
 ///
 /// A column's weight is from 0, left out first, to 9, never left out.
@@ -99,16 +118,39 @@ impl Listing {
     /// The table as text, without the last line's end, and the titles of the
     /// columns that found no room.
     pub(crate) fn fitted(&self, width: Option<usize>) -> (String, Vec<&'static str>) {
+        let layout = self.layout(width);
+        (self.text(&layout, true), layout.dropped())
+    }
+
+    /// How this listing is best laid out in so much room.
+    pub(crate) fn layout(&self, width: Option<usize>) -> Layout {
         let widths = self.widths(width.unwrap_or(usize::MAX));
-        let dropped = self.columns.iter().zip(&widths).filter(|(_, width)| width.is_none());
-        let dropped = dropped.map(|(column, _)| column.title).collect();
-        let header: Vec<String> = self.columns.iter().map(|it| it.title.to_uppercase()).collect();
-        let numbers: Vec<bool> = (0..self.columns.len()).map(|at| self.is_of_numbers(at)).collect();
+        let columns = self.columns.iter().zip(widths).enumerate();
+        let place = |(at, (column, width)): (usize, (&Column, Option<usize>))| Place {
+            title: column.title,
+            width,
+            is_of_numbers: self.is_of_numbers(at),
+        };
+        Layout(columns.map(place).collect())
+    }
+
+    /// Has this listing the columns of the one that the layout was made for?
+    pub(crate) fn suits(&self, layout: &Layout) -> bool {
+        self.columns.iter().map(|it| it.title).eq(layout.0.iter().map(|it| it.title))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The rows as text, without the last line's end, with the header or without.
+    pub(crate) fn text(&self, layout: &Layout, header: bool) -> String {
+        let titles: Vec<String> = layout.0.iter().map(|it| it.title.to_uppercase()).collect();
         let mut lines = vec![];
-        for row in std::iter::once(&header).chain(&self.rows) {
-            self.lay(row, &widths, &numbers, &mut lines);
+        for row in header.then_some(&titles).into_iter().chain(&self.rows) {
+            self.lay(row, layout, &mut lines);
         }
-        (lines.join("\n"), dropped)
+        lines.join("\n")
     }
 
     /// Every field of every row on a line of its own.
@@ -157,17 +199,11 @@ impl Listing {
         !self.rows.is_empty() && texts.all(|text| text.is_empty() || text.parse::<f64>().is_ok())
     }
 
-    fn lay(
-        &self,
-        row: &[String],
-        widths: &[Option<usize>],
-        numbers: &[bool],
-        lines: &mut Vec<String>,
-    ) {
-        let cells: Vec<(usize, bool, Vec<String>)> = (row.iter().enumerate())
-            .filter_map(|(at, text)| {
-                let width = widths[at]?;
-                Some((width, numbers[at], self.columns[at].cut(text, width)))
+    fn lay(&self, row: &[String], layout: &Layout, lines: &mut Vec<String>) {
+        let cells: Vec<(usize, bool, Vec<String>)> = (row.iter().zip(&self.columns).zip(&layout.0))
+            .filter_map(|((text, column), place)| {
+                let width = place.width?;
+                Some((width, place.is_of_numbers, column.cut(text, width)))
             })
             .collect();
         for line in 0..cells.iter().map(|(.., parts)| parts.len()).max().unwrap_or(0) {
@@ -325,6 +361,19 @@ mod tests {
             let lines = wrapped(words, width);
             assert_eq!(lines.concat().replace(' ', ""), words.replace(' ', ""), "{width}");
         }
+    }
+
+    #[test]
+    fn a_later_page_is_laid_out_as_the_first_one() {
+        let first = listing();
+        let layout = first.layout(Some(34));
+        let rows = vec![vec!["3".into(), "sieve".into(), "1".into(), "idle".into()]];
+        let page = Listing { rows, ..listing() };
+        assert!(page.suits(&layout));
+        assert_eq!(page.text(&layout, false), "  3  sieve           idle");
+        assert_ne!(page.layout(Some(34)), layout, "alone it would look otherwise");
+        let other = Listing::of(&[0]).column("job", 9, ToString::to_string).listing();
+        assert!(!other.suits(&layout));
     }
 
     #[test]

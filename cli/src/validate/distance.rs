@@ -46,11 +46,11 @@ impl Spread {
 /// The distances of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Distances {
-    /// Of the subprograms' end times (§5.1.1), each over its own real one.
+    /// The distance of the subprograms' end times (§5.1.1), each over its own real one.
     pub(super) ends: Spread,
-    /// Of the whole program's turn-around time (§5.1.2).
+    /// The distance of the whole program's turn-around time (§5.1.2).
     pub(super) whole: f64,
-    /// Of the mean turn-around time of its subprograms (§5.1.2).
+    /// The distance of its subprograms' mean turn-around time (§5.1.2).
     pub(super) turnaround: f64,
 }
 

@@ -13,9 +13,8 @@ use gleaner_common::job::OnBusy;
 use gleaner_common::report::{AttemptRow, JobState};
 use gleaner_common::time::WallTime;
 use gleaner_common::trace::{self, Op, Trace};
-use gleaner_common::wire::{Reply, Request};
+use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_lab::owners::Owners;
-use gleaner_lab::talk::Talk;
 use gleaner_lab::{Lab, Options};
 use gleaner_shell::clock::Clock;
 
@@ -45,11 +44,11 @@ pub(super) struct Lived {
     pub(super) trace: Trace,
     /// Of a core, what a rank got while it computed, on average.
     pub(super) share: f64,
-    /// Of the workstations, in the order in which they enrolled.
+    /// How the workstations were used, in the order in which they enrolled.
     pub(super) timelines: Vec<Timeline>,
     /// When its first rank was placed.
     pub(super) start: WallTime,
-    /// Of each rank, from the start.
+    /// Each rank's times, from the start.
     pub(super) times: Vec<Times>,
     pub(super) visits: Vec<Visits>,
     pub(super) moves: u64,
@@ -75,10 +74,10 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
     let mut lab = Lab::start(options)?;
     lab.expect_cgroups("a run")?;
     lab.wait_for_idle(setting.workstations)?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let client = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     let job = submit(&lab, setting)?;
     let (began, mut owners) = (Clock.now(), Owners::new(setting.workstations, setting.seed));
-    let (row, returns) = owners.until_end((&mut lab, &talk), job, LOOK, |_, row, _| {
+    let (row, returns) = owners.until_end((&mut lab, &client), job, LOOK, |_, row, _| {
         let in_time = row.summary.state.has_ended() || Clock.now().since(began) <= LONGEST;
         ensure!(in_time, "the program does not end: {:?}", row.summary);
         Ok(())
@@ -88,7 +87,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
         bail!("the program ended {}:\n{why}", row.summary.state.name());
     }
     usage_records(&lab)?;
-    let attempts = attempts(&talk, job, setting.trace.ranks.len())?;
+    let attempts = attempts(&client, job, setting.trace.ranks.len())?;
     let start = attempts.values().filter_map(|all| all.first()).map(|one| one.placed).min();
     let start = start.context("nothing of the program has run")?;
     let moved = moves(&attempts);
@@ -122,17 +121,11 @@ fn submit(lab: &Lab, setting: &Setting<'_>) -> Result<JobId> {
 
 type Attempts = BTreeMap<u32, Vec<AttemptRow>>;
 
-/// Of each rank, oldest first.
-fn attempts(talk: &Talk, job: JobId, ranks: usize) -> Result<Attempts> {
-    let mut found = Attempts::new();
-    for index in 0..u32::try_from(ranks)? {
-        let rows = talk.rows(&Request::Attempts(SubprogramId { job, index }))?;
-        let rows = rows
-            .into_iter()
-            .filter_map(|reply| if let Reply::Attempt(row) = reply { Some(*row) } else { None });
-        found.insert(index, rows.collect());
-    }
-    Ok(found)
+/// Each rank's attempts, oldest first.
+fn attempts(client: &BlockingClient, job: JobId, ranks: usize) -> Result<Attempts> {
+    (0..u32::try_from(ranks)?)
+        .map(|index| Ok((index, client.attempts(SubprogramId { job, index })?)))
+        .collect()
 }
 
 /// What each move took: from the new attempt's offer to the old one's end.

@@ -37,7 +37,7 @@ use crate::values;
 /// The goal: the mean distance of end times stays under it.
 const GOAL: f64 = 0.05;
 
-/// Of the built-in program.
+/// How often the built-in program computes and writes.
 const ROUNDS: u32 = 40;
 
 /// Replay gives up on a program that takes so many times as long as it took.
@@ -81,13 +81,13 @@ struct Row {
     returns: u32,
     moves: u64,
     moves_predicted: u32,
-    /// Of one move, as it was measured in this run.
+    /// What one move took in this run.
     cost_s: f64,
     /// Of a core, what a rank got while it computed; replay is told each's.
     share: f64,
     end_s: f64,
     end_predicted_s: f64,
-    /// Of each rank: the workstations it was sent to, and when.
+    /// For each rank, the workstations it was sent to, and when.
     visits: Vec<Visits>,
     visits_predicted: Vec<Visits>,
     distances: Distances,
@@ -97,7 +97,7 @@ struct Row {
 #[derive(Clone, Debug, Serialize)]
 struct Summary {
     runs: usize,
-    /// Of the mean distance of end times, over the runs.
+    /// The mean distance of end times, over the runs.
     ends: Spread,
     whole: Spread,
     turnaround: Spread,

@@ -14,7 +14,7 @@ use super::distance::{Times, Visits};
 /// What was predicted.
 #[derive(Clone, Debug)]
 pub(super) struct Prediction {
-    /// Of each rank.
+    /// Each rank's times.
     pub(super) times: Vec<Times>,
     pub(super) visits: Vec<Visits>,
     pub(super) moves: u32,

@@ -15,7 +15,7 @@ pub(crate) const FAULT: c_int = 16;
 #[derive(Debug)]
 pub(crate) enum Refused {
     Of(Error),
-    /// Not an error: there is none.
+    /// There is none, which is no error.
     None,
     Argument(&'static str),
     Length {
@@ -45,7 +45,7 @@ impl Refused {
                 | Error::TooLong { .. },
             )
             | Self::Length { .. } => 6,
-            Self::Of(Error::NotMyTask(_)) => 7,
+            // 7 was for a task in other hands: whoever does a task, its work is kept.
             Self::Of(Error::BagClosed) => 8,
             Self::Of(Error::NoProcessors { .. }) => 9,
             Self::Of(Error::Retreated) => 10,
@@ -107,7 +107,7 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<(), Refused>) -> c_int {
     }
 }
 
-/// The same of a call on a rank.
+/// As [`guarded`], for a call on a rank.
 pub(crate) unsafe fn on(
     rank: *mut Communicator,
     call: impl FnOnce(&mut Communicator) -> Result<(), Refused>,

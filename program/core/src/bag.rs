@@ -32,7 +32,7 @@ pub const LOSSES_MAX: u32 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub tasks_max: u64,
-    /// Of tasks that are not done and results that are not given out, when a
+    /// The bytes of tasks that are not done and results that are not given out, when a
     /// task is put in; results may take as much again.
     pub bytes_max: u64,
 }

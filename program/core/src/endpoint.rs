@@ -109,7 +109,7 @@ pub enum Event {
         fence: Fence,
         frame: PeerFrame,
     },
-    /// It is now known where this rank is, or the way there is open again.
+    /// The place of this rank is known now, or the way there is open again.
     PeerAt(Rank),
     /// This rank has ended, after this snapshot; its last piece to us had
     /// this number.
@@ -161,7 +161,7 @@ pub enum Event {
     Cut(Snapshot),
     /// Unpacked here, and the process with it.
     Arrived,
-    /// It was packed, and stays after all.
+    /// The rank was packed, and stays after all.
     Stayed,
 }
 
@@ -254,7 +254,7 @@ pub struct Endpoint {
     /// How many frames the process was given, and what it waits for since.
     frames: u64,
     wait: Option<Wait>,
-    /// It stands at a boundary until it is told to go on.
+    /// The program stands at a boundary until it is told to go on.
     at_boundary: bool,
     /// What the program leaves behind, if that was its end.
     unreceived: Vec<Unreceived>,

@@ -25,9 +25,9 @@ pub enum End {
     Signal(i32),
     /// By its own wish, early.
     Left,
-    /// Its workstation was wanted back, and it returned its work.
+    /// The workstation was wanted back, and the rank returned its work.
     Retreated,
-    /// It was ended: cancelled, or over a limit.
+    /// The rank was ended: cancelled, or over a limit.
     Stopped,
 }
 

@@ -334,7 +334,7 @@ impl FrameReader {
             return Ok(None);
         };
         let bytes = &self.buffer[self.read + LENGTH_BYTES..];
-        // Its payload's length comes last. Without it, it is not all here.
+        // The payload's length comes last. Without it, the head is not all here.
         let Ok((head, rest)) = postcard::take_from_bytes::<H>(bytes) else { return Ok(None) };
         let Some(payload) = head.payload_bytes().filter(|bytes| *bytes >= bytes_min as u64) else {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! The sending half of one pair: what has not arrived yet is kept here.
 //!
 //! Pieces are numbered from 1 and kept until the receiver's agent has them.
-//! They are sent in order as far as the receiver allows; where something was
+//! Pieces are sent in order as far as the receiver allows; where something was
 //! lost, all from there on are sent again (the ways are reliable streams:
 //! losses come with broken connections and moves, and then all is lost).
 
@@ -180,7 +180,7 @@ impl Outgoing {
         }
     }
 
-    /// Its costs are computed, and so must not overflow.
+    /// The costs of it are computed, and so must not overflow.
     pub(crate) fn unpack(window: u64, packed: PackedOutgoing) -> Result<Self, &'static str> {
         let PackedOutgoing { queue, acked, sent, acked_cost, limit } = packed;
         let under_way = sent.checked_sub(acked).and_then(|pieces| usize::try_from(pieces).ok());

@@ -39,7 +39,7 @@ pub enum Effect {
     Cut(Snapshot),
     /// All parts are kept: this is where the program goes back to.
     Whole(Snapshot),
-    /// Its parts are not needed any more.
+    /// The parts of this snapshot are not needed any more.
     Forget(Snapshot),
     /// End every process; begin again with the parts of this snapshot, or
     /// from the start.

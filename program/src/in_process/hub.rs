@@ -8,8 +8,12 @@ use std::ops::Range;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::bag::{Bag, Given};
+use gleaner_program_core::address::{Rank, Request};
+use gleaner_program_core::bag::{Bag, Effect, Limits};
+use gleaner_program_core::wire::Ask;
+
 use crate::error::{Awaited, Ending, Error};
+use crate::live::asking::Asking;
 use crate::mailbox::Message;
 use crate::transport::{Beginning, Event, Order, Transport};
 
@@ -26,8 +30,6 @@ pub(super) struct Hub {
 struct State {
     rank_states: Vec<RankState>,
     bag: Bag,
-    /// Ranks that wait for a task or result, in order of asking.
-    queue: VecDeque<(u32, Awaited)>,
     processors: u32,
     /// Ranks that have not ended and do not wait.
     awake: usize,
@@ -38,9 +40,10 @@ struct State {
     notices: Sender<Notice>,
 }
 
-/// One rank's.
+/// What is known of one rank.
 struct RankState {
     inbox: VecDeque<Event>,
+    asking: Asking,
     waiting: Option<Awaited>,
     ended: bool,
     wake: Arc<Condvar>,
@@ -48,7 +51,8 @@ struct RankState {
 
 impl RankState {
     fn new() -> Self {
-        Self { inbox: VecDeque::new(), waiting: None, ended: false, wake: Arc::default() }
+        let asking = Asking::new(Request(1));
+        Self { inbox: VecDeque::new(), asking, waiting: None, ended: false, wake: Arc::default() }
     }
 }
 
@@ -62,18 +66,10 @@ impl Hub {
     ) -> Self {
         let rank_states: Vec<RankState> = (0..ranks).map(|_| RankState::new()).collect();
         let awake = rank_states.len();
-        let (bag, queue, deadlock) = (Bag::default(), VecDeque::new(), None);
-        let state = State {
-            rank_states,
-            bag,
-            queue,
-            processors,
-            awake,
-            deadlock,
-            saved,
-            retreats,
-            notices,
-        };
+        let limits = Limits { tasks_max: u64::MAX, bytes_max: u64::MAX };
+        let (bag, deadlock) = (Bag::new(limits, None), None);
+        let state =
+            State { rank_states, bag, processors, awake, deadlock, saved, retreats, notices };
         Self { state: Mutex::new(state) }
     }
 
@@ -128,32 +124,15 @@ impl State {
             Order::Send { to, tag, bytes } => {
                 self.push(to, Event::Message(Message { from: rank, tag, bytes, number: 0 }));
             }
-            Order::AddTask(work) => {
-                let added = self.bag.add(work).ok_or(Error::BagClosed);
-                self.push(rank, Event::Added(added));
-                self.serve();
-            }
-            Order::CloseBag => {
-                self.bag.close();
-                self.serve();
-            }
-            Order::NextTask => {
-                self.queue.push_back((rank, Awaited::Task));
-                self.serve();
-            }
-            Order::NextResult => {
-                self.queue.push_back((rank, Awaited::TaskResult));
-                self.serve();
-            }
+            Order::AddTask(task) => return self.ask(rank, Ask::PutTask { task }),
+            Order::CloseBag => return self.ask(rank, Ask::CloseBag),
+            Order::NextTask => return self.ask(rank, Ask::NextTask),
+            Order::NextResult => return self.ask(rank, Ask::NextResult),
             Order::Done { task, result } => {
-                let mine = self.bag.done(rank, task, result);
-                self.serve();
-                return if mine { Ok(()) } else { Err(Error::NotMyTask(task)) };
+                return self.ask(rank, Ask::Done { task: task.into(), result });
             }
             Order::ReturnTask(task) => {
-                let mine = self.bag.put_back(rank, task);
-                self.serve();
-                return if mine { Ok(()) } else { Err(Error::NotMyTask(task)) };
+                return self.ask(rank, Ask::ReturnTask { task: task.into() });
             }
             Order::Spawn(n) => {
                 let spawned = self.spawn(rank, n);
@@ -173,29 +152,21 @@ impl State {
         Ok(())
     }
 
-    /// Gives tasks and results to those who wait for them, in turn.
-    fn serve(&mut self) {
-        let mut later = VecDeque::new();
-        while let Some((rank, awaited)) = self.queue.pop_front() {
-            let event = if awaited == Awaited::Task {
-                match self.bag.take(rank) {
-                    Given::One(task) => Some(Event::Task(Some(task))),
-                    Given::Never => Some(Event::Task(None)),
-                    Given::Later => None,
-                }
-            } else {
-                match self.bag.result() {
-                    Given::One(result) => Some(Event::TaskResult(Some(result))),
-                    Given::Never => Some(Event::TaskResult(None)),
-                    Given::Later => None,
-                }
-            };
-            match event {
-                Some(event) => self.give(rank, event),
-                None => later.push_back((rank, awaited)),
+    fn ask(&mut self, rank: u32, ask: Ask) -> Result<(), Error> {
+        let (request, _) = self.rank_state(rank).asking.ask(&ask)?;
+        let effects = self.bag.ask(Rank(rank), request, ask);
+        self.answer(effects)
+    }
+
+    fn answer(&mut self, effects: Vec<Effect>) -> Result<(), Error> {
+        for effect in effects {
+            let Effect::Answer { rank, request, answer } = effect else { continue };
+            let event = self.rank_state(rank.0).asking.answered(request, answer)?;
+            if let Some(event) = event {
+                self.give(rank.0, event);
             }
         }
-        self.queue = later;
+        Ok(())
     }
 
     fn give(&mut self, rank: u32, event: Event) {
@@ -243,11 +214,11 @@ impl State {
         }
         rank_state.ended = true;
         self.awake -= 1;
-        self.queue.retain(|(other, _)| *other != rank);
         self.processors += 1;
-        self.bag.put_all_back(rank);
         self.push_to_others(rank, &Event::Gone { rank, ending: ending.clone() });
-        self.serve();
+        let freed = self.bag.gone(Rank(rank), false);
+        // Answers to what was asked: none of them is out of turn.
+        let _ = self.answer(freed);
         if self.rank_states.iter().all(|rank_state| rank_state.ended) {
             let _ = self.notices.send(Notice::AllEnded);
         }

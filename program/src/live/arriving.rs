@@ -10,7 +10,7 @@ const SET_ASIDE_BYTES_MAX: u64 = 64 << 20;
 /// What is written on a piece of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
-    /// Of the message's first piece.
+    /// The number of the message's first piece.
     pub(super) number: u64,
     pub(super) from: Rank,
     pub(super) envelope: Envelope,

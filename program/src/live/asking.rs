@@ -23,7 +23,7 @@ enum About {
 }
 
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(crate) struct Asking {
     next: Request,
     open: BTreeMap<Request, About>,
     /// Answers to questions that a program which has gone back will ask again.
@@ -31,7 +31,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    pub(super) fn new(next: Request) -> Self {
+    pub(crate) fn new(next: Request) -> Self {
         Self { next, open: BTreeMap::new(), early: BTreeMap::new() }
     }
 
@@ -42,7 +42,7 @@ impl Asking {
     }
 
     /// Numbers a question; gives its answer if that has come.
-    pub(super) fn ask(&mut self, ask: &Ask) -> Result<(Request, Option<Event>), Error> {
+    pub(crate) fn ask(&mut self, ask: &Ask) -> Result<(Request, Option<Event>), Error> {
         let (about, bytes) = match ask {
             Ask::PutTask { task } => (About::AddTask, task.len()),
             Ask::Spawn { count } => (About::Spawn(*count), 0),
@@ -62,7 +62,7 @@ impl Asking {
         Ok((request, event(about, answer)?))
     }
 
-    pub(super) fn answered(
+    pub(crate) fn answered(
         &mut self,
         request: Request,
         answer: Answer,

@@ -85,7 +85,7 @@ impl Heads {
 #[derive(Debug)]
 pub(super) enum Came {
     Frame(AgentFrame),
-    /// Its payload is to be read with [`Pipes::read_payload`], before all else.
+    /// The payload of the piece is to be read with [`Pipes::read_payload`], before all else.
     Piece(Piece),
 }
 
@@ -149,13 +149,7 @@ impl Pipes {
         if apart.is_empty() && self.unwritten.len() < FLUSH_BYTES {
             return Ok(());
         }
-        if !lend {
-            return self.write_all(apart);
-        }
-        if self.unwritten.len() > HEAD_BYTES {
-            self.write_all(&[])?;
-        }
-        self.lend_all(apart)
+        if lend { self.lend_all(apart) } else { self.write_all(apart) }
     }
 
     /// Lends what is unwritten, and these bytes, with one call: an agent that
@@ -163,7 +157,11 @@ impl Pipes {
     #[expect(unsafe_code, reason = "a pipe refers to the pages that it is lent")]
     fn lend_all(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         let mut unwritten = std::mem::take(&mut self.unwritten);
-        let mut head = self.heads.keep(&unwritten).unwrap_or_default();
+        let Some(mut head) = self.heads.keep(&unwritten) else {
+            self.unwritten = unwritten;
+            self.flush()?;
+            return self.lend_all(bytes);
+        };
         while !head.is_empty() || !bytes.is_empty() {
             let slices = [head, bytes].map(IoSliceRaw::from_slice);
             // SAFETY: the slices are whole and readable for the whole call. The
@@ -179,7 +177,7 @@ impl Pipes {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => wait_for(&self.write, PollFlags::OUT, None).map(|_| ())?,
-                // Not on this machine, or not this memory.
+                // This machine does not lend, or not this memory.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::PERM | Errno::FAULT) => {
                     unwritten.drain(..unwritten.len() - head.len());
                     self.unwritten = unwritten;
@@ -233,7 +231,7 @@ impl Pipes {
             return Ok(false);
         }
         loop {
-            // Of a big piece as little as possible, so that its payload is read to
+            // A big piece is read as little as possible, so that its payload is read to
             // where it belongs. If something else comes, the next call has it.
             let read = if std::mem::take(&mut self.after_big) {
                 let mut head = [0; HEAD_BYTES];
@@ -257,7 +255,7 @@ impl Pipes {
     pub(super) fn poll(&mut self) -> Result<Option<Came>, Error> {
         let head = self.reader.next_head(APART_BYTES_MIN).map_err(|error| lost(&error))?;
         if let Some(AgentFrame::Deliver { number, from, envelope, payload: bytes }) = head {
-            // It is shorter than a frame.
+            // The payload is shorter than a frame.
             let bytes = usize::try_from(bytes).unwrap_or(0);
             return Ok(Some(Came::Piece(Piece { number, from, envelope, bytes })));
         }

@@ -72,7 +72,7 @@ pub(super) fn perform<T>(
     let mut comm = Communicator::new(Box::new(live), welcome, clock);
     let result = program(&mut comm);
     let retreated = comm.standing == Standing::Retreated;
-    // Also a rank that failed lets leave what it has sent.
+    // What a rank has sent leaves, even if the rank has failed.
     let finished = comm.finish();
     let ops = comm.into_recorded().map(|ops| (rank, ops));
     let mut values = BTreeMap::new();

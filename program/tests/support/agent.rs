@@ -59,7 +59,7 @@ impl Default for Setup {
     }
 }
 
-struct Seat {
+struct HostedRank {
     endpoint: Endpoint,
     read: Option<OwnedFd>,
     write: Option<OwnedFd>,
@@ -75,7 +75,7 @@ struct Seat {
 }
 
 pub(crate) struct Agent {
-    seats: Vec<Seat>,
+    hosted: Vec<HostedRank>,
     /// What is to be handled before anything is read.
     todo: VecDeque<(usize, Event)>,
     bag: Bag,
@@ -107,7 +107,7 @@ impl Agent {
         let limits = bag::Limits { tasks_max: 1_000, bytes_max: 1 << 20 };
         let ranks = setup.ranks;
         let mut agent = Self {
-            seats: vec![],
+            hosted: vec![],
             todo: VecDeque::new(),
             bag: Bag::new(limits, None),
             now: Moment(1),
@@ -116,16 +116,16 @@ impl Agent {
             complaints: vec![],
             held_max: 0,
         };
-        let all = agent.seat(ranks, None);
+        let all = agent.host(ranks, None);
         (agent, all)
     }
 
     fn ranks(&self) -> u32 {
-        u32::try_from(self.seats.len()).unwrap()
+        u32::try_from(self.hosted.len()).unwrap()
     }
 
     /// So many ranks more.
-    fn seat(&mut self, members: u32, parent: Option<Rank>) -> Vec<Ends> {
+    fn host(&mut self, members: u32, parent: Option<Rank>) -> Vec<Ends> {
         let first = self.ranks();
         let mut all = vec![];
         for rank in first..first + members {
@@ -140,7 +140,7 @@ impl Agent {
                 snapshot: Snapshot(0),
                 floor: Fence(0),
             };
-            self.seats.push(Seat {
+            self.hosted.push(HostedRank {
                 endpoint: Endpoint::new(config, Fence(u64::from(rank) + 1)),
                 read: None,
                 write: None,
@@ -151,7 +151,7 @@ impl Agent {
                 end: End::ExitCode(0),
                 ended: None,
             });
-            all.push(self.seats.last_mut().unwrap().plug());
+            all.push(self.hosted.last_mut().unwrap().plug());
         }
         all
     }
@@ -163,10 +163,10 @@ impl Agent {
         }
         self.setup.processors -= count;
         let first = self.ranks();
-        let ends = self.seat(count, Some(Rank(parent)));
+        let ends = self.host(count, Some(Rank(parent)));
         for other in 0..first {
             self.todo.push_back((other as usize, Event::Ranks(first + count)));
-            let Some(sent) = self.seats[other as usize].ended.clone() else { continue };
+            let Some(sent) = self.hosted[other as usize].ended.clone() else { continue };
             for rank in first..first + count {
                 self.todo.push_back((rank as usize, self.peer_ended(other, &sent, rank)));
             }
@@ -177,13 +177,13 @@ impl Agent {
 
     fn peer_ended(&self, rank: u32, sent: &[(Rank, u64)], to: u32) -> Event {
         let last = sent.iter().find(|(of, _)| of.0 == to).map_or(0, |(_, last)| *last);
-        let (rank, end) = (Rank(rank), self.seats[rank as usize].end);
+        let (rank, end) = (Rank(rank), self.hosted[rank as usize].end);
         Event::PeerEnded { rank, snapshot: Snapshot(0), end, last }
     }
 
     /// Until every rank has ended. `ended` is asked what comes after a process.
     pub(crate) fn run(&mut self, mut begin: impl FnMut(u32, Ends)) {
-        while self.seats.iter().any(|seat| seat.read.is_some()) {
+        while self.hosted.iter().any(|rank_here| rank_here.read.is_some()) {
             let ready = self.wait();
             for index in ready {
                 if let Next::Again(pipes) = self.read(index) {
@@ -200,12 +200,12 @@ impl Agent {
     /// Waits until a pipe can be read, or written where something is unread.
     fn wait(&mut self) -> Vec<usize> {
         let (mut fds, mut of) = (vec![], vec![]);
-        for (index, seat) in self.seats.iter().enumerate() {
-            if let Some(read) = &seat.read {
+        for (index, rank_here) in self.hosted.iter().enumerate() {
+            if let Some(read) = &rank_here.read {
                 fds.push(PollFd::from_borrowed_fd(read.as_fd(), PollFlags::IN));
                 of.push((index, true));
             }
-            if let Some(write) = seat.write.as_ref().filter(|_| !seat.unread.is_empty()) {
+            if let Some(write) = rank_here.write.as_ref().filter(|_| !rank_here.unread.is_empty()) {
                 fds.push(PollFd::from_borrowed_fd(write.as_fd(), PollFlags::OUT));
                 of.push((index, false));
             }
@@ -220,7 +220,7 @@ impl Agent {
         for ((index, is_read), ready) in of.into_iter().zip(ready) {
             match (ready, is_read) {
                 (true, true) => readable.push(index),
-                (true, false) => self.seats[index].write_what_fits(),
+                (true, false) => self.hosted[index].write_what_fits(),
                 (false, _) => {}
             }
         }
@@ -228,21 +228,21 @@ impl Agent {
     }
 
     fn read(&mut self, index: usize) -> Next {
-        let seat = &mut self.seats[index];
-        let Some(read) = &seat.read else { return Next::Over };
-        match rustix::io::read(read, spare_capacity(seat.reader.space())) {
+        let rank_here = &mut self.hosted[index];
+        let Some(read) = &rank_here.read else { return Next::Over };
+        match rustix::io::read(read, spare_capacity(rank_here.reader.space())) {
             Ok(0) => return self.process_ended(index),
             Ok(_) => {}
             Err(Errno::AGAIN) => return Next::Over,
             Err(error) => panic!("{error}"),
         }
         loop {
-            let frame = self.seats[index].reader.next_frame();
+            let frame = self.hosted[index].reader.next_frame();
             match frame {
                 Ok(Some(frame)) => self.handle(index, Event::FromProgram(frame)),
                 Ok(None) => return Next::Over,
                 Err(error) => {
-                    let rank = self.seats[index].endpoint.rank();
+                    let rank = self.hosted[index].endpoint.rank();
                     let what = error.to_string();
                     self.complaints.push(Complaint::Protocol { rank, what });
                     return self.process_ended(index);
@@ -253,14 +253,14 @@ impl Agent {
 
     fn process_ended(&mut self, index: usize) -> Next {
         let rank = u32::try_from(index).unwrap();
-        self.seats[index].unplug();
+        self.hosted[index].unplug();
         if let Some(place) = self.setup.restarts.iter().position(|again| *again == rank) {
             self.setup.restarts.remove(place);
-            let pipes = self.seats[index].plug();
+            let pipes = self.hosted[index].plug();
             self.handle(index, Event::RolledBack(Back::Process));
             return Next::Again(pipes);
         }
-        let end = self.seats[index].end;
+        let end = self.hosted[index].end;
         self.handle(index, Event::Ended(end));
         self.setup.processors += 1;
         let effects = self.bag.gone(Rank(rank), !matches!(end, End::Retreated | End::Left));
@@ -270,14 +270,14 @@ impl Agent {
 
     fn handle(&mut self, index: usize, event: Event) {
         let mut effects = vec![];
-        self.seats[index].endpoint.handle(self.now, event, &mut effects);
+        self.hosted[index].endpoint.handle(self.now, event, &mut effects);
         self.carry_out(index, effects);
     }
 
     fn wake(&mut self) {
-        for index in 0..self.seats.len() {
+        for index in 0..self.hosted.len() {
             let mut effects = vec![];
-            self.seats[index].endpoint.wake(self.now, &mut effects);
+            self.hosted[index].endpoint.wake(self.now, &mut effects);
             self.carry_out(index, effects);
         }
         self.settle();
@@ -288,27 +288,28 @@ impl Agent {
         while let Some((index, event)) = self.todo.pop_front() {
             self.handle(index, event);
         }
-        for seat in &mut self.seats {
-            seat.write_what_fits();
+        for rank_here in &mut self.hosted {
+            rank_here.write_what_fits();
         }
-        let held = self.seats.iter().map(|seat| seat.endpoint.held()).sum();
+        let held = self.hosted.iter().map(|rank_here| rank_here.endpoint.held()).sum();
         self.held_max = self.held_max.max(held);
     }
 
     fn carry_out(&mut self, index: usize, effects: Vec<Effect>) {
-        let (rank, fence) = (self.seats[index].endpoint.rank(), self.seats[index].endpoint.fence());
+        let (rank, fence) =
+            (self.hosted[index].endpoint.rank(), self.hosted[index].endpoint.fence());
         for effect in effects {
-            let seat = &mut self.seats[index];
+            let rank_here = &mut self.hosted[index];
             match effect {
                 Effect::ToProgram(frame) => {
-                    seat.give(&frame);
+                    rank_here.give(&frame);
                     let wanted = self.setup.save_asked.iter().position(|of| *of == rank.0);
                     if let Some(place) = wanted {
                         self.setup.save_asked.remove(place);
                         self.todo.push_back((index, Event::PleaseSave));
                     }
                 }
-                Effect::Restore(boundary) => seat.restore(boundary),
+                Effect::Restore(boundary) => rank_here.restore(boundary),
                 Effect::ToPeer { to, frame } => {
                     self.todo
                         .push_back((to.0 as usize, Event::FromPeer { from: rank, fence, frame }));
@@ -318,7 +319,7 @@ impl Agent {
                     self.todo.push_back((index, Event::Answered { request, answer }));
                 }
                 Effect::Ask { request, ask: Ask::Leave } => {
-                    seat.end = End::Left;
+                    rank_here.end = End::Left;
                     self.todo.push_back((index, Event::Answered { request, answer: Answer::Left }));
                 }
                 Effect::Ask { request, ask: Ask::Spawn { count } } => {
@@ -330,17 +331,17 @@ impl Agent {
                     self.bag_says(effects);
                 }
                 Effect::Keep { boundary, last, state } => {
-                    seat.state.extend_from_slice(&state);
+                    rank_here.state.extend_from_slice(&state);
                     if last {
-                        seat.kept.insert(boundary, std::mem::take(&mut seat.state));
+                        rank_here.kept.insert(boundary, std::mem::take(&mut rank_here.state));
                         self.todo.push_back((index, Event::Kept(boundary)));
                     }
                 }
-                Effect::Forget(boundary) => seat.kept.retain(|of, _| *of >= boundary),
+                Effect::Forget(boundary) => rank_here.kept.retain(|of, _| *of >= boundary),
                 Effect::Complain(complaint) => {
                     if complaint.is_fatal() {
-                        seat.unplug();
-                        seat.end = End::Stopped;
+                        rank_here.unplug();
+                        rank_here.end = End::Stopped;
                         self.todo.push_back((index, Event::Ended(End::Stopped)));
                     }
                     self.complaints.push(complaint);
@@ -350,9 +351,9 @@ impl Agent {
                         let event = self.peer_ended(rank.0, &sent, other);
                         self.todo.push_back((other as usize, event));
                     }
-                    self.seats[index].ended = Some(sent);
+                    self.hosted[index].ended = Some(sent);
                 }
-                Effect::Retreated => seat.end = End::Retreated,
+                Effect::Retreated => rank_here.end = End::Retreated,
                 Effect::Drained => {}
                 Effect::TakeImage => {
                     let because = "threads have none".to_owned();
@@ -389,7 +390,8 @@ impl Agent {
     }
 
     fn find_deadlock(&mut self) {
-        let facts: Vec<_> = self.seats.iter().map(|seat| seat.endpoint.facts()).collect();
+        let facts: Vec<_> =
+            self.hosted.iter().map(|rank_here| rank_here.endpoint.facts()).collect();
         for complaint in diagnose(&facts) {
             if let Complaint::Deadlock { waits } = &complaint {
                 for (rank, _) in waits {
@@ -402,7 +404,7 @@ impl Agent {
     }
 }
 
-impl Seat {
+impl HostedRank {
     /// Makes the pipes of a new process; gives its ends.
     fn plug(&mut self) -> Ends {
         let ((their_read, our_write), (our_read, their_write)) = (pair(), pair());

@@ -13,7 +13,7 @@ use gleaner_shell::clock::Clock;
 use crate::process::pss_bytes;
 use crate::record::{Record, median};
 use crate::{Args, Progress, idle_lab};
-use gleaner_lab::talk::Talk;
+use gleaner_lab::blocking_client::BlockingClient;
 
 const SUBPROGRAMS: u32 = 2_000;
 const QUEUED: u32 = 100_000;
@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
 
 fn rates(rounds: u32, progress: &Progress) -> Result<Record> {
     let lab = idle_lab(2, |_| ())?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     // The first one starts the keepers.
     through(&talk, 20)?;
     let (mut rates, mut floors, mut ratios) = (vec![], vec![], vec![]);
@@ -60,7 +60,7 @@ fn rates(rounds: u32, progress: &Progress) -> Result<Record> {
 
 /// Submits `count` runs of `/bin/true` and waits until the last result is
 /// durable.
-fn through(talk: &Talk, count: u32) -> Result<Duration> {
+fn through(talk: &BlockingClient, count: u32) -> Result<Duration> {
     let start = Clock.now();
     let job = talk.submit(spec(count)?)?;
     let summary = talk.wait(job)?;
@@ -97,7 +97,7 @@ fn bare(count: u32) -> Result<Duration> {
 
 fn long_queue() -> Result<Vec<Record>> {
     let lab = idle_lab(0, |options| options.collector = false)?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     let pid = lab.coordinator.as_ref().and_then(gleaner_lab::daemon::Daemon::pid);
     let pid = pid.context("the coordinator runs")?;
     let before = pss_bytes(pid);

@@ -17,7 +17,7 @@ use crate::messages::What;
 use crate::quic::{Asker, Echo, End};
 use crate::record::Record;
 use crate::{Args, Progress, idle_lab, rounds};
-use gleaner_lab::talk::Talk;
+use gleaner_lab::blocking_client::BlockingClient;
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -91,7 +91,7 @@ impl Floor {
 /// One subprogram on an idle lab: to its first instruction and to its result.
 fn submissions(times: u32, progress: &Progress) -> Result<Vec<Record>> {
     let lab = lab(1, false)?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     talk.wait(talk.submit(one(&["/bin/true"], Reaction::Retreat)?)?)?;
     let mut floor = Floor::new(&lab)?;
     let (mut starts, mut results, mut commands) = (vec![], vec![], vec![]);
@@ -130,7 +130,7 @@ fn submissions(times: u32, progress: &Progress) -> Result<Vec<Record>> {
     ])
 }
 
-fn printed_time(talk: &Talk, job: JobId) -> Result<WallTime> {
+fn printed_time(talk: &BlockingClient, job: JobId) -> Result<WallTime> {
     let text = talk.printed(SubprogramId { job, index: 0 })?.trim().to_owned();
     text.parse().map(WallTime).with_context(|| format!("`date` printed `{text}`"))
 }
@@ -155,7 +155,7 @@ fn wait_elsewhere(hosts: &[LabHost], here: usize) -> Result<()> {
 
 fn keystroke_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {
     let mut lab = lab(2, false)?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     talk.submit(one(&BUSY, Reaction::Retreat)?)?;
     let mut spans = vec![];
     for _ in rounds(times, LONGEST) {
@@ -176,7 +176,7 @@ fn keystroke_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {
 /// of the former are dead.
 fn death_to_elsewhere(times: u32, progress: &Progress) -> Result<Vec<Record>> {
     let lab = lab(2, false)?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     let job = talk.submit(one(&BUSY, Reaction::Suspend)?)?;
     let (mut spans, mut after_break) = (vec![], vec![]);
     for _ in rounds(times, LONGEST) {
@@ -205,14 +205,14 @@ fn death_to_elsewhere(times: u32, progress: &Progress) -> Result<Vec<Record>> {
     ])
 }
 
-fn lost(talk: &Talk, job: JobId) -> Result<u64> {
+fn lost(talk: &BlockingClient, job: JobId) -> Result<u64> {
     Ok(talk.job(job)?.summary.counts.lost)
 }
 
 fn silence_to_elsewhere(times: u32, progress: &Progress) -> Result<Record> {
     let lab = lab(2, true)?;
     let network = lab.network.as_ref().context("the silent agent needs network namespaces")?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     talk.submit(one(&BUSY, Reaction::Suspend)?)?;
     let mut spans = vec![];
     for _ in rounds(times, LONGEST) {

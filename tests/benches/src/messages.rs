@@ -15,7 +15,7 @@ pub(crate) use self::rank::What;
 use self::rank::{BLOCK_BYTES, Figures};
 use crate::record::Record;
 use crate::{Args, Progress, idle_lab, own_binary};
-use gleaner_lab::talk::Talk;
+use gleaner_lab::blocking_client::BlockingClient;
 
 const ROUNDS: u32 = 5_000;
 
@@ -56,7 +56,7 @@ fn lab(hosts: usize, places: u16) -> Result<Lab> {
 
 /// A job of two ranks, on so many workstations.
 fn ranks(lab: &Lab, rounds: u32, workstations: usize) -> Result<Figures> {
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     let program = format!("{}=rank", own_binary()?.display());
     let rounds = rounds.to_string();
     let own = ["--", "./rank", "ping", "--rounds", &rounds];

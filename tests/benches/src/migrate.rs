@@ -23,7 +23,7 @@ use gleaner_shell::clock::Clock;
 use self::guest::Gap;
 use crate::record::Record;
 use crate::{Args, Progress, idle_lab, own_binary};
-use gleaner_lab::talk::Talk;
+use gleaner_lab::blocking_client::BlockingClient;
 
 /// How big the guests are, how often each moves, and the goal for the median.
 const SIZES: [(u64, u32, Option<f64>); 3] =
@@ -81,7 +81,7 @@ fn judge(mib: u64, goal: Option<f64>, moves: &[Move], floor: &[Duration]) -> Vec
 fn moves(mib: u64, times: u32, progress: &Progress) -> Result<Vec<Move>> {
     let mut lab = idle_lab(2, |options| options.network = true)?;
     lab.expect_cgroups("migrate")?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     let job = submit(&lab, mib, times)?;
     let mut typed = vec![];
     for moves in 0..times as usize {

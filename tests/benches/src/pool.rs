@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use crate::process::pss_bytes;
 use crate::record::Record;
 use crate::{Args, Progress, idle_lab};
-use gleaner_lab::talk::Talk;
+use gleaner_lab::blocking_client::BlockingClient;
 
 /// Handshakes under way at once.
 const AT_ONCE: usize = 64;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let lab = idle_lab(0, |options| options.collector = false)?;
     let pid = lab.coordinator.as_ref().and_then(gleaner_lab::daemon::Daemon::pid);
     let pid = pid.context("the coordinator runs")?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
 
     let start = Clock.now();
     let tokens = tokens(&talk, agents)?;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     ])
 }
 
-fn tokens(talk: &Talk, agents: u32) -> Result<Vec<Token>> {
+fn tokens(talk: &BlockingClient, agents: u32) -> Result<Vec<Token>> {
     let lifetime = Duration::from_secs(3_600);
     let one = |_| {
         let request = Request::TokenCreate { role: Role::Agent, lifetime, name: None };
@@ -249,7 +249,7 @@ fn finished(fence: gleaner_common::id::Fence) -> Finished {
     }
 }
 
-fn wait_connected(talk: &Talk, agents: u32) -> Result<()> {
+fn wait_connected(talk: &BlockingClient, agents: u32) -> Result<()> {
     gleaner_lab::wait::until("all agents are connected", gleaner_lab::wait::PATIENCE, || {
         let reply = talk.request(&Request::Health)?;
         let Reply::Health(health) = reply else { bail!("asked for the health and got {reply:?}") };
@@ -258,7 +258,7 @@ fn wait_connected(talk: &Talk, agents: u32) -> Result<()> {
 }
 
 /// One subprogram for each workstation.
-fn place(talk: &Talk, agents: u32) -> Result<Duration> {
+fn place(talk: &BlockingClient, agents: u32) -> Result<Duration> {
     let indexes = IndexRange::count_of(agents).context("at least one agent")?;
     let start = Clock.now();
     let job = talk.submit(JobSpec::new(vec!["/bin/true".into()], indexes))?;

@@ -13,8 +13,8 @@ use gleaner_shell::clock::Clock;
 
 use crate::record::Record;
 use crate::{Args, Progress, idle_lab, own_binary};
+use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_lab::owners::{Owners, Return};
-use gleaner_lab::talk::Talk;
 
 /// Of `program/examples`, with a size, and how often it is done one after the
 /// other, that together take about ten seconds on two cores.
@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     let examples = examples(args)?;
     let progress = Progress::new(args, "programs", u64::from(times) * 2 * PROGRAMS.len() as u64);
     let mut lab = lab()?;
-    let talk = Talk::connect(&lab.admin(), Some(lab.address()))?;
+    let talk = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
     let mut records = vec![];
     for (name, size, often) in PROGRAMS {
         let program = &Program { path: examples.join(name), size, often };
@@ -96,7 +96,12 @@ struct Execution {
     frozen_s: f64,
 }
 
-fn execute(lab: &mut Lab, talk: &Talk, program: &Program, seed: Option<u64>) -> Result<Execution> {
+fn execute(
+    lab: &mut Lab,
+    talk: &BlockingClient,
+    program: &Program,
+    seed: Option<u64>,
+) -> Result<Execution> {
     let start = Clock.now();
     let mut owners = seed.map_or_else(Owners::none, |seed| Owners::new(HOSTS, seed));
     let mut execution = Execution::default();
@@ -112,7 +117,7 @@ fn execute(lab: &mut Lab, talk: &Talk, program: &Program, seed: Option<u64>) -> 
 
 fn once(
     lab: &mut Lab,
-    talk: &Talk,
+    talk: &BlockingClient,
     program: &Program,
     owners: &mut Owners,
 ) -> Result<(JobRow, Vec<Return>)> {
@@ -134,7 +139,7 @@ fn once(
 }
 
 /// The host tells the answer only if it is right.
-fn check(lab: &Lab, talk: &Talk, row: &JobRow, name: &str) -> Result<()> {
+fn check(lab: &Lab, talk: &BlockingClient, row: &JobRow, name: &str) -> Result<()> {
     if row.summary.state != JobState::Succeeded {
         bail!(
             "{name} ended {}: {}",

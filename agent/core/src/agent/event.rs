@@ -21,7 +21,7 @@ pub enum Event {
     Frame(CoordinatorFrame),
     /// The job's input files are here. Answers `Effect::Stage`.
     Staged(JobId),
-    /// They are not. `hopeless` if they would not be anywhere else either.
+    /// The input files are not here. `hopeless` if they would not be anywhere else either.
     StagingFailed {
         job: JobId,
         reason: String,
@@ -29,7 +29,7 @@ pub enum Event {
     },
     /// The guest runs. Answers `Effect::Launch`.
     Started(Fence),
-    /// Of the guest that is this attempt, wherever it is.
+    /// A fact about the guest that is this attempt, wherever it is.
     Guest(Fence, guest::Event),
     Keeper(PlaceId, KeeperEvent),
     /// A guest's memory in use, as far as it is known.

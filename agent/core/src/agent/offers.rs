@@ -30,7 +30,7 @@ pub(super) struct Attempt {
     pub(super) arrival: Option<Arrival>,
     /// What holds of its move, for the coordinator.
     pub(super) word: Option<AttemptEvent>,
-    /// Its memory, when last looked at.
+    /// The guest's memory, when last looked at.
     pub(super) bytes: u64,
     /// What it left, if that came before it was known how it ended.
     pub(super) collected: Option<Result<Left, String>>,
@@ -40,7 +40,7 @@ pub(super) struct Attempt {
 pub(super) enum Stage {
     Waiting,
     At(PlaceId),
-    /// Its processes have ended; what they left is being staged.
+    /// The guest's processes have ended; what they left is being staged.
     Collecting(Box<Finished>),
 }
 
@@ -200,7 +200,7 @@ impl Agent {
 
     // ── ends ───────────────────────────────────────────────────────────────
 
-    /// Nobody wants it any more: no word of it.
+    /// Nobody wants this attempt any more: no word of it.
     pub(super) fn cancel(&mut self, now: Moment, fence: Fence, out: &mut Out) {
         let Some(attempt) = self.attempts.remove(&fence) else { return };
         match attempt.stage {

@@ -84,7 +84,7 @@ impl Agent {
         }
     }
 
-    /// Its work goes back; what has its state elsewhere goes on there, and a
+    /// The work of a waiting attempt goes back; what has its state elsewhere goes on there, and a
     /// rank of which nothing has begun takes nothing of its program with it.
     fn not_started_after_all(&mut self, fence: Fence, reason: &str, out: &mut Out) {
         let reason = format!("not started: {reason}");
@@ -271,7 +271,7 @@ impl Agent {
                 }
                 self.say(wants_away(keep), out);
             }
-            // Told again until it is known what came of it, also if it was the
+            // This is told again until it is known what came of it, also if it was the
             // coordinator's wish: one that begins anew may not know of it.
             Word::Departs { keep } => self.keep_saying(wants_away(keep)),
             Word::Stays => self.say(AttemptEvent::Stays { fence }, out),
@@ -340,7 +340,7 @@ impl Agent {
         }
     }
 
-    /// It was never set going here.
+    /// The guest was never set going here.
     fn not_here(&mut self, fence: Fence, why: NotHere, reason: &str, out: &mut Out) {
         let reason = match why {
             NotHere::OwnerCame | NotHere::Asked => format!("not taken in: {reason}"),

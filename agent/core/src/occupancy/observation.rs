@@ -4,11 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use gleaner_common::time::Moment;
+use serde::{Deserialize, Serialize};
 
 use crate::load::LoadSample;
 
 /// Who observes the owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Sensor {
     /// Terminals: local, serial, ssh, multiplexers.
     Terminals,

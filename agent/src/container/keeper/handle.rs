@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use gleaner_shell::clock::Clock;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::Pid;
@@ -174,12 +174,9 @@ impl Keeper {
                 None if !left.is_zero() => {}
                 answer => return Ok(answer),
             }
-            let timeout = rustix::time::Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            };
+            let timeout = Timespec::try_from(left).ok();
             // Interrupted or not: the loop looks again.
-            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout));
+            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref());
         }
     }
 

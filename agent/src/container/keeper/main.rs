@@ -1,7 +1,7 @@
 //! The keeper of one guest place: sandboxes itself, then starts one guest
 //! after another and sees to it that nothing of one is left for the next.
 //!
-//! It holds no secret and decides nothing. It reads its orders from the
+//! A keeper holds no secret and decides nothing. It reads its orders from the
 //! socket it was made with and ends when the agent does: the kernel tells
 //! ([`sandbox`]'s death signal), and so does the end of the socket.
 
@@ -25,7 +25,7 @@ use rustix::process::{Pid, Resource, Rlimit};
 use super::place_files::{PlaceFiles, take_output};
 use super::protocol::{
     DESCRIPTORS_MAX, Ended, GuestLimits, Landing, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX,
-    Report, SOCKET_FD, Sandbox, Start,
+    Report, SOCKET_FD, Sandbox, StartGuest,
 };
 use super::sandbox;
 use super::spawn::{Descriptors, SpawnError, spawn};
@@ -98,7 +98,7 @@ struct Keeper {
     sandbox: Sandbox,
     /// Are we the first process of our own pid namespace?
     alone: bool,
-    /// The place's ground, until the agent lays it anew.
+    /// The place's directories, until the agent makes them anew.
     files: Option<PlaceFiles>,
     /// Scratch directories of our own to empty.
     scratch: Option<Scratch>,
@@ -167,38 +167,26 @@ impl Keeper {
 
     fn obey(&mut self, order: Order) -> io::Result<()> {
         match order {
-            Order::Expect(landing) => {
-                self.expect(*landing);
-                Ok(())
-            }
-            Order::Land { fence, stopped } => self.land(fence, &stopped),
+            Order::Expect(landing) => self.expect(*landing),
+            Order::Land { fence, stopped } => self.land(fence, &stopped)?,
             Order::Go => {
                 if let Some(landed) = self.landed.take() {
                     landed.resume();
                 }
-                Ok(())
             }
-            Order::Prepare(sandbox) if sandbox.is_staged() => self.prepare_staged(*sandbox),
+            Order::Prepare(sandbox) if sandbox.is_staged() => self.prepare_staged(*sandbox)?,
             Order::Prepare(sandbox) => {
                 let entered = sandbox::enter(&sandbox);
                 self.sandbox = *sandbox;
                 self.scratch = entered.scratch.then(Scratch::open);
-                self.report(&Report::Ready { missing: entered.missing })
+                self.report(&Report::Ready { missing: entered.missing })?;
             }
-            Order::Start(start) => self.start(&start),
-            Order::Freeze => {
-                self.signal_all(libc::SIGSTOP);
-                Ok(())
-            }
-            Order::Thaw => {
-                self.signal_all(libc::SIGCONT);
-                Ok(())
-            }
-            Order::Kill => {
-                self.signal_all(libc::SIGKILL);
-                Ok(())
-            }
+            Order::Start(start) => self.start(&start)?,
+            Order::Freeze => self.signal_all(libc::SIGSTOP),
+            Order::Thaw => self.signal_all(libc::SIGCONT),
+            Order::Kill => self.signal_all(libc::SIGKILL),
         }
+        Ok(())
     }
 
     /// For one guest that can move. What it lacks is told when there is one.
@@ -269,7 +257,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn start(&mut self, start: &Start) -> io::Result<()> {
+    fn start(&mut self, start: &StartGuest) -> io::Result<()> {
         let fence = start.fence;
         if self.sandbox.is_staged()
             && self.unfit.is_none()
@@ -296,7 +284,7 @@ impl Keeper {
         }
     }
 
-    fn spawn(&mut self, start: &Start) -> Result<Pid, SpawnError> {
+    fn spawn(&mut self, start: &StartGuest) -> Result<Pid, SpawnError> {
         let place = &self.sandbox.directory;
         let failed = |path: &Path, source| SpawnError::Enter { path: path.to_path_buf(), source };
         if start.fresh {
@@ -326,11 +314,7 @@ impl Keeper {
     fn limit_soft(&mut self, limits: GuestLimits) {
         let set = |resource, value: u64| {
             let maximum = rustix::process::getrlimit(resource).maximum;
-            let wanted = (value > 0).then_some(value);
-            let current = match (wanted, maximum) {
-                (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
-                (ours, theirs) => ours.or(theirs),
-            };
+            let current = sandbox::lower(value, maximum);
             // A soft limit under the hard one is always allowed.
             let _ = rustix::process::setrlimit(resource, Rlimit { current, maximum });
         };

@@ -1,9 +1,9 @@
 //! Containment: guests are strangers, and nothing of them outlives the agent.
 //!
 //! ```text
-//! desk ──spawn──► keeper (pid 1 of a pid namespace, the place's own user)
-//!      ⇄ orders and reports over a socket pair
-//!                   └──posix_spawn──► guest, its children, their children ..
+//! event loop ──spawn──► keeper (pid 1 of a pid namespace, the place's own user)
+//!            ⇄ orders and reports over a socket pair
+//!                         └──posix_spawn──► guest, its children, their children ..
 //! ```
 //!
 //! One keeper per guest place sandboxes itself once, then starts one guest
@@ -25,5 +25,5 @@ pub use handle::{Keeper, KeeperError, Program};
 pub(crate) use main::descendants;
 pub use main::keeper_main;
 pub(crate) use protocol::PIPES_FD;
-pub use protocol::{Ended, GuestLimits, Landing, Order, Report, Sandbox, Start};
+pub use protocol::{Ended, GuestLimits, Landing, Order, Report, Sandbox, StartGuest};
 pub(crate) use spawn::PATH;

@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom};
 /// What a guest may fill, within its place.
 const OWNED: [&str; 3] = ["guest/work", "guest/output", "tmp"];
 
-/// A place's ground, open.
+/// A place's directories and files, open.
 #[derive(Debug)]
 pub(super) struct PlaceFiles {
     pub(super) stdout: File,

@@ -1,4 +1,4 @@
-//! What the desk and a keeper say to each other, one datagram each.
+//! What the event loop and a keeper say to each other, one datagram each.
 //!
 //! Both ends are the same binary of the same moment, so there is no version.
 
@@ -77,13 +77,13 @@ pub struct Landing {
 
 /// One guest to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
+pub struct StartGuest {
     pub fence: Fence,
     pub command: Vec<String>,
     pub environment: Vec<(String, String)>,
     /// Where it runs.
     pub directory: PathBuf,
-    /// The ground was laid anew since the last guest.
+    /// The directories were made anew since the last guest.
     pub fresh: bool,
     pub limits: GuestLimits,
     /// Two pipe ends ride along, one to read and one to write: the guest finds
@@ -95,8 +95,8 @@ pub struct Start {
 pub enum Order {
     /// First, and once.
     Prepare(Box<Sandbox>),
-    Start(Box<Start>),
-    /// One comes from elsewhere. The directory with its image rides along, and
+    Start(Box<StartGuest>),
+    /// A guest comes from elsewhere. The directory with its image rides along, and
     /// its ends of its pipes, in the header's order.
     Expect(Box<Landing>),
     /// All is known of it: bring it to life, and let it stand still.

@@ -94,20 +94,21 @@ pub(super) fn raise_loopback() -> io::Result<()> {
 
 /// Hard limits: what no guest can raise.
 pub(super) fn limit_hard(limits: GuestLimits) -> io::Result<()> {
-    let set = |resource, most: Option<u64>| {
-        let before = rustix::process::getrlimit(resource);
-        let most = match (most, before.maximum) {
-            (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
-            (ours, theirs) => ours.or(theirs),
-        };
+    let set = |resource, value: u64| {
+        let most = lower(value, rustix::process::getrlimit(resource).maximum);
         rustix::process::setrlimit(resource, Rlimit { current: most, maximum: most })
     };
-    let bound = |value: u64| (value > 0).then_some(value);
-    set(Resource::Core, Some(0))?;
-    set(Resource::Fsize, bound(limits.file_bytes_max))?;
-    set(Resource::Nproc, bound(limits.processes_max))?;
-    set(Resource::Data, bound(limits.data_bytes_max))?;
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(Resource::Core, none)?;
+    set(Resource::Fsize, limits.file_bytes_max)?;
+    set(Resource::Nproc, limits.processes_max)?;
+    set(Resource::Data, limits.data_bytes_max)?;
     Ok(())
+}
+
+/// The lower of a limit of ours, where 0 is none, and the kernel's.
+pub(super) fn lower(ours: u64, kernels: Option<u64>) -> Option<u64> {
+    if ours == 0 { kernels } else { Some(kernels.map_or(ours, |most| most.min(ours))) }
 }
 
 /// Runs only when nobody else wants the core, as every guest then does: the

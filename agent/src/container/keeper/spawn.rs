@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use rustix::process::Pid;
 
-use super::protocol::{PIPES_FD, Start};
+use super::protocol::{PIPES_FD, StartGuest};
 
 /// Where programs without a `/` in their name are looked for.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -66,7 +66,7 @@ impl<'a> Descriptors<'a> {
 /// Starts a guest where we are, in our own session and scheduling class: a
 /// session for each would cost a scheduling group where the kernel makes
 /// those for sessions.
-pub(super) fn spawn(start: &Start, descriptors: Descriptors<'_>) -> Result<Pid, SpawnError> {
+pub(super) fn spawn(start: &StartGuest, descriptors: Descriptors<'_>) -> Result<Pid, SpawnError> {
     let program = find(start)?;
     let argv: Vec<_> = start.command.iter().filter_map(|text| c_string(text)).collect();
     let envp: Vec<_> = start
@@ -82,7 +82,7 @@ pub(super) fn spawn(start: &Start, descriptors: Descriptors<'_>) -> Result<Pid, 
 
 /// The program's path: as given if it has a `/`, otherwise from the job's
 /// `PATH` or ours.
-fn find(start: &Start) -> Result<CString, SpawnError> {
+fn find(start: &StartGuest) -> Result<CString, SpawnError> {
     let name = start.command.first().map_or("", String::as_str);
     let path = start.environment.iter().rev().find(|(key, _)| key == "PATH");
     let path = path.map_or(PATH, |(_, value)| value.as_str());

@@ -39,15 +39,9 @@ pub(super) enum StagedError {
     #[error("{what}: {source}")]
     Wall { what: &'static str, source: io::Error },
     #[error("{}", one_line(.0))]
-    Restore(RestoreError),
+    Restore(#[from] RestoreError),
     #[error("no image came with the order to land it")]
     NoImage,
-}
-
-impl From<RestoreError> for StagedError {
-    fn from(error: RestoreError) -> Self {
-        Self::Restore(error)
-    }
 }
 
 fn wall(what: &'static str) -> impl FnOnce(io::Error) -> StagedError {

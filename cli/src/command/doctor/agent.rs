@@ -7,12 +7,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use gleaner_agent::config::AgentConfig;
+use gleaner_agent::doctor::{self, Check};
 use gleaner_common::machine::Machine;
 use gleaner_common::wire::Role;
 use gleaner_shell::endpoint::{Credentials, connect};
 use gleaner_shell::identity::Identity;
 
-use super::{Check, finding};
+use super::finding;
 use crate::ask::runtime;
 use crate::command::daemon::{self, AGENT_CONFIG};
 use crate::command::machine as parts;
@@ -22,7 +23,7 @@ use crate::install;
 /// A few guests' files; a guess.
 const ROOM_BYTES_MIN: u64 = 1 << 30;
 
-/// Of the agent with this configuration file, or the usual one.
+/// Checks the agent with this configuration file, or the usual one.
 pub(super) fn checks(file: Option<&Path>, socket: &SocketArgs) -> Vec<Check> {
     let mut checks = vec![];
     let config = match daemon::load::<AgentConfig>(file, AGENT_CONFIG) {
@@ -38,7 +39,8 @@ pub(super) fn checks(file: Option<&Path>, socket: &SocketArgs) -> Vec<Check> {
         }
     };
     checks.extend(of_machine(&gleaner_agent::machine::describe(), &config.data));
-    checks.extend(of_trial(&config));
+    // A guest is tried, frozen and killed.
+    checks.extend(doctor::checks(&config, install::has_agent_service()));
     checks.extend(of_sensors(&config));
     checks.push(of_clock());
     checks.extend(of_identity(&config.identity));
@@ -46,26 +48,6 @@ pub(super) fn checks(file: Option<&Path>, socket: &SocketArgs) -> Vec<Check> {
     let socket = if socket.socket.is_some() { socket.clone() } else { usual() };
     checks.extend(of_agent(&socket));
     checks
-}
-
-/// What the agent's own room finds when it tries a guest, freezes and kills it.
-fn of_trial(config: &AgentConfig) -> Vec<Check> {
-    // Without these guests run all the same, with less between them and us.
-    let dispensable = ["guest users", "cgroup", "cgroup controllers", "sandbox"];
-    let told = |check: gleaner_agent::doctor::Check| {
-        let repair = check.repair.unwrap_or_default();
-        if check.ok {
-            Check::well(check.name, check.detail)
-        } else if dispensable.contains(&check.name) {
-            Check::lacking(check.name, check.detail, repair)
-        } else {
-            Check::sick(check.name, check.detail, repair)
-        }
-    };
-    gleaner_agent::doctor::checks(config, install::has_agent_service())
-        .into_iter()
-        .map(told)
-        .collect()
 }
 
 /// Is there room for guests' files, and does nothing run too hot?

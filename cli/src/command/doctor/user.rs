@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use gleaner_agent::doctor::Check;
 use gleaner_common::report::HealthRow;
 use gleaner_common::time::{Spoken, WallTime};
 use gleaner_common::wire::{Reply, Request};
 use gleaner_shell::clock::Clock;
 
-use super::{Check, finding};
+use super::finding;
 use crate::ask::{self, Access, ask};
 
 /// Clocks further apart than this make times in listings misleading.

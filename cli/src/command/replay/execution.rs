@@ -283,7 +283,7 @@ impl Row {
 }
 
 impl Parts {
-    /// Those that are not nothing.
+    /// The parts that are not nothing.
     fn lines(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let parts = [
             ("compute", self.compute_s),

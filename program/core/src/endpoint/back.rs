@@ -256,7 +256,7 @@ impl Endpoint {
     }
 
     pub(super) fn image_begun(&mut self) {
-        // Of a process that has said nothing an image is no better than its
+        // For a process that has said nothing an image is no better than its
         // beginning.
         if self.presence == Presence::Present || self.boundary.is_none() {
             self.pend(MarkKind::Image);

@@ -128,7 +128,7 @@ impl Endpoint {
         peer.out.rewind();
         let said = out.len();
         self.pump(now, rank, out);
-        // Not allowed to send anything: perhaps the permission was lost.
+        // The sender is not allowed to send anything: perhaps the permission was lost.
         if out.len() == said {
             let ack = self.peer(rank).incoming.ack();
             out.push(Effect::ToPeer { to: rank, frame: PeerFrame::Probe { snapshot, ack } });

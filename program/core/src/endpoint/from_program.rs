@@ -24,7 +24,7 @@ impl Endpoint {
         match (self.presence, frame) {
             (Presence::Absent, ProgramFrame::Hello { version }) => self.hello(version, out),
             (Presence::Absent, _) => self.fault("it did not begin with Hello", out),
-            // Its process is about to end.
+            // The rank's process is about to end.
             (Presence::Broken | Presence::Ended { .. }, _) => {}
             (Presence::Present, frame) => self.said(now, frame, out),
         }

@@ -1,4 +1,4 @@
-//! A guest place's ground: its directories and files.
+//! A guest place's directories and files.
 //!
 //! ```text
 //! DATA/places/p0/            root's, so that a guest cannot swap what is in it
@@ -7,7 +7,7 @@
 //! DATA/outgoing/FENCE/       what a guest left, out of the next one's reach
 //! ```
 //!
-//! The promise: a guest starts on empty ground. What the last one left is
+//! The promise: a guest starts in empty directories. What the last one left is
 //! moved away by renaming, whatever its size. Knows nothing of processes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -19,121 +19,125 @@ use std::path::{Path, PathBuf};
 use gleaner_common::id::{Fence, PlaceId};
 use rustix::fs::{Mode, OFlags};
 
-/// Where a guest runs, below its ground.
+/// Where a guest runs, below its place.
 pub const WORK: &str = "guest/work";
 
-/// What a guest owns on its ground.
+/// What a guest owns at its place.
 const OWNED: [&str; 3] = [WORK, "guest/output", "tmp"];
 const PRINTED: [&str; 2] = ["stdout", "stderr"];
 
-/// Why a place has no ground to run a guest on.
+/// Why a place has no directories to run a guest in.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot prepare {path}")]
-pub struct GroundError {
+pub struct DirectoriesError {
     pub path: PathBuf,
     pub source: io::Error,
 }
 
 /// One place's directories.
 #[derive(Debug)]
-pub struct Ground {
-    directory: PathBuf,
+pub struct PlaceDirectories {
+    root: PathBuf,
     outgoing: PathBuf,
     uid: Option<u32>,
 }
 
-impl Ground {
+impl PlaceDirectories {
     /// # Errors
     /// The directories cannot be made.
-    pub fn prepare(data: &Path, place: PlaceId, uid: Option<u32>) -> Result<Self, GroundError> {
-        let ground = Self {
-            directory: data.join("places").join(place.to_string()),
+    pub fn prepare(
+        data: &Path,
+        place: PlaceId,
+        uid: Option<u32>,
+    ) -> Result<Self, DirectoriesError> {
+        let directories = Self {
+            root: data.join("places").join(place.to_string()),
             outgoing: data.join("outgoing"),
             uid,
         };
-        clear(&ground.directory);
-        directory(&ground.outgoing, 0o700)?;
-        ground.lay()?;
-        Ok(ground)
+        clear(&directories.root);
+        directory(&directories.outgoing, 0o700)?;
+        directories.lay()?;
+        Ok(directories)
     }
 
-    pub fn directory(&self) -> &Path {
-        &self.directory
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Where a guest runs.
     pub fn work(&self) -> PathBuf {
-        self.directory.join(WORK)
+        self.root.join(WORK)
     }
 
     /// The directory that guests run in as it is now, wherever it is moved to.
     ///
     /// # Errors
-    /// It is not there.
-    pub fn open_work(&self) -> Result<OwnedFd, GroundError> {
+    /// The directory is not there.
+    pub fn open_work(&self) -> Result<OwnedFd, DirectoriesError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let path = self.work();
         rustix::fs::open(&path, flags, Mode::empty())
-            .map_err(|error| GroundError { path, source: error.into() })
+            .map_err(|error| DirectoriesError { path, source: error.into() })
     }
 
     pub fn output(&self) -> PathBuf {
-        self.directory.join("guest/output")
+        self.root.join("guest/output")
     }
 
     pub fn tmp(&self) -> PathBuf {
-        self.directory.join("tmp")
+        self.root.join("tmp")
     }
 
     pub fn uid(&self) -> Option<u32> {
         self.uid
     }
 
-    /// Moves away all that a guest left, and lays the ground anew. Returns
+    /// Moves away all that a guest left, and makes the directories anew. Returns
     /// where it is now.
     ///
     /// # Errors
-    /// It cannot be moved, or the new ground not be laid.
-    pub fn take_away(&self, fence: Fence) -> Result<PathBuf, GroundError> {
+    /// What was left cannot be moved, or the directories not be made anew.
+    pub fn take_away(&self, fence: Fence) -> Result<PathBuf, DirectoriesError> {
         let to = self.outgoing.join(fence.0.to_string());
         clear(&to);
         directory(&to, 0o700)?;
         for name in ["guest", "tmp", "stdout", "stderr"] {
-            let from = self.directory.join(name);
+            let from = self.root.join(name);
             match fs::rename(&from, to.join(name)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(GroundError { path: from, source }),
+                Err(source) => return Err(DirectoriesError { path: from, source }),
             }
         }
         self.lay()?;
         Ok(to)
     }
 
-    fn lay(&self) -> Result<(), GroundError> {
-        directory(&self.directory.join("guest"), 0o755)?;
+    fn lay(&self) -> Result<(), DirectoriesError> {
+        directory(&self.root.join("guest"), 0o755)?;
         for name in OWNED {
-            let path = self.directory.join(name);
+            let path = self.root.join(name);
             directory(&path, 0o700)?;
             self.give(&path)?;
         }
         for name in PRINTED {
-            let path = self.directory.join(name);
+            let path = self.root.join(name);
             OpenOptions::new()
                 .create(true)
                 .truncate(true)
                 .write(true)
                 .mode(0o600)
                 .open(&path)
-                .map_err(|source| GroundError { path: path.clone(), source })?;
+                .map_err(|source| DirectoriesError { path: path.clone(), source })?;
             self.give(&path)?;
         }
         Ok(())
     }
 
-    fn give(&self, path: &Path) -> Result<(), GroundError> {
+    fn give(&self, path: &Path) -> Result<(), DirectoriesError> {
         chown(path, self.uid, self.uid)
-            .map_err(|source| GroundError { path: path.to_path_buf(), source })
+            .map_err(|source| DirectoriesError { path: path.to_path_buf(), source })
     }
 }
 
@@ -152,12 +156,12 @@ pub fn open_strange(path: &Path) -> io::Result<File> {
     }
 }
 
-fn directory(path: &Path, mode: u32) -> Result<(), GroundError> {
+fn directory(path: &Path, mode: u32) -> Result<(), DirectoriesError> {
     DirBuilder::new()
         .recursive(true)
         .mode(mode)
         .create(path)
-        .map_err(|source| GroundError { path: path.to_path_buf(), source })
+        .map_err(|source| DirectoriesError { path: path.to_path_buf(), source })
 }
 
 /// Removes a directory, also one whose owner has taken its own rights away.
@@ -209,14 +213,14 @@ mod tests {
     #[test]
     fn the_next_guest_starts_on_empty_ground() {
         let data = tempfile::tempdir().unwrap();
-        let ground = Ground::prepare(data.path(), PlaceId(0), None).unwrap();
-        fs::write(ground.work().join("x"), "left").unwrap();
-        fs::write(ground.directory().join("stdout"), "said").unwrap();
-        let away = ground.take_away(Fence(7)).unwrap();
+        let directories = PlaceDirectories::prepare(data.path(), PlaceId(0), None).unwrap();
+        fs::write(directories.work().join("x"), "left").unwrap();
+        fs::write(directories.root().join("stdout"), "said").unwrap();
+        let away = directories.take_away(Fence(7)).unwrap();
         assert_eq!(fs::read_to_string(away.join("guest/work/x")).unwrap(), "left");
         assert_eq!(fs::read_to_string(away.join("stdout")).unwrap(), "said");
-        assert_eq!(fs::read_dir(ground.work()).unwrap().count(), 0);
-        assert_eq!(fs::metadata(ground.directory().join("stdout")).unwrap().len(), 0);
+        assert_eq!(fs::read_dir(directories.work()).unwrap().count(), 0);
+        assert_eq!(fs::metadata(directories.root().join("stdout")).unwrap().len(), 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::JobSpec;
-use gleaner_common::report::{JobRow, JobSummary};
+use gleaner_common::report::{AttemptRow, JobRow, JobSummary};
 use gleaner_common::wire::{Printed, Reply, Request};
 use gleaner_shell::client::Client;
 use gleaner_shell::identity::Identity;
@@ -15,12 +15,12 @@ use tokio::runtime::{Builder, Runtime};
 /// An open connection, and the runtime it lives on, whose thread keeps it alive
 /// while nobody asks.
 #[derive(Debug)]
-pub struct Talk {
+pub struct BlockingClient {
     runtime: Runtime,
     client: Client,
 }
 
-impl Talk {
+impl BlockingClient {
     /// # Errors
     /// See [`Client::connect`].
     pub fn connect(identity: &Path, address: Option<&str>) -> Result<Self> {
@@ -62,6 +62,16 @@ impl Talk {
         let reply = self.request(&Request::Job(job))?;
         let Reply::Job(row) = reply else { bail!("asked for job {job} and got {reply:?}") };
         Ok(*row)
+    }
+
+    /// A subprogram's attempts, oldest first.
+    ///
+    /// # Errors
+    /// As for `request`.
+    pub fn attempts(&self, id: SubprogramId) -> Result<Vec<AttemptRow>> {
+        let rows = self.rows(&Request::Attempts(id))?.into_iter();
+        let row = |row| if let Reply::Attempt(row) = row { Some(*row) } else { None };
+        Ok(rows.filter_map(row).collect())
     }
 
     /// The little that a subprogram has printed.
