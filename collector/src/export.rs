@@ -88,16 +88,16 @@ pub fn export(
         Content::Records => table::RECORD_COLUMNS,
         Content::Periods(_) => table::PERIOD_COLUMNS,
     };
-    let table = Table::begin(format, columns, BufWriter::new(file.file())).map_err(failed)?;
+    let mut table = Table::begin(format, columns, BufWriter::new(file.file())).map_err(failed)?;
     let summary = ExportSummary::default();
     let (span, unsure) = (selection.span, Unsure::default());
-    let mut writing = Writing { to, span, content, table, summary, unsure };
+    let mut writing = Writing { to, span, content, table: &mut table, summary, unsure };
     let total = names.len() as u64;
     for (done, name) in (0..).zip(&names) {
         progress(Progress { done, total });
         writing.add(&archive, name)?;
     }
-    let Writing { table, mut summary, unsure, .. } = writing;
+    let Writing { mut summary, unsure, .. } = writing;
     table.finish().map_err(failed)?;
     summary.bytes = file.file().metadata().map_err(failed)?.len();
     file.finish().map_err(|error| failed(error.source))?;
@@ -144,7 +144,7 @@ struct Writing<'a, W: Write + Send> {
     to: &'a Path,
     span: Span,
     content: Content,
-    table: Table<W>,
+    table: &'a mut Table<W>,
     summary: ExportSummary,
     unsure: Unsure,
 }

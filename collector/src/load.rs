@@ -123,7 +123,8 @@ pub(crate) fn each_log(
     // Bounded, so that a slow reader of the answers holds the threads back.
     let (give, take) = mpsc::sync_channel(2 * threads);
     thread::scope(|scope| {
-        // Moved in, so that it is gone, and the threads stop, when one fails.
+        // The receiver is moved in, so that it is gone, and the threads stop, when
+        // one log fails.
         let take = take;
         for _ in 0..threads {
             let (next, give) = (&next, give.clone());

@@ -75,7 +75,7 @@ pub struct Log {
     segment: u32,
     /// How long the last segment is, as far as it is on disk for sure.
     durable_bytes: u64,
-    /// How long it is with what was written and not synced.
+    /// How long the last segment is with what was written and not synced.
     written_bytes: u64,
     /// The last segment takes no more: it is long enough, or its header is
     /// damaged and nothing may stand behind one that says nothing.
@@ -254,7 +254,7 @@ impl Log {
 /// Reads a full segment and keeps what it holds beside it.
 fn summarise(path: &Path, name: &WorkstationName) -> Result<Summary, ReadSegmentError> {
     let summary = Summary::of(&Segment::read(path, name)?);
-    // Without it the next start only takes longer.
+    // Without the summary the next start only takes longer.
     let _ = summary.save(path);
     Ok(summary)
 }

@@ -124,7 +124,7 @@ impl Scope {
 
     fn spoken(&self) -> String {
         let day = |at: WallTime| local(at, &self.zone).strftime("%-d %B %Y").to_string();
-        // The last moment that belongs to it.
+        // The last moment that belongs to the stretch.
         let last = WallTime(self.to.0.saturating_sub(1));
         let (from, to) = (day(self.from), day(last));
         let zone = self.zone.iana_name().map(|name| format!(", {name}")).unwrap_or_default();

@@ -144,7 +144,7 @@ impl Payload for UsageRecord {
     }
 }
 
-/// Without its reason and the rest that only people read: nothing is
+/// A record without its reason and the rest that only people read: nothing is
 /// allocated for a record of millions.
 impl Payload for Observed {
     fn decode(payload: &[u8]) -> Option<Self> {

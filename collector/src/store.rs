@@ -43,7 +43,7 @@ pub struct Batch {
 pub struct Store {
     data: PathBuf,
     _lock: Lock,
-    /// Opened when first asked for. A log that failed is not in here, and so
+    /// The logs, each opened when first asked for. A log that failed is not in here, and so
     /// is read anew before it is used again.
     logs: BTreeMap<WorkstationName, Log>,
 }

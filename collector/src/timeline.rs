@@ -52,7 +52,7 @@ pub enum Interpretation {
 }
 
 impl Interpretation {
-    /// How far apart the snapshots of a boot are; `None` if it is exact.
+    /// How far apart the snapshots of a boot are; `None` if its records are exact.
     fn interval(self, boot: BootId) -> Option<Duration> {
         match (self, Origin::of(boot)) {
             (Self::Snapshots { every }, _) => Some(every),

@@ -23,7 +23,7 @@ pub struct Week {
 }
 
 impl Week {
-    pub(crate) fn from_days(days: [[f64; 24]; 7]) -> Self {
+    pub fn from_days(days: [[f64; 24]; 7]) -> Self {
         let [monday, tuesday, wednesday, thursday, friday, saturday, sunday] = days;
         Self { monday, tuesday, wednesday, thursday, friday, saturday, sunday }
     }

@@ -111,7 +111,7 @@ pub struct RankOffer {
     pub cut: Option<ContentHash>,
 }
 
-/// Said first on a stream that carries an attempt from its agent to the next.
+/// What is said first on a stream that carries an attempt from its agent to the next.
 /// Then comes the rank's endpoint, if it is one, as a frame of its own, and
 /// then the image, until the stream ends: always with [`Keep::State`], and with
 /// [`Keep::SubtaskStart`] if the rank goes back to one. Answered by
@@ -132,7 +132,7 @@ pub struct Handover {
 /// coordinator, which alone ends the old attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HandoverReply {
-    /// All of it is here and set up.
+    /// All of the attempt is here and set up.
     Taken,
     No {
         reason: String,

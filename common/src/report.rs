@@ -170,7 +170,7 @@ pub struct WorkstationRow {
     pub name: String,
     pub state: WorkstationState,
     pub reason: String,
-    /// How long it has been so, in seconds.
+    /// How long the workstation has been so, in seconds.
     pub lasted_s: f64,
     pub cores: u16,
     pub places: u16,

@@ -105,7 +105,7 @@ impl Trace {
         self.ranks.iter().map(Vec::len).sum()
     }
 
-    /// How many messages it sends, and their bytes together.
+    /// How many messages the trace sends, and their bytes together.
     pub fn messages(&self) -> (u64, u64) {
         let sends = self.ranks.iter().flatten().filter_map(|op| match op {
             Op::Send { bytes, .. } => Some(*bytes),

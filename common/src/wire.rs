@@ -150,7 +150,7 @@ pub struct Presence {
     pub busy: bool,
     /// For people: "pts/3, 2 s ago".
     pub reason: String,
-    /// How long it has been so.
+    /// How long the workstation has been so.
     pub lasted: Duration,
     /// Cores free of the owner; 0 lets nothing new start.
     pub slots: u16,

@@ -146,8 +146,8 @@ impl Bag {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BagModel {
     pub placement: Placement,
-    /// To retreat returns the subtask to the bag; to roll back takes it along
-    /// and begins it anew; to migrate takes along what was done of it.
+    /// A retreat returns the subtask to the bag; a rollback takes the subtask
+    /// along and begins it anew; a migration takes along what was done of it.
     pub on_busy: OnBusy,
     /// What it costs a worker to move.
     pub costs: Costs,

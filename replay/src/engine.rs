@@ -140,7 +140,7 @@ impl<O: Observer> Engine<'_, O> {
         true
     }
 
-    /// All of this moment.
+    /// Handles all transitions of this moment.
     fn handle_transitions(&mut self) {
         while let Some(due) = self.lab.transitions.get(self.next).filter(|due| due.at == self.now) {
             self.next += 1;
@@ -231,7 +231,7 @@ impl<O: Observer> Engine<'_, O> {
         let done = |(rank, &first): (&RankProgress, &u32)| {
             let steps = &self.program.steps[first as usize..=rank.at as usize];
             let before: u128 = steps.iter().map(|step| u128::from(step.work)).sum();
-            // After it lost its subtask, more is left than its step's work.
+            // After a rank lost its subtask, more is left than its step's work.
             before - u128::from(rank.left)
         };
         span(self.s.ranks.iter().zip(&self.program.first).map(done).sum())

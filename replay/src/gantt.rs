@@ -170,7 +170,7 @@ impl Messages {
             let (from, sent) = *self.sent.get(message)?;
             let place =
                 |rank: u32, at| Some((tracks[rank as usize].place(at)? as usize, seconds(at)));
-            // Drawn straight down when it arrives: a late receive is the
+            // The arrow ends when the message arrives: a late receive is the
             // receiver's business.
             let arrives = sent.max(*received);
             Some(Arrow { from: place(from, sent)?, to: place(*to, arrives)?, kind: MESSAGE })

@@ -84,9 +84,9 @@ pub(crate) struct Learned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkstationStart {
     pub(crate) idle: bool,
-    /// How long it has been so.
+    /// How long the workstation has been so.
     pub(crate) since: u64,
-    /// When that changes, perhaps after the period.
+    /// When the workstation changes, perhaps after the period.
     pub(crate) until: u64,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct WorkstationStart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transition {
     pub(crate) at: u64,
-    /// When it changes again, perhaps after the period.
+    /// When the workstation changes again, perhaps after the period.
     pub(crate) until: u64,
     pub(crate) workstation: u32,
     pub(crate) busy: bool,
@@ -159,7 +159,7 @@ impl Lab {
 
     /// Adds what a usage log knows of a workstation from a moment on.
     fn cut(&mut self, past: History<'_>, from: i64) {
-        // Eligible: its first change is not after the start.
+        // The workstation is eligible: its first change is not after the start.
         let after = past.changes.partition_point(|at| *at <= from);
         let begun = past.changes[after - 1];
         // One more change than the log holds: nothing is known any more.

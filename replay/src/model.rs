@@ -82,11 +82,11 @@ pub enum Placement {
 /// How long a rank is away when it moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// With its whole state.
+    /// When it moves with its whole state.
     pub migrate: Duration,
-    /// With the state it had at the start of its subtask.
+    /// When it moves with the state it had at the start of its subtask.
     pub rollback: Duration,
-    /// With nothing: it begins its subtask from what others kept.
+    /// When it moves with nothing: it begins its subtask from what others kept.
     pub retreat: Duration,
 }
 

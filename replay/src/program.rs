@@ -221,7 +221,7 @@ impl Program {
         self.ends[message as usize]
     }
 
-    /// How long it takes where no owner ever comes.
+    /// How long the program takes where no owner ever comes.
     pub fn critical_path(&self) -> Duration {
         Duration::from_nanos(self.critical_path)
     }

@@ -9,7 +9,7 @@ use csv::Writer;
 use super::table::{Column, Value};
 use crate::wall::spoken_time;
 
-pub(super) struct CsvTable<W: Write> {
+pub(crate) struct CsvTable<W: Write> {
     writer: Writer<W>,
 }
 

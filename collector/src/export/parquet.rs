@@ -16,7 +16,7 @@ use super::table::{Column, ColumnKind, Value};
 /// Rows that are held in memory at a time.
 const GROUP_ROWS: usize = 1 << 16;
 
-pub(super) struct ParquetTable<W: Write + Send> {
+pub(crate) struct ParquetTable<W: Write + Send> {
     writer: SerializedFileWriter<W>,
     columns: &'static [Column],
     rows: Vec<Vec<Value>>,

@@ -46,7 +46,7 @@ pub(super) fn write(
         look.at(at, beat, place.checked_sub(1).map(|before| &truth[before]));
         at = later(at, EVERY_S);
     }
-    // The collection ends, and with it what is known.
+    // When the collection ends, nothing more is known.
     let ended = look.watcher.gone(plan.to);
     look.tell(ended);
     look.writer.records

@@ -29,7 +29,7 @@ pub(super) enum MachineDoing {
 pub(super) struct RowFinding {
     /// The row names the state that the machine was in already.
     pub(super) repeated: bool,
-    /// How long the state before it was held, if too long to believe it.
+    /// How long the state before this row was held, if too long to be believed.
     pub(super) overlong: Option<Duration>,
 }
 

@@ -147,7 +147,7 @@ impl Lines {
         if self.bytes.len() as u64 > self.bytes_max {
             return Err(self.bad(format!("a line of more than {} bytes", self.bytes_max)));
         }
-        // Checked first, for the borrow's sake: it must end before `bad`.
+        // The bytes are checked first: their borrow must end before `bad`.
         if std::str::from_utf8(&self.bytes).is_err() {
             return Err(self.bad("a line that is not UTF-8"));
         }

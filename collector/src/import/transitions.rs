@@ -55,7 +55,7 @@ impl Watcher {
             (false, false) => None,
         };
         let causes = match (self.seen, busy_cause) {
-            // Table 5 has no category for what it is when it begins: the
+            // Table 5 has no category for what a workstation is when it begins: the
             // record after START says it, at the same moment.
             (None, cause) => vec![Cause::Start, cause.unwrap_or(Cause::Idle)],
             (Some(seen), Some(cause)) if !seen.busy => vec![cause],
@@ -64,7 +64,7 @@ impl Watcher {
             }
             (Some(_), Some(_)) => vec![],
             (Some(seen), None) if seen.busy => vec![Cause::Idle],
-            // Input since the last snapshot: it was busy in between (Table 6,
+            // Input since the last snapshot: the owner was there in between (Table 6,
             // first row, has IDLE after IDLE).
             (Some(seen), None) => {
                 let visited = snapshot.input_idle.is_some_and(|idle| idle < at.since(seen.at));

@@ -57,12 +57,12 @@ impl Default for Criterion {
 /// Time for which the records do not tell what a criterion asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unsure {
-    /// Idle by the records, and judged by the load of the record before it:
+    /// Time that is idle by the records, judged by the load of the record before:
     /// a load under the recorded criterion left no further record.
     pub low_load: Duration,
-    /// Taken as busy up to its last input: what came before that left no record.
+    /// Time that is taken as busy up to its last input: what came before that left no record.
     pub input: Duration,
-    /// Taken as loaded to its end: under input, a load that fell under the
+    /// Time that is taken as loaded to its end: under input, a load that fell under the
     /// recorded criterion left no record.
     pub fallen_load: Duration,
 }

@@ -36,7 +36,7 @@ pub struct Bar {
     pub end: f64,
     /// The place of its kind in [`Gantt::bar_kinds`].
     pub kind: usize,
-    /// Written into the bar where there is room.
+    /// Text that is written into the bar where there is room.
     pub label: String,
 }
 
@@ -64,7 +64,7 @@ pub struct Shade {
 pub struct Gantt {
     pub title: String,
     pub subtitle: String,
-    /// With its unit: `time (s)`.
+    /// The axis of time, whose label names the unit: `time (s)`.
     pub time_axis: Axis,
     pub lanes: Vec<String>,
     pub bar_kinds: Vec<GanttKind>,

@@ -31,7 +31,7 @@ pub struct Series {
     pub name: String,
     pub points: Vec<(f64, f64)>,
     pub look: Look,
-    /// How uncertain it is: (x, low, high), shaded. Empty for none.
+    /// How uncertain the series is: (x, low, high), shaded. Empty for none.
     pub band: Vec<(f64, f64, f64)>,
     /// Values to compare with, such as those that a thesis prints: rings.
     pub references: Vec<(f64, f64)>,

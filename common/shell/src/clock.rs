@@ -15,7 +15,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// Up to this long, tokio's timer does: a machine that sleeps meanwhile adds
+/// For waits of up to this long, tokio's timer does: a machine that sleeps meanwhile adds
 /// less than this to the wait.
 const SHORT: Duration = Duration::from_secs(1);
 

@@ -144,7 +144,7 @@ impl FrameWriter {
     /// No more follows. What was flushed still arrives, as long as the
     /// connection lives.
     pub fn finish(&mut self) {
-        // An error means that it is finished or given up already.
+        // An error means that the stream is finished or given up already.
         let _ = self.stream.finish();
     }
 
@@ -224,7 +224,7 @@ impl FrameReader {
         if !rest.is_empty() {
             return Ok(Some(vec![rest.into()]));
         }
-        // All that are here at once, not piece by piece.
+        // All pieces that are here are taken at once.
         let mut chunks = vec![Bytes::new(); CHUNKS];
         let count = self.stream.read_chunks(&mut chunks).await?;
         Ok(count.map(|count| {

@@ -26,7 +26,7 @@ pub enum MakeLogError {
     #[error("{}: {why}", path.display())]
     Unreadable { path: PathBuf, why: io::Error },
     #[error("{}: {why}", path.display())]
-    Model { path: PathBuf, why: ModelError },
+    Model { path: PathBuf, why: Box<ModelError> },
     #[error(transparent)]
     Zone(#[from] PeriodError),
     #[error(transparent)]
@@ -91,7 +91,7 @@ fn owner_model(path: &Path, generate: &Generate) -> Result<OwnerModel, MakeLogEr
     let path = path.parent().unwrap_or(Path::new(".")).join(&generate.model);
     let text = std::fs::read_to_string(&path)
         .map_err(|why| MakeLogError::Unreadable { path: path.clone(), why })?;
-    OwnerModel::from_toml(&text).map_err(|why| MakeLogError::Model { path, why })
+    OwnerModel::from_toml(&text).map_err(|why| MakeLogError::Model { path, why: why.into() })
 }
 
 /// The owners keep the hours of the campaign's time zone.

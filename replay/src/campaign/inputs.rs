@@ -218,7 +218,7 @@ fn read_log(
     let span = owners::span(choice).map_or_else(Span::default, |(_, to)| {
         let length = i64::try_from(choice.length.as_nanos()).unwrap_or(i64::MAX);
         let to = WallTime(to.0.saturating_add(length));
-        // All of the past, for the policies that learn from it.
+        // The span has all of the past, for the policies that learn from it.
         Span { from: None, to: Some(to) }
     });
     let options = LoadOptions { names: vec![], span, readings: Readings::from(reading) };

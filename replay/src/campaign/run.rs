@@ -9,14 +9,14 @@ use super::plan::Plan;
 use crate::results::manifest::Manifest;
 use crate::results::store::{Shard, Store, StoreError};
 
-/// How to run it.
+/// How to run a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     pub shard: Shard,
     pub threads: usize,
 }
 
-/// How far it is.
+/// How far a campaign is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// So many executions are to be done by this process.
@@ -27,7 +27,7 @@ pub enum Progress {
     Merging { chunk: u32, of: u32 },
 }
 
-/// What came of it.
+/// What came of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Outcome {
     /// Executed by this process now.

@@ -16,7 +16,7 @@ pub(crate) enum Runnable {
 }
 
 impl Runnable {
-    /// How long it takes on so many workstations that are always idle.
+    /// How long the program takes on so many workstations that are always idle.
     pub(crate) fn undisturbed(&self, workstations: u32) -> Duration {
         match self {
             Self::Ranks { program, .. } => program.critical_path(),
@@ -28,7 +28,7 @@ impl Runnable {
         }
     }
 
-    /// Executes it once, and writes what it came to into the row.
+    /// Executes the program once, and writes what it came to into the row.
     pub(crate) fn execute(&self, lab: &Lab, model: &Model, scratch: &mut Scratch, row: &mut Row) {
         match self {
             Self::Ranks { program, table1 } => {

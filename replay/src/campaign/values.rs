@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::criterion::CriterionChoice;
 use crate::model::RENICE_SHARE;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::units::{ParseUnitError, parse_duration, written_duration};
@@ -293,9 +292,9 @@ mod tests {
             "suspend 30s then retreat",
             "renice 20%",
         ] {
-            assert_eq!(text.parse::<ReactionChoice>().unwrap().name(), text);
+            assert_eq!(text.parse::<ReactionChoice>().unwrap().to_string(), text);
         }
-        assert_eq!("renice".parse::<ReactionChoice>().unwrap().name(), "renice 10%");
+        assert_eq!("renice".parse::<ReactionChoice>().unwrap().to_string(), "renice 10%");
     }
 
     #[test]
@@ -320,7 +319,7 @@ mod tests {
     fn every_policy_of_the_core_is_known_and_so_is_the_oracle() {
         for policy in Policy::ALL {
             let choice = PlacementChoice::Core(policy);
-            assert_eq!(choice.name().parse(), Ok(choice));
+            assert_eq!(choice.to_string().parse(), Ok(choice));
         }
         assert_eq!("oracle".parse(), Ok(PlacementChoice::Oracle));
         let error = "lifo".parse::<PlacementChoice>().unwrap_err().to_string();

@@ -53,9 +53,9 @@ fn a_seed_chooses_the_same_again() {
 fn unknown_time_is_busy_and_the_end_of_the_log_ends_idleness() {
     let lab = Lab::select(&usage(), &selection(3, Order::AsRead)).unwrap();
     let s = |seconds: u64| seconds * 1_000_000_000;
-    assert_eq!(lab.starts[0], Start { idle: false, since: s(10), until: s(20) });
-    assert_eq!(lab.starts[1], Start { idle: true, since: s(50), until: s(10) });
-    assert_eq!(lab.starts[2], Start { idle: true, since: s(70), until: s(50) });
+    assert_eq!(lab.starts[0], WorkstationStart { idle: false, since: s(10), until: s(20) });
+    assert_eq!(lab.starts[1], WorkstationStart { idle: true, since: s(50), until: s(10) });
+    assert_eq!(lab.starts[2], WorkstationStart { idle: true, since: s(70), until: s(50) });
     let transition = |at, until, workstation, busy| Transition { at, until, workstation, busy };
     assert_eq!(
         lab.transitions,

@@ -197,7 +197,7 @@ impl Store {
         as_parquet.finish().and_then(|mut to| to.flush()).map_err(failed(&parquet))?;
         as_csv.finish().and_then(|mut to| to.flush()).map_err(failed(&csv))?;
         lines.finish().map_err(write_failed)?;
-        // Last, because it says that all is there.
+        // The columns come last, because they say that all is there.
         columns.finish().map_err(write_failed)?;
         self.sweep();
         Ok(given_up)

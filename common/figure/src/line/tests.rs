@@ -1,6 +1,6 @@
 use super::*;
 use crate::Axis;
-use crate::scene::Shape;
+use crate::scene::{Frame, Shape};
 
 fn chart() -> LineChart {
     LineChart {

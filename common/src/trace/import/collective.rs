@@ -41,7 +41,7 @@ pub(super) fn expand(
         CollectiveKind::Reduce => part.reduce(root, bytes),
         CollectiveKind::AllReduce => part.allreduce(bytes),
         CollectiveKind::AllToAll | CollectiveKind::AllToAllV => {
-            part.pairwise(tags::ALL_TO_ALL, each)
+            part.pairwise(tags::ALL_TO_ALL, each);
         }
         CollectiveKind::ReduceScatter => part.pairwise(tags::REDUCE_SCATTER, each),
         CollectiveKind::Gather | CollectiveKind::GatherV => part.gather(root, bytes),

@@ -114,7 +114,7 @@ impl Player {
                 self.wait(fits)?;
             }
             Action::WaitOldest => {
-                self.wait(|request| matches!(request, Request::Receive { .. }))?
+                self.wait(|request| matches!(request, Request::Receive { .. }))?;
             }
             Action::WaitAll => self.wait_all(),
             Action::Collective(collective) => {
