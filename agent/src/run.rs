@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gleaner_agent_core::{agent, guest};
 use gleaner_common::id::{BootId, Incarnation};
@@ -53,6 +54,11 @@ pub enum AgentError {
     #[error("cannot start the event loop")]
     EventLoop(#[source] io::Error),
 }
+
+/// How long a worker may take to die of its supervisor's death: until then it
+/// holds the data directory.
+const DYING: Duration = Duration::from_secs(3);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Runs the agent until it is told to stop. Call it before there is any
 /// thread: it forks.
@@ -179,8 +185,17 @@ fn claim_data(data: &Path) -> Result<Lock, AgentError> {
         .mode(0o600)
         .open(data.join("lock"))
         .map_err(failed)?;
-    let taken = Lock::take(file).map_err(failed)?;
-    taken.ok_or_else(|| AgentError::Running { path: data.to_path_buf() })
+    let give_up_at = Clock.now() + DYING;
+    loop {
+        let taken = Lock::take(file.try_clone().map_err(failed)?).map_err(failed)?;
+        if let Some(lock) = taken {
+            return Ok(lock);
+        }
+        if Clock.now() >= give_up_at {
+            return Err(AgentError::Running { path: data.to_path_buf() });
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 /// Groups are wanted, and their absence said; only guests of a former agent

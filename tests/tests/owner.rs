@@ -255,6 +255,6 @@ fn a_guest_whose_keeper_waited_for_it_is_not_taken_for_the_owner() -> Result<()>
     let computes = "timeout 11 sh -c 'while :; do :; done'; true";
     let second = lab.submit(&["--on-busy=suspend", "--", "sh", "-c", computes])?;
     let ended = lab.wait_for_job(second)?;
-    assert_eq!(ended["suspensions"], 0, "{ended}");
+    assert_eq!(ended["summary"]["suspensions"], 0, "{ended}");
     Ok(())
 }

@@ -492,6 +492,7 @@ fn made_anew() {
     let outgoing = lab.config.data.join("outgoing");
     fs::remove_dir_all(&outgoing).unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), &outgoing).unwrap();
+    until("the first computes", || !processes_with("sleep 4731.5").is_empty());
     let first = processes_with("sleep 4731.5");
     kill_process(Pid::from_raw(first[0]).unwrap(), Signal::KILL).unwrap();
     assert_eq!(lab.finished().outcome, Outcome::Signal(9));
