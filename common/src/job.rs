@@ -11,6 +11,7 @@ pub const SUBPROGRAMS_MAX: u32 = 10_000_000;
 pub(crate) const COMMAND_BYTES_MAX: usize = 128 << 10;
 pub const FILES_MAX: usize = 10_000;
 pub const NAME_BYTES_MAX: usize = 200;
+pub const PRIORITY_MAX: i8 = 100;
 pub(crate) const PATH_BYTES_MAX: usize = 4_000;
 
 crate::named! {
@@ -188,6 +189,10 @@ pub struct JobSpec {
     pub limits: Limits,
     /// The subprograms are the ranks 0, 1, .. of one program.
     pub program: Option<ProgramSpec>,
+    /// Among its user's jobs those with higher ones go first.
+    pub priority: i8,
+    /// Anybody may look at it, at what it prints and at what it leaves.
+    pub public: bool,
 }
 
 /// Why a job cannot be accepted.
@@ -217,6 +222,12 @@ pub enum InvalidJob {
     CheckpointsTooOften,
     #[error("rollback is for programs of ranks: expected migrate or retreat")]
     RollsBackAlone,
+    #[error("priority {0} is out of range: expected -{PRIORITY_MAX} to {PRIORITY_MAX}")]
+    Priority(i8),
+    #[error("a timeout of nothing lets nothing run: expected a span")]
+    NoTime,
+    #[error("the program has {ranks} ranks and may have {most}: expected at least as many")]
+    FewerRanks { ranks: u32, most: u32 },
     #[error("`{0}` after a suspension does not leave the workstation: expected retreat")]
     StaysAfterAll(&'static str),
 }
@@ -249,6 +260,8 @@ impl JobSpec {
             on_busy: OnBusy::default(),
             limits: Limits::default(),
             program: None,
+            priority: 0,
+            public: false,
         }
     }
 
@@ -259,6 +272,12 @@ impl JobSpec {
     pub fn check(&self) -> Result<(), InvalidJob> {
         if self.command.first().is_none_or(String::is_empty) {
             return Err(InvalidJob::NoCommand);
+        }
+        if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&self.priority) {
+            return Err(InvalidJob::Priority(self.priority));
+        }
+        if self.timeout == Some(Duration::ZERO) {
+            return Err(InvalidJob::NoTime);
         }
         let count = self.indexes.len();
         if count == 0 || count > SUBPROGRAMS_MAX {
@@ -298,6 +317,9 @@ impl JobSpec {
         if let Some(program) = &self.program {
             if self.indexes.first != 0 || self.indexes.step != 1 {
                 return Err(InvalidJob::RankNumbers);
+            }
+            if program.ranks_max != 0 && program.ranks_max < count {
+                return Err(InvalidJob::FewerRanks { ranks: count, most: program.ranks_max });
             }
             let ranks = count.max(program.ranks_max);
             if ranks > RANKS_MAX {

@@ -14,7 +14,7 @@ use gleaner_shell::client::Client;
 use serde::Serialize;
 
 use super::watch::{self, Watched};
-use super::{fetch, show};
+use super::{fetch, jobs, show};
 use crate::ask::{self, Access, ask};
 use crate::failure::{Refusal, Verdict, hinted};
 use crate::output;
@@ -65,9 +65,17 @@ pub struct Args {
     /// [default: 10min].
     #[arg(long, value_name = "SPAN", value_parser = values::patience)]
     pub patience: Option<Patience>,
-    /// What one subprogram may use of memory, such as 512MiB [default: the workstation's limit].
+    /// What one subprogram needs of memory and may use, such as 512MiB: only workstations that have
+    /// so much get it [default: any, up to the workstation's limit].
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub memory: Option<u64>,
+    /// Among your own jobs those of a higher priority go first, -100 to 100; to others it is nothing.
+    #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i8).range(-100..=100))]
+    pub priority: i8,
+    /// Let everybody see the job, what it prints and what it leaves.
+    #[arg(long)]
+    pub public: bool,
     /// Wait for the end: a progress bar, then a summary.
     #[arg(long)]
     pub wait: bool,
@@ -125,6 +133,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let (job, watched) = ask(&args.access, async |client| {
         let program = spec.program;
         let job = submit(client, spec, &found).await?;
+        if args.memory.is_some() || args.shared.is_some() {
+            output::notes(&jobs::one(client, job).await?.notes);
+        }
         if let Some(program) = program.filter(|_| !args.json) {
             eprintln!("when a workstation dies, {}", program.goes_back());
         }
@@ -176,6 +187,7 @@ fn spec(args: &Args) -> Result<JobSpec> {
     spec.program = args.program.spec();
     spec.shared_directory.clone_from(&args.shared);
     spec.on_busy = on_busy(args)?;
+    (spec.priority, spec.public) = (args.priority, args.public);
     spec.limits = Limits { memory_bytes_max: args.memory.unwrap_or(0), ..Limits::default() };
     Ok(spec)
 }

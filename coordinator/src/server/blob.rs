@@ -8,7 +8,7 @@ use gleaner_common::wire::{BlobReply, close};
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use tokio::task::spawn_blocking;
 
-use super::{Peer, Shared};
+use super::{Peer, Shared, sight};
 use crate::blobs::{Arriving, GetBlobError, PutBlobError, read_piece};
 
 const PIECE_BYTES: usize = 256 << 10;
@@ -101,7 +101,24 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-pub(super) async fn get(shared: Arc<Shared>, hash: ContentHash, mut writer: FrameWriter) {
+pub(super) async fn get(
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    hash: ContentHash,
+    mut writer: FrameWriter,
+) {
+    let refusal = match sight::may_get(&shared, &peer, hash).await {
+        Ok(true) => None,
+        // A file of somebody else's is as if it were not there.
+        Ok(false) => Some(GetBlobError::Unknown(hash).to_string()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(reason) = refusal {
+        if writer.send(&BlobReply::No { reason }).await.is_ok() {
+            writer.finish();
+        }
+        return;
+    }
     let blobs = shared.blobs.clone();
     let opened = spawn_blocking(move || {
         let (mut file, size) = blobs.get(hash)?;

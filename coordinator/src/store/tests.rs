@@ -40,6 +40,7 @@ fn subprogram(job: u32, index: u32) -> SubprogramRecord {
             retreats: 1,
             lost: 0,
             moves: 0,
+            lost_in_a_row: 2,
             cpu: Duration::from_millis(1_234),
             avoided: Some(WorkstationId(3)),
             last: LastAttempt {

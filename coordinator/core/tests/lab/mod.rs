@@ -352,7 +352,7 @@ impl Lab {
 
     fn coordinator_starts(&mut self) {
         let restored = self.store.restored(self.setting.hosts);
-        let core = Core::restore(self.now, self.setting.config.clone(), restored);
+        let core = Core::restore(self.now, self.wall(), self.setting.config.clone(), restored);
         self.witness.check_restored(&core, &self.store);
         self.core = Some(core);
         self.commits_from = self.now;
