@@ -6,12 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::ContentHash;
 use crate::program::{CHECKPOINT_EVERY_MIN, ProgramSpec, RANKS_MAX};
+use crate::units::spoken_size;
 
 pub const SUBPROGRAMS_MAX: u32 = 10_000_000;
 pub(crate) const COMMAND_BYTES_MAX: usize = 128 << 10;
 pub const FILES_MAX: usize = 10_000;
 pub const NAME_BYTES_MAX: usize = 200;
 pub const PRIORITY_MAX: i8 = 100;
+/// What a 64-bit machine of today can address: who asks for more has mistyped.
+const MEMORY_BYTES_MAX: u64 = 64 << 40;
 pub(crate) const PATH_BYTES_MAX: usize = 4_000;
 
 crate::named! {
@@ -224,6 +227,8 @@ pub enum InvalidJob {
     RollsBackAlone,
     #[error("priority {0} is out of range: expected -{PRIORITY_MAX} to {PRIORITY_MAX}")]
     Priority(i8),
+    #[error("{} of memory is more than any machine has: expected at most {}", spoken_size(*.0), spoken_size(MEMORY_BYTES_MAX))]
+    Memory(u64),
     #[error("a timeout of nothing lets nothing run: expected a span")]
     NoTime,
     #[error("the program has {ranks} ranks and may have {most}: expected at least as many")]
@@ -275,6 +280,10 @@ impl JobSpec {
         }
         if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&self.priority) {
             return Err(InvalidJob::Priority(self.priority));
+        }
+        let memory = self.limits.memory_bytes_max;
+        if memory > MEMORY_BYTES_MAX {
+            return Err(InvalidJob::Memory(memory));
         }
         if self.timeout == Some(Duration::ZERO) {
             return Err(InvalidJob::NoTime);
@@ -417,6 +426,23 @@ mod tests {
         let mut job = job();
         job.shared_directory = Some("/srv/results..old".into());
         assert_eq!(job.check(), Ok(()));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_was_expected() {
+        let mut large = job();
+        large.limits.memory_bytes_max = 900 << 40;
+        let mut few = JobSpec { indexes: IndexRange::count_of(3).unwrap(), ..job() };
+        few.program = Some(ProgramSpec { ranks_max: 2, ..ProgramSpec::default() });
+        for (wrong, told) in [
+            (large, "900.0 TiB of memory is more than any machine has"),
+            (few, "the program has 3 ranks and may have 2"),
+            (JobSpec { timeout: Some(Duration::ZERO), ..job() }, "a timeout of nothing"),
+            (JobSpec { priority: 101, ..job() }, "priority 101 is out of range"),
+        ] {
+            let why = wrong.check().unwrap_err().to_string();
+            assert!(why.starts_with(told), "{why}");
+        }
     }
 
     #[test]

@@ -157,6 +157,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
 /// Everything that can be wrong is found before the coordinator is asked.
 fn prepare(args: &Args) -> Result<(JobSpec, Vec<Found>)> {
     let mut spec = spec(args)?;
+    if let Some(dir) = &args.out {
+        fetch::check_writable(dir).context("--out")?;
+    }
     let mut inputs = args.inputs.clone();
     if args.shared.is_none() {
         inputs.extend(staging::program(&args.command, &inputs)?);
@@ -373,6 +376,8 @@ mod tests {
         assert_eq!(none.to_string(), "--count 0: expected at least one subprogram");
         let at_once = prepare(&parse("--on-busy retreat --patience 1s -- x").unwrap()).unwrap_err();
         assert!(at_once.to_string().contains("expected --on-busy suspend"), "{at_once}");
+        let out = prepare(&parse("--out /proc/version/results -- /bin/true").unwrap()).unwrap_err();
+        assert!(format!("{out:#}").contains("/proc/version is no directory"), "{out:#}");
         let many = prepare(&parse("--count 20000000 -- x").unwrap()).unwrap_err();
         assert!(format!("{many:#}").contains("expected 1 to 10000000"), "{many:#}");
     }

@@ -2,16 +2,21 @@
 //! it; at most one piece of a file is in memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gleaner_common::id::ContentHash;
 use gleaner_common::wire::{BlobReply, close};
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::{Peer, Shared, sight};
 use crate::blobs::{Arriving, GetBlobError, PutBlobError, read_piece};
 
 const PIECE_BYTES: usize = 256 << 10;
+
+/// An upload of which nothing comes for so long is given up.
+const STALLED_AFTER: Duration = Duration::from_secs(60);
 
 /// Why a file did not arrive.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +25,8 @@ enum ReceiveError {
     Blob(#[from] PutBlobError),
     #[error(transparent)]
     Stream(#[from] StreamError),
+    #[error("nothing of the file came for {} s", STALLED_AFTER.as_secs())]
+    Stalled,
     #[error("the coordinator is stopping")]
     Stopping,
 }
@@ -80,10 +87,11 @@ async fn receive(
 async fn read_up_to(
     reader: &mut FrameReader,
     length: usize,
-) -> Result<(Vec<u8>, bool), StreamError> {
+) -> Result<(Vec<u8>, bool), ReceiveError> {
     let mut bytes = vec![];
     while bytes.len() < length {
-        match reader.next_raw().await? {
+        let next = timeout(STALLED_AFTER, reader.next_raw()).await;
+        match next.map_err(|_| ReceiveError::Stalled)?? {
             Some(more) if bytes.is_empty() => bytes = more,
             Some(more) => bytes.extend_from_slice(&more),
             None => return Ok((bytes, true)),
