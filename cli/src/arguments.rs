@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use gleaner_lab::guard::{Guarded, guard};
 
 use crate::command::{
-    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, replay, shares, submit, token,
-    trace, usage, users, why, workstations,
+    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, replay, shares,
+    submit, token, trace, usage, users, why, workstations,
 };
 use crate::failure::Verdict;
 use crate::flags::Misspelt;

@@ -128,13 +128,7 @@ impl JobRow {
     /// far it is.
     #[must_use]
     pub fn outline(self) -> Self {
-        Self {
-            name: String::new(),
-            command: vec![],
-            program: None,
-            notes: vec![],
-            ..self
-        }
+        Self { name: String::new(), command: vec![], program: None, notes: vec![], ..self }
     }
 }
 

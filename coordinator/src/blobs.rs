@@ -429,7 +429,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
         assert!(matches!(stage(&blobs, &[0; 1_001]), Err(PutBlobError::TooLarge { .. })));
-        let first = blobs.put(content_hash(&[1; 900]), 900).unwrap();
+        let mut first = blobs.put(content_hash(&[1; 900]), 900).unwrap();
+        first.write(&[1; 900]).unwrap();
         assert!(matches!(stage(&blobs, &[2; 900]), Err(PutBlobError::NoRoom { .. })));
         drop(first);
         assert_eq!(stage(&blobs, &[2; 900]).unwrap(), 900);

@@ -55,11 +55,22 @@ pub(crate) struct TokenRecord {
 /// What must be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryRecord {
-    Identity { key: Key, identity: IdentityRecord },
-    Token { key: Key, token: TokenRecord },
-    Workstation { workstation: WorkstationId, name: String },
+    Identity {
+        key: Key,
+        identity: IdentityRecord,
+    },
+    Token {
+        key: Key,
+        token: TokenRecord,
+    },
+    Workstation {
+        workstation: WorkstationId,
+        name: String,
+    },
     /// Its name is free again; its number is not.
-    WorkstationRemoved { workstation: WorkstationId },
+    WorkstationRemoved {
+        workstation: WorkstationId,
+    },
 }
 
 /// What the holder of a key may do.
@@ -305,7 +316,8 @@ impl Directory {
 
     /// Takes a person's keys away. Empty if there is no such person.
     pub(crate) fn remove_user(&mut self, name: &str, wall: WallTime) -> Vec<DirectoryRecord> {
-        let theirs = self.identities.iter_mut().filter(|(_, it)| it.name == name && is_good_person(it));
+        let theirs =
+            self.identities.iter_mut().filter(|(_, it)| it.name == name && is_good_person(it));
         theirs.map(|(key, identity)| revoked(key, identity, wall)).collect()
     }
 

@@ -222,7 +222,8 @@ impl Core {
         for attempt in attempts {
             let Some(job) = self.jobs.get(&attempt.subprogram.job) else { continue };
             let user = &job.record().user;
-            let from = written.get(user.as_str()).map_or(attempt.placed, |at| attempt.placed.max(*at));
+            let from =
+                written.get(user.as_str()).map_or(attempt.placed, |at| attempt.placed.max(*at));
             self.shares.restore(now, user, self.shares.accrued(wall.since(from)));
         }
     }

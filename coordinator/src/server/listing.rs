@@ -12,8 +12,8 @@ use gleaner_common::wire::Reply;
 use gleaner_coordinator_core::{JobRecord, untried_row};
 use gleaner_shell::stream::{FrameWriter, StreamError};
 
-use super::{Peer, Shared};
 use super::request::Refusal;
+use super::{Peer, Shared};
 
 const PAGE_ROWS: u32 = 1_000;
 /// Rows are written when so much has gathered.

@@ -104,11 +104,10 @@ mod tests {
         for job in 1..=3 {
             let select = "SELECT spec FROM jobs WHERE job = :job";
             let of = named_params! { ":job": job };
-            let read =
-                connection.query_row(select, of, |row| {
-                    let added = [row.get_ref("spec")?.as_blob()?, &[0; ADDED_IN_5]].concat();
-                    unpacked(&added)
-                });
+            let read = connection.query_row(select, of, |row| {
+                let added = [row.get_ref("spec")?.as_blob()?, &[0; ADDED_IN_5]].concat();
+                unpacked(&added)
+            });
             let spec: JobSpec = read.unwrap();
             let patience = Some(Duration::from_secs(job));
             assert_eq!(spec.on_busy, OnBusy::suspend(patience, Reaction::Retreat));

@@ -89,12 +89,7 @@ impl Coordinator {
     }
 }
 
-pub async fn token(
-    admin: &Client,
-    role: Role,
-    lifetime: Duration,
-    name: Option<&str>,
-) -> Token {
+pub async fn token(admin: &Client, role: Role, lifetime: Duration, name: Option<&str>) -> Token {
     let request = Request::TokenCreate { role, lifetime, name: name.map(str::to_owned) };
     match admin.request(&request).await.unwrap() {
         Reply::Token { text, .. } => text.parse().unwrap(),

@@ -47,8 +47,7 @@ async fn anothers_job_is_a_number_a_user_and_its_counts() {
     let secret = ada.put_bytes(b"secret").await.unwrap();
     let mut private = spec(2);
     private.command.push("--password=hunter2".into());
-    let input =
-        StagedFile { path: "data".into(), hash: secret, size_bytes: 6, executable: false };
+    let input = StagedFile { path: "data".into(), hash: secret, size_bytes: 6, executable: false };
     private.inputs = vec![input];
     let job = submit(&ada, private.clone()).await;
     let desk = coordinator.enrol(Role::Agent, "desk-1").await;
@@ -91,8 +90,7 @@ async fn a_workstation_gets_files_of_the_jobs_that_were_offered_to_it_and_no_oth
     let dir = tempfile::tempdir().unwrap();
     let coordinator = Coordinator::start(dir.path()).await;
     let ada = coordinator.client(Role::User, "ada").await;
-    let [first, second] =
-        [&b"first"[..], b"second"].map(|content| content.to_vec());
+    let [first, second] = [&b"first"[..], b"second"].map(|content| content.to_vec());
     let (one, other) =
         (ada.put_bytes(&first).await.unwrap(), ada.put_bytes(&second).await.unwrap());
     let with = |hash, size_bytes| {

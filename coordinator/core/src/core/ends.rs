@@ -143,7 +143,10 @@ impl Core {
                 history.lost_in_a_row = before + 1;
             }
         }
-        if goes_on.is_none() && history.lost_in_a_row > LOST_FOR_FREE && matches!(how, Return::Lost(_)) {
+        if goes_on.is_none()
+            && history.lost_in_a_row > LOST_FOR_FREE
+            && matches!(how, Return::Lost(_))
+        {
             return self.lost_again(draft, &attempt, history, &outcome);
         }
         draft.change(job.subprogram_change(attempt.position, &history, SubprogramState::Queued));

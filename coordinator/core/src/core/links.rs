@@ -6,7 +6,8 @@ use gleaner_common::id::{BootId, Fence, Incarnation, WorkstationId};
 use gleaner_common::job::Outcome;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{
-    AgentFrame, AttemptEvent, Blame, CoordinatorFrame, Facts, Finished, GuestState, Presence, Printed,
+    AgentFrame, AttemptEvent, Blame, CoordinatorFrame, Facts, Finished, GuestState, Presence,
+    Printed,
 };
 
 use super::{Core, Draft};

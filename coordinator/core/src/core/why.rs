@@ -221,7 +221,8 @@ impl Core {
         let (jobs, waiting) = (own.before(job).count(), self.queued_of(own.before(job)));
         if jobs > 0 {
             let before = format!("{} of {user}'s own", subprograms(waiting));
-            reasons.push(format!("{before} before it, of higher priority or earlier ({jobs} jobs)"));
+            reasons
+                .push(format!("{before} before it, of higher priority or earlier ({jobs} jobs)"));
         }
         reasons
     }
@@ -253,7 +254,10 @@ impl Core {
         let asked = spoken_size(needs.memory_bytes);
         Some(match needs.shared {
             _ if needs.memory_bytes > most && most > 0 => {
-                format!("no workstation has {asked} of memory: the largest has {}", spoken_size(most))
+                format!(
+                    "no workstation has {asked} of memory: the largest has {}",
+                    spoken_size(most)
+                )
             }
             Some(directory) if needs.memory_bytes == 0 => {
                 format!("no workstation offers the shared directory {directory}")

@@ -9,7 +9,8 @@ use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, W
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::Finished;
 use gleaner_coordinator_core::{
-    AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, Restored, Step, SubprogramRecord, UsageRecord,
+    AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, Restored, Step, SubprogramRecord,
+    UsageRecord,
 };
 
 #[derive(Clone, Debug, Default)]

@@ -18,7 +18,8 @@ use gleaner_common::report::JobSummary;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::usage::LoadAverages;
 use gleaner_common::wire::{
-    AgentFrame, AttemptEvent, Blame, CoordinatorFrame, Facts, Finished, GuestState, Presence, Printed,
+    AgentFrame, AttemptEvent, Blame, CoordinatorFrame, Facts, Finished, GuestState, Presence,
+    Printed,
 };
 
 use super::{Config, Core};

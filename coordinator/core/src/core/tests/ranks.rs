@@ -367,7 +367,10 @@ fn a_rank_that_never_began_begins_elsewhere_without_a_new_life() {
     let mut site = Site::with_idle(2);
     let (job, offered) = site.submit_program(1, ProgramSpec::default());
     let (id, _, fence) = only(&offered);
-    let again = site.hear_of(id, AttemptEvent::Refused { fence, reason: "full".into(), blame: Blame::Workstation });
+    let again = site.hear_of(
+        id,
+        AttemptEvent::Refused { fence, reason: "full".into(), blame: Blame::Workstation },
+    );
     assert_eq!((again.len(), site.core.job_row(job).unwrap().life), (1, 1));
 }
 

@@ -223,8 +223,7 @@ fn what_its_workstations_are_lost_with_is_charged_after_the_second_and_held() {
         let facts = Facts { cores: 1, places: 1, ..Facts::default() };
         let busy = presence(true, 1);
         let serial = killed + 1;
-        offered =
-            site.hello(link(at, serial), Incarnation(99), facts, busy, vec![]);
+        offered = site.hello(link(at, serial), Incarnation(99), facts, busy, vec![]);
         let row = site.core.subprogram_row(which);
         assert!(row.is_none_or(|row| u64::from(row.failures) == killed.saturating_sub(2)));
     }
@@ -236,4 +235,55 @@ fn what_its_workstations_are_lost_with_is_charged_after_the_second_and_held() {
         Some(record.history.last.outcome.clone())
     });
     assert!(told.unwrap().ends_with("its last 5 workstations were lost with it"));
+}
+
+fn hello_of(host: &str, boot: u8) -> AgentFrame {
+    let mut facts = Facts { cores: 1, places: 1, ..Facts::default() };
+    facts.machine.hostname = host.into();
+    AgentFrame::Hello {
+        incarnation: Incarnation(boot.into()),
+        boot: BootId([boot; 16]),
+        facts,
+        presence: presence(false, 1),
+        held: vec![],
+    }
+}
+
+/// Cloned images pushed each other out for good.
+#[test]
+fn a_second_machine_with_the_same_identity_is_refused_while_the_first_is_heard() {
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    site.handle(Event::Heard { from: link(1, 1), frame: hello_of("desk", 1) });
+    site.handle(Event::Heard { from: link(1, 2), frame: hello_of("clone", 2) });
+    let refusal = site.last.effects.iter().find_map(|effect| {
+        let Effect::Refuse { link, reason } = effect else { return None };
+        (link.serial == 2).then(|| reason.clone())
+    });
+    let told = "host1 is connected already, from the machine desk, and this is clone: ";
+    assert!(refusal.unwrap().starts_with(told));
+    let reason = site.core.workstation_row(site.now, WorkstationId(1)).unwrap().reason;
+    assert!(reason.ends_with("two machines have its identity: desk, and clone is refused"));
+    assert_eq!(site.submit(1, 0).1.len(), 1, "the first goes on");
+    // The same machine comes back at once after its agent's death.
+    site.handle(Event::Heard { from: link(1, 3), frame: hello_of("desk", 1) });
+    assert!(!site.last.effects.iter().any(|effect| matches!(effect, Effect::Refuse { .. })));
+    // And one that was started anew, when the old one is not heard any more.
+    site.now = site.now + s(60);
+    site.handle(Event::Heard { from: link(1, 4), frame: hello_of("desk", 9) });
+    assert!(!site.last.effects.iter().any(|effect| matches!(effect, Effect::Refuse { .. })));
+}
+
+#[test]
+fn nothing_new_is_placed_on_a_drained_workstation_and_guests_there_finish() {
+    let mut site = Site::with_idle(1);
+    let (_, offered) = site.submit(2, 0);
+    let (_, _, fence) = only(&offered);
+    let drained = |drained| Event::Drained { workstation: WorkstationId(1), drained };
+    site.handle(drained(true));
+    site.started(1, fence);
+    assert_eq!(site.finished(1, fence, Outcome::Succeeded), []);
+    let why = site.core.why_workstation(site.now, WorkstationId(1)).unwrap();
+    assert_eq!(why[0], "drained: an admin wants nothing placed here");
+    assert_eq!(site.handle(drained(false)).len(), 1);
 }
