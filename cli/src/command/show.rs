@@ -287,6 +287,24 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn shares_are_a_table_of_use_beside_share() {
+        let row = ShareRow {
+            user: "ada".into(),
+            group: Some("vision".into()),
+            share: 0.25,
+            usage_s: 90.0,
+            running: 4,
+            queued: 2_000_000,
+            factor: 330.0,
+        };
+        let (text, dropped) = shares(&[row]).fitted(Some(60));
+        assert!(dropped.is_empty(), "{dropped:?}");
+        for part in ["ada", "vision", "25.0%", "90 s", "2000000", "330"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
     fn jobs_are_a_table_and_one_job_is_its_lines() {
         insta::assert_snapshot!(text(&jobs(&[a_job()], &BTreeMap::new(), &TimeZone::UTC)), @r"
         JOB  NAME    USER  STATE    DONE     FAILED  RUNNING  SUSPENDED  MOVES  RETREATS  SUBMITTED

@@ -176,7 +176,7 @@ async fn a_workstation_that_is_taken_away_is_heard_no_more_and_one_that_is_drain
     assert_eq!(row.name, "desk-2");
     let mut second = second;
     second.coordinator = coordinator.address.to_string();
-    crate::agent::Agent::connect(&second, 1, 1).await;
+    let _agent = crate::agent::Agent::connect(&second, 1, 1).await;
     let why = admin.request(&Request::WhyWorkstation("desk-2".into())).await.unwrap();
     let Reply::Why(why) = why else { panic!("{why:?}") };
     assert!(why[0].starts_with("drained: "), "{why:?}");

@@ -222,6 +222,7 @@ fn check_counts(core: &Core) {
     }
     let over = core.jobs.values().map(|job| job.ended_ranks().len()).sum::<usize>();
     assert_eq!(core.ended_ranks.len(), over);
+    assert_eq!(core.shares.running("ann") as usize, core.attempts.len());
     for (old, moving) in &core.moves {
         assert!(core.attempts[old].coming.is_none());
         assert_eq!(core.waiting_moves.contains(old), moving.new.is_none());
