@@ -41,6 +41,9 @@ pub struct CoordinatorConfig {
     /// How much may be staged altogether.
     #[serde(with = "units::size")]
     pub blobs_bytes_max: u64,
+    /// How much one user may stage within a day.
+    #[serde(with = "units::size")]
+    pub user_bytes_a_day_max: u64,
     /// How long an ended job is remembered, with its results and files.
     #[serde(with = "units::duration")]
     pub keep_ended: Duration,
@@ -61,6 +64,7 @@ impl Default for CoordinatorConfig {
             heartbeat_without_guests: core.heartbeat_without_guests,
             blob_bytes_max: 4 << 30,
             blobs_bytes_max: 64 << 30,
+            user_bytes_a_day_max: 32 << 30,
             // Time to come back from a holiday and fetch the results: a guess.
             keep_ended: Duration::from_secs(60 * 86_400),
             shares: core.shares,

@@ -35,6 +35,7 @@ use crate::limited_log::LimitedLog;
 use crate::parts::{self, PartCleanup};
 use crate::placement::PlacementTimes;
 use crate::server::{self, Shared};
+use crate::staging_room::StagingRoom;
 use crate::store::{self, OpenStoreError, Store, StoreHealth, StoreThread, Write};
 
 /// Where the coordinator's own administrator's identity is kept, in the data
@@ -148,6 +149,7 @@ pub async fn serve(
         agents,
         next_serial: AtomicU64::new(1),
         shares: config.shares.clone(),
+        staging_room: StagingRoom::new(config.user_bytes_a_day_max),
     });
     let quiet_handle = shared.brain.clone();
     tracing::info!("listening on {address}");

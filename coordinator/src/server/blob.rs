@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gleaner_common::id::ContentHash;
-use gleaner_common::wire::{BlobReply, close};
+use gleaner_common::wire::{BlobReply, Role, close};
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{Peer, Shared, sight};
 use crate::blobs::{Arriving, GetBlobError, PutBlobError, read_piece};
+use crate::staging_room::RoomTaken;
 
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -25,6 +26,8 @@ enum ReceiveError {
     Blob(#[from] PutBlobError),
     #[error(transparent)]
     Stream(#[from] StreamError),
+    #[error(transparent)]
+    Room(#[from] RoomTaken),
     #[error("nothing of the file came for {} s", STALLED_AFTER.as_secs())]
     Stalled,
     #[error("the coordinator is stopping")]
@@ -38,7 +41,7 @@ pub(super) async fn put(
     mut writer: FrameWriter,
     mut reader: FrameReader,
 ) {
-    let reply = match receive(&shared, hash, size_bytes, &mut reader).await {
+    let reply = match receive(&shared, &peer, (hash, size_bytes), &mut reader).await {
         Ok(size_bytes) => BlobReply::Have { size_bytes },
         Err(ReceiveError::Stream(_)) => return, // The peer gave up: there is nobody to tell.
         Err(error) => {
@@ -54,12 +57,18 @@ pub(super) async fn put(
 
 async fn receive(
     shared: &Arc<Shared>,
-    hash: ContentHash,
-    size_bytes: u64,
+    peer: &Peer,
+    (hash, size_bytes): (ContentHash, u64),
     reader: &mut FrameReader,
 ) -> Result<u64, ReceiveError> {
+    // What agents stage is what others' guests have left.
+    let take = |piece: &Vec<u8>| match peer.identity.role {
+        Role::User => shared.staging_room.take(shared.clock.now(), peer.name(), piece.len() as u64),
+        Role::Agent | Role::Admin | Role::Collector => Ok(()),
+    };
     // A small file takes one blocking call, a large one a call per piece.
     let (mut first, mut at_end) = read_up_to(reader, PIECE_BYTES).await?;
+    take(&first)?;
     let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
     if at_end {
         return blocking(move || {
@@ -80,6 +89,7 @@ async fn receive(
             return blocking(move || arriving.finish(wall)).await;
         }
         (first, at_end) = read_up_to(reader, PIECE_BYTES).await?;
+        take(&first)?;
     }
 }
 

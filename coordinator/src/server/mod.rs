@@ -33,6 +33,7 @@ use crate::brain::BrainHandle;
 use crate::directory::{Directory, IdentityRecord, Key, KeyStanding, TokenRecord};
 use crate::limited_log::LimitedLog;
 use crate::placement::PlacementTimes;
+use crate::staging_room::StagingRoom;
 use crate::store::{Reader, StoreHealth};
 
 mod agent;
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) agents: Agents,
     pub(crate) next_serial: AtomicU64,
     pub(crate) shares: ShareConfig,
+    pub(crate) staging_room: StagingRoom,
 }
 
 impl Shared {
