@@ -83,11 +83,13 @@ pub async fn enrol(address: &str, token: &Token, name: &str) -> Result<Identity,
 pub async fn rotate(client: &Client, old: Identity) -> Result<Identity, RotateError> {
     let key = Key::generate().map_err(|why| RotateError::Key { why })?;
     let request = Request::Rotate { public_key: key.spki() };
-    match client.request(&request).await? {
-        Reply::Rotated { certificate } => Ok(Identity { key, certificate, ..old }),
-        Reply::No { reason } => Err(RotateError::Refused { reason }),
-        _ => Err(RotateError::Refused { reason: "no answer to what was asked".to_owned() }),
+    let reply = client.request(&request).await?;
+    if let Reply::Rotated { certificate } = reply {
+        return Ok(Identity { key, certificate, ..old });
     }
+    let reason =
+        if let Reply::No { reason } = reply { reason } else { "no certificate".to_owned() };
+    Err(RotateError::Refused { reason })
 }
 
 async fn ask(link: &Link, request: &EnrolRequest) -> Result<EnrolReply, StreamError> {

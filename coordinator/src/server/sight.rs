@@ -55,7 +55,24 @@ fn asked_about(request: &Request) -> Option<JobId> {
         Request::Output(subprogram)
         | Request::WhySubprogram(subprogram)
         | Request::Attempts(subprogram) => Some(subprogram.job),
-        _ => None,
+        Request::Missing(_)
+        | Request::Submit(_)
+        // Their rows say only what may be seen.
+        | Request::Jobs
+        | Request::Job(_)
+        | Request::Cancel(_)
+        | Request::Workstations
+        | Request::WhyWorkstation(_)
+        | Request::TokenCreate { .. }
+        | Request::Tokens
+        | Request::TokenRevoke { .. }
+        | Request::Health
+        | Request::Shares
+        | Request::Users
+        | Request::UserRemove { .. }
+        | Request::WorkstationRemove { .. }
+        | Request::WorkstationDrain { .. }
+        | Request::Rotate { .. } => None,
     }
 }
 

@@ -417,16 +417,17 @@ impl Lab {
             return;
         }
         for change in &step.changes {
-            match change {
-                Change::Job(record) => drop(self.waits.insert(record.job)),
-                Change::Attempt(attempt) if attempt.end.is_none() && attempt.coming.is_none() => {
-                    let job = attempt.subprogram.job;
-                    self.waits.remove(&job);
-                    for waits in self.waits.iter().filter(|_| job == JobId(1)) {
-                        *self.turns_waited.entry(*waits).or_default() += 1;
-                    }
-                }
-                _ => {}
+            if let Change::Job(record) = change {
+                self.waits.insert(record.job);
+            }
+            let Change::Attempt(attempt) = change else { continue };
+            if attempt.end.is_some() || attempt.coming.is_some() {
+                continue;
+            }
+            let job = attempt.subprogram.job;
+            self.waits.remove(&job);
+            for waits in self.waits.iter().filter(|_| job == JobId(1)) {
+                *self.turns_waited.entry(*waits).or_default() += 1;
             }
         }
     }
