@@ -571,8 +571,8 @@ mod tests {
         let (mut directory, token) = with_token(100, Role::Agent);
         let first = directory.enrol(&token, key(1), "desk-1", NOW).unwrap();
         add_token(&mut directory, 101, Role::Agent);
-        let taken = directory.enrol(&key(101), key(2), "desk-1", NOW).unwrap_err();
-        assert!(taken.to_string().contains("`glean workstations rm desk-1`"), "{taken}");
+        let refused = directory.enrol(&key(101), key(2), "desk-1", NOW).unwrap_err();
+        assert!(refused.to_string().contains("`glean workstations rm desk-1`"), "{refused}");
         assert!(matches!(directory.standing(&key(1), NOW), KeyStanding::Enrolled(_)));
         add_token_for(&mut directory, 103, Role::Agent, Some("desk-1"));
         let second = directory.enrol(&key(103), key(2), "desk-1", NOW).unwrap();
@@ -590,8 +590,8 @@ mod tests {
         directory.enrol(&token, key(1), "ada", NOW).unwrap();
         for role in [Role::User, Role::Admin] {
             add_token(&mut directory, 101 + role as u8, role);
-            let taken = directory.enrol(&key(101 + role as u8), key(2), "ada", NOW).unwrap_err();
-            assert!(taken.to_string().contains("`glean users rm ada`"), "{taken}");
+            let refused = directory.enrol(&key(101 + role as u8), key(2), "ada", NOW).unwrap_err();
+            assert!(refused.to_string().contains("`glean users rm ada`"), "{refused}");
         }
         add_token_for(&mut directory, 110, Role::User, Some("ada"));
         assert_eq!(

@@ -9,7 +9,7 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::IndexRange;
 use gleaner_common::report::{JobRow, JobState, SubprogramRow};
 use gleaner_common::wire::Reply;
-use gleaner_coordinator_core::{JobRecord, untried_row};
+use gleaner_coordinator_core::{Core, JobRecord, untried_row};
 use gleaner_shell::stream::{FrameWriter, StreamError};
 
 use super::request::Refusal;
@@ -221,7 +221,7 @@ pub(super) async fn users(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Res
 }
 
 pub(super) async fn shares(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), Refusal> {
-    let rows = shared.brain.look(|core, now| core.share_rows(now)).await?;
+    let rows = shared.brain.look(Core::share_rows).await?;
     last_rows(writer, rows.into_iter().map(|row| Reply::Share(Box::new(row)))).await
 }
 

@@ -84,10 +84,10 @@ impl Tables {
     pub(super) fn directory(&self) -> Read<Vec<DirectoryRecord>> {
         let mut records = self.rows("SELECT * FROM workstations", [], |row| {
             let workstation = WorkstationId(row.get("workstation")?);
-            Ok(match row.get("removed")? {
-                true => DirectoryRecord::WorkstationRemoved { workstation },
-                false => DirectoryRecord::Workstation { workstation, name: row.get("name")? },
-            })
+            if row.get("removed")? {
+                return Ok(DirectoryRecord::WorkstationRemoved { workstation });
+            }
+            Ok(DirectoryRecord::Workstation { workstation, name: row.get("name")? })
         })?;
         records.extend(self.rows("SELECT * FROM identities", [], identity)?);
         records.extend(self.rows("SELECT * FROM tokens", [], token)?);

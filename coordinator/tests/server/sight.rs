@@ -90,7 +90,7 @@ async fn a_workstation_gets_files_of_the_jobs_that_were_offered_to_it_and_no_oth
     let dir = tempfile::tempdir().unwrap();
     let coordinator = Coordinator::start(dir.path()).await;
     let ada = coordinator.client(Role::User, "ada").await;
-    let [first, second] = [&b"first"[..], b"second"].map(|content| content.to_vec());
+    let [first, second] = [&b"first"[..], b"second"].map(<[u8]>::to_vec);
     let (one, other) =
         (ada.put_bytes(&first).await.unwrap(), ada.put_bytes(&second).await.unwrap());
     let with = |hash, size_bytes| {
