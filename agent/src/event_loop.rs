@@ -479,13 +479,25 @@ impl EventLoop {
             owner::Command::Pause { seconds } => {
                 tracing::info!(%by, ?seconds, "paused");
                 let pause = pause::pause(by, seconds.map(Duration::from_secs), now());
-                self.queue.push_back(Event::Pause(pause));
-                Answer::Done
+                let present = self.core.status(Clock.now()).pause;
+                match pause::not_shortened(present.as_ref(), &pause.by, Some(&pause)) {
+                    Ok(()) => {
+                        self.queue.push_back(Event::Pause(pause));
+                        Answer::Done
+                    }
+                    Err(reason) => Answer::No { reason },
+                }
             }
             owner::Command::Resume => {
                 tracing::info!(%by, "resumed");
-                self.queue.push_back(Event::Resume);
-                Answer::Done
+                let present = self.core.status(Clock.now()).pause;
+                match pause::not_shortened(present.as_ref(), &by, None) {
+                    Ok(()) => {
+                        self.queue.push_back(Event::Resume);
+                        Answer::Done
+                    }
+                    Err(reason) => Answer::No { reason },
+                }
             }
             owner::Command::Stop { fence } => {
                 let here = self.core.status(Clock.now());

@@ -33,6 +33,30 @@ pub(crate) fn pause(by: String, span: Option<Duration>, now: Now) -> Pause {
     Pause { by, until }
 }
 
+/// A pause is ended or shortened by whoever began it and by root: what is to
+/// take its place is another pause, or none.
+///
+/// # Errors
+/// It is somebody else's: one line for whoever asks.
+pub(crate) fn not_shortened(
+    present: Option<&Pause>,
+    by: &str,
+    next: Option<&Pause>,
+) -> Result<(), String> {
+    let Some(present) = present.filter(|present| present.by != by && by != "root") else {
+        return Ok(());
+    };
+    let lasts = next.is_some_and(|next| match (&present.until, &next.until) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(before), Some(after)) => before.at <= after.at,
+    });
+    if lasts {
+        return Ok(());
+    }
+    Err(format!("{} has paused this workstation: only they or root end that", present.by))
+}
+
 /// Keeps a pause, or that there is none.
 pub(crate) fn keep(data: &Path, pause: Option<&Pause>, now: Now) {
     let path = path_in(data);
@@ -114,6 +138,25 @@ mod tests {
 
     const NOW: Now =
         Now { moment: Moment(5_000_000_000), wall: WallTime(1_800_000_000_000_000_000) };
+
+    #[test]
+    fn only_who_paused_and_root_end_a_pause_or_make_it_shorter() {
+        let of = |by: &str, span: Option<u64>| pause(by.into(), span.map(Duration::from_secs), NOW);
+        let ada = of("ada", Some(600));
+        for (by, next, may) in [
+            ("ada", None, true),
+            ("root", None, true),
+            ("eve", None, false),
+            ("eve", Some(of("eve", Some(1))), false),
+            ("eve", Some(of("eve", Some(900))), true),
+            ("eve", Some(of("eve", None)), true),
+        ] {
+            let answer = not_shortened(Some(&ada), by, next.as_ref());
+            assert_eq!(answer.is_ok(), may, "{by}: {next:?}: {answer:?}");
+        }
+        assert!(not_shortened(Some(&of("ada", None)), "eve", Some(&of("eve", Some(9)))).is_err());
+        assert_eq!(not_shortened(None, "eve", None), Ok(()));
+    }
 
     fn later(span: Duration) -> Now {
         // After a restart of the machine: the boot clock has begun anew.

@@ -147,6 +147,7 @@ fn work(
         addresses: vec![],
         fingerprint,
         machine: Box::new(machine::describe()),
+        shared_directories: shared_directories(config),
     };
     let setup = agent::Setup {
         incarnation: incarnation(),
@@ -171,6 +172,12 @@ fn work(
     let event_loop =
         EventLoop::new(site, setup, link, signals, info).map_err(AgentError::EventLoop)?;
     Ok(event_loop.run())
+}
+
+/// As text, for the coordinator: a path that is none is offered to nobody.
+fn shared_directories(config: &AgentConfig) -> Vec<String> {
+    let paths = config.guests.shared_directories.iter();
+    paths.filter_map(|path| path.to_str().map(str::to_owned)).collect()
 }
 
 /// One agent per data directory; the lock goes with the process.

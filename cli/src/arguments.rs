@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use gleaner_lab::guard::{Guarded, guard};
 
 use crate::command::{
-    cancel, daemon, doctor, enrol, fetch, job, jobs, logs, owner, pages, replay, submit, token,
-    trace, usage, why, workstations,
+    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, replay, shares,
+    submit, token, trace, usage, users, why, workstations,
 };
 use crate::failure::Verdict;
 use crate::flags::Misspelt;
@@ -63,7 +63,11 @@ Exit code with --wait: 0 all succeeded, 1 some did not, 2 it could not be done."
     #[command(
         after_help = "Example:\n  glean workstations --json | jq -r 'select(.state == \"idle\").name'"
     )]
+    #[command(args_conflicts_with_subcommands = true)]
     Workstations(workstations::Args),
+    /// Show what users have used of the lab, beside their shares: the first comes next.
+    #[command(after_help = "Example:\n  glean shares --json | jq 'select(.running > 10).user'")]
+    Shares(shares::Args),
     /// Say why a job or subprogram is not running, or a workstation not used.
     #[command(after_help = "Examples:\n  glean why 7\n  glean why 7.12\n  glean why ws-042")]
     Why(why::Args),
@@ -97,6 +101,14 @@ Exit code: 0 all is well, 1 something needs repair.")]
     )]
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Token(token::Args),
+    /// List and remove users (admins).
+    #[command(after_help = "Example:\n  glean users rm ada")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Users(users::Args),
+    /// Renew your own key.
+    #[command(after_help = "Example:\n  glean identity rotate")]
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Identity(identity::Args),
     /// Run the agent, which lends this workstation; or ask it.
     #[command(after_help = "Examples:
   glean agent status        why is this workstation busy or idle, and who runs what on it?
@@ -155,6 +167,7 @@ impl Command {
             Self::Fetch(args) => fetch::run(&args),
             Self::Cancel(args) => cancel::run(&args),
             Self::Workstations(args) => workstations::run(&args),
+            Self::Shares(args) => shares::run(&args),
             Self::Why(args) => why::run(&args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Usage(args) => usage::run(args.command),
@@ -162,6 +175,8 @@ impl Command {
             Self::Trace(args) => trace::run(args.command),
             Self::Enrol(args) => enrol::run(&args),
             Self::Token(args) => token::run(args.command),
+            Self::Users(args) => users::run(args.command),
+            Self::Identity(args) => identity::run(&args.command),
             Self::Agent(args) => match args.command {
                 None => daemon::agent(&args.run),
                 Some(AgentCommand::Status(args)) => owner::status(&args),
@@ -301,10 +316,13 @@ mod tests {
 
     /// What answers with nothing that a program could read: all else is a listing
     /// or a report. The documents' test sees which of them print a table.
-    const NOT_LISTINGS: [&str; 25] = [
+    const NOT_LISTINGS: [&str; 30] = [
         "glean logs",
         "glean fetch",
         "glean cancel",
+        "glean workstations drain",
+        "glean workstations undrain",
+        "glean workstations rm",
         "glean usage plot",
         "glean trace scale",
         "glean trace record",
@@ -313,6 +331,8 @@ mod tests {
         "glean trace ring",
         "glean enrol",
         "glean token revoke",
+        "glean users rm",
+        "glean identity rotate",
         "glean agent",
         "glean agent pause",
         "glean agent resume",

@@ -47,7 +47,11 @@ impl Access {
         })
     }
 
-    fn directory(&self) -> Result<PathBuf> {
+    /// Where the identity is kept.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn directory(&self) -> Result<PathBuf> {
         if let Some(dir) = &self.identity {
             return Ok(dir.clone());
         }

@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use crate::output::Closed;
+use crate::output::{Closed, plain_lines};
 
 /// What a command that could be carried out found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,7 +54,7 @@ pub fn conclude(result: anyhow::Result<Verdict>) -> ExitCode {
         // Whoever read our answer has read enough of it.
         Err(error) if error.downcast_ref::<Closed>().is_some() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{}", describe(&error));
+            eprintln!("{}", plain_lines(&describe(&error)));
             let refused = error.downcast_ref::<Refusal>().is_some();
             ExitCode::from(if refused { NO } else { COULD_NOT })
         }

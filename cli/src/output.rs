@@ -7,6 +7,8 @@
 
 mod table;
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
@@ -192,8 +194,41 @@ pub(crate) fn told<T: Serialize>(
 /// What is to be known beside the results, on standard error.
 pub(crate) fn notes(notes: &[String]) {
     for note in notes {
-        eprintln!("{note}");
+        eprintln!("{}", plain(note));
     }
+}
+
+/// What came from outside, as text that does nothing to a terminal: no colours,
+/// no moves, no lines of its own, no letters that stand elsewhere than they are.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c.is_control() || reorders(c))
+}
+
+/// The same for text that is laid out in lines already.
+pub(crate) fn plain_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c != '\n' && c.is_control() || reorders(c))
+}
+
+/// Marks of direction, line separators, and what takes no room.
+fn reorders(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut harmless = String::new();
+    for c in text.chars() {
+        if is_harmful(c) {
+            // As in JSON, which stays what it was.
+            let _ = write!(harmless, "\\u{:04x}", u32::from(c));
+        } else {
+            harmless.push(c);
+        }
+    }
+    Cow::Owned(harmless)
 }
 
 /// One line of text.
@@ -201,7 +236,7 @@ pub(crate) fn notes(notes: &[String]) {
 /// # Errors
 /// Standard output is closed or full.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
-    write(|out| writeln!(out, "{text}"))
+    write(|out| writeln!(out, "{}", plain_lines(text)))
 }
 
 /// Lines of text as they come, as many as there are.
@@ -209,7 +244,7 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// Standard output is closed or full.
 pub fn lines(mut lines: impl Iterator<Item = String>) -> anyhow::Result<()> {
-    write(|out| lines.try_for_each(|line| writeln!(out, "{line}")))
+    write(|out| lines.try_for_each(|line| writeln!(out, "{}", plain_lines(&line))))
 }
 
 /// Bytes as they are.
@@ -232,5 +267,31 @@ fn write(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Resu
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
         Err(error) => Err(anyhow::Error::new(error).context("cannot write to standard output")),
         Ok(()) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A job's name forged rows on a terminal.
+    #[test]
+    fn a_job_name_that_holds_escape_codes_and_lines_is_text_in_its_cell() {
+        let name = "x\n9  mine  ada  succeeded\u{1b}[2K\u{1b}[1A\u{9b}31m\u{202e}cilbup".to_owned();
+        let listing = Listing::of(std::slice::from_ref(&name)).column("name", 9, String::clone);
+        let (text, _) = listing.listing().fitted(None);
+        assert_eq!(text.lines().count(), 2, "a header and a row: {text:?}");
+        let harmful = |c: char| c != '\n' && c.is_control() || reorders(c);
+        assert!(!text.contains(harmful), "{text:?}");
+        assert!(text.contains("\\u001b[2K"), "{text:?}");
+    }
+
+    #[test]
+    fn a_record_stays_the_record_that_it_was() {
+        let record = vec!["\u{1b}[2K", "\u{9b}", "\u{202e}", "\\", "plain"];
+        let text = serde_json::to_string(&record).unwrap();
+        let printed = plain_lines(&text);
+        assert!(!printed.contains(|c: char| c.is_control() || reorders(c)), "{printed:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&printed).unwrap(), record);
     }
 }

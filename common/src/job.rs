@@ -6,11 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::ContentHash;
 use crate::program::{CHECKPOINT_EVERY_MIN, ProgramSpec, RANKS_MAX};
+use crate::units::spoken_size;
 
 pub const SUBPROGRAMS_MAX: u32 = 10_000_000;
 pub(crate) const COMMAND_BYTES_MAX: usize = 128 << 10;
 pub const FILES_MAX: usize = 10_000;
 pub const NAME_BYTES_MAX: usize = 200;
+pub const PRIORITY_MAX: i8 = 100;
+/// What a 64-bit machine of today can address: who asks for more has mistyped.
+const MEMORY_BYTES_MAX: u64 = 64 << 40;
 pub(crate) const PATH_BYTES_MAX: usize = 4_000;
 
 crate::named! {
@@ -188,6 +192,10 @@ pub struct JobSpec {
     pub limits: Limits,
     /// The subprograms are the ranks 0, 1, .. of one program.
     pub program: Option<ProgramSpec>,
+    /// Among its user's jobs those with higher ones go first.
+    pub priority: i8,
+    /// Anybody may look at it, at what it prints and at what it leaves.
+    pub public: bool,
 }
 
 /// Why a job cannot be accepted.
@@ -217,6 +225,14 @@ pub enum InvalidJob {
     CheckpointsTooOften,
     #[error("rollback is for programs of ranks: expected migrate or retreat")]
     RollsBackAlone,
+    #[error("priority {0} is out of range: expected -{PRIORITY_MAX} to {PRIORITY_MAX}")]
+    Priority(i8),
+    #[error("{} of memory is more than any machine has: expected at most {}", spoken_size(*.0), spoken_size(MEMORY_BYTES_MAX))]
+    Memory(u64),
+    #[error("a timeout of nothing lets nothing run: expected a span")]
+    NoTime,
+    #[error("the program has {ranks} ranks and may have {most}: expected at least as many")]
+    FewerRanks { ranks: u32, most: u32 },
     #[error("`{0}` after a suspension does not leave the workstation: expected retreat")]
     StaysAfterAll(&'static str),
 }
@@ -249,6 +265,8 @@ impl JobSpec {
             on_busy: OnBusy::default(),
             limits: Limits::default(),
             program: None,
+            priority: 0,
+            public: false,
         }
     }
 
@@ -259,6 +277,16 @@ impl JobSpec {
     pub fn check(&self) -> Result<(), InvalidJob> {
         if self.command.first().is_none_or(String::is_empty) {
             return Err(InvalidJob::NoCommand);
+        }
+        if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&self.priority) {
+            return Err(InvalidJob::Priority(self.priority));
+        }
+        let memory = self.limits.memory_bytes_max;
+        if memory > MEMORY_BYTES_MAX {
+            return Err(InvalidJob::Memory(memory));
+        }
+        if self.timeout == Some(Duration::ZERO) {
+            return Err(InvalidJob::NoTime);
         }
         let count = self.indexes.len();
         if count == 0 || count > SUBPROGRAMS_MAX {
@@ -298,6 +326,9 @@ impl JobSpec {
         if let Some(program) = &self.program {
             if self.indexes.first != 0 || self.indexes.step != 1 {
                 return Err(InvalidJob::RankNumbers);
+            }
+            if program.ranks_max != 0 && program.ranks_max < count {
+                return Err(InvalidJob::FewerRanks { ranks: count, most: program.ranks_max });
             }
             let ranks = count.max(program.ranks_max);
             if ranks > RANKS_MAX {
@@ -395,6 +426,23 @@ mod tests {
         let mut job = job();
         job.shared_directory = Some("/srv/results..old".into());
         assert_eq!(job.check(), Ok(()));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_was_expected() {
+        let mut large = job();
+        large.limits.memory_bytes_max = 900 << 40;
+        let mut few = JobSpec { indexes: IndexRange::count_of(3).unwrap(), ..job() };
+        few.program = Some(ProgramSpec { ranks_max: 2, ..ProgramSpec::default() });
+        for (wrong, told) in [
+            (large, "900.0 TiB of memory is more than any machine has"),
+            (few, "the program has 3 ranks and may have 2"),
+            (JobSpec { timeout: Some(Duration::ZERO), ..job() }, "a timeout of nothing"),
+            (JobSpec { priority: 101, ..job() }, "priority 101 is out of range"),
+        ] {
+            let why = wrong.check().unwrap_err().to_string();
+            assert!(why.starts_with(told), "{why}");
+        }
     }
 
     #[test]

@@ -119,6 +119,17 @@ pub struct JobRow {
     pub frozen_s: f64,
     /// What its user should know: the newest last.
     pub notes: Vec<String>,
+    /// Anybody may look at it.
+    pub public: bool,
+}
+
+impl JobRow {
+    /// What those see who may not look at it: that there is one, whose, and how
+    /// far it is.
+    #[must_use]
+    pub fn outline(self) -> Self {
+        Self { name: String::new(), command: vec![], program: None, notes: vec![], ..self }
+    }
 }
 
 crate::named! {
@@ -194,6 +205,34 @@ pub struct WorkstationRow {
     pub kernel: String,
     pub missing: Vec<String>,
     pub machine: Machine,
+}
+
+/// What a user has used of the lab, beside their share of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShareRow {
+    pub user: String,
+    pub group: Option<String>,
+    /// The part of the lab that is the user's while everybody listed wants all
+    /// they can get: 0 to 1.
+    pub share: f64,
+    /// Place-seconds, those of a half-life ago counting half.
+    pub usage_s: f64,
+    /// Attempts that have a place.
+    pub running: u32,
+    pub queued: u64,
+    /// Usage for the share: whoever has the lowest comes first.
+    pub factor: f64,
+}
+
+/// Somebody who may submit jobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UserRow {
+    pub user: String,
+    pub role: Role,
+    /// How many machines they have enrolled at.
+    pub keys: u32,
+    /// When the first of these was.
+    pub enrolled: WallTime,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -31,15 +31,17 @@ use crate::machine::Machine;
 use crate::program::{Arrival, Handover, Life, RankAt, RankOffer};
 use crate::reaction::Keep;
 use crate::report::{
-    AttemptRow, HealthRow, JobRow, JobSummary, SubprogramRow, TokenRow, WorkstationRow,
+    AttemptRow, HealthRow, JobRow, JobSummary, ShareRow, SubprogramRow, TokenRow, UserRow,
+    WorkstationRow,
 };
 use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
 
 /// The protocol's version; both ends must agree. 2: a job says what follows a
 /// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on
-/// are two words, listings are asked for in parts, and agents describe their machine.
-pub const VERSION: u16 = 4;
+/// are two words, listings are asked for in parts, and agents describe their machine. 5: jobs have
+/// priorities, refusals say whose fault they are, and users and workstations can be taken away.
+pub const VERSION: u16 = 5;
 
 /// QUIC's application protocol name. The version stands in [`Opening`], so
 /// that a mismatch can be explained instead of failing the handshake.
@@ -142,6 +144,8 @@ pub struct Facts {
     pub fingerprint: Option<Box<Fingerprint>>,
     /// For people; boxed, for it is rare and large.
     pub machine: Box<Machine>,
+    /// What a job may ask for by `--shared`, and everything below.
+    pub shared_directories: Vec<String>,
 }
 
 /// The digital view of a workstation, and beside it the analogue one.
@@ -216,6 +220,17 @@ pub struct Finished {
     pub outputs: Vec<OutputFile>,
 }
 
+crate::named! {
+    /// Whose fault it is that an attempt was not started.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Blame {
+        /// What it lacks now it may have later: it rests.
+        Workstation = "workstation",
+        /// Any other job may be started there.
+        Job = "job",
+    }
+}
+
 /// What became of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttemptEvent {
@@ -247,6 +262,7 @@ pub enum AttemptEvent {
     Refused {
         fence: Fence,
         reason: String,
+        blame: Blame,
     },
     /// The guest is frozen, and is to leave with what it keeps.
     WantsAway {
@@ -506,6 +522,28 @@ pub enum Request {
     },
     /// Is everything well? Also who the coordinator thinks is asking.
     Health,
+    /// Who has used how much, by `Reply::Share` each.
+    Shares,
+    /// Everybody who may submit jobs, by `Reply::User` each.
+    Users,
+    /// Takes a person's keys away; the name is free then.
+    UserRemove {
+        name: String,
+    },
+    /// Takes a workstation's key away; the name is free then.
+    WorkstationRemove {
+        name: String,
+    },
+    /// Places nothing new on a workstation, or does so again.
+    WorkstationDrain {
+        name: String,
+        drained: bool,
+    },
+    /// Puts another public key, as `SubjectPublicKeyInfo` in DER, in the place of
+    /// the one that this is asked with.
+    Rotate {
+        public_key: Vec<u8>,
+    },
 }
 
 /// Answers. A listing is any number of rows and then `End`.
@@ -538,6 +576,14 @@ pub enum Reply {
     /// "No": what was asked for is not there or not allowed.
     No {
         reason: String,
+    },
+    Share(Box<ShareRow>),
+    User(Box<UserRow>),
+    /// What was asked for is done, and durable.
+    Done,
+    /// The new key's certificate, in DER.
+    Rotated {
+        certificate: Vec<u8>,
     },
 }
 

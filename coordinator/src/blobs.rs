@@ -33,7 +33,7 @@ pub(crate) struct Blobs(Arc<Inner>);
 struct Inner {
     root: PathBuf,
     limits: BlobLimits,
-    /// The bytes of whole files, and those announced of arriving ones.
+    /// The bytes of whole files, and of arriving ones those that are here.
     taken_bytes: AtomicU64,
     next_number: AtomicU64,
     /// A lock held while a file is found to be here, and while one is removed:
@@ -198,7 +198,11 @@ impl Blobs {
         if size_bytes > blob_bytes_max {
             return Err(PutBlobError::TooLarge { size_bytes, bytes_max: blob_bytes_max });
         }
-        let taken_bytes = inner.taken_bytes.fetch_add(size_bytes, Ordering::Relaxed);
+        // Room is taken as bytes arrive: an announcement alone takes none.
+        let taken_bytes = inner.taken_bytes.load(Ordering::Relaxed);
+        if taken_bytes.saturating_add(size_bytes) > bytes_max {
+            return Err(PutBlobError::NoRoom { taken_bytes, bytes_max });
+        }
         let number = inner.next_number.fetch_add(1, Ordering::Relaxed);
         let path = inner.root.join(ARRIVING).join(number.to_string());
         // From here on, dropping `arriving` gives the room back.
@@ -212,9 +216,6 @@ impl Blobs {
             file: None,
             kept: false,
         };
-        if taken_bytes.saturating_add(size_bytes) > bytes_max {
-            return Err(PutBlobError::NoRoom { taken_bytes, bytes_max });
-        }
         let file = File::options()
             .write(true)
             .create(true)
@@ -253,7 +254,13 @@ impl Arriving {
     /// # Errors
     /// More bytes than announced, or a disk that cannot be written.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), PutBlobError> {
-        self.got_bytes += bytes.len() as u64;
+        let more = bytes.len() as u64;
+        self.got_bytes += more;
+        let taken_bytes = self.blobs.0.taken_bytes.fetch_add(more, Ordering::Relaxed);
+        let bytes_max = self.blobs.0.limits.blobs_bytes_max;
+        if taken_bytes.saturating_add(more) > bytes_max {
+            return Err(PutBlobError::NoRoom { taken_bytes, bytes_max });
+        }
         if self.got_bytes > self.announced_bytes {
             return Err(PutBlobError::TooManyBytes(self.announced_bytes));
         }
@@ -306,7 +313,7 @@ impl Drop for Arriving {
         if self.kept {
             return;
         }
-        self.blobs.0.taken_bytes.fetch_sub(self.announced_bytes, Ordering::Relaxed);
+        self.blobs.0.taken_bytes.fetch_sub(self.got_bytes, Ordering::Relaxed);
         if self.file.take().is_some() {
             // What cannot be removed now is removed at the next start.
             let _ = fs::remove_file(&self.path);
@@ -422,12 +429,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
         assert!(matches!(stage(&blobs, &[0; 1_001]), Err(PutBlobError::TooLarge { .. })));
-        let first = blobs.put(content_hash(&[1; 900]), 900).unwrap();
+        let mut first = blobs.put(content_hash(&[1; 900]), 900).unwrap();
+        first.write(&[1; 900]).unwrap();
         assert!(matches!(stage(&blobs, &[2; 900]), Err(PutBlobError::NoRoom { .. })));
         drop(first);
         assert_eq!(stage(&blobs, &[2; 900]).unwrap(), 900);
         let blobs = Blobs::open(dir.path(), LIMITS).unwrap();
         assert!(matches!(stage(&blobs, &[3; 900]), Err(PutBlobError::NoRoom { .. })));
+    }
+
+    /// A stalled upload of all the room that there is kept everybody out.
+    #[test]
+    fn what_was_announced_and_does_not_come_takes_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = BlobLimits { blob_bytes_max: 1_000, blobs_bytes_max: 1_000 };
+        let blobs = Blobs::open(&dir.path().join("blobs"), limits).unwrap();
+        let mut stalled = blobs.put(content_hash(&[1; 1_000]), 1_000).unwrap();
+        stalled.write(&[1; 100]).unwrap();
+        stage(&blobs, &[2; 900]).unwrap();
+        assert!(matches!(stalled.write(&[1; 1]), Err(PutBlobError::NoRoom { .. })));
+        drop(stalled);
+        stage(&blobs, &[3; 100]).unwrap();
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gleaner_common::units;
+use gleaner_coordinator_core::shares::{ShareConfig, ShareMistake};
 use gleaner_coordinator_core::{Config, Policy};
 use serde::{Deserialize, Serialize};
 
@@ -40,9 +41,14 @@ pub struct CoordinatorConfig {
     /// How much may be staged altogether.
     #[serde(with = "units::size")]
     pub blobs_bytes_max: u64,
+    /// How much one user may stage within a day.
+    #[serde(with = "units::size")]
+    pub user_bytes_a_day_max: u64,
     /// How long an ended job is remembered, with its results and files.
     #[serde(with = "units::duration")]
     pub keep_ended: Duration,
+    /// Whose turn it is at the next free place.
+    pub shares: ShareConfig,
 }
 
 impl Default for CoordinatorConfig {
@@ -58,8 +64,10 @@ impl Default for CoordinatorConfig {
             heartbeat_without_guests: core.heartbeat_without_guests,
             blob_bytes_max: 4 << 30,
             blobs_bytes_max: 64 << 30,
+            user_bytes_a_day_max: 32 << 30,
             // Time to come back from a holiday and fetch the results: a guess.
             keep_ended: Duration::from_secs(60 * 86_400),
+            shares: core.shares,
         }
     }
 }
@@ -67,6 +75,8 @@ impl Default for CoordinatorConfig {
 /// Why a configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigMistake {
+    #[error(transparent)]
+    Shares(#[from] ShareMistake),
     #[error("lease = {0:?} is too short: expected at least {LEASE_MIN:?}")]
     LeaseTooShort(Duration),
     #[error(
@@ -91,6 +101,7 @@ impl CoordinatorConfig {
     /// The first value that makes no sense beside the others.
     pub fn check(&self) -> Result<(), ConfigMistake> {
         let Self { lease, heartbeat, heartbeat_without_guests, .. } = *self;
+        self.shares.check()?;
         if lease < LEASE_MIN {
             return Err(ConfigMistake::LeaseTooShort(lease));
         }

@@ -8,14 +8,14 @@
 //! ```text
 //! token   open ──enrol──► used (the same key may repeat, until it expires)
 //!           └──revoke──► revoked          └──time──► expired
-//! key     enrolled ──the same name enrols again, or its role is taken──► revoked
+//! key     enrolled ──a token for its very name, rotation, or an admin──► revoked
 //! ```
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gleaner_common::id::WorkstationId;
-use gleaner_common::report::TokenRow;
+use gleaner_common::report::{TokenRow, UserRow};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Role;
 
@@ -55,9 +55,22 @@ pub(crate) struct TokenRecord {
 /// What must be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryRecord {
-    Identity { key: Key, identity: IdentityRecord },
-    Token { key: Key, token: TokenRecord },
-    Workstation { workstation: WorkstationId, name: String },
+    Identity {
+        key: Key,
+        identity: IdentityRecord,
+    },
+    Token {
+        key: Key,
+        token: TokenRecord,
+    },
+    Workstation {
+        workstation: WorkstationId,
+        name: String,
+    },
+    /// Its name is free again; its number is not.
+    WorkstationRemoved {
+        workstation: WorkstationId,
+    },
 }
 
 /// What the holder of a key may do.
@@ -92,6 +105,23 @@ pub(crate) enum RefusedEnrolment {
     BadKey,
     #[error("this key was revoked: make a new one")]
     RevokedKey,
+    #[error(
+        "{} `{name}` is known here with another key: expected a name that is free. An admin gives it away by {}, or lets this key in by a token for it, {}",
+        role.name(), give_away(*role, name), token_for(*role, name)
+    )]
+    Taken { role: Role, name: String },
+}
+
+fn give_away(role: Role, name: &str) -> String {
+    match role {
+        Role::Agent => format!("`glean workstations rm {name}`"),
+        Role::User | Role::Admin => format!("`glean users rm {name}`"),
+        Role::Collector => "enrolling it under another name".to_owned(),
+    }
+}
+
+fn token_for(role: Role, name: &str) -> String {
+    format!("`glean token create --role {} --name {name}`", role.name())
 }
 
 /// An enrolment: to be answered once its records are on the disk.
@@ -138,15 +168,21 @@ impl Directory {
                 DirectoryRecord::Token { key, token } => {
                     directory.tokens.insert(key, token);
                 }
+                DirectoryRecord::WorkstationRemoved { workstation } => {
+                    directory.number_is_taken(workstation);
+                }
                 DirectoryRecord::Workstation { workstation, name } => {
-                    directory.next_workstation =
-                        directory.next_workstation.max(workstation.0.saturating_add(1));
+                    directory.number_is_taken(workstation);
                     directory.names.insert(workstation, name.clone());
                     directory.workstations.insert(name, workstation);
                 }
             }
         }
         directory
+    }
+
+    fn number_is_taken(&mut self, workstation: WorkstationId) {
+        self.next_workstation = self.next_workstation.max(workstation.0.saturating_add(1));
     }
 
     pub(crate) fn standing(&self, key: &[u8], wall: WallTime) -> KeyStanding {
@@ -231,6 +267,10 @@ impl Directory {
         if self.identities.contains_key(&key) {
             return Err(RefusedEnrolment::RevokedKey);
         }
+        // A token that names somebody is an admin's word for this very name.
+        if token.name.is_none() && self.is_taken(token.role, name) {
+            return Err(RefusedEnrolment::Taken { role: token.role, name: name.to_owned() });
+        }
         let mut records = vec![];
         let replaced = self.revoke_older(token.role, name, wall, &mut records);
         let workstation =
@@ -244,6 +284,83 @@ impl Directory {
         self.tokens.insert(token_key.to_vec(), used.clone());
         records.push(DirectoryRecord::Token { key: token_key.to_vec(), token: used });
         Ok(Enrolment { identity, records, replaced })
+    }
+
+    /// Does the name belong to a key that is good? People of all roles have one
+    /// set of names: a job belongs to its user by name.
+    fn is_taken(&self, role: Role, name: &str) -> bool {
+        if matches!(role, Role::Agent | Role::Collector) {
+            return self.current.contains_key(&(role, name.to_owned()));
+        }
+        self.identities.values().any(|it| it.name == name && is_good_person(it))
+    }
+
+    /// Everybody who may submit jobs, by name.
+    pub(crate) fn users(&self) -> Vec<UserRow> {
+        let mut rows: BTreeMap<&str, UserRow> = BTreeMap::new();
+        for it in self.identities.values().filter(|it| is_good_person(it)) {
+            let row = rows.entry(&it.name).or_insert_with(|| UserRow {
+                user: it.name.clone(),
+                role: it.role,
+                keys: 0,
+                enrolled: it.enrolled,
+            });
+            row.keys += 1;
+            row.enrolled = row.enrolled.min(it.enrolled);
+            if it.role == Role::Admin {
+                row.role = Role::Admin;
+            }
+        }
+        rows.into_values().collect()
+    }
+
+    /// Takes a person's keys away. Empty if there is no such person.
+    pub(crate) fn remove_user(&mut self, name: &str, wall: WallTime) -> Vec<DirectoryRecord> {
+        let theirs =
+            self.identities.iter_mut().filter(|(_, it)| it.name == name && is_good_person(it));
+        theirs.map(|(key, identity)| revoked(key, identity, wall)).collect()
+    }
+
+    /// Takes a workstation's key away, and its name.
+    pub(crate) fn remove_workstation(
+        &mut self,
+        name: &str,
+        wall: WallTime,
+    ) -> Option<(WorkstationId, Vec<DirectoryRecord>)> {
+        let workstation = self.workstations.remove(name)?;
+        self.names.remove(&workstation);
+        let mut records = vec![DirectoryRecord::WorkstationRemoved { workstation }];
+        self.revoke_older(Role::Agent, name, wall, &mut records);
+        Some((workstation, records))
+    }
+
+    /// Puts a new key in the place of one that is good.
+    pub(crate) fn rotate(
+        &mut self,
+        old: &[u8],
+        new: Key,
+        wall: WallTime,
+    ) -> Result<(IdentityRecord, Vec<DirectoryRecord>), RefusedEnrolment> {
+        if !is_ed25519(&new) {
+            return Err(RefusedEnrolment::BadKey);
+        }
+        // The reply to the same question may have been lost.
+        if let Some(known) = self.identities.get(&new) {
+            let is_theirs = self.identities.get(old).is_some_and(|it| it.name == known.name);
+            return if is_theirs && known.revoked.is_none() {
+                Ok((known.clone(), vec![]))
+            } else {
+                Err(RefusedEnrolment::RevokedKey)
+            };
+        }
+        let Some(identity) = self.identities.get_mut(old).filter(|it| it.revoked.is_none()) else {
+            return Err(RefusedEnrolment::RevokedKey);
+        };
+        let record = IdentityRecord { enrolled: wall, ..identity.clone() };
+        let mut records = vec![revoked(old, identity, wall)];
+        self.put(new.clone(), record.clone());
+        records.push(DirectoryRecord::Identity { key: new, identity: record.clone() });
+        Ok((record, records))
     }
 
     /// Enrols a key without a token: that of the coordinator's own
@@ -313,6 +430,15 @@ impl Directory {
         records.push(DirectoryRecord::Workstation { workstation, name: name.to_owned() });
         workstation
     }
+}
+
+fn is_good_person(identity: &IdentityRecord) -> bool {
+    identity.revoked.is_none() && matches!(identity.role, Role::User | Role::Admin)
+}
+
+fn revoked(key: &[u8], identity: &mut IdentityRecord, wall: WallTime) -> DirectoryRecord {
+    identity.revoked = Some(wall);
+    DirectoryRecord::Identity { key: key.to_vec(), identity: identity.clone() }
 }
 
 fn check_token(
@@ -401,10 +527,14 @@ mod tests {
     }
 
     fn add_token(directory: &mut Directory, number: u8, role: Role) {
+        add_token_for(directory, number, role, None);
+    }
+
+    fn add_token_for(directory: &mut Directory, number: u8, role: Role, name: Option<&str>) {
         let token = TokenRecord {
             id: format!("t{number}"),
             role,
-            name: None,
+            name: name.map(str::to_owned),
             expires: later(60),
             used_by: None,
             revoked: false,
@@ -441,7 +571,11 @@ mod tests {
         let (mut directory, token) = with_token(100, Role::Agent);
         let first = directory.enrol(&token, key(1), "desk-1", NOW).unwrap();
         add_token(&mut directory, 101, Role::Agent);
-        let second = directory.enrol(&key(101), key(2), "desk-1", NOW).unwrap();
+        let refused = directory.enrol(&key(101), key(2), "desk-1", NOW).unwrap_err();
+        assert!(refused.to_string().contains("`glean workstations rm desk-1`"), "{refused}");
+        assert!(matches!(directory.standing(&key(1), NOW), KeyStanding::Enrolled(_)));
+        add_token_for(&mut directory, 103, Role::Agent, Some("desk-1"));
+        let second = directory.enrol(&key(103), key(2), "desk-1", NOW).unwrap();
         assert_eq!(second.identity.workstation, first.identity.workstation);
         assert_eq!(second.replaced, [key(1)]);
         assert_eq!(directory.standing(&key(1), NOW), KeyStanding::Revoked);
@@ -454,12 +588,47 @@ mod tests {
     fn a_person_may_have_several_keys() {
         let (mut directory, token) = with_token(100, Role::User);
         directory.enrol(&token, key(1), "ada", NOW).unwrap();
-        add_token(&mut directory, 101, Role::User);
+        for role in [Role::User, Role::Admin] {
+            add_token(&mut directory, 101 + role as u8, role);
+            let refused = directory.enrol(&key(101 + role as u8), key(2), "ada", NOW).unwrap_err();
+            assert!(refused.to_string().contains("`glean users rm ada`"), "{refused}");
+        }
+        add_token_for(&mut directory, 110, Role::User, Some("ada"));
         assert_eq!(
-            directory.enrol(&key(101), key(2), "ada", NOW).unwrap().replaced,
+            directory.enrol(&key(110), key(2), "ada", NOW).unwrap().replaced,
             [] as [Key; 0]
         );
+        assert_eq!(directory.users()[0].keys, 2);
         assert!(matches!(directory.standing(&key(1), NOW), KeyStanding::Enrolled(_)));
+    }
+
+    #[test]
+    fn a_name_that_was_given_away_is_free_and_a_number_is_not() {
+        let (mut directory, token) = with_token(100, Role::User);
+        directory.enrol(&token, key(1), "ada", NOW).unwrap();
+        assert_eq!(directory.remove_user("ada", NOW).len(), 1);
+        assert_eq!(directory.remove_user("ada", NOW), []);
+        assert_eq!(directory.standing(&key(1), NOW), KeyStanding::Revoked);
+        add_token(&mut directory, 101, Role::User);
+        directory.enrol(&key(101), key(2), "ada", NOW).unwrap();
+        add_token(&mut directory, 102, Role::Agent);
+        directory.enrol(&key(102), key(3), "desk-1", NOW).unwrap();
+        let (removed, _) = directory.remove_workstation("desk-1", NOW).unwrap();
+        assert_eq!(directory.standing(&key(3), NOW), KeyStanding::Revoked);
+        add_token(&mut directory, 103, Role::Agent);
+        let again = directory.enrol(&key(103), key(4), "desk-1", NOW).unwrap();
+        assert_ne!(again.identity.workstation, Some(removed));
+    }
+
+    #[test]
+    fn a_rotated_key_takes_the_place_of_the_old_one() {
+        let (mut directory, token) = with_token(100, Role::Agent);
+        let first = directory.enrol(&token, key(1), "desk-1", NOW).unwrap().identity;
+        let (second, records) = directory.rotate(&key(1), key(2), NOW).unwrap();
+        assert_eq!((second.workstation, records.len()), (first.workstation, 2));
+        assert_eq!(directory.standing(&key(1), NOW), KeyStanding::Revoked);
+        assert!(matches!(directory.standing(&key(2), NOW), KeyStanding::Enrolled(_)));
+        assert_eq!(directory.rotate(&key(1), key(3), NOW), Err(RefusedEnrolment::RevokedKey));
     }
 
     #[test]

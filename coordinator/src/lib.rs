@@ -20,6 +20,7 @@ mod parts;
 mod placement;
 mod run;
 mod server;
+mod staging_room;
 mod store;
 
 pub use blobs::OpenBlobsError;

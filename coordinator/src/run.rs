@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 
 use crate::agents::Agents;
 use crate::blobs::{BlobLimits, Blobs, OpenBlobsError};
-use crate::brain::{Brain, BrainHandle, BrainState};
+use crate::brain::{Brain, BrainHandle, BrainState, Input};
 use crate::cleanup::Cleanup;
 use crate::config::{ConfigMistake, CoordinatorConfig};
 use crate::directory::{Directory, KeyStanding};
@@ -35,6 +35,7 @@ use crate::limited_log::LimitedLog;
 use crate::parts::{self, PartCleanup};
 use crate::placement::PlacementTimes;
 use crate::server::{self, Shared};
+use crate::staging_room::StagingRoom;
 use crate::store::{self, OpenStoreError, Store, StoreHealth, StoreThread, Write};
 
 /// Where the coordinator's own administrator's identity is kept, in the data
@@ -147,7 +148,10 @@ pub async fn serve(
         collector: server::Collector::default(),
         agents,
         next_serial: AtomicU64::new(1),
+        shares: config.shares.clone(),
+        staging_room: StagingRoom::new(config.user_bytes_a_day_max),
     });
+    let quiet_handle = shared.brain.clone();
     tracing::info!("listening on {address}");
     ready(address);
     let ended = tokio::select! {
@@ -155,7 +159,7 @@ pub async fn serve(
         () = brain.run() => Err(CoordinatorError::StoreEnded),
         () = cleanup.run() => Ok(()),
         () = parts.run() => Ok(()),
-        () = stop => Ok(()),
+        () = keep_usage(stop, &quiet_handle) => Ok(()),
     };
     tracing::info!("stopping");
     endpoint.close(VarInt::from_u32(close::DONE), b"the coordinator stops");
@@ -163,6 +167,19 @@ pub async fn serve(
     // The brain is gone and with it the sender of batches: the thread ends.
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;
     ended
+}
+
+/// Waits for the order to stop, and then until all usage is on the disk: what
+/// ended within the last minute is not there otherwise.
+async fn keep_usage(stop: impl Future<Output = ()>, brain: &BrainHandle) {
+    stop.await;
+    let kept = brain.ask(|reply| Input::KeepUsage {
+        // Whoever stops may not wait.
+        then: Box::new(move || {
+            let _: Result<(), ()> = reply.send(());
+        }),
+    });
+    let _ = tokio::time::timeout(CLOSING, kept).await;
 }
 
 /// The brain before it runs, and what is shared with it.
@@ -193,7 +210,7 @@ fn start_brain(
     let (tell_unneeded, unneeded) = parts::channel();
     let brain = Brain {
         clock,
-        core: Core::restore(clock.now(), core_config(config), restored),
+        core: Core::restore(clock.now(), clock.wall(), core_config(config), restored),
         directory: directory.clone(),
         inputs,
         batches,
@@ -214,6 +231,7 @@ fn core_config(config: &CoordinatorConfig) -> gleaner_coordinator_core::Config {
         lease: config.lease,
         heartbeat: config.heartbeat,
         heartbeat_without_guests: config.heartbeat_without_guests,
+        shares: config.shares.clone(),
     }
 }
 

@@ -228,7 +228,7 @@ fn not_begun() {
     labs.owner_returns();
     labs.depart(5);
     labs.here.event("an end or a departure", |event| match event {
-        AttemptEvent::Refused { fence: Fence(1), reason } => {
+        AttemptEvent::Refused { fence: Fence(1), reason, .. } => {
             assert_eq!(reason, "its owner came before it began");
             Some(())
         }

@@ -35,8 +35,24 @@ pub struct Args {
 /// # Errors
 /// No answer, no such job, or files that cannot be had or written.
 pub fn run(args: &Args) -> Result<Verdict> {
+    check_writable(&args.out)?;
     let files = ask(&args.access, async |client| fetch(client, args.job, &args.out).await)?;
     Ok(Verdict::from(files > 0))
+}
+
+/// Could files come to this directory? It is made when the first one does.
+///
+/// # Errors
+/// What is in the way, before anything is asked or run for it.
+pub(super) fn check_writable(dir: &Path) -> Result<()> {
+    let here = |it| if it == Path::new("") { Path::new(".") } else { it };
+    let there = dir.ancestors().map(here).find(|it| it.symlink_metadata().is_ok());
+    let there = there.with_context(|| format!("there is no {}", dir.display()))?;
+    if !there.is_dir() {
+        bail!("{} is no directory: expected one for what comes back", there.display());
+    }
+    rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
+        .with_context(|| format!("cannot write to {}", there.display()))
 }
 
 /// Fetches everything, and says what that was. Returns the number of files.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use gleaner_common::id::JobId;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::report::{
-    AttemptRow, JobRow, JobSummary, SubprogramRow, TokenRow, WorkstationRow,
+    AttemptRow, JobRow, JobSummary, ShareRow, SubprogramRow, TokenRow, UserRow, WorkstationRow,
 };
 use gleaner_common::time::{Spoken, WallTime};
 use gleaner_common::units::spoken_size;
@@ -198,6 +198,27 @@ pub(super) fn workstations(rows: &[WorkstationRow]) -> Listing {
         .listing()
 }
 
+pub(super) fn users(rows: &[UserRow], zone: &TimeZone) -> Listing {
+    Listing::of(rows)
+        .column("user", 9, |row| row.user.clone())
+        .column("role", 8, |row| row.role.name().to_owned())
+        .column("keys", 6, |row| row.keys.to_string())
+        .column("enrolled", 7, |row| time(row.enrolled, zone))
+        .listing()
+}
+
+pub(super) fn shares(rows: &[ShareRow]) -> Listing {
+    Listing::of(rows)
+        .column("user", 9, |row| row.user.clone())
+        .shortened("group", (4, 8), |row| row.group.clone().unwrap_or_default())
+        .column("share", 8, |row| format!("{:.1}%", row.share * 100.0))
+        .column("usage", 8, |row| seconds(row.usage_s))
+        .column("running", 7, |row| row.running.to_string())
+        .column("queued", 7, |row| row.queued.to_string())
+        .column("factor", 5, |row| format!("{:.0}", row.factor))
+        .listing()
+}
+
 pub(super) fn tokens(rows: &[TokenRow], zone: &TimeZone) -> Listing {
     Listing::of(rows)
         .column("token", 9, |row| row.id.clone())
@@ -261,6 +282,25 @@ pub(super) mod tests {
             moved_bytes: 0,
             frozen_s: 0.0,
             notes: vec![],
+            public: false,
+        }
+    }
+
+    #[test]
+    fn shares_are_a_table_of_use_beside_share() {
+        let row = ShareRow {
+            user: "ada".into(),
+            group: Some("vision".into()),
+            share: 0.25,
+            usage_s: 90.0,
+            running: 4,
+            queued: 2_000_000,
+            factor: 330.0,
+        };
+        let (text, dropped) = shares(&[row]).fitted(Some(60));
+        assert!(dropped.is_empty(), "{dropped:?}");
+        for part in ["ada", "vision", "25.0%", "90 s", "2000000", "330"] {
+            assert!(text.contains(part), "{part}: {text}");
         }
     }
 

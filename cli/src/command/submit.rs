@@ -14,7 +14,7 @@ use gleaner_shell::client::Client;
 use serde::Serialize;
 
 use super::watch::{self, Watched};
-use super::{fetch, show};
+use super::{fetch, jobs, show};
 use crate::ask::{self, Access, ask};
 use crate::failure::{Refusal, Verdict, hinted};
 use crate::output;
@@ -65,9 +65,17 @@ pub struct Args {
     /// [default: 10min].
     #[arg(long, value_name = "SPAN", value_parser = values::patience)]
     pub patience: Option<Patience>,
-    /// What one subprogram may use of memory, such as 512MiB [default: the workstation's limit].
+    /// What one subprogram needs of memory and may use, such as 512MiB: only workstations that have
+    /// so much get it [default: any, up to the workstation's limit].
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub memory: Option<u64>,
+    /// Among your own jobs those of a higher priority go first, -100 to 100; to others it is nothing.
+    #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i8).range(-100..=100))]
+    pub priority: i8,
+    /// Let everybody see the job, what it prints and what it leaves.
+    #[arg(long)]
+    pub public: bool,
     /// Wait for the end: a progress bar, then a summary.
     #[arg(long)]
     pub wait: bool,
@@ -125,6 +133,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let (job, watched) = ask(&args.access, async |client| {
         let program = spec.program;
         let job = submit(client, spec, &found).await?;
+        if args.memory.is_some() || args.shared.is_some() {
+            output::notes(&jobs::one(client, job).await?.notes);
+        }
         if let Some(program) = program.filter(|_| !args.json) {
             eprintln!("when a workstation dies, {}", program.goes_back());
         }
@@ -146,6 +157,9 @@ pub fn run(args: &Args) -> Result<Verdict> {
 /// Everything that can be wrong is found before the coordinator is asked.
 fn prepare(args: &Args) -> Result<(JobSpec, Vec<Found>)> {
     let mut spec = spec(args)?;
+    if let Some(dir) = &args.out {
+        fetch::check_writable(dir).context("--out")?;
+    }
     let mut inputs = args.inputs.clone();
     if args.shared.is_none() {
         inputs.extend(staging::program(&args.command, &inputs)?);
@@ -176,6 +190,7 @@ fn spec(args: &Args) -> Result<JobSpec> {
     spec.program = args.program.spec();
     spec.shared_directory.clone_from(&args.shared);
     spec.on_busy = on_busy(args)?;
+    (spec.priority, spec.public) = (args.priority, args.public);
     spec.limits = Limits { memory_bytes_max: args.memory.unwrap_or(0), ..Limits::default() };
     Ok(spec)
 }
@@ -361,6 +376,8 @@ mod tests {
         assert_eq!(none.to_string(), "--count 0: expected at least one subprogram");
         let at_once = prepare(&parse("--on-busy retreat --patience 1s -- x").unwrap()).unwrap_err();
         assert!(at_once.to_string().contains("expected --on-busy suspend"), "{at_once}");
+        let out = prepare(&parse("--out /proc/version/results -- /bin/true").unwrap()).unwrap_err();
+        assert!(format!("{out:#}").contains("/proc/version is no directory"), "{out:#}");
         let many = prepare(&parse("--count 20000000 -- x").unwrap()).unwrap_err();
         assert!(format!("{many:#}").contains("expected 1 to 10000000"), "{many:#}");
     }

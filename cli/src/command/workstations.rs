@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::Subcommand;
 use gleaner_common::report::WorkstationRow;
 use gleaner_common::time::Spoken;
 use gleaner_common::units::spoken_size;
@@ -19,11 +20,59 @@ pub struct Args {
     pub form: Form,
     #[command(flatten)]
     pub access: Access,
+    #[command(subcommand)]
+    pub command: Option<WorkstationsCommand>,
+}
+
+/// What admins do with workstations.
+#[derive(Debug, Subcommand)]
+pub enum WorkstationsCommand {
+    /// Place nothing new on a workstation; what runs there goes on to its end.
+    #[command(after_help = "Example:\n  glean workstations drain ws-042")]
+    Drain(OneArgs),
+    /// Place subprograms on a drained workstation again.
+    #[command(after_help = "Example:\n  glean workstations undrain ws-042")]
+    Undrain(OneArgs),
+    /// Take a workstation's key away: the name is free then.
+    #[command(after_help = "Example:\n  glean workstations rm ws-042")]
+    Rm(OneArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct OneArgs {
+    /// The workstation's name.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    pub access: Access,
+}
+
+fn change(command: &WorkstationsCommand) -> Result<Verdict> {
+    let (args, request, told) = match command {
+        WorkstationsCommand::Drain(args) => {
+            let request = Request::WorkstationDrain { name: args.name.clone(), drained: true };
+            (args, request, "gets nothing new: glean why tells what still runs there")
+        }
+        WorkstationsCommand::Undrain(args) => {
+            let request = Request::WorkstationDrain { name: args.name.clone(), drained: false };
+            (args, request, "gets subprograms again")
+        }
+        WorkstationsCommand::Rm(args) => {
+            let request = Request::WorkstationRemove { name: args.name.clone() };
+            (args, request, "is let in no more; its name is free")
+        }
+    };
+    ask(&args.access, async |client| ask::one(client, &request).await)?;
+    eprintln!("workstation {} {told}", args.name);
+    Ok(Verdict::Yes)
 }
 
 /// # Errors
-/// No answer.
+/// No answer, or, for a change, not an admin.
 pub fn run(args: &Args) -> Result<Verdict> {
+    if let Some(command) = &args.command {
+        return change(command);
+    }
     let rows: Vec<WorkstationRow> = ask(&args.access, async |client| {
         ask::rows(client, &Request::Workstations, |reply| {
             if let Reply::Workstation(row) = reply { Some(*row) } else { None }
@@ -31,7 +80,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
         .await
     })?;
     if args.form.long {
-        rows.iter().flat_map(described).try_for_each(|line| output::line(&line))?;
+        rows.iter().flat_map(described).try_for_each(|line| output::line(&output::plain(&line)))?;
         return Ok(Verdict::Yes);
     }
     args.form.print(&rows, show::workstations)?;

@@ -4,6 +4,7 @@
 //! that is not enough, the columns of the least weight are left out, one after
 //! the other. Pure, so that tests can look at every width.
 
+use super::plain;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Between two columns.
@@ -99,7 +100,8 @@ impl<T> Rows<'_, T> {
     fn push(mut self, column: Column, cell: impl Fn(&T) -> String) -> Self {
         self.listing.columns.push(column);
         for (cells, row) in self.listing.rows.iter_mut().zip(self.of) {
-            cells.push(cell(row));
+            // What a row holds came from outside.
+            cells.push(plain(&cell(row)).into_owned());
         }
         self
     }

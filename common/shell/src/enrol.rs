@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use gleaner_common::wire::{EnrolReply, EnrolRequest, Purpose};
+use gleaner_common::wire::{EnrolReply, EnrolRequest, Purpose, Reply, Request};
 use tokio::time::timeout;
 
+use crate::client::{Client, ClientError};
 use crate::endpoint::{self, ConnectError, Credentials, Link};
 use crate::identity::{Identity, Key, Token, fingerprint, spki_of};
 use crate::stream::{self, StreamError};
@@ -31,6 +32,17 @@ pub enum EnrolError {
     OtherKey { address: String },
     #[error("the coordinator at {address} sent another authority than the token names")]
     OtherAuthority { address: String },
+}
+
+/// Why a key was not rotated. Each is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum RotateError {
+    #[error("cannot make a key: {why}")]
+    Key { why: rcgen::Error },
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("the coordinator refused: {reason}")]
+    Refused { reason: String },
 }
 
 impl EnrolError {
@@ -61,6 +73,23 @@ pub async fn enrol(address: &str, token: &Token, name: &str) -> Result<Identity,
     };
     link.close().await;
     accept(address, token, key, reply?)
+}
+
+/// Puts a new key in the place of an identity's own. The identity that is
+/// returned is not stored yet, and the old one is worth nothing.
+///
+/// # Errors
+/// See [`RotateError`]; the old key is good still, unless the answer was lost.
+pub async fn rotate(client: &Client, old: Identity) -> Result<Identity, RotateError> {
+    let key = Key::generate().map_err(|why| RotateError::Key { why })?;
+    let request = Request::Rotate { public_key: key.spki() };
+    let reply = client.request(&request).await?;
+    if let Reply::Rotated { certificate } = reply {
+        return Ok(Identity { key, certificate, ..old });
+    }
+    let reason =
+        if let Reply::No { reason } = reply { reason } else { "no certificate".to_owned() };
+    Err(RotateError::Refused { reason })
 }
 
 async fn ask(link: &Link, request: &EnrolRequest) -> Result<EnrolReply, StreamError> {

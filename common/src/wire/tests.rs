@@ -41,7 +41,8 @@ fn presence() -> Presence {
 const PRESENCE: &str = "01057074732f330180cab5ee01030000803f0000003f0000803e02";
 
 /// A host, a system and a processor of one letter each, a disk, a sensor.
-const MACHINE: &str = "0168016f01700101012fac02010101740000803f00";
+/// And after it one shared directory.
+const MACHINE: &str = "0168016f01700101012fac02010101740000803f0001022f73";
 
 fn spec() -> JobSpec {
     let indexes = IndexRange { first: 1, last: 300, step: 1 };
@@ -60,22 +61,22 @@ fn spec_hex() -> String {
         "016102016103{}01ac020102013c0001014b01560101{}{}",
         "7b697d", // {i}
         "66",     // f
-        format_args!("{}0501000102{}04000400000000", ab(32), "2f73")
+        format_args!("{}0501000102{}040004000000000000", ab(32), "2f73")
     )
 }
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0400");
-    check(&Opening::new(Purpose::Usage), "0401");
-    check(&Opening::new(Purpose::Request), "0402");
+    check(&Opening::new(Purpose::Agent), "0500");
+    check(&Opening::new(Purpose::Usage), "0501");
+    check(&Opening::new(Purpose::Request), "0502");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0403{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0404{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0405");
+    check(&Opening::new(put), &format!("0503{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0504{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0505");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0406070177");
-    check(&Opening::new(Purpose::Packets), "0407");
+    check(&Opening::new(relay), "0506070177");
+    check(&Opening::new(Purpose::Packets), "0507");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence(3),
@@ -85,7 +86,7 @@ fn openings() {
         frozen: Duration::from_secs(1),
     });
     let handover = Purpose::Handover { to: WorkstationId(7), what };
-    check(&Opening::new(handover), "04080706ac02030401ac020100");
+    check(&Opening::new(handover), "05080706ac02030401ac020100");
 }
 
 #[test]
@@ -111,6 +112,7 @@ fn what_agents_say() {
                 critical_celsius: None,
             }],
         }),
+        shared_directories: vec!["/s".into()],
     };
     let hello = AgentFrame::Hello {
         incarnation: Incarnation(9),
@@ -165,7 +167,7 @@ fn what_becomes_of_attempts() {
     let reason = String::from("r");
     let retreated = AttemptEvent::Retreated { fence, reason: reason.clone(), suspensions: 2 };
     check(&said(retreated), "030504017202");
-    check(&said(AttemptEvent::Refused { fence, reason }), "0306040172");
+    check(&said(AttemptEvent::Refused { fence, reason, blame: Blame::Job }), "030604017201");
     let keep = Keep::SubtaskStart;
     check(&said(AttemptEvent::WantsAway { fence, keep, image_bytes: 300 }), "03070401ac02");
     let frozen = Duration::from_secs(1);

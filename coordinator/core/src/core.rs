@@ -32,7 +32,9 @@ use crate::job::{Job, Position};
 use crate::placement::Policy;
 use crate::pool::Pool;
 use crate::program::Program;
-use crate::record::{AttemptRecord, Change, ProgramEvent, Restored};
+use crate::queue::Queues;
+use crate::record::{AttemptRecord, Change, ProgramEvent, Restored, UsageRecord};
+use crate::shares::{ShareConfig, Shares};
 use crate::step::{Effect, Step};
 use crate::workstation::Workstation;
 
@@ -59,6 +61,7 @@ pub struct Config {
     /// For how long a workstation is to stay idle, where the policy looks
     /// ahead.
     pub idle_needed: Duration,
+    pub shares: ShareConfig,
 }
 
 impl Default for Config {
@@ -73,6 +76,7 @@ impl Default for Config {
             heartbeat: Duration::from_secs(3),
             heartbeat_without_guests: Duration::from_secs(20),
             idle_needed: IDLE_NEEDED,
+            shares: ShareConfig::default(),
         }
     }
 }
@@ -83,9 +87,9 @@ pub struct Core {
     config: Config,
     /// Those that have not ended.
     jobs: BTreeMap<JobId, Job>,
-    /// Of those, the ones with something queued, and of these the short ones.
-    queued: BTreeSet<JobId>,
-    short: BTreeSet<JobId>,
+    /// Of those, the ones with something queued, and whose turn it is.
+    queues: Queues,
+    shares: Shares,
     /// Those that have not ended.
     attempts: BTreeMap<Fence, Attempt>,
     pool: Pool,
@@ -161,11 +165,12 @@ impl Core {
     /// Starts from what the store holds, which is nothing the first time. The
     /// attempts found open get one lease for their agents to come back: an
     /// agent that is still within its lease was heard before `now`.
-    pub fn restore(now: Moment, config: Config, restored: Restored) -> Self {
+    pub fn restore(now: Moment, wall: WallTime, config: Config, restored: Restored) -> Self {
         let newest = restored.attempts.iter().map(|attempt| attempt.fence.0 + 1).max();
         let fences_below = restored.fences_below.0.max(newest.unwrap_or(0));
         let newest_job = restored.jobs.iter().map(|job| job.job).max();
         let mut core = Self {
+            shares: Shares::new(now, config.shares.clone()),
             config,
             fences: Fences::new(Fence(fences_below)),
             last_job: restored.last_job.max(newest_job).unwrap_or_default(),
@@ -177,6 +182,9 @@ impl Core {
         for (id, incarnation) in restored.incarnations {
             core.change_workstation(now, id, |w| w.incarnation = Some(incarnation));
         }
+        for id in restored.drained {
+            core.change_workstation(now, id, |w| w.drained = true);
+        }
         for record in restored.jobs {
             core.jobs.insert(record.job, Job::new(record));
         }
@@ -186,6 +194,7 @@ impl Core {
             }
         }
         core.restore_programs(now, &restored.events);
+        core.restore_usage((now, wall), &restored.usage, &restored.attempts);
         core.restore_attempts(now, restored.attempts);
         let ids: Vec<JobId> = core.jobs.keys().copied().collect();
         for id in ids {
@@ -195,6 +204,28 @@ impl Core {
             core.requeue(id);
         }
         core
+    }
+
+    /// Usage decayed while this coordinator was away, and the attempts found
+    /// open had their places all the while.
+    fn restore_usage(
+        &mut self,
+        (now, wall): (Moment, WallTime),
+        usage: &[UsageRecord],
+        attempts: &[AttemptRecord],
+    ) {
+        let mut written = BTreeMap::new();
+        for UsageRecord { user, used_s, at } in usage {
+            self.shares.restore(now, user, self.shares.decayed(*used_s, wall.since(*at)));
+            written.insert(user.as_str(), *at);
+        }
+        for attempt in attempts {
+            let Some(job) = self.jobs.get(&attempt.subprogram.job) else { continue };
+            let user = &job.record().user;
+            let from =
+                written.get(user.as_str()).map_or(attempt.placed, |at| attempt.placed.max(*at));
+            self.shares.restore(now, user, self.shares.accrued(wall.since(from)));
+        }
     }
 
     fn restore_attempts(&mut self, now: Moment, attempts: Vec<AttemptRecord>) {
@@ -222,6 +253,7 @@ impl Core {
             let restored =
                 Attempt::new(attempt.subprogram.job, position, workstation, attempt.placed);
             self.attempts.insert(attempt.fence, Attempt { coming, arrived, ..restored });
+            self.shares.placed(now, &job.record().user);
             let lease = self.config.lease;
             self.change_workstation(now, workstation, |w| {
                 w.take(now, lease, attempt.fence, None);
@@ -279,6 +311,11 @@ impl Core {
         self.pool.set_time(now, wall);
         match event {
             Event::Enrolled { workstation, name } => self.pool.enrol(workstation, name),
+            Event::Removed(workstation) => self.removed(&draft, workstation),
+            Event::Drained { workstation, drained } => {
+                draft.change(Change::Drained { workstation, drained });
+                self.change_workstation(now, workstation, |w| w.drained = drained);
+            }
             Event::Heard { from, frame } => self.heard(&mut draft, from, frame),
             Event::Disconnected(link) => self.disconnected(&draft, link),
             Event::Submitted { request, user, spec } => {
@@ -335,7 +372,18 @@ impl Core {
         for (id, durably) in std::mem::take(&mut draft.changed_jobs) {
             self.tell_of_job(&mut draft, id, durably);
         }
+        // Nothing is written for usage alone: what has ended since is in the
+        // step that says so, and what has not is counted from its placement.
+        if !draft.step.changes.is_empty() {
+            let due = self.shares.due(draft.now);
+            draft.step.changes.extend(usage_changes(draft.wall, due));
+        }
         draft.step
+    }
+
+    /// All usage that is not written down yet, for a coordinator that stops.
+    pub fn usage_to_keep(&mut self, now: Moment, wall: WallTime) -> Vec<Change> {
+        usage_changes(wall, self.shares.all_unwritten(now)).collect()
     }
 
     fn change_workstation<R>(
@@ -347,17 +395,10 @@ impl Core {
         self.pool.update(now, &self.config, id, change)
     }
 
-    /// Puts a job into the queues of jobs where it belongs, and out of the
-    /// others.
+    /// Puts a job into its user's queue if it belongs there, or takes it out.
     fn requeue(&mut self, id: JobId) {
-        let job = self.jobs.get(&id).filter(|job| job.queued() > 0);
-        let (waits, short) = (job.is_some(), job.is_some_and(Job::is_short));
-        for (queue, belongs) in [(&mut self.queued, waits), (&mut self.short, short)] {
-            if belongs {
-                queue.insert(id);
-            } else {
-                queue.remove(&id);
-            }
+        if let Some(job) = self.jobs.get(&id) {
+            self.queues.update(job);
         }
     }
 
@@ -373,6 +414,7 @@ impl Core {
         let Some(job) = self.jobs.get(&attempt.job) else { return };
         let (now, lease, expected) = (draft.now, self.config.lease, job.expected());
         draft.change(attempt.change(fence, job, None));
+        self.shares.placed(now, &job.record().user);
         let at = attempt.workstation;
         self.change_workstation(now, at, |w| w.take(now, lease, fence, expected));
         self.attempts.insert(fence, attempt);
@@ -396,6 +438,10 @@ impl Core {
         let serial = self.pool.get(id)?.session.as_ref()?.serial;
         Some(Link { workstation: id, serial })
     }
+}
+
+fn usage_changes(at: WallTime, of: Vec<(String, f64)>) -> impl Iterator<Item = Change> {
+    of.into_iter().map(move |(user, used_s)| Change::Usage(UsageRecord { user, used_s, at }))
 }
 
 #[cfg(test)]

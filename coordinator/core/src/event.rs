@@ -22,10 +22,18 @@ pub struct Link {
 pub struct RequestId(pub u64);
 
 /// A fact for the core.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the largest is by far the commonest, and would be allocated for each frame"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A workstation enrolled, or enrolled again under another name.
     Enrolled { workstation: WorkstationId, name: String },
+    /// An admin has taken the workstation away: its key is worth nothing.
+    Removed(WorkstationId),
+    /// An admin wants nothing new placed there, or wants it again.
+    Drained { workstation: WorkstationId, drained: bool },
     /// A frame came from an agent. The first on a connection is
     /// `AgentFrame::Hello`; it takes over from the workstation's earlier
     /// connections.

@@ -24,7 +24,9 @@ pub mod outlook;
 pub mod placement;
 mod pool;
 mod program;
+mod queue;
 mod record;
+pub mod shares;
 mod step;
 mod workstation;
 
@@ -33,6 +35,6 @@ pub use crate::event::{Event, Link, RequestId};
 pub use crate::placement::Policy;
 pub use crate::record::{
     AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent,
-    Restored, SubprogramRecord, untried_row,
+    Restored, SubprogramRecord, UsageRecord, untried_row,
 };
 pub use crate::step::{Answer, Effect, Step};

@@ -10,6 +10,7 @@ use gleaner_common::id::WorkstationId;
 use gleaner_common::time::{Moment, WallTime};
 
 use crate::core::Config;
+use crate::job::Needs;
 use crate::outlook::{Common, Outlook};
 use crate::placement::{Cost, Free};
 use crate::workstation::{Standing, Workstation};
@@ -86,6 +87,11 @@ impl Pool {
         self.entries.get(&id).map(|entry| entry.keys.standing)
     }
 
+    /// A name that is free again.
+    pub(crate) fn free_name(&mut self, id: WorkstationId) {
+        self.by_name.retain(|_, named| *named != id);
+    }
+
     pub(crate) fn named(&self, name: &str) -> Option<WorkstationId> {
         self.by_name.get(name).copied()
     }
@@ -147,6 +153,32 @@ impl Pool {
         })
     }
 
+    /// The policy's choice of the free ones that have what is needed.
+    pub(crate) fn choose_for(
+        &self,
+        needs: Needs<'_>,
+        avoided: Option<WorkstationId>,
+    ) -> Option<WorkstationId> {
+        let first = self.choose(avoided)?;
+        if self.get(first).is_some_and(|w| needs.are_met(&w.facts)) {
+            return Some(first);
+        }
+        self.choose_where(|id, w| Some(id) != avoided && needs.are_met(&w.facts))
+    }
+
+    /// Has any workstation that was ever heard of what is needed?
+    pub(crate) fn could_take(&self, needs: Needs<'_>) -> bool {
+        needs.are_none()
+            || self.entries.values().any(|entry| needs.are_met(&entry.workstation.facts))
+    }
+
+    /// How many have said what they have, and the largest memory among them.
+    pub(crate) fn known(&self) -> (usize, u64) {
+        let known = self.entries.values().map(|entry| &entry.workstation.facts);
+        let known = known.filter(|facts| facts.cores > 0);
+        known.fold((0, 0), |(count, most), facts| (count + 1, most.max(facts.memory_bytes)))
+    }
+
     /// The policy's choice of those that will do.
     pub(crate) fn choose_where(
         &self,
@@ -175,9 +207,20 @@ impl Pool {
     /// Where something short finds a place soonest, if that is soon enough to
     /// send it ahead. What runs there now is part of the wait, so nothing
     /// short ever waits behind something long.
-    pub(crate) fn choose_ahead(&self, avoided: Option<WorkstationId>) -> Option<WorkstationId> {
+    pub(crate) fn choose_ahead(
+        &self,
+        needs: Needs<'_>,
+        avoided: Option<WorkstationId>,
+    ) -> Option<WorkstationId> {
         let soon = |(wait, id): &(Duration, WorkstationId)| (*wait <= AHEAD).then_some(*id);
-        self.ahead.iter().take(2).filter_map(soon).find(|id| Some(*id) != avoided)
+        let will_do = |id: &WorkstationId| {
+            Some(*id) != avoided && self.get(*id).is_some_and(|w| needs.are_met(&w.facts))
+        };
+        self.ahead.iter().take(2).filter_map(soon).find(will_do)
+    }
+
+    pub(crate) fn has_ahead(&self) -> bool {
+        self.ahead.first().is_some_and(|(wait, _)| *wait <= AHEAD)
     }
 
     /// How many are idle.

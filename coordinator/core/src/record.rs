@@ -46,6 +46,10 @@ pub enum Change {
     /// The parts that a program goes back to, staged as blobs: those of
     /// earlier snapshots are not needed any more. Key: `job`.
     Cuts { job: JobId, parts: Vec<ContentHash> },
+    /// Nothing new is placed there, or is again. Key: `workstation`.
+    Drained { workstation: WorkstationId, drained: bool },
+    /// How much a user has used. Key: `user`.
+    Usage(UsageRecord),
     /// A program has ended: its events and parts are not needed any more, and
     /// the results of its ranks are accepted. Key: `job`.
     ProgramOver { job: JobId },
@@ -100,6 +104,8 @@ pub struct History {
     pub failures: u32,
     pub retreats: u32,
     pub lost: u32,
+    /// Of the latest attempts, so many were lost one after the other.
+    pub lost_in_a_row: u32,
     pub moves: u32,
     pub cpu: Duration,
     /// Where the subprogram failed last: it is not tried there again if there
@@ -149,6 +155,14 @@ pub struct ProgramEvent {
     pub bytes: Vec<u8>,
 }
 
+/// A user's decayed usage, in place-seconds, as of a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UsageRecord {
+    pub user: String,
+    pub used_s: f64,
+    pub at: WallTime,
+}
+
 /// What a new life of the core starts from; empty for the first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Restored {
@@ -169,6 +183,9 @@ pub struct Restored {
     pub last_job: Option<JobId>,
     /// The events of those jobs' programs, in order.
     pub events: Vec<ProgramEvent>,
+    pub usage: Vec<UsageRecord>,
+    /// Workstations where nothing new is placed.
+    pub drained: Vec<WorkstationId>,
 }
 
 impl JobProgress {
@@ -233,6 +250,7 @@ impl JobRecord {
             moved_bytes: self.progress.moved_bytes,
             frozen_s: self.progress.frozen.as_secs_f64(),
             notes: self.notes.clone(),
+            public: self.spec.public,
         }
     }
 }

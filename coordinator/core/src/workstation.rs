@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use gleaner_common::id::{Fence, Incarnation, JobId};
+use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
 use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
 use gleaner_common::usage::LoadAverages;
@@ -20,6 +20,8 @@ use crate::placement::Candidate;
 /// The longest text that is kept of what an agent says.
 const TEXT_BYTES_MAX: usize = 200;
 const MISSING_MAX: usize = 100;
+/// A directory with a longer path is not offered: cut, it would be another.
+const SHARED_BYTES_MAX: usize = 1_000;
 
 /// How many attempts may wait at an agent beside those that run: agents
 /// refuse when 64 wait, and before a job's files are there all of them do.
@@ -43,6 +45,8 @@ pub(crate) enum Standing {
     Free,
     /// Idle, with a guest at every place.
     Full,
+    /// An admin wants nothing new there.
+    Drained,
     /// Its owner is here.
     Busy,
     /// Idle, but no core is free of the owner.
@@ -58,7 +62,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    pub(crate) const COUNT: usize = 8;
+    pub(crate) const COUNT: usize = 9;
 }
 
 /// A connection that has said hello.
@@ -96,6 +100,13 @@ pub(crate) struct Workstation {
     /// When the lease of all attempts here ends, as the coordinator counts.
     pub(crate) lease_until: Moment,
     pub(crate) silent: bool,
+    pub(crate) drained: bool,
+    /// An admin has taken it away; what is left is what runs there still.
+    pub(crate) removed: bool,
+    /// The machine's boot that the present connection is of.
+    pub(crate) boot: BootId,
+    /// Another machine that has shown the same identity, and when.
+    pub(crate) rival: Option<(Moment, String)>,
     pub(crate) leaving: Option<String>,
     /// Until when nothing new is placed here after a refusal or retreat, and
     /// why.
@@ -143,6 +154,8 @@ impl Workstation {
             Standing::Leaving
         } else if self.is_busy() {
             Standing::Busy
+        } else if self.drained || self.removed {
+            Standing::Drained
         } else if self.silent {
             Standing::Silent
         } else if self.is_resting(now) {
@@ -231,6 +244,8 @@ impl Workstation {
         facts.missing.truncate(MISSING_MAX);
         facts.missing.iter_mut().for_each(clip);
         clip(&mut facts.kernel);
+        facts.shared_directories.truncate(MISSING_MAX);
+        facts.shared_directories.retain(|path| path.len() <= SHARED_BYTES_MAX);
         self.facts = facts;
     }
 
@@ -252,6 +267,11 @@ impl Workstation {
             presence.slots = slots;
             presence.load = load;
         }
+    }
+
+    pub(crate) fn see_rival(&mut self, now: Moment, mut host: String) {
+        clip(&mut host);
+        self.rival = Some((now, host));
     }
 
     pub(crate) fn leave(&mut self, mut reason: String) {

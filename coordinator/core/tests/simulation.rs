@@ -34,6 +34,8 @@ fn stormy() -> Setting {
         obstacles: 0.05,
         failures: 0.1,
         away: s(15),
+        killer: false,
+        crowd: None,
     }
 }
 
@@ -215,4 +217,39 @@ fn nothing_is_done_twice_when_frames_take_longer_than_a_lease() {
 fn no_acknowledged_heartbeat_revives_what_was_given_up() {
     let _repeat = Repeat { test: "no_acknowledged_heartbeat_revives_what_was_given_up", seed: 17 };
     Lab::new(17, late()).run();
+}
+
+fn quiet() -> Setting {
+    Setting {
+        cut: None,
+        agent_crash: None,
+        sleep: None,
+        coordinator_crash: None,
+        commit_hangs: None,
+        owner: None,
+        late_frames: 0.0,
+        programs: 0.0,
+        failures: 0.0,
+        ..stormy()
+    }
+}
+
+#[test]
+fn what_kills_workstations_does_not_wander_through_all_of_them() {
+    let test = "what_kills_workstations_does_not_wander_through_all_of_them";
+    let setting = |_| Setting { killer: true, storm: s(600), calm: s(7_200), ..quiet() };
+    let outlines = check(test, 6, setting, |outline| {
+        assert!(outline.first_lost_most <= 2 + 4, "{outline:?}");
+    });
+    let held: u32 = outlines.iter().map(|outline| outline.first_failed).sum();
+    assert!(held > 0 || outlines.len() == 1, "nothing was held: {outlines:#?}");
+}
+
+#[test]
+fn one_users_thousands_delay_anothers_one_by_a_slots_turn() {
+    let test = "one_users_thousands_delay_anothers_one_by_a_slots_turn";
+    let setting = |_| Setting { crowd: Some(2_000), jobs: 8, ..quiet() };
+    check(test, 8, setting, |outline| {
+        assert!(outline.turns_waited <= 1, "{outline:?}");
+    });
 }

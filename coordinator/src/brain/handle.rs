@@ -1,11 +1,11 @@
 //! A handle on the brain's task: what it can be told and asked.
 
-use gleaner_common::id::JobId;
+use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, EnrolRequest};
-use gleaner_coordinator_core::{Answer, Core, Link};
+use gleaner_coordinator_core::{Answer, Core, Event, Link};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::directory::{Enrolment, Key, RefusedEnrolment};
@@ -45,6 +45,14 @@ pub(crate) enum Input {
     /// Rows to be written that are not the core's, and what to do then.
     Write {
         writes: Vec<Write>,
+        then: Release,
+    },
+    /// Something that has happened beside the agents and their jobs.
+    Fact(Event),
+    /// A workstation's key is worth nothing any more.
+    Revoked(WorkstationId),
+    /// The coordinator stops: what users have used is to be written.
+    KeepUsage {
         then: Release,
     },
     Watch {

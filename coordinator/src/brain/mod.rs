@@ -142,6 +142,13 @@ impl Brain {
                 self.state.writes.extend(writes);
                 self.state.release.push(Released::Run(then));
             }
+            Input::Fact(event) => self.feed(event),
+            Input::Revoked(workstation) => self.close_revoked(workstation),
+            Input::KeepUsage { then } => {
+                let changes = self.core.usage_to_keep(self.clock.now(), self.clock.wall());
+                self.state.writes.extend(changes.into_iter().map(Write::Change));
+                self.release_or_run(then);
+            }
             Input::Watch { job, reply } => self.watch(job, reply),
             Input::Look(question) => {
                 let release = question(&self.core, self.clock.now());

@@ -2,16 +2,22 @@
 //! it; at most one piece of a file is in memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gleaner_common::id::ContentHash;
-use gleaner_common::wire::{BlobReply, close};
+use gleaner_common::wire::{BlobReply, Role, close};
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
-use super::{Peer, Shared};
+use super::{Peer, Shared, sight};
 use crate::blobs::{Arriving, GetBlobError, PutBlobError, read_piece};
+use crate::staging_room::RoomTaken;
 
 const PIECE_BYTES: usize = 256 << 10;
+
+/// An upload of which nothing comes for so long is given up.
+const STALLED_AFTER: Duration = Duration::from_secs(60);
 
 /// Why a file did not arrive.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +26,10 @@ enum ReceiveError {
     Blob(#[from] PutBlobError),
     #[error(transparent)]
     Stream(#[from] StreamError),
+    #[error(transparent)]
+    Room(#[from] RoomTaken),
+    #[error("nothing of the file came for {} s", STALLED_AFTER.as_secs())]
+    Stalled,
     #[error("the coordinator is stopping")]
     Stopping,
 }
@@ -31,7 +41,7 @@ pub(super) async fn put(
     mut writer: FrameWriter,
     mut reader: FrameReader,
 ) {
-    let reply = match receive(&shared, hash, size_bytes, &mut reader).await {
+    let reply = match receive(&shared, &peer, (hash, size_bytes), &mut reader).await {
         Ok(size_bytes) => BlobReply::Have { size_bytes },
         Err(ReceiveError::Stream(_)) => return, // The peer gave up: there is nobody to tell.
         Err(error) => {
@@ -47,12 +57,18 @@ pub(super) async fn put(
 
 async fn receive(
     shared: &Arc<Shared>,
-    hash: ContentHash,
-    size_bytes: u64,
+    peer: &Peer,
+    (hash, size_bytes): (ContentHash, u64),
     reader: &mut FrameReader,
 ) -> Result<u64, ReceiveError> {
+    // What agents stage is what others' guests have left.
+    let take = |piece: &Vec<u8>| match peer.identity.role {
+        Role::User => shared.staging_room.take(shared.clock.now(), peer.name(), piece.len() as u64),
+        Role::Agent | Role::Admin | Role::Collector => Ok(()),
+    };
     // A small file takes one blocking call, a large one a call per piece.
     let (mut first, mut at_end) = read_up_to(reader, PIECE_BYTES).await?;
+    take(&first)?;
     let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
     if at_end {
         return blocking(move || {
@@ -73,6 +89,7 @@ async fn receive(
             return blocking(move || arriving.finish(wall)).await;
         }
         (first, at_end) = read_up_to(reader, PIECE_BYTES).await?;
+        take(&first)?;
     }
 }
 
@@ -80,10 +97,11 @@ async fn receive(
 async fn read_up_to(
     reader: &mut FrameReader,
     length: usize,
-) -> Result<(Vec<u8>, bool), StreamError> {
+) -> Result<(Vec<u8>, bool), ReceiveError> {
     let mut bytes = vec![];
     while bytes.len() < length {
-        match reader.next_raw().await? {
+        let next = timeout(STALLED_AFTER, reader.next_raw()).await;
+        match next.map_err(|_| ReceiveError::Stalled)?? {
             Some(more) if bytes.is_empty() => bytes = more,
             Some(more) => bytes.extend_from_slice(&more),
             None => return Ok((bytes, true)),
@@ -101,7 +119,24 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-pub(super) async fn get(shared: Arc<Shared>, hash: ContentHash, mut writer: FrameWriter) {
+pub(super) async fn get(
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    hash: ContentHash,
+    mut writer: FrameWriter,
+) {
+    let refusal = match sight::may_get(&shared, &peer, hash).await {
+        Ok(true) => None,
+        // A file of somebody else's is as if it were not there.
+        Ok(false) => Some(GetBlobError::Unknown(hash).to_string()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(reason) = refusal {
+        if writer.send(&BlobReply::No { reason }).await.is_ok() {
+            writer.finish();
+        }
+        return;
+    }
     let blobs = shared.blobs.clone();
     let opened = spawn_blocking(move || {
         let (mut file, size) = blobs.get(hash)?;

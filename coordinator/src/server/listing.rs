@@ -9,11 +9,11 @@ use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::IndexRange;
 use gleaner_common::report::{JobRow, JobState, SubprogramRow};
 use gleaner_common::wire::Reply;
-use gleaner_coordinator_core::{JobRecord, untried_row};
+use gleaner_coordinator_core::{Core, JobRecord, untried_row};
 use gleaner_shell::stream::{FrameWriter, StreamError};
 
-use super::Shared;
 use super::request::Refusal;
+use super::{Peer, Shared};
 
 const PAGE_ROWS: u32 = 1_000;
 /// Rows are written when so much has gathered.
@@ -39,7 +39,12 @@ async fn last_rows(
 }
 
 /// All jobs, newest first.
-pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), Refusal> {
+pub(super) async fn jobs(
+    shared: &Arc<Shared>,
+    peer: &Peer,
+    writer: &mut FrameWriter,
+) -> Result<(), Refusal> {
+    let seen = |row| Reply::Job(Box::new(peer.sees(shared, row)));
     let mut live = shared
         .brain
         .look(|core, _| core.jobs().filter_map(|job| core.job_row(job)).collect::<Vec<_>>())
@@ -53,24 +58,24 @@ pub(super) async fn jobs(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Resu
             // A job that has ended since the core was asked is in both.
             while let Some(newer) = live.pop_if(|live| live.job >= ended.job) {
                 if newer.job > ended.job {
-                    row(writer, Reply::Job(Box::new(newer))).await?;
+                    row(writer, seen(newer)).await?;
                 }
             }
             below = ended.job;
-            row(writer, Reply::Job(Box::new(ended.row()))).await?;
+            row(writer, seen(ended.row())).await?;
         }
         if is_last {
             break;
         }
     }
-    last_rows(writer, live.into_iter().rev().map(|older| Reply::Job(Box::new(older)))).await
+    last_rows(writer, live.into_iter().rev().map(seen)).await
 }
 
-pub(super) async fn job(shared: &Arc<Shared>, job: JobId) -> Result<Reply, Refusal> {
-    Ok(Reply::Job(Box::new(job_row(shared, job).await?)))
+pub(super) async fn job(shared: &Arc<Shared>, peer: &Peer, job: JobId) -> Result<Reply, Refusal> {
+    Ok(Reply::Job(Box::new(peer.sees(shared, job_row(shared, job).await?))))
 }
 
-async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, Refusal> {
+pub(super) async fn job_row(shared: &Arc<Shared>, job: JobId) -> Result<JobRow, Refusal> {
     if let Some(row) = shared.brain.look(move |core, _| core.job_row(job)).await? {
         return Ok(row);
     }
@@ -208,6 +213,16 @@ pub(super) async fn workstations(
         }
     }
     row(writer, Reply::End).await
+}
+
+pub(super) async fn users(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), Refusal> {
+    let rows = shared.directory.read().unwrap_or_else(PoisonError::into_inner).users();
+    last_rows(writer, rows.into_iter().map(|row| Reply::User(Box::new(row)))).await
+}
+
+pub(super) async fn shares(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), Refusal> {
+    let rows = shared.brain.look(Core::share_rows).await?;
+    last_rows(writer, rows.into_iter().map(|row| Reply::Share(Box::new(row)))).await
 }
 
 pub(super) async fn tokens(shared: &Arc<Shared>, writer: &mut FrameWriter) -> Result<(), Refusal> {

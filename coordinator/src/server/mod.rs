@@ -20,6 +20,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use gleaner_common::id::WorkstationId;
 use gleaner_common::wire::{Purpose, Role, close};
+use gleaner_coordinator_core::shares::ShareConfig;
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::peer_spki;
 use gleaner_shell::identity::Authority;
@@ -32,6 +33,7 @@ use crate::brain::BrainHandle;
 use crate::directory::{Directory, IdentityRecord, Key, KeyStanding, TokenRecord};
 use crate::limited_log::LimitedLog;
 use crate::placement::PlacementTimes;
+use crate::staging_room::StagingRoom;
 use crate::store::{Reader, StoreHealth};
 
 mod agent;
@@ -40,8 +42,10 @@ mod check;
 mod enrol;
 mod handover;
 mod listing;
+mod people;
 mod relay;
 mod request;
+mod sight;
 mod splice;
 mod why;
 
@@ -61,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) collector: Collector,
     pub(crate) agents: Agents,
     pub(crate) next_serial: AtomicU64,
+    pub(crate) shares: ShareConfig,
+    pub(crate) staging_room: StagingRoom,
 }
 
 impl Shared {
@@ -189,7 +195,7 @@ fn serve_purpose(
             let announced = (hash, size_bytes);
             drop(tokio::spawn(blob::put(shared, peer, announced, writer, reader)));
         }
-        Purpose::Get { hash } => drop(tokio::spawn(blob::get(shared, hash, writer))),
+        Purpose::Get { hash } => drop(tokio::spawn(blob::get(shared, peer, hash, writer))),
         Purpose::Handover { to, what } => {
             drop(tokio::spawn(handover::serve(shared, peer, (to, what), writer, reader)));
         }

@@ -16,9 +16,9 @@ use quinn::VarInt;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::{Peer, Shared, listing, why};
+use super::{Peer, Shared, listing, people, sight, why};
 use crate::brain::{Input, Stopping};
-use crate::directory::{DirectoryRecord, RefusedToken, TokenRecord};
+use crate::directory::{DirectoryRecord, RefusedEnrolment, RefusedToken, TokenRecord};
 use crate::store::{ReadStoreError, Write};
 
 /// How long somebody may take to say what they ask.
@@ -56,6 +56,8 @@ pub(super) enum Refusal {
     Ended(JobId, &'static str),
     #[error("job {job} is {owner}'s: only they or an admin may cancel it")]
     NotYours { job: JobId, owner: String },
+    #[error("job {job} is {owner}'s: only they, their group and admins see more than that")]
+    NotToSee { job: JobId, owner: String },
     #[error("{0} identities may not ask for this: expected {1}")]
     Role(&'static str, &'static str),
     #[error("input file `{path}` is not staged ({hash})")]
@@ -66,6 +68,14 @@ pub(super) enum Refusal {
     Randomness,
     #[error("the coordinator cannot write to its disk: {0}: nothing was changed, try later")]
     DiskRefuses(String),
+    #[error("no user `{0}`: `glean users ls` lists them")]
+    UnknownUser(String),
+    #[error("`{0}` is who asks: expected another admin to take your own keys away")]
+    Yourself(String),
+    #[error(transparent)]
+    Key(#[from] RefusedEnrolment),
+    #[error("no certificate was made: {0}")]
+    Certificate(String),
     #[error("{0}")]
     Core(String),
 }
@@ -114,11 +124,12 @@ async fn answer(
     writer: &mut FrameWriter,
 ) -> Result<(), Refusal> {
     allow(peer.identity.role, &request)?;
+    sight::check(shared, peer, &request).await?;
     let reply = match request {
         Request::Missing(hashes) => missing(shared, hashes).await?,
         Request::Submit(spec) => submit(shared, peer, spec).await?,
-        Request::Jobs => return listing::jobs(shared, writer).await,
-        Request::Job(job) => listing::job(shared, job).await?,
+        Request::Jobs => return listing::jobs(shared, peer, writer).await,
+        Request::Job(job) => listing::job(shared, peer, job).await?,
         Request::Subprograms { job, first, count } => {
             return listing::subprograms(shared, job, (first, count), writer).await;
         }
@@ -138,6 +149,12 @@ async fn answer(
         Request::Tokens => return listing::tokens(shared, writer).await,
         Request::TokenRevoke { id } => token_revoke(shared, id).await?,
         Request::Health => health(shared, peer).await?,
+        Request::Users => return listing::users(shared, writer).await,
+        Request::UserRemove { name } => people::remove_user(shared, peer, name).await?,
+        Request::WorkstationRemove { name } => people::remove_workstation(shared, name).await?,
+        Request::WorkstationDrain { name, drained } => people::drain(shared, name, drained).await?,
+        Request::Rotate { public_key } => people::rotate(shared, peer, public_key).await?,
+        Request::Shares => return listing::shares(shared, writer).await,
     };
     listing::row(writer, reply).await
 }
@@ -145,12 +162,22 @@ async fn answer(
 fn allow(role: Role, request: &Request) -> Result<(), Refusal> {
     let only_admins = matches!(
         request,
-        Request::TokenCreate { .. } | Request::Tokens | Request::TokenRevoke { .. }
+        Request::TokenCreate { .. }
+            | Request::Tokens
+            | Request::TokenRevoke { .. }
+            | Request::Users
+            | Request::UserRemove { .. }
+            | Request::WorkstationRemove { .. }
+            | Request::WorkstationDrain { .. }
     );
     match role {
         Role::User if only_admins => Err(Refusal::Role(role.name(), "an admin")),
         Role::Admin | Role::User => Ok(()),
-        Role::Agent | Role::Collector if matches!(request, Request::Health) => Ok(()),
+        Role::Agent | Role::Collector
+            if matches!(request, Request::Health | Request::Rotate { .. }) =>
+        {
+            Ok(())
+        }
         Role::Agent | Role::Collector => Err(Refusal::Role(role.name(), "a user")),
     }
 }
@@ -267,7 +294,7 @@ async fn token_revoke(shared: &Arc<Shared>, id: String) -> Result<Reply, Refusal
     Ok(Reply::TokenRevoked)
 }
 
-fn refuse_without_disk(shared: &Shared) -> Result<(), Refusal> {
+pub(super) fn refuse_without_disk(shared: &Shared) -> Result<(), Refusal> {
     shared.store_health.trouble().map_or(Ok(()), |trouble| Err(Refusal::DiskRefuses(trouble)))
 }
 

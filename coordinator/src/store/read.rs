@@ -9,7 +9,7 @@ use gleaner_common::time::WallTime;
 use gleaner_common::wire::Finished;
 use gleaner_coordinator_core::{
     AttemptRecord, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent, Restored,
-    SubprogramRecord,
+    SubprogramRecord, UsageRecord,
 };
 use rusqlite::{Params, named_params};
 
@@ -39,7 +39,10 @@ impl Tables {
             |row| row.get("last"),
         )?;
         Ok(Restored {
-            workstations: self.rows("SELECT * FROM workstations", [], |row| {
+            drained: self.rows("SELECT * FROM workstations WHERE drained", [], |row| {
+                row.get("workstation").map(WorkstationId)
+            })?,
+            workstations: self.rows("SELECT * FROM workstations WHERE NOT removed", [], |row| {
                 Ok((WorkstationId(row.get("workstation")?), row.get("name")?))
             })?,
             incarnations: self.rows(
@@ -70,6 +73,10 @@ impl Tables {
                 let (job, life) = (JobId(row.get("job")?), Life(row.get("life")?));
                 Ok(ProgramEvent { job, life, bytes: row.get("event")? })
             })?,
+            usage: self.rows("SELECT * FROM usage", [], |row| {
+                let (user, used_s) = (row.get("user")?, row.get("used_s")?);
+                Ok(UsageRecord { user, used_s, at: WallTime(row.get("at")?) })
+            })?,
         })
     }
 
@@ -77,6 +84,9 @@ impl Tables {
     pub(super) fn directory(&self) -> Read<Vec<DirectoryRecord>> {
         let mut records = self.rows("SELECT * FROM workstations", [], |row| {
             let workstation = WorkstationId(row.get("workstation")?);
+            if row.get("removed")? {
+                return Ok(DirectoryRecord::WorkstationRemoved { workstation });
+            }
             Ok(DirectoryRecord::Workstation { workstation, name: row.get("name")? })
         })?;
         records.extend(self.rows("SELECT * FROM identities", [], identity)?);
@@ -114,6 +124,16 @@ impl Tables {
         let query = "SELECT 1 FROM files WHERE hash = :hash UNION ALL \
                      SELECT 1 FROM cuts WHERE hash = :hash LIMIT 1";
         Ok(self.one(query, named_params! { ":hash": hash.0 }, |_| Ok(()))?.is_some())
+    }
+
+    /// The jobs that name a file, each with its user and whether it is public.
+    pub(crate) fn jobs_of_file(&self, hash: ContentHash) -> Read<Vec<(JobId, String, bool)>> {
+        let query = "SELECT job, user, public FROM jobs WHERE job IN \
+                     (SELECT job FROM files WHERE hash = :hash UNION \
+                      SELECT job FROM cuts WHERE hash = :hash)";
+        self.rows(query, named_params! { ":hash": hash.0 }, |row| {
+            Ok((JobId(row.get("job")?), row.get("user")?, row.get("public")?))
+        })
     }
 
     /// The records of a job's subprograms with indexes from `first` to `last`.
@@ -207,6 +227,7 @@ fn subprogram(row: &Named<'_>) -> Column<SubprogramRecord> {
             retreats: row.get("retreats")?,
             lost: row.get("lost")?,
             moves: row.get("moves")?,
+            lost_in_a_row: row.get("lost_in_a_row")?,
             cpu: row.get("cpu").map(span)?,
             avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId),
             last: LastAttempt {

@@ -44,9 +44,14 @@ impl From<Spec> for JobSpec {
             },
             limits: old.limits,
             program: None,
+            priority: 0,
+            public: false,
         }
     }
 }
+
+/// A spec's priority, and whether it is public: a byte each, the last ones.
+const ADDED_IN_5: usize = 2;
 
 /// # Errors
 /// Those of `SQLite`, and a spec that does not read.
@@ -57,7 +62,10 @@ pub(super) fn rewrite(connection: &Connection) -> Result<(), rusqlite::Error> {
     let mut rewritten = vec![];
     while let Some(row) = rows.next()? {
         let old: Spec = unpacked(row.get_ref("spec")?.as_blob()?)?;
-        rewritten.push((row.get::<_, i64>("job")?, packed(&JobSpec::from(old))?));
+        // The step to version 5 adds what specs have had since.
+        let mut spec = packed(&JobSpec::from(old))?;
+        spec.truncate(spec.len() - ADDED_IN_5);
+        rewritten.push((row.get::<_, i64>("job")?, spec));
     }
     for (job, spec) in rewritten {
         update.execute(named_params! { ":job": job, ":spec": spec })?;
@@ -96,8 +104,10 @@ mod tests {
         for job in 1..=3 {
             let select = "SELECT spec FROM jobs WHERE job = :job";
             let of = named_params! { ":job": job };
-            let read =
-                connection.query_row(select, of, |row| unpacked(row.get_ref("spec")?.as_blob()?));
+            let read = connection.query_row(select, of, |row| {
+                let added = [row.get_ref("spec")?.as_blob()?, &[0; ADDED_IN_5]].concat();
+                unpacked(&added)
+            });
             let spec: JobSpec = read.unwrap();
             let patience = Some(Duration::from_secs(job));
             assert_eq!(spec.on_busy, OnBusy::suspend(patience, Reaction::Retreat));

@@ -11,6 +11,7 @@ use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed, Role};
 use gleaner_coordinator_core::{
     AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord,
+    UsageRecord,
 };
 
 use super::*;
@@ -40,6 +41,7 @@ fn subprogram(job: u32, index: u32) -> SubprogramRecord {
             retreats: 1,
             lost: 0,
             moves: 0,
+            lost_in_a_row: 2,
             cpu: Duration::from_millis(1_234),
             avoided: Some(WorkstationId(3)),
             last: LastAttempt {
@@ -248,7 +250,51 @@ fn a_database_of_a_later_version_is_left_alone() {
     let store = Store::open(dir.path()).unwrap();
     store.writer.0.pragma_update(None, "user_version", 99).unwrap();
     drop(store);
-    refused(dir.path(), "is of version 99, this program knows up to 4");
+    refused(dir.path(), "is of version 99, this program knows up to 5");
+}
+
+/// Takes back what the step to version 5 has made.
+fn make_older(store: &Store, version: i32) {
+    let undo = "ALTER TABLE jobs DROP COLUMN public; DROP TABLE usage;
+                ALTER TABLE subprograms DROP COLUMN lost_in_a_row;
+                ALTER TABLE workstations DROP COLUMN drained;
+                ALTER TABLE workstations DROP COLUMN removed;
+                UPDATE jobs SET spec = substr(spec, 1, length(spec) - 2);";
+    store.writer.0.execute_batch(undo).unwrap();
+    store.writer.0.pragma_update(None, "user_version", version).unwrap();
+}
+
+#[test]
+fn the_jobs_of_a_version_4_database_are_read_and_are_nobody_elses_to_see() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    store.commit(&writes(vec![Change::Job(Box::new(job(1)))])).unwrap();
+    make_older(&store, 4);
+    drop(store);
+    let store = Store::open(dir.path()).unwrap();
+    let (restored, _) = store.load().unwrap();
+    assert_eq!(restored.jobs, [job(1)]);
+    assert!(!restored.jobs[0].spec.public);
+}
+
+#[test]
+fn usage_and_what_is_drained_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let usage = |used_s| UsageRecord { user: "ada".into(), used_s, at: WallTime(7) };
+    let (workstation, name) = (WorkstationId(3), "desk-3".to_owned());
+    store
+        .commit(&[
+            Write::Record(DirectoryRecord::Workstation { workstation, name }),
+            Write::Change(Change::Usage(usage(1.5))),
+            Write::Change(Change::Usage(usage(2.5))),
+            Write::Change(Change::Drained { workstation, drained: true }),
+        ])
+        .unwrap();
+    drop(store);
+    let (restored, _) = Store::open(dir.path()).unwrap().load().unwrap();
+    assert_eq!(restored.usage, [usage(2.5)]);
+    assert_eq!(restored.drained, [workstation]);
 }
 
 #[test]
@@ -257,7 +303,7 @@ fn events_of_programs_that_had_no_version_get_one() {
     let store = Store::open(dir.path()).unwrap();
     let insert = "INSERT INTO events VALUES (1, 1, 0, x'0000ff00'), (1, 1, 1, x'80')";
     store.writer.0.execute_batch(insert).unwrap();
-    store.writer.0.pragma_update(None, "user_version", 3).unwrap();
+    make_older(&store, 3);
     drop(store);
     let store = Store::open(dir.path()).unwrap();
     let events = "SELECT event FROM events ORDER BY sequence";

@@ -59,13 +59,14 @@ impl Writer {
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum RowKey {
+enum RowKey<'a> {
     Progress(JobId),
     Attempt(Fence),
     Subprogram(SubprogramId),
     Fences,
     Notes(JobId),
     Cuts(JobId),
+    Usage(&'a str),
 }
 
 /// Which writes are overtaken by a later one of the same row.
@@ -80,11 +81,13 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
             Write::Change(Change::FencesReserved { .. }) => RowKey::Fences,
             Write::Change(Change::Notes { job, .. }) => RowKey::Notes(*job),
             Write::Change(Change::Cuts { job, .. }) => RowKey::Cuts(*job),
+            Write::Change(Change::Usage(usage)) => RowKey::Usage(&usage.user),
             Write::Change(
                 Change::Job(_)
                 | Change::Result { .. }
                 | Change::ProgramEvent { .. }
                 | Change::Incarnation { .. }
+                | Change::Drained { .. }
                 | Change::ProgramOver { .. },
             )
             | Write::Record(_)
@@ -143,8 +146,19 @@ fn apply(connection: &Connection, write: &Write) -> Done {
                     ":incarnation": incarnation.0.cast_signed(),
                 })
                 .map(drop),
+            Change::Drained { workstation, drained } => connection
+                .prepare_cached(
+                    "UPDATE workstations SET drained = :drained WHERE workstation = :workstation",
+                )?
+                .execute(named_params! { ":workstation": workstation.0, ":drained": drained })
+                .map(drop),
             Change::Notes { job, notes } => put_notes(connection, *job, notes),
             Change::Cuts { job, parts } => put_cuts(connection, *job, parts),
+            Change::Usage(usage) => put!(connection, "INSERT OR REPLACE INTO usage", {
+                user: usage.user,
+                used_s: usage.used_s,
+                at: usage.at.0,
+            }),
             Change::ProgramOver { job } => end_program(connection, *job),
         },
         Write::Record(record) => put_record(connection, record),
@@ -163,6 +177,7 @@ fn put_job(connection: &Connection, record: &JobRecord) -> Done {
         submitted: record.submitted.0,
         spec: packed(spec)?,
         program: spec.program.is_some(),
+        public: spec.public,
         state: record.progress.state.name(),
         succeeded: 0,
         failed: 0,
@@ -252,6 +267,7 @@ fn put_subprogram(connection: &Connection, record: &SubprogramRecord) -> Done {
         cpu: ns(history.cpu),
         avoided: history.avoided.map(|workstation| workstation.0),
         moves: history.moves,
+        lost_in_a_row: history.lost_in_a_row,
     })
 }
 
@@ -349,6 +365,13 @@ fn put_record(connection: &Connection, record: &DirectoryRecord) -> Done {
                 name: name,
             })
         }
+        DirectoryRecord::WorkstationRemoved { workstation } => connection
+            .prepare_cached(
+                "UPDATE workstations SET removed = 1, name = name || '#' || workstation \
+                 WHERE workstation = :workstation AND removed = 0",
+            )?
+            .execute(named_params! { ":workstation": workstation.0 })
+            .map(drop),
         DirectoryRecord::Identity { key, identity } => {
             put!(connection, "INSERT OR REPLACE INTO identities", {
                 key: key,

@@ -31,7 +31,7 @@ async fn files_small_and_large_come_back_as_they_went() {
     let dir = tempfile::tempdir().unwrap();
     let coordinator = Coordinator::start(dir.path()).await;
     let ada = coordinator.client(Role::User, "ada").await;
-    let desk = coordinator.client(Role::Agent, "desk-1").await;
+    let admin = coordinator.admin_client().await;
     let large: Vec<u8> = (0..3_000_001u32).map(|n| (n % 251) as u8).collect();
     for content in [&b""[..], b"hello", &large] {
         let hash = hash_bytes(content);
@@ -44,7 +44,7 @@ async fn files_small_and_large_come_back_as_they_went() {
             ada.request(&Request::Missing(vec![hash])).await.unwrap(),
             Reply::Missing(vec![])
         );
-        assert_eq!(desk.get_bytes(hash).await.unwrap(), content);
+        assert_eq!(admin.get_bytes(hash).await.unwrap(), content);
     }
     coordinator.stop().await;
 }
@@ -61,7 +61,7 @@ async fn content_that_is_not_what_was_announced_is_refused() {
     assert_eq!(refused, "the file ended after 4 of 5 bytes");
     let refused = reason(put(&ada, hash, 5, &vec![0; 400_000]).await);
     assert_eq!(refused, "more bytes than the 5 announced");
-    let error = ada.get_bytes(hash).await.unwrap_err().to_string();
+    let error = coordinator.admin_client().await.get_bytes(hash).await.unwrap_err().to_string();
     assert!(error.contains("no staged file"), "{error}");
     coordinator.stop().await;
 }
@@ -97,7 +97,7 @@ async fn a_staged_file_that_was_damaged_on_disk_is_not_taken_for_good() {
     let name = hash.to_string();
     let path = dir.path().join("blobs").join(&name[..2]).join(&name[2..]);
     std::fs::write(path, b"tampered").unwrap();
-    let error = ada.get_bytes(hash).await.unwrap_err().to_string();
+    let error = coordinator.admin_client().await.get_bytes(hash).await.unwrap_err().to_string();
     assert!(error.contains(&name[..8]) || error.contains("hash"), "{error}");
     coordinator.stop().await;
 }

@@ -70,11 +70,16 @@ impl Coordinator {
     }
 
     pub async fn token(&self, role: Role, lifetime: Duration) -> Token {
-        token(&self.admin_client().await, role, lifetime).await
+        token(&self.admin_client().await, role, lifetime, None).await
+    }
+
+    /// A token for this very name.
+    pub async fn token_for(&self, role: Role, name: &str) -> Token {
+        token(&self.admin_client().await, role, PATIENCE, Some(name)).await
     }
 
     pub async fn enrol(&self, role: Role, name: &str) -> Identity {
-        let token = self.token(role, PATIENCE).await;
+        let token = self.token_for(role, name).await;
         enrol(&self.address.to_string(), &token, name).await.unwrap()
     }
 
@@ -84,8 +89,8 @@ impl Coordinator {
     }
 }
 
-pub async fn token(admin: &Client, role: Role, lifetime: Duration) -> Token {
-    let request = Request::TokenCreate { role, lifetime, name: None };
+pub async fn token(admin: &Client, role: Role, lifetime: Duration, name: Option<&str>) -> Token {
+    let request = Request::TokenCreate { role, lifetime, name: name.map(str::to_owned) };
     match admin.request(&request).await.unwrap() {
         Reply::Token { text, .. } => text.parse().unwrap(),
         other => panic!("{other:?}"),

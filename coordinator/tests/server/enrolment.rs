@@ -119,3 +119,86 @@ async fn a_machine_that_enrols_again_loses_its_old_connection_and_keeps_its_numb
     assert_eq!(rows.len(), 1, "{rows:?}");
     coordinator.stop().await;
 }
+
+/// An unnamed token enrolled as `ada`, and cancelled her job.
+#[tokio::test]
+async fn a_token_for_nobody_takes_no_name_that_is_somebodys() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    coordinator.enrol(Role::User, "ada").await;
+    coordinator.enrol(Role::Agent, "desk-1").await;
+    for (role, name, how) in [
+        (Role::User, "ada", "`glean users rm ada`"),
+        (Role::Admin, "ada", "`glean users rm ada`"),
+        (Role::User, "admin", "`glean users rm admin`"),
+        (Role::Agent, "desk-1", "`glean workstations rm desk-1`"),
+    ] {
+        let token = coordinator.token(role, PATIENCE).await;
+        let refused = reason(&coordinator, &token, name).await;
+        assert!(refused.contains(how), "{refused}");
+    }
+    let admin = coordinator.admin_client().await;
+    let ada = coordinator.client(Role::User, "ada").await;
+    let refused = refusal(&ada, Request::UserRemove { name: "ada".into() }).await;
+    assert!(refused.contains("expected an admin"), "{refused}");
+    let reply = admin.request(&Request::UserRemove { name: "ada".into() }).await.unwrap();
+    assert_eq!(reply, Reply::Done);
+    let token = coordinator.token(Role::User, PATIENCE).await;
+    enrol(&coordinator.address.to_string(), &token, "ada").await.unwrap();
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_workstation_that_is_taken_away_is_heard_no_more_and_one_that_is_drained_gets_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let (first, second) = (
+        coordinator.enrol(Role::Agent, "desk-1").await,
+        coordinator.enrol(Role::Agent, "desk-2").await,
+    );
+    let mut taken = crate::agent::Agent::connect(&first, 1, 1).await;
+    crate::agent::Agent::connect(&second, 1, 1).await;
+    let admin = coordinator.admin_client().await;
+    let drain = |drained| Request::WorkstationDrain { name: "desk-2".into(), drained };
+    assert_eq!(admin.request(&drain(true)).await.unwrap(), Reply::Done);
+    let remove = Request::WorkstationRemove { name: "desk-1".into() };
+    assert_eq!(admin.request(&remove).await.unwrap(), Reply::Done);
+    let ended = taken.next().await.unwrap_err().to_string();
+    assert!(ended.contains("revoked"), "{ended}");
+    let again = refusal(&admin, remove).await;
+    assert!(again.contains("no workstation `desk-1`"), "{again}");
+    coordinator.stop().await;
+    // Both are known after a restart.
+    let coordinator = Coordinator::start(dir.path()).await;
+    let admin = coordinator.admin_client().await;
+    let rows = listing(&admin, Request::Workstations).await;
+    let [Reply::Workstation(row)] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!(row.name, "desk-2");
+    let mut second = second;
+    second.coordinator = coordinator.address.to_string();
+    let _agent = crate::agent::Agent::connect(&second, 1, 1).await;
+    let why = admin.request(&Request::WhyWorkstation("desk-2".into())).await.unwrap();
+    let Reply::Why(why) = why else { panic!("{why:?}") };
+    assert!(why[0].starts_with("drained: "), "{why:?}");
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn ones_own_key_can_be_put_out_of_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let old = coordinator.enrol(Role::User, "ada").await;
+    let client = gleaner_shell::client::Client::connect(&old, None).await.unwrap();
+    let kept = tempfile::tempdir().unwrap();
+    old.store(kept.path()).unwrap();
+    let copy = gleaner_shell::identity::Identity::load(kept.path()).unwrap();
+    let new = gleaner_shell::enrol::rotate(&client, copy).await.unwrap();
+    let error = match gleaner_shell::client::Client::connect(&old, None).await {
+        Ok(client) => client.request(&Request::Health).await.unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert!(error.contains("revoked"), "{error}");
+    let client = gleaner_shell::client::Client::connect(&new, None).await.unwrap();
+    assert_eq!(crate::coordinator::health(&client).await.you, "ada");
+    coordinator.stop().await;
+}

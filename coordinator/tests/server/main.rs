@@ -21,5 +21,6 @@ mod ranks;
 mod relay;
 mod restart;
 mod roles;
+mod sight;
 mod snapshots;
 mod start;

@@ -89,7 +89,7 @@ async fn admin(dir: &Path) -> Client {
 
 async fn enrolled(dir: &Path, name: &str) -> Identity {
     let admin = admin(dir).await;
-    let token = token(&admin, Role::Agent, PATIENCE).await;
+    let token = token(&admin, Role::Agent, PATIENCE, None).await;
     enrol(&admin.link().address, &token, name).await.unwrap()
 }
 

@@ -174,7 +174,7 @@ async fn the_coordinator_goes_back_to_the_same_after_a_restart() {
     for identity in &mut lab.identities {
         identity.coordinator = lab.coordinator.address.to_string();
     }
-    lab.ada = lab.coordinator.client(Role::User, "bob").await;
+    lab.ada = lab.coordinator.client(Role::User, "ada").await;
     for (which, incarnation) in [(0, 1), (1, 2)] {
         let held = vec![(lab.offers[which].fence, GuestState::Running)];
         let hello = hello(incarnation, 1, held);

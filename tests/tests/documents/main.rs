@@ -102,7 +102,7 @@ impl Reader {
     }
 
     fn enrol(&mut self, role: &str) -> Result<()> {
-        let token = self.world.token(role)?;
+        let token = self.world.token(&format!("{role} --name {role}"))?;
         let enrol = format!(
             "rm -rf ~/.config; glean enrol --coordinator coordinator.lab:4433 --token {} --name {role}",
             token["token"].as_str().unwrap_or_default()
@@ -162,7 +162,12 @@ impl Reader {
         let role = role.and_then(|it| it.split(' ').next()).unwrap_or("admin");
         for token in ["glean-…", "glean-..."] {
             if text.contains(token) {
-                let new = self.world.token(role)?;
+                // The reader of another document may have had the name before.
+                let name = match role {
+                    "admin" => "${USER:-${LOGNAME:-uid-$(id -u)}}",
+                    _ => "$(uname -n)",
+                };
+                let new = self.world.token(&format!("{role} --name \"{name}\""))?;
                 text = text.replace(token, new["token"].as_str().unwrap_or_default());
             }
         }

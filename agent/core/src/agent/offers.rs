@@ -6,15 +6,16 @@
 //!               └───────────────────┴──────────────┘  refused, retreated, finished
 //! ```
 
+use std::path::Path;
 use std::sync::Arc;
 
 use gleaner_common::id::{Fence, JobId, PlaceId, SubprogramId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::program::{Arrival, RankOffer};
 use gleaner_common::time::Moment;
-use gleaner_common::wire::{AgentFrame, AttemptEvent, Finished, GuestState, Offer};
+use gleaner_common::wire::{AgentFrame, AttemptEvent, Blame, Finished, GuestState, Offer};
 
-use super::places::not_started;
+use super::places::{not_started, refused};
 use super::{Agent, Out, WAITING_MAX};
 use crate::guest::{self, Effect, Left, Owner};
 
@@ -116,8 +117,13 @@ impl Agent {
         }
         let spec = match self.judge(now, offer) {
             Ok(spec) => spec,
-            Err(reason) => return self.tell(AttemptEvent::Refused { fence, reason }, out),
+            Err(reason) => return self.tell(refused(fence, reason), out),
         };
+        if let Some(directory) = self.not_shared(&spec) {
+            let reason = format!("shared directory {directory} is not offered here");
+            let refusal = AttemptEvent::Refused { fence, reason, blame: Blame::Job };
+            return self.tell(refusal, out);
+        }
         self.newest = fence;
         self.stage(subprogram.job, out);
         let attempt = Attempt {
@@ -156,6 +162,13 @@ impl Agent {
             Ok(()) => Ok(job.spec.clone()),
             Err(not_here) => Err(not_here.to_string()),
         }
+    }
+
+    /// The directory that the job asks for, if it is none of this workstation's.
+    fn not_shared<'a>(&self, spec: &'a JobSpec) -> Option<&'a str> {
+        let wanted = spec.shared_directory.as_deref()?;
+        let mut offered = self.setup.facts.shared_directories.iter();
+        (!offered.any(|it| Path::new(wanted).starts_with(it))).then_some(wanted)
     }
 
     fn stage(&mut self, job: JobId, out: &mut Out) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::{JobSpec, Limits, Outcome};
 use gleaner_common::time::{Moment, Spoken};
-use gleaner_common::wire::{AgentFrame, AttemptEvent, Finished, GuestState};
+use gleaner_common::wire::{AgentFrame, AttemptEvent, Blame, Finished, GuestState};
 
 use super::offers::{Attempt, Stage};
 use super::{Agent, Out};
@@ -91,7 +91,7 @@ impl Agent {
         let attempt = self.attempts.get(&fence);
         let refuses = attempt.is_some_and(|it| it.arrival.is_some() || it.rank.is_some());
         let end = if refuses {
-            AttemptEvent::Refused { fence, reason }
+            refused(fence, reason)
         } else {
             AttemptEvent::Retreated { fence, reason, suspensions: 0 }
         };
@@ -162,7 +162,7 @@ impl Agent {
             self.expected().filter(|(_, at)| now >= *at).map(|(fence, _)| fence).collect();
         for fence in overdue {
             let reason = format!("no place became free within {}", Spoken(ARRIVAL_WITHIN));
-            self.end(AttemptEvent::Refused { fence, reason }, out);
+            self.end(refused(fence, reason), out);
         }
     }
 
@@ -347,7 +347,7 @@ impl Agent {
             NotHere::NothingCame(within) => format!("nothing came within {}", Spoken(within)),
             NotHere::Ended => "its processes ended before they were set going".to_owned(),
         };
-        self.end(AttemptEvent::Refused { fence, reason }, out);
+        self.end(refused(fence, reason), out);
     }
 }
 
@@ -393,12 +393,17 @@ fn outcome(end: End, exit: Outcome) -> Outcome {
     }
 }
 
+/// It is not the job's fault: what this workstation lacks, another may have.
+pub(super) fn refused(fence: Fence, reason: String) -> AttemptEvent {
+    AttemptEvent::Refused { fence, reason, blame: Blame::Workstation }
+}
+
 /// What would fail anywhere is a result; what failed here is tried elsewhere.
 pub(super) fn not_started(fence: Fence, reason: String, hopeless: bool) -> AttemptEvent {
     if hopeless {
         let outcome = Outcome::CannotStart(reason);
         AttemptEvent::Finished(finished(fence, outcome, Clock::default()))
     } else {
-        AttemptEvent::Refused { fence, reason }
+        refused(fence, reason)
     }
 }

@@ -1,5 +1,7 @@
 //! How attempts go on and end, and what that means for their subprograms.
 
+use std::time::Duration;
+
 use gleaner_common::id::Fence;
 use gleaner_common::job::Outcome;
 use gleaner_common::report::SubprogramState;
@@ -10,6 +12,14 @@ use crate::attempt::{Attempt, Return, Stage, span};
 use crate::job::Job;
 use crate::record::{Change, History, LastAttempt};
 use crate::workstation::clip;
+
+/// So many workstations in a row may be lost with a subprogram before that is
+/// taken for its own doing: one dies by chance, and two.
+const LOST_FOR_FREE: u32 = 2;
+
+/// A workstation that was lost so long after the placement was hardly killed by
+/// what it was given. A guess.
+const NOT_KILLED_AFTER: Duration = Duration::from_secs(3_600);
 
 impl Core {
     /// The agent says that an attempt is so far.
@@ -45,7 +55,11 @@ impl Core {
             return;
         };
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
-        job.learn_span(span(finished.ran, finished.suspended));
+        history.lost_in_a_row = 0;
+        // What never ran says nothing of how long the others take.
+        if !matches!(finished.outcome, Outcome::CannotStart(_)) {
+            job.learn_span(span(finished.ran, finished.suspended));
+        }
         if job.program.is_some() {
             return self.rank_finished(draft, (attempt, history), finished);
         }
@@ -104,7 +118,8 @@ impl Core {
             Return::Refused(reason) => (format!("refused: {reason}"), 0),
             Return::Lost(why) => (format!("lost: {why}"), 0),
         };
-        let Some((attempt, mut history)) = self.end(draft, fence, outcome, suspensions) else {
+        let Some((attempt, mut history)) = self.end(draft, fence, outcome.clone(), suspensions)
+        else {
             return;
         };
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
@@ -113,6 +128,7 @@ impl Core {
             Return::Retreated { .. } if !attempt.stage.has_started() => {}
             Return::Retreated { .. } => {
                 history.retreats += 1;
+                history.lost_in_a_row = 0;
                 job.progress_mut().counts.retreats += 1;
             }
             Return::Refused(_) => {}
@@ -122,7 +138,16 @@ impl Core {
             Return::Lost(_) => {
                 history.lost += 1;
                 job.progress_mut().counts.lost += 1;
+                let held_out = draft.wall.since(attempt.placed) > NOT_KILLED_AFTER;
+                let before = if held_out { 0 } else { history.lost_in_a_row };
+                history.lost_in_a_row = before + 1;
             }
+        }
+        if goes_on.is_none()
+            && history.lost_in_a_row > LOST_FOR_FREE
+            && matches!(how, Return::Lost(_))
+        {
+            return self.lost_again(draft, &attempt, history, &outcome);
         }
         draft.change(job.subprogram_change(attempt.position, &history, SubprogramState::Queued));
         if let Some(new) = goes_on {
@@ -131,6 +156,48 @@ impl Core {
         job.return_first(attempt.position, history);
         self.requeue(attempt.job);
         self.rank_came_back(draft, &attempt, how);
+    }
+
+    /// Workstations keep being lost with this subprogram: it is charged as if
+    /// it had failed, and held when its retries are used up, so that what kills
+    /// workstations does not wander through all of them.
+    fn lost_again(
+        &mut self,
+        draft: &mut Draft,
+        attempt: &Attempt,
+        mut history: History,
+        outcome: &str,
+    ) {
+        let (id, position) = (attempt.job, attempt.position);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        history.failures += 1;
+        let subprogram = job.subprogram(position);
+        let why = format!("its last {} workstations were lost with it", history.lost_in_a_row);
+        history.last.outcome = format!("{outcome}: {why}").into();
+        let retries = job.spec().retries;
+        if let Some(program) = &job.program {
+            let failures = program.past().state.failures;
+            let why = format!("rank {position}: {why}");
+            if failures >= retries {
+                return self.fail_program(draft, id, (position, &history), why);
+            }
+            job.progress_mut().counts.retried += 1;
+            draft.change(job.subprogram_change(position, &history, SubprogramState::Queued));
+            job.return_first(position, history);
+            return self.begin_again(draft, id, &why, true);
+        }
+        history.avoided = Some(attempt.workstation);
+        let is_held = history.failures > retries;
+        let state = if is_held { SubprogramState::Failed } else { SubprogramState::Queued };
+        draft.change(job.subprogram_change(position, &history, state));
+        if is_held {
+            job.progress_mut().counts.failed += 1;
+            self.note(draft, id, format!("subprogram {subprogram} is held: {why}"));
+        } else {
+            job.progress_mut().counts.retried += 1;
+            job.retry_last(position, history);
+        }
+        self.requeue(id);
     }
 
     /// A rank that had not begun begins elsewhere; with any other, the
@@ -188,6 +255,7 @@ impl Core {
         job.suspended -= u32::from(attempt.stage.is_suspended());
         job.open_suspensions -= u64::from(attempt.suspensions);
         job.progress_mut().counts.suspensions += u64::from(suspensions.max(attempt.suspensions));
+        self.shares.ended(draft.now, &job.record().user);
         clip(&mut outcome);
         let workstation = attempt.workstation;
         let last = LastAttempt { fence, workstation, outcome: outcome.as_str().into() };

@@ -56,7 +56,7 @@ impl Core {
     }
 
     fn begin_more(&mut self, draft: &mut Draft, id: JobId) {
-        let room = self.room_for(id);
+        let room = self.room_for(draft.now, id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(program) = &mut job.program else { return };
         program.grow(room);

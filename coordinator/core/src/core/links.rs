@@ -1,9 +1,13 @@
 //! The agents' frames, and what follows when an agent falls silent.
 
-use gleaner_common::id::{Fence, Incarnation, WorkstationId};
+use std::time::Duration;
+
+use gleaner_common::id::{BootId, Fence, Incarnation, WorkstationId};
+use gleaner_common::job::Outcome;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{
-    AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Presence,
+    AgentFrame, AttemptEvent, Blame, CoordinatorFrame, Facts, Finished, GuestState, Presence,
+    Printed,
 };
 
 use super::{Core, Draft};
@@ -16,6 +20,7 @@ use crate::workstation::{Session, Standing, Workstation};
 /// The contents of an agent's first frame on a connection.
 struct Hello {
     incarnation: Incarnation,
+    boot: BootId,
     facts: Facts,
     presence: Presence,
     held: Vec<(Fence, GuestState)>,
@@ -24,8 +29,8 @@ struct Hello {
 impl Core {
     pub(super) fn heard(&mut self, draft: &mut Draft, from: Link, frame: AgentFrame) {
         let id = from.workstation;
-        if let AgentFrame::Hello { incarnation, boot: _, facts, presence, held } = frame {
-            return self.greeted(draft, from, Hello { incarnation, facts, presence, held });
+        if let AgentFrame::Hello { incarnation, boot, facts, presence, held } = frame {
+            return self.greeted(draft, from, Hello { incarnation, boot, facts, presence, held });
         }
         if self.link(id) != Some(from) {
             // The frame is of an old connection, or came without a hello: the
@@ -66,10 +71,15 @@ impl Core {
 
     fn greeted(&mut self, draft: &mut Draft, from: Link, hello: Hello) {
         let id = from.workstation;
-        let Some(workstation) = self.pool.get(id) else {
+        let Some(workstation) = self.pool.get(id).filter(|known| !known.removed) else {
             let reason = format!("workstation {id} is not enrolled here");
             return draft.effect(Effect::Refuse { link: from, reason });
         };
+        if let Some(reason) = self.is_another_machine(draft.now, id, &hello) {
+            let rival = hello.facts.machine.hostname;
+            self.change_workstation(draft.now, id, |w| w.see_rival(draft.now, rival));
+            return draft.effect(Effect::Refuse { link: from, reason });
+        }
         match self.link(id) {
             Some(present) if present == from => {
                 let reason = "a second hello on one connection".to_owned();
@@ -99,6 +109,7 @@ impl Core {
                 Some(Session { serial: from.serial, specs_sent: [].into(), ranks_sent: [].into() });
             w.since = Some(now);
             w.incarnation = Some(hello.incarnation);
+            w.boot = hello.boot;
             w.learn_facts(hello.facts);
             w.learn_presence(now, hello.presence);
             w.renew(now, lease);
@@ -131,6 +142,36 @@ impl Core {
             self.offer_again(draft, from, fence);
         }
         self.resend_to_ranks(draft, id);
+    }
+
+    /// A cloned image has the identity of the machine that it was made from.
+    /// Which of them came first goes on, as long as it is heard.
+    fn is_another_machine(&self, now: Moment, id: WorkstationId, hello: &Hello) -> Option<String> {
+        let present = self.pool.get(id)?;
+        present.session.as_ref()?;
+        let beats = if present.attempts().len() > 0 {
+            self.config.heartbeat
+        } else {
+            self.config.heartbeat_without_guests
+        };
+        let is_heard = now.since(present.heard) <= beats * 2;
+        let is_other = present.boot != hello.boot && present.boot != BootId::default();
+        (is_heard && is_other).then(|| {
+            let (name, host) = (&present.name, &present.facts.machine.hostname);
+            let other = &hello.facts.machine.hostname;
+            format!(
+                "{name} is connected already, from the machine {host}, and this is {other}: \
+                 expected an identity of its own, enrol it under another name"
+            )
+        })
+    }
+
+    /// An admin has taken a workstation away. What runs there is lost when its
+    /// lease ends, for its agent is not heard any more.
+    pub(super) fn removed(&mut self, draft: &Draft, id: WorkstationId) {
+        self.forget_session(draft.now, id);
+        self.change_workstation(draft.now, id, |w| w.removed = true);
+        self.pool.free_name(id);
     }
 
     /// Sends again what ranks here may have missed with the old connection, and
@@ -210,7 +251,13 @@ impl Core {
                 self.came_back(draft, fence, &Return::Retreated { reason, suspensions });
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }
-            AttemptEvent::Refused { reason, .. } => {
+            // What the job asks for nobody may have: its workstations do not
+            // rest for it.
+            AttemptEvent::Refused { reason, blame: Blame::Job, .. } => {
+                self.finished(draft, never_ran(fence, reason));
+                return draft.send(from, CoordinatorFrame::Acknowledge { fence });
+            }
+            AttemptEvent::Refused { reason, blame: Blame::Workstation, .. } => {
                 self.change_workstation(now, id, |w| w.rest_from_refusal(now, reason.clone()));
                 self.came_back(draft, fence, &Return::Refused(reason));
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
@@ -233,8 +280,10 @@ impl Core {
             AttemptEvent::Arrived { bytes, frozen, .. } => {
                 return self.arrived(draft, from, fence, (bytes, frozen));
             }
-            AttemptEvent::Refused { reason, .. } => {
-                self.change_workstation(now, id, |w| w.rest_from_refusal(now, reason.clone()));
+            AttemptEvent::Refused { reason, blame, .. } => {
+                if blame == Blame::Workstation {
+                    self.change_workstation(now, id, |w| w.rest_from_refusal(now, reason.clone()));
+                }
                 format!("refused: {reason}")
             }
             AttemptEvent::Retreated { reason, .. } => {
@@ -329,5 +378,20 @@ impl Core {
     pub fn connected(&self) -> u32 {
         let away = self.pool.count(Standing::Away);
         u32::try_from(self.pool.len()).unwrap_or(u32::MAX) - away
+    }
+}
+
+/// The end of an attempt that its job's own wishes kept from starting.
+fn never_ran(fence: Fence, reason: String) -> Finished {
+    Finished {
+        fence,
+        outcome: Outcome::CannotStart(reason),
+        cpu: Duration::ZERO,
+        ran: Duration::ZERO,
+        suspended: Duration::ZERO,
+        suspensions: 0,
+        stdout: Printed::default(),
+        stderr: Printed::default(),
+        outputs: vec![],
     }
 }

@@ -341,6 +341,7 @@ impl Core {
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(new));
         clip(&mut outcome);
         let Some(job) = self.jobs.get(&attempt.job) else { return };
+        self.shares.ended(draft.now, &job.record().user);
         draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
         draft.job_changed(attempt.job);
     }

@@ -11,6 +11,7 @@ use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::Outcome;
 use gleaner_common::program::{Life, RankAt, RankOffer};
 use gleaner_common::report::SubprogramState;
+use gleaner_common::time::Moment;
 use gleaner_common::wire::{CoordinatorFrame, Finished, Printed};
 use gleaner_program_core::address::Rank;
 use gleaner_program_core::wire::{Ask, FromRank, ToRank};
@@ -175,7 +176,7 @@ impl Core {
         let (now, rank) = (draft.now, Rank(position));
         let asks_for_room =
             matches!(said, FromRank::Ask { ask: Ask::Spawn { .. } | Ask::Processors, .. });
-        let free = if asks_for_room { self.room_for(id) } else { 0 };
+        let free = if asks_for_room { self.room_for(draft.now, id) } else { 0 };
         let tells_facts = matches!(said, FromRank::Facts { .. });
         let awake = if tells_facts { self.live_ranks(id) } else { BTreeSet::new() };
         let is_placed = self.attempts.contains_key(&fence);
@@ -224,10 +225,16 @@ impl Core {
         (last.fence == fence && last.workstation == at).then_some((id, position))
     }
 
-    /// How many subprograms more of this job would find a place now.
-    pub(super) fn room_for(&self, id: JobId) -> u32 {
-        let before = self.queued.range(..=id).filter_map(|id| self.jobs.get(id));
-        let waiting = before.map(Job::queued).fold(0, u32::saturating_add);
+    /// How many subprograms more of this job would find a place now, after all
+    /// that come before.
+    pub(super) fn room_for(&self, now: Moment, id: JobId) -> u32 {
+        let Some(job) = self.jobs.get(&id) else { return 0 };
+        let claim = self.shares.claim(now, &job.record().user);
+        let others = self.waiting(now).into_iter().take_while(|next| next.is_before(&claim));
+        let others = others.filter(|next| next.user != job.record().user);
+        let own = self.queues.of(&job.record().user).into_iter().flat_map(|own| own.before(job));
+        let waiting = self.queued_of(others.flat_map(|next| next.queue.jobs()).chain(own));
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(job.queued());
         self.pool.room().saturating_sub(waiting)
     }
 
@@ -404,7 +411,7 @@ impl Core {
     }
 
     /// Fails a program: no rank of it runs on, and none begins.
-    fn fail_program(
+    pub(super) fn fail_program(
         &mut self,
         draft: &mut Draft,
         id: JobId,

@@ -1,9 +1,11 @@
 //! The rows that commands list of what has not ended.
 
+use std::collections::BTreeSet;
+
 use gleaner_common::id::{JobId, SubprogramId, WorkstationId};
 use gleaner_common::machine::Machine;
 use gleaner_common::report::{
-    JobRow, JobSummary, SubprogramRow, SubprogramState, WorkstationRow, WorkstationState,
+    JobRow, JobSummary, ShareRow, SubprogramRow, SubprogramState, WorkstationRow, WorkstationState,
 };
 use gleaner_common::time::Moment;
 
@@ -52,6 +54,31 @@ impl Core {
         Some(row)
     }
 
+    /// Who has used how much: everybody who waits, has used something or is
+    /// named in the configuration.
+    pub fn share_rows(&self, now: Moment) -> Vec<ShareRow> {
+        let waiting = self.queues.users().map(|(user, _)| user);
+        let users: BTreeSet<&str> = self.shares.known().chain(waiting).collect();
+        let row = |user: &&str| {
+            let queue = self.queues.of(user);
+            ShareRow {
+                user: (*user).to_owned(),
+                group: self.shares.group(user).map(str::to_owned),
+                share: self.shares.share(user, users.iter().copied()),
+                usage_s: self.shares.used_s(now, user),
+                running: self.shares.running(user),
+                queued: queue.map_or(0, |queue| self.queued_of(queue.jobs())),
+                factor: self.shares.claim(now, user).group,
+            }
+        };
+        users.iter().map(row).collect()
+    }
+
+    /// Was anything of one of these jobs offered to the workstation?
+    pub fn was_offered(&self, jobs: &[JobId], to: WorkstationId) -> bool {
+        jobs.iter().filter_map(|id| self.jobs.get(id)).any(|job| job.spec_sent_to.contains(&to))
+    }
+
     /// All enrolled workstations.
     pub fn workstations(&self) -> impl DoubleEndedIterator<Item = WorkstationId> + '_ {
         self.pool.ids()
@@ -59,12 +86,16 @@ impl Core {
 
     pub fn workstation_row(&self, now: Moment, id: WorkstationId) -> Option<WorkstationRow> {
         let workstation = self.pool.get(id)?;
+        if workstation.removed && workstation.attempts().len() == 0 {
+            return None;
+        }
         let standing = self.pool.standing(id)?;
         let state = match standing {
             Standing::Away => WorkstationState::Away,
             Standing::Busy | Standing::Leaving => WorkstationState::Busy,
             Standing::Free
             | Standing::Full
+            | Standing::Drained
             | Standing::NoSlots
             | Standing::Resting
             | Standing::Silent => WorkstationState::Idle,
@@ -106,9 +137,13 @@ impl Core {
         self.pool.get(id).map(|workstation| workstation.name.as_str())
     }
 
+    /// How many subprograms of these jobs wait to be placed.
+    pub(super) fn queued_of(&self, jobs: impl Iterator<Item = JobId>) -> u64 {
+        jobs.filter_map(|id| self.jobs.get(&id)).map(|job| u64::from(job.queued())).sum()
+    }
+
     /// How many subprograms wait to be placed.
     pub fn queued(&self) -> u64 {
-        let jobs = self.queued.iter().filter_map(|id| self.jobs.get(id));
-        jobs.map(|job| u64::from(job.queued())).sum()
+        self.queued_of(self.queues.jobs())
     }
 }

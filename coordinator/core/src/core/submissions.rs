@@ -30,7 +30,7 @@ impl Core {
             Ok(()) if self.jobs.len() >= JOBS_MAX => {
                 Some(format!("{JOBS_MAX} jobs are under way: expected fewer"))
             }
-            Ok(()) => None,
+            Ok(()) => self.too_much(&user, &spec),
         };
         if let Some(reason) = refusal {
             return draft.effect(Effect::Answer { request, answer: Answer::No(reason) });
@@ -44,14 +44,41 @@ impl Core {
         draft.change(Change::Job(Box::new(record.clone())));
         draft.effect(Effect::Answer { request, answer: Answer::Submitted(id) });
         let mut job = Job::new(record);
+        let unmet = self.unmet(job.needs());
         let (program, ranks) = (job.spec().program, job.total());
         let floor = self.fences.floor();
         job.program = program.map(|spec| Box::new(Program::new(draft.now, spec, ranks, floor)));
         self.jobs.insert(id, job);
         self.may_grow(id);
         self.obey_program(draft, id);
+        if let Some(unmet) = unmet {
+            self.note(draft, id, unmet);
+        }
         self.requeue(id);
         draft.job_changed(id);
+    }
+
+    /// Which of the user's limits the job goes over.
+    fn too_much(&self, user: &str, spec: &JobSpec) -> Option<String> {
+        let config = self.shares.config();
+        let jobs = self.jobs.values().filter(|job| job.record().user == user).count();
+        if jobs >= config.jobs_max as usize {
+            let most = config.jobs_max;
+            return Some(format!("{user} has {jobs} jobs under way: expected fewer than {most}"));
+        }
+        let waiting = self.queues.of(user).map_or(0, |own| self.queued_of(own.jobs()));
+        let (more, most) = (u64::from(spec.indexes.len()), config.queued_max);
+        if waiting + more > most {
+            return Some(format!(
+                "{user} has {waiting} subprograms queued, and {more} more are too many: \
+                 expected at most {most} altogether"
+            ));
+        }
+        let ranks = spec.indexes.len();
+        let most = config.running_max;
+        (spec.program.is_some() && most > 0 && ranks > most).then(|| {
+            format!("a program of {ranks} ranks needs as many places: expected at most {most}")
+        })
     }
 
     /// Cancels a job: its queued subprograms never start, its placed ones are

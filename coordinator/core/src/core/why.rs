@@ -4,15 +4,21 @@
 //! what the core decides by: a workstation's standing, a subprogram's turn and
 //! its last attempt's end.
 
+use std::time::Duration;
+
 use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, Spoken};
+use gleaner_common::units::spoken_size;
 
 use super::Core;
 use super::ends::placed_state;
-use crate::job::{Job, Whereabouts};
+use crate::job::{Job, Needs, Whereabouts};
 use crate::record::History;
 use crate::workstation::Standing;
+
+/// For so long it is told that another machine has shown the same identity.
+const RIVAL_TOLD_FOR: Duration = Duration::from_secs(3_600);
 
 impl Core {
     /// Why is this subprogram not running, or where does it? `None` if it has
@@ -26,7 +32,7 @@ impl Core {
             Whereabouts::Placed(fence) => self.why_placed(now, fence)?,
             Whereabouts::Queued { before } => {
                 let avoided = history.and_then(|history| history.avoided);
-                self.why_queued(job, before, avoided)
+                self.why_queued(now, job, before, avoided)
             }
         };
         reasons.extend(history.map(|history| self.what_happened(job, history)));
@@ -39,8 +45,9 @@ impl Core {
         let summary = job.summary();
         let mut reasons = vec![];
         if summary.queued > 0 {
+            reasons.extend(self.what_nobody_has(job));
             reasons.extend(self.why_nothing_is_free());
-            reasons.extend(self.who_is_before(id));
+            reasons.extend(self.who_is_before(now, job));
             reasons.push(format!("{} queued", subprograms(summary.queued.into())));
         }
         if let Some((position, oldest)) = job.placed().min_by_key(|(_, fence)| *fence) {
@@ -60,7 +67,7 @@ impl Core {
         let workstation = self.pool.get(id)?;
         let standing = self.pool.standing(id)?;
         let mut reasons = vec![];
-        if standing == Standing::Free && self.queued.is_empty() {
+        if standing == Standing::Free && self.queues.is_empty() {
             reasons.push("nothing is queued".to_owned());
         } else if standing == Standing::Free {
             reasons.push("what is queued failed here and waits for a choice".to_owned());
@@ -83,7 +90,11 @@ impl Core {
         let presence = workstation.presence.as_ref().map_or("nothing heard", |p| p.reason.as_str());
         let guests = workstation.attempts().len();
         let places = workstation.facts.places;
-        Some(match self.pool.standing(id)? {
+        let reason = match self.pool.standing(id)? {
+            Standing::Drained => match guests {
+                0 => "drained: an admin wants nothing placed here".to_owned(),
+                _ => format!("drained: nothing new is placed, guests that finish here: {guests}"),
+            },
             Standing::Away => match workstation.since {
                 Some(at) => format!("not connected for {}", Spoken(now.since(at))),
                 None => "not connected since the coordinator started".to_owned(),
@@ -107,6 +118,13 @@ impl Core {
                 format!("full: guests: {guests}, room: {capacity}, places: {places}")
             }
             Standing::Free => format!("idle: {presence}"),
+        };
+        Some(match &workstation.rival {
+            Some((at, other)) if now.since(*at) < RIVAL_TOLD_FOR => {
+                let own = &workstation.facts.machine.hostname;
+                format!("{reason}; two machines have its identity: {own}, and {other} is refused")
+            }
+            Some(_) | None => reason,
         })
     }
 
@@ -132,8 +150,15 @@ impl Core {
         })
     }
 
-    fn why_queued(&self, job: &Job, before: u32, avoided: Option<WorkstationId>) -> Vec<String> {
-        let mut reasons: Vec<String> = self.why_nothing_is_free().into_iter().collect();
+    fn why_queued(
+        &self,
+        now: Moment,
+        job: &Job,
+        before: u32,
+        avoided: Option<WorkstationId>,
+    ) -> Vec<String> {
+        let mut reasons: Vec<String> = self.what_nobody_has(job);
+        reasons.extend(self.why_nothing_is_free());
         if let Some(name) = avoided.and_then(|id| self.workstation_name(id))
             && self.pool.has_free()
         {
@@ -142,7 +167,7 @@ impl Core {
         if before > 0 {
             reasons.push(format!("{} of its job before it", subprograms(before.into())));
         }
-        reasons.extend(self.who_is_before(job.id()));
+        reasons.extend(self.who_is_before(now, job));
         if reasons.is_empty() {
             reasons.push("it is about to be placed".to_owned());
         }
@@ -159,6 +184,7 @@ impl Core {
         }
         let kinds = [
             (Standing::Full, "full"),
+            (Standing::Drained, "drained"),
             (Standing::Busy, "busy with their owners"),
             (Standing::NoSlots, "without a core free of their owners"),
             (Standing::Resting, "just returned work"),
@@ -174,12 +200,73 @@ impl Core {
         Some(format!("no workstation is free; of {}: {}", self.pool.len(), counts.join(", ")))
     }
 
-    fn who_is_before(&self, id: JobId) -> Option<String> {
-        let jobs = self.queued.range(..id).filter_map(|id| self.jobs.get(id));
-        let (jobs, waiting) =
-            jobs.fold((0, 0), |(jobs, waiting), job| (jobs + 1, waiting + u64::from(job.queued())));
-        (jobs > 0)
-            .then(|| format!("{} of earlier jobs before it ({jobs} jobs)", subprograms(waiting)))
+    /// Which users come first and why, and what of the user's own.
+    fn who_is_before(&self, now: Moment, job: &Job) -> Vec<String> {
+        let user = job.record().user.as_str();
+        let mut reasons = vec![];
+        let waiting = self.waiting(now);
+        let first: Vec<&str> =
+            waiting.iter().map(|next| next.user).take_while(|other| *other != user).collect();
+        if let Some(other) = first.first() {
+            let why = self.why_first(now, other, user);
+            let users = if first.len() == 1 { "1 user comes" } else { "users come" };
+            let count = if first.len() == 1 { String::new() } else { format!("{} ", first.len()) };
+            reasons.push(format!("{count}{users} first: {why}"));
+        }
+        let running_max = self.shares.config().running_max;
+        if !self.shares.may_run(user) {
+            reasons.push(format!("{user} has {running_max} places, as many as one user may"));
+        }
+        let Some(own) = self.queues.of(user) else { return reasons };
+        let (jobs, waiting) = (own.before(job).count(), self.queued_of(own.before(job)));
+        if jobs > 0 {
+            let before = format!("{} of {user}'s own", subprograms(waiting));
+            reasons
+                .push(format!("{before} before it, of higher priority or earlier ({jobs} jobs)"));
+        }
+        reasons
+    }
+
+    fn why_first(&self, now: Moment, other: &str, user: &str) -> String {
+        let (theirs, ours) = (self.shares.claim(now, other), self.shares.claim(now, user));
+        if !theirs.order(&ours).is_lt() {
+            return format!("{other} was earlier, with as much used");
+        }
+        match self.shares.group(other) {
+            Some(group) if self.shares.group(user) != Some(group) => {
+                format!("{other}'s group {group} used less of its share")
+            }
+            Some(_) | None => format!("{other} used less of their share"),
+        }
+    }
+
+    /// What the job asks for and no workstation has.
+    fn what_nobody_has(&self, job: &Job) -> Vec<String> {
+        self.unmet(job.needs()).into_iter().collect()
+    }
+
+    /// Why no workstation that was heard of could ever take it.
+    pub(super) fn unmet(&self, needs: Needs<'_>) -> Option<String> {
+        let (known, most) = self.pool.known();
+        if known == 0 || self.pool.could_take(needs) {
+            return None;
+        }
+        let asked = spoken_size(needs.memory_bytes);
+        Some(match needs.shared {
+            _ if needs.memory_bytes > most && most > 0 => {
+                format!(
+                    "no workstation has {asked} of memory: the largest has {}",
+                    spoken_size(most)
+                )
+            }
+            Some(directory) if needs.memory_bytes == 0 => {
+                format!("no workstation offers the shared directory {directory}")
+            }
+            Some(directory) => {
+                format!("no workstation offers {directory} and has {asked} of memory")
+            }
+            None => format!("no workstation has {asked} of memory"),
+        })
     }
 
     fn what_happened(&self, job: &Job, history: &History) -> String {

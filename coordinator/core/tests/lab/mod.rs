@@ -32,8 +32,10 @@ use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience, Reacti
 use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
-use gleaner_common::wire::{AgentFrame, CoordinatorFrame};
-use gleaner_coordinator_core::{Answer, Config, Core, Effect, Event, Link, RequestId, Step};
+use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame};
+use gleaner_coordinator_core::{
+    Answer, Change, Config, Core, Effect, Event, Link, RequestId, Step,
+};
 use gleaner_program_core::address::Snapshot;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -77,6 +79,11 @@ pub(crate) struct Setting {
     pub(crate) failures: f64,
     /// The longest that the coordinator is away.
     pub(crate) away: Duration,
+    /// The first job kills every agent that starts one of it.
+    pub(crate) killer: bool,
+    /// The first job is one user's, of so many subprograms; each of the others is
+    /// another's, of a single one.
+    pub(crate) crowd: Option<u32>,
 }
 
 /// Something that is to happen.
@@ -196,6 +203,9 @@ pub(crate) struct Lab {
     requests: u64,
     submitted: u32,
     accepted: BTreeSet<JobId>,
+    /// Jobs that have waited, and how many of the first job were placed meanwhile.
+    turns_waited: BTreeMap<JobId, usize>,
+    waits: BTreeSet<JobId>,
     calm: bool,
 }
 
@@ -227,6 +237,8 @@ impl Lab {
             requests: 0,
             submitted: 0,
             accepted: BTreeSet::new(),
+            turns_waited: BTreeMap::new(),
+            waits: BTreeSet::new(),
             calm: false,
         };
         lab.plan(Duration::ZERO, Happening::CoordinatorStarts);
@@ -304,7 +316,13 @@ impl Lab {
 
     fn happen(&mut self, happening: Happening) {
         match happening {
-            Happening::Heard(from, frame) => self.handle(Event::Heard { from, frame }),
+            Happening::Heard(from, frame) => {
+                let victim = self.victim(from, &frame);
+                self.handle(Event::Heard { from, frame });
+                if let Some(index) = victim {
+                    self.agent_crashes(index);
+                }
+            }
             Happening::Told(to, frame) => {
                 let index = index_of(to.workstation);
                 if self.hosts[index].asleep {
@@ -348,11 +366,20 @@ impl Lab {
         }
     }
 
+    /// The host whose agent dies of what it has just started.
+    fn victim(&self, from: Link, frame: &AgentFrame) -> Option<usize> {
+        let AgentFrame::Attempt(AttemptEvent::Started { fence, .. }) = frame else { return None };
+        let job = self.store.attempts.get(fence)?.subprogram.job;
+        let index = index_of(from.workstation);
+        let is_there = self.hosts[index].link == Some(from);
+        (self.setting.killer && job == JobId(1) && is_there).then_some(index)
+    }
+
     // ── the coordinator ────────────────────────────────────────────────────
 
     fn coordinator_starts(&mut self) {
         let restored = self.store.restored(self.setting.hosts);
-        let core = Core::restore(self.now, self.setting.config.clone(), restored);
+        let core = Core::restore(self.now, self.wall(), self.setting.config.clone(), restored);
         self.witness.check_restored(&core, &self.store);
         self.core = Some(core);
         self.commits_from = self.now;
@@ -368,6 +395,7 @@ impl Lab {
     fn take_step(&mut self, step: Step) {
         let core = self.core.as_ref().expect("somebody made this step");
         self.witness.check_placements(self.now, core, &step);
+        self.count_turns(&step);
         // A heartbeat is acknowledged whatever the disk does.
         let is_ack = |effect: &Effect| {
             matches!(effect, Effect::Send { frame: CoordinatorFrame::HeartbeatAck { .. }, .. })
@@ -380,6 +408,28 @@ impl Lab {
             self.plan(gap, Happening::Commit);
         }
         self.pending.push_back(step);
+    }
+
+    /// In the order of the changes: of those who wait, each sees the first job's
+    /// attempts that begin before its own.
+    fn count_turns(&mut self, step: &Step) {
+        if self.setting.crowd.is_none() {
+            return;
+        }
+        for change in &step.changes {
+            if let Change::Job(record) = change {
+                self.waits.insert(record.job);
+            }
+            let Change::Attempt(attempt) = change else { continue };
+            if attempt.end.is_some() || attempt.coming.is_some() {
+                continue;
+            }
+            let job = attempt.subprogram.job;
+            self.waits.remove(&job);
+            for waits in self.waits.iter().filter(|_| job == JobId(1)) {
+                *self.turns_waited.entry(*waits).or_default() += 1;
+            }
+        }
     }
 
     /// All steps so far in one go, then what they want to be done.
@@ -462,10 +512,16 @@ impl Lab {
             let (path, hash) = ("input".to_owned(), ContentHash([1; 32]));
             spec.inputs = vec![StagedFile { path, hash, size_bytes: 1, executable: false }];
         }
+        if let Some(crowd) = self.setting.crowd {
+            let count = if self.submitted == 1 { crowd } else { 1 };
+            spec.indexes = IndexRange::count_of(count).expect("there is one at least");
+        }
         let may_time_out = self.setting.failures > 0.0 && self.rng.random_bool(0.2);
         spec.timeout = may_time_out.then_some(self.setting.work_max / 2);
         self.requests += 1;
-        let (request, user) = (RequestId(self.requests), "ann".to_owned());
+        let one_each = self.setting.crowd.is_some();
+        let user = if one_each { format!("user{}", self.submitted) } else { "ann".to_owned() };
+        let request = RequestId(self.requests);
         self.handle(Event::Submitted { request, user, spec: Box::new(spec) });
         if self.rng.random_bool(0.15) {
             let after = self.up_to(Duration::from_secs(60));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use gleaner_common::id::JobId;
 use gleaner_common::time::Moment;
 
 use super::Lab;
@@ -29,6 +30,13 @@ pub(crate) struct Outline {
     /// Images of ranks, and ranks that began with one.
     pub(crate) images: u64,
     pub(crate) snapshots_with_image: u64,
+    /// How often the first job's subprograms were lost at most, and how many of
+    /// them failed.
+    pub(crate) first_lost_most: u32,
+    pub(crate) first_failed: u32,
+    /// How many attempts of the first job began between another's submission
+    /// and its placement, at most.
+    pub(crate) turns_waited: usize,
 }
 
 impl Outline {
@@ -43,6 +51,12 @@ impl Outline {
             tasks: lab.witness.tasks_accepted(),
             ..Self::default()
         };
+        let records = lab.store.subprograms.values();
+        let of_first = records.filter(|record| record.subprogram.job == JobId(1));
+        outline.first_lost_most = of_first.map(|it| it.history.lost).max().unwrap_or(0);
+        outline.first_failed =
+            lab.store.jobs.get(&JobId(1)).map_or(0, |job| job.progress.counts.failed);
+        outline.turns_waited = lab.turns_waited.values().copied().max().unwrap_or(0);
         for job in lab.store.jobs.values() {
             let progress = &job.progress;
             outline.subprograms += u64::from(job.indexes().len());

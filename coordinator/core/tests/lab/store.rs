@@ -10,6 +10,7 @@ use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::Finished;
 use gleaner_coordinator_core::{
     AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, Restored, Step, SubprogramRecord,
+    UsageRecord,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,7 @@ pub(crate) struct Store {
     incarnations: BTreeMap<WorkstationId, Incarnation>,
     events: BTreeMap<JobId, Vec<ProgramEvent>>,
     pub(crate) cuts: BTreeMap<JobId, Vec<ContentHash>>,
+    pub(crate) usage: BTreeMap<String, UsageRecord>,
 }
 
 impl Store {
@@ -88,6 +90,8 @@ impl Store {
                     *accepted |= id.job == *job;
                 }
             }
+            Change::Drained { .. } => {}
+            Change::Usage(usage) => drop(self.usage.insert(usage.user.clone(), usage.clone())),
             Change::FencesReserved { below } => {
                 assert!(self.fences_below < *below);
                 self.fences_below = *below;
@@ -172,6 +176,8 @@ impl Store {
             events: self.events.values().flatten().cloned().collect(),
             fences_below: self.fences_below,
             last_job: self.jobs.keys().next_back().copied(),
+            usage: self.usage.values().cloned().collect(),
+            drained: vec![],
         }
     }
 

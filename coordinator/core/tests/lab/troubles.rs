@@ -45,16 +45,7 @@ impl Lab {
                     self.cut(link);
                 }
             }
-            Trouble::AgentCrash => {
-                let link = self.hosts[index].link;
-                self.hosts[index].crash();
-                self.streams_end(id);
-                if let Some(link) = link {
-                    self.cut(link);
-                }
-                let after = self.up_to(Duration::from_secs(20));
-                self.plan(after, Happening::AgentStarts(id));
-            }
+            Trouble::AgentCrash => self.agent_crashes(index),
             Trouble::Sleep => {
                 let now = self.now;
                 // The agent may be told before, and has a moment then.
@@ -106,6 +97,17 @@ impl Lab {
         if self.hosts[index].is_up() {
             self.tell(index, Event::Stop { fence, by: "ann".to_owned() });
         }
+    }
+
+    pub(super) fn agent_crashes(&mut self, index: usize) {
+        let (id, link) = (self.hosts[index].id, self.hosts[index].link);
+        self.hosts[index].crash();
+        self.streams_end(id);
+        if let Some(link) = link {
+            self.cut(link);
+        }
+        let after = self.up_to(Duration::from_secs(20));
+        self.plan(after, Happening::AgentStarts(id));
     }
 
     pub(super) fn coordinator_crashes(&mut self) {

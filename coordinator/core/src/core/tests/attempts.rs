@@ -220,7 +220,7 @@ fn a_result_that_outlived_the_coordinator_is_accepted() {
         fences_below: Fence(10_000),
         ..Restored::default()
     };
-    site.core = Core::restore(site.now, Config::default(), restored);
+    site.core = Core::restore(site.now, site.wall(), Config::default(), restored);
     assert_eq!(site.pass(s(9)), []);
     let offered = site.reconnect(1, 1, &[fence]);
     assert_eq!(offered, [], "its one place is taken");
@@ -245,7 +245,7 @@ fn agents_that_do_not_come_back_after_a_restart_lose_their_attempts() {
         arrived: false,
     };
     let restored = Restored { jobs: vec![record], attempts: vec![attempt], ..Restored::default() };
-    site.core = Core::restore(site.now, Config::default(), restored);
+    site.core = Core::restore(site.now, site.wall(), Config::default(), restored);
     site.pass(LEASE);
     assert_eq!(site.core.summary(job).unwrap().running, 1);
     site.pass(s(1));

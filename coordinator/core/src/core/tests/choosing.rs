@@ -94,7 +94,11 @@ fn a_workstation_that_refuses_rests_for_a_moment() {
     let mut site = Site::with_idle(1);
     let (job, offered) = site.submit(1, 0);
     let (_, _, fence) = only(&offered);
-    let refusal = AttemptEvent::Refused { fence, reason: "busy: pts/3, 0.0 s ago".into() };
+    let refusal = AttemptEvent::Refused {
+        fence,
+        reason: "busy: pts/3, 0.0 s ago".into(),
+        blame: Blame::Workstation,
+    };
     assert_eq!(site.hear_of(1, refusal), []);
     assert_eq!(only(&site.pass(s(2))).1, subprogram(job, 0));
     assert_eq!(site.core.subprogram_row(subprogram(job, 0)).unwrap().failures, 0);
@@ -107,7 +111,11 @@ fn one_that_goes_on_refusing_is_asked_less_and_less() {
     let mut offer = only(&offered);
     let mut rests = vec![];
     for _ in 0..9 {
-        let refusal = AttemptEvent::Refused { fence: offer.2, reason: "no space left".into() };
+        let refusal = AttemptEvent::Refused {
+            fence: offer.2,
+            reason: "no space left".into(),
+            blame: Blame::Workstation,
+        };
         site.hear_of(1, refusal);
         let from = site.now;
         let next = (0..100).find_map(|_| {
@@ -120,7 +128,14 @@ fn one_that_goes_on_refusing_is_asked_less_and_less() {
     assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
     site.started(1, offer.2);
     let offer = only(&site.finished(1, offer.2, Outcome::Succeeded));
-    site.hear_of(1, AttemptEvent::Refused { fence: offer.2, reason: "no space left".into() });
+    site.hear_of(
+        1,
+        AttemptEvent::Refused {
+            fence: offer.2,
+            reason: "no space left".into(),
+            blame: Blame::Workstation,
+        },
+    );
     assert_eq!(site.pass(s(1)).len(), 1, "it has started something since");
 }
 

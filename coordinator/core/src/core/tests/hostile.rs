@@ -124,7 +124,7 @@ fn event(kind: u8, fence: Fence) -> AttemptEvent {
         2 => AttemptEvent::Demoted { fence },
         3 => AttemptEvent::Resumed { fence },
         4 => AttemptEvent::Retreated { fence, reason, suspensions: u32::MAX },
-        5 => AttemptEvent::Refused { fence, reason },
+        5 => AttemptEvent::Refused { fence, reason, blame: Blame::Workstation },
         6 => AttemptEvent::Finished(finished(fence, Outcome::Succeeded, Duration::MAX)),
         7 => AttemptEvent::WantsAway { fence, keep: Keep::Nothing, image_bytes: u64::MAX },
         8 => AttemptEvent::WantsAway { fence, keep: Keep::State, image_bytes: 0 },
@@ -214,7 +214,7 @@ fn check_counts(core: &Core) {
         let ended = summary.counts.succeeded + summary.counts.failed + summary.counts.cancelled;
         assert_eq!(seen, [summary.queued, summary.running + summary.suspended, ended]);
         assert_eq!(seen[0], job.queued());
-        assert_eq!(core.queued.contains(id), seen[0] > 0);
+        assert_eq!(core.queues.jobs().any(|queued| queued == *id), seen[0] > 0);
         queued += u64::from(seen[0]);
         for (position, history) in job.ended_ranks() {
             assert_eq!(core.ended_ranks.get(&history.last.fence), Some(&(*id, *position)));
@@ -222,6 +222,7 @@ fn check_counts(core: &Core) {
     }
     let over = core.jobs.values().map(|job| job.ended_ranks().len()).sum::<usize>();
     assert_eq!(core.ended_ranks.len(), over);
+    assert_eq!(core.shares.running("ann") as usize, core.attempts.len());
     for (old, moving) in &core.moves {
         assert!(core.attempts[old].coming.is_none());
         assert_eq!(core.waiting_moves.contains(old), moving.new.is_none());

@@ -6,6 +6,7 @@ mod grow;
 mod hostile;
 mod moves;
 mod ranks;
+mod shares;
 mod snapshots;
 mod why;
 
@@ -17,7 +18,8 @@ use gleaner_common::report::JobSummary;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::usage::LoadAverages;
 use gleaner_common::wire::{
-    AgentFrame, AttemptEvent, CoordinatorFrame, Facts, Finished, GuestState, Presence, Printed,
+    AgentFrame, AttemptEvent, Blame, CoordinatorFrame, Facts, Finished, GuestState, Presence,
+    Printed,
 };
 
 use super::{Config, Core};
@@ -49,7 +51,7 @@ struct Site {
 impl Site {
     fn new(config: Config) -> Self {
         let now = Moment(1_000_000_000_000);
-        let core = Core::restore(now, config, Restored::default());
+        let core = Core::restore(now, WallTime(0), config, Restored::default());
         Self { core, now, requests: 0, last: Step::default(), journal: vec![] }
     }
 

@@ -91,7 +91,14 @@ impl Site {
     }
 
     fn is_refused(&mut self, Move { to, new, .. }: Move) {
-        self.hear_of(to, AttemptEvent::Refused { fence: new, reason: "no room".into() });
+        self.hear_of(
+            to,
+            AttemptEvent::Refused {
+                fence: new,
+                reason: "no room".into(),
+                blame: Blame::Workstation,
+            },
+        );
     }
 
     #[track_caller]
@@ -340,7 +347,7 @@ fn a_new_life_of_the_coordinator_goes_on_with_a_move() {
         fences_below: Fence(10_000),
         ..Restored::default()
     };
-    site.core = Core::restore(site.now, Config::default(), restored);
+    site.core = Core::restore(site.now, site.wall(), Config::default(), restored);
     let facts = Facts { cores: 1, places: 1, ..Facts::default() };
     let held = vec![(old, GuestState::Leaving)];
     site.hello(link(1, 1), Incarnation(1), facts.clone(), presence(true, 1), held);
@@ -405,7 +412,11 @@ fn a_rank_that_had_come_and_never_went_on_takes_its_program_back() {
     let facts = Facts { cores: 1, places: 1, ..Facts::default() };
     let held = vec![(begun.new, GuestState::Waiting)];
     site.hello(link(3, 2), Incarnation(1), facts, presence(false, 1), held);
-    let refused = AttemptEvent::Refused { fence: begun.new, reason: "its lease ended".into() };
+    let refused = AttemptEvent::Refused {
+        fence: begun.new,
+        reason: "its lease ended".into(),
+        blame: Blame::Workstation,
+    };
     site.handle(Event::Heard { from: link(3, 2), frame: AgentFrame::Attempt(refused) });
     assert_eq!(site.core.job_row(job).unwrap().life, 2);
 }

@@ -163,7 +163,7 @@ impl Site {
             events: self.journal.clone(),
             ..Restored::default()
         };
-        self.core = Core::restore(self.now, Config::default(), restored);
+        self.core = Core::restore(self.now, self.wall(), Config::default(), restored);
     }
 }
 
@@ -367,7 +367,10 @@ fn a_rank_that_never_began_begins_elsewhere_without_a_new_life() {
     let mut site = Site::with_idle(2);
     let (job, offered) = site.submit_program(1, ProgramSpec::default());
     let (id, _, fence) = only(&offered);
-    let again = site.hear_of(id, AttemptEvent::Refused { fence, reason: "full".into() });
+    let again = site.hear_of(
+        id,
+        AttemptEvent::Refused { fence, reason: "full".into(), blame: Blame::Workstation },
+    );
     assert_eq!((again.len(), site.core.job_row(job).unwrap().life), (1, 1));
 }
 

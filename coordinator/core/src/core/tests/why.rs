@@ -63,7 +63,10 @@ fn a_job_says_what_it_waits_for() {
     );
     let reasons = site.core.why_job(site.now, second).unwrap();
     assert!(
-        reasons.contains(&"1 subprogram of earlier jobs before it (1 jobs)".to_owned()),
+        reasons.contains(
+            &"1 subprogram of ann's own before it, of higher priority or earlier (1 jobs)"
+                .to_owned()
+        ),
         "{reasons:?}"
     );
 }

@@ -1,0 +1,72 @@
+//! `glean users`: who may submit jobs.
+
+use anyhow::Result;
+use clap::Subcommand;
+use gleaner_common::report::UserRow;
+use gleaner_common::wire::{Reply, Request};
+
+use super::show;
+use crate::ask::{self, Access, ask};
+use crate::failure::Verdict;
+use crate::output::Form;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: UsersCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum UsersCommand {
+    /// List everybody who may submit jobs.
+    #[command(after_help = "Example:\n  glean users ls --json")]
+    Ls(ListArgs),
+    /// Take a user's keys away: the name is free then, and its jobs stay.
+    #[command(after_help = "Example:\n  glean users rm ada")]
+    Rm(RemoveArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub form: Form,
+    #[command(flatten)]
+    pub access: Access,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RemoveArgs {
+    /// The user's name.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    pub access: Access,
+}
+
+/// # Errors
+/// No answer, not an admin, or no such user.
+pub fn run(command: UsersCommand) -> Result<Verdict> {
+    match command {
+        UsersCommand::Ls(args) => list(&args),
+        UsersCommand::Rm(args) => remove(args),
+    }
+}
+
+fn list(args: &ListArgs) -> Result<Verdict> {
+    let rows: Vec<UserRow> = ask(&args.access, async |client| {
+        ask::rows(client, &Request::Users, |reply| {
+            if let Reply::User(row) = reply { Some(*row) } else { None }
+        })
+        .await
+    })?;
+    args.form.print(&rows, |rows| show::users(rows, &show::here()))?;
+    Ok(Verdict::Yes)
+}
+
+fn remove(args: RemoveArgs) -> Result<Verdict> {
+    let RemoveArgs { name, access } = args;
+    let request = Request::UserRemove { name: name.clone() };
+    ask(&access, async |client| ask::one(client, &request).await)?;
+    eprintln!("user {name} is let in no more; jobs of that name stay: glean jobs lists them");
+    Ok(Verdict::Yes)
+}

@@ -1,0 +1,96 @@
+//! Who may look at what: jobs, what they print and the files that they name.
+//!
+//! The promise: a job's name, command, output and files are its user's, their
+//! group's and the admins', unless it is public; and a workstation gets files of
+//! the jobs that were offered to it, and no others.
+
+use std::sync::Arc;
+
+use gleaner_common::id::{ContentHash, JobId};
+use gleaner_common::report::JobRow;
+use gleaner_common::wire::{Request, Role};
+
+use super::request::Refusal;
+use super::{Peer, Shared, listing};
+
+impl Peer {
+    pub(super) fn may_see(&self, shared: &Shared, user: &str, public: bool) -> bool {
+        public
+            || self.identity.role == Role::Admin
+            || user == self.name()
+            || shared.shares.are_in_one_group(user, self.name())
+    }
+
+    /// A job's row, or its outline.
+    pub(super) fn sees(&self, shared: &Shared, row: JobRow) -> JobRow {
+        if self.may_see(shared, &row.user, row.public) { row } else { row.outline() }
+    }
+}
+
+/// Refuses a request about a job that is somebody else's.
+pub(super) async fn check(
+    shared: &Arc<Shared>,
+    peer: &Peer,
+    request: &Request,
+) -> Result<(), Refusal> {
+    let Some(job) = asked_about(request) else { return Ok(()) };
+    if peer.identity.role == Role::Admin {
+        return Ok(());
+    }
+    // Whoever asks hears first that there is none.
+    let row = match listing::job_row(shared, job).await {
+        Ok(row) => row,
+        Err(Refusal::UnknownJob(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if peer.may_see(shared, &row.user, row.public) {
+        return Ok(());
+    }
+    Err(Refusal::NotToSee { job, owner: row.user })
+}
+
+fn asked_about(request: &Request) -> Option<JobId> {
+    match request {
+        Request::Watch(job) | Request::WhyJob(job) | Request::Subprograms { job, .. } => Some(*job),
+        Request::Output(subprogram)
+        | Request::WhySubprogram(subprogram)
+        | Request::Attempts(subprogram) => Some(subprogram.job),
+        Request::Missing(_)
+        | Request::Submit(_)
+        // Their rows say only what may be seen.
+        | Request::Jobs
+        | Request::Job(_)
+        | Request::Cancel(_)
+        | Request::Workstations
+        | Request::WhyWorkstation(_)
+        | Request::TokenCreate { .. }
+        | Request::Tokens
+        | Request::TokenRevoke { .. }
+        | Request::Health
+        | Request::Shares
+        | Request::Users
+        | Request::UserRemove { .. }
+        | Request::WorkstationRemove { .. }
+        | Request::WorkstationDrain { .. }
+        | Request::Rotate { .. } => None,
+    }
+}
+
+/// May the peer have this file?
+pub(super) async fn may_get(
+    shared: &Arc<Shared>,
+    peer: &Peer,
+    hash: ContentHash,
+) -> Result<bool, Refusal> {
+    if peer.identity.role == Role::Admin {
+        return Ok(true);
+    }
+    // The brain answers after everything that it may know is in the store.
+    shared.brain.look(|_, _| ()).await?;
+    let jobs = shared.reader.read(move |tables| tables.jobs_of_file(hash)).await?;
+    let Some(workstation) = peer.identity.workstation else {
+        return Ok(jobs.iter().any(|(_, user, public)| peer.may_see(shared, user, *public)));
+    };
+    let jobs: Vec<JobId> = jobs.into_iter().map(|(job, ..)| job).collect();
+    Ok(shared.brain.look(move |core, _| core.was_offered(&jobs, workstation)).await?)
+}
