@@ -12,8 +12,9 @@ use serde::Serialize;
 
 use crate::config::{AgentConfig, Network};
 use crate::container::cgroup::{PlaceGroup, Tree};
-use crate::container::ground::{Ground, clear};
+use crate::container::ground::Ground;
 use crate::container::keeper::{Keeper, Order, Program, Report, Sandbox, Start};
+use crate::container::tree::clear;
 use crate::failure::one_line;
 use crate::moving::Mover;
 use crate::owner;

@@ -24,10 +24,11 @@ use rustix::time::Timespec;
 
 use crate::config::GuestsConfig;
 use crate::container::cgroup::{CgroupError, PlaceGroup, Tree};
-use crate::container::ground::{Ground, GroundError, WORK, clear};
+use crate::container::ground::{Ground, GroundError, WORK};
 use crate::container::keeper::{
     Keeper, KeeperError, Landing, Order, Program, Report, Sandbox, Start,
 };
+use crate::container::tree::clear;
 
 /// How long any one step may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);

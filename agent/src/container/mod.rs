@@ -7,11 +7,13 @@
 
 mod arriving;
 pub mod cgroup;
+pub(crate) mod disk;
 pub mod ground;
 pub mod keeper;
 mod leaving;
 mod reaping;
 mod surroundings;
+pub(crate) mod tree;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -35,7 +37,7 @@ use self::keeper::{Ended, GuestLimits, Keeper, KeeperError, Order, Report, Sandb
 pub(crate) use self::reaping::Reap;
 use self::surroundings::{environment, with_index};
 use crate::config::{AgentConfig, Network};
-use crate::link::{Laying, LinkOrder};
+use crate::link::{Laying, LinkOrder, Measuring};
 use crate::messages::{self, Begin, Ends, Packed, RouterCommand};
 use crate::moving::{KeptImage, Known, Mover};
 
@@ -414,9 +416,13 @@ impl Container {
 
     /// Has its disk use looked at, and tells its memory.
     pub(crate) fn measure(&self, fence: Fence, told: &mut Answers) {
-        if let Some(ground) = &self.ground {
-            let directory = ground.directory().to_path_buf();
-            told.orders.push(LinkOrder::Measure { fence, directory });
+        if let (Some(ground), Some(guest)) = (&self.ground, &self.guest) {
+            told.orders.push(LinkOrder::Measure(Measuring {
+                fence,
+                directory: ground.directory().to_path_buf(),
+                group: self.group.as_ref().map(|group| group.path().to_path_buf()),
+                bytes_max: guest.start.limits.disk_bytes_max,
+            }));
         }
         if let Some(group) = &self.group {
             told.events.push(Event::Weighed { fence, bytes: group.memory_bytes() });

@@ -111,7 +111,7 @@ fn clear_below(scratch: &str, sandbox: &Sandbox) -> bool {
         .collect();
     for path in &entries {
         if fs::symlink_metadata(path).is_ok_and(|about| about.is_dir()) {
-            crate::container::ground::clear(path);
+            crate::container::tree::clear(path);
         } else {
             let _ = fs::remove_file(path);
         }
