@@ -202,12 +202,14 @@ fn guest(
     home: &Path,
     group: Option<&PlaceGroup>,
 ) -> Result<(Keeper, Vec<String>), TrialError> {
-    let uid = rustix::process::geteuid().is_root().then_some(config.guests.uid_base);
+    let uid = rustix::process::geteuid().is_root().then(|| config.guests.uid(PlaceId(0)));
     let ground = Ground::prepare(home, PlaceId(0), uid).map_err(TrialError::of)?;
     let sandbox = Sandbox {
         directory: ground.directory().to_path_buf(),
         uid,
+        keeper_uid: config.guests.uid_base,
         readable: config.guests.readable.clone(),
+        filter: config.guests.filter,
         ..Sandbox::default()
     };
     let program = Program::own().map_err(TrialError::of)?;
@@ -225,7 +227,7 @@ fn guest(
         fence: Fence(1),
         fresh: true,
         command: ["/bin/sh", "-c", BUSY].map(str::to_owned).to_vec(),
-        directory: ground.work(),
+        directory: keeper.as_seen(ground.directory(), &ground.work()),
         ..Start::default()
     };
     keeper.send(&Order::Start(Box::new(start))).map_err(TrialError::of)?;

@@ -85,7 +85,7 @@ pub struct Probe {
     pub knowledge: Vec<u8>,
     /// What guests may read.
     pub readable: Vec<PathBuf>,
-    uid_base: u32,
+    guests: GuestsConfig,
     program: Program,
     tree: Tree,
     home: PathBuf,
@@ -116,7 +116,7 @@ impl Probe {
             knowledge: engine.learn()?,
             engine,
             readable: guests.readable.clone(),
-            uid_base: guests.uid_base,
+            guests: guests.clone(),
             program,
             tree: tree.clone(),
             home,
@@ -156,7 +156,7 @@ impl Probe {
     }
 
     fn uid(&self, place: u16) -> u32 {
-        self.uid_base + u32::from(place)
+        self.guests.uid(PlaceId(place))
     }
 
     /// Starts a guest that can move, with pipes as its standard input and output.
@@ -215,6 +215,7 @@ impl Probe {
         let sandbox = Sandbox {
             directory: ground.directory().to_path_buf(),
             uid: Some(uid),
+            keeper_uid: self.guests.uid_base,
             readable: self.readable.clone(),
             knowledge: Some(self.knowledge.clone()),
             ..Sandbox::default()

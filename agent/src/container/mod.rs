@@ -228,9 +228,11 @@ impl Container {
         let sandbox = Sandbox {
             directory: ground.directory().to_path_buf(),
             uid,
+            keeper_uid: site.config.guests.uid_base,
             readable: site.config.guests.readable.clone(),
             writable: site.config.guests.shared_directories.clone(),
             limits: site.guest_limits(site.limits),
+            filter: site.config.guests.filter,
             knowledge: mover.map(|mover| mover.knowledge.clone()),
             ..Sandbox::default()
         };
@@ -250,7 +252,7 @@ impl Container {
     /// Makes sure there are ground and group; who guests run as.
     fn settle_ground(&mut self, site: &Site) -> Result<Option<u32>, StartError> {
         let root = rustix::process::geteuid().is_root();
-        let uid = root.then(|| site.config.guests.uid_base + u32::from(self.id.0));
+        let uid = root.then(|| site.config.guests.uid(self.id));
         if self.ground.is_none() {
             self.ground = Some(Ground::prepare(&site.config.data, self.id, uid)?);
         }
@@ -457,8 +459,9 @@ impl Site {
             tree.is_some_and(Tree::limits_processes) || !rustix::process::geteuid().is_root();
         GuestLimits {
             data_bytes_max: unless(tree.is_some_and(Tree::limits_memory), limits.memory_bytes_max),
-            processes_max: unless(counted, u64::from(limits.processes_max) + 1),
+            processes_max: unless(counted, limits.processes_max.into()),
             file_bytes_max: limits.disk_bytes_max,
+            descriptors_max: self.config.guests.descriptors_max.into(),
         }
     }
 }

@@ -14,7 +14,6 @@ mod departure;
 mod kept;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gleaner_common::id::BootId;
@@ -167,10 +166,4 @@ fn engine(config: &AgentConfig) -> Result<Engine, String> {
         return Err("guests use the workstation's own network: guests.network is host".into());
     }
     Engine::find(config.moves.criu.as_deref()).map_err(|error| format!("{error}; {}", error.hint()))
-}
-
-/// Where a guest that can move finds the things on its ground.
-pub(crate) fn on_stage(ground: &Path, path: &Path) -> PathBuf {
-    let inside = path.strip_prefix(ground).unwrap_or(path);
-    Path::new(gleaner_move::stage::GROUND).join(inside)
 }

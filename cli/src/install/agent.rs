@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use clap::Command;
 use gleaner_agent::config::{AgentConfig, EXAMPLE};
+use gleaner_common::id::PlaceId;
 use gleaner_common::wire::Role;
 
 use super::service::{self, AGENT};
@@ -78,7 +79,7 @@ fn check_users(config: &AgentConfig) -> Result<()> {
     let cores = std::thread::available_parallelism()
         .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX));
     let base = config.guests.uid_base;
-    let numbers = base..base.saturating_add(u32::from(config.places(cores)));
+    let numbers = base..config.guests.uid(PlaceId(config.places(cores)));
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     for line in passwd.lines() {
         let mut fields = line.split(':');
