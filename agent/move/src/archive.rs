@@ -114,4 +114,21 @@ mod tests {
         assert!(!to.path().join("socket").exists());
         assert!(!to.path().join("work/b").exists());
     }
+
+    #[test]
+    fn a_tree_deeper_than_a_stack_goes_along() {
+        let from = tempfile::tempdir().unwrap();
+        let deep = from.path().join("d/".repeat(1_500));
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("file"), "at the bottom").unwrap();
+        let mut packed = vec![];
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(256 << 10);
+            let packing = || pack(from.path(), &BTreeSet::new(), &mut packed);
+            thread.spawn_scoped(scope, packing).unwrap().join().unwrap().unwrap();
+        });
+        let mut archive = Archive::new(&packed[..]);
+        let last = archive.entries().unwrap().last().unwrap().unwrap();
+        assert_eq!(last.path().unwrap().components().count(), 1_501);
+    }
 }

@@ -69,11 +69,8 @@ impl Level {
                 && seek(&self.directory, SeekFrom::Start(0)).is_ok();
         }
         for (name, kind) in some {
-            let directory = match kind {
-                FileType::Unknown => is_directory(&self.directory, &name).unwrap_or(false),
-                known => known.is_dir(),
-            };
-            if directory {
+            let unknown = kind == FileType::Unknown;
+            if kind.is_dir() || unknown && is_directory(&self.directory, &name).unwrap_or(false) {
                 self.below.push(name);
             } else {
                 self.progress |= unlinkat(&self.directory, &name, AtFlags::empty()).is_ok();

@@ -66,7 +66,9 @@ fn clear_below(scratch: &str, sandbox: &Sandbox) -> bool {
         .map(|entry| entry.path())
         .filter(|path| !leads_to_granted(path, sandbox))
         .collect();
-    entries.iter().for_each(|path| clear(path));
+    for path in &entries {
+        clear(path);
+    }
     entries.iter().all(|path| fs::symlink_metadata(path).is_err())
 }
 
