@@ -4,6 +4,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use gleaner_agent_core::occupancy::Criteria;
+use gleaner_common::id::PlaceId;
 use gleaner_common::program::ADDRESSES_MAX;
 use gleaner_common::units;
 use serde::{Deserialize, Serialize};
@@ -60,7 +61,8 @@ pub struct CgroupConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuestsConfig {
-    /// Place N runs its guests as this user number plus N.
+    /// Whom guests' keepers run as. Place N runs its guests as this user number
+    /// plus 1 plus N.
     pub uid_base: u32,
     pub network: Network,
     /// What guests may read and run programs from.
@@ -71,8 +73,13 @@ pub struct GuestsConfig {
     #[serde(with = "units::size")]
     pub memory_bytes_max: u64,
     pub processes_max: u32,
+    /// Of one process; 0: as many as the agent may have.
+    pub descriptors_max: u32,
     #[serde(with = "units::size")]
     pub disk_bytes_max: u64,
+    /// Keep guests that cannot move from rare system calls; 32-bit programs do not
+    /// run then.
+    pub filter: bool,
     /// How much of each of stdout and stderr is brought back.
     #[serde(with = "units::size")]
     pub output_bytes_max: u64,
@@ -170,10 +177,19 @@ impl Default for GuestsConfig {
             shared_directories: vec![],
             memory_bytes_max: 0,
             processes_max: 512,
+            descriptors_max: 4_096,
             disk_bytes_max: 10 << 30,
+            filter: true,
             output_bytes_max: 64 << 20,
             cache_bytes_max: 2 << 30,
         }
+    }
+}
+
+impl GuestsConfig {
+    /// Who guests of a place are.
+    pub fn uid(&self, place: PlaceId) -> u32 {
+        self.uid_base.saturating_add(1).saturating_add(place.0.into())
     }
 }
 
@@ -196,11 +212,12 @@ impl AgentConfig {
         if self.places == 0 { cores.max(1) } else { self.places }
     }
 
-    /// Whose user numbers are guests'. Without root guests have the agent's.
+    /// Whose user numbers are guests' and their keepers'. Without root they have
+    /// the agent's.
     pub fn guest_uids(&self, places: u16) -> std::ops::Range<u32> {
         let base = self.guests.uid_base;
         if rustix::process::geteuid().is_root() {
-            base..base.saturating_add(u32::from(places))
+            base..self.guests.uid(PlaceId(places))
         } else {
             0..0
         }

@@ -13,7 +13,8 @@ use serde::Serialize;
 use crate::config::{AgentConfig, Network};
 use crate::container::cgroup::{PlaceGroup, Tree};
 use crate::container::keeper::{Keeper, Order, Program, Report, Sandbox, StartGuest};
-use crate::container::place_directories::{PlaceDirectories, clear};
+use crate::container::place_directories::PlaceDirectories;
+use crate::container::tree::clear;
 use crate::failure::one_line;
 use crate::machine;
 use crate::moving::Mover;
@@ -237,12 +238,14 @@ fn guest(
     home: &Path,
     group: Option<&PlaceGroup>,
 ) -> Result<(Keeper, Vec<String>), TrialError> {
-    let uid = rustix::process::geteuid().is_root().then_some(config.guests.uid_base);
+    let uid = rustix::process::geteuid().is_root().then(|| config.guests.uid(PlaceId(0)));
     let directories = PlaceDirectories::prepare(home, PlaceId(0), uid).map_err(TrialError::of)?;
     let sandbox = Sandbox {
         directory: directories.root().to_path_buf(),
         uid,
+        keeper_uid: config.guests.uid_base,
         readable: config.guests.readable.clone(),
+        filter: config.guests.filter,
         ..Sandbox::default()
     };
     let program = Program::own().map_err(TrialError::of)?;
@@ -260,7 +263,7 @@ fn guest(
         fence: Fence(1),
         fresh: true,
         command: ["/bin/sh", "-c", BUSY].map(str::to_owned).to_vec(),
-        directory: directories.work(),
+        directory: keeper.as_seen(directories.root(), &directories.work()),
         ..StartGuest::default()
     };
     keeper.send(&Order::Start(Box::new(start))).map_err(TrialError::of)?;

@@ -27,7 +27,8 @@ use crate::container::cgroup::{CgroupError, PlaceGroup, Tree};
 use crate::container::keeper::{
     Keeper, KeeperError, Landing, Order, Program, Report, Sandbox, StartGuest,
 };
-use crate::container::place_directories::{DirectoriesError, PlaceDirectories, WORK, clear};
+use crate::container::place_directories::{DirectoriesError, PlaceDirectories, WORK};
+use crate::container::tree::clear;
 
 /// How long any one step may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -84,7 +85,7 @@ pub struct Probe {
     pub knowledge: Vec<u8>,
     /// What guests may read.
     pub readable: Vec<PathBuf>,
-    uid_base: u32,
+    guests: GuestsConfig,
     program: Program,
     tree: Tree,
     home: PathBuf,
@@ -115,7 +116,7 @@ impl Probe {
             knowledge: engine.learn()?,
             engine,
             readable: guests.readable.clone(),
-            uid_base: guests.uid_base,
+            guests: guests.clone(),
             program,
             tree: tree.clone(),
             home,
@@ -155,7 +156,7 @@ impl Probe {
     }
 
     fn uid(&self, place: u16) -> u32 {
-        self.uid_base + u32::from(place)
+        self.guests.uid(PlaceId(place))
     }
 
     /// Starts a guest that can move, with pipes as its standard input and output.
@@ -214,6 +215,7 @@ impl Probe {
         let sandbox = Sandbox {
             directory: directories.root().to_path_buf(),
             uid: Some(uid),
+            keeper_uid: self.guests.uid_base,
             readable: self.readable.clone(),
             knowledge: Some(self.knowledge.clone()),
             ..Sandbox::default()

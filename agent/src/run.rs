@@ -22,7 +22,7 @@ use crate::config::{AgentConfig, InvalidConfig};
 use crate::container::Site;
 use crate::container::cgroup::{CgroupError, Tree};
 use crate::container::keeper::{KeeperError, Program};
-use crate::container::place_directories::clear;
+use crate::container::tree::clear;
 use crate::event_loop::{EventLoop, LoopEnd, OwnerInfo};
 use crate::failure::one_line;
 use crate::link::{LinkHandle, LinkSetup};

@@ -57,8 +57,7 @@ pub fn collect(inputs: &[Input]) -> Result<Vec<Found>, StageError> {
             Some(to) => to.clone(),
             None => last_part(&input.path)?,
         };
-        // What was named is followed, whatever it is.
-        add(&mut found, &input.path, &to, true)?;
+        add(&mut found, &input.path, &to)?;
     }
     found.into_iter().map(|(to, from)| hash(from, to)).collect()
 }
@@ -104,34 +103,43 @@ fn last_part(path: &Path) -> Result<String, StageError> {
     Ok(name.to_owned())
 }
 
-fn add(
-    found: &mut BTreeMap<String, PathBuf>,
-    path: &Path,
-    to: &str,
-    named: bool,
-) -> Result<(), StageError> {
-    let failed = |source| StageError::Read { path: path.to_owned(), source };
-    let meta = fs::metadata(path).map_err(failed)?;
-    if meta.is_dir() {
-        if !named && fs::symlink_metadata(path).map_err(failed)?.is_symlink() {
-            return Err(StageError::LinkedDirectory { path: path.to_owned() });
+/// Adds a file, or all files below a directory. What was named is followed,
+/// whatever it is.
+fn add(found: &mut BTreeMap<String, PathBuf>, named: &Path, to: &str) -> Result<(), StageError> {
+    let mut left = vec![(named.to_owned(), to.to_owned())];
+    while let Some((path, to)) = left.pop() {
+        let failed = |source| StageError::Read { path: path.clone(), source };
+        let meta = fs::metadata(&path).map_err(failed)?;
+        if !meta.is_dir() {
+            add_file(found, path, to, &meta)?;
+            continue;
         }
-        for entry in fs::read_dir(path).map_err(failed)? {
+        if path != named && fs::symlink_metadata(&path).map_err(failed)?.is_symlink() {
+            return Err(StageError::LinkedDirectory { path });
+        }
+        for entry in fs::read_dir(&path).map_err(failed)? {
             let inner = entry.map_err(failed)?.path();
             let to = format!("{to}/{}", last_part(&inner)?);
-            add(found, &inner, &to, false)?;
+            left.push((inner, to));
         }
-        return Ok(());
     }
+    Ok(())
+}
+
+fn add_file(
+    found: &mut BTreeMap<String, PathBuf>,
+    path: PathBuf,
+    to: String,
+    meta: &fs::Metadata,
+) -> Result<(), StageError> {
     if !meta.is_file() {
-        return Err(StageError::Special { path: path.to_owned() });
+        return Err(StageError::Special { path });
     }
-    if !is_inside(to) {
-        return Err(StageError::BadName { path: path.to_owned() });
+    if !is_inside(&to) {
+        return Err(StageError::BadName { path });
     }
-    if let Some(first) = found.insert(to.to_owned(), path.to_owned()) {
-        let second = path.to_owned();
-        return Err(StageError::Twice { first, second, to: to.to_owned() });
+    if let Some(first) = found.insert(to.clone(), path.clone()) {
+        return Err(StageError::Twice { first, second: path, to });
     }
     if found.len() > FILES_MAX { Err(StageError::TooMany) } else { Ok(()) }
 }

@@ -13,15 +13,16 @@ use tar::{Archive, Builder, EntryType};
 
 use crate::stream::CHUNK;
 
+/// How long the names of all that goes along with a guest may be together.
+const NAMES_BYTES_MAX: usize = 64 << 20;
+
 /// Writes everything below a directory but what is left out, and what is
 /// mounted there: that is the machine's, and there as well.
 pub(crate) fn pack(directory: &Path, left_out: &BTreeSet<&str>, out: impl Write) -> io::Result<()> {
     let mut builder = Builder::new(BufWriter::with_capacity(CHUNK, out));
     builder.follow_symlinks(false);
     let device = std::fs::metadata(directory)?.dev();
-    let mut names = vec![];
-    below(directory, device, Path::new(""), &mut names)?;
-    for name in names {
+    for name in below(directory, device)? {
         if !name.to_str().is_some_and(|name| left_out.contains(name)) {
             builder.append_path_with_name(directory.join(&name), &name)?;
         }
@@ -29,26 +30,34 @@ pub(crate) fn pack(directory: &Path, left_out: &BTreeSet<&str>, out: impl Write)
     builder.into_inner()?.flush()
 }
 
-/// What there is, directories before what is in them.
-fn below(directory: &Path, device: u64, name: &Path, names: &mut Vec<PathBuf>) -> io::Result<()> {
-    let entries = std::fs::read_dir(directory.join(name))?;
-    let mut entries = entries.collect::<io::Result<Vec<_>>>()?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let kind = entry.file_type()?;
-        if kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
-            continue;
-        }
-        if entry.metadata()?.dev() != device {
-            continue;
-        }
-        let name = name.join(entry.file_name());
-        names.push(name.clone());
-        if kind.is_dir() {
-            below(directory, device, &name, names)?;
+/// What there is, directories before what is in them. A guest makes them as deep
+/// as it likes: one that no path leads to does not go along, nor its guest.
+fn below(directory: &Path, device: u64) -> io::Result<Vec<PathBuf>> {
+    let (mut names, mut directories, mut bytes) = (vec![], vec![PathBuf::new()], 0);
+    while let Some(inner) = directories.pop() {
+        for entry in std::fs::read_dir(directory.join(&inner))? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
+                continue;
+            }
+            if entry.metadata()?.dev() != device {
+                continue;
+            }
+            let name = inner.join(entry.file_name());
+            bytes += name.as_os_str().len();
+            if bytes > NAMES_BYTES_MAX {
+                return Err(io::Error::other("it has too many files to go along"));
+            }
+            if kind.is_dir() {
+                directories.push(name.clone());
+            }
+            names.push(name);
         }
     }
-    Ok(())
+    // A directory's name is shorter than those in it.
+    names.sort();
+    Ok(names)
 }
 
 /// Lays it all below a directory, as `owner`'s. What lies there under the same
@@ -104,5 +113,22 @@ mod tests {
         assert_eq!(link, Path::new("/etc/passwd"));
         assert!(!to.path().join("socket").exists());
         assert!(!to.path().join("work/b").exists());
+    }
+
+    #[test]
+    fn a_tree_deeper_than_a_stack_goes_along() {
+        let from = tempfile::tempdir().unwrap();
+        let deep = from.path().join("d/".repeat(1_500));
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("file"), "at the bottom").unwrap();
+        let mut packed = vec![];
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(256 << 10);
+            let packing = || pack(from.path(), &BTreeSet::new(), &mut packed);
+            thread.spawn_scoped(scope, packing).unwrap().join().unwrap().unwrap();
+        });
+        let mut archive = Archive::new(&packed[..]);
+        let last = archive.entries().unwrap().last().unwrap().unwrap();
+        assert_eq!(last.path().unwrap().components().count(), 1_501);
     }
 }

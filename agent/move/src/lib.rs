@@ -37,6 +37,7 @@ mod fingerprint;
 mod guest;
 mod image;
 mod inside;
+mod ipc;
 mod knowledge;
 pub mod landing;
 mod memory;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guest::{Process, ProcessTree};
 use crate::knowledge::KNOWLEDGE_FILE;
+use crate::{inside, ipc};
 
 /// Devices that are the same everywhere.
 const PLAIN_DEVICES: [&str; 6] =
@@ -77,6 +78,8 @@ impl Obstacle {
     /// it over the guest's network: where it cannot, the guest does not survive
     /// the attempt (seen with CRIU 4.1.1 and a Landlock scope in between).
     ///
+    /// Nor what CRIU would leave behind and say nothing ([`crate::ipc`]).
+    ///
     /// Nor what cannot be restored from a stream: private huge pages, of which
     /// CRIU 4.1.1 reads the content by its place in a file.
     pub(crate) fn before_trying(root: &Process, tree: &ProcessTree) -> Option<Self> {
@@ -87,6 +90,10 @@ impl Obstacle {
         let knowledge = format!("/proc/{}/root{KNOWLEDGE_FILE}", root.pid);
         if fs::metadata(knowledge).is_err() {
             return Some(Self::of(root, Hold::Unprepared));
+        }
+        let ipc = inside::open_process(root.pid).and_then(|process| ipc::found_in(&process));
+        if let Ok(Some(what)) = ipc {
+            return Some(Self::of(root, Hold::Kernel(what.to_owned())));
         }
         let huge = |process: &&Process| {
             let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid));

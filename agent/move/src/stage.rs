@@ -1,5 +1,5 @@
-//! What a guest that can move sees of the machine: the same paths on every
-//! machine, whatever its place is called there.
+//! What a guest sees of the machine: the same paths on every machine, whatever
+//! its place is called there.
 //!
 //! ```text
 //! /usr /etc ..     what guests may read, as on the workstation
@@ -25,7 +25,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use crate::inside::check;
 use crate::knowledge::KNOWLEDGE_FILE;
 
-/// Where a guest that can move finds its ground.
+/// Where a guest finds its ground.
 pub const GROUND: &str = "/place";
 
 /// What goes along with a guest, and what it is called on the way.
@@ -51,13 +51,13 @@ pub struct Stage {
     /// The place's directory; shown at [`GROUND`].
     pub ground: PathBuf,
     pub scratch_bytes_max: u64,
-    /// From [`crate::Engine::learn`].
+    /// From [`crate::Engine::learn`]; nothing for a guest that cannot move.
     pub knowledge: Vec<u8>,
 }
 
 impl Stage {
-    /// Leaves the calling process with this as its root directory. It must be
-    /// root, in a mount namespace of its own, and in a pid namespace whose
+    /// Leaves the calling process with this as its root directory. It must have
+    /// the rights to, in a mount namespace of its own, and in a pid namespace whose
     /// `/proc` it may mount.
     ///
     /// # Errors
@@ -90,8 +90,14 @@ impl Stage {
         let proc = inside(Path::new("/proc"));
         fs::create_dir_all(&proc)?;
         let strict = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        rustix::mount::mount("proc", &proc, "proc", strict, None)?;
-        self.keep_knowledge()?;
+        let own = rustix::mount::mount("proc", &proc, "proc", strict, None);
+        if self.knowledge.is_empty() {
+            // Within some containers nobody may have one: the machine's must do.
+            own.or_else(|_| rustix::mount::mount_bind_recursive("/proc", &proc))?;
+        } else {
+            own?;
+            self.keep_knowledge()?;
+        }
         change_root()
     }
 

@@ -12,7 +12,7 @@ use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
 use super::{Answers, Container, GuestLimits, Site, StartError};
-use crate::container::keeper::{Landing, Order};
+use crate::container::keeper::{Landing, Limit, Order, hard_limits};
 use crate::container::place_directories::WORK;
 use crate::link::LinkOrder;
 use crate::messages::{self, Arrive, PipeEnds, RouterCommand};
@@ -184,21 +184,11 @@ fn pipes() -> Result<(PipeEnds, PipeEnds), String> {
 /// In the kernel's order, what no process of it may raise: as a keeper has it
 /// that starts a guest.
 fn terms_of(limits: GuestLimits) -> Vec<u64> {
-    const FSIZE: usize = 1;
-    const DATA: usize = 2;
-    const CORE: usize = 4;
-    const NPROC: usize = 6;
     let mut all = Terms::own_limits();
-    let mut lower = |at: usize, value: u64| {
-        if let Some(limit) = all.get_mut(at).filter(|_| value > 0) {
-            *limit = (*limit).min(value);
+    for Limit { resource, most } in hard_limits(limits) {
+        if let Some(limit) = usize::try_from(resource).ok().and_then(|at| all.get_mut(at)) {
+            *limit = (*limit).min(most);
         }
-    };
-    lower(FSIZE, limits.file_bytes_max);
-    lower(DATA, limits.data_bytes_max);
-    lower(NPROC, limits.processes_max);
-    if let Some(core) = all.get_mut(CORE) {
-        *core = 0;
     }
     all
 }

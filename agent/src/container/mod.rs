@@ -7,11 +7,13 @@
 
 mod arriving;
 pub mod cgroup;
+pub(crate) mod disk;
 pub mod keeper;
 mod leaving;
 pub mod place_directories;
 mod reaping;
 mod surroundings;
+pub(crate) mod tree;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -36,7 +38,7 @@ pub(crate) use self::reaping::Reap;
 use self::surroundings::{environment, with_index};
 use crate::config::{AgentConfig, Network};
 use crate::failure::one_line;
-use crate::link::{Laying, LinkOrder};
+use crate::link::{Laying, LinkOrder, Measuring};
 use crate::messages::{self, Begin, Packed, PipeEnds, RouterCommand};
 use crate::moving::{KeptImage, KnownGuest, Mover};
 
@@ -223,9 +225,11 @@ impl Container {
         let sandbox = Sandbox {
             directory: directories.root().to_path_buf(),
             uid,
+            keeper_uid: site.config.guests.uid_base,
             readable: site.config.guests.readable.clone(),
             writable: site.config.guests.shared_directories.clone(),
             limits: site.guest_limits(site.limits),
+            filter: site.config.guests.filter,
             knowledge: mover.map(|mover| mover.found.knowledge.clone()),
             ..Sandbox::default()
         };
@@ -245,7 +249,7 @@ impl Container {
     /// Makes sure there are directories and a group; who guests run as.
     fn settle_directories(&mut self, site: &Site) -> Result<Option<u32>, StartError> {
         let root = rustix::process::geteuid().is_root();
-        let uid = root.then(|| site.config.guests.uid_base + u32::from(self.id.0));
+        let uid = root.then(|| site.config.guests.uid(self.id));
         if self.directories.is_none() {
             self.directories = Some(PlaceDirectories::prepare(&site.config.data, self.id, uid)?);
         }
@@ -408,9 +412,13 @@ impl Container {
 
     /// Has a guest's disk use looked at, and tells its memory.
     pub(crate) fn measure(&self, fence: Fence, answers: &mut Answers) {
-        if let Some(directories) = &self.directories {
-            let directory = directories.root().to_path_buf();
-            answers.orders.push(LinkOrder::Measure { fence, directory });
+        if let (Some(directories), Some(guest)) = (&self.directories, &self.guest) {
+            answers.orders.push(LinkOrder::Measure(Measuring {
+                fence,
+                directory: directories.root().to_path_buf(),
+                group: self.group.as_ref().map(|group| group.path().to_path_buf()),
+                bytes_max: guest.start.limits.disk_bytes_max,
+            }));
         }
         if let Some(group) = &self.group {
             answers.events.push(Event::Weighed { fence, bytes: group.memory_bytes() });
@@ -445,8 +453,9 @@ impl Site {
             tree.is_some_and(Tree::limits_processes) || !rustix::process::geteuid().is_root();
         GuestLimits {
             data_bytes_max: unless(tree.is_some_and(Tree::limits_memory), limits.memory_bytes_max),
-            processes_max: unless(counted, u64::from(limits.processes_max) + 1),
+            processes_max: unless(counted, limits.processes_max.into()),
             file_bytes_max: limits.disk_bytes_max,
+            descriptors_max: self.config.guests.descriptors_max.into(),
         }
     }
 }

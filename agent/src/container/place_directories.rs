@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 use gleaner_common::id::{Fence, PlaceId};
 use rustix::fs::{Mode, OFlags};
 
+use super::tree::clear;
+
 /// Where a guest runs, below its place.
 pub const WORK: &str = "guest/work";
 
@@ -164,48 +166,6 @@ fn directory(path: &Path, mode: u32) -> Result<(), DirectoriesError> {
         .map_err(|source| DirectoriesError { path: path.to_path_buf(), source })
 }
 
-/// Removes a directory, also one whose owner has taken its own rights away.
-pub fn clear(path: &Path) {
-    if fs::remove_dir_all(path).is_ok() {
-        return;
-    }
-    open_up(path);
-    if let Err(error) = fs::remove_dir_all(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(path = %path.display(), %error, "cannot remove what a guest left");
-    }
-}
-
-/// Without root, a directory without rights cannot be emptied by its owner.
-fn open_up(path: &Path) {
-    use std::os::unix::fs::PermissionsExt as _;
-    let Ok(about) = fs::symlink_metadata(path) else { return };
-    if !about.is_dir() {
-        return;
-    }
-    let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        open_up(&entry.path());
-    }
-}
-
-/// Bytes on disk below a directory, hard links and mounts not looked through.
-pub fn disk_usage(path: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let Ok(about) = fs::symlink_metadata(path) else { return 0 };
-    let own = about.blocks().saturating_mul(512);
-    if !about.is_dir() {
-        return own;
-    }
-    fs::read_dir(path)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| disk_usage(&entry.path()))
-        .fold(own, u64::saturating_add)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,17 +198,5 @@ mod tests {
         )
         .unwrap();
         assert!(open_strange(&data.path().join("pipe")).is_err());
-    }
-
-    #[test]
-    fn closed_directories_are_removed_too() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let data = tempfile::tempdir().unwrap();
-        let inner = data.path().join("a/b");
-        fs::create_dir_all(&inner).unwrap();
-        fs::write(inner.join("c"), "x").unwrap();
-        fs::set_permissions(&inner, fs::Permissions::from_mode(0o0)).unwrap();
-        clear(&data.path().join("a"));
-        assert!(!data.path().join("a").exists());
     }
 }

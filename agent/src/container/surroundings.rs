@@ -8,7 +8,6 @@ use gleaner_program_core::wire::PIPES_VARIABLE;
 use super::{Container, records};
 use crate::container::keeper::PIPES_FD;
 use crate::container::place_directories::PlaceDirectories;
-use crate::moving::on_stage;
 
 /// A place's directories, as its guest sees them.
 #[derive(Clone, Debug)]
@@ -20,8 +19,9 @@ pub(super) struct Seen {
 
 impl Container {
     pub(super) fn as_seen(&self, directories: &PlaceDirectories) -> Seen {
-        let seen = |path: PathBuf| {
-            if self.staged { on_stage(directories.root(), &path) } else { path }
+        let seen = |path: PathBuf| match &self.keeper {
+            Some(keeper) => keeper.as_seen(directories.root(), &path),
+            None => path,
         };
         Seen {
             work: seen(directories.work()),

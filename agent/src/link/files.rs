@@ -25,9 +25,11 @@ use gleaner_shell::clock::Clock;
 use quinn::Connection;
 use tokio::task::{AbortHandle, spawn_blocking};
 
-use super::{Collection, Current, Laying, ToEventLoop, lock};
+use super::{Collection, Current, Laying, Measuring, ToEventLoop, lock};
 use crate::config::AgentConfig;
-use crate::container::place_directories::{clear, disk_usage, open_strange};
+use crate::container::disk::disk_usage;
+use crate::container::place_directories::open_strange;
+use crate::container::tree::clear;
 use crate::messages::{RouterCommand, RouterHandle};
 use crate::moving::KeptImage;
 
@@ -44,6 +46,9 @@ const WRITTEN_LOOK: Duration = Duration::from_millis(2);
 
 /// Directories below `$GLEAN_OUTPUT` deeper than this are not brought back.
 const DEPTH_MAX: usize = 32;
+
+/// How many entries are looked at for them: directories, links and files.
+const LOOKED_AT_MAX: usize = 4 * FILES_MAX;
 
 /// Why files are not where they should be.
 #[derive(Debug, thiserror::Error)]
@@ -215,11 +220,12 @@ impl Files {
         spawn_blocking(move || clear(&path));
     }
 
-    pub(super) fn measure(&self, fence: Fence, directory: PathBuf) {
+    pub(super) fn measure(&self, measuring: Measuring) {
         let event_loop = self.event_loop.clone();
         spawn_blocking(move || {
-            let bytes = disk_usage(&directory);
-            event_loop.guest(fence, guest::Event::Measured { disk_bytes: bytes });
+            let Measuring { fence, directory, group, bytes_max } = measuring;
+            let disk_bytes = disk_usage(&directory, group.as_deref(), bytes_max);
+            event_loop.guest(fence, guest::Event::Measured { disk_bytes });
         });
     }
 }
@@ -454,10 +460,7 @@ async fn bring_back(connection: &Connection, of: &Collection) -> Result<Left, Fi
     let mut outputs = vec![];
     if of.outputs {
         let root = of.directory.join("guest/output");
-        let listed = spawn_blocking(move || {
-            let mut found = vec![];
-            list(&root, "", 0, &mut found).map(|()| found)
-        });
+        let listed = spawn_blocking(move || list(&root));
         for (path, full, executable) in listed.await.map_err(|_| FilesError::Stopping)?? {
             let (hash, size_bytes) = blob::hash_file(&full).await?;
             blob::put_file(connection, &full, hash, size_bytes).await?;
@@ -490,32 +493,36 @@ async fn bring_printed(
     Ok(Printed::Staged { hash, size_bytes, truncated })
 }
 
-/// Regular files below a directory, in order, links left out.
-fn list(
-    directory: &Path,
-    below: &str,
-    depth: usize,
-    found: &mut Vec<(String, PathBuf, bool)>,
-) -> Result<(), FilesError> {
-    let failed = |source| FilesError::Local { path: directory.to_path_buf(), source };
-    let mut entries: Vec<_> =
-        fs::read_dir(directory).and_then(Iterator::collect::<Result<_, _>>).map_err(failed)?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        // What is no text cannot be named in a reply: it stays behind.
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        let path = format!("{below}{name}");
-        let about = entry.metadata().map_err(failed)?;
-        if about.is_dir() && depth < DEPTH_MAX {
-            list(&entry.path(), &format!("{path}/"), depth + 1, found)?;
-        } else if about.is_file() && is_inside(&path) {
-            if found.len() >= FILES_MAX {
+/// Regular files below a directory, in order, links left out. So much is looked
+/// at, and so deep, as may be brought back.
+fn list(root: &Path) -> Result<Vec<(String, PathBuf, bool)>, FilesError> {
+    let mut found = vec![];
+    let mut directories = vec![(root.to_path_buf(), String::new(), 0)];
+    let mut looked_at = 0;
+    while let Some((directory, below, depth)) = directories.pop() {
+        let failed = |source| FilesError::Local { path: directory.clone(), source };
+        for entry in fs::read_dir(&directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            looked_at += 1;
+            if looked_at > LOOKED_AT_MAX {
                 return Err(FilesError::TooMany);
             }
-            found.push((path, entry.path(), about.permissions().mode() & 0o111 != 0));
+            // What is no text cannot be named in a reply: it stays behind.
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let path = format!("{below}{name}");
+            let about = entry.metadata().map_err(failed)?;
+            if about.is_dir() && depth < DEPTH_MAX {
+                directories.push((entry.path(), format!("{path}/"), depth + 1));
+            } else if about.is_file() && is_inside(&path) {
+                found.push((path, entry.path(), about.permissions().mode() & 0o111 != 0));
+            }
+        }
+        if found.len() > FILES_MAX {
+            return Err(FilesError::TooMany);
         }
     }
-    Ok(())
+    found.sort();
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -538,8 +545,7 @@ mod tests {
         fs::write(home.path().join("a/b/c"), "x").unwrap();
         std::os::unix::fs::symlink("/etc", home.path().join("etc")).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", home.path().join("passwd")).unwrap();
-        let mut found = vec![];
-        list(home.path(), "", 0, &mut found).unwrap();
+        let found = list(home.path()).unwrap();
         let paths: Vec<_> = found.into_iter().map(|(path, ..)| path).collect();
         assert_eq!(paths, ["a/b/c"]);
     }

@@ -76,10 +76,7 @@ pub(crate) enum LinkOrder {
     /// Remove what a guest left.
     Clear(PathBuf),
     Abandon(Fence),
-    Measure {
-        fence: Fence,
-        directory: PathBuf,
-    },
+    Measure(Measuring),
     /// A guest's state is to come.
     Expect(Box<Expectation>),
     /// What became of it, for whoever sent it.
@@ -123,6 +120,16 @@ pub(crate) struct Laying {
     /// As it is now: what is here later is another guest's.
     pub(crate) into: OwnedFd,
     pub(crate) uid: Option<u32>,
+}
+
+/// A guest whose disk use is to be looked at.
+#[derive(Debug)]
+pub(crate) struct Measuring {
+    pub(crate) fence: Fence,
+    pub(crate) directory: PathBuf,
+    /// Its control group, if it has one.
+    pub(crate) group: Option<PathBuf>,
+    pub(crate) bytes_max: u64,
 }
 
 /// What a guest left, to be staged.
@@ -394,7 +401,7 @@ async fn run(
             LinkOrder::Collect(collection) => files.collect(collection),
             LinkOrder::Clear(path) => files.clear(path),
             LinkOrder::Abandon(fence) => files.abandon(fence),
-            LinkOrder::Measure { fence, directory } => files.measure(fence, directory),
+            LinkOrder::Measure(measuring) => files.measure(measuring),
             LinkOrder::Expect(expectation) => arrivals.expect(*expectation),
             LinkOrder::Answer { fence, reply } => arrivals.answer(fence, reply),
             LinkOrder::TakeIn { expectation, endpoint, image } => {

@@ -14,7 +14,6 @@ mod departure;
 mod kept;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gleaner_common::id::BootId;
@@ -164,10 +163,4 @@ fn engine(config: &AgentConfig) -> Result<Engine, String> {
         return Err("guests use the workstation's own network: guests.network is host".into());
     }
     Engine::find(config.moves.criu.as_deref()).map_err(|error| format!("{error}; {}", error.hint()))
-}
-
-/// Where a guest that can move finds what is in its directories.
-pub(crate) fn on_stage(directory: &Path, path: &Path) -> PathBuf {
-    let inside = path.strip_prefix(directory).unwrap_or(path);
-    Path::new(gleaner_move::stage::GROUND).join(inside)
 }

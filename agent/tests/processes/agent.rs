@@ -64,7 +64,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut lab = Self::without_agent();
         lab.start();
         lab
@@ -281,8 +281,7 @@ fn offer_to_finished() {
     lab.offer(1, spec);
     let finished = lab.finished();
     assert_eq!(finished.outcome, Outcome::ExitCode(4));
-    let work = lab.config.data.join("places/p0/guest/work");
-    assert_eq!(text(&finished.stdout), format!("1.7 7 7 red\n{}\n", work.display()));
+    assert_eq!(text(&finished.stdout), "1.7 7 7 red\n/place/guest/work\n");
     assert_eq!(text(&finished.stderr), "no\n");
     lab.offer(2, job(&["/no/such/program"]));
     assert!(matches!(lab.finished().outcome, Outcome::CannotStart(_)));

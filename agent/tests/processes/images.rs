@@ -34,6 +34,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("never_two_run_and_the_old_one_can_go_on", never_two_run_and_the_old_one_can_go_on),
     ("a_receiver_that_goes_away_costs_nothing", a_receiver_that_goes_away_costs_nothing),
     ("a_connection_is_named", a_connection_is_named),
+    ("who_has_queues_that_cannot_move_is_named", queues_are_named),
     ("a_device_is_named", a_device_is_named),
     ("who_was_left_behind_is_named", who_was_left_behind_is_named),
     ("a_guest_goes_back_to_what_was_kept", a_guest_goes_back_to_what_was_kept),
@@ -207,7 +208,7 @@ fn a_guest_goes_on_elsewhere() {
 }
 
 /// What guests try, and should not get further with after a move than before.
-const ATTEMPTS: [&str; 19] = [
+const ATTEMPTS: [&str; 21] = [
     "grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)' /proc/self/status",
     "ulimit -H -f; ulimit -H -c; ulimit -H -n",
     "grep policy /proc/self/sched",
@@ -226,6 +227,8 @@ const ATTEMPTS: [&str; 19] = [
     "(echo 2 > /proc/self/coredump_filter) 2>&1",
     "ls /proc/self/fd",
     "(ulimit -H -f unlimited) 2>&1",
+    "ulimit -n; grep -E 'pending|queue|locked|nice|realtime' /proc/self/limits",
+    "(prlimit --pid 1 --nofile=9) 2>&1; (taskset -p 1 1) 2>&1 | grep -c failed",
     "perl -e 'print syscall(165, 0, 0, 0, 0, 0), \" \", syscall(272, 0x20000), \"\\n\"' 2>&1",
 ];
 
@@ -244,9 +247,9 @@ fn a_moved_guest_is_shut_in_as_before() {
             .collect()
     };
     let guest = lab.shell(0);
-    let before = attempts(&guest, "71000", "/p0");
+    let before = attempts(&guest, "71001", "/p0");
     let guest = lab.moved(guest, 1);
-    let after = attempts(&guest, "71001", "/p1");
+    let after = attempts(&guest, "71002", "/p1");
     for (was, is) in before.iter().zip(&after) {
         assert_eq!(was, is);
     }
@@ -255,12 +258,13 @@ fn a_moved_guest_is_shut_in_as_before() {
     assert!(text.contains("Uid:\tUSER\tUSER\tUSER\tUSER"), "{text}");
     assert!(text.contains("CapEff:\t0000000000000000"), "{text}");
     assert!(text.contains("NoNewPrivs:\t1"), "{text}");
+    assert!(text.contains("prlimit: failed to set the NOFILE"), "{text}");
     // Only Landlock stands between a guest and that.
     let denied = format!("cannot create {}/x: Permission denied", open.display());
     assert!(text.contains(&denied), "{text}");
     // And once more: what came by a move can move.
     let guest = lab.moved(guest, 2);
-    let again = attempts(&guest, "71002", "/p2");
+    let again = attempts(&guest, "71003", "/p2");
     assert_eq!(after, again);
 }
 
@@ -292,7 +296,7 @@ fn its_tree_its_files_and_its_state_come_along() {
     assert_eq!(told(&guest, "cat d/file /tmp/t"), ["kept", "scratch"]);
     assert_eq!(told(&guest, "cat /proc/$$/fd/3"), ["deleted"]);
     assert_eq!(told(&guest, "echo two >&4; cat d/log"), ["one", "two"]);
-    assert_eq!(told(&guest, "stat -c %U:%u d/file"), ["UNKNOWN:71001"]);
+    assert_eq!(told(&guest, "stat -c %U:%u d/file"), ["UNKNOWN:71002"]);
     assert_eq!(told(&guest, "sleep 0.01 & echo $(($! > child + 500))"), ["1"], "no number twice");
 }
 
@@ -406,6 +410,22 @@ fn a_connection_is_named() {
     assert_eq!(guest.hear().unwrap(), "connected");
     let error = lab.refused(&guest);
     assert!(error.contains("(perl) holds a TCP socket to 127.0.0.1:"), "{error}");
+}
+
+fn queues_are_named() {
+    let Some(lab) = lab() else { return };
+    for (make, what) in [
+        ("ipcmk -Q > id", "a System V message queue"),
+        ("ipcmk -S 3 > id", "System V semaphores"),
+        ("ipcmk -M 4096 > id", "System V shared memory"),
+        // mq_open(name, O_CREAT | O_RDWR, ..), closed at once: it stays.
+        ("perl -e '$n = \"left\"; syscall(240, $n, 0102, 0600, 0)'", "a POSIX message queue"),
+    ] {
+        let guest = lab.shell(0);
+        told(&guest, make);
+        let error = lab.refused(&guest);
+        assert!(error.ends_with(&format!("holds {what}")), "{error}");
+    }
 }
 
 fn a_device_is_named() {

@@ -32,6 +32,10 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Who guests and keepers are here.
+pub(crate) const GUEST: u32 = 61_900;
+pub(crate) const KEEPER: u32 = 61_899;
+
 /// One guest place with its keeper.
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
@@ -52,7 +56,7 @@ impl Place {
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let directory = home.path().join("p0");
-        let uid = is_root().then_some(61_900);
+        let uid = is_root().then_some(GUEST);
         for dir in ["guest/work", "guest/output", "tmp"] {
             fs::create_dir_all(directory.join(dir)).unwrap();
         }
@@ -76,7 +80,9 @@ impl Place {
         let mut sandbox = Sandbox {
             directory: directory.clone(),
             uid,
+            keeper_uid: KEEPER,
             readable: ["/usr", "/bin", "/lib", "/lib64", "/etc"].map(PathBuf::from).to_vec(),
+            filter: true,
             ..Sandbox::default()
         };
         change(&mut sandbox);
@@ -121,7 +127,7 @@ impl Place {
             fence: Fence(1),
             fresh: true,
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
-            directory: self.directory.join("guest/work"),
+            directory: self.keeper().as_seen(&self.directory, &self.directory.join("guest/work")),
             ..StartGuest::default()
         }
     }

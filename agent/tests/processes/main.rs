@@ -14,6 +14,7 @@ mod agent;
 mod containment;
 mod coordinator;
 mod images;
+mod leftovers;
 mod machine;
 mod moving;
 mod ranks;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         .iter()
         .chain(agent::TESTS)
         .chain(images::TESTS)
+        .chain(leftovers::TESTS)
         .chain(moving::TESTS)
         .chain(ranks::TESTS)
         .chain(travels::TESTS);

@@ -3,9 +3,10 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gleaner_move::stage::GROUND;
 use gleaner_shell::clock::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -198,6 +199,14 @@ impl Keeper {
 
     pub fn is_contained(&self) -> bool {
         self.namespaces.own
+    }
+
+    /// A path below a place's directory, as its guests see it.
+    pub fn as_seen(&self, directory: &Path, path: &Path) -> PathBuf {
+        match path.strip_prefix(directory) {
+            Ok(inside) if self.namespaces.own => Path::new(GROUND).join(inside),
+            Ok(_) | Err(_) => path.to_path_buf(),
+        }
     }
 
     /// Kills it and, by the kernel, everything in its namespace.

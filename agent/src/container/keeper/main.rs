@@ -20,15 +20,17 @@ use gleaner_move::stage::GROUND;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
-use rustix::process::{Pid, Resource, Rlimit};
+use rustix::process::Pid;
 
+use super::birth::leave_session_keyring;
+use super::filter::Filter;
 use super::place_files::{PlaceFiles, take_output};
 use super::protocol::{
-    DESCRIPTORS_MAX, Ended, GuestLimits, Landing, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX,
-    Report, SOCKET_FD, Sandbox, StartGuest,
+    DESCRIPTORS_MAX, Ended, Landing, MESSAGE_BYTES_MAX, Order, REASON_BYTES_MAX, Report, SOCKET_FD,
+    Sandbox, StartGuest,
 };
 use super::sandbox;
-use super::spawn::{Descriptors, SpawnError, spawn};
+use super::spawn::{SpawnError, Terms, spawn};
 use super::staged::{self, PreparedRestore};
 use super::view::Scratch;
 
@@ -60,11 +62,12 @@ fn keep() -> io::Result<()> {
         guest: None,
         buffer: vec![0; MESSAGE_BYTES_MAX],
         pipes: vec![],
-        soft: None,
+        filter: None,
         prepared: None,
         landed: None,
         unfit: None,
     };
+    leave_session_keyring();
     // The guests' session, with no terminal: none of them leads it.
     let _ = rustix::process::setsid();
     // Where the kernel schedules sessions as groups and no control group holds
@@ -107,13 +110,13 @@ struct Keeper {
     buffer: Vec<u8>,
     /// What came with the last order: the pipes of the guest to start.
     pipes: Vec<OwnedFd>,
-    /// The limits in force for the next guest.
-    soft: Option<GuestLimits>,
+    /// What guests are kept from, unless they can move.
+    filter: Option<Filter>,
     /// For a guest whose image is on its way.
     prepared: Option<PreparedRestore>,
     /// The guest that has landed, and stands still.
     landed: Option<Restored>,
-    /// Why the guest that can move is not taken.
+    /// Why no guest is taken.
     unfit: Option<String>,
 }
 
@@ -175,12 +178,7 @@ impl Keeper {
                 }
             }
             Order::Prepare(sandbox) if sandbox.is_staged() => self.prepare_staged(*sandbox)?,
-            Order::Prepare(sandbox) => {
-                let entered = sandbox::enter(&sandbox);
-                self.sandbox = *sandbox;
-                self.scratch = entered.scratch.then(Scratch::open);
-                self.report(&Report::Ready { missing: entered.missing })?;
-            }
+            Order::Prepare(sandbox) => self.prepare(*sandbox)?,
             Order::Start(start) => self.start(&start)?,
             Order::Freeze => self.signal_all(libc::SIGSTOP),
             Order::Thaw => self.signal_all(libc::SIGCONT),
@@ -189,24 +187,45 @@ impl Keeper {
         Ok(())
     }
 
+    /// For guests that cannot move, one after the other.
+    fn prepare(&mut self, sandbox: Sandbox) -> io::Result<()> {
+        let mut entered = sandbox::enter(&sandbox);
+        if sandbox.filter {
+            let filter = Filter::new();
+            let failed = filter.as_ref().err();
+            entered.missing.extend(failed.map(|error| format!("guest system calls: {error}")));
+            self.filter = filter.ok();
+        }
+        self.scratch = sandbox.own_mounts.then(Scratch::open);
+        self.unfit = entered.unfit;
+        self.settle_in(sandbox);
+        self.report(&Report::Ready { missing: entered.missing })
+    }
+
     /// For one guest that can move. What it lacks is told when there is one.
     fn prepare_staged(&mut self, sandbox: Sandbox) -> io::Result<()> {
-        let knowledge = sandbox.knowledge.as_deref().unwrap_or_default();
-        if let Err(error) = staged::enter(&sandbox, knowledge) {
+        let entered = staged::enter(&sandbox);
+        self.settle_in(sandbox);
+        if let Err(error) = entered {
             self.lack(&error);
-        }
-        self.sandbox = Sandbox { directory: GROUND.into(), ..sandbox };
-        // What guests have open must lead to where they are.
-        match OpenOptions::new().read(true).write(true).open("/dev/null") {
-            Ok(null) => self.null = null,
-            Err(error) => self.lack(&format!("/dev/null: {error}")),
         }
         self.report(&Report::Ready { missing: vec![] })
     }
 
+    /// What is held open, and what guests inherit, must lead to where they are.
+    fn settle_in(&mut self, sandbox: Sandbox) {
+        let directory = if sandbox.own_mounts { GROUND.into() } else { sandbox.directory };
+        self.sandbox = Sandbox { directory, ..sandbox };
+        match OpenOptions::new().read(true).write(true).open("/dev/null") {
+            Ok(null) => self.null = null,
+            Err(error) => self.lack(&format!("/dev/null: {error}")),
+        }
+    }
+
     /// The first thing counts: the others may follow from it.
     fn lack(&mut self, what: &impl Display) {
-        self.unfit.get_or_insert_with(|| format!("guest that can move: {what}"));
+        let guest = if self.sandbox.is_staged() { "guest that can move" } else { "guest" };
+        self.unfit.get_or_insert_with(|| format!("{guest}: {what}"));
     }
 
     /// What is in the way of it is told when it is to land.
@@ -268,13 +287,9 @@ impl Keeper {
         if let Some(why) = self.unfit.clone() {
             return self.cannot_start(fence, why, true);
         }
-        self.limit_soft(start.limits);
         let spawned = self.spawn(start);
         // The guest's alone: its end must show when the guest has gone.
         self.pipes.clear();
-        if start.limits.data_bytes_max > 0 {
-            free_data();
-        }
         match spawned {
             Ok(pid) => {
                 self.guest = Some(Guest { fence, pid, cpu: Duration::ZERO });
@@ -300,32 +315,19 @@ impl Keeper {
             (true, _) => return Err(SpawnError::NoPipes),
             (false, _) => None,
         };
-        let descriptors = Descriptors {
+        let staged = self.sandbox.is_staged();
+        let terms = Terms {
             stdin: self.null.as_fd(),
             stdout: files.stdout.as_fd(),
             stderr: files.stderr.as_fd(),
             pipes,
-            own_session: self.sandbox.is_staged(),
+            own_session: staged,
+            // A keeper for one guest has one of its own, in which CRIU looks.
+            own_ipc: self.alone && !staged && self.sandbox.uid.is_some(),
+            uid: self.sandbox.uid,
+            filter: self.filter.as_ref(),
         };
-        spawn(start, descriptors)
-    }
-
-    /// Soft limits are inherited; a guest can raise them to the workstation's.
-    fn limit_soft(&mut self, limits: GuestLimits) {
-        let set = |resource, value: u64| {
-            let maximum = rustix::process::getrlimit(resource).maximum;
-            let current = sandbox::lower(value, maximum);
-            // A soft limit under the hard one is always allowed.
-            let _ = rustix::process::setrlimit(resource, Rlimit { current, maximum });
-        };
-        if limits.data_bytes_max > 0 {
-            set(Resource::Data, limits.data_bytes_max);
-        }
-        if self.soft != Some(limits) {
-            set(Resource::Fsize, limits.file_bytes_max);
-            set(Resource::Nproc, limits.processes_max);
-            self.soft = Some(limits);
-        }
+        spawn(start, terms)
     }
 
     /// Collects whoever has ended; reports the guest if it was among them.
@@ -359,8 +361,10 @@ impl Keeper {
             stdout_bytes,
             stderr_bytes,
             clean: files.is_clean(),
-            // The next guest must not find what this one left there.
+            // The next guest must not find what this one left there, nor a keeper
+            // that this one could change: one of its own user.
             last: self.sandbox.is_staged()
+                || self.sandbox.uid.is_none()
                 || self.scratch.as_ref().is_some_and(|scratch| !scratch.empty(&self.sandbox)),
         })))
     }
@@ -398,12 +402,6 @@ impl Keeper {
             unsafe { libc::kill(pid, signal) };
         }
     }
-}
-
-/// The data limit would hold for ourselves as well.
-fn free_data() {
-    let maximum = rustix::process::getrlimit(Resource::Data).maximum;
-    let _ = rustix::process::setrlimit(Resource::Data, Rlimit { current: maximum, maximum });
 }
 
 /// A child that has ended.

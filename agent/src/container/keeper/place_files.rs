@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -20,6 +20,8 @@ pub(super) struct PlaceFiles {
     pub(super) stdout: File,
     pub(super) stderr: File,
     owned: Vec<OwnedFd>,
+    /// How its directories and files were when it was laid.
+    laid: Vec<Option<Traits>>,
     /// Where we have gone last.
     entered: Option<PathBuf>,
 }
@@ -28,15 +30,16 @@ impl PlaceFiles {
     /// # Errors
     /// Something is not there, or is not what it should be.
     pub(super) fn open(place: &Path) -> io::Result<Self> {
-        Ok(Self {
+        let owned = OWNED.iter().map(|name| open_directory(&place.join(name)));
+        let mut files = Self {
             stdout: open_output(&place.join("stdout"))?,
             stderr: open_output(&place.join("stderr"))?,
-            owned: OWNED
-                .iter()
-                .map(|name| open_directory(&place.join(name)))
-                .collect::<io::Result<_>>()?,
+            owned: owned.collect::<io::Result<_>>()?,
+            laid: vec![],
             entered: None,
-        })
+        };
+        files.laid = files.traits();
+        Ok(files)
     }
 
     /// Goes where the next guest starts.
@@ -51,9 +54,38 @@ impl PlaceFiles {
         Ok(())
     }
 
-    /// Is there nothing in it that a guest left?
+    /// Is there nothing in it that a guest left, and nothing that it changed?
     pub(super) fn is_clean(&self) -> bool {
-        self.owned.iter().all(is_empty)
+        self.owned.iter().all(is_empty) && self.laid == self.traits()
+    }
+
+    fn traits(&self) -> Vec<Option<Traits>> {
+        let printed = [self.stdout.as_fd(), self.stderr.as_fd()];
+        self.owned.iter().map(AsFd::as_fd).chain(printed).map(Traits::of).collect()
+    }
+}
+
+/// What the owner of a file can change of it beside its content.
+#[derive(Debug, PartialEq, Eq)]
+struct Traits {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    /// The names of its extended attributes, in a row.
+    attributes: Vec<u8>,
+}
+
+impl Traits {
+    /// `None` if they cannot be had, as of who has too many.
+    fn of(file: BorrowedFd<'_>) -> Option<Self> {
+        let about = rustix::fs::fstat(file).ok()?;
+        let mut names = [0; 1_024];
+        let length = match rustix::fs::flistxattr(file, &mut names[..]) {
+            Err(rustix::io::Errno::OPNOTSUPP) => 0,
+            length => length.ok()?,
+        };
+        let attributes = names[..length].to_vec();
+        Some(Self { mode: about.st_mode, uid: about.st_uid, gid: about.st_gid, attributes })
     }
 }
 
@@ -100,6 +132,7 @@ pub(super) fn is_empty(directory: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn what_a_guest_leaves_is_noticed() {
@@ -118,6 +151,31 @@ mod tests {
             assert!(!files.is_clean(), "{name}");
             std::fs::remove_file(&path).unwrap();
             assert!(files.is_clean(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_guest_changes_of_its_ground_is_noticed() {
+        let home = tempfile::tempdir().unwrap();
+        for name in OWNED {
+            std::fs::create_dir_all(home.path().join(name)).unwrap();
+        }
+        for name in ["stdout", "stderr"] {
+            std::fs::write(home.path().join(name), "").unwrap();
+        }
+        for name in ["guest/work", "tmp", "stdout"] {
+            let files = PlaceFiles::open(home.path()).unwrap();
+            let path = home.path().join(name);
+            let before = path.metadata().unwrap().permissions();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+            assert!(!files.is_clean(), "{name}: its mode");
+            std::fs::set_permissions(&path, before).unwrap();
+            assert!(files.is_clean(), "{name}");
+            let flags = rustix::fs::XattrFlags::empty();
+            match rustix::fs::setxattr(&path, "user.left", b"x", flags) {
+                Ok(()) => assert!(!files.is_clean(), "{name}: its attributes"),
+                Err(error) => assert_eq!(error, rustix::io::Errno::OPNOTSUPP),
+            }
         }
     }
 }

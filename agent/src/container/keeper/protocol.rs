@@ -35,6 +35,8 @@ pub struct GuestLimits {
     pub data_bytes_max: u64,
     pub processes_max: u64,
     pub file_bytes_max: u64,
+    /// Of one process.
+    pub descriptors_max: u64,
 }
 
 /// What a keeper makes of itself before the first guest.
@@ -44,12 +46,18 @@ pub struct Sandbox {
     pub directory: PathBuf,
     /// Who guests run as; `None` keeps the agent's own user.
     pub uid: Option<u32>,
+    /// Who their keeper is then: nobody that guests are. 0 is root with none of
+    /// its rights but those to start and end guests.
+    pub keeper_uid: u32,
     /// Directories that guests may read and run programs from.
     pub readable: Vec<PathBuf>,
     /// Directories that guests may also write: shared file systems.
     pub writable: Vec<PathBuf>,
-    /// Hard limits, the workstation's own.
+    /// The workstation's own.
     pub limits: GuestLimits,
+    /// Keep guests that cannot move from rare system calls, which 32-bit programs
+    /// do not survive.
+    pub filter: bool,
     /// Was the keeper made in its own mount namespace?
     pub own_mounts: bool,
     /// Was the keeper made in its own network namespace?

@@ -1,24 +1,29 @@
 //! What a keeper takes away from itself, and so from every guest, before the
 //! first one starts.
 //!
-//! In this order, because each step needs rights that a later one gives up:
-//! its own `/proc`, the loopback device, limits, the user, Landlock. A layer
-//! that cannot be had is named and the rest goes on: the caller decides
-//! whether a machine is good enough.
+//! In this order, because each step needs rights that a later one gives up: the
+//! loopback device, a root directory of its own, the user, Landlock. A keeper
+//! that cannot have a root directory takes no guests. Another layer that cannot
+//! be had is named and the rest goes on: the caller decides whether a machine is
+//! good enough.
+//!
+//! A keeper is nobody's guest: its user is not that of its guests, who could
+//! limit it, slow it down and pin it for those after them.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use gleaner_move::stage::DEVICES;
+use gleaner_move::stage::{DEVICES, GROUND};
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
     Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
 };
-use rustix::mount::MountFlags;
 use rustix::process::{Resource, Rlimit};
 
-use super::protocol::{GuestLimits, Sandbox};
+use super::birth::{forget_keys, set_rights};
+use super::protocol::Sandbox;
+use super::view;
 
 /// The newest Landlock that we know how to use; older kernels give less.
 const LANDLOCK: ABI = ABI::V6;
@@ -27,46 +32,46 @@ const LANDLOCK: ABI = ABI::V6;
 pub(super) struct Entered {
     /// What could not be done, one line each.
     pub(super) missing: Vec<String>,
-    /// Are `/tmp` and the like the keeper's own?
-    pub(super) scratch: bool,
+    /// Why no guest may be started, if that is so.
+    pub(super) unfit: Option<String>,
 }
 
-/// Takes the rights away.
+/// Takes the rights away from a keeper whose guests cannot move.
 pub(super) fn enter(sandbox: &Sandbox) -> Entered {
-    let (mut missing, mut scratch) = (vec![], false);
+    let mut missing = vec![];
     let mut note = |what: &str, done: io::Result<()>| {
-        if let Err(error) = done {
+        if let Err(error) = &done {
             missing.push(format!("guest {what}: {error}"));
         }
+        done.is_ok()
     };
-    if sandbox.own_mounts {
-        let narrowed = super::view::narrow(sandbox);
-        scratch = narrowed.is_ok();
-        note("private mounts", narrowed);
-        note("private /proc", own_proc());
-    }
     if sandbox.own_network {
         note("loopback device", raise_loopback());
     }
-    note("limits", limit_hard(sandbox.limits));
-    note("scheduling", schedule_idle());
-    if let Some(uid) = sandbox.uid {
-        note("user", become_user(uid));
+    let mut unfit = None;
+    if sandbox.own_mounts {
+        let stage = view::stage(sandbox).enter();
+        unfit = stage.as_ref().err().map(|error| format!("guest root directory: {error}"));
+        if note("root directory", stage) && own_number() != Some(rustix::process::getpid()) {
+            note("private /proc", Err(io::ErrorKind::Unsupported.into()));
+        }
     }
-    note("rights", drop_rights());
-    note("Landlock", restrict_files(sandbox, scratch));
+    note("limits", no_cores());
+    note("scheduling", schedule_idle());
+    note("user", give_up_root(sandbox, KEPT_FOR_GUESTS));
+    note("Landlock", restrict_files(sandbox));
     note(
         "memory protection",
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
             .map_err(Into::into),
     );
-    Entered { missing, scratch }
+    Entered { missing, unfit }
 }
 
-/// A `/proc` that shows the guest's own processes only.
-fn own_proc() -> io::Result<()> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    Ok(rustix::mount::mount("proc", "/proc", "proc", flags, None)?)
+/// Our number as `/proc` has it: another one's `/proc` shows another.
+fn own_number() -> Option<rustix::process::Pid> {
+    let own = std::fs::read_link("/proc/self").ok()?;
+    rustix::process::Pid::from_raw(own.to_str()?.parse().ok()?)
 }
 
 /// Programs that talk to themselves over 127.0.0.1 expect it to be there.
@@ -92,23 +97,10 @@ pub(super) fn raise_loopback() -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Hard limits: what no guest can raise.
-pub(super) fn limit_hard(limits: GuestLimits) -> io::Result<()> {
-    let set = |resource, value: u64| {
-        let most = lower(value, rustix::process::getrlimit(resource).maximum);
-        rustix::process::setrlimit(resource, Rlimit { current: most, maximum: most })
-    };
+/// Nothing is written down of who crashes: it might hold what a guest was given.
+pub(super) fn no_cores() -> io::Result<()> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    rustix::process::setrlimit(Resource::Core, none)?;
-    set(Resource::Fsize, limits.file_bytes_max)?;
-    set(Resource::Nproc, limits.processes_max)?;
-    set(Resource::Data, limits.data_bytes_max)?;
-    Ok(())
-}
-
-/// The lower of a limit of ours, where 0 is none, and the kernel's.
-pub(super) fn lower(ours: u64, kernels: Option<u64>) -> Option<u64> {
-    if ours == 0 { kernels } else { Some(kernels.map_or(ours, |most| most.min(ours))) }
+    Ok(rustix::process::setrlimit(Resource::Core, none)?)
 }
 
 /// Runs only when nobody else wants the core, as every guest then does: the
@@ -123,38 +115,80 @@ pub(super) fn schedule_idle() -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Becomes the place's own user, for good.
+const fn right(capability: u32) -> u32 {
+    1 << capability
+}
+
+/// `CAP_KILL`: guests are other users than their keeper.
+pub(super) const KEPT_TO_KILL: u32 = right(5);
+
+/// With it, to start guests: `CAP_SETGID` and `CAP_SETUID`, and `CAP_SYS_ADMIN`
+/// for IPC namespaces. Landlock lets even that one mount nothing.
+pub(super) const KEPT_FOR_GUESTS: u32 = KEPT_TO_KILL | right(6) | right(7) | right(21);
+
+/// Root no more, for good, and no right but those comes back, also not with a
+/// set-user-id program.
+pub(super) fn give_up_root(sandbox: &Sandbox, kept: u32) -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    match sandbox.uid {
+        Some(uid) => become_keeper(sandbox.keeper_uid, uid, kept),
+        // As root without a guest user there is nothing to come back: the sandbox
+        // does not rest on it.
+        None if rustix::process::geteuid().is_root() => Ok(()),
+        None => drop_rights(),
+    }
+}
+
+/// Becomes the keepers' user. Files are reached as the guests' user reaches them:
+/// that goes for nothing else, and gives nobody a hold on us.
 #[expect(unsafe_code, reason = "changing the user of the whole process has no safe binding")]
-pub(super) fn become_user(uid: u32) -> io::Result<()> {
+fn become_keeper(keeper: u32, guest: u32, kept: u32) -> io::Result<()> {
     // SAFETY: plain system calls; this process has one thread.
     let done = unsafe {
         libc::setgroups(0, std::ptr::null()) == 0
-            && libc::setresgid(uid, uid, uid) == 0
-            && libc::setresuid(uid, uid, uid) == 0
+            && libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) == 0
+            && libc::setresgid(keeper, keeper, keeper) == 0
+            && libc::setresuid(keeper, keeper, keeper) == 0
+            && set_rights(KEPT_FOR_GUESTS) == 0
+            && {
+                libc::setfsgid(guest);
+                libc::setfsuid(guest);
+                // They say who it was before.
+                libc::setfsgid(guest).cast_unsigned() == guest
+                    && libc::setfsuid(guest).cast_unsigned() == guest
+            }
+            && set_rights(kept) == 0
             // Changing the user has cleared this.
             && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0
     };
     if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// No right is left, and none comes back with a set-user-id program.
 #[expect(unsafe_code, reason = "ambient capabilities have no safe binding")]
-pub(super) fn drop_rights() -> io::Result<()> {
-    rustix::thread::set_no_new_privs(true)?;
-    // As root without a guest user (a lab host's choice) there is nothing to
-    // come back: the bounding set stays, the sandbox does not rest on it.
-    if !rustix::process::geteuid().is_root() {
-        let header: [u32; 2] = [0x2008_0522, 0];
-        let none: [u32; 6] = [0; 6];
-        // SAFETY: plain system calls; the layouts are those of capset(2).
-        unsafe {
-            libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-            if libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) != 0 {
-                return Err(io::Error::last_os_error());
+fn drop_rights() -> io::Result<()> {
+    // SAFETY: a plain system call.
+    unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
+    if set_rights(0) == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Empties the keyrings of a user, whose guest comes from elsewhere: those of
+/// guests before it are nothing to it. Call it as root.
+#[expect(unsafe_code, reason = "fork has no safe binding")]
+pub(super) fn forget_keys_of(uid: u32) {
+    // SAFETY: this process has one thread, so that the child may go on like any
+    // program; it ends at once.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            if libc::setresuid(uid, uid, uid) == 0 {
+                forget_keys();
             }
+            libc::_exit(0);
+        }
+        if child > 0 {
+            libc::waitpid(child, std::ptr::null_mut(), 0);
         }
     }
-    Ok(())
 }
 
 /// What guests may open.
@@ -173,11 +207,12 @@ pub(super) struct Grants<'a> {
 
 /// The system read-only, the place's own directory and nothing else to write;
 /// no signals and no abstract sockets out of here.
-fn restrict_files(sandbox: &Sandbox, scratch: bool) -> io::Result<()> {
+fn restrict_files(sandbox: &Sandbox) -> io::Result<()> {
+    let staged = sandbox.own_mounts;
     restrict(Grants {
         sandbox,
-        ground: &sandbox.directory,
-        scratch: if scratch { &super::view::SCRATCH } else { &[] },
+        ground: if staged { Path::new(GROUND) } else { &sandbox.directory },
+        scratch: if staged { &view::SCRATCH } else { &[] },
         further: vec![],
         opened: None,
         scope: Scope::from_all(LANDLOCK),

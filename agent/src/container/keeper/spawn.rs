@@ -1,14 +1,16 @@
-//! Starting one guest: `posix_spawn`, which neither copies page tables nor
-//! returns before the program runs or is known not to.
+//! Starting one guest: which program, with which words, descriptors and limits.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::Pid;
 
+use super::birth::{Birth, Step, Stillborn};
+use super::filter::Filter;
+use super::limits;
 use super::protocol::{PIPES_FD, StartGuest};
 
 /// Where programs without a `/` in their name are looked for.
@@ -21,6 +23,8 @@ pub(super) enum SpawnError {
     NoProgram(String, String),
     #[error("cannot run `{program}`: {source}")]
     Exec { program: String, source: io::Error },
+    #[error("cannot shut `{program}` in: {source}")]
+    Walls { program: String, source: io::Error },
     #[error("cannot enter {path}: {source}")]
     Enter { path: PathBuf, source: io::Error },
     #[error("no pipes came with a rank")]
@@ -36,47 +40,59 @@ impl SpawnError {
                 source.raw_os_error(),
                 Some(libc::EAGAIN | libc::ENOMEM | libc::ENFILE | libc::EMFILE | libc::EIO)
             ),
-            Self::Enter { .. } | Self::NoPipes => true,
+            Self::Walls { .. } | Self::Enter { .. } | Self::NoPipes => true,
         }
     }
 }
 
 /// How every guest of a keeper is started.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Descriptors<'a> {
+pub(super) struct Terms<'a> {
     pub(super) stdin: BorrowedFd<'a>,
     pub(super) stdout: BorrowedFd<'a>,
     pub(super) stderr: BorrowedFd<'a>,
     /// A rank's, to read from and to write to.
     pub(super) pipes: Option<(BorrowedFd<'a>, BorrowedFd<'a>)>,
-    /// In a session of its own: only so can it be restored elsewhere.
+    /// In a session of its own: only so can it be restored elsewhere. Others are
+    /// in the keeper's: each would cost a scheduling group where the kernel makes
+    /// those for sessions.
     pub(super) own_session: bool,
+    pub(super) own_ipc: bool,
+    pub(super) uid: Option<u32>,
+    pub(super) filter: Option<&'a Filter>,
 }
 
-impl<'a> Descriptors<'a> {
+impl Terms<'_> {
     /// Which descriptor goes where. In this order none is overwritten before
     /// its turn: the keeper's own socket is at the first pipe's number.
-    fn places(self) -> impl Iterator<Item = (BorrowedFd<'a>, i32)> {
+    fn descriptors(self) -> Vec<(RawFd, RawFd)> {
         let standard = [(self.stdin, 0), (self.stdout, 1), (self.stderr, 2)];
         let pipes = self.pipes.map(|(read, write)| [(read, PIPES_FD), (write, PIPES_FD + 1)]);
-        standard.into_iter().chain(pipes.into_iter().flatten())
+        let all = standard.into_iter().chain(pipes.into_iter().flatten());
+        all.map(|(from, to)| (from.as_raw_fd(), to)).collect()
     }
 }
 
-/// Starts a guest where we are, in our own session and scheduling class: a
-/// session for each would cost a scheduling group where the kernel makes
-/// those for sessions.
-pub(super) fn spawn(start: &StartGuest, descriptors: Descriptors<'_>) -> Result<Pid, SpawnError> {
-    let program = find(start)?;
-    let argv: Vec<_> = start.command.iter().filter_map(|text| c_string(text)).collect();
-    let envp: Vec<_> = start
-        .environment
-        .iter()
-        .filter_map(|(key, value)| c_string(&format!("{key}={value}")))
-        .collect();
-    posix_spawn(&program, &argv, &envp, descriptors).map_err(|source| SpawnError::Exec {
-        program: start.command.first().cloned().unwrap_or_default(),
-        source,
+/// Starts a guest where we are, in our own scheduling class.
+pub(super) fn spawn(start: &StartGuest, terms: Terms<'_>) -> Result<Pid, SpawnError> {
+    let environment = start.environment.iter();
+    let birth = Birth {
+        program: find(start)?,
+        argv: start.command.iter().filter_map(|text| c_string(text)).collect(),
+        envp: environment.filter_map(|(key, value)| c_string(&format!("{key}={value}"))).collect(),
+        descriptors: terms.descriptors(),
+        own_session: terms.own_session,
+        own_ipc: terms.own_ipc,
+        uid: terms.uid,
+        limits: limits::to_be_set(start.limits),
+        filter: terms.filter,
+    };
+    birth.give().map_err(|Stillborn { step, source }| {
+        let program = start.command.first().cloned().unwrap_or_default();
+        match step {
+            Step::Walls => SpawnError::Walls { program, source },
+            Step::Program => SpawnError::Exec { program, source },
+        }
     })
 }
 
@@ -93,76 +109,17 @@ fn find(start: &StartGuest) -> Result<CString, SpawnError> {
     path.split(':')
         .filter(|dir| dir.starts_with('/') && !name.is_empty())
         .map(|dir| Path::new(dir).join(name))
-        .find(|file| access(file, Access::EXEC_OK).is_ok() && file.is_file())
+        .find(|file| may_run(file) && file.is_file())
         .and_then(|file| c_string(&file.to_string_lossy()))
         .ok_or_else(none)
+}
+
+/// As the guest's user, whose files we see as it does.
+fn may_run(file: &Path) -> bool {
+    accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
 /// Texts with a NUL byte were refused with the job.
 fn c_string(text: &str) -> Option<CString> {
     CString::new(text).ok()
-}
-
-fn pointers(texts: &[CString]) -> Vec<*mut c_char> {
-    texts.iter().map(|text| text.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect()
-}
-
-/// `POSIX_SPAWN_SETSID`, which the `libc` crate does not know (spawn.h).
-const SETSID: i32 = 0x80;
-
-#[expect(unsafe_code, reason = "posix_spawn has no safe binding")]
-fn posix_spawn(
-    program: &CStr,
-    argv: &[CString],
-    envp: &[CString],
-    descriptors: Descriptors<'_>,
-) -> io::Result<Pid> {
-    let check = |code: i32| match code {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code)),
-    };
-    let (argv, envp) = (pointers(argv), pointers(envp));
-    let mut pid = 0;
-    // SAFETY: attributes and actions are initialised before use and destroyed
-    // after; all pointers are to locals that outlive the calls; posix_spawn
-    // does not write through argv or envp.
-    let spawned = unsafe {
-        let mut attributes: libc::posix_spawnattr_t = std::mem::zeroed();
-        let mut actions: libc::posix_spawn_file_actions_t = std::mem::zeroed();
-        check(libc::posix_spawnattr_init(&raw mut attributes))?;
-        check(libc::posix_spawn_file_actions_init(&raw mut actions))?;
-        let own = if descriptors.own_session { SETSID } else { libc::POSIX_SPAWN_SETPGROUP };
-        let flags = own | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
-        let mut signals: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut signals);
-        libc::posix_spawnattr_setsigmask(&raw mut attributes, &raw const signals);
-        libc::sigaddset(&raw mut signals, libc::SIGPIPE);
-        libc::posix_spawnattr_setsigdefault(&raw mut attributes, &raw const signals);
-        let flags = i16::try_from(flags).unwrap_or(i16::MAX);
-        let prepared =
-            check(libc::posix_spawnattr_setflags(&raw mut attributes, flags)).and_then(|()| {
-                descriptors.places().try_for_each(|(from, to)| {
-                    check(libc::posix_spawn_file_actions_adddup2(
-                        &raw mut actions,
-                        from.as_raw_fd(),
-                        to,
-                    ))
-                })
-            });
-        let spawned = prepared.and_then(|()| {
-            check(libc::posix_spawn(
-                &raw mut pid,
-                program.as_ptr(),
-                &raw const actions,
-                &raw const attributes,
-                argv.as_ptr(),
-                envp.as_ptr(),
-            ))
-        });
-        libc::posix_spawn_file_actions_destroy(&raw mut actions);
-        libc::posix_spawnattr_destroy(&raw mut attributes);
-        spawned
-    };
-    spawned?;
-    Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ECHILD))
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! root directory ─► .. who will it be? ..
-//!   one is started:  user ─► Landlock ─► the guest
+//!   one is started:  user ─► Landlock ─► the guest's user ─► the guest
 //!   one comes:       numbers and clocks ─► Landlock ─► CRIU begins ─► .. all is known ..
 //!                    ─► files ─► CRIU goes on ─► user ─► told to go
 //! ```
@@ -21,14 +21,14 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use gleaner_move::landing::{self, RestoreError, Restored, Restoring};
-use gleaner_move::stage::{GROUND, Stage};
+use gleaner_move::stage::GROUND;
 use gleaner_move::{KNOWLEDGE_FILE, Memory};
 use landlock::{AccessFs, Scope};
 use rustix::process::DumpableBehavior;
 
 use super::protocol::{Landing, Sandbox};
-use super::sandbox::{self, Grants};
-use super::view::{SCRATCH, scratch_bytes_max};
+use super::sandbox::{self, Grants, KEPT_FOR_GUESTS, KEPT_TO_KILL};
+use super::view::{SCRATCH, stage};
 use crate::failure::one_line;
 
 /// Why a keeper is not fit for a guest that can move.
@@ -64,19 +64,12 @@ pub(super) struct PreparedRestore {
 ///
 /// # Errors
 /// The keeper has no namespaces of its own, or something cannot be mounted.
-pub(super) fn enter(sandbox: &Sandbox, knowledge: &[u8]) -> Result<(), StagedError> {
+pub(super) fn enter(sandbox: &Sandbox) -> Result<(), StagedError> {
     if !sandbox.own_mounts || !sandbox.own_network {
         return Err(StagedError::NoNamespaces);
     }
-    let stage = Stage {
-        readable: sandbox.readable.clone(),
-        writable: sandbox.writable.clone(),
-        ground: sandbox.directory.clone(),
-        scratch_bytes_max: scratch_bytes_max(sandbox),
-        knowledge: knowledge.to_vec(),
-    };
     sandbox::raise_loopback().map_err(wall("loopback device"))?;
-    stage.enter().map_err(wall("root directory"))
+    stage(sandbox).enter().map_err(wall("root directory"))
 }
 
 /// Shuts the calling keeper in, for a guest that is started here.
@@ -84,8 +77,7 @@ pub(super) fn enter(sandbox: &Sandbox, knowledge: &[u8]) -> Result<(), StagedErr
 /// # Errors
 /// A wall that cannot be had.
 pub(super) fn shut_in(sandbox: &Sandbox) -> Result<(), StagedError> {
-    sandbox::limit_hard(sandbox.limits).map_err(wall("limits"))?;
-    become_guest(sandbox)?;
+    become_keeper(sandbox, KEPT_FOR_GUESTS)?;
     restrict(sandbox, None)
 }
 
@@ -109,13 +101,11 @@ fn restrict(sandbox: &Sandbox, image: Option<BorrowedFd<'_>>) -> Result<(), Stag
     .map_err(wall("Landlock"))
 }
 
-/// For good: the lowest scheduling class, the place's user, no right.
-fn become_guest(sandbox: &Sandbox) -> Result<(), StagedError> {
+/// For good: the lowest scheduling class, the keepers' user, few rights.
+fn become_keeper(sandbox: &Sandbox, kept: u32) -> Result<(), StagedError> {
+    sandbox::no_cores().map_err(wall("limits"))?;
     sandbox::schedule_idle().map_err(wall("scheduling"))?;
-    if let Some(uid) = sandbox.uid {
-        sandbox::become_user(uid).map_err(wall("user"))?;
-    }
-    sandbox::drop_rights().map_err(wall("rights"))?;
+    sandbox::give_up_root(sandbox, kept).map_err(wall("user"))?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| wall("memory protection")(error.into()))
 }
@@ -134,6 +124,9 @@ impl PreparedRestore {
         let mut along = along.into_iter();
         let memory = Memory::inherited(along.next().ok_or(StagedError::NoImage)?);
         let plugs: Vec<OwnedFd> = along.collect();
+        if let Some(uid) = sandbox.uid {
+            sandbox::forget_keys_of(uid);
+        }
         landing::settle_in(&landing.header)?;
         rustix::thread::set_no_new_privs(true).map_err(|error| wall("rights")(error.into()))?;
         restrict(sandbox, Some(memory.as_fd()))?;
@@ -152,8 +145,7 @@ impl PreparedRestore {
         landing::lay_ground(&self.memory, uid, uid)?;
         let restored = self.restoring.finish(&self.memory, &self.landing.header, stopped)?;
         drop(self.plugs);
-        sandbox::limit_hard(sandbox.limits).map_err(wall("limits"))?;
-        become_guest(sandbox)?;
+        become_keeper(sandbox, KEPT_TO_KILL)?;
         Ok(restored)
     }
 }
