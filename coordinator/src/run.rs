@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use gleaner_common::id::ContentHash;
 use gleaner_common::wire::{Role, close};
-use gleaner_core::{Core, Restored};
+use gleaner_core::{Core, Restored, TicketKey};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, BindError};
 use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError};
@@ -129,8 +129,9 @@ pub async fn serve(
     appoint_admin(&config.data, address, &authority, &directory, &mut store)?;
 
     let (reader, quiet_reader) = (store.reader()?, store.reader()?);
+    let tickets = TicketKey(authority.derive("gleaner: tickets of moves"));
     let Started { brain, thread, handle, health, placement, agents, unneeded } =
-        start_brain(config, restored, &directory, store)?;
+        start_brain(config, restored, tickets, &directory, store)?;
     let parts = PartKeeper {
         clock: Clock::new(),
         blobs: blobs.clone(),
@@ -190,6 +191,7 @@ struct Started {
 fn start_brain(
     config: &CoordinatorConfig,
     restored: Restored,
+    tickets: TicketKey,
     directory: &Arc<RwLock<Directory>>,
     store: Store,
 ) -> Result<Started, CoordinatorError> {
@@ -204,7 +206,7 @@ fn start_brain(
     let (tell_unneeded, unneeded) = parts::channel();
     let brain = Brain {
         clock,
-        core: Core::restore(clock.now(), core_config(config), restored),
+        core: Core::restore(clock.now(), core_config(config, tickets), restored),
         directory: directory.clone(),
         inputs,
         batches,
@@ -218,13 +220,14 @@ fn start_brain(
     Ok(Started { brain, thread, handle, health, placement, agents, unneeded })
 }
 
-fn core_config(config: &CoordinatorConfig) -> gleaner_core::Config {
+fn core_config(config: &CoordinatorConfig, tickets: TicketKey) -> gleaner_core::Config {
     gleaner_core::Config {
         policy: config.policy,
         idle_needed: config.idle_needed,
         lease: config.lease,
         heartbeat: config.heartbeat,
         heartbeat_without_guests: config.heartbeat_without_guests,
+        tickets,
     }
 }
 

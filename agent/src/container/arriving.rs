@@ -55,7 +55,7 @@ impl Container {
         };
         Ok(Expectation {
             fence: start.at.fence,
-            old: start.arrival.map_or(Fence(0), |arrival| arrival.old),
+            from: start.arrival.clone(),
             bytes_max: start.limits.memory_bytes_max.saturating_add(BESIDE_BYTES_MAX),
             directory: site.config.data.clone(),
             terms: Terms { uid: user, gid: user, limits, reach },

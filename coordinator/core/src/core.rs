@@ -34,6 +34,7 @@ use crate::pool::Pool;
 use crate::program::Program;
 use crate::record::{AttemptRecord, Change, ProgramEvent, Restored};
 use crate::step::{Effect, Step};
+use crate::tickets::TicketKey;
 use crate::workstation::Workstation;
 
 /// When a deadline is heard of this late, the coordinator itself was asleep or
@@ -58,6 +59,8 @@ pub struct Config {
     /// For how long a workstation is to stay idle, where the policy looks
     /// ahead.
     pub idle_needed: Duration,
+    /// For moves.
+    pub tickets: TicketKey,
 }
 
 impl Default for Config {
@@ -71,6 +74,7 @@ impl Default for Config {
             heartbeat: Duration::from_secs(3),
             heartbeat_without_guests: Duration::from_secs(20),
             idle_needed: IDLE_NEEDED,
+            tickets: TicketKey::default(),
         }
     }
 }

@@ -26,6 +26,7 @@ mod pool;
 mod program;
 pub mod record;
 mod step;
+mod tickets;
 mod workstation;
 
 pub use crate::core::{Config, Core};
@@ -35,3 +36,4 @@ pub use crate::record::{
     AttemptRecord, Change, Coming, JobProgress, JobRecord, ProgramEvent, Restored, SubprogramRecord,
 };
 pub use crate::step::{Answer, Effect, Step};
+pub use crate::tickets::TicketKey;

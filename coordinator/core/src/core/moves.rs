@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, WorkstationId};
-use gleaner_common::program::{Arrival, Handover, RankAt};
+use gleaner_common::program::{Arrival, Destination, Handover, RankAt};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{CoordinatorFrame, GuestState, Offer};
@@ -185,7 +185,12 @@ impl Core {
         if let (Some(rank), Some(_)) = (&mut rank, coming) {
             rank.cut = None;
         }
-        let arrival = coming.map(|Coming { from, old, .. }| Arrival { from, old });
+        let arrival = coming.map(|Coming { from, old, .. }| Arrival {
+            from,
+            name: self.workstation_name(from).unwrap_or_default().to_owned(),
+            old,
+            ticket: self.config.tickets.ticket(fence),
+        });
         let Some(job) = self.jobs.get(&id) else { return };
         let subprogram = job.subprogram(position);
         let placed_here = job.fence(position) == Some(fence);
@@ -208,13 +213,14 @@ impl Core {
         else {
             return;
         };
-        let to = RankAt {
+        let at = RankAt {
             rank: attempt.position,
             fence: *new,
             workstation: target.workstation,
             name: at.name.clone(),
             addresses: at.facts.addresses.clone(),
         };
+        let to = Destination { at, ticket: self.config.tickets.ticket(*new) };
         draft.send(from, CoordinatorFrame::Depart { fence: old, keep: *keep, to });
     }
 
@@ -404,6 +410,7 @@ impl Core {
         self.attempts.get(&what.new).is_some_and(|attempt| {
             let (old, is_it) = (what.old, |coming: Coming| coming.from == from);
             attempt.workstation == to
+                && what.ticket == self.config.tickets.ticket(what.new)
                 && attempt.coming.is_some_and(|coming| is_it(coming) && coming.old == old)
         })
     }
@@ -465,7 +472,11 @@ fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<Stri
     }
     match (&source.facts.fingerprint, &target.facts.fingerprint) {
         (Some(source), Some(target)) => source.suits(target).err().map(|no| no.to_string()),
-        (None, _) => Some(format!("{} makes no images", source.name)),
-        (_, None) => Some("it restores no images".to_owned()),
+        (None, _) => Some(format!("{} makes no images{}", source.name, why_not(source))),
+        (_, None) => Some(format!("it restores no images{}", why_not(target))),
     }
+}
+
+fn why_not(workstation: &Workstation) -> String {
+    workstation.facts.why_no_moves().map_or_else(String::new, |why| format!(" ({why})"))
 }
