@@ -321,7 +321,7 @@ fn begin_dump(
     let mut command = command(engine, &header, &memory, root.user);
     memory.take_output(PRINTED, &mut command).map_err(DumpError::Start)?;
     let freezer = LentFreezer::new(&guest.group, root.user).map_err(DumpError::Start)?;
-    freezer.show(&group, &tree, &memory).map_err(DumpError::Start)?;
+    show_group(&group, &tree, &memory).map_err(DumpError::Start)?;
     memory.lend(root.user).map_err(DumpError::Start)?;
     let capture = match way {
         Way::Stream => {
@@ -347,19 +347,6 @@ impl LentFreezer {
         chown(&path, Some(uid), Some(gid))?;
         Ok(Self(path))
     }
-
-    /// Shows CRIU a group without the keeper, which it may not look into, and
-    /// which is frozen and thawed with the guest.
-    fn show(&self, group: &OwnedFd, tree: &ProcessTree, memory: &Memory) -> io::Result<()> {
-        let directory = format!("{}/{FREEZER}", memory.path());
-        fs::create_dir(&directory)?;
-        for name in ["cgroup.freeze", "cgroup.events"] {
-            let real = format!("/proc/self/fd/{}/{name}", group.as_raw_fd());
-            symlink(real, format!("{directory}/{name}"))?;
-        }
-        let threads: String = tree.threads.iter().map(|thread| format!("{thread}\n")).collect();
-        fs::write(format!("{directory}/cgroup.threads"), threads)
-    }
 }
 
 impl Drop for LentFreezer {
@@ -367,6 +354,19 @@ impl Drop for LentFreezer {
         // Gone with the guest, or the agent's own again.
         let _ = chown(&self.0, Some(0), Some(0));
     }
+}
+
+/// Shows CRIU a group without the keeper, which it may not look into, and which is
+/// frozen and thawed with the guest.
+fn show_group(group: &OwnedFd, tree: &ProcessTree, memory: &Memory) -> io::Result<()> {
+    let directory = format!("{}/{FREEZER}", memory.path());
+    fs::create_dir(&directory)?;
+    for name in ["cgroup.freeze", "cgroup.events"] {
+        let real = format!("/proc/self/fd/{}/{name}", group.as_raw_fd());
+        symlink(real, format!("{directory}/{name}"))?;
+    }
+    let threads: Vec<String> = tree.threads.iter().map(i32::to_string).collect();
+    fs::write(format!("{directory}/cgroup.threads"), threads.join("\n"))
 }
 
 fn command(engine: &Engine, header: &Header, memory: &Memory, user: (u32, u32)) -> Command {

@@ -181,7 +181,9 @@ impl Arrivals {
             std::mem::take(&mut self.early).into_iter().partition(|it| it.what.new == fence);
         self.early = early;
         let came: Vec<Stream> = came;
-        came.into_iter().for_each(|stream| self.meet(stream));
+        for stream in came {
+            self.meet(stream);
+        }
     }
 
     /// Somebody sends it.

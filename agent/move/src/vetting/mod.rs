@@ -176,9 +176,8 @@ impl Kind {
             let (entry, after) = take_entry(rest).map_err(malformed)?;
             let (rules, skipped) = match self.form {
                 Form::One(_) if count > 0 => return Err((vec![], Wrong::TooMany(1))),
-                Form::One(rules) | Form::Many(rules) => (rules, 0),
                 Form::Headed(head, _) if count == 0 => (head, 0),
-                Form::Headed(_, rules) => (rules, 0),
+                Form::One(rules) | Form::Many(rules) | Form::Headed(_, rules) => (rules, 0),
                 Form::Followed(rules, length) => {
                     let length = number(entry, length).map_err(malformed)?.unwrap_or(0);
                     (rules, usize::try_from(length).unwrap_or(usize::MAX))

@@ -113,7 +113,9 @@ fn area(status: u64, id: u64, opened: Option<u64>) -> Vec<u8> {
     let place = [(1, Is(0x1000)), (2, Is(0x2000)), (3, Is(0)), (4, Is(id)), (5, Is(3))];
     let mut area = message(&place);
     area.extend(message(&[(6, Is(2)), (7, Is(status)), (8, Is(1))]));
-    opened.into_iter().for_each(|flags| area.extend(message(&[(10, Is(flags))])));
+    if let Some(flags) = opened {
+        area.extend(message(&[(10, Is(flags))]));
+    }
     area
 }
 
@@ -135,7 +137,9 @@ fn honest() -> Files {
     let descriptor = |id, kind, fd| message(&[(1, Is(id)), (2, Is(0)), (3, Is(kind)), (4, Is(fd))]);
     let process = |pid, parent, threads: &[u64]| {
         let mut process = message(&[(1, Is(pid)), (2, Is(parent)), (3, Is(2)), (4, Is(2))]);
-        threads.iter().for_each(|tid| process.extend(message(&[(5, Is(*tid))])));
+        for tid in threads {
+            process.extend(message(&[(5, Is(*tid))]));
+        }
         process
     };
     let mut memory = zeroes(1..=11);
