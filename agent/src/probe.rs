@@ -15,7 +15,7 @@ use gleaner_common::id::{Fence, PlaceId};
 use gleaner_move::stage::GROUND;
 use gleaner_move::{
     AdaptError, Arrival, ArrivalError, Dump, DumpError, Engine, Fingerprint, GuestProcess, Header,
-    LearnError, Memory, Terms, of_this_machine,
+    LearnError, Memory, Reach, Terms, of_this_machine,
 };
 use gleaner_shell::clock::Clock;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -152,7 +152,8 @@ impl Probe {
     /// What holds for guests at a place.
     pub fn terms(&self, place: u16) -> Terms {
         let uid = self.uid(place);
-        Terms { uid, gid: uid, limits: Terms::own_limits() }
+        let reach = Reach { readable: self.readable.clone(), writable: vec![] };
+        Terms { uid, gid: uid, limits: Terms::own_limits(), reach }
     }
 
     fn uid(&self, place: u16) -> u32 {

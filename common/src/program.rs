@@ -4,6 +4,7 @@
 //! are addressed to ranks; where a rank is, is a hint that agents are given
 //! and correct by forwarding.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -83,12 +84,46 @@ pub struct RankAt {
     pub addresses: Vec<SocketAddr>,
 }
 
+/// What shows that a move is the one that the coordinator ordered: it has told the
+/// two ends of it, and nobody else. Good for one move.
+#[derive(Clone, Copy, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ticket(pub [u8; 16]);
+
+/// Takes as long whatever differs, so that nobody finds one byte by byte.
+impl PartialEq for Ticket {
+    fn eq(&self, other: &Self) -> bool {
+        let differs =
+            self.0.iter().zip(&other.0).fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
+        std::hint::black_box(differs) == 0
+    }
+}
+
+/// Secrets are in no log.
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ticket")
+    }
+}
+
 /// An attempt that comes from another workstation with its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {
     pub from: WorkstationId,
+    /// The name in that workstation's certificate. From nobody else it is taken
+    /// but from the coordinator, which asks the same before it passes one on.
+    pub name: String,
     /// The guest's attempt there.
     pub old: Fence,
+    pub ticket: Ticket,
+}
+
+/// Where an attempt is to be carried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Destination {
+    /// What it becomes there.
+    pub at: RankAt,
+    pub ticket: Ticket,
 }
 
 /// What an offered subprogram needs to know of its program, if it is a rank.
@@ -121,6 +156,7 @@ pub struct Handover {
     pub subprogram: SubprogramId,
     pub old: Fence,
     pub new: Fence,
+    pub ticket: Ticket,
     pub keep: Keep,
     /// Length of the endpoint's bytes; 0 for what is no rank.
     pub endpoint_bytes: u64,

@@ -28,7 +28,7 @@ use crate::fingerprint::Fingerprint;
 use crate::id::{BootId, ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use crate::job::{JobSpec, Limits, OnBusy, Outcome};
 use crate::machine::Machine;
-use crate::program::{Arrival, Handover, Life, RankAt, RankOffer};
+use crate::program::{Arrival, Destination, Handover, Life, RankAt, RankOffer};
 use crate::reaction::Keep;
 use crate::report::{
     AttemptRow, HealthRow, JobRow, JobSummary, ShareRow, SubprogramRow, TokenRow, UserRow,
@@ -40,7 +40,8 @@ use crate::usage::{LoadAverages, UsageRecord};
 /// The protocol's version; both ends must agree. 2: a job says what follows a
 /// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on
 /// are two words, listings are asked for in parts, and agents describe their machine. 5: jobs have
-/// priorities, refusals say whose fault they are, and users and workstations can be taken away.
+/// priorities, refusals say whose fault they are, users and workstations can be taken away, and moves
+/// have tickets.
 pub const VERSION: u16 = 5;
 
 /// QUIC's application protocol name. The version stands in [`Opening`], so
@@ -124,6 +125,20 @@ pub enum Purpose {
 }
 
 // ── agent ⇄ coordinator ────────────────────────────────────────────────────
+
+/// How the line begins that says why a workstation takes part in no moves.
+const NO_MOVES: &str = "moving guests: ";
+
+impl Facts {
+    /// The line of [`Self::missing`] for that.
+    pub fn no_moves(why: &str) -> String {
+        format!("{NO_MOVES}{why}")
+    }
+
+    pub fn why_no_moves(&self) -> Option<&str> {
+        self.missing.iter().find_map(|line| line.strip_prefix(NO_MOVES))
+    }
+}
 
 /// What a workstation is, said once per connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -417,12 +432,12 @@ pub enum CoordinatorFrame {
         from: WorkstationId,
         bytes: Vec<u8>,
     },
-    /// The attempt's state is to be carried there, where it becomes `to.fence`.
+    /// The attempt's state is to be carried there, where it becomes `to.at.fence`.
     /// The guest stays frozen here until it is cancelled or is to stay.
     Depart {
         fence: Fence,
         keep: Keep,
-        to: RankAt,
+        to: Destination,
     },
     /// To the agent that a guest was to leave: the move came to nothing and
     /// nothing of the guest runs elsewhere, so the owner decides again.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use gleaner_common::id::ContentHash;
 use gleaner_common::wire::{Role, close};
-use gleaner_coordinator_core::{Core, Restored};
+use gleaner_coordinator_core::{Core, Restored, TicketKey};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, BindError};
 use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError};
@@ -119,8 +119,9 @@ pub async fn serve(
     ensure_admin(&config.data, address, &authority, &directory, &mut store)?;
 
     let (reader, quiet_reader) = (store.reader()?, store.reader()?);
+    let tickets = TicketKey(authority.derive("gleaner: tickets of moves"));
     let Started { brain, thread, handle, health, placement, agents, unneeded } =
-        start_brain(config, restored, &directory, store)?;
+        start_brain(config, restored, tickets, &directory, store)?;
     let parts = PartCleanup {
         clock: Clock::new(),
         blobs: blobs.clone(),
@@ -196,6 +197,7 @@ struct Started {
 fn start_brain(
     config: &CoordinatorConfig,
     restored: Restored,
+    tickets: TicketKey,
     directory: &Arc<RwLock<Directory>>,
     store: Store,
 ) -> Result<Started, CoordinatorError> {
@@ -210,7 +212,7 @@ fn start_brain(
     let (tell_unneeded, unneeded) = parts::channel();
     let brain = Brain {
         clock,
-        core: Core::restore(clock.now(), clock.wall(), core_config(config), restored),
+        core: Core::restore(clock.now(), clock.wall(), core_config(config, tickets), restored),
         directory: directory.clone(),
         inputs,
         batches,
@@ -224,7 +226,7 @@ fn start_brain(
     Ok(Started { brain, thread, handle, health, placement, agents, unneeded })
 }
 
-fn core_config(config: &CoordinatorConfig) -> gleaner_coordinator_core::Config {
+fn core_config(config: &CoordinatorConfig, tickets: TicketKey) -> gleaner_coordinator_core::Config {
     gleaner_coordinator_core::Config {
         policy: config.policy,
         idle_needed: config.idle_needed,
@@ -232,6 +234,7 @@ fn core_config(config: &CoordinatorConfig) -> gleaner_coordinator_core::Config {
         heartbeat: config.heartbeat,
         heartbeat_without_guests: config.heartbeat_without_guests,
         shares: config.shares.clone(),
+        tickets,
     }
 }
 

@@ -64,8 +64,7 @@ pub(crate) struct Capture(UnixListener);
 
 impl Capture {
     pub(crate) fn listen(memory: &Memory) -> io::Result<Self> {
-        let listener = UnixListener::bind(format!("{}/{SOCKET}", memory.path()))?;
-        Ok(Self(listener))
+        memory.listen(SOCKET).map(Self)
     }
 
     /// Passes on all that comes but its processes' memory, until CRIU has

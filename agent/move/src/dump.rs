@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -31,6 +31,7 @@ use crate::engine::Engine;
 use crate::fingerprint::Fingerprint;
 use crate::guest::{GuestProcess, Process, ProcessTree, freeze, is_frozen, is_to_stand, thaw};
 use crate::inside;
+use crate::knowledge;
 use crate::memory::Memory;
 use crate::obstacle::Obstacle;
 use crate::pack::{Outlet, Packer, Sent};
@@ -40,6 +41,9 @@ use crate::stage::{GROUND, TREES};
 use crate::stream::{Header, Plug};
 
 const LOG: &str = "dump.log";
+
+/// The directory that CRIU takes for the guest's group.
+const FREEZER: &str = "freezer";
 
 /// What CRIU says before it has a log.
 const PRINTED: &str = "dump.out";
@@ -97,6 +101,8 @@ pub struct Dump {
     /// Dropped before CRIU is waited for: nobody listens to it then.
     capture: Option<Capture>,
     criu: Running,
+    /// Lent until CRIU has ended.
+    _freezer: LentFreezer,
 }
 
 impl Dump {
@@ -147,6 +153,7 @@ impl Dump {
         let mut dump = Self::start_as(engine, fingerprint, guest, Way::Memory)?;
         let status = dump.criu.0.wait().map_err(DumpError::Start)?;
         if status.success() {
+            dump.memory.open_up().map_err(DumpError::Look)?;
             Ok(Image::there(dump.header, dump.memory))
         } else {
             Err(dump.obstacle().into())
@@ -294,7 +301,7 @@ fn begin_dump(
     let header = Header {
         fingerprint: fingerprint.clone(),
         root: root.inner,
-        last_pid: tree.last_pid,
+        last_pid: tree.threads.iter().copied().max().unwrap_or(0),
         joins_session: !leads_session(guest.root),
         memory_bytes: tree.memory_bytes(),
         clocks: clocks_of(guest.root),
@@ -311,8 +318,11 @@ fn begin_dump(
     let group = rustix::fs::open(&guest.group, flags, Mode::empty())
         .map_err(|error| DumpError::Look(error.into()))?;
     let process = inside::open_process(guest.root).map_err(DumpError::Look)?;
-    let mut command = command(engine, &header, &memory, &group);
+    let mut command = command(engine, &header, &memory, root.user);
     memory.take_output(PRINTED, &mut command).map_err(DumpError::Start)?;
+    let freezer = LentFreezer::new(&guest.group, root.user).map_err(DumpError::Start)?;
+    show_group(&group, &tree, &memory).map_err(DumpError::Start)?;
+    memory.lend(root.user).map_err(DumpError::Start)?;
     let capture = match way {
         Way::Stream => {
             command.arg("--stream");
@@ -322,21 +332,54 @@ fn begin_dump(
     };
     let keep = [memory.as_fd(), group.as_fd()];
     let criu = inside::spawn(command, &process, root.user, &keep).map_err(DumpError::Start)?;
-    Ok(Dump { guest: guest.clone(), header, tree, opened, memory, capture, criu: Running(criu) })
+    let (guest, criu) = (guest.clone(), Running(criu));
+    Ok(Dump { guest, header, tree, opened, memory, capture, criu, _freezer: freezer })
 }
 
-fn command(engine: &Engine, header: &Header, memory: &Memory, group: &OwnedFd) -> Command {
-    let mut command = engine.command();
+/// What of the guest's group CRIU freezes and thaws: it may, as its user, for as
+/// long as this is held.
+#[derive(Debug)]
+struct LentFreezer(PathBuf);
+
+impl LentFreezer {
+    fn new(group: &Path, (uid, gid): (u32, u32)) -> io::Result<Self> {
+        let path = group.join("cgroup.freeze");
+        chown(&path, Some(uid), Some(gid))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for LentFreezer {
+    fn drop(&mut self) {
+        // Gone with the guest, or the agent's own again.
+        let _ = chown(&self.0, Some(0), Some(0));
+    }
+}
+
+/// Shows CRIU a group without the keeper, which it may not look into, and which is
+/// frozen and thawed with the guest.
+fn show_group(group: &OwnedFd, tree: &ProcessTree, memory: &Memory) -> io::Result<()> {
+    let directory = format!("{}/{FREEZER}", memory.path());
+    fs::create_dir(&directory)?;
+    for name in ["cgroup.freeze", "cgroup.events"] {
+        let real = format!("/proc/self/fd/{}/{name}", group.as_raw_fd());
+        symlink(real, format!("{directory}/{name}"))?;
+    }
+    let threads: Vec<String> = tree.threads.iter().map(i32::to_string).collect();
+    fs::write(format!("{directory}/cgroup.threads"), threads.join("\n"))
+}
+
+fn command(engine: &Engine, header: &Header, memory: &Memory, user: (u32, u32)) -> Command {
+    let mut command = engine.command_as(user, "dump", knowledge::RUN);
     command
-        .args(["dump", "--no-default-config", "--leave-running", "--file-locks"])
+        .args(["--leave-running", "--file-locks"])
         // CRIU's own, of 10 s, is short on a machine whose owner is at work.
         .args(["--timeout", "30"])
         // Nothing of the network goes along, so nothing of it is held meanwhile.
         .args(["--manage-cgroups=ignore", "--network-lock", "skip", "--ghost-limit"])
         .args([DELETED_BYTES_MAX, "--log-file", LOG, "--images-dir", &memory.path()])
         .args(["--tree", &header.root.to_string(), "--freeze-cgroup"])
-        .arg(format!("/proc/self/fd/{}", group.as_raw_fd()))
-        .env_clear();
+        .arg(format!("{}/{FREEZER}", memory.path()));
     if header.joins_session {
         command.arg("--shell-job");
     }

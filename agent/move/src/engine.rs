@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 use gleaner_common::fingerprint::Version;
 use serde::{Deserialize, Serialize};
 
+use crate::inside::is_root;
+
 /// Where the private tree lies: below `/usr`, which guests' namespaces show
 /// too, so that CRIU can be run inside of them.
 const TREE: &str = "/usr/lib/gleaner/criu";
@@ -130,6 +132,17 @@ impl Engine {
         let words = self.words();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
+        command
+    }
+
+    /// As [`Self::command`], of one of its parts, for a guest's user; what it
+    /// knows of the kernel lies in `knowledge`.
+    pub(crate) fn command_as(&self, user: (u32, u32), part: &str, knowledge: &str) -> Command {
+        let mut command = self.command();
+        command.args([part, "--no-default-config"]).env_clear();
+        if !is_root(user) {
+            command.arg("--unprivileged").env("XDG_RUNTIME_DIR", knowledge);
+        }
         command
     }
 }

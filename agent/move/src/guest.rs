@@ -74,8 +74,8 @@ pub(crate) struct ProcessTree {
     pub(crate) processes: Vec<Process>,
     /// Whoever is there and is no descendant.
     pub(crate) strays: Vec<Process>,
-    /// The highest number of a thread, as their namespace counts.
-    pub(crate) last_pid: i32,
+    /// Of all, as their namespace counts.
+    pub(crate) threads: Vec<i32>,
 }
 
 impl ProcessTree {
@@ -89,9 +89,9 @@ impl ProcessTree {
                 all.insert(pid, process);
             }
         }
-        let threads = numbers_in(&guest.group.join("cgroup.threads"))?;
-        let inner = |tid: &i32| Process::read(*tid).map_or(0, |thread| thread.inner);
-        let last_pid = threads.iter().map(inner).max().unwrap_or(0);
+        let threads = numbers_in(&guest.group.join("cgroup.threads"))?.into_iter();
+        let inner = |tid: i32| Process::read(tid).map_or(0, |thread| thread.inner);
+        let threads = threads.filter(|tid| *tid != guest.keeper).map(inner).collect();
         let mut processes: Vec<Process> = all.remove(&guest.root).into_iter().collect();
         let mut next = 0;
         while let Some(parent) = processes.get(next).map(|process| process.pid) {
@@ -103,7 +103,7 @@ impl ProcessTree {
             processes.extend(children.iter().filter_map(|pid| all.remove(pid)));
             next += 1;
         }
-        Ok(Self { processes, strays: all.into_values().collect(), last_pid })
+        Ok(Self { processes, strays: all.into_values().collect(), threads })
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {

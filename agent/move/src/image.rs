@@ -9,10 +9,14 @@
 
 use std::str::FromStr;
 
+use crate::vetting::Reach;
 use crate::wire::{Edit, Malformed, Value, fields, rewrite};
 
 /// Two magic numbers begin an image.
 const MAGIC: usize = 8;
+
+/// What its processes have open.
+const FILES: &str = "files.img";
 
 /// A resource limit that is none.
 const UNLIMITED: u64 = u64::MAX;
@@ -25,6 +29,8 @@ pub struct Terms {
     /// Hard limits in the kernel's order (`RLIMIT_CPU` is 0);
     /// `u64::MAX` where there is none.
     pub limits: Vec<u64>,
+    /// What they may have open.
+    pub reach: Reach,
 }
 
 impl Terms {
@@ -35,7 +41,7 @@ impl Terms {
 
     /// Does this image file depend on the place?
     pub(crate) fn concern(name: &str) -> bool {
-        ["core-", "ghost-file-", "memfd"].iter().any(|kind| name.starts_with(kind))
+        ["core-", "ghost-file-", "memfd", FILES].iter().any(|kind| name.starts_with(kind))
     }
 
     /// The image file as it holds here.
@@ -45,6 +51,8 @@ impl Terms {
         } else if name.starts_with("ghost-file-") {
             // One entry, then the file's content.
             first_entry(image, &mut |entry| self.owner(entry, 1))
+        } else if name == FILES {
+            each_entry(image, &mut |entry| self.file(entry))
         } else {
             each_entry(image, &mut |entry| self.owner(entry, 2))
         }
@@ -100,13 +108,19 @@ impl Terms {
             Ok(match (number, value) {
                 (1 | 3 | 5 | 7, _) => Edit::Varint(self.uid.into()),
                 (2 | 4 | 6 | 8, _) => Edit::Varint(self.gid.into()),
-                // Inheritable, permitted, effective: none.
-                (9..=11, Value::Varint(_)) => Edit::Varint(0),
-                (9..=11, Value::Bytes(packed)) => Edit::Bytes(vec![0; packed.len()]),
+                // Inheritable, permitted, effective, ambient: none.
+                (9..=11 | 19, _) => Edit::Varint(0),
+                // Bounding: as of the keeper here, for CRIU can take nothing away.
+                (12, _) => Edit::Varint(u32::MAX.into()),
                 (14, _) => Edit::Drop,
                 _ => Edit::Keep,
             })
         })
+    }
+
+    /// A Unix socket that has a path belongs to somebody there.
+    fn file(&self, entry: &[u8]) -> Result<Vec<u8>, Malformed> {
+        inside(entry, 16, &mut |socket| inside(socket, 13, &mut |path| self.owner(path, 2)))
     }
 
     /// A file that exists in the image only: its user and group are the fields
@@ -120,6 +134,16 @@ impl Terms {
             })
         })
     }
+}
+
+/// Changes a message inside of a message.
+fn inside(message: &[u8], wanted: u32, change: Change<'_>) -> Result<Vec<u8>, Malformed> {
+    rewrite(message, &mut |number, value| {
+        Ok(match value {
+            Value::Bytes(inner) if number == wanted => Edit::Bytes(change(inner)?),
+            Value::Varint(_) | Value::Bytes(_) | Value::Fixed(_) => Edit::Keep,
+        })
+    })
 }
 
 fn hard_limit(resource: u32) -> u64 {
@@ -170,7 +194,7 @@ pub(crate) fn entries(image: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
 }
 
 /// The entry that `bytes` begins with, and what comes after it.
-fn take_entry(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+pub(crate) fn take_entry(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let (size, rest) = bytes.split_first_chunk::<4>().ok_or(Malformed)?;
     let size = usize::try_from(u32::from_le_bytes(*size)).map_err(|_| Malformed)?;
     rest.split_at_checked(size).ok_or(Malformed)
@@ -227,7 +251,8 @@ mod tests {
     }
 
     fn terms() -> Terms {
-        Terms { uid: 70_001, gid: 70_001, limits: vec![UNLIMITED, 1_000] }
+        let reach = Reach::default();
+        Terms { uid: 70_001, gid: 70_001, limits: vec![UNLIMITED, 1_000], reach }
     }
 
     fn varints(pairs: &[(u32, u64)]) -> Vec<u8> {
@@ -240,8 +265,18 @@ mod tests {
 
     #[test]
     fn whoever_it_was_it_becomes_the_places_user_without_rights() {
-        let was =
-            varints(&[(1, 0), (2, 0), (3, 0), (7, 0), (9, 0xffff), (11, 1), (13, 4), (14, 27)]);
+        let was = varints(&[
+            (1, 0),
+            (2, 0),
+            (3, 0),
+            (7, 0),
+            (9, 0xffff),
+            (11, 1),
+            (12, 0),
+            (13, 0),
+            (14, 27),
+            (19, 1),
+        ]);
         let image = image_of(&nested(5, &nested(10, &was)));
         let becomes = varints(&[
             (1, 70_001),
@@ -250,7 +285,9 @@ mod tests {
             (7, 70_001),
             (9, 0),
             (11, 0),
-            (13, 4),
+            (12, 0xffff_ffff),
+            (13, 0),
+            (19, 0),
         ]);
         let expected = image_of(&nested(5, &nested(10, &becomes)));
         assert_eq!(terms().apply("core-3.img", &image).unwrap(), expected);

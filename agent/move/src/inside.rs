@@ -8,7 +8,6 @@ use std::process::{Child, Command};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags};
-use rustix::thread::CapabilitySet;
 use rustix::time::Timespec;
 
 /// Every kind that a keeper makes, and the clocks that a moved guest has.
@@ -33,13 +32,8 @@ pub(crate) fn lives(process: &OwnedFd) -> io::Result<bool> {
     Ok(poll(&mut fds, Some(&Timespec::default()))? == 0)
 }
 
-/// Starts a command in a process's namespaces. The child that is returned
-/// waits for it outside, and ends as it does.
-///
-/// The kernel lets a process look at the limits of its own real user's processes,
-/// and of others' only with a right that containers lack. There `user` becomes its
-/// real user, and root stays its effective one, which kernels before 6.17 take
-/// away from whoever may gain no rights (`NoNewPrivileges=`).
+/// Starts a command in a process's namespaces, with [`become_guest`]. The child
+/// that is returned waits for it outside, and ends as it does.
 pub(crate) fn spawn(
     mut command: Command,
     process: &OwnedFd,
@@ -48,8 +42,6 @@ pub(crate) fn spawn(
 ) -> io::Result<Child> {
     let process = process.as_raw_fd();
     let keep: Vec<RawFd> = keep.iter().map(BorrowedFd::as_raw_fd).collect();
-    let rights = rustix::thread::capabilities(None)?.effective;
-    let user = if rights.contains(CapabilitySet::SYS_RESOURCE) { (0, 0) } else { user };
     #[expect(unsafe_code, reason = "joining namespaces between fork and exec")]
     // SAFETY: the closure makes nothing but system calls, on values that were
     // laid out before the fork.
@@ -59,11 +51,54 @@ pub(crate) fn spawn(
             for fd in &keep {
                 check(libc::fcntl(*fd, libc::F_SETFD, 0))?;
             }
-            check(libc::setresgid(user.1, 0, 0))?;
-            check(libc::setresuid(user.0, 0, 0))
+            become_guest(user)
         });
     }
     command.spawn()
+}
+
+/// Is CRIU run as root, for guests that are? A lab host may have it so.
+pub(crate) fn is_root(user: (u32, u32)) -> bool {
+    user.0 == 0
+}
+
+/// The one right that CRIU needs beside the guest's own: to give processes the
+/// numbers they had, and to follow the kernel's links to files that are mapped.
+/// By number, as in `capabilities(7)`; since Linux 5.9.
+pub(crate) const CHECKPOINT_RESTORE: u32 = 40;
+
+/// Leaves the calling process with its guest's user and that right. What opens a
+/// path afterwards opens what the guest could, wherever the path leads. The right
+/// outlives an exec in the ambient set, also where no rights may be gained
+/// (`NoNewPrivileges=`): an effective user that is not the real one would not,
+/// before Linux 6.17.
+#[expect(unsafe_code, reason = "plain system calls between fork and exec")]
+pub(crate) fn become_guest(user: (u32, u32)) -> io::Result<()> {
+    const BIT: u32 = 1 << (CHECKPOINT_RESTORE - 32);
+    let (uid, gid) = user;
+    let header: [u32; 2] = [0x2008_0522, 0];
+    // Effective, permitted, inheritable: of the first 32 rights, and the others.
+    let rights: [u32; 6] = [0, 0, 0, BIT, BIT, BIT];
+    // SAFETY: plain system calls; the layouts are those of capset(2).
+    unsafe {
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+        if is_root(user) {
+            return Ok(());
+        }
+        // As root, CRIU lifts this by itself: it has the guest's files open, and its own.
+        let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        check(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut files))?;
+        files.rlim_cur = files.rlim_max;
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const files))?;
+        check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0))?;
+        check(libc::setgroups(0, std::ptr::null()))?;
+        check(libc::setresgid(gid, gid, gid))?;
+        check(libc::setresuid(uid, uid, uid))?;
+        let set = libc::syscall(libc::SYS_capset, header.as_ptr(), rights.as_ptr());
+        check(libc::c_int::from(set == 0) - 1)?;
+        let raise = libc::PR_CAP_AMBIENT_RAISE;
+        check(libc::prctl(libc::PR_CAP_AMBIENT, raise, CHECKPOINT_RESTORE, 0, 0))
+    }
 }
 
 #[expect(unsafe_code, reason = "a plain system call between fork and exec")]

@@ -15,14 +15,23 @@ use std::process::Stdio;
 use std::ptr;
 
 use crate::engine::Engine;
-use crate::inside::{check, enter_pid_namespace};
+use crate::inside::{CHECKPOINT_RESTORE, become_guest, check, enter_pid_namespace};
 use crate::memory::Memory;
 use crate::obstacle::first_error;
 
-/// Where CRIU looks for it. Put it there, readable for root only.
+/// Where CRIU looks for it as root, and finds it as a guest's user too, who may
+/// not look there for another end.
 pub const KNOWLEDGE_FILE: &str = "/run/criu.kdat";
 
-const NAME: &str = "criu.kdat";
+/// The directory it is in there.
+pub(crate) const RUN: &str = "/run";
+
+/// Who looks: somebody with no more rights than a guest. What root may, CRIU would
+/// try as a guest's user, in vain.
+const NOBODY: (u32, u32) = (65_534, 65_534);
+
+/// What it is called wherever it lies.
+pub(crate) const NAME: &str = "criu.kdat";
 
 /// Why CRIU cannot say what this kernel can.
 #[derive(Debug, thiserror::Error)]
@@ -52,20 +61,17 @@ impl Engine {
         look_at_rights(&fs::read_to_string("/proc/self/status").map_err(LearnError::Run)?)?;
         let memory = Memory::new().map_err(LearnError::Run)?;
         let mount = memory.mount().map_or(-1, |mount| mount.as_raw_fd());
-        let mut command = self.command();
-        command
-            .args(["check", "--no-default-config"])
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        memory.lend(NOBODY).map_err(LearnError::Run)?;
+        let mut command = self.command_as(NOBODY, "check", RUN);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[expect(unsafe_code, reason = "making namespaces between fork and exec")]
         // SAFETY: the closure makes nothing but system calls on constants.
         unsafe {
             command.pre_exec(move || {
                 check(libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWPID))?;
                 enter_pid_namespace()?;
-                stage(mount)
+                stage(mount)?;
+                become_guest(NOBODY)
             });
         }
         let output = command.output().map_err(LearnError::Run)?;
@@ -80,9 +86,10 @@ impl Engine {
     }
 }
 
-/// What joining namespaces (`setns`), going on with clocks (`timens_offsets`)
-/// and looking into processes need; by number, as in `capabilities(7)`.
-const RIGHTS: [(u32, &str); 7] = [
+/// What joining namespaces (`setns`), going on with clocks (`timens_offsets`),
+/// looking into processes, and CRIU need; by number, as in `capabilities(7)`. A
+/// kernel that does not know the last one moves nothing.
+const RIGHTS: [(u32, &str); 8] = [
     (6, "CAP_SETGID"),
     (7, "CAP_SETUID"),
     (12, "CAP_NET_ADMIN"),
@@ -90,6 +97,7 @@ const RIGHTS: [(u32, &str); 7] = [
     (19, "CAP_SYS_PTRACE"),
     (21, "CAP_SYS_ADMIN"),
     (25, "CAP_SYS_TIME"),
+    (CHECKPOINT_RESTORE, "CAP_CHECKPOINT_RESTORE"),
 ];
 
 /// Root under a service manager may lack what moving needs. A filter is what a

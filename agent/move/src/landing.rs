@@ -15,7 +15,8 @@
 //! process, would cut the guest's processes off from each other. So CRIU itself
 //! runs inside the keeper's domain, and what it makes is born in it. For that
 //! the keeper needs a root directory of its own with nothing in it that guests
-//! may not see ([`crate::stage`]), and a few grants more than a guest does.
+//! may not see ([`crate::stage`]), and a few grants more than a guest does. And
+//! it runs as the guest's user: what an image makes it open, the guest could.
 
 use std::ffi::OsString;
 use std::fs;
@@ -28,15 +29,17 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 
-use crate::archive;
+use crate::archive::{self, UnpackError};
 use crate::engine::Engine;
 use crate::image::number_in;
-use crate::inside::{CLONE_NEWTIME, check};
+use crate::inside::{CLONE_NEWTIME, become_guest, check};
+use crate::knowledge;
 use crate::memory::Memory;
 use crate::obstacle::first_error;
 use crate::serve::{is_served, let_read};
 use crate::stage::TREES;
 use crate::stream::Header;
+use crate::vetting::Reach;
 
 const LOG: &str = "restore.log";
 
@@ -52,8 +55,8 @@ const NUMBERS_APART: i32 = 1_000;
 pub enum RestoreError {
     #[error("cannot let its process numbers and clocks go on")]
     SettleIn(#[source] io::Error),
-    #[error("cannot lay its files")]
-    Ground(#[source] io::Error),
+    #[error("cannot lay its files in {0}")]
+    Ground(&'static str, #[source] UnpackError),
     #[error("{given} pipes for a guest with {wanted}")]
     Plugs { given: usize, wanted: usize },
     #[error("cannot start criu")]
@@ -95,15 +98,16 @@ fn offset(name: &str, id: ClockId, theirs: Duration) -> String {
 
 /// The files that came along, laid where the guest had them and given to the
 /// place's user. The keeper calls it once it has shut itself in and is still
-/// root: a path that leads elsewhere leads to nothing that guests cannot write.
+/// root: no path leads elsewhere.
 ///
 /// # Errors
-/// The files do not fit, or are none.
-pub fn lay_ground(memory: &Memory, uid: u32, gid: u32) -> Result<(), RestoreError> {
+/// The files do not fit, or are no guest's.
+pub fn lay_ground(memory: &Memory, user: (u32, u32), reach: &Reach) -> Result<(), RestoreError> {
     for (name, path) in TREES {
         // A guest without a stage of its own brings none.
         let Ok(packed) = memory.open(name) else { continue };
-        archive::unpack(packed, Path::new(path), (uid, gid)).map_err(RestoreError::Ground)?;
+        archive::unpack(packed, Path::new(path), user, reach)
+            .map_err(|error| RestoreError::Ground(path, error))?;
     }
     Ok(())
 }
@@ -139,31 +143,34 @@ pub enum Restoring {
 }
 
 /// Makes CRIU ready to make the guest's processes, as children of the calling
-/// keeper. `plugs` are the guest's ends of its new pipes, in the header's order:
+/// keeper and with no more rights than they will have. `knowledge` is from
+/// [`Engine::learn`], `plugs` are the guest's ends of its new pipes, in the header's order:
 /// where its image is served CRIU has them from now on, else they are to stay
 /// open until it is finished.
 ///
 /// # Errors
 /// CRIU cannot be started.
 pub fn begin(
-    engine: &Engine,
+    (engine, knowledge): (&Engine, &[u8]),
+    user: (u32, u32),
     memory: &Memory,
-    header: &Header,
-    plugs: &[BorrowedFd<'_>],
+    (header, plugs): (&Header, &[BorrowedFd<'_>]),
 ) -> Result<Restoring, RestoreError> {
     if plugs.len() != header.plugs.len() {
         return Err(RestoreError::Plugs { given: plugs.len(), wanted: header.plugs.len() });
     }
     let mut keep: Vec<RawFd> = plugs.iter().map(BorrowedFd::as_raw_fd).collect();
     keep.push(memory.as_fd().as_raw_fd());
-    let mut command = engine.command();
+    let mut command = engine.command_as(user, "restore", &memory.path());
     command
-        .args(["restore", "--no-default-config", "--restore-detached", "--leave-stopped"])
+        .args(["--restore-detached", "--leave-stopped"])
         .args(["--file-locks", "--manage-cgroups=ignore", "--log-file", LOG])
         .args(["--images-dir", &memory.path()])
-        .args(plug_words(header, plugs))
-        .env_clear();
+        .args(plug_words(header, plugs));
     memory.take_output(PRINTED, &mut command).map_err(RestoreError::Start)?;
+    memory.replace(knowledge::NAME, knowledge).map_err(RestoreError::Start)?;
+    memory.lend(user).map_err(RestoreError::Start)?;
+    give_plugs(plugs, user).map_err(RestoreError::Start)?;
     if header.joins_session {
         command.arg("--shell-job");
     }
@@ -171,7 +178,8 @@ pub fn begin(
     // SAFETY: the closure makes nothing but system calls.
     unsafe {
         command.pre_exec(move || {
-            keep.iter().try_for_each(|fd| check(libc::fcntl(*fd, libc::F_SETFD, 0)))
+            keep.iter().try_for_each(|fd| check(libc::fcntl(*fd, libc::F_SETFD, 0)))?;
+            become_guest(user)
         });
     }
     if is_served(memory) {
@@ -179,6 +187,14 @@ pub fn begin(
         return command.spawn().map(Restoring::Begun).map_err(RestoreError::Start);
     }
     Ok(Restoring::ToBegin(command))
+}
+
+/// CRIU opens the guest's pipes anew, for which they must be its user's, and
+/// should be nobody's else afterwards.
+fn give_plugs(plugs: &[BorrowedFd<'_>], (uid, gid): (u32, u32)) -> io::Result<()> {
+    use rustix::fs::{Gid, Uid, fchown};
+    let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    plugs.iter().try_for_each(|plug| Ok(fchown(plug, owner.0, owner.1)?))
 }
 
 impl Restoring {
@@ -190,7 +206,7 @@ impl Restoring {
     pub fn finish(
         self,
         memory: &Memory,
-        header: &Header,
+        (header, plugs): (&Header, &[BorrowedFd<'_>]),
         stopped: &[i32],
     ) -> Result<Restored, RestoreError> {
         let status = match self {
@@ -205,6 +221,7 @@ impl Restoring {
             let why = first_error(&memory.text(LOG), &memory.text(PRINTED));
             return Err(RestoreError::Refused(why));
         }
+        give_plugs(plugs, (0, 0)).map_err(RestoreError::Start)?;
         let names = memory.names().map_err(RestoreError::Start)?;
         // Each process has one of these, and threads have none.
         let processes = names.iter().filter_map(|name| number_in(name, "mm-"));

@@ -20,11 +20,13 @@
 //!   (the namespace is that scope): CRIU talks to its messenger in the guest
 //!   over one. Guests on the workstation's own network cannot move.
 //! - [`stage::Stage`] as its root directory, and grants beside the usual ones: to
-//!   list `/`, and while it takes a guest in, to use the image's memory and to
-//!   read [`KNOWLEDGE_FILE`].
+//!   list `/`, and while it takes a guest in, to use the image's memory.
 //! - the guest in a session of its own, with nothing open but its pipes, plain
 //!   devices, and files opened by the keeper after it entered the stage.
 //! - a control group for keeper and guest alone.
+//!
+//! What comes is data from a stranger: it is looked at before CRIU sees it
+//! ([`Refusal`]), and CRIU has no more rights than the guest will have.
 //!
 //! Knows nothing of owners, jobs, or how machines reach each other: it reads and
 //! writes bytes.
@@ -34,6 +36,8 @@ mod capture;
 mod dump;
 mod engine;
 mod fingerprint;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guest;
 mod image;
 mod inside;
@@ -49,6 +53,7 @@ mod sink;
 mod socket;
 pub mod stage;
 mod stream;
+mod vetting;
 mod wire;
 
 pub use dump::{Dump, DumpError, keep};
@@ -63,3 +68,4 @@ pub use pack::{Outlet, Sent};
 pub use serve::Serving;
 pub use sink::{AdaptError, Arrival, ArrivalError, Image};
 pub use stream::{Header, Plug};
+pub use vetting::{Reach, Refusal, Wrong};

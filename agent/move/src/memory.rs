@@ -4,10 +4,13 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
-use rustix::fs::{Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+use crate::vetting::FILE_BYTES_MAX;
 
 /// An unmounted tmpfs.
 #[derive(Debug)]
@@ -53,20 +56,46 @@ impl Memory {
         format!("/proc/self/fd/{}", self.directory.as_raw_fd())
     }
 
+    /// Whoever has the directory may read its files.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(File::from(file))
+        let mode = Mode::from_raw_mode(0o644);
+        Ok(File::from(rustix::fs::openat(&self.directory, name, flags, mode)?))
     }
 
+    /// Lets a user work in it, who is CRIU's.
+    pub(crate) fn lend(&self, (uid, gid): (u32, u32)) -> io::Result<()> {
+        use rustix::fs::{Gid, Uid};
+        Ok(rustix::fs::fchown(&self.directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
+    }
+
+    /// Lets everybody who has the directory read what CRIU has put there.
+    pub(crate) fn open_up(&self) -> io::Result<()> {
+        let readable = Mode::from_raw_mode(0o755);
+        self.names()?.iter().try_for_each(|name| {
+            Ok(rustix::fs::chmodat(&self.directory, name, readable, AtFlags::empty())?)
+        })
+    }
+
+    /// Listens there for CRIU, whoever it is.
+    pub(crate) fn listen(&self, name: &str) -> io::Result<UnixListener> {
+        let listener = UnixListener::bind(format!("{}/{name}", self.path()))?;
+        let everybody = Mode::from_raw_mode(0o666);
+        rustix::fs::chmodat(&self.directory, name, everybody, AtFlags::empty())?;
+        Ok(listener)
+    }
+
+    /// CRIU may have put something else in its place: nothing is followed, and
+    /// nobody waited for.
     pub(crate) fn open(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.directory, name, flags, Mode::empty())?.into())
     }
 
+    /// All of a file, or a little more than may be.
     pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut bytes = vec![];
-        self.open(name)?.read_to_end(&mut bytes)?;
+        self.open(name)?.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -82,18 +111,21 @@ impl Memory {
         String::from_utf8_lossy(&self.read(name).unwrap_or_default()).into_owned()
     }
 
-    /// Puts other content in the place of a file.
+    /// Puts other content in the place of a file, if there is one.
     pub(crate) fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        self.remove(name)?;
+        match self.remove(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         io::Write::write_all(&mut self.create(name)?, content)
     }
 
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty())?)
+        Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?)
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::statat(&self.directory, name, flags).is_ok()
     }
 

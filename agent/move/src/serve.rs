@@ -307,8 +307,7 @@ impl Failure {
 
 impl Serving {
     pub(crate) fn start(memory: &Arc<Memory>, incoming: &IncomingFiles) -> io::Result<Self> {
-        let listen = |name| UnixListener::bind(format!("{}/{name}", memory.path()));
-        let (laid, engine) = (listen(LAID)?, listen(SOCKET)?);
+        let (laid, engine) = (memory.listen(LAID)?, memory.listen(SOCKET)?);
         let listeners = [laid.try_clone()?, engine.try_clone()?];
         let failure = Failure::default();
         let (memory, incoming, told) = (Arc::clone(memory), incoming.clone(), failure.clone());

@@ -17,6 +17,7 @@ use crate::serve::{IncomingFile, IncomingFiles, Serving};
 use crate::stream::{
     CHUNK, Encoding, FILES_MAX, Frame, HEADER_BYTES_MAX, Header, Kind, MAGIC, is_image_name,
 };
+use crate::vetting::{Claims, Refusal, VetError, vet, vet_name};
 
 /// The most that are written at once: the kernel's own bound.
 const CHUNKS_MAX: usize = 1_024;
@@ -36,6 +37,8 @@ pub enum ArrivalError {
     Short,
     #[error("cannot keep it in memory")]
     Keep(#[source] io::Error),
+    #[error("refused: {0}")]
+    Refused(#[from] Refusal),
 }
 
 impl From<ArrivalError> for io::Error {
@@ -124,7 +127,8 @@ impl Arrival {
     /// # Errors
     /// What came is no image.
     pub fn adapt(&self, terms: &Terms) -> Result<Vec<i32>, AdaptError> {
-        adapt(&self.memory, terms)
+        let root = self.header.as_ref().map_or(0, |header| header.root);
+        adapt(&self.memory, root, terms)
     }
 
     /// Gives CRIU the files, as long as what is returned is held, once the guest's
@@ -330,6 +334,7 @@ impl Arrival {
         if !next || self.known {
             return Err(ArrivalError::Malformed("a file's number"));
         }
+        vet_name(name)?;
         let file = self.memory.create(name).map_err(ArrivalError::Keep)?;
         self.files.push(Some(self.incoming.open(name, file)));
         Ok(())
@@ -384,6 +389,18 @@ pub enum AdaptError {
     Change(String, #[source] io::Error),
     #[error("{0} is not what CRIU writes")]
     Malformed(String),
+    /// What a stranger may have made of it.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+}
+
+impl From<VetError> for AdaptError {
+    fn from(error: VetError) -> Self {
+        match error {
+            VetError::Read(name, source) => Self::Change(name, source),
+            VetError::Refused(refusal) => Self::Refused(refusal),
+        }
+    }
 }
 
 impl Image {
@@ -407,19 +424,21 @@ impl Image {
     /// not be set going.
     ///
     /// # Errors
-    /// What came is no image.
+    /// What came is no image of a guest.
     pub fn adapt(&self, terms: &Terms) -> Result<Vec<i32>, AdaptError> {
-        adapt(&self.memory, terms)
+        adapt(&self.memory, self.header.root, terms)
     }
 }
 
-fn adapt(memory: &Memory, terms: &Terms) -> Result<Vec<i32>, AdaptError> {
+fn adapt(memory: &Memory, root: i32, terms: &Terms) -> Result<Vec<i32>, AdaptError> {
     let mut stopped = vec![];
     let failed = |name: &str| {
         let name = name.to_owned();
         move |error| AdaptError::Change(name, error)
     };
-    for name in memory.names().map_err(failed("the image"))? {
+    let names = memory.names().map_err(failed("the image"))?;
+    vet(&names, &mut |name| memory.read(name), Claims { root, reach: &terms.reach })?;
+    for name in names {
         if name.starts_with("timens-") {
             memory.remove(&name).map_err(failed(&name))?;
         }

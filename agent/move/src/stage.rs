@@ -112,7 +112,7 @@ impl Stage {
     fn keep_knowledge(&self) -> io::Result<()> {
         let path = inside(Path::new(KNOWLEDGE_FILE));
         parent_of(&path)?;
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
         io::Write::write_all(&mut &file, &self.knowledge)
     }
 }

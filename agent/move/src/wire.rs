@@ -30,21 +30,26 @@ pub(crate) struct Malformed;
 pub(crate) fn fields(mut bytes: &[u8]) -> Result<Vec<(u32, Value<'_>)>, Malformed> {
     let mut found = vec![];
     while !bytes.is_empty() {
-        let key = take_varint(&mut bytes)?;
-        let number = u32::try_from(key >> 3).map_err(|_| Malformed)?;
-        let value = match key & 7 {
-            0 => Value::Varint(take_varint(&mut bytes)?),
-            1 => Value::Fixed(take(&mut bytes, 8)?),
-            2 => {
-                let length = usize::try_from(take_varint(&mut bytes)?).map_err(|_| Malformed)?;
-                Value::Bytes(take(&mut bytes, length)?)
-            }
-            5 => Value::Fixed(take(&mut bytes, 4)?),
-            _ => return Err(Malformed),
-        };
-        found.push((number, value));
+        found.push(read_field(&mut bytes)?);
     }
     Ok(found)
+}
+
+/// Takes the field that `bytes` begins with.
+pub(crate) fn read_field<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Value<'a>), Malformed> {
+    let key = take_varint(bytes)?;
+    let number = u32::try_from(key >> 3).map_err(|_| Malformed)?;
+    let value = match key & 7 {
+        0 => Value::Varint(take_varint(bytes)?),
+        1 => Value::Fixed(take(bytes, 8)?),
+        2 => {
+            let length = usize::try_from(take_varint(bytes)?).map_err(|_| Malformed)?;
+            Value::Bytes(take(bytes, length)?)
+        }
+        5 => Value::Fixed(take(bytes, 4)?),
+        _ => return Err(Malformed),
+    };
+    Ok((number, value))
 }
 
 /// The message with every field passed through `edit`.

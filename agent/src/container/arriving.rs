@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gleaner_agent_core::guest::{Event, GuestAt, Start};
 use gleaner_common::id::Fence;
-use gleaner_move::{Header, Memory, Serving, Terms};
+use gleaner_move::{Header, Memory, Reach, Serving, Terms};
 use gleaner_program_core::address::Rank;
 use gleaner_shell::clock::Clock;
 
@@ -48,12 +48,17 @@ impl Container {
     fn expectation(&mut self, site: &Site, start: &Start) -> Result<Expectation, StartError> {
         let user = self.try_prepare(site, start)?.unwrap_or(0);
         let limits = terms_of(site.guest_limits(start.limits));
+        let guests = &site.config.guests;
+        let reach = Reach {
+            readable: guests.readable.clone(),
+            writable: guests.shared_directories.clone(),
+        };
         Ok(Expectation {
             fence: start.at.fence,
-            old: start.arrival.map_or(Fence(0), |arrival| arrival.old),
+            from: start.arrival.clone(),
             bytes_max: start.limits.memory_bytes_max.saturating_add(BESIDE_BYTES_MAX),
             directory: site.config.data.clone(),
-            terms: Terms { uid: user, gid: user, limits },
+            terms: Terms { uid: user, gid: user, limits, reach },
             mover: site.mover.as_ref().ok().cloned(),
         })
     }

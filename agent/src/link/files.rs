@@ -81,6 +81,35 @@ impl FilesError {
     }
 }
 
+/// What tells that a file is as it was: whoever else comes to own it could put
+/// back all but its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    inode: (u64, u64),
+    length: u64,
+    changed: (i64, i64),
+    owner: u32,
+    mode: u32,
+    is_file: bool,
+}
+
+impl Look {
+    fn of(about: &fs::Metadata) -> Self {
+        Self {
+            inode: (about.dev(), about.ino()),
+            length: about.len(),
+            changed: (about.mtime(), about.mtime_nsec()),
+            owner: about.uid(),
+            mode: about.mode(),
+            is_file: about.is_file(),
+        }
+    }
+
+    fn is_ours(self) -> bool {
+        self.owner == rustix::process::geteuid().as_raw() && self.mode & 0o222 == 0
+    }
+}
+
 /// Does all staging.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -282,6 +311,8 @@ struct Cache {
     directory: PathBuf,
     bytes_max: u64,
     pinned: Mutex<BTreeMap<JobId, BTreeSet<String>>>,
+    /// Files as they were when their content was what their names say.
+    verified: Mutex<BTreeMap<String, Look>>,
     /// One fetch at a time: two jobs may share a file.
     fetching: tokio::sync::Mutex<()>,
 }
@@ -295,6 +326,7 @@ impl Cache {
             directory,
             bytes_max,
             pinned: Mutex::default(),
+            verified: Mutex::default(),
             fetching: tokio::sync::Mutex::default(),
         }
     }
@@ -308,14 +340,34 @@ impl Cache {
         lock(&self.pinned).remove(&job);
     }
 
+    /// Is all of it here, as its names say? What is not is thrown away: somebody
+    /// has come by the right to change it.
     async fn has(&self, inputs: &[StagedFile]) -> bool {
+        let mut all = true;
         for input in inputs {
-            let path = self.directory.join(name_of(input));
-            if !tokio::fs::try_exists(&path).await.unwrap_or(false) {
-                return false;
-            }
+            all &= self.has_one(input).await;
         }
-        true
+        all
+    }
+
+    async fn has_one(&self, input: &StagedFile) -> bool {
+        let name = name_of(input);
+        let path = self.directory.join(&name);
+        let Ok(look) = fs::symlink_metadata(&path).map(|about| Look::of(&about)) else {
+            return false;
+        };
+        if look.is_ours() && lock(&self.verified).get(&name) == Some(&look) {
+            return true;
+        }
+        let hashed = if look.is_file { blob::hash_file(&path).await.ok() } else { None };
+        let is_it = hashed.is_some_and(|(hash, _)| hash == input.hash);
+        if is_it {
+            lock(&self.verified).insert(name, look);
+        } else {
+            tracing::error!(path = %path.display(), "the cache holds something else: removed");
+            let _ = fs::remove_file(&path);
+        }
+        is_it
     }
 
     async fn fetch(
@@ -561,6 +613,33 @@ mod tests {
         cache.lay(&input, &into, None).unwrap();
         assert_eq!(fs::read_to_string(into.join("data/x/in.txt")).unwrap(), "abc");
         assert!(cache.lay(&file("../out", 7), &into, None).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_was_changed_in_the_cache_is_thrown_away() {
+        let home = tempfile::tempdir().unwrap();
+        let cache = Cache::open(home.path().join("cache"), 1 << 20);
+        let input = StagedFile { hash: blob::hash_bytes(b"abc"), ..file("in.txt", 0) };
+        let path = cache.directory.join(name_of(&input));
+        let put = |content: &str, mode| {
+            let _ = fs::remove_file(&path);
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        put("abc", 0o444);
+        assert!(cache.has(std::slice::from_ref(&input)).await);
+        assert!(cache.has(std::slice::from_ref(&input)).await);
+        put("xyz", 0o444);
+        assert!(!cache.has(std::slice::from_ref(&input)).await && !path.exists());
+        // Who may write to it can put its time back.
+        put("abc", 0o644);
+        let before = fs::metadata(&path).unwrap().modified().unwrap();
+        assert!(cache.has(std::slice::from_ref(&input)).await);
+        fs::write(&path, "xyz").unwrap();
+        fs::File::open(&path).unwrap().set_modified(before).unwrap();
+        assert!(!cache.has(std::slice::from_ref(&input)).await && !path.exists());
+        std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+        assert!(!cache.has(std::slice::from_ref(&input)).await && !path.is_symlink());
     }
 
     #[test]

@@ -377,8 +377,8 @@ async fn run(
                     Arriving::Packets { from, reader } => {
                         tokio::spawn(peer_streams::take(from, reader, router.clone()));
                     }
-                    Arriving::Handover { what, writer, reader, .. } => {
-                        arrivals.arrived(*what, writer, reader);
+                    Arriving::Handover { what, sender, writer, reader, .. } => {
+                        arrivals.arrived(*what, sender, (writer, reader));
                     }
                 }
                 continue;

@@ -38,7 +38,21 @@ pub(crate) enum Arriving {
     Packets { from: String, reader: FrameReader },
     /// An attempt that moves.
     #[allow(dead_code, reason = "who it is meant for is checked by its fence")]
-    Handover { to: WorkstationId, what: Box<Handover>, writer: FrameWriter, reader: FrameReader },
+    Handover {
+        to: WorkstationId,
+        what: Box<Handover>,
+        sender: Sender,
+        writer: FrameWriter,
+        reader: FrameReader,
+    },
+}
+
+/// Who has opened a stream, by its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Agent(String),
+    /// It passes on what another agent sends, which it knows.
+    Coordinator,
 }
 
 /// Why another agent was not spoken to.
@@ -264,7 +278,10 @@ async fn take_stream(
     };
     let arrived = match (purpose, from) {
         (Purpose::Packets, Some(from)) => Arriving::Packets { from, reader },
-        (Purpose::Handover { to, what }, _) => Arriving::Handover { to, what, writer, reader },
+        (Purpose::Handover { to, what }, from) => {
+            let sender = from.map_or(Sender::Coordinator, Sender::Agent);
+            Arriving::Handover { to, what, sender, writer, reader }
+        }
         (
             Purpose::Agent
             | Purpose::Usage
@@ -288,7 +305,7 @@ fn refuse(mut writer: FrameWriter, mut reader: FrameReader) {
 #[cfg(test)]
 mod tests {
     use gleaner_common::id::{Fence, JobId, SubprogramId};
-    use gleaner_common::program::HandoverReply;
+    use gleaner_common::program::{HandoverReply, Ticket};
     use gleaner_common::reaction::Keep;
     use gleaner_shell::identity::Authority;
 
@@ -330,6 +347,7 @@ mod tests {
             subprogram,
             old: Fence(4),
             new: Fence(5),
+            ticket: Ticket([7; 16]),
             keep: Keep::State,
             endpoint_bytes: 0,
             frozen: Duration::ZERO,

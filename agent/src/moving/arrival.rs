@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use gleaner_agent_core::guest::{self, ARRIVAL_WITHIN};
 use gleaner_common::id::Fence;
-use gleaner_common::program::{Handover, HandoverReply};
+use gleaner_common::program::{self, Handover, HandoverReply};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::close;
@@ -25,9 +25,11 @@ use tokio::time::timeout;
 use super::Mover;
 use super::kept::{Keeping, KeptImage};
 use crate::failure::one_line;
+use crate::link::peers::Sender;
 use crate::link::{LinkEvent, ToEventLoop};
 
-/// Streams that came before they were expected.
+/// Streams that came before they were expected, of one sender: no other's are in
+/// their way.
 const EARLY_MAX: usize = 16;
 
 /// The most that a rank's endpoint takes: its log and its windows.
@@ -42,7 +44,8 @@ const STALLED_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Expectation {
     pub(crate) fence: Fence,
-    pub(crate) old: Fence,
+    /// Where from, and what shows it; none for what is here already.
+    pub(crate) from: Option<program::Arrival>,
     /// The most that its image may be.
     pub(crate) bytes_max: u64,
     /// Where an image is kept that it has gone back to.
@@ -118,6 +121,7 @@ impl Teller {
 #[derive(Debug)]
 struct Stream {
     what: Handover,
+    sender: Sender,
     writer: FrameWriter,
     reader: FrameReader,
     came: Moment,
@@ -128,7 +132,7 @@ struct Stream {
 pub(crate) struct Arrivals {
     event_loop: ToEventLoop,
     expected: BTreeMap<Fence, Expectation>,
-    early: BTreeMap<Fence, Stream>,
+    early: Vec<Stream>,
     /// Being taken in: whoever sends hears how it ended.
     taking: BTreeMap<Fence, oneshot::Sender<HandoverReply>>,
 }
@@ -162,38 +166,57 @@ enum TakeError {
 
 impl Arrivals {
     pub(crate) fn new(event_loop: ToEventLoop) -> Self {
-        Self {
-            event_loop,
-            expected: BTreeMap::new(),
-            early: BTreeMap::new(),
-            taking: BTreeMap::new(),
-        }
+        Self { event_loop, expected: BTreeMap::new(), early: vec![], taking: BTreeMap::new() }
     }
 
     /// The event loop has a place for it.
     pub(crate) fn expect(&mut self, expectation: Expectation) {
         let fence = expectation.fence;
         tracing::debug!(%fence, "a guest is expected");
-        match self.early.remove(&fence) {
-            Some(stream) => self.begin(expectation, stream),
-            None => drop(self.expected.insert(fence, expectation)),
+        self.expected.insert(fence, expectation);
+        let (came, early) =
+            std::mem::take(&mut self.early).into_iter().partition(|it| it.what.new == fence);
+        self.early = early;
+        let came: Vec<Stream> = came;
+        for stream in came {
+            self.meet(stream);
         }
     }
 
     /// Somebody sends it.
-    pub(crate) fn arrived(&mut self, what: Handover, writer: FrameWriter, reader: FrameReader) {
+    pub(crate) fn arrived(
+        &mut self,
+        what: Handover,
+        sender: Sender,
+        (writer, reader): (FrameWriter, FrameReader),
+    ) {
         let fence = what.new;
         tracing::debug!(%fence, "a guest comes");
-        let stream = Stream { what, writer, reader, came: Clock.now() };
-        if let Some(expectation) = self.expected.remove(&fence) {
-            return self.begin(expectation, stream);
+        let stream = Stream { what, sender, writer, reader, came: Clock.now() };
+        if self.expected.contains_key(&fence) {
+            return self.meet(stream);
         }
         self.drop_late();
-        if self.early.len() < EARLY_MAX {
-            self.early.insert(fence, stream);
+        let theirs = self.early.iter().filter(|early| early.sender == stream.sender);
+        if theirs.count() < EARLY_MAX {
+            self.early.push(stream);
         } else {
-            refuse(stream, format!("attempt {fence} is not expected here"));
+            refuse(stream);
         }
+    }
+
+    /// Is it the one that is expected? Whoever else it is, that may still come.
+    fn meet(&mut self, stream: Stream) {
+        let fence = stream.what.new;
+        let expectation = self.expected.get(&fence);
+        let from = expectation.and_then(|expectation| expectation.from.as_ref());
+        if is_it(from, &stream.what, &stream.sender)
+            && let Some(expectation) = self.expected.remove(&fence)
+        {
+            return self.begin(expectation, stream);
+        }
+        tracing::warn!(%fence, sender = ?stream.sender, "not the guest that is expected here");
+        refuse(stream);
     }
 
     /// How it ended, or that it is not wanted any more.
@@ -219,31 +242,19 @@ impl Arrivals {
     /// Who was not expected in time.
     fn drop_late(&mut self) {
         let now = Clock.now();
-        let late = |stream: &Stream| now.since(stream.came) >= ARRIVAL_WITHIN;
-        let fences: Vec<Fence> =
-            self.early.iter().filter(|(_, stream)| late(stream)).map(|(fence, _)| *fence).collect();
-        for fence in fences {
-            if let Some(stream) = self.early.remove(&fence) {
-                refuse(stream, format!("attempt {fence} is not expected here"));
-            }
-        }
+        let is_late = |stream: &mut Stream| now.since(stream.came) >= ARRIVAL_WITHIN;
+        self.early.extract_if(.., is_late).for_each(refuse);
     }
 
     fn begin(&mut self, expectation: Expectation, stream: Stream) {
         let fence = expectation.fence;
-        if stream.what.old != expectation.old {
-            let reason =
-                format!("attempt {} is expected here, not {}", expectation.old, stream.what.old);
-            refuse(stream, reason);
-            return drop(self.expected.insert(fence, expectation));
-        }
         self.taking.retain(|_, answer| !answer.is_closed());
         let (answer, answered) = oneshot::channel();
         self.taking.insert(fence, answer);
         let teller = Teller::of(&expectation, &self.event_loop);
         tokio::spawn(async move {
             teller.event_loop.guest(fence, guest::Event::Coming);
-            let Stream { what, mut writer, mut reader, came } = stream;
+            let Stream { what, mut writer, mut reader, came, .. } = stream;
             let mut answered = answered;
             let since = came - what.frozen;
             let taken = tokio::select! {
@@ -274,8 +285,22 @@ impl Arrivals {
     }
 }
 
-fn refuse(stream: Stream, reason: String) {
-    let Stream { mut writer, mut reader, .. } = stream;
+/// Is this what the coordinator has announced, from where it is to come? The reason
+/// why not is for the log: who guesses is told nothing.
+fn is_it(expected: Option<&program::Arrival>, what: &Handover, sender: &Sender) -> bool {
+    expected.is_some_and(|expected| {
+        let is_sender = match sender {
+            // It has looked who sends it.
+            Sender::Coordinator => true,
+            Sender::Agent(name) => *name == expected.name,
+        };
+        is_sender && what.old == expected.old && what.ticket == expected.ticket
+    })
+}
+
+fn refuse(stream: Stream) {
+    let Stream { what, mut writer, mut reader, .. } = stream;
+    let reason = format!("attempt {} is not expected here", what.new);
     reader.stop(close::DONE);
     tokio::spawn(async move {
         let _ = writer.send(&HandoverReply::No { reason }).await;
@@ -447,5 +472,44 @@ impl Taking {
         let image = self.copy.take().map(Keeping::finish);
         self.teller.known(KnownGuest { stopped, image, serving, ..beside.known() });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gleaner_common::id::{JobId, SubprogramId, WorkstationId};
+    use gleaner_common::program::Ticket;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_announced_is_taken_in_and_only_from_where_it_was_to_come() {
+        let expected = program::Arrival {
+            from: WorkstationId(1),
+            name: "one".into(),
+            old: Fence(4),
+            ticket: Ticket([7; 16]),
+        };
+        let what = Handover {
+            subprogram: SubprogramId { job: JobId(1), index: 0 },
+            old: Fence(4),
+            new: Fence(5),
+            ticket: Ticket([7; 16]),
+            keep: Keep::State,
+            endpoint_bytes: 0,
+            frozen: Duration::ZERO,
+        };
+        let is_taken = |what: &Handover, sender| is_it(Some(&expected), what, &sender);
+        let agent = |name: &str| Sender::Agent(name.into());
+        assert!(is_taken(&what, agent("one")) && is_taken(&what, Sender::Coordinator));
+        assert!(!is_taken(&what, agent("two")), "enrolled, and not where it runs");
+        let mut almost = [7; 16];
+        almost[15] ^= 1;
+        for ticket in [[0; 16], almost] {
+            let guessed = Handover { ticket: Ticket(ticket), ..what.clone() };
+            assert!(!is_taken(&guessed, agent("one")) && !is_taken(&guessed, Sender::Coordinator));
+        }
+        assert!(!is_taken(&Handover { old: Fence(3), ..what.clone() }, agent("one")));
+        assert!(!is_it(None, &what, &agent("one")), "what is here already comes from nobody");
     }
 }

@@ -98,7 +98,7 @@ impl Departures {
             if let Some(former) = former {
                 let _ = former.await;
             }
-            let name = cargo.departure.to.name.clone();
+            let name = cargo.departure.to.at.name.clone();
             match carry(cargo, &peers, &current, stopped).await {
                 Ok((bytes, took)) => {
                     tracing::info!(%fence, to = %name, bytes, ?took, "a guest was taken over");
@@ -132,7 +132,7 @@ async fn carry(
     mut stopped: watch::Receiver<bool>,
 ) -> Result<(u64, Duration), CarryError> {
     let begin = Clock.now();
-    tracing::debug!(fence = %cargo.departure.at.fence, to = %cargo.departure.to.name, "a guest is to leave");
+    tracing::debug!(fence = %cargo.departure.at.fence, to = %cargo.departure.to.at.name, "a guest is to leave");
     let (pieces, mut coming) = mpsc::channel(PIECES);
     let (started, starts) = oneshot::channel();
     let (ended, ends) = oneshot::channel();
@@ -249,7 +249,7 @@ async fn send(
     starts: oneshot::Receiver<Result<(), DumpError>>,
     coming: &mut mpsc::Receiver<Bytes>,
 ) -> Result<(), CarryError> {
-    let to = &cargo.departure.to;
+    let to = &cargo.departure.to.at;
     // The way is found while the guest is looked at.
     let (direct, started) = tokio::join!(peers.connect(&to.name, &to.addresses), starts);
     started
@@ -285,7 +285,8 @@ fn what(cargo: &Cargo) -> Handover {
     Handover {
         subprogram: *subprogram,
         old: at.fence,
-        new: to.fence,
+        new: to.at.fence,
+        ticket: to.ticket,
         keep: *keep,
         endpoint_bytes: cargo.endpoint.len() as u64,
         frozen: Clock.now().since(*since),

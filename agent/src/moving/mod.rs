@@ -145,14 +145,15 @@ impl Note {
     }
 }
 
-/// What this process may do: its rights, whether programs may gain others, and
+/// Which program this is, and what it may do: its rights, whether programs may gain others, and
 /// whether its system calls are filtered.
 fn restrictions() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let tells = |line: &&str| {
         ["CapEff:", "CapBnd:", "NoNewPrivs:", "Seccomp:"].iter().any(|name| line.starts_with(name))
     };
-    status.lines().filter(tells).collect::<Vec<_>>().join(" ").replace('\t', " ")
+    let told = status.lines().filter(tells).collect::<Vec<_>>().join(" ").replace('\t', " ");
+    format!("{} {told}", env!("CARGO_PKG_VERSION"))
 }
 
 fn engine(config: &AgentConfig) -> Result<Engine, String> {

@@ -7,7 +7,7 @@ use gleaner_agent::doctor::Health;
 use gleaner_agent::owner;
 use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::{JobSpec, OnBusy, Outcome, Reaction};
-use gleaner_common::program::{Arrival, RankAt};
+use gleaner_common::program::{Arrival, Destination, RankAt, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Offer};
 
@@ -18,12 +18,15 @@ use crate::machine::{is_root, until};
 pub(crate) const TESTS: &[Test] = &[
     ("a_guest_goes_on_at_another_agent_and_nothing_is_done_twice", goes_on),
     ("what_is_not_taken_elsewhere_goes_on_where_it_was", stays),
+    ("who_has_not_the_ticket_is_not_taken_in_and_who_has_it_is", ticket),
     ("what_cannot_be_carried_says_why_and_goes_on_where_it_was", cannot),
     ("what_had_not_begun_is_placed_elsewhere_at_once", not_begun),
     ("an_owner_who_leaves_in_time_keeps_the_guest", keeps),
     ("the_doctor_asks_the_agent_whether_guests_can_move", doctor_asks),
     ("a_keeper_waits_where_guests_are_welcome_and_the_last_one_could_move", kept_ready),
 ];
+
+const TICKET: Ticket = Ticket([5; 16]);
 
 /// Two agents that know each other, and where the second is reached.
 struct Labs {
@@ -81,27 +84,37 @@ impl Labs {
 
     /// As a coordinator does that has chosen the second agent.
     fn send(&self, command: &str, fence: u64) {
+        self.offer(command, fence);
+        self.depart(fence, TICKET);
+    }
+
+    fn offer(&self, command: &str, fence: u64) {
         let job = JobId(1);
         let offer = Offer {
             fence: Fence(fence),
             subprogram: SubprogramId { job, index: 7 },
             rank: None,
-            arrival: Some(Arrival { from: WorkstationId(1), old: Fence(1) }),
+            arrival: Some(Arrival {
+                from: WorkstationId(1),
+                name: "desk-1".into(),
+                old: Fence(1),
+                ticket: TICKET,
+            }),
         };
         let job = CoordinatorFrame::Job { job, spec: Box::new(spec(command)) };
         self.there.coordinator.say(job);
         self.there.coordinator.say(CoordinatorFrame::Offer(offer));
-        self.depart(fence);
     }
 
-    fn depart(&self, fence: u64) {
-        let to = RankAt {
+    fn depart(&self, fence: u64, ticket: Ticket) {
+        let at = RankAt {
             rank: 7,
             fence: Fence(fence),
             workstation: WorkstationId(2),
             name: "desk-2".into(),
             addresses: self.address.clone(),
         };
+        let to = Destination { at, ticket };
         self.here.coordinator.say(CoordinatorFrame::Depart {
             fence: Fence(1),
             keep: Keep::State,
@@ -179,6 +192,26 @@ fn stays() {
     assert_eq!(text(&finished.stdout), counted());
 }
 
+fn ticket() {
+    let Some(labs) = Labs::new() else { return };
+    labs.run(COUNTS);
+    labs.owner_returns();
+    labs.offer(COUNTS, 5);
+    // Fences are numbers, which anybody can count.
+    labs.depart(5, Ticket([6; 16]));
+    until("it is refused", || labs.here.log().contains("attempt #5 is not expected here"));
+    labs.stays();
+    labs.depart(5, TICKET);
+    labs.there.event("an arrival", |event| match event {
+        AttemptEvent::Arrived { fence: Fence(5), .. } => Some(()),
+        AttemptEvent::Refused { .. } => panic!("{event:?}"),
+        _ => None,
+    });
+    labs.here.coordinator.say(CoordinatorFrame::Cancel { fence: Fence(1) });
+    labs.there.coordinator.say(CoordinatorFrame::GoOn { fence: Fence(5) });
+    assert_eq!(text(&labs.there.finished().stdout), counted());
+}
+
 const HOLDS: &str = "exec perl -e 'use Socket; $| = 1; socket(L, PF_INET, SOCK_STREAM, 0); \
     bind(L, sockaddr_in(8123, INADDR_LOOPBACK)); listen(L, 1); \
     socket(C, PF_INET, SOCK_STREAM, 0); connect(C, sockaddr_in(8123, INADDR_LOOPBACK)); \
@@ -211,7 +244,7 @@ fn keeps() {
         matches!(event, AttemptEvent::Stays { fence: Fence(1) }).then_some(())
     });
     // It crossed that word.
-    labs.depart(5);
+    labs.depart(5, TICKET);
     let reason = labs.here.event("a refusal to leave", |event| match event {
         AttemptEvent::CannotLeave { fence: Fence(1), reason, .. } => Some(reason),
         _ => None,
@@ -226,7 +259,7 @@ fn not_begun() {
     labs.here.offer(1, spec(COUNTS));
     labs.here.started();
     labs.owner_returns();
-    labs.depart(5);
+    labs.depart(5, TICKET);
     labs.here.event("an end or a departure", |event| match event {
         AttemptEvent::Refused { fence: Fence(1), reason, .. } => {
             assert_eq!(reason, "its owner came before it began");

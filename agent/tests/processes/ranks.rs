@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Outcome};
-use gleaner_common::program::{Arrival, Life, ProgramSpec, RankAt, RankOffer};
+use gleaner_common::program::{Arrival, Destination, Life, ProgramSpec, RankAt, RankOffer, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Finished, Offer, Printed};
 use gleaner_program::live::run;
@@ -46,6 +46,8 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 const JOB: JobId = JobId(3);
+
+const TICKET: Ticket = Ticket([5; 16]);
 
 /// Of the program that marks a boundary.
 pub(crate) const STEPS: u32 = 150;
@@ -396,11 +398,17 @@ impl Site {
             fence,
             subprogram: SubprogramId { job: JOB, index: rank },
             rank: Some(Box::new(self.rank_offer(rank, Fence(1)))),
-            arrival: Some(Arrival { from: old.workstation, old: old.fence }),
+            arrival: Some(Arrival {
+                from: old.workstation,
+                name: old.name.clone(),
+                old: old.fence,
+                ticket: TICKET,
+            }),
         }));
         let keep = self.leaving[&rank];
         let here = &self.labs[old.workstation.0 as usize - 1].coordinator;
-        here.say(CoordinatorFrame::Depart { fence: old.fence, keep, to: to.clone() });
+        let destination = Destination { at: to.clone(), ticket: TICKET };
+        here.say(CoordinatorFrame::Depart { fence: old.fence, keep, to: destination });
         to
     }
 

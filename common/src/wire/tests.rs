@@ -5,6 +5,7 @@ use super::*;
 use crate::frame;
 use crate::job::{IndexRange, Reaction, StagedFile};
 use crate::machine::{Disk, Temperature};
+use crate::program::Ticket;
 use crate::report::{Counts, JobState};
 use crate::usage::Cause;
 
@@ -22,6 +23,7 @@ fn check<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debu
 }
 
 const HASH: ContentHash = ContentHash([0xab; 32]);
+const TICKET: Ticket = Ticket([0xab; 16]);
 
 fn ab(count: usize) -> String {
     "ab".repeat(count)
@@ -81,12 +83,14 @@ fn openings() {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence(3),
         new: Fence(4),
+        ticket: TICKET,
         keep: Keep::SubtaskStart,
         endpoint_bytes: 300,
         frozen: Duration::from_secs(1),
     });
     let handover = Purpose::Handover { to: WorkstationId(7), what };
-    check(&Opening::new(handover), "05080706ac02030401ac020100");
+    let expected = format!("05080706ac020304{}01ac020100", ab(16));
+    check(&Opening::new(handover), &expected);
 }
 
 #[test]
@@ -192,9 +196,10 @@ fn what_the_coordinator_says() {
     let subprogram = SubprogramId { job: JobId(6), index: 300 };
     let offer = Offer { fence: Fence(4), subprogram, rank: None, arrival: None };
     check(&CoordinatorFrame::Offer(offer), "040406ac020000");
-    let arrival = Some(Arrival { from: WorkstationId(7), old: Fence(3) });
+    let (from, name) = (WorkstationId(7), String::from("w"));
+    let arrival = Some(Arrival { from, name, old: Fence(3), ticket: TICKET });
     let offer = Offer { fence: Fence(4), subprogram, rank: None, arrival };
-    check(&CoordinatorFrame::Offer(offer), "040406ac0200010703");
+    check(&CoordinatorFrame::Offer(offer), &format!("040406ac02000107017703{}", ab(16)));
     let rank = Some(Box::new(RankOffer {
         life: Life(2),
         ranks: 16,
@@ -222,8 +227,9 @@ fn what_the_coordinator_says_of_ranks() {
     check(&ranks, &format!("08060201{there}"));
     let relayed = CoordinatorFrame::Relayed { from: WorkstationId(7), bytes: vec![0xab] };
     check(&relayed, "090701ab");
+    let to = Destination { at: to, ticket: TICKET };
     let depart = CoordinatorFrame::Depart { fence: Fence(4), keep: Keep::State, to };
-    check(&depart, &format!("0a0400{there}"));
+    check(&depart, &format!("0a0400{there}{}", ab(16)));
     check(&CoordinatorFrame::Stay { fence: Fence(4) }, "0b04");
     let to_rank = CoordinatorFrame::ToRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
     check(&to_rank, "0c040201ab");

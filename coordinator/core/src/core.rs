@@ -36,6 +36,7 @@ use crate::queue::Queues;
 use crate::record::{AttemptRecord, Change, ProgramEvent, Restored, UsageRecord};
 use crate::shares::{ShareConfig, Shares};
 use crate::step::{Effect, Step};
+use crate::tickets::TicketKey;
 use crate::workstation::Workstation;
 
 /// When a deadline is acted on this late, the coordinator itself was asleep or
@@ -62,6 +63,8 @@ pub struct Config {
     /// ahead.
     pub idle_needed: Duration,
     pub shares: ShareConfig,
+    /// For moves.
+    pub tickets: TicketKey,
 }
 
 impl Default for Config {
@@ -77,6 +80,7 @@ impl Default for Config {
             heartbeat_without_guests: Duration::from_secs(20),
             idle_needed: IDLE_NEEDED,
             shares: ShareConfig::default(),
+            tickets: TicketKey::default(),
         }
     }
 }

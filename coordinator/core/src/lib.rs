@@ -28,6 +28,7 @@ mod queue;
 mod record;
 pub mod shares;
 mod step;
+mod tickets;
 mod workstation;
 
 pub use crate::core::{Config, Core};
@@ -38,3 +39,4 @@ pub use crate::record::{
     Restored, SubprogramRecord, UsageRecord, untried_row,
 };
 pub use crate::step::{Answer, Effect, Step};
+pub use crate::tickets::TicketKey;

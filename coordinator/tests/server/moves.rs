@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gleaner_common::fingerprint::{Fingerprint, Version};
 use gleaner_common::id::{Fence, WorkstationId};
-use gleaner_common::program::{Handover, HandoverReply, RankAt};
+use gleaner_common::program::{Destination, Handover, HandoverReply, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, CoordinatorFrame, Facts, GuestState, Offer, Purpose, Reply, Request,
@@ -19,7 +19,7 @@ use crate::ranks::{attempts, job_row, program};
 
 /// The owner comes; returns what is offered to another agent, and where the
 /// attempt is to depart to.
-pub async fn owner_comes(one: &mut Agent, two: &mut Agent, fence: Fence) -> (Offer, RankAt) {
+pub async fn owner_comes(one: &mut Agent, two: &mut Agent, fence: Fence) -> (Offer, Destination) {
     one.say(AgentFrame::Presence(presence(0))).await;
     let wants = AttemptEvent::WantsAway { fence, keep: Keep::Nothing, image_bytes: 4 };
     one.say(AgentFrame::Attempt(wants)).await;
@@ -44,8 +44,8 @@ async fn a_move_is_told_in_two_steps_and_counted() {
     one.started(old.fence).await;
     let mut two = Agent::connect(&coordinator.enrol(Role::Agent, "two").await, 2, 1).await;
     let (new, to) = owner_comes(&mut one, &mut two, old.fence).await;
-    assert_eq!((new.arrival.map(|it| it.old), to.fence), (Some(old.fence), new.fence));
-    assert_eq!((to.workstation, to.name.as_str()), (WorkstationId(2), "two"));
+    assert_eq!((new.arrival.map(|it| it.old), to.at.fence), (Some(old.fence), new.fence));
+    assert_eq!((to.at.workstation, to.at.name.as_str()), (WorkstationId(2), "two"));
 
     // The source's connection breaks meanwhile; it is told again.
     drop(one);
@@ -92,16 +92,17 @@ impl ApartAgents {
         one.started(old.fence).await;
         let mut two = Agent::connect(&coordinator.enrol(Role::Agent, "two").await, 2, 1).await;
         let (new, to) = owner_comes(&mut one, &mut two, old.fence).await;
-        assert_eq!(to.addresses, [], "there is no way but through the coordinator");
+        assert_eq!(to.at.addresses, [], "there is no way but through the coordinator");
         let what = Handover {
             subprogram: old.subprogram,
             old: old.fence,
             new: new.fence,
+            ticket: to.ticket,
             keep: Keep::Nothing,
             endpoint_bytes: 0,
             frozen: Duration::ZERO,
         };
-        let purpose = Purpose::Handover { to: to.workstation, what: Box::new(what) };
+        let purpose = Purpose::Handover { to: to.at.workstation, what: Box::new(what) };
         Self { coordinator, one, two, purpose, new: new.fence, _dir: dir }
     }
 }
@@ -171,9 +172,14 @@ async fn nothing_is_passed_on_to_who_is_not_there_or_does_not_expect_it() {
     assert_eq!(refused(&one, never).await, "1.0 is not to be carried to one");
     // Agent two may be enrolled, but the attempt does not come from there.
     assert_eq!(refused(&two, purpose.clone()).await, "1.0 is not to be carried to two");
-    let other = Box::new(Handover { old: Fence(99), ..*what });
-    let other = Purpose::Handover { to, what: other };
-    assert_eq!(refused(&one, other).await, "1.0 is not to be carried to two");
+    for other in [
+        Handover { old: Fence(99), ..*what },
+        // Who has counted the fences has not the ticket.
+        Handover { ticket: Ticket([0; 16]), ..*what },
+    ] {
+        let other = Purpose::Handover { to, what: Box::new(other) };
+        assert_eq!(refused(&one, other).await, "1.0 is not to be carried to two");
+    }
     two.link.connection.close(0_u32.into(), b"");
     while refused(&one, purpose.clone()).await != "two is not connected to the coordinator" {
         tokio::task::yield_now().await;

@@ -228,7 +228,7 @@ async fn a_killed_coordinator_goes_on_with_a_move() {
             _ => None,
         })
         .await;
-    assert_eq!((to.fence, to.name.as_str()), (new, "two"));
+    assert_eq!((to.at.fence, to.at.name.as_str()), (new, "two"));
     let awaits = hello(2, 1, vec![(new, GuestState::Waiting)]);
     let mut target = Agent::with(&two, awaits.clone()).await;
     assert_eq!(target.keep, [new]);

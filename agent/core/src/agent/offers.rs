@@ -132,7 +132,7 @@ impl Agent {
             offered: now,
             stage: Stage::Waiting,
             rank: offer.rank.clone(),
-            arrival: offer.arrival,
+            arrival: offer.arrival.clone(),
             word: None,
             bytes: 0,
             collected: None,

@@ -61,7 +61,7 @@ impl Agent {
             spec: spec.clone(),
             limits: lower(limits, spec),
             rank: rank.clone(),
-            arrival: *arrival,
+            arrival: arrival.clone(),
         };
         let (job, cost) = (subprogram.job, self.experience.patience_for(0));
         let done = self.places[usize::from(place.0)].take(now, start);
@@ -170,7 +170,7 @@ impl Agent {
     fn expected(&self) -> impl Iterator<Item = (Fence, Moment)> {
         self.waiting.iter().filter_map(|fence| {
             let attempt = self.attempts.get(fence)?;
-            attempt.arrival.map(|_| (*fence, attempt.offered + ARRIVAL_WITHIN))
+            attempt.arrival.as_ref().map(|_| (*fence, attempt.offered + ARRIVAL_WITHIN))
         })
     }
 

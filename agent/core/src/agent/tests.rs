@@ -9,7 +9,7 @@ use gleaner_common::id::{SubprogramId, WorkstationId};
 use gleaner_common::job::{
     IndexRange, JobSpec, Limits, OnBusy, Outcome, Patience, Reaction, StagedFile,
 };
-use gleaner_common::program::RankAt;
+use gleaner_common::program::{Arrival, Destination, RankAt, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::usage::{Cause, LoadAverages};
 use gleaner_common::wire::{GuestState, Offer, Printed};
@@ -73,7 +73,8 @@ fn known_job(number: u32) -> Event {
 
 fn arrival(fence: u64, job: u32) -> Event {
     let subprogram = SubprogramId { job: JobId(job), index: 0 };
-    let arrival = Some(gleaner_common::program::Arrival { from: WorkstationId(9), old: Fence(1) });
+    let (from, name, ticket) = (WorkstationId(9), "ws9".into(), Ticket([9; 16]));
+    let arrival = Some(Arrival { from, name, old: Fence(1), ticket });
     frame(CoordinatorFrame::Offer(Offer { fence: Fence(fence), subprogram, rank: None, arrival }))
 }
 
@@ -85,7 +86,8 @@ fn depart(fence: u64, to: u64) -> Event {
         name: "ws2".into(),
         addresses: vec![],
     };
-    frame(CoordinatorFrame::Depart { fence: Fence(fence), keep: Keep::State, to: at })
+    let to = Destination { at, ticket: Ticket([2; 16]) };
+    frame(CoordinatorFrame::Depart { fence: Fence(fence), keep: Keep::State, to })
 }
 
 fn go_on(fence: u64) -> Event {
@@ -215,7 +217,7 @@ fn short(effect: &Effect) -> Option<String> {
         Effect::Answer(at, Some(_)) => format!("turn {} away", at.fence),
         Effect::GoOn(at) => format!("go {}", at.fence),
         Effect::Carry(departure) => {
-            format!("carry {} to {}", departure.at.fence, departure.to.name)
+            format!("carry {} to {}", departure.at.fence, departure.to.at.name)
         }
         Effect::CallBack(at) => format!("call {} back", at.fence),
         Effect::Hurry(..)

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use gleaner_common::program::RankAt;
+use gleaner_common::program::Destination;
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
 
@@ -40,14 +40,14 @@ pub(super) enum Trip {
     /// It is made to stand still, to go there.
     Halting(Halt),
     /// The router packs its endpoint.
-    Packing(RankAt),
+    Packing(Destination),
     /// It is being carried, or has been, to become that attempt.
-    Carried(RankAt),
+    Carried(Destination),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Halt {
-    to: RankAt,
+    to: Destination,
     /// Longer than that it is not tried.
     until: Moment,
     /// It is looked at again then; `None` while a look is taken.
@@ -58,7 +58,7 @@ pub(super) struct Halt {
 }
 
 impl Trip {
-    fn to(&self) -> Option<&RankAt> {
+    fn to(&self) -> Option<&Destination> {
         match self {
             Self::Wished => None,
             Self::Halting(Halt { to, .. }) | Self::Packing(to) | Self::Carried(to) => Some(to),
@@ -83,10 +83,12 @@ impl Trip {
 
 impl Guest {
     /// It is to be carried there. Said again, it is on its way already.
-    pub(super) fn depart(&mut self, keep: Keep, to: RankAt, turn: &mut Turn<'_>) {
+    pub(super) fn depart(&mut self, keep: Keep, to: Destination, turn: &mut Turn<'_>) {
         let cannot = |reason: &str| Word::CannotLeave { keep, reason: reason.to_owned() };
         match &self.state {
-            State::Leaving { trip, .. } if trip.to().is_some_and(|it| it.fence == to.fence) => {
+            State::Leaving { trip, .. }
+                if trip.to().is_some_and(|it| it.at.fence == to.at.fence) =>
+            {
                 return;
             }
             // Overtaken by another wish, of which the coordinator hears.
@@ -210,7 +212,7 @@ impl Guest {
         }
     }
 
-    fn carry(&mut self, keep: Keep, to: RankAt, turn: &mut Turn<'_>) {
+    fn carry(&mut self, keep: Keep, to: Destination, turn: &mut Turn<'_>) {
         let (at, subprogram, since) = (self.start.at, self.start.subprogram, self.stood);
         self.carriers += 1;
         self.state = State::Leaving { keep, trip: Trip::Carried(to.clone()) };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId, PlaceId, SubprogramId};
 use gleaner_common::job::{JobSpec, Limits};
-use gleaner_common::program::{Arrival, RankAt, RankOffer};
+use gleaner_common::program::{Arrival, Destination, RankAt, RankOffer};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::AgentFrame;
@@ -176,7 +176,7 @@ pub struct Departure {
     pub at: GuestAt,
     pub subprogram: SubprogramId,
     pub keep: Keep,
-    pub to: RankAt,
+    pub to: Destination,
     /// It has stood still since then.
     pub since: Moment,
 }

@@ -44,7 +44,7 @@ impl Guest {
     pub(super) fn give_up(&mut self, turn: &mut Turn<'_>) {
         let mut gone_to = None;
         if let State::Leaving { trip: Trip::Carried(to), .. } = &self.state {
-            gone_to = Some(to.clone());
+            gone_to = Some(to.at.clone());
         }
         self.enter(turn.now, State::Ending(None));
         self.kill(false, turn);

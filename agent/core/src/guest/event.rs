@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gleaner_common::job::Outcome;
-use gleaner_common::program::RankAt;
+use gleaner_common::program::Destination;
 use gleaner_common::reaction::Keep;
 use gleaner_common::wire::{GuestState, OutputFile, Printed};
 
@@ -16,7 +16,7 @@ pub enum Event {
     /// It is to be carried there. Said again, it is on its way already.
     Depart {
         keep: Keep,
-        to: RankAt,
+        to: Destination,
     },
     /// What was to leave stays.
     Stay,

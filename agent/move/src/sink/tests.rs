@@ -35,7 +35,7 @@ fn stream() -> (Vec<u8>, Vec<u8>) {
     let mut out = vec![];
     let mut packer = Packer::new(&mut out, &header()).unwrap();
     let pages = packer.open("pages-1.img").unwrap();
-    let empty = packer.open("empty.img").unwrap();
+    let empty = packer.open("memfd.img").unwrap();
     packer.data(pages, &content).unwrap();
     packer.close(empty).unwrap();
     packer.known().unwrap();
@@ -69,7 +69,7 @@ fn what_is_sent_arrives_in_pieces_of_any_size() {
         assert!(at_once.finish().unwrap().memory.read("pages-1.img").unwrap() == content);
         let image = arrival.finish().unwrap();
         assert!(image.memory.read("pages-1.img").unwrap() == content, "pieces of {piece}");
-        assert_eq!(image.memory.read("empty.img").unwrap(), b"");
+        assert_eq!(image.memory.read("memfd.img").unwrap(), b"");
         assert_eq!(image.bytes(), content.len() as u64);
     }
 }

@@ -22,7 +22,7 @@ use std::path::Path;
 
 use gleaner_move::landing::{self, RestoreError, Restored, Restoring};
 use gleaner_move::stage::GROUND;
-use gleaner_move::{KNOWLEDGE_FILE, Memory};
+use gleaner_move::{KNOWLEDGE_FILE, Memory, Reach};
 use landlock::{AccessFs, Scope};
 use rustix::process::DumpableBehavior;
 
@@ -53,7 +53,6 @@ fn wall(what: &'static str) -> impl FnOnce(io::Error) -> StagedError {
 pub(super) struct PreparedRestore {
     landing: Landing,
     memory: Memory,
-    uid: Option<u32>,
     restoring: Restoring,
     /// The guest's alone, once CRIU has them.
     plugs: Vec<OwnedFd>,
@@ -87,7 +86,8 @@ pub(super) fn shut_in(sandbox: &Sandbox) -> Result<(), StagedError> {
 /// messenger in the guest comes to it over one.
 fn restrict(sandbox: &Sandbox, image: Option<BorrowedFd<'_>>) -> Result<(), StagedError> {
     let mut further = vec![(Path::new("/"), AccessFs::ReadDir.into())];
-    if image.is_some() {
+    // A guest's user finds it beside the image.
+    if image.is_some() && sandbox.uid.is_none() {
         further.push((Path::new(KNOWLEDGE_FILE), AccessFs::ReadFile.into()));
     }
     sandbox::restrict(Grants {
@@ -99,6 +99,12 @@ fn restrict(sandbox: &Sandbox, image: Option<BorrowedFd<'_>>) -> Result<(), Stag
         scope: Scope::Signal.into(),
     })
     .map_err(wall("Landlock"))
+}
+
+/// Whose the guest is, and CRIU with it.
+fn user(sandbox: &Sandbox) -> (u32, u32) {
+    let uid = sandbox.uid.unwrap_or(0);
+    (uid, uid)
 }
 
 /// For good: the lowest scheduling class, the keepers' user, few rights.
@@ -132,8 +138,10 @@ impl PreparedRestore {
         restrict(sandbox, Some(memory.as_fd()))?;
         let ends: Vec<_> = plugs.iter().map(OwnedFd::as_fd).collect();
         let Landing { engine, header } = &landing;
-        let restoring = landing::begin(engine, &memory, header, &ends)?;
-        Ok(Self { landing, memory, uid: sandbox.uid, restoring, plugs })
+        let knowledge = sandbox.knowledge.as_deref().unwrap_or_default();
+        let restoring =
+            landing::begin((engine, knowledge), user(sandbox), &memory, (header, &ends))?;
+        Ok(Self { landing, memory, restoring, plugs })
     }
 
     /// Brings the guest to life, and gives up what that needed.
@@ -141,9 +149,12 @@ impl PreparedRestore {
     /// # Errors
     /// The guest cannot be restored here. Nothing of it runs.
     pub(super) fn land(self, sandbox: &Sandbox, stopped: &[i32]) -> Result<Restored, StagedError> {
-        let uid = self.uid.unwrap_or(0);
-        landing::lay_ground(&self.memory, uid, uid)?;
-        let restored = self.restoring.finish(&self.memory, &self.landing.header, stopped)?;
+        let reach =
+            Reach { readable: sandbox.readable.clone(), writable: sandbox.writable.clone() };
+        landing::lay_ground(&self.memory, user(sandbox), &reach)?;
+        let ends: Vec<_> = self.plugs.iter().map(OwnedFd::as_fd).collect();
+        let guest = (&self.landing.header, ends.as_slice());
+        let restored = self.restoring.finish(&self.memory, guest, stopped)?;
         drop(self.plugs);
         become_keeper(sandbox, KEPT_TO_KILL)?;
         Ok(restored)

@@ -91,6 +91,12 @@ impl Authority {
         fingerprint(&self.certificate)
     }
 
+    /// A secret for one purpose, always the same: of who does not have the key
+    /// nobody can make it.
+    pub fn derive(&self, purpose: &str) -> [u8; 32] {
+        blake3::derive_key(purpose, self.key.pem().as_bytes())
+    }
+
     /// A certificate, in DER, for somebody's public key in DER
     /// (`EnrolRequest::public_key`). Name and role in it are for people: what
     /// the key may do stands in the coordinator's table.

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, WorkstationId};
-use gleaner_common::program::{Arrival, Handover};
+use gleaner_common::program::{Arrival, Destination, Handover};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
 use gleaner_common::wire::{CoordinatorFrame, GuestState, Offer};
@@ -160,7 +160,12 @@ impl Core {
         if let (Some(rank), Some(_)) = (&mut rank, coming) {
             rank.cut = None;
         }
-        let arrival = coming.map(|Coming { from, old, .. }| Arrival { from, old });
+        let arrival = coming.map(|Coming { from, old, .. }| Arrival {
+            from,
+            name: self.workstation_name(from).unwrap_or_default().to_owned(),
+            old,
+            ticket: self.config.tickets.ticket(fence),
+        });
         let Some(job) = self.jobs.get(&id) else { return };
         let subprogram = job.subprogram(position);
         let placed_here = job.fence(position) == Some(fence);
@@ -184,7 +189,8 @@ impl Core {
         else {
             return;
         };
-        let to = rank_at(attempt.position, *new, (target.workstation, at));
+        let at = rank_at(attempt.position, *new, (target.workstation, at));
+        let to = Destination { at, ticket: self.config.tickets.ticket(*new) };
         draft.send(from, CoordinatorFrame::Depart { fence: old, keep: *keep, to });
     }
 
@@ -350,7 +356,9 @@ impl Core {
     pub fn carries(&self, from: WorkstationId, to: WorkstationId, what: &Handover) -> bool {
         self.attempts.get(&what.new).is_some_and(|attempt| {
             let is_it = |coming: Coming| (coming.from, coming.old) == (from, what.old);
-            attempt.workstation == to && attempt.coming.is_some_and(is_it)
+            attempt.workstation == to
+                && what.ticket == self.config.tickets.ticket(what.new)
+                && attempt.coming.is_some_and(is_it)
         })
     }
 
@@ -411,7 +419,11 @@ fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<Stri
     }
     match (&source.facts.fingerprint, &target.facts.fingerprint) {
         (Some(source), Some(target)) => source.suits(target).err().map(|no| no.to_string()),
-        (None, _) => Some(format!("{} makes no images", source.name)),
-        (_, None) => Some("it restores no images".to_owned()),
+        (None, _) => Some(format!("{} makes no images{}", source.name, why_not(source))),
+        (_, None) => Some(format!("it restores no images{}", why_not(target))),
     }
+}
+
+fn why_not(workstation: &Workstation) -> String {
+    workstation.facts.why_no_moves().map_or_else(String::new, |why| format!(" ({why})"))
 }

@@ -91,7 +91,7 @@ impl Lab {
         if self.hosts[index].carriers.iter().any(before) {
             return self.plan_here(index, Duration::from_millis(10), Local::Carries(number));
         }
-        let (old, to, keep) = (fence, carrier.departure.to.clone(), carrier.departure.keep);
+        let (old, to, keep) = (fence, carrier.departure.to.at.clone(), carrier.departure.keep);
         let (called_back, in_hand, payload) =
             (carrier.called_back, carrier.process, carrier.payload.clone());
         let at = usize::from(carrier.departure.at.place.0);
@@ -143,7 +143,7 @@ impl Lab {
     // ── the target ─────────────────────────────────────────────────────────
 
     pub(super) fn expect(&mut self, index: usize, start: &Start) {
-        let old = start.arrival.map_or(Fence(0), |arrival| arrival.old);
+        let old = start.arrival.as_ref().map_or(Fence(0), |arrival| arrival.old);
         if !self.prepare(index, start) {
             return;
         }
@@ -293,7 +293,7 @@ impl Lab {
         if no.is_none() {
             let guest = self.guest_at(index, at);
             guest.landed = true;
-            let old = guest.start.arrival.map(|arrival| arrival.old);
+            let old = guest.start.arrival.as_ref().map(|arrival| arrival.old);
             self.witness.landed(old);
         }
         let Some(number) = self.hosts[index].taking.remove(&fence) else { return };

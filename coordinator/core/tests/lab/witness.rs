@@ -98,7 +98,7 @@ impl Witness {
     pub(crate) fn went(&mut self, hosts: &[Host], guest: &Guest, now: Moment) {
         self.moves += 1;
         let fence = guest.fence();
-        let old = guest.start.arrival.expect("it came from somewhere").old;
+        let old = guest.start.arrival.as_ref().expect("it came from somewhere").old;
         for host in hosts {
             if let Some(source) = host.guest(old) {
                 let place = host.place_of(old).map(|at| &host.places[at]);

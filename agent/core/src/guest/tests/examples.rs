@@ -4,7 +4,7 @@ use gleaner_common::job::{OnBusy, Outcome, Patience, Reaction};
 use gleaner_common::reaction::Keep;
 
 use super::super::*;
-use super::world::{FENCE, PATIENCE, Setting, TIMEOUT, rank_at, start};
+use super::world::{FENCE, PATIENCE, Setting, TIMEOUT, destination, start};
 
 fn at(s: u64) -> Moment {
     at_ms(s * 1_000)
@@ -68,7 +68,7 @@ impl Lab {
     }
 
     fn departs(&mut self, keep: Keep, to: u64) -> Vec<String> {
-        self.hears(Event::Depart { keep, to: rank_at(Fence(to)) })
+        self.hears(Event::Depart { keep, to: destination(Fence(to)) })
     }
 
     fn looks(&mut self, look: Look) -> Vec<String> {
@@ -122,7 +122,7 @@ fn order(effect: &Effect) -> Option<String> {
         Effect::SpawnKeeper { staged: false, .. } => "spawn keeper".into(),
         Effect::Launch { begins: true, .. } => "launch, begin rank".into(),
         Effect::Reap { stays: true, .. } => "reap, rank stays".into(),
-        Effect::Carry(departure) => format!("carry to {}", departure.to.fence),
+        Effect::Carry(departure) => format!("carry to {}", departure.to.at.fence),
         Effect::Answer(_, None) => "answer yes".into(),
         Effect::Answer(_, Some(_)) => "answer no".into(),
         Effect::DropEndpoint(_, Some(to)) => format!("endpoint went to {}", to.fence),
@@ -443,7 +443,7 @@ fn what_is_done_to_a_guest_that_stands_hurries_and_no_more_than_that() {
     };
     let mut lab = running(setting(Reaction::Migrate));
     assert_eq!(hurries(lab.place.turned(at(1), Owner::Here)), [] as [bool; 0]);
-    let to = rank_at(Fence(8));
+    let to = destination(Fence(8));
     let depart = Event::Depart { keep: Keep::State, to };
     assert_eq!(hurries(lab.place.handle(at(1), depart)), [true]);
     lab.looks(Look::Steady);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gleaner_common::id::{ContentHash, Fence, JobId, PlaceId, SubprogramId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, StagedFile};
-use gleaner_common::program::{Arrival, Life, RankAt, RankOffer};
+use gleaner_common::program::{Arrival, Destination, Life, RankAt, RankOffer, Ticket};
 use gleaner_common::reaction::{Keep, Owner};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::GuestState;
@@ -303,7 +303,7 @@ impl World {
                 self.see(out);
             }
             Choice::Depart(keep, fence) => {
-                let to = rank_at(fence);
+                let to = destination(fence);
                 self.tell(Event::Depart { keep, to });
             }
             Choice::Stay => self.tell(Event::Stay),
@@ -510,9 +510,10 @@ impl World {
     }
 }
 
-pub(super) fn rank_at(fence: Fence) -> RankAt {
+pub(super) fn destination(fence: Fence) -> Destination {
     let workstation = WorkstationId(2);
-    RankAt { rank: 0, fence, workstation, name: "ws2".into(), addresses: vec![] }
+    let at = RankAt { rank: 0, fence, workstation, name: "ws2".into(), addresses: vec![] };
+    Destination { at, ticket: Ticket([2; 16]) }
 }
 
 pub(super) fn start(setting: Setting) -> Start {
@@ -539,6 +540,11 @@ pub(super) fn start(setting: Setting) -> Start {
         spec: Arc::new(spec),
         limits: Limits { disk_bytes_max: 9, ..Limits::default() },
         rank: setting.rank.then(|| Box::new(offer)),
-        arrival: setting.arrives.then_some(Arrival { from: WorkstationId(9), old: Fence(1) }),
+        arrival: setting.arrives.then(|| Arrival {
+            from: WorkstationId(9),
+            name: "ws9".into(),
+            old: Fence(1),
+            ticket: Ticket([9; 16]),
+        }),
     }
 }

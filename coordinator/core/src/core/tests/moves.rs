@@ -1,7 +1,7 @@
 //! Attempts that move: never two that run, and never none for good.
 
 use gleaner_common::fingerprint::{Fingerprint, Version};
-use gleaner_common::program::{Arrival, Handover};
+use gleaner_common::program::{Arrival, Destination, Handover, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
 use gleaner_program_core::wire::ToRank;
@@ -29,6 +29,7 @@ struct Move {
     old: Fence,
     to: u32,
     new: Fence,
+    ticket: Ticket,
 }
 
 impl Site {
@@ -72,11 +73,13 @@ impl Site {
             let CoordinatorFrame::Depart { fence, to, .. } = frame else { return None };
             Some((from, *fence, to.clone()))
         })?;
-        let arrival = Arrival { from: WorkstationId(from), old };
+        let (from_id, name) = (WorkstationId(from), format!("host{from}"));
+        let Destination { at, ticket } = at;
+        let arrival = Arrival { from: from_id, name, old, ticket };
         assert_eq!(offer.arrival, Some(arrival));
         assert_eq!((at.fence, at.workstation.0), (offer.fence, to));
         assert_eq!(at.name, format!("host{to}"));
-        Some(Move { from, old, to, new: offer.fence })
+        Some(Move { from, old, to, new: offer.fence, ticket })
     }
 
     #[track_caller]
@@ -140,6 +143,7 @@ fn only_what_was_ordered_is_carried() {
         subprogram: subprogram(job, 0),
         old,
         new: begun.new,
+        ticket: begun.ticket,
         keep: WANTS,
         endpoint_bytes: 0,
         frozen: Duration::ZERO,
@@ -148,6 +152,7 @@ fn only_what_was_ordered_is_carried() {
     assert!(!site.core.carries(two, one, &what));
     assert!(!site.core.carries(two, two, &what), "from somebody else");
     assert!(!site.core.carries(one, two, &Handover { old: Fence(77), ..what.clone() }));
+    assert!(!site.core.carries(one, two, &Handover { ticket: Ticket([0; 16]), ..what.clone() }));
     site.arrives(begun);
     assert!(!site.core.carries(one, two, &what), "it is there");
 }
@@ -188,6 +193,20 @@ fn an_unsuitable_workstation_is_not_chosen_and_why_says_so() {
     // Without its state it may go anywhere.
     site.wants_away(1, old, Keep::Nothing);
     assert_eq!(site.begun().unwrap().to, 2);
+}
+
+#[test]
+fn where_moves_are_switched_off_why_says_so() {
+    let (mut site, job, old) = Site::with_guest(0);
+    let missing = vec!["sandbox: x".into(), Facts::no_moves("moves.enabled is false")];
+    let facts = Facts { cores: 1, places: 1, speed: 100.0, missing, ..Facts::default() };
+    site.enrol(2);
+    site.hello(link(2, 1), Incarnation(1), facts, presence(false, 1), vec![]);
+    site.wants_away(1, old, WANTS);
+    assert_eq!(site.begun(), None);
+    let why = site.core.why_subprogram(site.now, subprogram(job, 0)).unwrap();
+    let expected = "not to host2: it restores no images (moves.enabled is false)";
+    assert!(why.iter().any(|line| line == expected), "{why:?}");
 }
 
 #[test]
