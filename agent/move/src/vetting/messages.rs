@@ -8,7 +8,7 @@
 //! Source: CRIU 4.1.1, `images/*.proto`; `criu/include/image.h` for areas.
 
 use super::rules::Kind::{Bits, Bytes, Exactly, Is, Message, Number, Signed, UpTo, Wide};
-use super::rules::{Field, Kind, YES_OR_NO, many, maybe, one};
+use super::rules::{Field, Kind, YES_OR_NO, many, maybe, one, times};
 
 /// The longest path that the kernel takes.
 pub(super) const PATH_BYTES_MAX: usize = 4_096;
@@ -167,7 +167,8 @@ const SIGNAL_ACTION: &[Field] = &[
 const SIGNAL_QUEUE: &[Field] = &[many(1, "signals", Message(SIGNAL), 1 << 16)];
 const SIGNAL: &[Field] = &[one(1, "siginfo", Exactly(128))];
 
-const LIMITS: &[Field] = &[many(1, "rlimits", Message(LIMIT), 16)];
+/// One for each of the kernel's resources: what is missing `Terms` cannot lower.
+const LIMITS: &[Field] = &[times(1, "rlimits", Message(LIMIT), 16)];
 const LIMIT: &[Field] = &[one(1, "cur", Wide), one(2, "max", Wide)];
 
 const TIMERS: &[Field] = &[

@@ -74,6 +74,10 @@ pub(super) const fn maybe(number: u32, name: &'static str, kind: Kind) -> Field 
     Field { number, name, kind, least: 0, most: 1 }
 }
 
+pub(super) const fn times(number: u32, name: &'static str, kind: Kind, count: usize) -> Field {
+    Field { number, name, kind, least: count, most: count }
+}
+
 pub(super) const fn many(number: u32, name: &'static str, kind: Kind, most: usize) -> Field {
     Field { number, name, kind, least: 0, most }
 }

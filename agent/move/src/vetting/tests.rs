@@ -72,7 +72,7 @@ fn core(is_process: bool) -> Vec<u8> {
     let machine = if cfg!(target_arch = "x86_64") { 1 } else { 3 };
     let limit = message(&[(1, Is(8)), (2, Is(u64::MAX))]);
     let mut task = message(&[(1, Is(1)), (2, Is(0)), (3, Is(0)), (4, Is(0)), (5, Is(0))]);
-    task.extend(message(&[(6, Text(b"sh")), (8, Of(message(&[(1, Of(limit))])))]));
+    task.extend(message(&[(6, Text(b"sh")), (8, Of(message(&vec![(1, Of(limit)); 16])))]));
     let mut core = message(&[(1, Is(machine))]);
     if is_process {
         core.extend(message(&[(3, Of(task))]));
@@ -298,6 +298,9 @@ fn hostile_images_are_refused_and_the_field_is_named() {
         (without("core-4.img", 0, &[THREAD]), "core-4.img: thread_core is missing"),
         (without("core-3.img", 0, &[3]), "core-3.img: tc is missing"),
         (with_file("creds-2.img"), "creds-2.img is in no guest's image"),
+        // Limits, which are lowered where they are.
+        (without("core-2.img", 0, &[3, 8]), "core-2.img: tc.rlimits is missing"),
+        (without("core-2.img", 0, &[3, 8, 1]), "core-2.img: tc.rlimits.rlimits is missing"),
         (
             with_more("core-2.img", 0, &[THREAD], &[(10, Of(credentials()))]),
             "core-2.img: thread_core.creds is there more than 1 times",

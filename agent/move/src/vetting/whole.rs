@@ -174,13 +174,14 @@ impl Whole {
 
     fn core(&mut self, task: i32, entry: &Entry<'_>) -> Result<(), Fault> {
         let process = entry.message(3)?;
+        let has_ended = process.as_ref().is_some_and(|process| process.given(1) == ENDED);
+        // Else it would have its keeper's limits, of which a guest's are none.
+        if process.as_ref().is_some_and(|process| !has_ended && process.bytes(8).is_none()) {
+            return Err(fault("tc.rlimits", Wrong::Missing));
+        }
         self.cores.insert(
             task,
-            Core {
-                is_process: process.is_some(),
-                has_ended: process.is_some_and(|process| process.given(1) == ENDED),
-                is_thread: entry.bytes(5).is_some(),
-            },
+            Core { is_process: process.is_some(), has_ended, is_thread: entry.bytes(5).is_some() },
         );
         Ok(())
     }
