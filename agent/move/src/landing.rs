@@ -7,7 +7,7 @@
 //!   begin       CRIU starts, inside of it all, and waits for the image
 //!   lay_ground  the guest's files are laid
 //!   finish      CRIU goes on, the processes are made; they stand still
-//!   .. becomes the place's user, for good ..
+//!   .. becomes the keepers' user, for good ..
 //!   resume      they go
 //! ```
 //!

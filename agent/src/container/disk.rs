@@ -1,5 +1,5 @@
-//! What a guest takes of the disk while it runs: what lies on its ground, however
-//! deep, and files that it has deleted and still has open or mapped.
+//! What a guest takes of the disk while it runs: what lies in its directories,
+//! however deep, and files that it has deleted and still has open or mapped.
 //!
 //! The guest goes on meanwhile and moves things about. A count that it tears
 //! apart is begun anew; a tree that never holds still, or is nested deeper than

@@ -175,7 +175,7 @@ impl Whole {
     fn core(&mut self, task: i32, entry: &Entry<'_>) -> Result<(), Fault> {
         let process = entry.message(3)?;
         let has_ended = process.as_ref().is_some_and(|process| process.given(1) == ENDED);
-        // Else it would have its keeper's limits, of which a guest's are none.
+        // Else it would keep those of its keeper, who has none of a guest's.
         if process.as_ref().is_some_and(|process| !has_ended && process.bytes(8).is_none()) {
             return Err(fault("tc.rlimits", Wrong::Missing));
         }

@@ -5,8 +5,8 @@
 //! ```text
 //! root directory ─► .. who will it be? ..
 //!   one is started:  user ─► Landlock ─► the guest's user ─► the guest
-//!   one comes:       numbers and clocks ─► Landlock ─► CRIU begins ─► .. all is known ..
-//!                    ─► files ─► CRIU goes on ─► user ─► told to go
+//!   one comes:       numbers and clocks ─► Landlock ─► CRIU begins, as the guest's user
+//!                    ─► .. all is known .. ─► files ─► CRIU goes on ─► user ─► told to go
 //! ```
 //!
 //! The first step is most of the work, and asks for nothing of the guest: it can
