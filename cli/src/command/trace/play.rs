@@ -140,9 +140,11 @@ fn compute(clock: CpuClock, until: u64, share: &mut Share) {
         std::hint::black_box(burn());
         let (now, later) = (CpuClock::Thread.nanos(), Clock.now());
         let passed = u64::try_from(later.since(at).as_nanos()).unwrap_or(u64::MAX);
-        // After a move the thread is a new one, which counts from nothing.
-        let computed = now.checked_sub(used).unwrap_or(passed);
-        let lost = passed.saturating_sub(computed);
+        let (computed, lost) = match now.checked_sub(used) {
+            Some(computed) => (computed, passed.saturating_sub(computed)),
+            // After a move the thread is a new one, which counts from nothing.
+            None => (now, 0),
+        };
         let waited = if lost < STOOD_STILL_NANOS {
             since += lost;
             lost
@@ -151,7 +153,7 @@ fn compute(clock: CpuClock, until: u64, share: &mut Share) {
             let known = std::mem::take(&mut since);
             queued.saturating_sub(before).saturating_sub(known).min(lost)
         };
-        share.computed_ns += if now < used { now } else { computed };
+        share.computed_ns += computed;
         share.waited_ns += waited;
         (used, at) = (now, later);
     }
