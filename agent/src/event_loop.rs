@@ -238,6 +238,7 @@ impl EventLoop {
             self.ended = true;
         }
         self.settle();
+        self.tell_senses();
     }
 
     fn observe(&mut self, seen: Vec<Observation>) {
@@ -282,7 +283,6 @@ impl EventLoop {
             self.carry_out(effect, &mut answers);
             self.take(answers);
         }
-        self.tell_senses();
     }
 
     /// Has the containers, the link and the router do it: one function for each effect.

@@ -371,6 +371,16 @@ fn prepare(root: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
+/// Stages a blob, for tests of what comes after.
+#[cfg(test)]
+pub(crate) fn stage(blobs: &Blobs, content: &[u8]) -> ContentHash {
+    let hash = ContentHash(*blake3::hash(content).as_bytes());
+    let mut arriving = blobs.put(hash, content.len() as u64).unwrap();
+    arriving.write(content).unwrap();
+    arriving.finish(gleaner_shell::clock::Clock::new().wall()).unwrap();
+    hash
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -102,19 +102,11 @@ mod tests {
     use gleaner_coordinator_core::{Change, JobProgress, JobRecord};
 
     use super::*;
-    use crate::blobs::BlobLimits;
+    use crate::blobs::{BlobLimits, stage};
     use crate::brain::Input;
     use crate::store::Store;
 
     const DAY: Duration = Duration::from_secs(86_400);
-
-    fn stage(blobs: &Blobs, content: &[u8]) -> ContentHash {
-        let hash = ContentHash(*blake3::hash(content).as_bytes());
-        let mut arriving = blobs.put(hash, content.len() as u64).unwrap();
-        arriving.write(content).unwrap();
-        arriving.finish(Clock::new().wall()).unwrap();
-        hash
-    }
 
     fn job(number: u32, input: ContentHash, ended: Option<WallTime>) -> Vec<Write> {
         let mut spec = JobSpec::new(vec!["x".into()], IndexRange::count_of(1).unwrap());

@@ -87,16 +87,8 @@ mod tests {
     use gleaner_coordinator_core::Change;
 
     use super::*;
-    use crate::blobs::BlobLimits;
+    use crate::blobs::{BlobLimits, stage};
     use crate::store::{Store, Write};
-
-    fn stage(blobs: &Blobs, content: &[u8]) -> ContentHash {
-        let hash = ContentHash(*blake3::hash(content).as_bytes());
-        let mut arriving = blobs.put(hash, content.len() as u64).unwrap();
-        arriving.write(content).unwrap();
-        arriving.finish(Clock::new().wall()).unwrap();
-        hash
-    }
 
     #[tokio::test]
     async fn parts_go_when_nobody_goes_back_to_them_and_no_sooner() {

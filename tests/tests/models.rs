@@ -22,7 +22,8 @@ const RESULT_BYTES: u64 = 100;
 
 /// Few tasks that last seconds, of rows that are soon done: who is to retreat
 /// has some of them ready, is not at its last, and hears of it in time.
-const LONG_TASKS: [&str; 8] = ["--size", "512", "--rows", "64", "--depth", "500", "--linger", "40"];
+const LONG_TASKS: [&str; 8] =
+    ["--size", "512", "--rows", "64", "--depth", "2000", "--linger", "40"];
 const TASKS: u32 = 8;
 
 /// A job on a lab.

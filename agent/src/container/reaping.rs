@@ -51,7 +51,9 @@ impl Container {
             answers.settling.push((at.fence, exit));
             // The handles are its next process's, should the router say that the
             // rank stays.
-            self.guest = guest.or(self.guest.take());
+            if guest.is_some() {
+                self.guest = guest;
+            }
         } else {
             answers.guest(at.fence, guest::Event::Exited { exit: Box::new(exit), stays: false });
         }

@@ -165,8 +165,8 @@ fn recorded(lab: &Lab, job: JobId, played: &Trace) -> Result<(Trace, f64)> {
         outputs.iter().enumerate().map(|(rank, of)| read(&of.join(format!("trace.{rank}"))));
     let mut trace = Trace::join(played.name.clone(), parts.collect::<Result<_>>()?)?;
     let mut all = Share::default();
-    for (ops, of) in trace.ranks.iter_mut().zip(&outputs) {
-        let text = std::fs::read_to_string(of.join("stdout"))?;
+    for (rank, ops) in trace.ranks.iter_mut().enumerate() {
+        let text = lab.text(&["logs", &format!("{job}.{rank}")])?;
         let told = text.lines().last().context("a rank that tells nothing of its core")?;
         let share: Share = serde_json::from_str(told).context("what a rank tells of its core")?;
         for op in ops {

@@ -8,30 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::LoadSample;
 
-/// Who observes the owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Sensor {
-    /// Terminals: local, serial, ssh, multiplexers.
-    Terminals,
-    /// Keyboard, pointer and touch devices.
-    Input,
-    /// The owner's load.
-    Load,
-    /// Sessions of the desktop: lock, inhibitors.
-    Sessions,
-}
-
-impl Sensor {
-    pub const ALL: [Self; 4] = [Self::Terminals, Self::Input, Self::Load, Self::Sessions];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Terminals => "terminals",
-            Self::Input => "input",
-            Self::Load => "load",
-            Self::Sessions => "sessions",
-        }
+gleaner_common::named! {
+    /// Who observes the owner.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Sensor {
+        /// Terminals: local, serial, ssh, multiplexers.
+        Terminals = "terminals",
+        /// Keyboard, pointer and touch devices.
+        Input = "input",
+        /// The owner's load.
+        Load = "load",
+        /// Sessions of the desktop: lock, inhibitors.
+        Sessions = "sessions",
     }
 }
 

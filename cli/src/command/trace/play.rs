@@ -130,17 +130,21 @@ fn follow(comm: &mut Communicator, trace: &Trace, pace: f64) -> Result<(), Failu
     Ok(output::record(&share)?)
 }
 
-/// Computes until the clock says `until`.
+/// Computes until the clock says `until`. What is counted is the thread's own
+/// time, which is exact; that of a process comes in ticks.
 fn compute(clock: CpuClock, until: u64, share: &mut Share) {
-    let (mut used, mut at) = (clock.nanos(), Clock.now());
+    let (mut used, mut at) = (CpuClock::Thread.nanos(), Clock.now());
     // Waited since the kernel was asked last.
     let (mut queued, mut since) = (queued_nanos(), 0);
-    while used < until {
+    while clock.nanos() < until {
         std::hint::black_box(burn());
-        let (now, later) = (clock.nanos(), Clock.now());
-        let computed = now.saturating_sub(used);
+        let (now, later) = (CpuClock::Thread.nanos(), Clock.now());
         let passed = u64::try_from(later.since(at).as_nanos()).unwrap_or(u64::MAX);
-        let lost = passed.saturating_sub(computed);
+        let (computed, lost) = match now.checked_sub(used) {
+            Some(computed) => (computed, passed.saturating_sub(computed)),
+            // After a move the thread is a new one, which counts from nothing.
+            None => (now, 0),
+        };
         let waited = if lost < STOOD_STILL_NANOS {
             since += lost;
             lost
