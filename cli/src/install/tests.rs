@@ -101,6 +101,8 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     644 usr/local/share/man/man1/glean-doctor.1
     644 usr/local/share/man/man1/glean-enrol.1
     644 usr/local/share/man/man1/glean-fetch.1
+    644 usr/local/share/man/man1/glean-identity-rotate.1
+    644 usr/local/share/man/man1/glean-identity.1
     644 usr/local/share/man/man1/glean-job.1
     644 usr/local/share/man/man1/glean-jobs.1
     644 usr/local/share/man/man1/glean-logs.1
@@ -109,6 +111,7 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     644 usr/local/share/man/man1/glean-replay-report.1
     644 usr/local/share/man/man1/glean-replay-run.1
     644 usr/local/share/man/man1/glean-replay.1
+    644 usr/local/share/man/man1/glean-shares.1
     644 usr/local/share/man/man1/glean-submit.1
     644 usr/local/share/man/man1/glean-token-create.1
     644 usr/local/share/man/man1/glean-token-ls.1
@@ -131,8 +134,14 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     644 usr/local/share/man/man1/glean-usage-show.1
     644 usr/local/share/man/man1/glean-usage-stats.1
     644 usr/local/share/man/man1/glean-usage.1
+    644 usr/local/share/man/man1/glean-users-ls.1
+    644 usr/local/share/man/man1/glean-users-rm.1
+    644 usr/local/share/man/man1/glean-users.1
     644 usr/local/share/man/man1/glean-validate.1
     644 usr/local/share/man/man1/glean-why.1
+    644 usr/local/share/man/man1/glean-workstations-drain.1
+    644 usr/local/share/man/man1/glean-workstations-rm.1
+    644 usr/local/share/man/man1/glean-workstations-undrain.1
     644 usr/local/share/man/man1/glean-workstations.1
     644 usr/local/share/man/man1/glean.1
     755 usr/local/share/zsh
