@@ -26,6 +26,7 @@ mod pool;
 mod program;
 mod queue;
 mod record;
+pub mod scheduler;
 pub mod shares;
 mod step;
 mod tickets;

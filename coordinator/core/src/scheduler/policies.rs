@@ -1,0 +1,63 @@
+//! The policies, by name.
+
+mod apm;
+mod conservative;
+mod demand;
+mod easy;
+mod equipartition;
+mod fcfs;
+mod folding;
+mod koala;
+mod partition;
+mod pending_first;
+mod profit;
+mod uniform;
+
+use super::policy::Named;
+
+/// All there are: a new one is a file and a line.
+pub static ALL: &[Named] = &[
+    fcfs::FCFS,
+    easy::EASY,
+    conservative::CONSERVATIVE,
+    equipartition::EQUIPARTITION,
+    folding::FOLDING,
+    apm::APM,
+    uniform::UNIFORM,
+    profit::SIMPLE,
+    profit::LAZY,
+    koala::PRA_FPSMA,
+    koala::PRA_EGS,
+    koala::PWA_FPSMA,
+    koala::PWA_EGS,
+    pending_first::EARLIEST_STARTED,
+    pending_first::LATEST_STARTED,
+    pending_first::MOST_TO_GIVE,
+    pending_first::FEWEST_ASKED,
+    demand::SDF,
+    demand::EEMA,
+    demand::M_LIDA,
+    demand::PWP,
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::policy::{Parameters, named};
+    use super::ALL;
+
+    #[test]
+    fn every_policy_has_a_name_of_its_own_a_line_and_a_source() {
+        let names: BTreeSet<_> = ALL.iter().map(|it| it.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for it in ALL {
+            let is_plain = |c: char| c.is_ascii_lowercase() || c == '-';
+            assert!(it.name.chars().all(is_plain), "{}", it.name);
+            assert!(!it.line.is_empty() && it.line.len() < 100, "{}", it.name);
+            assert!(!it.source.is_empty(), "{}", it.name);
+            let _ = (named(it.name).expect("found by its name").build)(&Parameters::default());
+        }
+        assert!(named("no-such-policy").is_none());
+    }
+}

@@ -1,0 +1,2 @@
+//! The scheduler by the examples of the four works, by properties, and beside
+//! slow ones that do what a definition says.
