@@ -47,20 +47,37 @@ pub use self::work::Progress;
 /// What has happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    Submitted { job: JobId, request: Box<Request> },
+    Submitted {
+        job: JobId,
+        request: Box<Request>,
+    },
     /// A job ended, or was taken back by its submitter.
-    Ended { job: JobId },
+    Ended {
+        job: JobId,
+    },
     /// A running job has lost all that it held and waits again, where it was.
-    Returned { job: JobId },
+    Returned {
+        job: JobId,
+    },
     /// What a job made of an offer to grow, or of being asked to shrink: so
     /// many processors it has taken, or given up. It may be more than asked.
-    Answered { job: JobId, by: u32 },
+    Answered {
+        job: JobId,
+        by: u32,
+    },
     /// An evolving job asks for more, or says how many it takes of what it was
     /// told can be had.
-    Asked { job: JobId, more: u32, is_answer: bool },
+    Asked {
+        job: JobId,
+        more: u32,
+        is_answer: bool,
+    },
     /// A running job holds so many from now on: it has given some up by itself,
     /// or owners have come back and its agents have left already.
-    Resized { job: JobId, size: u32 },
+    Resized {
+        job: JobId,
+        size: u32,
+    },
     /// Owners came or went, or workstations did.
     Resources(Resources),
 }

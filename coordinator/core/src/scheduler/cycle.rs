@@ -25,18 +25,39 @@ pub enum Obligation {
 /// What is to be done, in this order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
-    Start { job: JobId, size: u32 },
+    Start {
+        job: JobId,
+        size: u32,
+    },
     /// More processors, set aside until the job has answered.
-    Grow { job: JobId, by: u32, obligation: Obligation },
+    Grow {
+        job: JobId,
+        by: u32,
+        obligation: Obligation,
+    },
     /// The job is asked for processors; they are its own until it answers.
-    Shrink { job: JobId, by: u32, obligation: Obligation },
+    Shrink {
+        job: JobId,
+        by: u32,
+        obligation: Obligation,
+    },
     /// An evolving job cannot have all that it asked for, and is told how many
     /// can be had, some of which others would have to give
     /// (Ghafoor 2007, §3.1.1.4).
-    Offer { job: JobId, up_to: u32 },
+    Offer {
+        job: JobId,
+        up_to: u32,
+    },
     /// The job is promised a start.
-    Reserve { job: JobId, size: u32, start: Moment },
-    Refuse { job: JobId, reason: Reason },
+    Reserve {
+        job: JobId,
+        size: u32,
+        start: Moment,
+    },
+    Refuse {
+        job: JobId,
+        reason: Reason,
+    },
 }
 
 #[derive(Debug)]

@@ -79,10 +79,7 @@ impl Sizes {
     ///
     /// # Errors
     /// If no size is left, or they are not in order.
-    pub fn new(
-        [min, preferred, max]: [u32; 3],
-        mut allowed: Allowed,
-    ) -> Result<Self, SizesError> {
+    pub fn new([min, preferred, max]: [u32; 3], mut allowed: Allowed) -> Result<Self, SizesError> {
         if let Allowed::List(sizes) = &mut allowed {
             sizes.sort_unstable();
             sizes.dedup();

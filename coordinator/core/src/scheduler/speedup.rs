@@ -21,7 +21,9 @@ pub enum Speedup {
 pub enum SpeedupError {
     #[error("a parallel part of {0}: expected a number from 0 to 1")]
     Part(f64),
-    #[error("a parallelism of {parallelism} and a variance of {variance}: expected at least 1 and 0")]
+    #[error(
+        "a parallelism of {parallelism} and a variance of {variance}: expected at least 1 and 0"
+    )]
     Downey { parallelism: f64, variance: f64 },
     #[error("a table of speed-ups that is empty or does not ascend from 1 processor on")]
     Table,
@@ -40,7 +42,9 @@ impl Speedup {
             Self::Amdahl { parallel } if (0.0..=1.0).contains(&parallel) => Ok(()),
             Self::Amdahl { parallel } => Err(SpeedupError::Part(parallel)),
             Self::Downey { parallelism, variance }
-                if parallelism >= 1.0 && parallelism.is_finite() && variance >= 0.0
+                if parallelism >= 1.0
+                    && parallelism.is_finite()
+                    && variance >= 0.0
                     && variance.is_finite() =>
             {
                 Ok(())

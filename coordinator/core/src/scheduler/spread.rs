@@ -158,13 +158,14 @@ mod tests {
     #[test]
     fn few_groups_are_combined_and_fewer_where_components_can_be_cut() {
         let free = [4, 6, 5];
-        check(Spread::ClusterMinimisation, &[3, 3, 4], &free, Some(&[(1, 3), (1, 3), (2, 4)]));
+        check(Spread::ClusterMinimisation, &[3, 3, 4], &free, Some(&[(1, 3), (1, 3), (0, 4)]));
         check(Spread::ClusterMinimisation, &[4, 4, 4, 3], &free, None);
-        check(Spread::FlexibleClusterMinimisation, &[4, 4, 4, 3], &free, Some(&[
-            (1, 6),
-            (2, 5),
-            (0, 4),
-        ]));
+        check(
+            Spread::FlexibleClusterMinimisation,
+            &[4, 4, 4, 3],
+            &free,
+            Some(&[(1, 6), (2, 5), (0, 4)]),
+        );
         check(Spread::FlexibleClusterMinimisation, &[4], &free, Some(&[(0, 4)]));
     }
 

@@ -38,7 +38,7 @@ impl Resources {
 pub type Turn = (Reverse<i8>, Moment, JobId);
 
 /// When a running job started: the order of running jobs.
-pub type Started = (Moment, JobId);
+pub(super) type Started = (Moment, JobId);
 
 /// A job that waits.
 #[derive(Clone, Debug)]

@@ -41,7 +41,9 @@ fn greedy(parts: &[Part<'_>], total: u32) -> Vec<u32> {
     let mut left = total - targets.iter().sum::<u32>();
     let mut gains: BinaryHeap<Gain> =
         (0..parts.len()).filter_map(|index| gain(parts, index, targets[index])).collect();
-    while left > 0 && let Some((_, Reverse(index), next)) = gains.pop() {
+    while left > 0
+        && let Some((_, Reverse(index), next)) = gains.pop()
+    {
         let step = next - targets[index];
         if step <= left {
             (targets[index], left) = (next, left - step);

@@ -60,9 +60,9 @@ fn folded(request: &Request, free: u32) -> Option<u32> {
 }
 
 fn largest(state: &State) -> Option<(JobId, u32)> {
-    let halves = state.can_give().filter(|(_, it)| {
-        it.size.is_multiple_of(2) && it.request.sizes.contains(it.size / 2)
-    });
+    let halves = state
+        .can_give()
+        .filter(|(_, it)| it.size.is_multiple_of(2) && it.request.sizes.contains(it.size / 2));
     let largest = halves.max_by_key(|(job, it)| (it.size, Reverse(*job)))?;
     Some((largest.0, largest.1.size / 2))
 }

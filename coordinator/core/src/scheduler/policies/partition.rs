@@ -91,7 +91,8 @@ fn admit(cycle: &mut Cycle<'_>, admission: Admission, floor: &mut u32) -> Vec<Tu
 }
 
 fn settle(cycle: &mut Cycle<'_>, running: &[(JobId, u32)], admitted: &[Turn], targets: &[u32]) {
-    let mut changes = running.iter().zip(targets).map(|((job, size), target)| (*job, *size, *target));
+    let mut changes =
+        running.iter().zip(targets).map(|((job, size), target)| (*job, *size, *target));
     for (job, size, target) in changes.clone().filter(|(_, size, target)| target < size) {
         cycle.shrink(job, size - target, Obligation::Mandatory);
     }
@@ -102,20 +103,18 @@ fn settle(cycle: &mut Cycle<'_>, running: &[(JobId, u32)], admitted: &[Turn], ta
         }
     }
     if cycle.releasing() == 0 {
-        changes.by_ref().filter(|(_, size, target)| target > size).for_each(|(job, size, target)| {
-            cycle.grow(job, target - size, Obligation::Voluntary);
-        });
+        changes.by_ref().filter(|(_, size, target)| target > size).for_each(
+            |(job, size, target)| {
+                cycle.grow(job, target - size, Obligation::Voluntary);
+            },
+        );
     }
 }
 
 /// The highest level that fits, one more for the first ones, and then whatever
 /// sizes of more than one step leave, step by step in order. `at` says what a
 /// part gets at a level, between its minimum and maximum.
-pub(super) fn fill(
-    parts: &[Part<'_>],
-    total: u32,
-    at: impl Fn(&Part<'_>, u32) -> u32,
-) -> Vec<u32> {
+pub(super) fn fill(parts: &[Part<'_>], total: u32, at: impl Fn(&Part<'_>, u32) -> u32) -> Vec<u32> {
     let sum = |level: u32| parts.iter().map(|part| u64::from(at(part, level))).sum::<u64>();
     let (mut fits, mut above) = (0, total.saturating_add(1));
     while above - fits > 1 {

@@ -71,7 +71,11 @@ impl Scheduling for ForProfit {
             (Ok(_), _) => Ok(()),
             (Err(why), None) => Err(why),
             (Err(why), Some(lazy)) => {
-                if lazy.is_schedulable(state, now, request, None) { Ok(()) } else { Err(why) }
+                if lazy.is_schedulable(state, now, request, None) {
+                    Ok(())
+                } else {
+                    Err(why)
+                }
             }
         }
     }
@@ -95,9 +99,8 @@ impl ForProfit {
 
     /// Somebody about whom nothing has been decided.
     fn next_new(&self, state: &State) -> Option<Turn> {
-        let is_kept = |turn: &Turn| {
-            self.lazy.as_ref().is_some_and(|lazy| lazy.accepted.contains(turn))
-        };
+        let is_kept =
+            |turn: &Turn| self.lazy.as_ref().is_some_and(|lazy| lazy.accepted.contains(turn));
         state.waiting().map(|(turn, _)| turn).find(|turn| !is_kept(turn))
     }
 
@@ -170,9 +173,10 @@ impl Lazy {
         let is_there = |job| state.get(job).is_some() || state.turn(job).is_some();
         self.ahead = self.ahead.filter(|(job, _)| is_there(*job)).or_else(|| {
             let running = state.running().map(|(job, it)| (it.request.deadline, job));
-            let kept = self.accepted.iter().filter_map(|turn| {
-                Some((state.waiting_at(*turn)?.request.deadline, turn.2))
-            });
+            let kept = self
+                .accepted
+                .iter()
+                .filter_map(|turn| Some((state.waiting_at(*turn)?.request.deadline, turn.2)));
             let first = running.chain(kept).filter_map(|(at, job)| Some((at?, job))).min()?;
             Some((first.1, first.0))
         });
@@ -193,9 +197,7 @@ impl Lazy {
         let running = state.running().filter(|(job, _)| *job != first);
         let held: u32 = running.map(|(_, it)| floor(it, now)).sum();
         let others = self.accepted.iter().filter(|turn| Some(**turn) != own && turn.2 != first);
-        let promised = others.filter_map(|turn| {
-            future_min(&state.waiting_at(*turn)?.request, at)
-        });
+        let promised = others.filter_map(|turn| future_min(&state.waiting_at(*turn)?.request, at));
         let taken = held.saturating_add(promised.sum());
         own_min.is_some_and(|min| taken.saturating_add(min) <= state.resources().processors)
     }
@@ -291,7 +293,7 @@ impl Ord for Loss {
 }
 
 /// A running job of which processors may be taken, virtually.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Giver<'a> {
     job: JobId,
     it: &'a Running,
@@ -313,76 +315,111 @@ impl Giver<'_> {
     }
 }
 
-impl Bid {
-    /// `AcceptJob` (§3.2.4). Processors that are idle are taken first: they are
-    /// nobody's loss. He has none at this point, because what is idle has been
-    /// given to running jobs; where all have their maximum, there are some.
-    fn make(state: &State, now: Moment, request: &Request, terms: Terms) -> Result<Self, Reason> {
-        let mut givers: Vec<Giver<'_>> = state
-            .can_give()
-            .map(|(job, it)| Giver { job, it, size: it.size, floor: floor(it, now) })
-            .collect();
-        let spare: u32 = givers.iter().map(|it| it.size.saturating_sub(it.floor)).sum();
-        let mut idle = state.free();
-        let available = idle + spare;
-        let least = future_min(request, now);
-        let needs = match terms {
-            Terms::Profit => least,
-            Terms::Force => Some(least.unwrap_or(request.sizes.min())),
+/// What can be had, and the heap of what it loses others.
+///
+/// Processors that are idle are taken first: they are nobody's loss. In the
+/// thesis there are none, because what is idle has been given to running jobs;
+/// where all of these have their maximum, there are some.
+#[derive(Debug)]
+struct Market<'a> {
+    now: Moment,
+    idle: u32,
+    givers: Vec<Giver<'a>>,
+    losses: BinaryHeap<Reverse<Loss>>,
+    had: u32,
+}
+
+impl<'a> Market<'a> {
+    fn open(state: &'a State, now: Moment) -> Self {
+        let giver = |(job, it): (JobId, &'a Running)| Giver {
+            job,
+            it,
+            size: it.size,
+            floor: floor(it, now),
         };
-        let Some(needs) = needs.filter(|needs| *needs <= available) else {
-            return Err(Reason::Deadline { needs: needs.unwrap_or(request.sizes.max()), available });
-        };
-        let mut losses: BinaryHeap<Reverse<Loss>> = givers
-            .iter()
-            .enumerate()
-            .filter_map(|(rank, giver)| giver.loss(rank, now).map(Reverse))
-            .collect();
-        let on = |size: u32| worth(request, Progress::new(now, request.estimate, request.rate(size)).end());
-        let (mut size, mut had, mut lost) = (0, 0, 0.0);
-        let mut steal = |had: &mut u32, until: u32, at_most: f64| -> Option<f64> {
-            let mut lost = 0.0;
-            while *had < until {
-                if idle > 0 {
-                    let take = idle.min(until - *had);
-                    (idle, *had) = (idle - take, *had + take);
-                    continue;
-                }
-                let Reverse(loss) = losses.peek().copied()?;
-                if lost + loss.each * f64::from(loss.by) > at_most {
-                    return None;
-                }
-                losses.pop();
-                lost += loss.each * f64::from(loss.by);
-                let giver = &mut givers[loss.rank];
-                giver.size -= loss.by;
-                *had += loss.by;
-                losses.extend(giver.loss(loss.rank, now).map(Reverse));
+        let givers: Vec<Giver<'a>> = state.can_give().map(giver).collect();
+        let losses = givers.iter().enumerate();
+        let losses = losses.filter_map(|(rank, giver)| giver.loss(rank, now).map(Reverse));
+        Self { now, idle: state.free(), losses: losses.collect(), givers, had: 0 }
+    }
+
+    fn available(&self) -> u32 {
+        let spare = self.givers.iter().map(|it| it.size.saturating_sub(it.floor));
+        self.idle + spare.sum::<u32>()
+    }
+
+    /// Takes until there are so many; what that loses others. `None` if there
+    /// are not so many, or they would lose more than that: part of it may have
+    /// been taken then.
+    fn take(&mut self, until: u32, loss_max: f64) -> Option<f64> {
+        let mut lost = 0.0;
+        while self.had < until {
+            if self.idle > 0 {
+                let part = self.idle.min(until - self.had);
+                (self.idle, self.had) = (self.idle - part, self.had + part);
+                continue;
             }
-            Some(lost)
-        };
-        if let Some(cost) = steal(&mut had, needs, f64::INFINITY) {
-            (size, lost) = (needs, cost);
+            let Reverse(loss) = self.losses.pop()?;
+            lost += loss.each * f64::from(loss.by);
+            if lost > loss_max {
+                return None;
+            }
+            let giver = &mut self.givers[loss.rank];
+            giver.size -= loss.by;
+            self.had += loss.by;
+            self.losses.extend(giver.loss(loss.rank, self.now).map(Reverse));
         }
-        let gain = on(size) - lost;
-        if size == 0 || terms == Terms::Profit && gain < 0.0 {
+        Some(lost)
+    }
+
+    fn taken(&self) -> BTreeMap<JobId, u32> {
+        let from = self.givers.iter().map(|giver| (giver.job, giver.it.size - giver.size));
+        from.filter(|(_, by)| *by > 0).collect()
+    }
+}
+
+impl Bid {
+    /// `AcceptJob` (§3.2.4).
+    fn make(state: &State, now: Moment, request: &Request, terms: Terms) -> Result<Self, Reason> {
+        let mut market = Market::open(state, now);
+        let available = market.available();
+        let least = match terms {
+            Terms::Profit => future_min(request, now),
+            Terms::Force => Some(future_min(request, now).unwrap_or(request.sizes.min())),
+        };
+        let too_few = Reason::Deadline { needs: least.unwrap_or(request.sizes.max()), available };
+        let size = least.filter(|needs| *needs <= available).ok_or(too_few)?;
+        let lost = market.take(size, f64::INFINITY).ok_or(too_few)?;
+        let gain = worth_on(request, now, size) - lost;
+        if terms == Terms::Profit && gain < 0.0 {
             return Err(Reason::Unprofitable { gain });
         }
-        // "Allocate more processors if it is profitable": what is idle anyway.
-        while let Some(next) = request.sizes.at_least(size + 1) {
-            let profit = on(next) - on(size);
-            if had < next && (terms == Terms::Force || profit <= 0.0) {
-                break;
-            }
-            if steal(&mut had, next, profit).is_none() {
-                break;
-            }
-            size = next;
-        }
-        let from = givers.iter().map(|it| (it.job, it.it.size - it.size));
-        let from = from.filter(|(_, by)| *by > 0).collect();
-        Ok(Self { size, from })
+        let mut bid = Self { size, from: market.taken() };
+        while bid.gets_more(&mut market, request, terms).is_some() {}
+        Ok(bid)
     }
+
+    /// "Allocate more processors if it is profitable"; what is idle anyway is
+    /// given by [`give_idle`] if this job does not profit by it.
+    fn gets_more(
+        &mut self,
+        market: &mut Market<'_>,
+        request: &Request,
+        terms: Terms,
+    ) -> Option<()> {
+        let next = request.sizes.at_least(self.size + 1)?;
+        let profit = worth_on(request, market.now, next) - worth_on(request, market.now, self.size);
+        if terms == Terms::Force || profit <= 0.0 || market.take(next, profit)? >= profit {
+            return None;
+        }
+        (self.size, self.from) = (next, market.taken());
+        Some(())
+    }
+}
+
+/// What a new job would bring on so many.
+fn worth_on(request: &Request, now: Moment, size: u32) -> f64 {
+    worth(request, Progress::new(now, request.estimate, request.rate(size)).end())
 }
 
 /// What is idle goes where it brings most (§3.2.4, the last paragraph); of
@@ -405,7 +442,9 @@ fn give_idle(cycle: &mut Cycle<'_>) {
     let mut heap: BinaryHeap<Reverse<(Loss, u32)>> =
         (0..takers.len()).filter_map(|rank| gain(rank, takers[rank].1).map(Reverse)).collect();
     let mut sizes: Vec<u32> = takers.iter().map(|(_, size)| *size).collect();
-    while left > 0 && let Some(Reverse((Loss { rank, by, .. }, next))) = heap.pop() {
+    while left > 0
+        && let Some(Reverse((Loss { rank, by, .. }, next))) = heap.pop()
+    {
         if by <= left {
             (left, sizes[rank]) = (left - by, next);
             heap.extend(gain(rank, next).map(Reverse));
