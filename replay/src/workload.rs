@@ -1,0 +1,22 @@
+//! Jobs that arrive over time on a cluster, scheduled by the coordinator's own
+//! scheduler.
+//!
+//! ```text
+//! SWF ──► WorkloadJob ──► run_workload ──► Outcome, one by one ──► Summary
+//!                             ▲  │
+//!              Scheduler::cycle  └── ends, answers, changes of size
+//! ```
+//!
+//! A discrete-event engine without any rule of scheduling in it (Ghafoor 2007,
+//! Figure 4.3, with the live scheduler in place of his): it tells what happens,
+//! carries out what is decided, and keeps what is true of each job, which the
+//! scheduler only estimates. Its memory holds those that wait or run.
+
+mod engine;
+mod measures;
+pub mod swf;
+#[cfg(test)]
+mod tests;
+
+pub use self::engine::{ChangeCosts, WorkloadJob, run_workload};
+pub use self::measures::{Outcome, Summary};

@@ -1,0 +1,168 @@
+//! Workloads: SWF in and out, and what Ghafoor's equations say of a run.
+
+use std::time::Duration;
+
+use gleaner_common::id::JobId;
+use gleaner_common::time::Moment;
+use gleaner_coordinator_core::scheduler::{
+    ALL, Allowed, Class, Parameters, Request, Resources, Sizes, named,
+};
+use proptest::prelude::*;
+
+use super::swf::{SwfJob, SwfLineError, SwfLog};
+use super::{ChangeCosts, Outcome, Summary, WorkloadJob, run_workload};
+
+const LOG: &str = "\
+; Version: 2.2
+; MaxProcs: 128
+
+   11   566129      5  28826    1  27758    -1    1  28800    -1  5 153  75 18180  3 -1 -1 -1
+12 566290 532 26171 1 24666.5 -1 1 28800 -1 1 153 75 18184 3 -1 -1 -1
+13 567314 -1 -1 8 -1 -1 8 64800 -1 5 150 6 13592 4 -1 -1 -1
+";
+
+fn at(s: u64) -> Moment {
+    Moment::ZERO + Duration::from_secs(s)
+}
+
+fn run(
+    policy: &str,
+    processors: u32,
+    jobs: &[WorkloadJob],
+    costs: ChangeCosts,
+) -> (Summary, Vec<Outcome>) {
+    let policy = (named(policy).expect("a policy").build)(&Parameters::default());
+    let mut outcomes = vec![];
+    let summary = run_workload(
+        jobs.iter().cloned(),
+        Resources::steady(processors),
+        policy,
+        costs,
+        |outcome| outcomes.push(*outcome),
+    );
+    outcomes.sort_by_key(|outcome| outcome.job);
+    (summary, outcomes)
+}
+
+fn job(number: u32, submit_s: u64, takes_s: u64, class: Class, three: [u32; 3]) -> WorkloadJob {
+    let sizes = Sizes::new(three, Allowed::Any).expect("sizes");
+    let takes = Duration::from_secs(takes_s);
+    let request = Request::new(class, sizes, Some(takes));
+    WorkloadJob { number: JobId(number), submitted: at(submit_s), takes, request }
+}
+
+#[test]
+fn a_log_is_read_and_written_again_as_it_was() {
+    let log = SwfLog::read(LOG.as_bytes()).expect("it is in memory");
+    assert_eq!((log.jobs.len(), log.broken, log.processors()), (3, 0, Some(128)));
+    assert_eq!(log.jobs[1].to_string(), LOG.lines().nth(4).expect("the fifth line"));
+    let again = SwfLog::read(log.to_string().as_bytes()).expect("it is in memory");
+    assert_eq!(again, log);
+    let jobs = log.rigid().expect("jobs");
+    assert_eq!(jobs.len(), 2, "the third has not run");
+    assert_eq!(jobs[1].request.estimate, Some(Duration::from_secs(28_800)));
+    assert_eq!(jobs[1].takes, Duration::from_secs(26_171));
+}
+
+#[test]
+fn broken_lines_are_counted_and_told_and_the_others_are_read() {
+    let text = LOG.replace("28826", "-7").replace("532", "x") + "1 2 3\n\u{0}\n";
+    let log = SwfLog::read(text.as_bytes()).expect("it is in memory");
+    assert_eq!((log.jobs.len(), log.broken), (1, 4));
+    let told: Vec<String> = log.told.iter().map(|(line, why)| format!("{line}: {why}")).collect();
+    assert_eq!(
+        told,
+        [
+            "4: a run time of -7 s: expected -1 or more",
+            "5: field 3 is `x`: expected a number",
+            "7: 3 fields: expected 18",
+            "8: 1 fields: expected 18",
+        ]
+    );
+    let many = "1\n".repeat(100);
+    let log = SwfLog::read(many.as_bytes()).expect("it is in memory");
+    assert_eq!((log.broken, log.told.len()), (100, 20));
+    assert_eq!(log.told[0].1, SwfLineError::Fields { found: 1 });
+    assert!(SwfJob::parse("").is_err());
+}
+
+#[test]
+fn utilisation_and_means_are_what_the_equations_say() {
+    // Two jobs of 4 on 8 processors, and one of 8 that waits for both.
+    let jobs = [
+        job(1, 10, 100, Class::Rigid, [4; 3]),
+        job(2, 20, 50, Class::Rigid, [4; 3]),
+        job(3, 30, 40, Class::Rigid, [8; 3]),
+    ];
+    let (summary, outcomes) = run("fcfs", 8, &jobs, ChangeCosts::default());
+    let starts: Vec<Moment> = outcomes.iter().map(|outcome| outcome.started).collect();
+    assert_eq!(starts, [at(10), at(20), at(110)]);
+    assert_eq!(summary.span(), Duration::from_secs(140));
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, {b}");
+    close(summary.utilisation(8), (400.0 + 200.0 + 320.0) / (8.0 * 140.0));
+    close(summary.mean_turnaround_s(), (100.0 + 50.0 + 120.0) / 3.0);
+    close(summary.mean_wait_s(), 80.0 / 3.0);
+    close(summary.mean_slowdown(), (1.0 + 1.0 + 3.0) / 3.0);
+}
+
+#[test]
+fn a_change_of_size_costs_what_it_is_said_to() {
+    // 800 processor seconds; alone on 8 for 10 s, then on 4 for the 20 s of the
+    // other, then on 8 again: 800 - 80 - 80 = 640 in 80 s, and 4 s twice.
+    let jobs = [job(1, 0, 100, Class::Malleable, [4, 8, 8]), job(2, 10, 20, Class::Rigid, [4; 3])];
+    let free = ChangeCosts::default();
+    let (_, outcomes) = run("ghafoor", 8, &jobs, free);
+    assert_eq!(outcomes[0].ended, at(110));
+    let costs = ChangeCosts { adaptation: Duration::from_secs(1), ..free };
+    let (summary, outcomes) = run("ghafoor", 8, &jobs, costs);
+    // Of the 20 s on 4, four are spent on getting there.
+    assert_eq!(outcomes[0].ended, at(30 + 4 + 82));
+    assert_eq!((summary.adaptations, summary.negotiations), (2, 2));
+    // Everything waits while there is a negotiation.
+    let costs = ChangeCosts { negotiation: Duration::from_secs(3), ..free };
+    let (_, outcomes) = run("ghafoor", 8, &jobs, costs);
+    assert_eq!(outcomes[1].started, at(13));
+}
+
+fn any_job(number: u32) -> impl Strategy<Value = WorkloadJob> {
+    let class = prop::sample::select(vec![Class::Rigid, Class::Moldable, Class::Malleable]);
+    (0..200_u64, 1..60_u64, class, [1..=16_u32, 1..=16, 1..=16]).prop_map(
+        move |(submit, takes, class, mut three)| {
+            three.sort_unstable();
+            let three = if class == Class::Rigid { [three[1]; 3] } else { three };
+            job(number, submit, takes, class, three)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Linear jobs without costs: all the work that was brought is done, no
+    /// more is used than there is, and nobody ends before it can.
+    #[test]
+    fn the_work_that_comes_is_the_work_that_is_done(
+        jobs in prop::collection::vec(any_job(0), 1..25)
+    ) {
+        let mut jobs = jobs;
+        jobs.sort_by_key(|job| job.submitted);
+        (0..).zip(&mut jobs).for_each(|(number, job)| job.number = JobId(number));
+        let work = |job: &WorkloadJob| {
+            job.takes.as_secs_f64() * f64::from(job.request.sizes.preferred())
+        };
+        for policy in ALL {
+            let (summary, outcomes) = run(policy.name, 16, &jobs, ChangeCosts::default());
+            let ended = outcomes.iter().map(|outcome| work(&jobs[outcome.job.0 as usize]));
+            let ended: f64 = ended.sum();
+            prop_assert!((summary.used_s - ended).abs() < 1e-3, "{}", policy.name);
+            prop_assert_eq!(summary.left, 0, "{}", policy.name);
+            prop_assert_eq!(summary.ended + summary.refused, jobs.len() as u64);
+            prop_assert!(summary.utilisation(16) <= 1.0 + 1e-9);
+            for outcome in &outcomes {
+                let job = &jobs[outcome.job.0 as usize];
+                let least = work(job) / f64::from(job.request.sizes.max());
+                prop_assert!(outcome.execution().as_secs_f64() > least - 1e-6);
+            }
+        }
+    }
+}
