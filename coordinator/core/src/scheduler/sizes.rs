@@ -87,13 +87,14 @@ impl Sizes {
                 return Err(SizesError::EmptyList);
             }
         }
-        match () {
-            () if min == 0 => return Err(SizesError::Nothing),
-            () if min > max => return Err(SizesError::MinAboveMax { min, max }),
-            () if !(min..=max).contains(&preferred) => {
-                return Err(SizesError::PreferredOutside { preferred, min, max });
-            }
-            () => {}
+        if min == 0 {
+            return Err(SizesError::Nothing);
+        }
+        if min > max {
+            return Err(SizesError::MinAboveMax { min, max });
+        }
+        if !(min..=max).contains(&preferred) {
+            return Err(SizesError::PreferredOutside { preferred, min, max });
         }
         let none = SizesError::NoneAllowed { min, max };
         let (Some(least), Some(most)) = (allowed.at_least(min), allowed.at_most(max)) else {

@@ -90,7 +90,10 @@ impl Bench {
                         self.starts.entry(*job).or_insert(self.now);
                     }
                     Decision::Refuse { job, .. } => self.refused.push(*job),
-                    _ => {}
+                    Decision::Grow { .. }
+                    | Decision::Shrink { .. }
+                    | Decision::Offer { .. }
+                    | Decision::Reserve { .. } => {}
                 }
             }
             let answers: Vec<Fact> =

@@ -100,21 +100,20 @@ struct Moods(u64);
 impl Moods {
     /// Does this job decline what is decided?
     fn decline(self, decision: &Decision) -> bool {
-        let (job, by) = match decision {
-            Decision::Grow { job, by, .. } | Decision::Shrink { job, by, .. } => (job.0, *by),
-            _ => return false,
+        let (Decision::Grow { job, by, .. } | Decision::Shrink { job, by, .. }) = decision else {
+            return false;
         };
-        self.0.rotate_right(job.wrapping_mul(7).wrapping_add(by)) & 3 == 0
+        self.0.rotate_right(job.0.wrapping_mul(7).wrapping_add(*by)) & 3 == 0
     }
 }
 
 fn answer(bench: &Bench, decision: &Decision, moods: Moods) -> Option<Fact> {
-    match decision {
-        Decision::Grow { job, .. } | Decision::Shrink { job, .. } if moods.decline(decision) => {
-            Some(Fact::Answered { job: *job, by: 0 })
-        }
-        _ => bench.obedient(decision),
+    if moods.decline(decision)
+        && let Decision::Grow { job, .. } | Decision::Shrink { job, .. } = decision
+    {
+        return Some(Fact::Answered { job: *job, by: 0 });
     }
+    bench.obedient(decision)
 }
 
 /// Nobody starts on more than there is; the bench checks the rest.
