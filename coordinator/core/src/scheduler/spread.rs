@@ -103,7 +103,9 @@ fn pack(components: &[u32], free: &mut [u32]) -> Option<Vec<(usize, u32)>> {
         }
         free[group] -= sum(&held);
         left.retain(|index| !held.contains(index));
-        held.iter().for_each(|index| chosen[*index] = (group, components[*index]));
+        for index in held {
+            chosen[index] = (group, components[index]);
+        }
     }
     Some(chosen)
 }

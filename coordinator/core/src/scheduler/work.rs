@@ -1,11 +1,11 @@
 //! What is left of a job that changes its size: phases, and no work lost
 //! between them.
 //!
-//! Ghafoor 2007, §3.3.3: a job that takes t_d on p_d processors holds the work
-//! W = p_d t_d (3.5); a phase of t_i on p_i processors does p_i t_i of it
-//! (3.12), and what is left takes W_r / p (3.13). He assumes a linear speed-up;
+//! Ghafoor 2007, §3.3.3: a job that takes `t_d` on `p_d` processors holds the work
+//! `W = p_d t_d` (3.5); a phase of `t_i` on `p_i` processors does `p_i t_i` of it
+//! (3.12), and what is left takes `W_r / p` (3.13). He assumes a linear speed-up;
 //! with S(p) in place of p the equations hold for any. What is left is kept as
-//! time on p_d processors, so that a job that never changes its size ends to
+//! time on `p_d` processors, so that a job that never changes its size ends to
 //! the nanosecond when it says.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Progress {
     /// What was left when the phase began, as time at the reference size;
     /// `None` if nobody knows.
     left: Option<Duration>,
-    /// S(p) / S(p_d) of this phase.
+    /// `S(p) / S(p_d)` of this phase.
     rate: f64,
     /// When the phase begins to get on with the work: after its adaptation.
     since: Moment,
@@ -32,7 +32,7 @@ impl Progress {
         Self { left: takes, rate, since: now }
     }
 
-    /// S(p) / S(p_d).
+    /// `S(p) / S(p_d)`.
     pub fn rate(speedup: &Speedup, size: u32, reference: u32) -> f64 {
         if size == reference { 1.0 } else { speedup.at(size) / speedup.at(reference) }
     }
@@ -51,7 +51,7 @@ impl Progress {
         }
     }
 
-    /// A new phase, which costs so much before it gets on (3.15, C_a).
+    /// A new phase, which costs so much before it gets on (3.15, `C_a`).
     pub fn enter(&mut self, now: Moment, rate: f64, cost: Duration) {
         self.left = self.left(now);
         self.rate = rate;

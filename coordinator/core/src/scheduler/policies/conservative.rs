@@ -24,6 +24,10 @@ struct Conservative {
 
 impl Scheduling for Conservative {
     fn decide(&mut self, cycle: &mut Cycle<'_>) {
+        if cycle.waiting_count() == 0 {
+            self.plan = Profile::default();
+            return;
+        }
         let changes = cycle.changes();
         let has_due = self.plan.is_stale(cycle.now());
         let mut arrived = changes.arrived.clone();

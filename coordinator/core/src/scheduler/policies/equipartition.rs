@@ -1,6 +1,5 @@
 //! Equipartition: the whole set of processors in equal parts, as far as
-//! minimums and maximums let it (McCann and Zahorjan 1994, by Buisson et al.
-//! 2007, §III and §V.C).
+//! minimums and maximums let it (Buisson et al. 2007, §III and §V.C).
 
 use super::partition::{Admission, Part, divide, fill};
 use crate::scheduler::cycle::Cycle;

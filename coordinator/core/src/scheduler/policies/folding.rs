@@ -1,5 +1,5 @@
 //! Folding: sizes are halved to let others in, and doubled when there is room
-//! (McCann and Zahorjan 1994; Utrera et al. 2004; by Buisson et al. 2007, §III).
+//! (Utrera et al. 2004, by Buisson et al. 2007, §III).
 
 use std::cmp::Reverse;
 

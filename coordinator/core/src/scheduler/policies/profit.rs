@@ -359,15 +359,15 @@ impl<'a> Market<'a> {
                 (self.idle, self.had) = (self.idle - part, self.had + part);
                 continue;
             }
-            let Reverse(loss) = self.losses.pop()?;
-            lost += loss.each * f64::from(loss.by);
+            let Reverse(next) = self.losses.pop()?;
+            lost += next.each * f64::from(next.by);
             if lost > loss_max {
                 return None;
             }
-            let giver = &mut self.givers[loss.rank];
-            giver.size -= loss.by;
-            self.had += loss.by;
-            self.losses.extend(giver.loss(loss.rank, self.now).map(Reverse));
+            let giver = &mut self.givers[next.rank];
+            giver.size -= next.by;
+            self.had += next.by;
+            self.losses.extend(giver.loss(next.rank, self.now).map(Reverse));
         }
         Some(lost)
     }

@@ -72,7 +72,7 @@ impl Bench {
     /// decided in all of them.
     #[track_caller]
     pub(super) fn cycle(&mut self) -> Vec<Decision> {
-        self.cycle_with(|it, decision| it.obedient(decision))
+        self.cycle_with(Self::obedient)
     }
 
     #[track_caller]

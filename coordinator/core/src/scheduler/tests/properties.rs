@@ -103,7 +103,7 @@ impl Moods {
         let (Decision::Grow { job, by, .. } | Decision::Shrink { job, by, .. }) = decision else {
             return false;
         };
-        self.0.rotate_right(job.0.wrapping_mul(7).wrapping_add(*by)) & 3 == 0
+        self.0.rotate_right(job.0.wrapping_mul(7).wrapping_add(*by)).trailing_zeros() >= 2
     }
 }
 
