@@ -27,10 +27,10 @@ pub struct WorkloadJob {
 /// What changes of sizes cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangeCosts {
-    /// C_n: of each negotiation; they are held one after another, and
+    /// `C_n`: of each negotiation; they are held one after another, and
     /// everything else waits (Ghafoor 2007, §3.3.4 and Figure 4.3, line 13).
     pub negotiation: Duration,
-    /// C: for each processor more or less (3.16).
+    /// `C`: for each processor more or less (3.16).
     pub adaptation: Duration,
 }
 

@@ -25,17 +25,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// t_s - t_a.
+    /// `t_s - t_a`.
     pub fn wait(&self) -> Duration {
         self.started.since(self.submitted)
     }
 
-    /// t_c - t_s.
+    /// `t_c - t_s`.
     pub fn execution(&self) -> Duration {
         self.ended.since(self.started)
     }
 
-    /// t_c - t_a (3.1).
+    /// `t_c - t_a` (3.1).
     pub fn turnaround(&self) -> Duration {
         self.ended.since(self.submitted)
     }
