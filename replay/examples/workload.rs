@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use flate2::bufread::MultiGzDecoder;
@@ -38,19 +39,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn read(path: &str) -> std::io::Result<SwfLog> {
     let file = BufReader::new(File::open(path)?);
+    let is_packed = Path::new(path).extension().is_some_and(|it| it == "gz");
     let input: Box<dyn Read> =
-        if path.ends_with(".gz") { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+        if is_packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
     SwfLog::read(BufReader::new(input))
 }
 
-/// A load of 0.85 or so: 33 processors for 5,800 s in the mean, every 22.5 s.
+/// A load of 0.8: 32 processors for 5,600 s in the mean, every 22.5 s.
 fn generated(jobs: u32) -> impl Iterator<Item = WorkloadJob> {
     let mut chance = SmallRng::seed_from_u64(15);
     let mut submitted = Moment::ZERO;
     (0..jobs).map(move |number| {
         let gap = -chance.random_range(f64::MIN_POSITIVE..1.0_f64).ln() * 22.5;
         submitted = submitted + Duration::from_secs_f64(gap);
-        let size = 1 << chance.random_range(0..8_u32);
+        let size = 1_u32 << chance.random_range(0..8_u32);
         let takes = Duration::from_secs_f64(60.0 * chance.random_range(0.0..6.4_f64).exp());
         let is_malleable = chance.random_bool(0.5);
         let three = if is_malleable { [size.div_ceil(2), size, size * 2] } else { [size; 3] };

@@ -28,11 +28,13 @@ pub(super) enum Admission {
 pub(super) struct Part<'a> {
     pub(super) sizes: &'a Sizes,
     pub(super) speedup: &'a Speedup,
+    /// What it has; 0, if it does not run.
+    pub(super) size: u32,
 }
 
 impl<'a> Part<'a> {
-    fn of(request: &'a Request) -> Self {
-        Self { sizes: &request.sizes, speedup: &request.speedup }
+    fn of(request: &'a Request, size: u32) -> Self {
+        Self { sizes: &request.sizes, speedup: &request.speedup, size }
     }
 }
 
@@ -51,9 +53,9 @@ pub(super) fn divide(cycle: &mut Cycle<'_>, admission: Admission, rule: Rule) {
     let admitted = admit(cycle, admission, &mut floor);
     let running: Vec<(JobId, u32)> = cycle.negotiable().map(|(id, it)| (id, it.size)).collect();
     let parts: Vec<_> = {
-        let running = cycle.negotiable().map(|(_, it)| Part::of(&it.request));
+        let running = cycle.negotiable().map(|(_, it)| Part::of(&it.request, it.size));
         let new = admitted.iter().filter_map(|turn| cycle.waiting_at(*turn));
-        running.chain(new.map(|it| Part::of(&it.request))).collect()
+        running.chain(new.map(|it| Part::of(&it.request, 0))).collect()
     };
     // What is nobody's part: held by those that cannot change.
     let parts_min: u32 = parts.iter().map(|part| part.sizes.min()).sum();
