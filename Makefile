@@ -1,7 +1,7 @@
 # Two commands do all set-up on a fresh Debian machine with Rust:
 #   make demo   the main job, live, in under two minutes once built
 #   make test   formatting, lints, and every test
-.PHONY: demo test lint check-core bench fuzz install deps clean
+.PHONY: demo test lint check-core bench fuzz deny install deps clean
 
 PACKAGES = gcc libc6-dev make iproute2
 # What the packages give: asked first, so that nothing is installed twice.
@@ -50,6 +50,12 @@ fuzz: deps
 	  GLEAN_FUZZ=$$target cargo fuzz run --fuzz-dir tests/fuzz --features libfuzzer any \
 	    tests/fuzz/corpus/$$target -- -max_total_time=$(SECONDS) -rss_limit_mb=1024 || exit 1; \
 	done
+
+# Licences, sources and versions of what we depend on; advisories where they can be had.
+deny:
+	@command -v cargo-deny >/dev/null || cargo install --locked --quiet cargo-deny
+	cargo deny check bans licenses sources
+	cargo deny check advisories || echo "advisories were not all looked at"
 
 deps:
 	@missing=; for tool in $(NEEDED); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
