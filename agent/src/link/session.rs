@@ -100,7 +100,9 @@ impl Hearers<'_> {
             CoordinatorFrame::Ranks { job, life, at } => {
                 (RouterCommand::Ranks { job, life, at }, None)
             }
-            CoordinatorFrame::Relayed { bytes, .. } => (RouterCommand::Relayed { bytes }, None),
+            CoordinatorFrame::Relayed { from, bytes } => {
+                (RouterCommand::Relayed { from, bytes }, None)
+            }
             CoordinatorFrame::ToRank { fence, life, bytes } => {
                 (RouterCommand::ToRank { fence, life, bytes }, None)
             }

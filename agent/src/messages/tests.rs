@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as PipeRead, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use bytes::Bytes;
 use gleaner_common::wire::AgentFrame;
 use gleaner_program::Communicator;
 use gleaner_program::live::{Live, Pipes};
-use gleaner_program_core::wire::ToRank;
+use gleaner_program_core::address::{Envelope, Tag};
+use gleaner_program_core::wire::{Ack, Packet, PeerFrame, ToRank};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
@@ -41,6 +43,11 @@ fn start(
     handle
 }
 
+fn at(rank: u32, fence: u64, workstation: u32) -> RankAt {
+    let (fence, workstation) = (Fence(fence), WorkstationId(workstation));
+    RankAt { rank, fence, workstation, name: String::new(), addresses: vec![] }
+}
+
 impl Lab {
     fn new(workstations: u32) -> Self {
         let (mut posts, mut told, mut frames, mut outgoing) = (vec![], vec![], vec![], vec![]);
@@ -59,11 +66,14 @@ impl Lab {
         let (stop, all) = (Arc::clone(&over), posts.clone());
         let relay = std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                for (handle, receiver) in all.iter().zip(&mut outgoing) {
+                for ((handle, receiver), from) in all.iter().zip(&mut outgoing).zip(1..) {
                     while let Ok((_, frame)) = receiver.try_recv() {
                         handle.waiting().done(&frame);
                         if let AgentFrame::Relay { to, bytes } = frame {
-                            all[to.0 as usize - 1].deliver(RouterCommand::Relayed { bytes });
+                            all[to.0 as usize - 1].deliver(RouterCommand::Relayed {
+                                from: WorkstationId(from),
+                                bytes,
+                            });
                         }
                     }
                 }
@@ -77,13 +87,7 @@ impl Lab {
     fn places(&self, at: &[(u32, u64, u32)]) {
         let at: Vec<RankAt> = at
             .iter()
-            .map(|(rank, fence, workstation)| RankAt {
-                rank: *rank,
-                fence: Fence(*fence),
-                workstation: WorkstationId(*workstation),
-                name: String::new(),
-                addresses: vec![],
-            })
+            .map(|(rank, fence, workstation)| self::at(*rank, *fence, *workstation))
             .collect();
         for handle in &self.posts {
             handle.deliver(RouterCommand::Ranks { job: JOB, life: LIFE, at: at.clone() });
@@ -290,6 +294,7 @@ fn a_rank_that_moves_misses_nothing_and_hears_nothing_twice() {
         to: Fence(3),
         at: WorkstationId(3),
     });
+    lab.places(&[(1, 3, 3)]);
     one.does(receive(1..4));
     one.does(|comm| comm.send(0, 8, b"from the new place").unwrap());
     zero.does(|comm| {
@@ -298,6 +303,54 @@ fn a_rank_that_moves_misses_nothing_and_hears_nothing_twice() {
     });
     zero.does(send(4..6));
     one.does(receive(4..6));
+}
+
+/// An enrolled agent says something in the name of rank 0, as a rank of its own
+/// that moved would, and as one that stayed; then the coordinator's word comes.
+#[test]
+fn nobody_speaks_for_a_rank_but_the_agent_that_the_coordinator_names() {
+    let (lab, zero, one) = two(0);
+    lab.handle(2).deliver(RouterCommand::Ranks {
+        job: JOB,
+        life: LIFE,
+        at: vec![RankAt { name: "third".into(), ..at(9, 9, 3) }],
+    });
+    let forge = |fence: u64, from: Peer, word: &'static [u8]| {
+        let envelope = Envelope::whole(gleaner_program_core::address::Communicator(0), Tag(8));
+        let (snapshot, ack) = (Snapshot(0), Ack { received: 0, limit: 1 << 20, lost: false });
+        let payload = Bytes::from_static(word);
+        let frame = PeerFrame::Data { snapshot, ack, number: 1, envelope, payload };
+        let (to, rank, fence) = (Rank(1), Rank(0), Fence(fence));
+        let packet = Packet { job: JOB, life: LIFE, to, from: rank, fence, frame };
+        let frames = vec![Between::Packet(packet)];
+        lab.handle(2).deliver(RouterCommand::Packets { from, frames });
+    };
+    let direct = |name: &str| Peer::Direct(name.into());
+    for from in [direct("third"), direct("stranger"), Peer::Relayed(WorkstationId(3))] {
+        forge(1, from.clone(), b"forged");
+        forge(2, from, b"of an attempt that there is not");
+    }
+    zero.does(|comm| comm.send(1, 8, b"true").unwrap());
+    one.does(|comm| assert_eq!(comm.recv(0, 8).unwrap().bytes, b"true"));
+}
+
+/// It has begun elsewhere, and its word is quicker than the coordinator's.
+#[test]
+fn what_comes_before_the_place_of_its_sender_waits_for_it() {
+    let (lab, zero, one) = two(0);
+    let packed = lab.depart(2, 2, Keep::State).unwrap();
+    let ends = lab.arrive(3, 3, Keep::State, packed);
+    one.replug(&ends);
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    one.does(|comm| comm.send(0, 8, b"early").unwrap());
+    let early = || lab.handle(1).0.locked().router.programs[&JOB].early_packets();
+    while early() == 0 {
+        // The router must come to its lock.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    lab.places(&[(1, 3, 3)]);
+    zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"early"));
+    assert_eq!(early(), 0);
 }
 
 #[test]
@@ -314,6 +367,7 @@ fn a_rank_that_leaves_and_moves_before_it_ends_has_left_all_the_same() {
         to: Fence(3),
         at: WorkstationId(3),
     });
+    lab.places(&[(1, 3, 3)]);
     let ended = |end| lab.handle(3).0.locked().router.local_ranks[&Fence(3)].end(end);
     assert_eq!(ended(End::ExitCode(0)), End::Left);
     assert_eq!(ended(End::ExitCode(1)), End::ExitCode(1));
@@ -348,6 +402,7 @@ fn a_rank_rolled_back_elsewhere_has_its_state_and_the_messages_since() {
         to: Fence(3),
         at: WorkstationId(3),
     });
+    lab.places(&[(1, 3, 3)]);
     let anew = Process::start(ends);
     anew.does(|comm| assert_eq!(comm.restore().as_deref(), Some(&b"two received"[..])));
     anew.does(receive(2..4));
@@ -391,6 +446,7 @@ fn a_rank_rolled_back_to_its_image_has_what_it_had_not_received_and_the_messages
             to: Fence(fence),
             at: WorkstationId(to),
         });
+        lab.places(&[(1, fence, to)]);
     }
     one.does(receive(1..4));
     one.does(|comm| comm.send(0, 8, b"once").unwrap());
@@ -465,6 +521,7 @@ fn a_rank_of_which_nothing_is_kept_begins_elsewhere_with_what_it_had_not_receive
         to: Fence(3),
         at: WorkstationId(3),
     });
+    lab.places(&[(1, 3, 3)]);
     let anew = Process::start(ends);
     anew.does(|comm| assert_eq!((comm.restore(), comm.size()), (None, 2)));
     anew.does(receive(1..3));
