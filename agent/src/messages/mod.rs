@@ -62,7 +62,7 @@ use crate::link::ToEventLoop;
 use crate::moving::KeptImage;
 
 /// Which agent has said something.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// The one with this name in its certificate.
     Direct(Arc<str>),

@@ -214,13 +214,14 @@ impl Outgoing {
     }
 
     /// The workstation of whoever said something; `None` if the coordinator has
-    /// not told of that agent.
+    /// not told of that agent. A name that was given away belongs to the newest
+    /// number: no number is given twice.
     pub(super) fn number(&self, peer: &Peer) -> Option<WorkstationId> {
         match peer {
             Peer::Relayed(at) => Some(*at),
             Peer::Direct(name) => {
                 let of = |(_, neighbour): &(_, &Neighbour)| neighbour.name == **name;
-                self.neighbours.iter().find(of).map(|(at, _)| *at)
+                self.neighbours.iter().rev().find(of).map(|(at, _)| *at)
             }
         }
     }

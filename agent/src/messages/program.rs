@@ -6,7 +6,6 @@ use gleaner_common::id::{Fence, WorkstationId};
 use gleaner_common::program::Life;
 use gleaner_program_core::address::Rank;
 use gleaner_program_core::directory::Directory;
-
 use gleaner_program_core::wire::Packet;
 
 use super::Peer;
@@ -17,8 +16,10 @@ use super::slabs::Slabs;
 const MISSED_MAX: usize = 1_024;
 
 /// The most packets that wait until the coordinator tells where their sender
-/// is. What comes on top is sent again.
+/// is, and the most of one agent: no stranger takes all of the room. What comes
+/// on top is sent again.
 const EARLY_MAX: usize = 256;
+const EARLY_OF_ONE_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Program {
@@ -63,15 +64,16 @@ impl Program {
     }
 
     /// Keeps a packet until the coordinator has told where its sender is.
-    pub(super) fn keep_early(&mut self, from: Peer, packet: Packet) {
-        if self.early.len() < EARLY_MAX {
-            self.early.push((from, packet));
+    pub(super) fn keep_early(&mut self, from: &Peer, packet: Packet) {
+        let of_theirs = self.early.iter().filter(|(peer, _)| peer == from).count();
+        if self.early.len() < EARLY_MAX && of_theirs < EARLY_OF_ONE_MAX {
+            self.early.push((from.clone(), packet));
         }
     }
 
     #[cfg(test)]
-    pub(super) fn early_packets(&self) -> usize {
-        self.early.len()
+    pub(super) fn early_and_forged(&self) -> (usize, u64) {
+        (self.early.len(), self.forged)
     }
 
     /// The coordinator has told of places: what waited may count now.

@@ -97,8 +97,9 @@ impl Router {
             }
             RouterCommand::Relayed { from, bytes } => self.relayed(now, from, &bytes),
             RouterCommand::Packets { from, frames } => {
+                let at = self.outgoing.number(&from);
                 for frame in frames {
-                    self.between(now, &from, frame);
+                    self.between(now, (&from, at), frame);
                 }
             }
             RouterCommand::PeerStreamOpened { at, stream } => self.outgoing.opened(at, stream),
@@ -281,7 +282,8 @@ impl Router {
             self.peer_at(job, rank);
         }
         for (from, packet) in early {
-            self.packet(now, from, packet);
+            let at = self.outgoing.number(&from);
+            self.packet(now, (&from, at), packet);
         }
     }
 
@@ -355,30 +357,30 @@ impl Router {
         reader.push(bytes);
         loop {
             match reader.next_frame::<Between>() {
-                Ok(Some(frame)) => self.between(now, &Peer::Relayed(from), frame),
+                Ok(Some(frame)) => self.between(now, (&Peer::Relayed(from), Some(from)), frame),
                 Ok(None) => return,
                 Err(error) => return tracing::warn!(%error, "cannot read what an agent says"),
             }
         }
     }
 
-    fn between(&mut self, now: Moment, from: &Peer, frame: Between) {
-        match frame {
-            Between::Packet(packet) => self.packet(now, from.clone(), packet),
-            Between::Begun(Begun { job, rank, fence }) => {
-                let Some(at) = self.outgoing.number(from) else { return };
+    fn between(&mut self, now: Moment, from: (&Peer, Option<WorkstationId>), frame: Between) {
+        match (frame, from.1) {
+            (Between::Packet(packet), _) => self.packet(now, from, packet),
+            (Between::Begun(Begun { job, rank, fence }), Some(at)) => {
                 let told = |program: &Program| program.directory.is_at(rank, fence, at);
                 if self.programs.get(&job).is_some_and(told) {
                     self.peer_at(job, rank);
                 }
             }
+            // What is sent again then is sent again once the coordinator has told.
+            (Between::Begun(_), None) => {}
         }
     }
 
     /// What another agent says in the name of a rank counts if the coordinator
     /// has told that the rank's attempt is there.
-    fn packet(&mut self, now: Moment, peer: Peer, packet: Packet) {
-        let at = self.outgoing.number(&peer);
+    fn packet(&mut self, now: Moment, (peer, at): (&Peer, Option<WorkstationId>), packet: Packet) {
         let Some(program) = self.programs.get_mut(&packet.job) else { return };
         let taken = at.map_or(Taken::Early, |at| program.directory.take(&packet, at));
         match (taken, program.here.get(&packet.to).copied()) {
@@ -394,7 +396,7 @@ impl Router {
             }
             (Taken::Early, _) => program.keep_early(peer, packet),
             (Taken::Late, _) => {}
-            (Taken::Forged, _) => program.count_forged(&peer, &packet),
+            (Taken::Forged, _) => program.count_forged(peer, &packet),
         }
     }
 

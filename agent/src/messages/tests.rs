@@ -151,15 +151,31 @@ impl Lab {
         keep: Keep,
         packed: Packed,
     ) -> Result<PipeEnds, String> {
+        self.take_in((workstation, 1), fence, keep, packed)
+    }
+
+    #[track_caller]
+    fn take_in(
+        &self,
+        (workstation, rank): (u32, u32),
+        fence: u64,
+        keep: Keep,
+        packed: Packed,
+    ) -> Result<PipeEnds, String> {
         let (ends, theirs) = pair().unwrap();
         let fence = Fence(fence);
-        let (job, life, rank) = (JOB, LIFE, Rank(1));
+        let (job, life, rank) = (JOB, LIFE, Rank(rank));
         let Packed { bytes: packed, image } = packed;
         let arrive = Arrive { fence, job, life, rank, keep, packed, image, ends };
         self.handle(workstation).leave(RouterCommand::Arrive(Box::new(arrive)));
         let told = self.told(workstation);
         let RouterEvent::Unpacked { done, .. } = told else { panic!("{told:?}") };
         done.map(|()| theirs)
+    }
+
+    /// How many packets wait for the coordinator's word, and how many were forged.
+    fn early_and_forged(&self, workstation: u32) -> (usize, u64) {
+        self.handle(workstation).0.locked().router.programs[&JOB].early_and_forged()
     }
 
     /// Stands in for rank 1's event loop while its image is taken.
@@ -330,27 +346,93 @@ fn nobody_speaks_for_a_rank_but_the_agent_that_the_coordinator_names() {
         forge(1, from.clone(), b"forged");
         forge(2, from, b"of an attempt that there is not");
     }
+    // One name is known, and is not where rank 0 is; the rest may become known.
+    assert_eq!(lab.early_and_forged(2), (4, 2));
     zero.does(|comm| comm.send(1, 8, b"true").unwrap());
     one.does(|comm| assert_eq!(comm.recv(0, 8).unwrap().bytes, b"true"));
+    // Nor was anybody persuaded that rank 0 is elsewhere.
+    one.does(|comm| comm.send(0, 8, b"secret").unwrap());
+    zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"secret"));
+}
+
+#[test]
+fn a_stranger_does_not_take_the_room_of_those_who_come_early() {
+    let (lab, _zero, _one) = two(0);
+    let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
+    let (to, from, fence) = (Rank(1), Rank(0), Fence(9));
+    let packet = Packet { job: JOB, life: LIFE, to, from, fence, frame };
+    for (peer, waiting) in [("stranger", 64), ("moved", 65)] {
+        let count = if peer == "moved" { 1 } else { 10_000 };
+        let frames = vec![Between::Packet(packet.clone()); count];
+        lab.handle(2).deliver(RouterCommand::Packets { from: Peer::Direct(peer.into()), frames });
+        assert_eq!(lab.early_and_forged(2), (waiting, 0));
+    }
+}
+
+/// A name that was taken away and given to another machine.
+#[test]
+fn a_name_that_was_given_away_speaks_for_its_new_workstation_only() {
+    let (lab, _zero, _one) = two(0);
+    let named =
+        |rank, fence, workstation| RankAt { name: "again".into(), ..at(rank, fence, workstation) };
+    let places = vec![named(0, 1, 1), named(9, 9, 7)];
+    lab.handle(2).deliver(RouterCommand::Ranks { job: JOB, life: LIFE, at: places });
+    let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
+    let (to, from, fence) = (Rank(1), Rank(0), Fence(1));
+    let packet = Packet { job: JOB, life: LIFE, to, from, fence, frame };
+    let frames = vec![Between::Packet(packet)];
+    lab.handle(2).deliver(RouterCommand::Packets { from: Peer::Direct("again".into()), frames });
+    assert_eq!(lab.early_and_forged(2), (0, 1));
 }
 
 /// It has begun elsewhere, and its word is quicker than the coordinator's.
 #[test]
 fn what_comes_before_the_place_of_its_sender_waits_for_it() {
     let (lab, zero, one) = two(0);
+    // One that was not welcomed yet would wait at the pipes it has now.
+    one.does(|comm| assert_eq!(comm.rank(), 1));
     let packed = lab.depart(2, 2, Keep::State).unwrap();
     let ends = lab.arrive(3, 3, Keep::State, packed);
     one.replug(&ends);
     lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
     one.does(|comm| comm.send(0, 8, b"early").unwrap());
-    let early = || lab.handle(1).0.locked().router.programs[&JOB].early_packets();
-    while early() == 0 {
-        // The router must come to its lock.
-        std::thread::sleep(Duration::from_millis(1));
+    let begun = std::time::Instant::now();
+    while lab.early_and_forged(1).0 == 0 {
+        assert!(begun.elapsed() < LONG, "nothing has come early");
+        std::thread::yield_now();
     }
     lab.places(&[(1, 3, 3)]);
+    assert_eq!(lab.early_and_forged(1), (0, 0));
     zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"early"));
-    assert_eq!(early(), 0);
+}
+
+#[test]
+fn two_ranks_that_change_places_at_once_find_each_other_again() {
+    let (lab, zero, one) = two(0);
+    zero.does(send(0..1));
+    one.does(receive(0..1));
+    let [at_two, at_one] = [(1, 1), (2, 2)].map(|(at, fence)| {
+        let bytes = lab.depart(at, fence, Keep::State).unwrap();
+        Packed { bytes, image: None }
+    });
+    let ends = lab.take_in((2, 0), 3, Keep::State, at_two).unwrap();
+    zero.replug(&ends);
+    let ends = lab.take_in((1, 1), 4, Keep::State, at_one).unwrap();
+    one.replug(&ends);
+    for (at, fence) in [(2, 3), (1, 4)] {
+        lab.handle(at).leave(RouterCommand::SetGoing(Fence(fence)));
+    }
+    // Both say something before they hear where the other is.
+    zero.does(send(1..3));
+    one.does(|comm| comm.send(0, 8, b"from the new place").unwrap());
+    for (at, fence, to, there) in [(1, 1, 3, 2), (2, 2, 4, 1)] {
+        let (fence, to, at_new) = (Fence(fence), Fence(to), WorkstationId(there));
+        lab.handle(at).leave(RouterCommand::Left { fence, to, at: at_new });
+    }
+    lab.places(&[(0, 3, 2), (1, 4, 1)]);
+    one.does(receive(1..3));
+    zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"from the new place"));
+    assert_eq!([1, 2].map(|at| lab.early_and_forged(at).1), [0, 0]);
 }
 
 #[test]

@@ -73,16 +73,15 @@ impl Directory {
     /// `true`: it is news, and what was sent to the rank may have to be sent
     /// again.
     pub fn learn(&mut self, rank: Rank, fence: Fence, at: WorkstationId) -> bool {
-        // A restored answer to our question counts even if it is no news.
-        let asked = self.asked.remove(&rank);
-        match self.known.get(&rank) {
-            Some(known) if known.fence > fence => false,
-            Some(known) if *known == (Known { fence, at }) => asked,
-            Some(_) | None => {
-                self.known.insert(rank, Known { fence, at });
-                true
-            }
+        self.asked.remove(&rank);
+        let is_news = self
+            .known
+            .get(&rank)
+            .is_none_or(|known| known.fence < fence || known.fence == fence && known.at != at);
+        if is_news {
+            self.known.insert(rank, Known { fence, at });
         }
+        is_news
     }
 
     /// The rank's endpoint is not here any more, and nobody said where it
@@ -90,14 +89,6 @@ impl Directory {
     pub fn lose(&mut self, rank: Rank) {
         if self.known.get(&rank).is_some_and(|known| known.at == self.own) {
             self.known.remove(&rank);
-        }
-    }
-
-    /// The workstation is not to be reached any more: what was known of
-    /// places there is doubted, and asked anew when it is needed.
-    pub fn doubt(&mut self, workstation: WorkstationId) {
-        if workstation != self.own {
-            self.known.retain(|_, known| known.at != workstation);
         }
     }
 
@@ -183,9 +174,7 @@ mod tests {
         assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: true });
         assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: false });
         assert!(directory.learn(Rank(1), Fence(5), OTHER));
-        directory.doubt(OTHER);
-        assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: true });
-        assert!(directory.learn(Rank(1), Fence(5), OTHER), "the answer counts");
+        assert_eq!(directory.route(Rank(1)), Route::To(OTHER));
     }
 
     #[test]
