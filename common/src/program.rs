@@ -1,8 +1,8 @@
 //! Message-passing programs: what a job says of one, and where its ranks are.
 //!
 //! A rank is a subprogram whose index is its number in the program. Messages
-//! are addressed to ranks; where a rank is, is a hint that agents are given
-//! and correct by forwarding.
+//! are addressed to ranks. Where a rank is, and so which agent speaks for it,
+//! the coordinator says and nobody else.
 
 use std::fmt;
 use std::net::SocketAddr;

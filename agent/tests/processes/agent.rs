@@ -143,6 +143,11 @@ impl Lab {
             .unwrap()
     }
 
+    /// Where the authority is that this one's coordinator has.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.home.path().join("coordinator")
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }

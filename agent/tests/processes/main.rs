@@ -19,6 +19,7 @@ mod machine;
 mod moving;
 mod ranks;
 mod sessions;
+mod strangers;
 mod travels;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         .chain(leftovers::TESTS)
         .chain(moving::TESTS)
         .chain(ranks::TESTS)
+        .chain(strangers::TESTS)
         .chain(travels::TESTS);
     let chosen: Vec<&Test> = tests
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))
