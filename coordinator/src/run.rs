@@ -23,7 +23,7 @@ use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError};
 use gleaner_shell::lock::Lock;
 use gleaner_shell::signals::stop_signal;
 use quinn::{Endpoint, VarInt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::agents::Agents;
 use crate::blobs::{BlobLimits, Blobs, OpenBlobsError};
@@ -151,6 +151,7 @@ pub async fn serve(
         next_serial: AtomicU64::new(1),
         shares: config.shares.clone(),
         staging_room: StagingRoom::new(config.user_bytes_a_day_max),
+        revocations: watch::Sender::new(()),
     });
     let quiet_handle = shared.brain.clone();
     tracing::info!("listening on {address}");

@@ -62,7 +62,12 @@ async fn enrol(
     let public_key = request.public_key.clone();
     let asked = shared.brain.ask(|reply| Input::Enrol { token: key, request, reply }).await;
     let identity = match asked {
-        Ok(Ok(enrolment)) => enrolment.identity,
+        Ok(Ok(enrolment)) => {
+            if !enrolment.replaced.is_empty() {
+                shared.revocations.send_replace(());
+            }
+            enrolment.identity
+        }
         Ok(Err(refusal)) => return refused(refusal.to_string()),
         Err(stopping) => return refused(stopping.to_string()),
     };

@@ -26,6 +26,7 @@ use gleaner_shell::endpoint::peer_spki;
 use gleaner_shell::identity::Authority;
 use gleaner_shell::stream::{FrameReader, FrameWriter, OpeningError, read_opening};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, VarInt};
+use tokio::sync::watch;
 
 use crate::agents::Agents;
 use crate::blobs::Blobs;
@@ -67,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) next_serial: AtomicU64,
     pub(crate) shares: ShareConfig,
     pub(crate) staging_room: StagingRoom,
+    /// Keys have been put out of use: their connections are to end.
+    pub(crate) revocations: watch::Sender<()>,
 }
 
 impl Shared {
@@ -75,6 +78,12 @@ impl Shared {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .standing(key, self.clock.wall())
+    }
+
+    /// May a peer still be heard, or has its key been revoked meanwhile?
+    fn knows(&self, peer: &Peer) -> bool {
+        let key = peer.key.read().unwrap_or_else(PoisonError::into_inner);
+        matches!(self.standing(&key), KeyStanding::Enrolled(_))
     }
 
     fn workstation_name(&self, workstation: WorkstationId) -> String {
@@ -93,6 +102,8 @@ impl Shared {
 struct Peer {
     identity: IdentityRecord,
     connection: Connection,
+    /// It may put another in its place.
+    key: RwLock<Key>,
 }
 
 impl Peer {
@@ -143,7 +154,8 @@ async fn admit(shared: Arc<Shared>, incoming: Incoming) {
     match shared.standing(&key) {
         KeyStanding::Enrolled(identity) => {
             tracing::debug!("{} {} connected from {from}", identity.role.name(), identity.name);
-            tokio::spawn(enrolled(shared, Arc::new(Peer { identity, connection })));
+            let key = RwLock::new(key);
+            tokio::spawn(enrolled(shared, Arc::new(Peer { identity, connection, key })));
         }
         KeyStanding::Newcomer(token) => newcomer(&shared, &connection, key, token).await,
         KeyStanding::Expired | KeyStanding::Revoked | KeyStanding::Unknown => {
@@ -155,8 +167,19 @@ async fn admit(shared: Arc<Shared>, incoming: Incoming) {
 /// One enrolled peer's connection, until it ends.
 async fn enrolled(shared: Arc<Shared>, peer: Arc<Peer>) {
     let serving = shared.collector.enter(&peer.identity, &peer.connection);
-    while let Ok(stream) = peer.connection.accept_bi().await {
-        tokio::spawn(serve_stream(shared.clone(), peer.clone(), stream));
+    let mut revocations = shared.revocations.subscribe();
+    loop {
+        if !shared.knows(&peer) {
+            let reason = b"this identity has been revoked";
+            peer.connection.close(VarInt::from_u32(close::FORBIDDEN), reason);
+        }
+        tokio::select! {
+            _ = revocations.changed() => {}
+            stream = peer.connection.accept_bi() => match stream {
+                Ok(stream) => drop(tokio::spawn(serve_stream(shared.clone(), peer.clone(), stream))),
+                Err(_) => break,
+            },
+        }
     }
     drop(serving);
     tracing::debug!("{} left", peer.name());

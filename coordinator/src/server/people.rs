@@ -4,7 +4,6 @@ use std::sync::{Arc, PoisonError};
 
 use gleaner_common::wire::Reply;
 use gleaner_coordinator_core::Event;
-use gleaner_shell::endpoint::peer_spki;
 
 use super::request::{Refusal, refuse_without_disk};
 use super::{Peer, Shared};
@@ -30,6 +29,7 @@ pub(super) async fn remove_user(
     }
     tracing::info!("{} took the keys of user {name} away", peer.name());
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
+    shared.revocations.send_replace(());
     Ok(Reply::Done)
 }
 
@@ -47,6 +47,7 @@ pub(super) async fn remove_workstation(
     shared.brain.tell(Input::Revoked(workstation)).await?;
     shared.brain.tell(Input::Fact(Event::Removed(workstation))).await?;
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
+    shared.revocations.send_replace(());
     Ok(Reply::Done)
 }
 
@@ -65,26 +66,29 @@ pub(super) async fn drain(
     Ok(Reply::Done)
 }
 
-/// The connection goes on with the old key; the next one shows the new.
+/// The connection goes on, as the new key's; all others of the old key end.
 pub(super) async fn rotate(
     shared: &Arc<Shared>,
     peer: &Peer,
     public_key: Vec<u8>,
 ) -> Result<Reply, Refusal> {
     refuse_without_disk(shared)?;
-    let old = peer_spki(&peer.connection).unwrap_or_default();
+    let old = peer.key.read().unwrap_or_else(PoisonError::into_inner).clone();
     // A certificate that cannot be made must not cost the old one.
     let identity = &peer.identity;
     let certificate = shared
         .authority
         .issue(&public_key, identity.role, &identity.name)
         .map_err(|error| Refusal::Certificate(error.to_string()))?;
+    let new = public_key.clone();
     let (_, records) = shared.directory.write().unwrap_or_else(PoisonError::into_inner).rotate(
         &old,
         public_key,
         shared.clock.wall(),
     )?;
     tracing::info!("{} {} has a new key", identity.role.name(), identity.name);
+    *peer.key.write().unwrap_or_else(PoisonError::into_inner) = new;
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
+    shared.revocations.send_replace(());
     Ok(Reply::Rotated { certificate })
 }
