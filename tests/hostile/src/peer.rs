@@ -2,6 +2,8 @@
 //! real QUIC, with a certificate that a token gave it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -51,6 +53,8 @@ pub struct Peer {
     pub link: Link,
     pub endpoint: Endpoint,
     pub workstation: WorkstationId,
+    /// What it has to give, as it says.
+    slots: Arc<AtomicU16>,
     orders: UnboundedSender<AgentFrame>,
     heard: Receiver<CoordinatorFrame>,
     opened: Receiver<Opened>,
@@ -103,6 +107,7 @@ impl Peer {
         let (orders, order) = unbounded_channel();
         let (tell, heard) = channel();
         let (open, opened) = channel();
+        let given = Arc::new(AtomicU16::new(slots));
         let (endpoint, link, welcome) = runtime.block_on(async {
             let endpoint = listen_to_peers("0.0.0.0:0".parse()?, &identity)?;
             let ours = gleaner_lab::network::SWITCH_ADDRESS.parse()?;
@@ -114,7 +119,7 @@ impl Peer {
             let (mut writer, mut reader) = stream::open(&link.connection, Purpose::Agent).await?;
             writer.send(&hello(facts, slots)).await?;
             let welcome = reader.expect::<CoordinatorFrame>().await?;
-            tokio::spawn(speak(writer, reader, order, tell));
+            tokio::spawn(speak((writer, reader), Arc::clone(&given), order, tell));
             tokio::spawn(take_calls(endpoint.clone(), open.clone()));
             tokio::spawn(take_streams(link.connection.clone(), open));
             Ok::<_, anyhow::Error>((endpoint, link, welcome))
@@ -122,10 +127,14 @@ impl Peer {
         let CoordinatorFrame::Welcome { workstation, .. } = welcome else {
             bail!("not welcome: {welcome:?}")
         };
-        Ok(Self { runtime, identity, link, endpoint, workstation, orders, heard, opened })
+        let slots = given;
+        Ok(Self { runtime, identity, link, endpoint, workstation, slots, orders, heard, opened })
     }
 
     pub fn say(&self, frame: AgentFrame) -> Result<()> {
+        if let AgentFrame::Presence(presence) = &frame {
+            self.slots.store(presence.slots, Ordering::Relaxed);
+        }
         self.orders.send(frame).context("the connection has ended")
     }
 
@@ -175,8 +184,7 @@ impl Peer {
     /// # Errors
     /// The connection has ended.
     pub fn is_heard(&self, sequence: u64) -> Result<()> {
-        let load = LoadAverages::default();
-        self.say(AgentFrame::Heartbeat { sequence, slots: 0, load })?;
+        self.say(heartbeat(sequence, &self.slots))?;
         self.until(|frame| (frame == CoordinatorFrame::HeartbeatAck { sequence }).then_some(()))
     }
 
@@ -218,9 +226,14 @@ impl Peer {
     }
 }
 
+fn heartbeat(sequence: u64, slots: &AtomicU16) -> AgentFrame {
+    let (slots, load) = (slots.load(Ordering::Relaxed), LoadAverages::default());
+    AgentFrame::Heartbeat { sequence, slots, load }
+}
+
 async fn speak(
-    mut writer: FrameWriter,
-    mut reader: FrameReader,
+    (mut writer, mut reader): (FrameWriter, FrameReader),
+    slots: Arc<AtomicU16>,
     mut orders: UnboundedReceiver<AgentFrame>,
     tell: Sender<CoordinatorFrame>,
 ) {
@@ -233,10 +246,7 @@ async fn speak(
                 continue;
             }
             order = orders.recv() => order,
-            _ = beat.tick() => {
-                let load = LoadAverages::default();
-                Some(AgentFrame::Heartbeat { sequence: 0, slots: 0, load })
-            }
+            _ = beat.tick() => Some(heartbeat(0, &slots)),
         };
         let Some(frame) = frame else { return };
         if writer.send(&frame).await.is_err() {

@@ -1,13 +1,15 @@
 //! Logins on a workstation: whoever may log in there, and is neither its owner nor root.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use gleaner_hostile::attacks::Claim;
 use gleaner_hostile::claims;
 use gleaner_hostile::world::World;
+use gleaner_shell::clock::Clock;
 use rustix::process::{Gid, Pid, Signal, Uid, kill_process};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
@@ -22,6 +24,9 @@ pub(crate) const ALONE: &[Claim] = claims!(Alone: a_login_cannot_end_anothers_pa
 
 /// Somebody with a login, and nothing else.
 const LOGIN: u32 = 4_711;
+
+/// How long an agent listens to who says nothing.
+const SILENT_FOR: Duration = Duration::from_secs(5);
 
 /// Does something as another user: the thread is theirs, and ends.
 fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
@@ -39,7 +44,7 @@ fn asked(socket: &Path, request: &str) -> Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+    BufReader::new(stream).read_line(&mut answer)?;
     Ok(answer)
 }
 
@@ -57,8 +62,8 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// What says nothing that the network would not.
-const PUBLIC: [&str; 5] =
-    ["certificate.pem", "authority.pem", "identity.toml", "pause.toml", "agent.sock"];
+const PUBLIC: [&str; 6] =
+    ["certificate.pem", "authority.pem", "identity.toml", "pause.toml", "agent.sock", "speed"];
 
 fn a_login_cannot_read_keys_stores_and_guests_files(world: &World) -> Result<()> {
     let mut places = vec![world.lab.coordinator_data(), world.lab.collector_data()];
@@ -102,10 +107,11 @@ fn a_login_cannot_touch_the_daemons_and_their_sockets(world: &World) -> Result<(
 
 fn a_login_cannot_block_the_owners_socket(world: &World) -> Result<()> {
     let socket = world.lab.hosts[0].owner_socket();
-    as_user(LOGIN, || {
-        let silent: Vec<UnixStream> =
-            (0..100).filter_map(|_| UnixStream::connect(&socket).ok()).collect();
-        ensure!(silent.len() > 50, "only {} connections", silent.len());
+    let silent: Vec<UnixStream> =
+        as_user(LOGIN, || (0..100).filter_map(|_| UnixStream::connect(&socket).ok()).collect());
+    ensure!(silent.len() > 50, "only {} connections", silent.len());
+    let began = Clock.now();
+    as_user(LOGIN + 1, || {
         let said = asked(&socket, &"x".repeat(9_000))?;
         ensure!(said.contains("longer than 4096 bytes"), "{said}");
         let said = asked(&socket, "{\"shutdown\":{}}\n")?;
@@ -113,7 +119,11 @@ fn a_login_cannot_block_the_owners_socket(world: &World) -> Result<()> {
         let said = asked(&socket, "\"status\"\n")?;
         ensure!(said.contains("\"status\""), "{said}");
         Ok(())
-    })
+    })?;
+    let took = Clock.now().since(began);
+    ensure!(took < SILENT_FOR, "the owner waited for {took:?}");
+    drop(silent);
+    Ok(())
 }
 
 fn a_guests_user_may_ask_its_agent_nothing(world: &World) -> Result<()> {

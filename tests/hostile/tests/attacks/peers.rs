@@ -327,7 +327,7 @@ fn handed(peer: &Peer, what: Handover) -> Result<String> {
     let connection = peer.dial("host1", &[peers_port(1)?])?;
     peer.runtime.block_on(async {
         let mut streams = vec![];
-        for more in 0..40 {
+        for more in 0..20 {
             let what = Handover { new: Fence(what.new.0 + more), ..what.clone() };
             let purpose = Purpose::Handover { to: WorkstationId(1), what: Box::new(what) };
             let (mut writer, reader) = stream::open(&connection, purpose).await?;

@@ -35,10 +35,12 @@ fn asks(identity: &Identity) -> Result<String> {
             Ok(link) => link,
             Err(error) => return Ok(error.to_string()),
         };
-        let (mut writer, mut reader) = stream::open(&link.connection, Purpose::Request).await?;
-        let _ = writer.send(&Request::Jobs).await;
-        let answer = reader.expect::<Reply>().await;
-        Ok(answer.err().context("it was answered")?.to_string())
+        let answer = async {
+            let (mut writer, mut reader) = stream::open(&link.connection, Purpose::Request).await?;
+            writer.send(&Request::Jobs).await?;
+            reader.expect::<Reply>().await
+        };
+        Ok(answer.await.err().context("it was answered")?.to_string())
     })
 }
 
@@ -59,10 +61,12 @@ fn calls(identity: &Identity, host: usize) -> Result<String> {
             Ok(connection) => connection,
             Err(error) => return Ok(error.to_string()),
         };
-        let (mut writer, mut reader) = stream::open(&connection, Purpose::Packets).await?;
-        let _ = writer.send(&7_u32).await;
-        let answer = reader.expect::<u32>().await;
-        Ok(answer.err().context("it was answered")?.to_string())
+        let answer = async {
+            let (mut writer, mut reader) = stream::open(&connection, Purpose::Packets).await?;
+            writer.send(&7_u32).await?;
+            reader.expect::<u32>().await
+        };
+        Ok(answer.await.err().context("it was answered")?.to_string())
     })
 }
 
