@@ -40,8 +40,9 @@ use crate::usage::{LoadAverages, UsageRecord};
 /// The protocol's version; both ends must agree. 2: a job says what follows a
 /// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on
 /// are two words, listings are asked for in parts, and agents describe their machine. 5: jobs have
-/// priorities, refusals say whose fault they are, users and workstations can be taken away, and moves
-/// have tickets.
+/// priorities, refusals say whose fault they are, users and workstations can be taken away, moves
+/// have tickets, agents speak for the ranks that the coordinator says they have, and hear whose keys
+/// were revoked.
 pub const VERSION: u16 = 5;
 
 /// QUIC's application protocol name. The version stands in [`Opening`], so
@@ -455,7 +456,22 @@ pub enum CoordinatorFrame {
     GoOn {
         fence: Fence,
     },
+    /// Agents whose keys were taken away and whose certificates have not run out
+    /// yet: none of them is spoken with, directly. After every welcome `all` of
+    /// them, then those that come on top, when they do.
+    Revoked {
+        all: bool,
+        keys: Vec<KeyHash>,
+        /// The time by which certificates run out: workstations' clocks may be wrong.
+        now: WallTime,
+    },
 }
+
+/// The first half of the BLAKE3 hash of a public key, as `SubjectPublicKeyInfo`
+/// in DER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeyHash(pub [u8; 16]);
 
 // ── usage streams ──────────────────────────────────────────────────────────
 
@@ -555,9 +571,11 @@ pub enum Request {
         drained: bool,
     },
     /// Puts another public key, as `SubjectPublicKeyInfo` in DER, in the place of
-    /// the one that this is asked with.
+    /// the one that this is asked with: `at_once`, or that one is good until its
+    /// certificate runs out.
     Rotate {
         public_key: Vec<u8>,
+        at_once: bool,
     },
 }
 

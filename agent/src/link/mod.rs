@@ -9,6 +9,8 @@ pub(crate) mod files;
 mod logind;
 mod peer_streams;
 pub(crate) mod peers;
+mod renewal;
+pub(crate) mod revoked;
 mod session;
 mod usage;
 
@@ -39,6 +41,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
 
 use self::peers::{Arriving, Peers};
+use self::revoked::Revoked;
 use crate::config::AgentConfig;
 use crate::machine;
 use crate::messages::{IoRequest, RouterCommand, RouterEvent, RouterHandle, Watch};
@@ -332,8 +335,8 @@ async fn run(
     tokio::spawn(watch.run());
     let (set_current, current) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
-    let identity = Arc::new(identity);
-    let (peers, mut arriving, deaf) = Peers::start(&config.peers, Arc::clone(&identity));
+    let (peers, mut arriving, deaf) =
+        Peers::start(&config.peers, Arc::new(identity), Revoked::new());
     if let Some(error) = deaf {
         event_loop.tell(LinkEvent::Missing(format!(
             "other agents reach this one only through the coordinator: {error}"
@@ -343,7 +346,7 @@ async fn run(
     let files = files::Files::new(&config, current.clone(), event_loop.clone());
     let wake = Arc::new(tokio::sync::Notify::new());
     let link = tokio::spawn(keep_connected(Dialling {
-        identity,
+        identity_dir: config.identity.clone(),
         peers: peers.clone(),
         event_loop: event_loop.clone(),
         router: router.clone(),
@@ -459,7 +462,7 @@ async fn serve_owner(config: AgentConfig, event_loop: ToEventLoop) {
 }
 
 struct Dialling {
-    identity: Arc<Identity>,
+    identity_dir: PathBuf,
     peers: Peers,
     event_loop: ToEventLoop,
     router: RouterHandle,
@@ -475,10 +478,11 @@ async fn keep_connected(mut of: Dialling) {
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
     let mut said = String::new();
     let mut session = 0;
-    let address = of.identity.coordinator.clone();
     loop {
+        let identity = of.peers.identity();
+        let (address, credentials) = (&identity.coordinator, Credentials::Identity(&identity));
         let dialled = tokio::select! {
-            dialled = endpoint::connect(&address, Credentials::Identity(&of.identity), None) => dialled,
+            dialled = endpoint::connect(address, credentials, None) => dialled,
             _ = of.stopped.changed() => return,
         };
         let why = match dialled {
@@ -491,15 +495,28 @@ async fn keep_connected(mut of: Dialling) {
                 of.peers.take_from_coordinator(link.connection.clone());
                 let ours = peers::own_address(link.connection.remote_address());
                 let addresses = of.peers.addresses(ours);
-                let ended = session::serve(
+                let hearers = session::Hearers {
+                    event_loop: &of.event_loop,
+                    router: &of.router,
+                    revoked: of.peers.revoked(),
+                };
+                let renewing = renewal::keep_renewed(
+                    link.connection.clone(),
+                    of.peers.clone(),
+                    &of.identity_dir,
+                );
+                let serving = session::serve(
                     &link.connection,
                     session::Greeting { session, addresses },
-                    session::Hearers { event_loop: &of.event_loop, router: &of.router },
+                    hearers,
                     &mut of.outgoing,
                     &mut of.stopped,
                     &of.wake,
-                )
-                .await;
+                );
+                let ended = tokio::select! {
+                    ended = serving => ended,
+                    () = forever(renewing) => unreachable!("it is awaited for ever"),
+                };
                 let _ = of.set_current.send(None);
                 of.router.deliver(RouterCommand::Down);
                 of.event_loop.core(Event::LinkDown);
@@ -536,6 +553,12 @@ async fn keep_connected(mut of: Dialling) {
             _ = of.stopped.changed() => return,
         }
     }
+}
+
+/// Beside something that ends.
+async fn forever(work: impl Future<Output = ()>) {
+    work.await;
+    std::future::pending().await
 }
 
 /// Nobody leaves half of a change behind a lock: who died with it does no harm.

@@ -185,6 +185,11 @@ impl Shared {
             if writer.send(&answer).await.is_err() {
                 return;
             }
+            if matches!(answer, CoordinatorFrame::Welcome { .. }) {
+                let now = gleaner_shell::clock::Clock.wall();
+                let nobody = CoordinatorFrame::Revoked { all: true, keys: vec![], now };
+                let _ = writer.send(&nobody).await;
+            }
         }
     }
 

@@ -352,9 +352,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_job_is_one_record_for_programs() {
-        insta::assert_snapshot!(serde_json::to_string(&a_job()).unwrap(), @r#"
-        {"job":7,"name":"primes","user":"ada","command":["./primes","{i}"],"submitted":1795000000000000000,"ended":null,"on_busy":{"reaction":"suspend","patience":{"for":{"secs":600,"nanos":0}},"then":"retreat"},"retries":2,"summary":{"job":7,"state":"running","total":240,"queued":100,"running":4,"suspended":2,"succeeded":134,"failed":0,"cancelled":0,"retreats":9,"suspensions":21,"lost":1,"retried":0,"moves":0},"cpu_s":512.0,"wasted_cpu_s":3.25,"program":null,"life":0,"moved_bytes":0,"frozen_s":0.0,"notes":[]}
-        "#);
+        insta::assert_snapshot!(serde_json::to_string(&a_job()).unwrap(), @r#"{"job":7,"name":"primes","user":"ada","command":["./primes","{i}"],"submitted":1795000000000000000,"ended":null,"on_busy":{"reaction":"suspend","patience":{"for":{"secs":600,"nanos":0}},"then":"retreat"},"retries":2,"summary":{"job":7,"state":"running","total":240,"queued":100,"running":4,"suspended":2,"succeeded":134,"failed":0,"cancelled":0,"retreats":9,"suspensions":21,"lost":1,"retried":0,"moves":0},"cpu_s":512.0,"wasted_cpu_s":3.25,"program":null,"life":0,"moved_bytes":0,"frozen_s":0.0,"notes":[],"public":false}"#);
     }
 
     #[test]

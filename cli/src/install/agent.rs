@@ -64,10 +64,11 @@ pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The unit, with the shared directories of the configuration writable.
+/// The unit, with what of the configuration must be writable: the identity, which
+/// is renewed, and the shared directories.
 pub(super) fn unit(config: &AgentConfig) -> String {
     let mut lines = String::new();
-    for path in &config.guests.shared_directories {
+    for path in [&config.identity].into_iter().chain(&config.guests.shared_directories) {
         // The dash: one that is not mounted is no reason not to start.
         let path = path.display().to_string().replace('%', "%%");
         lines.extend(["ReadWritePaths=-\"", &path, "\"\n"]);

@@ -234,6 +234,9 @@ fn what_the_coordinator_says_of_ranks() {
     let to_rank = CoordinatorFrame::ToRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
     check(&to_rank, "0c040201ab");
     check(&CoordinatorFrame::GoOn { fence: Fence(4) }, "0d04");
+    let keys = vec![KeyHash([0xab; 16])];
+    let revoked = CoordinatorFrame::Revoked { all: true, keys, now: WallTime(-1) };
+    check(&revoked, &format!("0e0101{}01", ab(16)));
 }
 
 #[test]

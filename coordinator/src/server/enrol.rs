@@ -62,16 +62,11 @@ async fn enrol(
     let public_key = request.public_key.clone();
     let asked = shared.brain.ask(|reply| Input::Enrol { token: key, request, reply }).await;
     let identity = match asked {
-        Ok(Ok(enrolment)) => {
-            if !enrolment.replaced.is_empty() {
-                shared.revocations.send_replace(());
-            }
-            enrolment.identity
-        }
+        Ok(Ok(enrolment)) => enrolment.identity,
         Ok(Err(refusal)) => return refused(refusal.to_string()),
         Err(stopping) => return refused(stopping.to_string()),
     };
-    match shared.authority.issue(&public_key, identity.role, &identity.name) {
+    match shared.authority.issue(&public_key, identity.role, &identity.name, identity.validity()) {
         Ok(certificate) => {
             tracing::info!("enrolled {} {}", identity.role.name(), identity.name);
             EnrolReply::Enrolled {

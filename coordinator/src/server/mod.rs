@@ -17,6 +17,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use gleaner_common::id::WorkstationId;
 use gleaner_common::wire::{Purpose, Role, close};
@@ -52,6 +53,10 @@ mod why;
 
 pub(crate) use relay::Collector;
 
+/// A certificate's end is looked for so often at least: the wall clock may be set
+/// meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(3_600);
+
 /// What every connection shares.
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
@@ -68,7 +73,7 @@ pub(crate) struct Shared {
     pub(crate) next_serial: AtomicU64,
     pub(crate) shares: ShareConfig,
     pub(crate) staging_room: StagingRoom,
-    /// Keys have been put out of use: their connections are to end.
+    /// Changes whenever a key is revoked.
     pub(crate) revocations: watch::Sender<()>,
 }
 
@@ -78,12 +83,6 @@ impl Shared {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .standing(key, self.clock.wall())
-    }
-
-    /// May a peer still be heard, or has its key been revoked meanwhile?
-    fn knows(&self, peer: &Peer) -> bool {
-        let key = peer.key.read().unwrap_or_else(PoisonError::into_inner);
-        matches!(self.standing(&key), KeyStanding::Enrolled(_))
     }
 
     fn workstation_name(&self, workstation: WorkstationId) -> String {
@@ -101,9 +100,8 @@ impl Shared {
 /// An enrolled peer's connection.
 struct Peer {
     identity: IdentityRecord,
+    key: Key,
     connection: Connection,
-    /// It may put another in its place.
-    key: RwLock<Key>,
 }
 
 impl Peer {
@@ -154,27 +152,29 @@ async fn admit(shared: Arc<Shared>, incoming: Incoming) {
     match shared.standing(&key) {
         KeyStanding::Enrolled(identity) => {
             tracing::debug!("{} {} connected from {from}", identity.role.name(), identity.name);
-            let key = RwLock::new(key);
-            tokio::spawn(enrolled(shared, Arc::new(Peer { identity, connection, key })));
+            tokio::spawn(enrolled(shared, Arc::new(Peer { identity, key, connection })));
         }
         KeyStanding::Newcomer(token) => newcomer(&shared, &connection, key, token).await,
-        KeyStanding::Expired | KeyStanding::Revoked | KeyStanding::Unknown => {
+        KeyStanding::Expired
+        | KeyStanding::RunOut
+        | KeyStanding::Revoked
+        | KeyStanding::Unknown => {
             connection.close(VarInt::from_u32(close::FORBIDDEN), b"not enrolled here");
         }
     }
 }
 
-/// One enrolled peer's connection, until it ends.
+/// One enrolled peer's connection, until it ends or its key is good no more.
 async fn enrolled(shared: Arc<Shared>, peer: Arc<Peer>) {
     let serving = shared.collector.enter(&peer.identity, &peer.connection);
     let mut revocations = shared.revocations.subscribe();
     loop {
-        if !shared.knows(&peer) {
-            let reason = b"this identity has been revoked";
-            peer.connection.close(VarInt::from_u32(close::FORBIDDEN), reason);
-        }
         tokio::select! {
-            _ = revocations.changed() => {}
+            biased;
+            why = ends(&shared, &peer.key, &mut revocations) => {
+                peer.connection.close(VarInt::from_u32(close::FORBIDDEN), why.as_bytes());
+                break;
+            }
             stream = peer.connection.accept_bi() => match stream {
                 Ok(stream) => drop(tokio::spawn(serve_stream(shared.clone(), peer.clone(), stream))),
                 Err(_) => break,
@@ -183,6 +183,25 @@ async fn enrolled(shared: Arc<Shared>, peer: Arc<Peer>) {
     }
     drop(serving);
     tracing::debug!("{} left", peer.name());
+}
+
+/// Returns why, once a key is good no more.
+async fn ends(shared: &Shared, key: &Key, revocations: &mut watch::Receiver<()>) -> &'static str {
+    loop {
+        let expires = match shared.standing(key) {
+            KeyStanding::Enrolled(identity) => identity.expires,
+            KeyStanding::RunOut => return "this identity's certificate has run out",
+            KeyStanding::Revoked
+            | KeyStanding::Unknown
+            | KeyStanding::Newcomer(_)
+            | KeyStanding::Expired => return "this identity has been revoked",
+        };
+        let left = expires.map_or(LOOK_AGAIN, |at| at.since(shared.clock.wall()));
+        tokio::select! {
+            _ = revocations.changed() => {}
+            () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
+        }
+    }
 }
 
 async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream, RecvStream)) {

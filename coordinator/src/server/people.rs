@@ -1,14 +1,20 @@
 //! What admins do with names, and everybody with their own key.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
-use gleaner_common::wire::Reply;
+use gleaner_common::wire::{KeyHash, Reply};
 use gleaner_coordinator_core::Event;
+use tokio::time::timeout;
 
 use super::request::{Refusal, refuse_without_disk};
 use super::{Peer, Shared};
 use crate::brain::Input;
+use crate::directory::taken_from_agents;
 use crate::store::Write;
+
+/// How long who has a new key may take to read so and to go.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn remove_user(
     shared: &Arc<Shared>,
@@ -28,8 +34,8 @@ pub(super) async fn remove_user(
         return Err(Refusal::UnknownUser(name));
     }
     tracing::info!("{} took the keys of user {name} away", peer.name());
+    shared.brain.tell(Input::Revoked { workstation: None, keys: vec![] }).await?;
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
-    shared.revocations.send_replace(());
     Ok(Reply::Done)
 }
 
@@ -44,10 +50,10 @@ pub(super) async fn remove_workstation(
         .unwrap_or_else(PoisonError::into_inner)
         .remove_workstation(&name, shared.clock.wall());
     let (workstation, records) = removed.ok_or(Refusal::UnknownWorkstation(name))?;
-    shared.brain.tell(Input::Revoked(workstation)).await?;
+    let keys = taken_from_agents(&records);
+    shared.brain.tell(Input::Revoked { workstation: Some(workstation), keys }).await?;
     shared.brain.tell(Input::Fact(Event::Removed(workstation))).await?;
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
-    shared.revocations.send_replace(());
     Ok(Reply::Done)
 }
 
@@ -66,29 +72,37 @@ pub(super) async fn drain(
     Ok(Reply::Done)
 }
 
-/// The connection goes on, as the new key's; all others of the old key end.
+/// The connection goes on with the old key, if that is good still; the next one
+/// shows the new.
 pub(super) async fn rotate(
     shared: &Arc<Shared>,
-    peer: &Peer,
+    peer: &Arc<Peer>,
     public_key: Vec<u8>,
+    at_once: bool,
 ) -> Result<Reply, Refusal> {
     refuse_without_disk(shared)?;
-    let old = peer.key.read().unwrap_or_else(PoisonError::into_inner).clone();
-    // A certificate that cannot be made must not cost the old one.
-    let identity = &peer.identity;
+    // The directory refuses what no certificate can be made for.
+    let (record, records) = shared
+        .directory
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .rotate(&peer.key, public_key.clone(), at_once, shared.clock.wall())?;
+    tracing::info!("{} {} has a new key", record.role.name(), record.name);
+    let keys = taken_from_agents(&records);
+    shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
     let certificate = shared
         .authority
-        .issue(&public_key, identity.role, &identity.name)
+        .issue(&public_key, record.role, &record.name, record.validity())
         .map_err(|error| Refusal::Certificate(error.to_string()))?;
-    let new = public_key.clone();
-    let (_, records) = shared.directory.write().unwrap_or_else(PoisonError::into_inner).rotate(
-        &old,
-        public_key,
-        shared.clock.wall(),
-    )?;
-    tracing::info!("{} {} has a new key", identity.role.name(), identity.name);
-    *peer.key.write().unwrap_or_else(PoisonError::into_inner) = new;
-    shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
-    shared.revocations.send_replace(());
+    if at_once {
+        tokio::spawn(end_old_key(shared.clone(), peer.clone(), keys));
+    }
     Ok(Reply::Rotated { certificate })
+}
+
+/// Ends every connection with the old key, once the answer on this one was read.
+async fn end_old_key(shared: Arc<Shared>, peer: Arc<Peer>, keys: Vec<KeyHash>) {
+    let _ = timeout(ANSWERED_WITHIN, peer.connection.closed()).await;
+    // An error means that all connections end.
+    let _ = shared.brain.tell(Input::Revoked { workstation: None, keys }).await;
 }

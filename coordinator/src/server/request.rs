@@ -153,7 +153,9 @@ async fn answer(
         Request::UserRemove { name } => people::remove_user(shared, peer, name).await?,
         Request::WorkstationRemove { name } => people::remove_workstation(shared, name).await?,
         Request::WorkstationDrain { name, drained } => people::drain(shared, name, drained).await?,
-        Request::Rotate { public_key } => people::rotate(shared, peer, public_key).await?,
+        Request::Rotate { public_key, at_once } => {
+            people::rotate(shared, peer, public_key, at_once).await?
+        }
         Request::Shares => return listing::shares(shared, writer).await,
     };
     listing::row(writer, reply).await

@@ -271,6 +271,7 @@ fn identity(row: &Named<'_>) -> Column<DirectoryRecord> {
         name: row.get("name")?,
         workstation: row.get::<Option<u32>>("workstation")?.map(WorkstationId),
         enrolled: WallTime(row.get("enrolled")?),
+        expires: row.get::<Option<i64>>("expires")?.map(WallTime),
         revoked: row.get::<Option<i64>>("revoked")?.map(WallTime),
     };
     Ok(DirectoryRecord::Identity { key: row.get("key")?, identity })

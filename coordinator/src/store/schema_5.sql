@@ -22,3 +22,7 @@ ALTER TABLE subprograms ADD COLUMN lost_in_a_row INTEGER NOT NULL DEFAULT 0;
 
 ALTER TABLE workstations ADD COLUMN drained INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE workstations ADD COLUMN removed INTEGER NOT NULL DEFAULT 0;
+
+-- When an identity's certificate runs out; NULL for those of before they did.
+
+ALTER TABLE identities ADD COLUMN expires INTEGER;

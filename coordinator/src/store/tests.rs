@@ -157,6 +157,7 @@ fn identities_tokens_and_workstations_come_back() {
                 name: "desk-3".into(),
                 workstation: Some(WorkstationId(3)),
                 enrolled: WallTime(1),
+                expires: Some(WallTime(3)),
                 revoked: Some(WallTime(2)),
             },
         },
@@ -177,6 +178,9 @@ fn identities_tokens_and_workstations_come_back() {
     let (restored, found) = store.load().unwrap();
     assert_eq!(found, records);
     assert_eq!(restored.workstations, [(WorkstationId(3), "desk-3".into())]);
+    let forgotten = DirectoryRecord::IdentityForgotten { key: vec![1, 2] };
+    store.commit(&[Write::Record(forgotten)]).unwrap();
+    assert_eq!(store.load().unwrap().1.len(), 2);
 }
 
 #[test]
@@ -259,6 +263,7 @@ fn make_older(store: &Store, version: i32) {
                 ALTER TABLE subprograms DROP COLUMN lost_in_a_row;
                 ALTER TABLE workstations DROP COLUMN drained;
                 ALTER TABLE workstations DROP COLUMN removed;
+                ALTER TABLE identities DROP COLUMN expires;
                 UPDATE jobs SET spec = substr(spec, 1, length(spec) - 2);";
     store.writer.0.execute_batch(undo).unwrap();
     store.writer.0.pragma_update(None, "user_version", version).unwrap();

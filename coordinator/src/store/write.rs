@@ -379,9 +379,14 @@ fn put_record(connection: &Connection, record: &DirectoryRecord) -> Done {
                 name: identity.name,
                 workstation: identity.workstation.map(|workstation| workstation.0),
                 enrolled: identity.enrolled.0,
+                expires: identity.expires.map(|at| at.0),
                 revoked: identity.revoked.map(|at| at.0),
             })
         }
+        DirectoryRecord::IdentityForgotten { key } => connection
+            .prepare_cached("DELETE FROM identities WHERE key = :key")?
+            .execute(named_params! { ":key": key })
+            .map(drop),
         DirectoryRecord::Token { key, token } => {
             put!(connection, "INSERT OR REPLACE INTO tokens", {
                 key: key,

@@ -286,3 +286,76 @@ fn a_job_that_is_wrong_is_answered_with_what_is_wrong() {
     assert_eq!(site.answer(), Some(Answer::No("the job has no command".into())));
     assert_eq!(site.last.changes, []);
 }
+
+/// All that an agent can say of an attempt.
+const KINDS: std::ops::RangeInclusive<u8> = 0..=12;
+
+impl Site {
+    /// Nothing comes of it, and nobody else hears of it.
+    #[track_caller]
+    fn says_in_vain(&mut self, id: u32, fence: Fence) {
+        for kind in KINDS {
+            self.hear_of(id, event(kind, fence));
+            assert_eq!(self.last.changes, [], "{id} says {kind} of {fence}");
+            let answers = self.last.effects.iter().all(|effect| {
+                let Effect::Send { to, frame } = effect else { return false };
+                let is_answer = matches!(
+                    frame,
+                    CoordinatorFrame::Acknowledge { .. } | CoordinatorFrame::Cancel { .. }
+                );
+                to.workstation.0 == id && is_answer
+            });
+            assert!(answers, "{id} says {kind} of {fence}: {:?}", self.last.effects);
+        }
+    }
+}
+
+#[test]
+fn results_are_taken_only_from_the_agent_that_the_fence_was_given_to() {
+    let (mut site, job, old) = Site::with_guest(2);
+    site.says_in_vain(3, old);
+    let begun = site.move_away(1, old);
+    let target = begun.to;
+    let stranger = 5 - target;
+    for fence in [old, begun.new] {
+        site.says_in_vain(stranger, fence);
+    }
+    // The source does not speak for what is on its way, nor the target for what it
+    // was.
+    site.says_in_vain(1, begun.new);
+    site.says_in_vain(target, old);
+    site.arrives(begun);
+    for (id, fence) in [(1, old), (1, begun.new), (target, old), (stranger, begun.new)] {
+        site.says_in_vain(id, fence);
+    }
+    site.check_row(job, target, gleaner_common::report::SubprogramState::Running, 1);
+    // Nor does it hold what it says it holds.
+    site.reconnect(stranger, 2, &[old, begun.new]);
+    let keeps = site.sent().find_map(|(_, frame)| {
+        let CoordinatorFrame::Welcome { keep, .. } = frame else { return None };
+        Some(keep.clone())
+    });
+    assert_eq!(keeps, Some(vec![]));
+    site.finished(target, begun.new, Outcome::Succeeded);
+    assert_eq!(site.accepted(), [subprogram(job, 0)]);
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_taken_in_the_name_of_a_rank_from_another_agent(said in said(), rank in 0..2usize) {
+        let mut site = Site::with_idle(3);
+        let (_, offered) = site.submit_program(2, ProgramSpec::default());
+        for (id, _, fence) in &offered {
+            site.started(*id, *fence);
+        }
+        let stranger = (1..=3).find(|id| offered.iter().all(|(at, ..)| at != id)).unwrap();
+        let other = offered[1 - rank].0;
+        let bytes = postcard::to_stdvec(&said).unwrap();
+        for id in [stranger, other] {
+            let (fence, life, bytes) = (offered[rank].2, Life(1), bytes.clone());
+            site.hear(id, AgentFrame::FromRank { fence, life, bytes });
+            prop_assert_eq!(&site.last.changes, &vec![]);
+            prop_assert_eq!(&site.last.effects, &vec![]);
+        }
+    }
+}

@@ -24,12 +24,12 @@ fn machine(kernel: &str) -> Fingerprint {
 
 /// What one workstation was sent last of a move: the old and the new attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Move {
-    from: u32,
-    old: Fence,
-    to: u32,
-    new: Fence,
-    ticket: Ticket,
+pub(super) struct Move {
+    pub(super) from: u32,
+    pub(super) old: Fence,
+    pub(super) to: u32,
+    pub(super) new: Fence,
+    pub(super) ticket: Ticket,
 }
 
 impl Site {
@@ -42,7 +42,7 @@ impl Site {
     }
 
     /// One subprogram that runs on host1, and other workstations alike.
-    fn with_guest(others: u32) -> (Self, JobId, Fence) {
+    pub(super) fn with_guest(others: u32) -> (Self, JobId, Fence) {
         let mut site = Self::new(Config::default());
         site.connect_machine(1, "6.12.1");
         let (job, offered) = site.submit(1, 0);
@@ -83,12 +83,12 @@ impl Site {
     }
 
     #[track_caller]
-    fn move_away(&mut self, id: u32, fence: Fence) -> Move {
+    pub(super) fn move_away(&mut self, id: u32, fence: Fence) -> Move {
         self.wants_away(id, fence, WANTS);
         self.begun().expect("a move begins")
     }
 
-    fn arrives(&mut self, Move { to, new, .. }: Move) {
+    pub(super) fn arrives(&mut self, Move { to, new, .. }: Move) {
         let frozen = Duration::from_millis(80);
         self.hear_of(to, AttemptEvent::Arrived { fence: new, bytes: 1_000, frozen });
     }
@@ -105,7 +105,7 @@ impl Site {
     }
 
     #[track_caller]
-    fn check_row(&self, job: JobId, at: u32, state: SubprogramState, moves: u32) {
+    pub(super) fn check_row(&self, job: JobId, at: u32, state: SubprogramState, moves: u32) {
         let row = self.core.subprogram_row(subprogram(job, 0)).unwrap();
         let seen = (row.workstation.as_deref(), row.state, row.moves);
         assert_eq!(seen, (Some(format!("host{at}").as_str()), state, moves));
