@@ -6,14 +6,17 @@ use gleaner_common::job::JobSpec;
 use gleaner_common::wire::{Facts, Finished, Offer, OutputFile, Printed, Request};
 use gleaner_hostile::attacks::Claim;
 use gleaner_hostile::claims;
-use gleaner_hostile::peer::{Peer, finished};
+use gleaner_hostile::peer::{Peer, finished, peers_port};
 use gleaner_hostile::world::{World, script};
+use gleaner_lab::wait::PATIENCE;
+use gleaner_shell::endpoint::Ended;
 
 pub(crate) const CLAIMS: &[Claim] = claims!(Alone:
     a_result_of_a_cancelled_attempt_is_not_accepted,
     a_result_that_names_files_outside_its_directory_is_refused,
     a_result_that_names_files_it_has_not_staged_gives_nothing_away,
     a_workstation_that_is_removed_is_heard_no_more,
+    a_revoked_agent_is_spoken_with_by_no_other,
 );
 
 /// More than any real one has: who says so gets what asks for it.
@@ -81,6 +84,21 @@ fn a_result_that_names_files_it_has_not_staged_gives_nothing_away(
     ensure!(got.is_err(), "mallory got {got:?}");
     world.mallory.asks.request(&Request::Cancel(job)).ok();
     leaves(world, "namer")
+}
+
+/// Neither on what is open, nor anew: agents hear of it from the coordinator.
+fn a_revoked_agent_is_spoken_with_by_no_other(world: &mut World) -> Result<()> {
+    let peer = joins(world, "revoked")?;
+    let open = peer.dial("host1", &[peers_port(1)?])?;
+    leaves(world, "revoked")?;
+    peer.runtime.block_on(async { tokio::time::timeout(PATIENCE, open.closed()).await })?;
+    let told = peer.dial("host1", &[peers_port(1)?]).and_then(|connection| {
+        // A refusal arrives with the first read.
+        peer.runtime.block_on(async { Ok(tokio::time::timeout(PATIENCE, connection.closed()).await?) })
+    });
+    let told = told.map_or_else(|error| format!("{error:#}"), |why| Ended::from(why).to_string());
+    ensure!(told.contains("revoked"), "{told}");
+    Ok(())
 }
 
 /// On the connection that is open, and on the next.

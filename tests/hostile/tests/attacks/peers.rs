@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
 use gleaner_common::frame::{FRAME_BYTES_MAX, encode};
 use gleaner_common::id::{BootId, Fence, JobId, SubprogramId, WorkstationId};
-use gleaner_common::program::{Handover, HandoverReply, Life, Ticket};
+use gleaner_common::program::{Handover, HandoverReply, Life, ProgramSpec, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::WallTime;
 use gleaner_common::usage::{Cause, LoadAverages, UsageRecord};
@@ -20,6 +21,9 @@ use gleaner_hostile::peer::{Peer, finished, hello, peers_port};
 use gleaner_hostile::world::{World, runtime, script, stage};
 use gleaner_lab::LabHost;
 use gleaner_lab::wait::{PATIENCE, until};
+use gleaner_program_core::address::{Communicator, Envelope, Rank, Snapshot, Tag};
+use gleaner_program_core::framing::encode_whole;
+use gleaner_program_core::wire::{Ack, Between, Packet, PeerFrame};
 use gleaner_shell::endpoint::{Credentials, Link, connect};
 use gleaner_shell::identity::Identity;
 use gleaner_shell::stream::{self, FrameReader};
@@ -30,6 +34,7 @@ pub(crate) const CLAIMS: &[Claim] = claims!(Beside:
     an_agent_gets_no_files_of_jobs_that_it_was_not_offered,
     an_agent_cannot_end_anothers_attempt,
     an_agent_cannot_speak_for_anothers_rank,
+    an_agent_cannot_forge_another_programs_messages,
     an_agents_usage_records_stay_its_own,
     frames_too_long_torn_and_of_another_version_are_explained_by_the_coordinator,
     frames_too_long_torn_and_of_another_version_end_their_connection_at_an_agents,
@@ -137,16 +142,69 @@ fn an_agent_cannot_end_anothers_attempt(world: &World) -> Result<()> {
     Ok(())
 }
 
-fn an_agent_cannot_speak_for_anothers_rank(world: &World) -> Result<()> {
-    let ring = gleaner_tests::example("naughty")?;
-    let bytes = std::fs::read(ring)?;
+/// A program of two ranks, each of which looks whether it hears what the other said.
+fn program(world: &World, rounds: u32) -> Result<JobId> {
+    let bytes = std::fs::read(gleaner_tests::example("naughty")?)?;
     let mut spec = script("true");
-    spec.command = ["./naughty", "good", "--rounds", "40"].map(str::to_owned).to_vec();
+    let rounds = rounds.to_string();
+    spec.command = ["./naughty", "good", "--rounds", &rounds].map(str::to_owned).to_vec();
     spec.inputs = vec![stage(&world.ada, "naughty", &bytes, true)?];
     spec.indexes.last = 1;
-    spec.program =
-        Some(gleaner_common::program::ProgramSpec { ranks_max: 2, ..Default::default() });
-    let job = world.ada.asks.submit(spec)?;
+    spec.program = Some(ProgramSpec { ranks_max: 2, ..ProgramSpec::default() });
+    world.ada.asks.submit(spec)
+}
+
+/// As its neighbour, from an agent that has none of its ranks: directly, and through
+/// the coordinator.
+fn an_agent_cannot_forge_another_programs_messages(world: &World) -> Result<()> {
+    let rounds = 60;
+    let job = program(world, rounds)?;
+    let peer = Peer::join(world.enrol("agent", "forger")?, Facts::default(), 0)?;
+    let mut streams = vec![];
+    for host in [1, 2] {
+        let connection = peer.dial(&format!("host{host}"), &[peers_port(host)?])?;
+        let opened = stream::open(&connection, Purpose::Packets);
+        streams.push((peer.runtime.block_on(opened)?, connection));
+    }
+    for index in [0, 1] {
+        let id = SubprogramId { job, index };
+        world.ada.runs_at(id)?;
+        let fence = world.ada.row(id)?.fence.context("it runs")?;
+        for number in 1..=u64::from(rounds) {
+            let bytes = forged(job, (index, fence), number)?;
+            for ((writer, _), _) in &mut streams {
+                peer.runtime.block_on(writer.send_raw(&bytes))?;
+            }
+            for to in [WorkstationId(1), WorkstationId(2)] {
+                peer.say(AgentFrame::Relay { to, bytes: bytes.clone() })?;
+            }
+        }
+    }
+    peer.is_heard(1)?;
+    let summary = world.ada.asks.wait(job)?;
+    let row = world.ada.asks.job(job)?;
+    ensure!((summary.counts.succeeded, row.life) == (2, 1), "{row:?}");
+    Ok(())
+}
+
+/// What the rank that is at `fence` would say next to the other.
+fn forged(job: JobId, (rank, fence): (u32, Fence), number: u64) -> Result<Vec<u8>> {
+    let frame = PeerFrame::Data {
+        snapshot: Snapshot(0),
+        ack: Ack { received: 0, limit: 1 << 20, lost: false },
+        number,
+        envelope: Envelope::whole(Communicator(0), Tag(1)),
+        payload: Bytes::from_static(&[99, 0, 0, 0]),
+    };
+    let packet =
+        Packet { job, life: Life(1), to: Rank(1 - rank), from: Rank(rank), fence, frame };
+    let mut bytes = vec![];
+    encode_whole(&Between::Packet(packet), &mut bytes)?;
+    Ok(bytes)
+}
+
+fn an_agent_cannot_speak_for_anothers_rank(world: &World) -> Result<()> {
+    let job = program(world, 40)?;
     let peer = Peer::join(world.enrol("agent", "ventriloquist")?, Facts::default(), 0)?;
     for index in [0, 1] {
         let id = SubprogramId { job, index };

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use gleaner_common::wire::{Purpose, Reply, Request, Role};
 use gleaner_hostile::attacks::Claim;
 use gleaner_hostile::claims;
-use gleaner_hostile::peer::peers_port;
+use gleaner_hostile::peer::{anybody, peers_port};
 use gleaner_hostile::world::{World, runtime, script};
 use gleaner_lab::LabHost;
 use gleaner_shell::endpoint::{Credentials, connect, dial_peer, listen_to_peers};
@@ -55,9 +55,10 @@ fn a_stranger_gets_no_further_than_the_coordinators_handshake(world: &World) -> 
 /// Dials a host's port, and opens a stream there: what comes of it.
 fn calls(identity: &Identity, host: usize) -> Result<String> {
     runtime()?.block_on(async {
-        let endpoint = listen_to_peers("0.0.0.0:0".parse()?, identity)?;
+        let endpoint = listen_to_peers("0.0.0.0:0".parse()?, identity, anybody())?;
         let name = format!("host{host}");
-        let connection = match dial_peer(&endpoint, identity, &name, &[peers_port(host)?]).await {
+        let port = [peers_port(host)?];
+        let connection = match dial_peer(&endpoint, identity, &name, &port, anybody()).await {
             Ok(connection) => connection,
             Err(error) => return Ok(error.to_string()),
         };
