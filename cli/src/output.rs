@@ -9,7 +9,7 @@ mod table;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::time::Duration;
 
 use gleaner_common::time::Spoken;
@@ -247,12 +247,18 @@ pub fn lines(mut lines: impl Iterator<Item = String>) -> anyhow::Result<()> {
     write(|out| lines.try_for_each(|line| writeln!(out, "{}", plain_lines(&line))))
 }
 
-/// Bytes as they are.
+/// What a subprogram printed: as it is for a file or another program; a terminal
+/// gets its text, and nothing that does something to it.
 ///
 /// # Errors
 /// Standard output is closed or full.
 pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
-    write(|out| out.write_all(bytes))
+    if !io::stdout().is_terminal() {
+        return write(|out| out.write_all(bytes));
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let harmful = |c: char| !matches!(c, '\n' | '\t') && c.is_control() || reorders(c);
+    write(|out| out.write_all(escaped(&text, harmful).as_bytes()))
 }
 
 /// The width of the terminal; `None` where the answer goes elsewhere.

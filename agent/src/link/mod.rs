@@ -14,7 +14,7 @@ pub(crate) mod revoked;
 mod session;
 mod usage;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ use gleaner_shell::identity::Identity;
 use quinn::Connection;
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use self::peers::{Arriving, Peers};
 use self::revoked::Revoked;
@@ -56,7 +56,7 @@ use crate::spool::Spool;
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// How many may ask at the owner's socket at a time.
+/// How often one login may ask at the owner's socket at a time.
 const ASKING_MAX: usize = 8;
 
 /// What the event loop wants done.
@@ -425,7 +425,8 @@ async fn run(
     let _ = tokio::time::timeout(Duration::from_secs(2), link).await;
 }
 
-/// Answers at the owner's socket, a few at a time.
+/// Answers at the owner's socket: to each login a few at a time, so that nobody who
+/// connects and says nothing keeps another out.
 async fn serve_owner(config: AgentConfig, event_loop: ToEventLoop) {
     let path = config.owner_socket();
     let listener = match owner::listen(&path) {
@@ -435,10 +436,9 @@ async fn serve_owner(config: AgentConfig, event_loop: ToEventLoop) {
             return event_loop.tell(LinkEvent::Missing(line));
         }
     };
-    let room = Arc::new(tokio::sync::Semaphore::new(ASKING_MAX));
+    let mut rooms: BTreeMap<u32, Arc<Semaphore>> = BTreeMap::new();
     let guests = config.guest_uids(config.places(u16::MAX));
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -448,6 +448,10 @@ async fn serve_owner(config: AgentConfig, event_loop: ToEventLoop) {
                 continue;
             }
         };
+        let Ok(login) = stream.peer_cred().map(|login| login.uid()) else { continue };
+        rooms.retain(|_, room| room.available_permits() < ASKING_MAX);
+        let room = rooms.entry(login).or_insert_with(|| Arc::new(Semaphore::new(ASKING_MAX)));
+        let Ok(permit) = Arc::clone(room).try_acquire_owned() else { continue };
         let (event_loop, guests) = (event_loop.clone(), guests.clone());
         tokio::spawn(async move {
             let ask = |asked| event_loop.tell(LinkEvent::Asked(asked));
