@@ -163,6 +163,10 @@ fn uninstalling_keeps_data_and_purging_leaves_nothing() {
         assert_eq!(left.contains_key("etc/gleaner/agent.toml"), !purge);
         assert_eq!(left.contains_key("var/lib/gleaner/coordinator"), !purge);
     }
+    let left = tree(dir.path());
+    let share: Vec<_> = left.keys().filter(|path| path.starts_with("usr/local/share/")).collect();
+    // The manuals' own directory is Debian's.
+    assert_eq!(share, ["usr/local/share/man"]);
     // Purging once more finds nothing and is no mistake.
     agent::uninstall(&arguments(true), &Cli::command()).unwrap();
 }
