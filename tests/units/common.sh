@@ -62,7 +62,7 @@ step() {
     (set -euo pipefail; "$@") >"$work/step.log" 2>&1 4>"$work/told"
     case $? in
         0) outcome=passed ;;
-        *) outcome=FAILED; cp "$work/step.log" "$work/failed-$((failures)).log"; failures=$((failures + 1)) ;;
+        *) outcome=FAILED; failures=$((failures + 1)); explain $MACHINES >>"$work/step.log" 2>&1 4>&- ;;
     esac
     seconds=$(echo "$(date +%s.%N) $begin" | awk '{ printf "%.1f", $1 - $2 }')
     [ -s "$work/told" ] && outcome="$outcome: $(tail -n 1 "$work/told" | tr '|' '/')"
