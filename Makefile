@@ -1,7 +1,10 @@
 # Two commands do all set-up on a fresh Debian machine with Rust:
 #   make demo   the main job, live, in under two minutes once built
 #   make test   formatting, lints, and every test
-.PHONY: demo test lint check-core bench fuzz deny install deps clean
+# Two more want root and apt, and live the README under a real systemd:
+#   make test-units      in containers of Debian 13, two minutes once its tree is made
+#   make test-units-vm   in a VM with its own kernel and a PS/2 keyboard, fifteen
+.PHONY: demo test test-units test-units-vm lint check-core bench fuzz deny install deps clean
 
 PACKAGES = gcc libc6-dev make iproute2
 # What the packages give: asked first, so that nothing is installed twice.
@@ -16,6 +19,10 @@ test: deps lint check-core
 	@rm -f target/skipped
 	GLEAN_SKIPPED=$(CURDIR)/target/skipped cargo test --workspace --locked
 	@[ ! -f target/skipped ] || { echo "$$(wc -l < target/skipped) skipped:"; cat target/skipped; }
+
+test-units test-units-vm: test-units%:
+	cargo build --profile demo --locked -p gleaner-cli
+	tests/units/$(if $*,vm,test).sh
 
 lint:
 	cargo fmt --all --check

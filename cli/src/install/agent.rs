@@ -49,7 +49,7 @@ pub fn install(args: &MemberArgs, all: &Command) -> Result<Verdict> {
 pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
     let site = Site::open(&args.site.root, all)?;
     AGENT.uninstall(&site)?;
-    site.remove(&service::unit(SLICE_NAME))?;
+    service::remove_slice(&site, SLICE_NAME)?;
     if args.purge {
         let config: AgentConfig =
             gleaner_shell::config::load(&site.path(AGENT_CONFIG)).unwrap_or_default();
