@@ -44,6 +44,30 @@ pub struct SensorsConfig {
     pub input: PathBuf,
     /// Listen to the desktop's sessions where there is a system bus.
     pub sessions: bool,
+    /// Follow connections to remote desktops and development servers.
+    pub connections: bool,
+    /// Servers beside those that are known.
+    pub servers: Vec<ServerConfig>,
+    /// Known servers that say nothing of the owner, by name.
+    pub servers_ignored: Vec<String>,
+    /// Listen to helpers inside people's sessions.
+    pub presence: bool,
+}
+
+/// A server by which people work here from elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// For people.
+    pub name: String,
+    pub ports: Vec<u16>,
+    /// Its programs' names, or the name of a directory that they are in.
+    pub programs: Vec<String>,
+    /// What its clients send at once with nobody at them.
+    #[serde(with = "units::size")]
+    pub burst: u64,
+    #[serde(with = "units::size")]
+    pub per_minute: u64,
 }
 
 /// Control groups.
@@ -147,7 +171,18 @@ impl Default for SensorsConfig {
             terminals_ignored: vec![],
             input: "/dev/input".into(),
             sessions: true,
+            connections: true,
+            servers: vec![],
+            servers_ignored: vec![],
+            presence: true,
         }
+    }
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        let (burst, per_minute) = (512, 4 << 10);
+        Self { name: "server".into(), ports: vec![], programs: vec![], burst, per_minute }
     }
 }
 
@@ -253,6 +288,11 @@ impl AgentConfig {
     /// Where the owner reaches the agent.
     pub fn owner_socket(&self) -> PathBuf {
         self.runtime.join("agent.sock")
+    }
+
+    /// Where helpers in sessions say when those were used.
+    pub fn presence_socket(&self) -> PathBuf {
+        self.runtime.join("presence.sock")
     }
 
     /// Whose workstation is this directory: may a job run in it?

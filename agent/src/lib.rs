@@ -20,6 +20,7 @@ mod memory_trim;
 mod messages;
 mod moving;
 pub mod owner;
+pub mod presence;
 mod pause;
 pub mod probe;
 mod realtime;

@@ -29,6 +29,7 @@ use gleaner_common::time::Moment;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
+pub(crate) use self::filesystem::Reread;
 use self::input::InputSensor;
 use self::load::LoadSensor;
 use self::sleep::{ClockEvent, ClockWatch};

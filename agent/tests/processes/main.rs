@@ -18,6 +18,7 @@ mod leftovers;
 mod machine;
 mod moving;
 mod ranks;
+mod remote;
 mod sessions;
 mod travels;
 
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         .chain(leftovers::TESTS)
         .chain(moving::TESTS)
         .chain(ranks::TESTS)
+        .chain(remote::TESTS)
         .chain(travels::TESTS);
     let chosen: Vec<&Test> = tests
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))

@@ -21,6 +21,15 @@ struct State {
     inhibitors: Mutex<Vec<InhibitorRow>>,
     /// Our ends of what was given to those who delay sleep.
     delays: Mutex<Vec<OwnedFd>>,
+    screen: Mutex<Screen>,
+}
+
+/// What the session says of itself.
+#[derive(Clone, Default)]
+struct Screen {
+    kind: String,
+    seat: String,
+    idle: bool,
 }
 
 struct Manager(Arc<State>);
@@ -48,7 +57,13 @@ impl Manager {
     async fn prepare_for_sleep(emitter: &SignalEmitter<'_>, begins: bool) -> zbus::Result<()>;
 }
 
-struct Session;
+struct Session(Arc<State>);
+
+impl Session {
+    fn screen(&self) -> Screen {
+        self.0.screen.lock().unwrap().clone()
+    }
+}
 
 #[expect(clippy::unused_self, reason = "properties on the bus have a receiver")]
 #[zbus::interface(name = "org.freedesktop.login1.Session")]
@@ -61,6 +76,36 @@ impl Session {
     #[zbus(property)]
     fn locked_hint(&self) -> bool {
         false
+    }
+
+    #[zbus(property, name = "Type")]
+    fn kind(&self) -> String {
+        self.screen().kind
+    }
+
+    #[zbus(property)]
+    fn state(&self) -> String {
+        "active".into()
+    }
+
+    #[zbus(property)]
+    fn remote(&self) -> bool {
+        self.screen().seat.is_empty()
+    }
+
+    #[zbus(property)]
+    fn seat(&self) -> (String, OwnedObjectPath) {
+        (self.screen().seat, ObjectPath::try_from("/").unwrap().into())
+    }
+
+    #[zbus(property)]
+    fn idle_hint(&self) -> bool {
+        self.screen().idle
+    }
+
+    #[zbus(property)]
+    fn idle_since_hint(&self) -> u64 {
+        0
     }
 
     #[zbus(signal)]
@@ -99,7 +144,7 @@ impl Desktop {
         let connection = runtime.block_on(async {
             zbus::connection::Builder::address(address.as_str())
                 .serve_at(MANAGER, Manager(Arc::clone(&state)))
-                .serve_at(SESSION, Session)
+                .serve_at(SESSION, Session(Arc::clone(&state)))
                 .name("org.freedesktop.login1")
                 .build()
                 .await
@@ -117,11 +162,24 @@ impl Desktop {
         *self.state.inhibitors.lock().unwrap() = rows.into_iter().collect();
         let mut changed = HashMap::new();
         changed.insert("BlockInhibited", Variant::from(what));
+        self.changed(MANAGER, "org.freedesktop.login1.Manager", &changed);
+    }
+
+    /// The session's screen is another, or says otherwise of itself.
+    pub(crate) fn screen(&self, kind: &str, seat: &str, idle: bool) {
+        let screen = Screen { kind: kind.into(), seat: seat.into(), idle };
+        *self.state.screen.lock().unwrap() = screen;
+        let mut changed = HashMap::new();
+        changed.insert("IdleHint", Variant::from(idle));
+        self.changed(SESSION, "org.freedesktop.login1.Session", &changed);
+    }
+
+    fn changed(&self, path: &str, of: &str, changed: &HashMap<&str, Variant<'_>>) {
         self.runtime.block_on(async {
-            let body = ("org.freedesktop.login1.Manager", changed, Vec::<String>::new());
+            let body = (of, changed, Vec::<String>::new());
             let interface = "org.freedesktop.DBus.Properties";
             self.connection
-                .emit_signal(None::<&str>, MANAGER, interface, "PropertiesChanged", &body)
+                .emit_signal(None::<&str>, path, interface, "PropertiesChanged", &body)
                 .await
                 .unwrap();
         });

@@ -95,9 +95,10 @@ impl Screens {
     }
 
     fn is_helped(&self, id: &str, screen: &Screen) -> bool {
-        let alone = || self.screens.values().filter(|other| other.uid == screen.uid).count() == 1;
+        let its = |other: &Screen| other.uid == screen.uid;
+        let alone = self.screens.values().filter(|other| its(other)).count() == 1;
         let mut own = self.helpers.values().filter(|helper| helper.uid == screen.uid);
-        own.any(|helper| helper.session.as_ref().map_or_else(alone, |session| session == id))
+        own.any(|helper| alone || helper.session.as_deref() == Some(id))
     }
 }
 
@@ -137,15 +138,15 @@ mod tests {
         screens.changed("1".into(), screen(1_000, false));
         screens.said(at(0), word(1_001, Some("1")));
         assert!(screens.unheard(true).is_some(), "another user's word");
-        screens.said(at(0), word(1_000, Some("7")));
-        assert!(screens.unheard(true).is_some(), "of another session");
         screens.said(at(1), word(1_000, None));
         assert_eq!(screens.unheard(true), None);
         assert_eq!(screens.deadline(), Some(at(91)));
         screens.forget(at(91));
         assert!(screens.unheard(true).is_some(), "it has been silent");
-        screens.said(at(100), word(1_000, Some("1")));
         screens.changed("2".into(), screen(1_000, false));
+        screens.said(at(100), word(1_000, None));
+        assert!(screens.unheard(true).is_some(), "which of the two?");
+        screens.said(at(100), word(1_000, Some("1")));
         assert_eq!(screens.unheard(true), Some("of 1000"), "the second one");
         screens.left(1);
         screens.changed("2".into(), None);
