@@ -52,6 +52,28 @@ pub struct SensorsConfig {
     pub servers_ignored: Vec<String>,
     /// Listen to helpers inside people's sessions.
     pub presence: bool,
+    /// Look whether a microphone or a camera is in use.
+    pub calls: bool,
+    /// The control group of everybody who is logged in; none if empty.
+    pub slice: String,
+    /// No guests while a battery feeds the machine.
+    pub power: bool,
+    /// No guests while the network is paid for by what it carries.
+    pub metered: Metered,
+    /// No guests above `criteria.celsius_max`.
+    pub heat: bool,
+    /// Where `dev`, `proc/asound` and `sys` are: for containers.
+    pub root: PathBuf,
+}
+
+/// Is the network paid for by what it carries?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metered {
+    /// NetworkManager knows, where it runs.
+    Ask,
+    Yes,
+    No,
 }
 
 /// A server by which people work here from elsewhere.
@@ -175,6 +197,12 @@ impl Default for SensorsConfig {
             servers: vec![],
             servers_ignored: vec![],
             presence: true,
+            calls: true,
+            slice: "user.slice".into(),
+            power: true,
+            metered: Metered::Ask,
+            heat: true,
+            root: "/".into(),
         }
     }
 }
@@ -268,6 +296,7 @@ impl AgentConfig {
             ("load_idle_max", of.load_idle_max),
             ("rise_cores", of.rise_cores),
             ("change_fraction", of.change_fraction),
+            ("celsius_max", f64::from(of.celsius_max)),
         ] {
             if !value.is_finite() || value < 0.0 {
                 return Err(InvalidConfig::Number(name, value.to_string()));

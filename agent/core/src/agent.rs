@@ -372,9 +372,10 @@ impl Agent {
     /// what many machines do not have is not missed where it is absent.
     fn missing(&self) -> Vec<String> {
         let mut missing = self.setup.facts.missing.clone();
-        let told = self.occupancy.sensors().into_iter().filter(|(sensor, health)| {
-            !(sensor.is_extra() && matches!(health, Health::Absent(_)))
-        });
+        let told =
+            self.occupancy.sensors().into_iter().filter(|(sensor, health)| {
+                !(sensor.is_extra() && matches!(health, Health::Absent(_)))
+            });
         missing.extend(told.filter_map(|(sensor, health)| {
             Some(format!("{sensor}: {}: {}", health.name(), health.trouble()?))
         }));

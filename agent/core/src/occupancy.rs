@@ -30,8 +30,8 @@ pub use self::observation::{
     Sensor, Word,
 };
 use self::reason::{Why, spoken_safely};
-pub use self::screens::WORD_LASTS;
 use self::screens::Screens;
+pub use self::screens::WORD_LASTS;
 use crate::load::{Load, LoadSample};
 
 /// When a workstation counts as idle.
@@ -334,11 +334,7 @@ impl Occupancy {
     pub fn slots(&self, now: Moment) -> u16 {
         let at_hand = match self.why(now) {
             Some(
-                Why::Asleep
-                | Why::Paused(_)
-                | Why::Closed(_)
-                | Why::Unheard(..)
-                | Why::Silent(_),
+                Why::Asleep | Why::Paused(_) | Why::Closed(_) | Why::Unheard(..) | Why::Silent(_),
             ) => return 0,
             Some(Why::Held(_) | Why::Deaf(_) | Why::Touched(_) | Why::Unknown) => 1,
             Some(Why::Loaded) | None => 0,

@@ -184,7 +184,8 @@ impl Listener {
                     if let Some(locked) = locked {
                         self.locked(path, locked);
                     }
-                    if ["IdleHint", "State", "Type"].iter().any(|name| changed.contains_key(*name)) {
+                    if ["IdleHint", "State", "Type"].iter().any(|name| changed.contains_key(*name))
+                    {
                         self.look_at_screen(bus, path).await;
                     }
                 }
@@ -323,7 +324,8 @@ fn screen_of(uid: u32, name: &str, of: &BTreeMap<String, OwnedVariant>) -> Optio
     if text("State") == Some("closing") {
         return None;
     }
-    let seat = of.get("Seat").and_then(|seat| <(String, OwnedObjectPath)>::try_from(seat.clone()).ok());
+    let seat =
+        of.get("Seat").and_then(|seat| <(String, OwnedObjectPath)>::try_from(seat.clone()).ok());
     let since = of.get("IdleSinceHint").and_then(|since| u64::try_from(since).ok());
     let hint = is("IdleHint").then(|| {
         let since = i64::try_from(since.unwrap_or(0)).unwrap_or(0).saturating_mul(1_000);

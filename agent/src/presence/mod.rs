@@ -64,7 +64,9 @@ impl Display {
                 Ok(wayland) => Ok((Self::Wayland(wayland), display)),
                 Err(first) => match Mutter::open() {
                     Ok(mutter) => Ok((Self::Mutter(mutter), display)),
-                    Err(why) => Err(PresenceError::Mute { display, why: format!("{first}; {why}") }),
+                    Err(why) => {
+                        Err(PresenceError::Mute { display, why: format!("{first}; {why}") })
+                    }
                 },
             };
         }

@@ -47,7 +47,8 @@ impl Mutter {
     pub(super) fn wait_for_use(&mut self, span: Duration) -> Result<(), String> {
         let watch: u32 = self.call("AddUserActiveWatch")?;
         let Self { runtime, fired, .. } = self;
-        let next = std::future::poll_fn(|context| std::pin::Pin::new(&mut *fired).poll_next(context));
+        let next =
+            std::future::poll_fn(|context| std::pin::Pin::new(&mut *fired).poll_next(context));
         let ended = runtime.block_on(async {
             tokio::select! {
                 message = next => message.is_none(),

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use x11rb::connection::Connection as _;
 use x11rb::protocol::screensaver::ConnectionExt as _;
-use x11rb::protocol::sync::{
-    ConnectionExt as _, CreateAlarmAux, Int64, TESTTYPE, VALUETYPE,
-};
+use x11rb::protocol::sync::{ConnectionExt as _, CreateAlarmAux, Int64, TESTTYPE, VALUETYPE};
 use x11rb::rust_connection::RustConnection;
 
 use super::wait_readable;

@@ -95,7 +95,7 @@ impl Reread {
 }
 
 /// What inotify has to say, until it has no more to say.
-pub(super) fn read_notices(
+pub(crate) fn read_notices(
     inotify: impl AsFd,
     mut each: impl FnMut(i32, ReadFlags, Option<&OsStr>),
 ) {

@@ -29,9 +29,10 @@ use gleaner_common::time::Moment;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
-pub(crate) use self::filesystem::Reread;
+pub(crate) use self::filesystem::{Reread, read_notices};
 use self::input::InputSensor;
 use self::load::LoadSensor;
+pub(crate) use self::share::parse_cpu;
 use self::sleep::{ClockEvent, ClockWatch};
 use self::terminals::Terminals;
 use self::users::Users;

@@ -102,6 +102,9 @@ impl Lab {
         config.sensors.input = path("input");
         config.sensors.sessions = false;
         config.sensors.connections = false;
+        config.sensors.slice = String::new();
+        config.sensors.root = path("root");
+        config.sensors.metered = gleaner_agent::config::Metered::No;
         config.guests.uid_base = 61_910;
         let cgroup = is_root().then(|| {
             let mount = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]

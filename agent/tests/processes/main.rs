@@ -13,6 +13,7 @@
 mod agent;
 mod containment;
 mod coordinator;
+mod helpers;
 mod images;
 mod leftovers;
 mod machine;
@@ -37,6 +38,11 @@ fn main() -> ExitCode {
     {
         return agent::main(path);
     }
+    if let [first, socket] = arguments.as_slice()
+        && first == "presence"
+    {
+        return helpers::main(socket);
+    }
     if let [first, program] = arguments.as_slice()
         && first == "rank"
     {
@@ -46,6 +52,7 @@ fn main() -> ExitCode {
     let tests = containment::TESTS
         .iter()
         .chain(agent::TESTS)
+        .chain(helpers::TESTS)
         .chain(images::TESTS)
         .chain(leftovers::TESTS)
         .chain(moving::TESTS)

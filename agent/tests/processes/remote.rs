@@ -20,6 +20,8 @@ pub(crate) const TESTS: &[crate::Test] = &[
     ("who_works_over_ssh_without_a_terminal_is_seen", ssh),
     ("who_runs_a_cell_in_jupyter_is_seen", jupyter),
     ("a_guests_own_connections_do_not_count", guests_do_not_count),
+    ("a_call_and_a_battery_close_the_workstation", call_and_battery),
+    ("people_who_work_in_their_control_group_are_seen", slice),
 ];
 
 /// A program that ends with its test.
@@ -36,6 +38,12 @@ impl Program {
                 None
             }
         }
+    }
+}
+
+impl Program {
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
     }
 }
 
@@ -176,7 +184,65 @@ fn ssh() {
     client.wait().unwrap();
 }
 
-fn jupyter() {}
+/// Opens a kernel's channels and runs a cell for each line it is given.
+const NOTEBOOK: &str = r#"
+import json, sys, uuid, urllib.request, websocket
+at = f"127.0.0.1:{sys.argv[1]}/api/kernels"
+new = urllib.request.Request(f"http://{at}", b"{}", {"Content-Type": "application/json"})
+kernel = json.load(urllib.request.urlopen(new))["id"]
+channels = websocket.create_connection(f"ws://{at}/{kernel}/channels")
+def run(code):
+    header = {"msg_id": uuid.uuid4().hex, "session": "s", "username": "ann",
+              "msg_type": "execute_request", "version": "5.3", "date": "2026-01-01T00:00:00Z"}
+    content = {"code": code, "silent": False, "store_history": True,
+               "user_expressions": {}, "allow_stdin": False, "stop_on_error": True}
+    channels.send(json.dumps({"header": header, "parent_header": {}, "metadata": {},
+                              "content": content, "channel": "shell", "buffers": []}))
+    while True:
+        answer = channels.recv()
+        if '"execute_reply"' in answer: return
+run("1 + 1")
+print("ready", flush=True)
+for line in sys.stdin:
+    run(line)
+    print("done", flush=True)
+"#;
+
+fn jupyter() {
+    let found = std::env::var_os("PATH").and_then(|path| {
+        std::env::split_paths(&path).find(|path| path.join("jupyter-server").exists())
+    });
+    let Some(programs) = found else {
+        gleaner_skip::without("no jupyter-server: pip install jupyter-server ipykernel");
+        return;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let port = free_port().to_string();
+    let mut server = Command::new(programs.join("jupyter-server"));
+    server.args(["--allow-root", "--no-browser", "--ip=127.0.0.1", "--port", &port]);
+    server.args(["--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True"]);
+    server.current_dir(home.path()).env("HOME", home.path()).stderr(Stdio::null());
+    let Some(_server) = Program::start(&mut server) else { return };
+    drop(connect(port.parse().unwrap()));
+    let mut client = Command::new(programs.join("python3"));
+    client.args(["-c", NOTEBOOK, &port]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = client.spawn().unwrap();
+    let mut cells = client.stdin.take().unwrap();
+    let mut lines = BufReader::new(client.stdout.take().unwrap());
+    let mut said = || {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        line
+    };
+    assert_eq!(said(), "ready\n");
+    let mut lab = lab();
+    lab.start();
+    cells.write_all(b"2 + 2\n").unwrap();
+    assert_eq!(said(), "done\n");
+    measured("Jupyter, one cell", busy(&lab, "Jupyter from this machine"));
+    client.kill().unwrap();
+    client.wait().unwrap();
+}
 
 fn guests_do_not_count() {
     if !is_root() {
@@ -213,4 +279,60 @@ fn guests_do_not_count() {
         client.write_all(&[0; 100]).unwrap();
         lab.status().verdict.contains("VNC from this machine")
     });
+}
+
+/// On a laptop whose files are the test's own.
+fn call_and_battery() {
+    let mut lab = lab();
+    let root = lab.config.sensors.root.clone();
+    let set = |path: &str, text: &str| {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    set("sys/class/power_supply/AC/type", "Mains\n");
+    set("sys/class/power_supply/AC/online", "1\n");
+    set("sys/class/power_supply/BAT0/type", "Battery\n");
+    set("sys/class/power_supply/BAT0/status", "Charging\n");
+    set("sys/class/power_supply/BAT0/capacity", "57\n");
+    let microphone = "proc/asound/card0/pcm0c/sub0/status";
+    set(microphone, "closed\n");
+    set("dev/snd/pcmC0D0c", "");
+    lab.start();
+    set(microphone, "state: RUNNING\nowner_pid   : 1234\n");
+    // Somebody opens the device.
+    drop(std::fs::File::open(root.join("dev/snd/pcmC0D0c")).unwrap());
+    measured("a call", busy(&lab, "the microphone is in use"));
+    set(microphone, "closed\n");
+    drop(std::fs::File::open(root.join("dev/snd/pcmC0D0c")).unwrap());
+    lab.wait_for_idle();
+    set("sys/class/power_supply/AC/online", "0\n");
+    set("sys/class/power_supply/BAT0/status", "Discharging\n");
+    measured("a battery", busy(&lab, "on battery, 57 %"));
+    set("sys/class/power_supply/AC/online", "1\n");
+    lab.wait_for_idle();
+}
+
+/// A control group with somebody's program in it, as their slice.
+fn slice() {
+    let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    let mount = mounts.into_iter().find(|mount| Path::new(mount).join("cgroup.procs").exists());
+    let name = format!("gleaner-people-{}", std::process::id());
+    let made = mount.map(|mount| Path::new(mount).join(&name));
+    let Some(group) = made.filter(|path| std::fs::create_dir(path).is_ok()) else {
+        gleaner_skip::without_lab("no control group of version 2 can be made");
+        return;
+    };
+    let mut lab = lab();
+    lab.config.sensors.root = "/".into();
+    lab.config.sensors.slice = name;
+    lab.config.criteria.rise_cores = 0.1;
+    lab.start();
+    let mut busy_program = Command::new("sh");
+    let program = Program::start(busy_program.args(["-c", "while :; do :; done"])).unwrap();
+    std::fs::write(group.join("cgroup.procs"), program.0.id().to_string()).unwrap();
+    measured("a program of somebody's", busy(&lab, "people's processes use"));
+    drop(program);
+    drop(lab);
+    until("the group is empty", || std::fs::remove_dir(&group).is_ok());
 }

@@ -120,6 +120,8 @@ pub(crate) struct Desktop {
     pub(crate) address: String,
     bus: Child,
     state: Arc<State>,
+    /// The path of a remote desktop's session.
+    keyboard: Mutex<String>,
     connection: zbus::Connection,
     runtime: tokio::runtime::Runtime,
 }
@@ -150,7 +152,8 @@ impl Desktop {
                 .await
                 .unwrap()
         });
-        Some(Self { address, bus, state, connection, runtime })
+        let keyboard = Mutex::default();
+        Some(Self { address, bus, state, keyboard, connection, runtime })
     }
 
     /// Somebody wants the machine undisturbed, or nobody any more.
@@ -201,6 +204,41 @@ impl Desktop {
                 Session::unlock(&emitter).await.unwrap();
             }
         });
+    }
+
+    /// Opens the keyboard of GNOME's remote desktop on this bus; `false` where there
+    /// is none.
+    pub(crate) fn opens_keyboard(&self) -> bool {
+        let asked =
+            self.remote_desktop("/org/gnome/Mutter/RemoteDesktop", "", "CreateSession", &());
+        let Ok(reply) = asked else { return false };
+        let path: OwnedObjectPath = reply.body().deserialize().unwrap();
+        let started = self.remote_desktop(path.as_str(), ".Session", "Start", &());
+        *self.keyboard.lock().unwrap() = path.to_string();
+        started.is_ok()
+    }
+
+    /// The letter a, pressed and let go at that keyboard.
+    pub(crate) fn press_a_key(&self) {
+        let path = self.keyboard.lock().unwrap().clone();
+        for pressed in [true, false] {
+            let key = (30_u32, pressed);
+            self.remote_desktop(&path, ".Session", "NotifyKeyboardKeycode", &key).unwrap();
+        }
+    }
+
+    fn remote_desktop<B: serde::Serialize + zbus::zvariant::DynamicType>(
+        &self,
+        path: &str,
+        part: &str,
+        method: &str,
+        body: &B,
+    ) -> zbus::Result<zbus::Message> {
+        const SERVICE: &str = "org.gnome.Mutter.RemoteDesktop";
+        let interface = format!("{SERVICE}{part}");
+        let interface = Some(interface.as_str());
+        let call = self.connection.call_method(Some(SERVICE), path, interface, method, body);
+        self.runtime.block_on(call)
     }
 
     /// How many delay sleep at this moment: their ends are still open.

@@ -587,7 +587,13 @@ fn how_sensors_are_now_is_told_when_it_changes() {
     assert_eq!(said(&agent.handle(at(1), health(Sensor::Terminals, Health::Well))), [""; 0]);
     let absent = Health::Absent("no bus".into());
     let told = said(&agent.handle(at(1), health(Sensor::Sessions, absent)));
-    assert_eq!(told, [format!("lacks {}", here.replacen("sessions: absent: has not reported", "sessions: absent: no bus", 1))]);
+    assert_eq!(
+        told,
+        [format!(
+            "lacks {}",
+            here.replacen("sessions: absent: has not reported", "sessions: absent: no bus", 1)
+        )]
+    );
     for sensor in [Sensor::Sessions, Sensor::Connections] {
         let _ = agent.handle(at(2), health(sensor, Health::Well));
     }

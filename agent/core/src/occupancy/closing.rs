@@ -94,8 +94,9 @@ mod tests {
             closing.heated(&Heat { zone: "cpu".into(), celsius }, 90.0);
             closing.first().is_some()
         };
-        assert_eq!([89.0, 90.5, 88.0, 85.5, 84.0, 88.0].map(&mut is_closed), [
-            false, true, true, true, false, false
-        ]);
+        assert_eq!(
+            [89.0, 90.5, 88.0, 85.5, 84.0, 88.0].map(&mut is_closed),
+            [false, true, true, true, false, false]
+        );
     }
 }

@@ -76,11 +76,7 @@ impl Bucket {
         let came = connection.received_bytes.saturating_sub(self.received_bytes);
         let level = (self.level - leaked).max(0.0) + came as f64;
         let full = burst_bytes as f64;
-        *self = Self {
-            received_bytes: connection.received_bytes,
-            level: level.min(full),
-            at: now,
-        };
+        *self = Self { received_bytes: connection.received_bytes, level: level.min(full), at: now };
         level > full
     }
 }

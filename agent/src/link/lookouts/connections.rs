@@ -70,9 +70,8 @@ struct Lookout {
 }
 
 pub(super) async fn watch(known: Arc<Known>, guests: Range<u32>, mut teller: Teller) {
-    let opened = Diag::open().and_then(|diag| {
-        Ok((diag, Reread::open(Path::new("/proc/net/snmp"))?))
-    });
+    let opened =
+        Diag::open().and_then(|diag| Ok((diag, Reread::open(Path::new("/proc/net/snmp"))?)));
     let (diag, counters) = match opened {
         Ok(opened) => opened,
         Err(error) => return teller.health(Health::Absent(format!("sock_diag: {error}"))),
@@ -265,9 +264,9 @@ fn is_ours(mut process: u32) -> bool {
             return true;
         }
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(')').and_then(|(_, rest)| {
-            rest.split_ascii_whitespace().nth(1)?.parse().ok()
-        });
+        let parent = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse().ok());
         process = parent.unwrap_or(0);
     }
     false

@@ -156,11 +156,8 @@ impl Diag {
         rustix::net::send(&self.socket, &question, SendFlags::DONTWAIT)?;
         let is_dump = flags & NLM_F_DUMP == NLM_F_DUMP;
         loop {
-            let (length, _) = rustix::net::recv(
-                &self.socket,
-                self.buffer.as_mut_slice(),
-                RecvFlags::DONTWAIT,
-            )?;
+            let (length, _) =
+                rustix::net::recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::DONTWAIT)?;
             let mut rest = self.buffer.get(..length).unwrap_or_default();
             while let Some((kind, sequence, message, after)) = next_message(rest) {
                 rest = after;

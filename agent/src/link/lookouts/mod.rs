@@ -6,10 +6,14 @@
 //! switched off, and says how it is. What its observations mean is decided in
 //! `agent/core`.
 
+mod calls;
 mod connections;
 mod diag;
+mod machine;
+mod network;
 mod presence;
 mod servers;
+mod slice;
 
 use std::sync::Arc;
 
@@ -64,4 +68,26 @@ pub(super) fn start(config: &AgentConfig, event_loop: &ToEventLoop) {
     } else {
         off(Sensor::Presence);
     }
+    let root = || of.root.clone();
+    if of.calls {
+        tokio::spawn(calls::watch(root(), teller(Sensor::Calls)));
+    } else {
+        off(Sensor::Calls);
+    }
+    if of.power {
+        tokio::spawn(machine::watch_power(root(), teller(Sensor::Power)));
+    } else {
+        off(Sensor::Power);
+    }
+    if of.heat {
+        tokio::spawn(machine::watch_heat(root(), teller(Sensor::Heat)));
+    } else {
+        off(Sensor::Heat);
+    }
+    if of.slice.is_empty() {
+        off(Sensor::Slice);
+    } else {
+        tokio::spawn(slice::watch(root(), of.slice.clone(), teller(Sensor::Slice)));
+    }
+    tokio::spawn(network::watch(of.metered, teller(Sensor::Network)));
 }
