@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use gleaner_lab::guard::{Guarded, guard};
 
 use crate::command::{
-    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, replay, shares,
-    submit, token, trace, usage, users, why, workstations,
+    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, presence,
+    replay, shares, submit, token, trace, usage, users, why, workstations,
 };
 use crate::failure::Verdict;
 use crate::flags::Misspelt;
@@ -144,6 +144,12 @@ Exit code: 0 the distance of end times is small enough, 1 it is not.")]
     /// Write the manual pages.
     #[command(after_help = "Example:\n  glean man --out /usr/local/share/man/man1")]
     Man(pages::ManArgs),
+    /// Tell this machine's agent how long nobody has used this desktop; sessions start it.
+    #[command(after_help = "Example:
+  glean presence &        in the start file of a desktop that has no XDG autostart
+
+It has no rights of its own. The agent takes its word for its user's own sessions only.")]
+    Presence(presence::Args),
     /// The first process of a guest place; the agent starts it.
     #[command(
         hide = true,
@@ -199,6 +205,7 @@ impl Command {
             Self::Validate(args) => guarded(|| validate::run(&args)),
             Self::Completions(args) => pages::completions(&args, &mut all()),
             Self::Man(args) => pages::man(&args, all()),
+            Self::Presence(args) => presence::run(&args),
             Self::Keeper(_) => {
                 unreachable!("a keeper has its own exit codes and does not come here")
             }

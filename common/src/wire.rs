@@ -369,6 +369,8 @@ pub enum AgentFrame {
         life: Life,
         bytes: Vec<u8>,
     },
+    /// What is missing or sick now, in the place of [`Facts::missing`].
+    Missing(Vec<String>),
 }
 
 /// A subprogram for a workstation. Its job's spec was sent before on the same

@@ -7,6 +7,7 @@
 
 pub(crate) mod files;
 mod logind;
+mod lookouts;
 mod peer_streams;
 pub(crate) mod peers;
 mod renewal;
@@ -355,6 +356,7 @@ async fn run(
         stopped,
         wake: Arc::clone(&wake),
     }));
+    lookouts::start(&config, &event_loop);
     let sessions = logind::Sessions::start(config.sensors.sessions, event_loop.clone());
     let load_group = config.cgroup.load.clone();
     let owner = tokio::spawn(serve_owner(config, event_loop.clone()));

@@ -259,7 +259,8 @@ impl Shared {
             | AgentFrame::Presence(_)
             | AgentFrame::Leaving { .. }
             | AgentFrame::Relay { .. }
-            | AgentFrame::FromRank { .. } => None,
+            | AgentFrame::FromRank { .. }
+            | AgentFrame::Missing(_) => None,
         }
     }
 }

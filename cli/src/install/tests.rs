@@ -79,6 +79,9 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     644 etc/systemd/system/gleaner-collector.service
     644 etc/systemd/system/gleaner-coordinator.service
     644 etc/systemd/system/gleaner.slice
+    755 etc/xdg
+    755 etc/xdg/autostart
+    644 etc/xdg/autostart/gleaner-presence.desktop
     755 usr
     755 usr/local
     755 usr/local/bin

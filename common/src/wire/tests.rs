@@ -138,6 +138,7 @@ fn what_agents_say() {
     check(&AgentFrame::Relay { to: WorkstationId(7), bytes: vec![0xab] }, "050701ab");
     let from_rank = AgentFrame::FromRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
     check(&from_rank, "06040201ab");
+    check(&AgentFrame::Missing(vec!["x".into()]), "07010178");
 }
 
 #[test]

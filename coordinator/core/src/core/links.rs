@@ -63,6 +63,9 @@ impl Core {
             // The shell passes on what agents hand each other: the core has no
             // part in it.
             AgentFrame::Relay { .. } => {}
+            AgentFrame::Missing(missing) => {
+                self.change_workstation(now, id, |w| w.learn_missing(missing));
+            }
             AgentFrame::FromRank { fence, life, bytes } => {
                 self.rank_message(draft, from, (fence, life), &bytes);
             }
