@@ -31,8 +31,8 @@ use crate::machine::Machine;
 use crate::program::{Arrival, Destination, Handover, Life, RankAt, RankOffer};
 use crate::reaction::Keep;
 use crate::report::{
-    AttemptRow, HealthRow, JobRow, JobSummary, ShareRow, SubprogramRow, TokenRow, UserRow,
-    WorkstationRow,
+    AttemptRow, HealthRow, JobRow, JobSummary, ReplicaRow, ShareRow, SubprogramRow, TokenRow,
+    UserRow, WorkstationRow,
 };
 use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
@@ -541,23 +541,34 @@ pub enum Request {
     Shares,
     /// Everybody who may submit jobs, by `Reply::User` each.
     Users,
-    /// Takes a person's keys away; the name is free then.
+    /// Takes a person's keys away and closes their connections; their jobs end,
+    /// or go on. Answered by `Reply::UserRemoved`.
     UserRemove {
         name: String,
+        keep_jobs: bool,
     },
     /// Takes a workstation's key away; the name is free then.
     WorkstationRemove {
         name: String,
     },
-    /// Places nothing new on a workstation, or does so again.
+    /// Places nothing new on a workstation, or does so again. With `now`, guests
+    /// that can are moved elsewhere; the others finish.
     WorkstationDrain {
         name: String,
         drained: bool,
+        now: bool,
     },
     /// Puts another public key, as `SubjectPublicKeyInfo` in DER, in the place of
     /// the one that this is asked with.
     Rotate {
         public_key: Vec<u8>,
+    },
+    /// The replicas of a subprogram, by `Reply::Replica` each.
+    Replicas(SubprogramId),
+    /// What one of its replicas printed and left, whether or not it counts.
+    ReplicaOutput {
+        subprogram: SubprogramId,
+        replica: u8,
     },
 }
 
@@ -599,6 +610,13 @@ pub enum Reply {
     /// The new key's certificate, in DER.
     Rotated {
         certificate: Vec<u8>,
+    },
+    Replica(Box<ReplicaRow>),
+    /// The user is let in no more; so many of their jobs were cancelled, and so
+    /// many go on.
+    UserRemoved {
+        cancelled: u32,
+        kept: u32,
     },
 }
 

@@ -292,6 +292,10 @@ impl Directory {
         if matches!(role, Role::Agent | Role::Collector) {
             return self.current.contains_key(&(role, name.to_owned()));
         }
+        self.is_person(name)
+    }
+
+    pub(crate) fn is_person(&self, name: &str) -> bool {
         self.identities.values().any(|it| it.name == name && is_good_person(it))
     }
 

@@ -151,6 +151,7 @@ pub async fn serve(
         next_serial: AtomicU64::new(1),
         shares: config.shares.clone(),
         staging_room: StagingRoom::new(config.user_bytes_a_day_max),
+        visitors: server::Visitors::default(),
     });
     let quiet_handle = shared.brain.clone();
     tracing::info!("listening on {address}");

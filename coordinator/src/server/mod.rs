@@ -47,9 +47,11 @@ mod relay;
 mod request;
 mod sight;
 mod splice;
+mod visitors;
 mod why;
 
 pub(crate) use relay::Collector;
+pub(crate) use visitors::Visitors;
 
 /// What every connection shares.
 pub(crate) struct Shared {
@@ -67,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) next_serial: AtomicU64,
     pub(crate) shares: ShareConfig,
     pub(crate) staging_room: StagingRoom,
+    pub(crate) visitors: Visitors,
 }
 
 impl Shared {
@@ -155,10 +158,16 @@ async fn admit(shared: Arc<Shared>, incoming: Incoming) {
 /// One enrolled peer's connection, until it ends.
 async fn enrolled(shared: Arc<Shared>, peer: Arc<Peer>) {
     let serving = shared.collector.enter(&peer.identity, &peer.connection);
+    let visit = shared.visitors.enter(&peer.identity, &peer.connection);
+    // Whoever was taken away before this could be closed by nobody else.
+    let key = peer_spki(&peer.connection).unwrap_or_default();
+    if visit.is_some() && !matches!(shared.standing(&key), KeyStanding::Enrolled(_)) {
+        visitors::refuse(&peer.connection);
+    }
     while let Ok(stream) = peer.connection.accept_bi().await {
         tokio::spawn(serve_stream(shared.clone(), peer.clone(), stream));
     }
-    drop(serving);
+    drop((serving, visit));
     tracing::debug!("{} left", peer.name());
 }
 
