@@ -40,8 +40,8 @@ use crate::usage::{LoadAverages, UsageRecord};
 /// The protocol's version; both ends must agree. 2: a job says what follows a
 /// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on
 /// are two words, listings are asked for in parts, and agents describe their machine. 5: jobs have
-/// priorities, refusals say whose fault they are, users and workstations can be taken away, and moves
-/// have tickets.
+/// priorities, refusals say whose fault they are, users and workstations can be taken away, moves have
+/// tickets, and subprograms replicas.
 pub const VERSION: u16 = 5;
 
 /// QUIC's application protocol name. The version stands in [`Opening`], so

@@ -36,6 +36,7 @@ pub enum WorkstationsCommand {
     #[command(after_help = "Example:\n  glean workstations undrain ws-042")]
     Undrain(OneArgs),
     /// Take a workstation's key away: the name is free then.
+    #[command(visible_alias = "remove")]
     #[command(after_help = "Example:\n  glean workstations rm ws-042")]
     Rm(OneArgs),
 }

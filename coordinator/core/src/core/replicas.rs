@@ -11,6 +11,12 @@ use crate::job::{Job, Position};
 use crate::record::{Change, History};
 use crate::replicas::{Verdict, answer};
 
+/// What becomes of a subprogram, and why what still runs of it is stopped.
+struct Decision {
+    state: SubprogramState,
+    not_needed: &'static str,
+}
+
 impl Core {
     /// A replica ended by itself or by a limit. A failure is tried again as any
     /// other would be; what it comes to in the end is its vote.
@@ -43,14 +49,14 @@ impl Core {
             replicas.vote(position, answer, history.clone());
         }
         draft.change(job.replica_change(position, &history, Some(finished.clone())));
-        self.obey_verdict(draft, id, position, finished);
+        self.obey_verdict(draft, (id, position), &history, finished);
     }
 
     fn obey_verdict(
         &mut self,
         draft: &mut Draft,
-        id: JobId,
-        position: Position,
+        (id, position): (JobId, Position),
+        voter: &History,
         finished: Box<Finished>,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -69,13 +75,10 @@ impl Core {
                     true => SubprogramState::Succeeded,
                     false => SubprogramState::Failed,
                 };
-                self.decide(
-                    draft,
-                    (id, subprogram),
-                    state,
-                    "not needed: enough others agree",
-                    None,
-                );
+                let decision = Decision { state, not_needed: "enough others agree" };
+                self.decide(draft, (id, subprogram), &decision, |history| {
+                    (history.last, history.cpu) = (voter.last.clone(), voter.cpu);
+                });
                 draft.change(Change::Result { subprogram: name, accepted: true, finished });
                 if let Some((agree, differ)) = sides.filter(|(_, differ)| !differ.is_empty()) {
                     let (agree, differ) = (self.names(&agree), self.names(&differ));
@@ -96,8 +99,10 @@ impl Core {
     pub(super) fn hold(&mut self, draft: &mut Draft, of: (JobId, Position), why: &str) {
         let Some(job) = self.jobs.get(&of.0) else { return };
         let name = job.subprogram(of.1);
-        let held = format!("held: {why}");
-        self.decide(draft, of, SubprogramState::Failed, "not needed: it is held", Some(&held));
+        let decision = Decision { state: SubprogramState::Failed, not_needed: "it is held" };
+        self.decide(draft, of, &decision, |history| {
+            history.last.outcome = format!("held: {why}").into();
+        });
         self.note(draft, of.0, format!("subprogram {name} is held: {why}"));
         self.requeue(of.0);
     }
@@ -107,16 +112,16 @@ impl Core {
         &mut self,
         draft: &mut Draft,
         (id, subprogram): (JobId, Position),
-        state: SubprogramState,
-        not_needed: &str,
-        outcome: Option<&str>,
+        Decision { state, not_needed }: &Decision,
+        conclude: impl FnOnce(&mut History),
     ) {
         let Some(job) = self.jobs.get(&id) else { return };
         let of = job.replicas().into_iter().flat_map(|it| it.of(subprogram));
         let open: Vec<_> = of.filter_map(|position| job.fence(position)).collect();
+        let why = format!("not needed: {not_needed}");
         for fence in open {
             if let Some((attempt, history)) =
-                self.stop(draft, fence, not_needed, SubprogramState::Cancelled)
+                self.stop(draft, fence, &why, SubprogramState::Cancelled)
                 && let Some(job) = self.jobs.get_mut(&id)
             {
                 job.keep(attempt.position, history);
@@ -124,13 +129,11 @@ impl Core {
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let mut history = job.decided(subprogram);
-        if let Some(outcome) = outcome {
-            history.last.outcome = outcome.into();
-        }
-        draft.change(job.record_change(subprogram, &history, state));
+        conclude(&mut history);
+        draft.change(job.record_change(subprogram, &history, *state));
         let counts = &mut job.progress_mut().counts;
-        counts.succeeded += u32::from(state == SubprogramState::Succeeded);
-        counts.failed += u32::from(state == SubprogramState::Failed);
+        counts.succeeded += u32::from(*state == SubprogramState::Succeeded);
+        counts.failed += u32::from(*state == SubprogramState::Failed);
         draft.job_record_changed(id);
     }
 

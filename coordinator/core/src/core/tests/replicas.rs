@@ -109,6 +109,11 @@ fn what_is_not_needed_any_more_is_stopped() {
     site.answers(b, "42");
     assert_eq!(site.accepted().len(), 1);
     site.check_sent(c.0, &CoordinatorFrame::Cancel { fence: c.2 });
+    let is_last = |change: &Change| {
+        matches!(change, Change::Subprogram(record) if record.history.last.fence == b.2
+            && &*record.history.last.outcome == "succeeded" && record.history.cpu == s(2))
+    };
+    assert!(site.last.changes.iter().any(is_last), "what counts is shown: {:?}", site.last);
     assert!(site.core.attempts.is_empty());
     assert_eq!(site.core.shares.running("ann"), 0);
 }
