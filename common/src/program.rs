@@ -124,6 +124,8 @@ pub struct Destination {
     /// What it becomes there.
     pub at: RankAt,
     pub ticket: Ticket,
+    /// The coordinator wants it there, whatever the owner here does.
+    pub ordered: bool,
 }
 
 /// What an offered subprogram needs to know of its program, if it is a rank.

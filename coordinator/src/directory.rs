@@ -356,6 +356,10 @@ impl Directory {
         if has_one_key(role) {
             return self.current.get(&(role, name.to_owned())).is_some_and(|keys| !keys.is_empty());
         }
+        self.is_person(name)
+    }
+
+    pub(crate) fn is_person(&self, name: &str) -> bool {
         self.identities.values().any(|it| it.name == name && is_good_person(it))
     }
 

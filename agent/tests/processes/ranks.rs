@@ -407,7 +407,7 @@ impl Site {
         }));
         let keep = self.leaving[&rank];
         let here = &self.labs[old.workstation.0 as usize - 1].coordinator;
-        let destination = Destination { at: to.clone(), ticket: TICKET };
+        let destination = Destination { at: to.clone(), ticket: TICKET, ordered: false };
         here.say(CoordinatorFrame::Depart { fence: old.fence, keep, to: destination });
         to
     }

@@ -71,9 +71,7 @@ fn a_result_that_names_files_outside_its_directory_is_refused(world: &mut World)
 
 /// A hash of somebody else's file, as what ada's job has printed: whoever may see
 /// that would get it.
-fn a_result_that_names_files_it_has_not_staged_gives_nothing_away(
-    world: &mut World,
-) -> Result<()> {
+fn a_result_that_names_files_it_has_not_staged_gives_nothing_away(world: &mut World) -> Result<()> {
     let secret = world.ada.asks.with(async |client| client.put_bytes(b"adas secret").await)?;
     let peer = joins(world, "namer")?;
     let job = world.mallory.asks.submit(for_the_liar())?;
@@ -94,7 +92,8 @@ fn a_revoked_agent_is_spoken_with_by_no_other(world: &mut World) -> Result<()> {
     peer.runtime.block_on(async { tokio::time::timeout(PATIENCE, open.closed()).await })?;
     let told = peer.dial("host1", &[peers_port(1)?]).and_then(|connection| {
         // A refusal arrives with the first read.
-        peer.runtime.block_on(async { Ok(tokio::time::timeout(PATIENCE, connection.closed()).await?) })
+        peer.runtime
+            .block_on(async { Ok(tokio::time::timeout(PATIENCE, connection.closed()).await?) })
     });
     let told = told.map_or_else(|error| format!("{error:#}"), |why| Ended::from(why).to_string());
     ensure!(told.contains("revoked"), "{told}");

@@ -114,9 +114,9 @@ fn a_user_may_do_nothing_of_an_admins(world: &World) -> Result<()> {
         Request::Tokens,
         Request::TokenRevoke { id: "12345678".into() },
         Request::Users,
-        Request::UserRemove { name: "ada".into() },
+        Request::UserRemove { name: "ada".into(), keep_jobs: false },
         Request::WorkstationRemove { name: name() },
-        Request::WorkstationDrain { name: name(), drained: true },
+        Request::WorkstationDrain { name: name(), drained: true, now: false },
     ] {
         let said = world.mallory.listing(&request);
         ensure!(said.contains("may not ask for this: expected an admin"), "{request:?}: {said}");
@@ -295,7 +295,7 @@ fn a_job_that_no_workstation_can_take_is_told_so_and_rests_none(world: &World) -
 fn a_user_who_is_removed_is_out_at_once(world: &World) -> Result<()> {
     let fired = world.user("fired")?;
     ensure!(fired.answer(&Request::Health).contains("fired"));
-    world.admin.request(&Request::UserRemove { name: "fired".into() })?;
+    world.admin.request(&Request::UserRemove { name: "fired".into(), keep_jobs: false })?;
     let said = fired.answer(&Request::Jobs);
     ensure!(said.contains("revoked") || said.contains("not enrolled"), "{said}");
     let said = fired.answer(&Request::Submit(Box::new(script("true"))));
@@ -346,9 +346,7 @@ fn one_users_flood_of_jobs_delays_anothers_by_a_turn(world: &mut World) -> Resul
     Ok(())
 }
 
-fn a_subprogram_whose_workstations_keep_dying_is_charged_and_held(
-    world: &mut World,
-) -> Result<()> {
+fn a_subprogram_whose_workstations_keep_dying_is_charged_and_held(world: &mut World) -> Result<()> {
     let mut spec = script("exec sleep 1000");
     spec.retries = 0;
     let job = world.mallory.asks.submit(spec)?;
