@@ -300,7 +300,7 @@ async fn a_key_that_is_taken_away_loses_every_connection_whatever_that_is_for() 
     let admin = coordinator.admin_client().await;
     for taken in [
         Request::WorkstationRemove { name: "desk-1".into() },
-        Request::UserRemove { name: "ada".into() },
+        Request::UserRemove { name: "ada".into(), keep_jobs: false },
     ] {
         assert_eq!(admin.request(&taken).await.unwrap(), Reply::Done);
     }
