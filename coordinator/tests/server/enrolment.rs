@@ -298,11 +298,14 @@ async fn a_key_that_is_taken_away_loses_every_connection_whatever_that_is_for() 
     let ada = coordinator.client(Role::User, "ada").await;
     let bob = coordinator.client(Role::User, "bob").await;
     let admin = coordinator.admin_client().await;
-    for taken in [
-        Request::WorkstationRemove { name: "desk-1".into() },
-        Request::UserRemove { name: "ada".into(), keep_jobs: false },
+    for (taken, reply) in [
+        (Request::WorkstationRemove { name: "desk-1".into() }, Reply::Done),
+        (
+            Request::UserRemove { name: "ada".into(), keep_jobs: false },
+            Reply::UserRemoved { cancelled: 0, kept: 0 },
+        ),
     ] {
-        assert_eq!(admin.request(&taken).await.unwrap(), Reply::Done);
+        assert_eq!(admin.request(&taken).await.unwrap(), reply);
     }
     for connection in [&desk.connection, &ada.link().connection] {
         let ended = connection.closed().await.to_string();
