@@ -560,7 +560,7 @@ async fn keep_connected(mut of: Dialling) {
 /// Beside something that ends.
 async fn forever(work: impl Future<Output = ()>) {
     work.await;
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Nobody leaves half of a change behind a lock: who died with it does no harm.

@@ -155,7 +155,9 @@ impl Brain {
             }
             Input::Fact(event) => self.feed(event),
             Input::Revoked { workstation, keys } => {
-                workstation.into_iter().for_each(|it| self.close_revoked(it));
+                if let Some(workstation) = workstation {
+                    self.close_revoked(workstation);
+                }
                 self.tell_of_revoked(keys);
             }
             Input::KeepUsage { then } => {
