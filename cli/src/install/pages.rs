@@ -41,7 +41,9 @@ pub(super) fn remove(site: &Site) -> Result<()> {
         site.remove(path)?;
         // A shell that is not installed has no directory of its own.
         let above = Path::new(path).ancestors().skip(1);
-        above.take_while(|above| *above != Path::new(SHARE)).for_each(|it| site.remove_if_empty(it));
+        above
+            .take_while(|above| *above != Path::new(SHARE))
+            .for_each(|it| site.remove_if_empty(it));
     }
     Ok(())
 }

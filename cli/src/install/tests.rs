@@ -183,7 +183,7 @@ fn the_binary_stays_while_another_daemon_needs_it() {
 #[test]
 fn a_shared_directory_is_writable_under_the_unit() {
     let mut config = AgentConfig::default();
-    assert!(!agent::unit(&config).contains("ReadWritePaths"));
+    assert!(!agent::unit(&config).contains("ReadWritePaths=-"));
     config.guests.shared_directories = vec!["/home/lab data".into(), "/srv/50%".into()];
     let unit = agent::unit(&config);
     assert!(unit.contains("ReadWritePaths=-\"/home/lab data\"\nReadWritePaths=-\"/srv/50%%\"\n"));
