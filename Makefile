@@ -4,7 +4,7 @@
 # Two more want root and apt, and live the README under a real systemd:
 #   make test-units      in containers of Debian 13, two minutes once its tree is made
 #   make test-units-vm   in a VM with its own kernel and a PS/2 keyboard, fifteen
-.PHONY: demo test test-units test-units-vm lint check-core bench install deps clean
+.PHONY: demo test test-units test-units-vm lint check-core bench fuzz deny install deps test-deps clean
 
 PACKAGES = gcc libc6-dev make iproute2
 # What the packages give: asked first, so that nothing is installed twice.
@@ -14,7 +14,7 @@ demo: deps
 	cargo build --profile demo --locked -p gleaner-cli
 	./target/demo/glean demo
 
-test: deps lint check-core
+test: deps test-deps lint check-core
 	cargo build --workspace --locked
 	@rm -f target/skipped
 	GLEAN_SKIPPED=$(CURDIR)/target/skipped cargo test --workspace --locked
@@ -44,6 +44,26 @@ bench: deps
 	cargo build --release --locked -p gleaner-program --examples
 	./target/release/glean-bench all
 
+# Every target for a minute; sanitizers are behind a gate of the compiler's.
+SECONDS = 60
+TARGETS = $(shell sed -n 's/^    [a-z]*: \([a-z]*\) \(true\|false\),/\1/p' tests/fuzz/src/lib.rs)
+fuzz: export RUSTC_BOOTSTRAP = 1
+fuzz: export CARGO_PROFILE_RELEASE_LTO = off
+fuzz: deps
+	@command -v g++ >/dev/null || { echo "missing: g++"; exit 1; }
+	@command -v cargo-fuzz >/dev/null || cargo install --locked --quiet cargo-fuzz
+	@for target in $(TARGETS); do \
+	  echo "$$target"; mkdir -p tests/fuzz/corpus/$$target; \
+	  GLEAN_FUZZ=$$target cargo fuzz run --fuzz-dir tests/fuzz --features libfuzzer any \
+	    tests/fuzz/corpus/$$target -- -max_total_time=$(SECONDS) -rss_limit_mb=1024 || exit 1; \
+	done
+
+# Licences, sources and versions of what we depend on; advisories where they can be had.
+deny:
+	@command -v cargo-deny >/dev/null || cargo install --locked --quiet cargo-deny
+	cargo deny check bans licenses sources
+	cargo deny check advisories || echo "advisories were not all looked at"
+
 deps:
 	@missing=; for tool in $(NEEDED); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -n "$$missing" ]; then \
@@ -52,6 +72,12 @@ deps:
 	fi
 	@# Moving guests needs it; all the rest goes without.
 	@agent/move/get-criu.sh || echo "guests cannot be moved here, and the tests of it are left out"
+
+# A VNC server for the tests of people who work from elsewhere. Those at sshd, Jupyter,
+# mutter and sway are left out, and say so, where these are not installed.
+test-deps:
+	@command -v Xtigervnc >/dev/null || [ "$$(id -u)" != 0 ] || \
+	  apt-get install -y -qq --no-install-recommends tigervnc-standalone-server || true
 
 clean:
 	cargo clean

@@ -47,6 +47,11 @@ fn install_all(root: &Path) {
     agent::install(&member(root), &Cli::command()).unwrap();
 }
 
+/// This one and those below it that are shown.
+fn commands(of: &clap::Command) -> usize {
+    1 + of.get_subcommands().filter(|one| !one.is_hide_set()).map(commands).sum::<usize>()
+}
+
 #[test]
 fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     let dir = tempfile::tempdir().unwrap();
@@ -56,8 +61,12 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     let first = tree(dir.path());
     install_all(dir.path());
     assert_eq!(tree(dir.path()), first);
+    let (manuals, rest): (Vec<_>, Vec<_>) =
+        first.iter().partition(|(path, _)| path.contains("/man1/"));
+    assert_eq!(manuals.len(), commands(&Cli::command()), "a manual for each command");
+    assert!(manuals.iter().all(|(path, (mode, _))| path.ends_with(".1") && *mode == 0o644));
     let modes: Vec<String> =
-        first.iter().map(|(path, (mode, _))| format!("{mode:o} {path}")).collect();
+        rest.iter().map(|(path, (mode, _))| format!("{mode:o} {path}")).collect();
     insta::assert_snapshot!(modes.join("\n"), @r"
     755 etc
     755 etc/gleaner
@@ -70,6 +79,9 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     644 etc/systemd/system/gleaner-collector.service
     644 etc/systemd/system/gleaner-coordinator.service
     644 etc/systemd/system/gleaner.slice
+    755 etc/xdg
+    755 etc/xdg/autostart
+    644 etc/xdg/autostart/gleaner-presence.desktop
     755 usr
     755 usr/local
     755 usr/local/bin
@@ -83,58 +95,6 @@ fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     644 usr/local/share/fish/vendor_completions.d/glean.fish
     755 usr/local/share/man
     755 usr/local/share/man/man1
-    644 usr/local/share/man/man1/glean-agent-install.1
-    644 usr/local/share/man/man1/glean-agent-pause.1
-    644 usr/local/share/man/man1/glean-agent-resume.1
-    644 usr/local/share/man/man1/glean-agent-status.1
-    644 usr/local/share/man/man1/glean-agent-uninstall.1
-    644 usr/local/share/man/man1/glean-agent.1
-    644 usr/local/share/man/man1/glean-cancel.1
-    644 usr/local/share/man/man1/glean-collector-install.1
-    644 usr/local/share/man/man1/glean-collector-uninstall.1
-    644 usr/local/share/man/man1/glean-collector.1
-    644 usr/local/share/man/man1/glean-completions.1
-    644 usr/local/share/man/man1/glean-coordinator-install.1
-    644 usr/local/share/man/man1/glean-coordinator-uninstall.1
-    644 usr/local/share/man/man1/glean-coordinator.1
-    644 usr/local/share/man/man1/glean-demo.1
-    644 usr/local/share/man/man1/glean-doctor.1
-    644 usr/local/share/man/man1/glean-enrol.1
-    644 usr/local/share/man/man1/glean-fetch.1
-    644 usr/local/share/man/man1/glean-job.1
-    644 usr/local/share/man/man1/glean-jobs.1
-    644 usr/local/share/man/man1/glean-logs.1
-    644 usr/local/share/man/man1/glean-man.1
-    644 usr/local/share/man/man1/glean-replay-campaign.1
-    644 usr/local/share/man/man1/glean-replay-report.1
-    644 usr/local/share/man/man1/glean-replay-run.1
-    644 usr/local/share/man/man1/glean-replay.1
-    644 usr/local/share/man/man1/glean-submit.1
-    644 usr/local/share/man/man1/glean-token-create.1
-    644 usr/local/share/man/man1/glean-token-ls.1
-    644 usr/local/share/man/man1/glean-token-revoke.1
-    644 usr/local/share/man/man1/glean-token.1
-    644 usr/local/share/man/man1/glean-trace-check.1
-    644 usr/local/share/man/man1/glean-trace-import.1
-    644 usr/local/share/man/man1/glean-trace-join.1
-    644 usr/local/share/man/man1/glean-trace-play.1
-    644 usr/local/share/man/man1/glean-trace-record.1
-    644 usr/local/share/man/man1/glean-trace-ring.1
-    644 usr/local/share/man/man1/glean-trace-scale.1
-    644 usr/local/share/man/man1/glean-trace-show.1
-    644 usr/local/share/man/man1/glean-trace.1
-    644 usr/local/share/man/man1/glean-usage-export.1
-    644 usr/local/share/man/man1/glean-usage-generate.1
-    644 usr/local/share/man/man1/glean-usage-import.1
-    644 usr/local/share/man/man1/glean-usage-ls.1
-    644 usr/local/share/man/man1/glean-usage-plot.1
-    644 usr/local/share/man/man1/glean-usage-show.1
-    644 usr/local/share/man/man1/glean-usage-stats.1
-    644 usr/local/share/man/man1/glean-usage.1
-    644 usr/local/share/man/man1/glean-validate.1
-    644 usr/local/share/man/man1/glean-why.1
-    644 usr/local/share/man/man1/glean-workstations.1
-    644 usr/local/share/man/man1/glean.1
     755 usr/local/share/zsh
     755 usr/local/share/zsh/site-functions
     644 usr/local/share/zsh/site-functions/_glean
@@ -181,9 +141,12 @@ fn the_binary_stays_while_another_daemon_needs_it() {
 }
 
 #[test]
-fn a_shared_directory_is_writable_under_the_unit() {
+fn the_identity_and_a_shared_directory_are_writable_under_the_unit() {
     let mut config = AgentConfig::default();
-    assert!(!agent::unit(&config).contains("ReadWritePaths=-"));
+    let unit = agent::unit(&config);
+    let writable: Vec<&str> =
+        unit.lines().filter(|line| line.starts_with("ReadWritePaths=-")).collect();
+    assert_eq!(writable, ["ReadWritePaths=-\"/etc/gleaner/agent\""]);
     config.guests.shared_directories = vec!["/home/lab data".into(), "/srv/50%".into()];
     let unit = agent::unit(&config);
     assert!(unit.contains("ReadWritePaths=-\"/home/lab data\"\nReadWritePaths=-\"/srv/50%%\"\n"));

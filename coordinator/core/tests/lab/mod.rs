@@ -81,6 +81,11 @@ pub(crate) struct Setting {
     pub(crate) away: Duration,
     /// The first job kills every agent that starts one of it.
     pub(crate) killer: bool,
+    /// How many of the jobs that are no programs are replicated, on how many
+    /// workstations at most, and how many hosts lie about what came of it.
+    pub(crate) replicated: f64,
+    pub(crate) replicas_max: u8,
+    pub(crate) liars: u32,
     /// The first job is one user's, of so many subprograms; each of the others is
     /// another's, of a single one.
     pub(crate) crowd: Option<u32>,
@@ -420,6 +425,12 @@ impl Lab {
             if let Change::Job(record) = change {
                 self.waits.insert(record.job);
             }
+            // Whoever has been cancelled waits no more.
+            if let Change::Progress(progress) = change
+                && progress.state.has_ended()
+            {
+                self.waits.remove(&progress.job);
+            }
             let Change::Attempt(attempt) = change else { continue };
             if attempt.end.is_some() || attempt.coming.is_some() {
                 continue;
@@ -508,6 +519,9 @@ impl Lab {
                 spec.on_busy.reaction = Reaction::Rollback;
             }
         }
+        if spec.program.is_none() && self.rng.random_bool(self.setting.replicated) {
+            spec.replicas = self.rng.random_range(2..=self.setting.replicas_max);
+        }
         if self.rng.random_bool(0.3) {
             let (path, hash) = ("input".to_owned(), ContentHash([1; 32]));
             spec.inputs = vec![StagedFile { path, hash, size_bytes: 1, executable: false }];
@@ -582,7 +596,7 @@ impl Lab {
             }
             assert_ne!(record.state, SubprogramState::Queued, "{id} was forgotten");
         }
-        self.witness.check_results(&self.store);
+        self.witness.check_results(&self.store, self.setting.failures > 0.0);
         self.store.check_nothing_is_left();
     }
 
