@@ -78,7 +78,7 @@ until_so() {
     shift
     until "$@"; do
         [ "$(date +%s)" -lt "$end" ] || { echo "never so: $*"; return 1; }
-        sleep 0.2
+        sleep "${pause:-0.2}"
     done
 }
 

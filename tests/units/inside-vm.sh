@@ -9,6 +9,10 @@ export UNITS_DIR=/units/work
 mkdir -p "$work"
 exec 3>&1
 MACHINES=a
+# A move takes some seconds here, and is called off when the owner has gone again.
+quiet=20s
+# Asking takes the only core, slow as it is, and agents get what others leave.
+pause=4
 
 # There is one machine here.
 in_machine() {
@@ -71,11 +75,11 @@ move() {
     job=$(counting migrate 300)
     until_so 60 runs "$job"
     in_machine a ada 'sudo glean workstations undrain ws-b'
-    until_so 120 pressed_and_moved "$job"
+    until_so 240 pressed_and_moved "$job"
     job_line "$job" | grep '"workstation":"ws-b"'
     until_so 120 is_idle
     glean agent pause 10min --socket /run/gleaner-b/agent.sock
-    until_so 120 has_moved "$job" 2
+    until_so 240 has_moved "$job" 2
     glean agent resume --socket /run/gleaner-b/agent.sock
     until_so 300 has_ended "$job"
     has_counted "$job" 300

@@ -21,7 +21,7 @@ configure() {
 places = 1
 log = "debug"
 [criteria]
-quiet = "2s"
+quiet = "${quiet:-3s}"
 load_idle_max = 1000.0
 load_quiet = "1s"
 rise_cores = 1000.0

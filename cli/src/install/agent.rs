@@ -55,6 +55,8 @@ pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
     AGENT.uninstall(&site)?;
     service::remove_slice(&site, SLICE_NAME)?;
     site.remove(AUTOSTART)?;
+    // Where there is no desktop, these are ours.
+    Path::new(AUTOSTART).ancestors().skip(1).take(2).for_each(|it| site.remove_if_empty(it));
     if args.purge {
         let config: AgentConfig =
             gleaner_shell::config::load(&site.path(AGENT_CONFIG)).unwrap_or_default();

@@ -145,7 +145,7 @@ fn the_identity_and_a_shared_directory_are_writable_under_the_unit() {
     let mut config = AgentConfig::default();
     let unit = agent::unit(&config);
     let writable: Vec<&str> =
-        unit.lines().filter(|line| line.starts_with("ReadWritePaths=")).collect();
+        unit.lines().filter(|line| line.starts_with("ReadWritePaths=-")).collect();
     assert_eq!(writable, ["ReadWritePaths=-\"/etc/gleaner/agent\""]);
     config.guests.shared_directories = vec!["/home/lab data".into(), "/srv/50%".into()];
     let unit = agent::unit(&config);
