@@ -60,7 +60,7 @@ pub(crate) struct Lab {
     pub(crate) config: AgentConfig,
     cgroup: Option<PathBuf>,
     /// The address of a system bus of the test's own.
-    bus: Option<String>,
+    pub(crate) bus: Option<String>,
     home: TempDir,
 }
 

@@ -14,9 +14,10 @@ use std::time::Duration;
 use gleaner_agent_core::occupancy::{Health, Observation};
 use gleaner_shell::clock::Clock;
 use rustix::fs::inotify::{self, WatchFlags};
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
 
 use super::Teller;
+use crate::messages::register;
 use crate::sense::read_notices;
 
 /// For devices that are plugged in, and where nothing can be watched.
@@ -30,7 +31,9 @@ const PROCESSES_MAX: usize = 10_000;
 
 pub(super) async fn watch(root: PathBuf, mut teller: Teller) {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-    let opened = inotify::init(flags).map_err(io::Error::from).and_then(AsyncFd::new);
+    let opened = inotify::init(flags)
+        .map_err(io::Error::from)
+        .and_then(|fd| register(fd, Interest::READABLE));
     let notices = match opened {
         Ok(notices) => notices,
         Err(error) => return teller.health(Health::Absent(format!("inotify: {error}"))),
@@ -110,7 +113,7 @@ fn devices(root: &Path) -> BTreeMap<PathBuf, Device> {
     found
 }
 
-fn files(directory: &Path) -> impl Iterator<Item = (PathBuf, String)> {
+fn files(directory: &Path) -> impl Iterator<Item = (PathBuf, String)> + use<> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.path(), entry.file_name().to_str()?.to_owned())))
 }

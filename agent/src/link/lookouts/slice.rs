@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::Teller;
 use crate::container::cgroup::is_inside;
+use crate::messages::register;
 use crate::sense::{Reread, parse_cpu};
 
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -89,7 +90,7 @@ fn trigger(path: &Path, threshold_us: u32) -> io::Result<AsyncFd<OwnedFd>> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
     rustix::io::write(&file, format!("some {threshold_us} {SPAN_US}\0").as_bytes())?;
-    AsyncFd::with_interest(file, Interest::PRIORITY)
+    register(file, Interest::PRIORITY)
 }
 
 async fn wait_for(trigger: AsyncFd<OwnedFd>, what: String, teller: Teller) {
