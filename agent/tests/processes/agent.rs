@@ -37,6 +37,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("usage_records_arrive_without_a_gap", usage_arrives),
     ("a_desktop_is_listened_to", desktop),
     ("a_session_whose_input_nothing_hears_is_busy", unheard_session),
+    ("a_metered_network_closes_the_workstation", metered),
     ("whose_process_turns_it_busy_is_told", culprit),
     ("a_second_agent_on_the_same_data_is_refused", second_refused),
 ];
@@ -669,6 +670,24 @@ fn desktop() {
     assert!(lab.status().busy);
     desktop.sleep(false);
     until("sleep is delayed again", || desktop.delays() == 1);
+    lab.wait_for_idle();
+}
+
+fn metered() {
+    let Some(desktop) = Desktop::start() else {
+        gleaner_skip::without_lab("no dbus-daemon");
+        return;
+    };
+    let mut lab = Lab::without_agent();
+    lab.bus = Some(desktop.address.clone());
+    lab.config.sensors.metered = gleaner_agent::config::Metered::Ask;
+    lab.start();
+    until("NetworkManager is heard", || {
+        lab.status().sensors.iter().any(|of| of.sensor == "network" && of.health == "well")
+    });
+    desktop.metered(1);
+    until("closed", || lab.status().verdict == "busy: the network is metered, says NetworkManager");
+    desktop.metered(4);
     lab.wait_for_idle();
 }
 

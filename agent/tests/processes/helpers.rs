@@ -60,11 +60,10 @@ fn x11() {
     lab.start();
     let Some(_helper) = Program::start(helper(&lab).env("DISPLAY", &display)) else { return };
     until("the helper is heard", || health(&lab) == "well");
-    lab.wait_for_idle();
+    until("nobody uses it", || !lab.status().busy);
     type_a(&mut viewer);
     let who = format!("x11 {display} of root");
     measured("X11, one key, by the helper", busy(&lab, if is_root() { &who } else { "x11 :" }));
-    lab.wait_for_idle();
     drop(server);
     until("the helper goes with its session", || health(&lab) == "absent");
 }
@@ -106,7 +105,7 @@ fn wayland() {
         gleaner_skip::without("this sway does not tell how long nobody has used it");
         return;
     }
-    lab.wait_for_idle();
+    until("nobody uses it", || !lab.status().busy);
     let Some(_typed) = here(Command::new("wtype").arg("a")) else { return };
     measured("Wayland, one key, by the helper", busy(&lab, "wayland wayland-1 of"));
 }
@@ -141,7 +140,7 @@ fn mutter() {
     helper.env("DBUS_SESSION_BUS_ADDRESS", &desktop.address);
     let mut helper = Program::start(&mut helper).unwrap();
     assert!(is_heard(&lab, &mut helper), "Mutter has an idle monitor");
-    lab.wait_for_idle();
+    until("nobody uses it", || !lab.status().busy);
     desktop.press_a_key();
     measured("GNOME, one key, by the helper", busy(&lab, "wayland wayland-7 of"));
 }

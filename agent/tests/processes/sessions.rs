@@ -14,6 +14,7 @@ type InhibitorRow = (String, String, String, String, u32, u32);
 type SessionRow = (String, u32, String, String, OwnedObjectPath);
 
 const MANAGER: &str = "/org/freedesktop/login1";
+const NETWORK: &str = "/org/freedesktop/NetworkManager";
 const SESSION: &str = "/org/freedesktop/login1/session/c1";
 
 #[derive(Default)]
@@ -22,6 +23,7 @@ struct State {
     /// Our ends of what was given to those who delay sleep.
     delays: Mutex<Vec<OwnedFd>>,
     screen: Mutex<Screen>,
+    metered: Mutex<u32>,
 }
 
 /// What the session says of itself.
@@ -115,6 +117,17 @@ impl Session {
     async fn lock(emitter: &SignalEmitter<'_>) -> zbus::Result<()>;
 }
 
+/// As much of NetworkManager as is asked.
+struct Network(Arc<State>);
+
+#[zbus::interface(name = "org.freedesktop.NetworkManager")]
+impl Network {
+    #[zbus(property)]
+    fn metered(&self) -> u32 {
+        *self.0.metered.lock().unwrap()
+    }
+}
+
 /// A bus with a logind.
 pub(crate) struct Desktop {
     pub(crate) address: String,
@@ -147,7 +160,9 @@ impl Desktop {
             zbus::connection::Builder::address(address.as_str())
                 .serve_at(MANAGER, Manager(Arc::clone(&state)))
                 .serve_at(SESSION, Session(Arc::clone(&state)))
+                .serve_at(NETWORK, Network(Arc::clone(&state)))
                 .name("org.freedesktop.login1")
+                .name("org.freedesktop.NetworkManager")
                 .build()
                 .await
                 .unwrap()
@@ -175,6 +190,13 @@ impl Desktop {
         let mut changed = HashMap::new();
         changed.insert("IdleHint", Variant::from(idle));
         self.changed(SESSION, "org.freedesktop.login1.Session", &changed);
+    }
+
+    /// As `NMMetered` numbers it: 1 is yes, 4 is a guess that it is not.
+    pub(crate) fn metered(&self, metered: u32) {
+        *self.state.metered.lock().unwrap() = metered;
+        let changed = HashMap::from([("Metered", Variant::from(metered))]);
+        self.changed(NETWORK, "org.freedesktop.NetworkManager", &changed);
     }
 
     fn changed(&self, path: &str, of: &str, changed: &HashMap<&str, Variant<'_>>) {

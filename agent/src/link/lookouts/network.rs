@@ -31,7 +31,7 @@ pub(super) async fn watch(metered: Metered, mut teller: Teller) {
         Metered::No => teller.health(Health::Absent("switched off: sensors.metered".into())),
         Metered::Ask => loop {
             let why = match listen(&mut teller).await {
-                Ok(()) => "it has gone".to_owned(),
+                Ok(()) => "it does not run".to_owned(),
                 Err(error) => error.to_string(),
             };
             teller.health(Health::Absent(format!("NetworkManager: {why}")));
@@ -43,6 +43,18 @@ pub(super) async fn watch(metered: Metered, mut teller: Teller) {
 /// Listens until the bus goes.
 async fn listen(teller: &mut Teller) -> zbus::Result<()> {
     let bus = Connection::system().await?;
+    // Asking it for anything would start one that is installed and not wanted.
+    let bus_itself = "org.freedesktop.DBus";
+    let asked = bus.call_method(
+        Some(bus_itself),
+        "/org/freedesktop/DBus",
+        Some(bus_itself),
+        "NameHasOwner",
+        &SERVICE,
+    );
+    if !asked.await?.body().deserialize::<bool>()? {
+        return Ok(());
+    }
     let rule = MatchRule::builder()
         .msg_type(zbus::message::Type::Signal)
         .sender(SERVICE)
