@@ -196,9 +196,10 @@ pub(super) fn attempts(rows: &[AttemptRow], zone: &TimeZone) -> Listing {
     let lasted = |row: &AttemptRow| Some(Spoken(row.ended?.since(row.placed)).to_string());
     let replicated = rows.iter().any(|row| row.replica > 1);
     let listing = Listing::of(rows).column("attempt", 9, |row| row.fence.to_string());
-    let listing = match replicated {
-        true => listing.column("replica", 8, |row| row.replica.to_string()),
-        false => listing,
+    let listing = if replicated {
+        listing.column("replica", 8, |row| row.replica.to_string())
+    } else {
+        listing
     };
     listing
         .shortened("workstation", (8, 12), |row| row.workstation.clone())

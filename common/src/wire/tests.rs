@@ -345,6 +345,6 @@ fn replies() {
         outcome: None,
         answer: Some("a".into()),
     };
-    check(&Reply::Replica(Box::new(row)), "1406020305010177010405000101".to_owned().as_str());
+    check(&Reply::Replica(Box::new(row)), "140602030501017701040500010161");
     check(&Reply::UserRemoved { cancelled: 1, kept: 2 }, "150102");
 }

@@ -243,7 +243,9 @@ impl Replicas {
         let first = u8::try_from(begun).unwrap_or(u8::MAX);
         let more: Vec<_> =
             (first..first.saturating_add(count)).map(|it| self.position(subprogram, it)).collect();
-        more.iter().for_each(|position| self.change(*position, |_| {}));
+        for position in &more {
+            self.change(*position, |_| {});
+        }
         more
     }
 

@@ -29,6 +29,7 @@ fn stormy() -> Setting {
         coordinator_crash: Some(s(40)),
         commit_hangs: Some(s(60)),
         owner: Some(s(4)),
+        drain: None,
         late_frames: 0.005,
         programs: 0.3,
         obstacles: 0.05,
@@ -144,6 +145,7 @@ fn restless() -> Setting {
         coordinator_crash: Some(s(6)),
         commit_hangs: None,
         owner: Some(Duration::from_millis(1_500)),
+        drain: Some(s(3)),
         late_frames: 0.0,
         programs: 0.6,
         obstacles: 0.4,
@@ -289,4 +291,20 @@ fn no_lie_counts_while_fewer_than_a_quorum_lie_and_the_truth_is_found() {
 #[should_panic(expected = "a lie was accepted")]
 fn a_quorum_of_liars_is_believed_and_the_witness_sees_it() {
     Lab::new(3, Setting { liars: 6, replicas_max: 2, ..untrue() }).run();
+}
+
+/// No owner ever comes: whatever moves was ordered away.
+#[test]
+fn what_is_ordered_away_is_neither_lost_nor_done_twice() {
+    let test = "what_is_ordered_away_is_neither_lost_nor_done_twice";
+    let setting = |_| Setting {
+        owner: None,
+        drain: Some(s(2)),
+        coordinator_crash: Some(s(20)),
+        obstacles: 0.1,
+        ..restless()
+    };
+    let outlines = check(test, 8, setting, |outline| assert_eq!(outline.lost, 0, "{outline:?}"));
+    let moves: u64 = outlines.iter().map(|outline| outline.moves).sum();
+    assert!(moves > 0 || outlines.len() == 1, "nothing moved");
 }

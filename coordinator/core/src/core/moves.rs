@@ -15,6 +15,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, WorkstationId};
@@ -117,10 +118,9 @@ impl Core {
         for fence in self.attempts_at(workstation) {
             let attempt = self.attempts.get(&fence).filter(|it| it.coming.is_none());
             let job = attempt.and_then(|attempt| self.jobs.get(&attempt.job));
-            let Some(keep) = job.and_then(|job| moves_with(job)) else { continue };
-            if !self.moves.contains_key(&fence) {
-                let moving = Moving { ordered: true, ..Moving::new(keep, None) };
-                self.moves.insert(fence, moving);
+            let Some(keep) = job.and_then(moves_with) else { continue };
+            if let Entry::Vacant(vacant) = self.moves.entry(fence) {
+                vacant.insert(Moving { ordered: true, ..Moving::new(keep, None) });
                 self.waiting_moves.insert(fence);
             }
         }

@@ -71,9 +71,10 @@ impl Core {
                 let progress = job.progress_mut();
                 progress.wasted_cpu = progress.wasted_cpu.saturating_sub(finished.cpu);
                 progress.cpu = progress.cpu.saturating_add(finished.cpu);
-                let state = match finished.outcome.is_success() {
-                    true => SubprogramState::Succeeded,
-                    false => SubprogramState::Failed,
+                let state = if finished.outcome.is_success() {
+                    SubprogramState::Succeeded
+                } else {
+                    SubprogramState::Failed
                 };
                 let decision = Decision { state, not_needed: "enough others agree" };
                 self.decide(draft, (id, subprogram), &decision, |history| {

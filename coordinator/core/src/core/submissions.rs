@@ -104,7 +104,7 @@ impl Core {
         }
         self.forget_ended(draft.now, id);
         if let Some(job) = self.jobs.get_mut(&id) {
-            Self::cancelled_replicas(job).into_iter().for_each(|change| draft.change(change));
+            draft.step.changes.extend(Self::cancelled_replicas(job));
             job.cancel(draft.wall);
         }
         draft.job_record_changed(id);

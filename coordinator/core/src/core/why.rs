@@ -72,7 +72,7 @@ impl Core {
         if standing == Standing::Free && self.queues.is_empty() {
             reasons.push("nothing is queued".to_owned());
         } else if standing == Standing::Free {
-            reasons.push("what is queued failed here and waits for a choice".to_owned());
+            reasons.push("what is queued failed or ran here and waits for a choice".to_owned());
         }
         reasons.push(self.standing_reason(now, id)?);
         for fence in workstation.attempts() {
@@ -123,11 +123,9 @@ impl Core {
             }
             Standing::Free => format!("idle: {presence}"),
         };
-        let reason = match self.pool.standing(id)? {
-            Standing::Drained => reason,
-            _ if workstation.drained => format!("{reason}; drained"),
-            _ => reason,
-        };
+        let is_told = self.pool.standing(id)? == Standing::Drained;
+        let reason =
+            if workstation.drained && !is_told { format!("{reason}; drained") } else { reason };
         Some(match &workstation.rival {
             Some((at, other)) if now.since(*at) < RIVAL_TOLD_FOR => {
                 let own = &workstation.facts.machine.hostname;

@@ -69,6 +69,8 @@ pub(crate) struct Setting {
     pub(crate) coordinator_crash: Option<Duration>,
     pub(crate) commit_hangs: Option<Duration>,
     pub(crate) owner: Option<Duration>,
+    /// How often an admin empties a workstation.
+    pub(crate) drain: Option<Duration>,
     /// How often a frame is on its way for up to fifteen seconds.
     pub(crate) late_frames: f64,
     /// How many of the jobs are programs of ranks.
@@ -109,6 +111,7 @@ enum Happening {
         what: Local,
     },
     AgentStarts(u32),
+    Undrained(u32),
     OwnerLeaves(u32),
     OwnerTypes(u32),
     Awakes(u32),
@@ -261,6 +264,7 @@ impl Lab {
             Trouble::CoordinatorCrash,
             Trouble::CommitHangs,
             Trouble::Owner,
+            Trouble::Drain,
         ] {
             lab.plan_trouble(trouble);
         }
@@ -349,6 +353,7 @@ impl Lab {
                 }
             }
             Happening::AgentStarts(id) => self.agent_starts(id),
+            Happening::Undrained(id) => self.drains_workstation(id, false),
             Happening::OwnerLeaves(id) => {
                 self.hosts[id as usize - 1].owner_here = false;
                 self.resume(id as usize - 1);

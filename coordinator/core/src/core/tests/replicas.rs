@@ -90,9 +90,9 @@ fn where_all_disagree_it_is_held_and_says_who() {
     assert_eq!((site.summary().state, site.summary().counts.failed), (JobState::Failed, 1));
     let names = format!("host{}, host{}, host{} and host{}", a.0, b.0, c.0, d.0);
     assert_eq!(site.remarks(), [format!("subprogram 1.0 is held: {names} gave different outputs")]);
-    let record = site.last.changes.iter().find_map(|change| match change {
-        Change::Subprogram(record) => Some(record.clone()),
-        _ => None,
+    let record = site.last.changes.iter().find_map(|change| {
+        let Change::Subprogram(record) = change else { return None };
+        Some(record.clone())
     });
     let record = record.unwrap();
     assert_eq!(record.state, SubprogramState::Failed);
@@ -230,18 +230,14 @@ struct Kept {
 impl Kept {
     fn take(&mut self, step: &Step) {
         for change in &step.changes {
-            match change {
-                Change::Replica { record, .. } => {
-                    let key = (record.subprogram, record.replica);
-                    self.replicas.insert(key, (**record).clone());
-                }
-                Change::Attempt(attempt) if attempt.end.is_none() => {
-                    self.attempts.insert(attempt.fence, attempt.clone());
-                }
-                Change::Attempt(attempt) => drop(self.attempts.remove(&attempt.fence)),
-                _ => {}
+            if let Change::Replica { record, .. } = change {
+                let key = (record.subprogram, record.replica);
+                self.replicas.insert(key, (**record).clone());
             }
+            let Change::Attempt(attempt) = change else { continue };
+            self.attempts.insert(attempt.fence, attempt.clone());
         }
+        self.attempts.retain(|_, attempt| attempt.end.is_none());
     }
 }
 
