@@ -328,7 +328,7 @@ mod tests {
 
     /// What answers with nothing that a program could read: all else is a listing
     /// or a report. The documents' test sees which of them print a table.
-    const NOT_LISTINGS: [&str; 30] = [
+    const NOT_LISTINGS: [&str; 31] = [
         "glean logs",
         "glean fetch",
         "glean cancel",
@@ -358,6 +358,7 @@ mod tests {
         "glean collector uninstall",
         "glean completions",
         "glean man",
+        "glean presence",
         "glean keeper",
     ];
 
