@@ -151,7 +151,7 @@ Exit code: 0 the distance of end times is small enough, 1 it is not.")]
     Man(pages::ManArgs),
     /// Tell this machine's agent how long nobody has used this desktop; sessions start it.
     #[command(after_help = "Example:
-  glean presence &        in the start file of a desktop that has no XDG autostart
+  glean presence &        # in the start file of a desktop that has no XDG autostart
 
 It has no rights of its own. The agent takes its word for its user's own sessions only.")]
     Presence(presence::Args),
