@@ -41,9 +41,8 @@ macro_rules! claims {
 pub fn run(claims: &[Claim]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let filters: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-    let is_chosen = |name: &str| {
-        filters.is_empty() || filters.iter().any(|part| name.contains(part.as_str()))
-    };
+    let is_chosen =
+        |name: &str| filters.is_empty() || filters.iter().any(|part| name.contains(part.as_str()));
     let chosen: Vec<Claim> = claims.iter().filter(|(name, _)| is_chosen(name)).copied().collect();
     if arguments.iter().any(|word| word == "--list") {
         chosen.iter().for_each(|(name, _)| say(&format!("{name}: test")));

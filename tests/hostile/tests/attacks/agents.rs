@@ -76,7 +76,8 @@ fn a_revoked_agent_is_spoken_with_by_no_other(world: &mut World) -> Result<()> {
     peer.runtime.block_on(async { tokio::time::timeout(PATIENCE, open.closed()).await })?;
     let told = peer.dial("host1", &[peers_port(1)?]).and_then(|connection| {
         // A refusal arrives with the first read.
-        peer.runtime.block_on(async { Ok(tokio::time::timeout(PATIENCE, connection.closed()).await?) })
+        peer.runtime
+            .block_on(async { Ok(tokio::time::timeout(PATIENCE, connection.closed()).await?) })
     });
     let told = told.map_or_else(|error| format!("{error:#}"), |why| Ended::from(why).to_string());
     ensure!(told.contains("revoked"), "{told}");

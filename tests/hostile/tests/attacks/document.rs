@@ -52,12 +52,14 @@ fn sources() -> Result<String> {
 
 fn security_md_names_every_attack_here_and_no_test_that_is_not() -> Result<()> {
     let named = named()?;
-    let ours: BTreeSet<String> = crate::claims().iter().map(|(name, _)| (*name).to_owned()).collect();
+    let ours: BTreeSet<String> =
+        crate::claims().iter().map(|(name, _)| (*name).to_owned()).collect();
     let silent: Vec<_> = ours.difference(&named).collect();
     ensure!(silent.is_empty(), "SECURITY.md does not name {silent:#?}");
     let sources = sources()?;
     let is_test = |name: &&String| {
-        sources.contains(&format!("fn {name}(")) || sources.contains(&format!("(\"{name}\", "))
+        sources.contains(&format!("fn {name}("))
+            || sources.contains(&format!("(\"{name}\", "))
             || sources.contains(&format!("\"{name}\",\n"))
     };
     let gone: Vec<_> = named.iter().filter(|name| !is_test(name)).collect();

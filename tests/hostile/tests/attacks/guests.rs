@@ -105,8 +105,15 @@ fn a_guest_cannot_see_the_owners_files(world: &World) -> Result<()> {
 fn a_guest_cannot_watch_what_the_owner_does(world: &World) -> Result<()> {
     let file = world.owners_file("watched")?;
     let directory = world.owner("");
-    let said =
-        world.tried(&["watch", &file, &directory, "/dev/pts", "/dev/input", "/home", "/var/log"])?;
+    let said = world.tried(&[
+        "watch",
+        &file,
+        &directory,
+        "/dev/pts",
+        "/dev/input",
+        "/home",
+        "/var/log",
+    ])?;
     nothing_there(&said, 6)
 }
 
@@ -276,9 +283,11 @@ fn a_guest_that_can_move_gets_no_nearer_to_anybody(world: &World) -> Result<()> 
 /// Processes whose command line holds these words, one after the other.
 fn processes_of(words: &[&str]) -> usize {
     let text = format!("{}\0", words.join("\0"));
-    let lines = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
-        fs::read(entry.path().join("cmdline")).ok()
-    });
+    let lines = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     lines.filter(|line| line.windows(text.len()).any(|part| part == text.as_bytes())).count()
 }
 

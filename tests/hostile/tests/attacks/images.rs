@@ -79,7 +79,10 @@ fn a_guest_is_not_taken_with_a_wrong_ticket(world: &mut World) -> Result<()> {
         for ticket in [[0; 16], almost] {
             let what = Handover { ticket: Ticket(ticket), ..hostage.handover(&to) };
             let said = hostage.peer.hands_over(&connection, (to.at.workstation, what), &image)?;
-            ensure!(matches!(&said, HandoverReply::No { reason } if reason.contains("not expected")), "{said:?}");
+            ensure!(
+                matches!(&said, HandoverReply::No { reason } if reason.contains("not expected")),
+                "{said:?}"
+            );
         }
         // The right one still may come, and this is not it.
         let what = (to.at.workstation, hostage.handover(&to));
@@ -96,7 +99,10 @@ fn a_guest_is_not_taken_from_another_agent_than_was_named(world: &mut World) -> 
         let connection = other.dial(&to.at.name, &to.at.addresses)?;
         let what = (to.at.workstation, hostage.handover(&to));
         let said = other.hands_over(&connection, what, &hostage.image.bytes())?;
-        ensure!(matches!(&said, HandoverReply::No { reason } if reason.contains("not expected")), "{said:?}");
+        ensure!(
+            matches!(&said, HandoverReply::No { reason } if reason.contains("not expected")),
+            "{said:?}"
+        );
         let what = (to.at.workstation, hostage.handover(&to));
         let through = other.hands_over(&other.link.connection, what, &hostage.image.bytes())?;
         ensure!(matches!(through, HandoverReply::No { .. }), "through the coordinator");
@@ -111,11 +117,14 @@ fn first(image: &mut ImageStream, kind: &str) -> Result<String> {
     Ok(image.file(kind)?.name.clone())
 }
 
-fn an_image_with_credentials_in_a_file_of_an_older_form_is_refused(world: &mut World) -> Result<()> {
+fn an_image_with_credentials_in_a_file_of_an_older_form_is_refused(
+    world: &mut World,
+) -> Result<()> {
     refuses(world, "is in no guest's image", |image| {
         let core = first(image, "core-")?;
         let creds = core.replace("core-", "creds-");
-        let content = [&0x5456_4319_u32.to_le_bytes()[..], &0x5402_3547_u32.to_le_bytes(), &[0; 24]];
+        let content =
+            [&0x5456_4319_u32.to_le_bytes()[..], &0x5402_3547_u32.to_le_bytes(), &[0; 24]];
         image.add(&creds, &content.concat());
         Ok(())
     })
@@ -124,7 +133,9 @@ fn an_image_with_credentials_in_a_file_of_an_older_form_is_refused(world: &mut W
 /// The path is within what guests may read: only the kernel says that this guest's
 /// user may not.
 fn an_image_with_another_path_in_its_table_of_files_opens_nothing(world: &mut World) -> Result<()> {
-    refuses(world, "etc/shadow", |image| image.replace("files.img", b"/etc/passwd", b"/etc/shadow"))?;
+    refuses(world, "etc/shadow", |image| {
+        image.replace("files.img", b"/etc/passwd", b"/etc/shadow")
+    })?;
     refuses(world, "files.img: reg.name is /rtc/passwd", |image| {
         image.replace("files.img", b"/etc/passwd", b"/rtc/passwd")
     })
@@ -151,7 +162,8 @@ fn an_image_in_a_namespace_of_its_own_is_refused(world: &mut World) -> Result<()
 }
 
 fn an_image_of_files_that_no_guest_has_is_refused(world: &mut World) -> Result<()> {
-    for name in ["tty-info.img", "mountpoints-9.img", "netdev-9.img", "cgroup.img", "apparmor.img"] {
+    for name in ["tty-info.img", "mountpoints-9.img", "netdev-9.img", "cgroup.img", "apparmor.img"]
+    {
         refuses(world, "is in no guest's image", |image| {
             image.add(name, b"");
             Ok(())

@@ -196,8 +196,7 @@ fn forged(job: JobId, (rank, fence): (u32, Fence), number: u64) -> Result<Vec<u8
         envelope: Envelope::whole(Communicator(0), Tag(1)),
         payload: Bytes::from_static(&[99, 0, 0, 0]),
     };
-    let packet =
-        Packet { job, life: Life(1), to: Rank(1 - rank), from: Rank(rank), fence, frame };
+    let packet = Packet { job, life: Life(1), to: Rank(1 - rank), from: Rank(rank), fence, frame };
     let mut bytes = vec![];
     encode_whole(&Between::Packet(packet), &mut bytes)?;
     Ok(bytes)
@@ -302,9 +301,8 @@ fn frames_too_long_torn_and_of_another_version_are_explained_by_the_coordinator(
 ) -> Result<()> {
     let identity = world.enrol("agent", "breaker")?;
     for (bytes, told) in breaches()? {
-        let said = runtime()?.block_on(async {
-            ended_by(&dial(&identity).await?.connection, &bytes).await
-        })?;
+        let said = runtime()?
+            .block_on(async { ended_by(&dial(&identity).await?.connection, &bytes).await })?;
         ensure!(said.contains(told), "expected `{told}`: {said}");
     }
     assert_eq!(world.run(&world.ada, script("echo well"))?.said(), "well\n");
@@ -332,7 +330,9 @@ fn frames_too_long_torn_and_of_another_version_end_their_connection_at_an_agents
 
 fn an_agent_that_says_too_much_of_itself_is_refused(world: &World) -> Result<()> {
     let many = |count: usize| vec!["x".to_owned(); count];
-    let boast = |facts: Facts| Peer::join(world.enrol("agent", &format!("boaster{}", facts.missing.len()))?, facts, 1);
+    let boast = |facts: Facts| {
+        Peer::join(world.enrol("agent", &format!("boaster{}", facts.missing.len()))?, facts, 1)
+    };
     for facts in [
         Facts { missing: many(10_000), ..Facts::default() },
         Facts { missing: many(65), ..Facts::default() },

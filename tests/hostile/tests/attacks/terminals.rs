@@ -4,12 +4,12 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use gleaner_common::wire::AgentFrame;
 use gleaner_common::wire::{Facts, Request};
 use gleaner_hostile::attacks::Claim;
 use gleaner_hostile::claims;
 use gleaner_hostile::peer::{Peer, presence};
 use gleaner_hostile::world::{World, script};
-use gleaner_common::wire::AgentFrame;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 pub(crate) const CLAIMS: &[Claim] = claims!(Beside:

@@ -367,9 +367,7 @@ fn one_users_flood_of_jobs_delays_anothers_by_a_turn(world: &mut World) -> Resul
     Ok(())
 }
 
-fn a_subprogram_whose_workstations_keep_dying_is_charged_and_held(
-    world: &mut World,
-) -> Result<()> {
+fn a_subprogram_whose_workstations_keep_dying_is_charged_and_held(world: &mut World) -> Result<()> {
     let mut spec = script("exec sleep 1000");
     spec.retries = 0;
     let job = world.mallory.asks.submit(spec)?;

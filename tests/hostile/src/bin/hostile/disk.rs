@@ -30,7 +30,8 @@ pub(crate) fn nest(arguments: Arguments<'_>) -> io::Result<()> {
 
 /// Bytes of files that are deleted, and open.
 pub(crate) fn deleted(arguments: Arguments<'_>) -> io::Result<()> {
-    let open: Vec<File> = (0..4).map(|_| gone(number(arguments)? / 4)).collect::<io::Result<_>>()?;
+    let open: Vec<File> =
+        (0..4).map(|_| gone(number(arguments)? / 4)).collect::<io::Result<_>>()?;
     tell("deleted", Ok::<_, io::Error>(open.len()));
     wait(true)
 }

@@ -45,9 +45,7 @@ pub(crate) fn terminal(terminals: Arguments<'_>) -> io::Result<()> {
 /// What was open before this program began.
 pub(crate) fn inherited(_: Arguments<'_>) -> io::Result<()> {
     let mut open: Vec<usize> = (0..4_096)
-        .filter(|descriptor| {
-            call(libc::SYS_fcntl, &[*descriptor, bits(libc::F_GETFD)]).is_ok()
-        })
+        .filter(|descriptor| call(libc::SYS_fcntl, &[*descriptor, bits(libc::F_GETFD)]).is_ok())
         .collect();
     open.sort_unstable();
     let first = fs::read_link("/proc/self/fd/0")?;

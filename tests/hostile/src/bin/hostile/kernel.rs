@@ -212,7 +212,9 @@ pub(crate) fn groups(_: Arguments<'_>) -> io::Result<()> {
         tell(&format!("make one in {mount}"), fs::create_dir(format!("{mount}/hostile")));
         for line in own.lines() {
             let path = line.rsplit(':').next().unwrap_or_default();
-            for (file, value) in [("memory.max", "max"), ("pids.max", "max"), ("cgroup.freeze", "0")] {
+            for (file, value) in
+                [("memory.max", "max"), ("pids.max", "max"), ("cgroup.freeze", "0")]
+            {
                 tell(&format!("its {file}"), fs::write(format!("{mount}{path}/{file}"), value));
             }
         }

@@ -15,8 +15,8 @@
 mod disk;
 mod escapes;
 mod files;
-mod kernel;
 mod keeper;
+mod kernel;
 mod leftovers;
 mod numbers;
 mod processes;

@@ -18,7 +18,9 @@ pub(crate) fn become_root(programs: Arguments<'_>) -> io::Result<()> {
     }
     let status = fs::read_to_string("/proc/self/status")?;
     let rights = status.lines().filter(|line| {
-        ["NoNewPrivs", "CapInh", "CapPrm", "CapEff", "CapAmb"].iter().any(|key| line.starts_with(key))
+        ["NoNewPrivs", "CapInh", "CapPrm", "CapEff", "CapAmb"]
+            .iter()
+            .any(|key| line.starts_with(key))
     });
     rights.for_each(|line| tell("right", Err::<(), _>(line.replace('\t', " "))));
     Ok(())
