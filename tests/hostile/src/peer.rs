@@ -31,7 +31,10 @@ use crate::world::runtime;
 /// Where agents of the lab take each other's calls.
 pub const PEERS_PORT: u16 = 4434;
 
-/// The hosts' own addresses on the lab's network.
+/// A host's own address on the lab's network.
+///
+/// # Errors
+/// There is no host of that number.
 pub fn peers_port(host: usize) -> Result<SocketAddr> {
     let ip = gleaner_lab::network::address(host, 0);
     Ok(SocketAddr::new(ip.parse()?, PEERS_PORT))
@@ -139,6 +142,10 @@ impl Peer {
         Ok(Self { runtime, identity, link, endpoint, workstation, slots, orders, heard, opened })
     }
 
+    /// Says something to the coordinator.
+    ///
+    /// # Errors
+    /// The connection has ended.
     pub fn say(&self, frame: AgentFrame) -> Result<()> {
         if let AgentFrame::Presence(presence) = &frame {
             self.slots.store(presence.slots, Ordering::Relaxed);
@@ -146,6 +153,10 @@ impl Peer {
         self.orders.send(frame).context("the connection has ended")
     }
 
+    /// Says something of an attempt.
+    ///
+    /// # Errors
+    /// The connection has ended.
     pub fn tell(&self, event: AttemptEvent) -> Result<()> {
         self.say(AgentFrame::Attempt(event))
     }

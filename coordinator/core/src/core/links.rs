@@ -298,8 +298,10 @@ impl Core {
                 return self.arrived(draft, from, fence, (bytes, frozen));
             }
             AttemptEvent::Refused { reason, blame, .. } => {
+                // For a moment only, however often: what it refuses may be the image
+                // of a source that means harm, and others want to be placed there.
                 if blame == Blame::Workstation {
-                    self.change_workstation(now, id, |w| w.rest_from_refusal(now, reason.clone()));
+                    self.change_workstation(now, id, |w| w.rest(now, reason.clone()));
                 }
                 format!("refused: {reason}")
             }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use gleaner_common::id::ContentHash;
 use gleaner_common::job::JobSpec;
-use gleaner_common::wire::{Facts, Finished, Offer, OutputFile, Printed, Request};
+use gleaner_common::wire::{Facts, Finished, Offer, OutputFile, Request};
 use gleaner_hostile::attacks::Claim;
 use gleaner_hostile::claims;
 use gleaner_hostile::peer::{Peer, finished, peers_port};
@@ -14,7 +14,6 @@ use gleaner_shell::endpoint::Ended;
 pub(crate) const CLAIMS: &[Claim] = claims!(Alone:
     a_result_of_a_cancelled_attempt_is_not_accepted,
     a_result_that_names_files_outside_its_directory_is_refused,
-    a_result_that_names_files_it_has_not_staged_gives_nothing_away,
     a_workstation_that_is_removed_is_heard_no_more,
     a_revoked_agent_is_spoken_with_by_no_other,
 );
@@ -67,21 +66,6 @@ fn a_result_that_names_files_outside_its_directory_is_refused(world: &mut World)
     assert_eq!(counts.succeeded, 0);
     world.ada.asks.request(&Request::Cancel(job))?;
     leaves(world, "climber")
-}
-
-/// A hash of somebody else's file, as what ada's job has printed: whoever may see
-/// that would get it.
-fn a_result_that_names_files_it_has_not_staged_gives_nothing_away(world: &mut World) -> Result<()> {
-    let secret = world.ada.asks.with(async |client| client.put_bytes(b"adas secret").await)?;
-    let peer = joins(world, "namer")?;
-    let job = world.mallory.asks.submit(for_the_liar())?;
-    let Offer { fence, .. } = peer.offer()?;
-    let named = Printed::Staged { hash: secret, size_bytes: 11, truncated: false };
-    let _ = peer.ends(Finished { stdout: named, ..finished(fence, "") });
-    let got = world.mallory.asks.with(async |client| client.get_bytes(secret).await);
-    ensure!(got.is_err(), "mallory got {got:?}");
-    world.mallory.asks.request(&Request::Cancel(job)).ok();
-    leaves(world, "namer")
 }
 
 /// Neither on what is open, nor anew: agents hear of it from the coordinator.

@@ -2,9 +2,7 @@
 //! was carried to a hostile agent; whatever that sends on is to be refused, and the
 //! honest image still goes on.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use gleaner_common::program::{Handover, HandoverReply, Ticket};
 use gleaner_common::wire::Facts;
 use gleaner_hostile::attacks::Claim;
@@ -35,14 +33,15 @@ pub(crate) const CLAIMS: &[Claim] = claims!(Alone:
     the_honest_image_of_the_same_guest_goes_on,
 );
 
-/// Does something with the guest that the attacker has; nothing where none moves.
-fn with(world: &mut World, work: impl FnOnce(&World, &mut Hostage) -> Result<()>) -> Result<()> {
+/// The guest that the attacker has; none where no guests move.
+fn held(world: &World) -> Result<Option<Hostage>> {
     let held = world.hostage.lock().unwrap().take();
-    let held = match held {
-        Some(hostage) => Some(hostage),
-        None => Hostage::take(world)?,
-    };
-    let Some(mut hostage) = held else { return Ok(()) };
+    if held.is_some() { Ok(held) } else { Hostage::take(world) }
+}
+
+/// Does something with that guest, which stays where it is.
+fn with(world: &mut World, work: impl FnOnce(&World, &mut Hostage) -> Result<()>) -> Result<()> {
+    let Some(mut hostage) = held(world)? else { return Ok(()) };
     let done = work(world, &mut hostage);
     *world.hostage.lock().unwrap() = Some(hostage);
     done
@@ -262,37 +261,24 @@ fn an_image_that_is_cut_or_damaged_is_refused(world: &mut World) -> Result<()> {
 /// Nothing of the above was refused for another reason. It arrives with its input as
 /// it was, and as another user.
 fn the_honest_image_of_the_same_guest_goes_on(world: &mut World) -> Result<()> {
-    let held = world.hostage.lock().unwrap().take();
-    let held = match held {
-        Some(hostage) => Some(hostage),
-        None => Hostage::take(world)?,
-    };
-    let Some(mut hostage) = held else { return Ok(()) };
+    let Some(mut hostage) = held(world)? else { return Ok(()) };
     let image = hostage.image.bytes();
-    // It knows that it has moved by its user, who is another at another host.
     loop {
-        let (to, reply) = match hostage.departs()? {
-            to if to.at.name == "host2" => {
-                let connection = hostage.peer.dial(&to.at.name, &to.at.addresses)?;
-                let what = (to.at.workstation, hostage.handover(&to));
-                let reply = hostage.peer.hands_over(&connection, what, &image)?;
-                (to, reply)
-            }
-            to => {
-                let connection = hostage.peer.dial(&to.at.name, &to.at.addresses)?;
-                let what = (to.at.workstation, hostage.handover(&to));
-                hostage.peer.hands_over(&connection, what, b"no image")?;
-                continue;
-            }
-        };
-        ensure!(reply == HandoverReply::Taken, "{}: {reply:?}", to.at.name);
-        break;
+        let to = hostage.departs()?;
+        // It knows that it has moved by its user, who is another at another host than
+        // where it began.
+        let is_another = to.at.name == "host2";
+        let connection = hostage.peer.dial(&to.at.name, &to.at.addresses)?;
+        let what = (to.at.workstation, hostage.handover(&to));
+        let sent = if is_another { image.as_slice() } else { b"no image" };
+        let reply = hostage.peer.hands_over(&connection, what, sent)?;
+        if is_another {
+            ensure!(reply == HandoverReply::Taken, "{reply:?}");
+            break;
+        }
     }
     let ended = world.mallory.ended(hostage.job)?;
     let wanted = "begun\narrived: deleted kept true the right input\n";
-    if ended.said() != wanted {
-        bail!("{}: {}", ended.outcome(), ended.said());
-    }
-    let _ = Duration::ZERO;
+    ensure!(ended.said() == wanted, "{}: {}", ended.outcome(), ended.said());
     Ok(())
 }

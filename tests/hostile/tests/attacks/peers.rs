@@ -46,11 +46,9 @@ pub(crate) const CLAIMS: &[Claim] = claims!(Beside:
     nonsense_in_packets_harms_nobody,
 );
 
-fn dial(identity: &Identity) -> impl Future<Output = Result<Link>> {
-    async {
-        let credentials = Credentials::Identity(identity);
-        Ok(connect(&identity.coordinator, credentials, None).await?)
-    }
+async fn dial(identity: &Identity) -> Result<Link> {
+    let credentials = Credentials::Identity(identity);
+    Ok(connect(&identity.coordinator, credentials, None).await?)
 }
 
 fn an_agent_may_ask_for_nothing_that_users_ask_for(world: &World) -> Result<()> {

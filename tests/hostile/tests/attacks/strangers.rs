@@ -98,7 +98,7 @@ fn noise_at_every_port_disturbs_nobody(world: &World) -> Result<()> {
     for round in 0..3_000_usize {
         for byte in &mut noise {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            *byte = (seed >> 56) as u8;
+            *byte = seed.to_le_bytes()[7];
         }
         // An initial packet of version 1, or a short one of a connection.
         noise[..5].copy_from_slice(if round % 2 == 0 { &[0xc3, 0, 0, 0, 1] } else { &[0x43; 5] });

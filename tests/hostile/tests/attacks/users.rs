@@ -11,6 +11,7 @@ use gleaner_hostile::attacks::Claim;
 use gleaner_hostile::claims;
 use gleaner_hostile::world::{Ended, World, one, script, stage};
 use gleaner_lab::blocking_client::BlockingClient;
+use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_shell::blob::hash_bytes;
 use gleaner_shell::identity::Identity;
 use gleaner_shell::stream;
@@ -31,6 +32,7 @@ pub(crate) const CLAIMS: &[Claim] = claims!(Beside:
     what_cannot_be_written_to_is_refused_before_anything_runs,
     a_job_gets_into_no_directory_that_is_not_offered,
     a_job_that_no_workstation_can_take_is_told_so_and_rests_none,
+    a_job_whose_directory_is_not_there_is_charged_and_rests_no_workstation,
     a_user_who_is_removed_is_out_at_once,
     a_stolen_key_that_was_rotated_away_is_out_at_once,
 );
@@ -291,6 +293,25 @@ fn a_job_that_no_workstation_can_take_is_told_so_and_rests_none(world: &World) -
     world.mallory.asks.request(&Request::Cancel(job)).map(drop)
 }
 
+/// Below what is offered: it was refused for ever, and workstations rested for it.
+fn a_job_whose_directory_is_not_there_is_charged_and_rests_no_workstation(
+    world: &World,
+) -> Result<()> {
+    let mut spec = script("true");
+    spec.indexes.last = 7;
+    let gone = world.site.path().join("shared/not-there");
+    spec.shared_directory = Some(gone.display().to_string());
+    let job = world.mallory.asks.submit(spec)?;
+    let mut others = script("true");
+    others.indexes.last = 19;
+    let others = world.ada.asks.submit(others)?;
+    assert_eq!(world.ada.asks.wait(others)?.counts.succeeded, 20);
+    assert_eq!(world.mallory.asks.wait(job)?.counts.failed, 8);
+    let why = world.mallory.row(SubprogramId { job, index: 0 })?.outcome.unwrap_or_default();
+    ensure!(why.contains("cannot enter") && why.contains("not-there"), "{why}");
+    Ok(())
+}
+
 /// Also on the connection that is open.
 fn a_user_who_is_removed_is_out_at_once(world: &World) -> Result<()> {
     let fired = world.user("fired")?;
@@ -351,8 +372,14 @@ fn a_subprogram_whose_workstations_keep_dying_is_charged_and_held(world: &mut Wo
     spec.retries = 0;
     let job = world.mallory.asks.submit(spec)?;
     let id = SubprogramId { job, index: 0 };
+    let mut before = None;
     for _ in 0..2 {
-        let name = world.mallory.runs_at(id)?;
+        let (name, fence) = until("it runs, again", PATIENCE, || {
+            let row = world.mallory.row(id)?;
+            let is_new = row.state.name() == "running" && row.fence != before;
+            Ok(row.workstation.filter(|_| is_new).map(|name| (name, row.fence)))
+        })?;
+        before = fence;
         let host = world.lab.hosts.iter_mut().find(|host| host.name == name);
         let host = host.context("a host of ours")?;
         host.agent.as_mut().context("it runs")?.kill();

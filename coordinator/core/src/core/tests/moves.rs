@@ -497,6 +497,29 @@ fn the_only_suitable_workstation_is_tried_again_and_not_for_ever() {
     site.check_sent(1, &CoordinatorFrame::Stay { fence: old });
 }
 
+/// As those of a source that means harm.
+#[test]
+fn images_that_are_refused_rest_their_target_for_a_moment_however_many_come() {
+    let (mut site, _, old) = Site::with_guest(1);
+    let mut begun = site.move_away(1, old);
+    for refused in 1..=9 {
+        site.is_refused(begun);
+        if refused % 3 == 0 {
+            site.check_sent(1, &CoordinatorFrame::Stay { fence: old });
+            site.wants_away(1, old, WANTS);
+        }
+        begun = (0..4)
+            .find_map(|_| {
+                for id in [1, 2] {
+                    site.heartbeat(id);
+                }
+                site.pass(Duration::from_millis(500));
+                site.begun()
+            })
+            .expect("it is tried again within two seconds");
+    }
+}
+
 #[test]
 fn a_workstation_without_room_keeps_nothing_from_being_tried_again() {
     let (mut site, _, old) = Site::with_guest(2);

@@ -73,15 +73,6 @@ pub(crate) fn codes(_: Arguments<'_>) -> io::Result<()> {
 /// names a clipboard.
 const CODES: &[u8] = b"\x1b[1A\x1b[2Kforged\r\x1b[c\x1b]52;c;cm0gLXJm\x07\x9b31mend\n";
 
-/// Files whose names are such.
-pub(crate) fn names(_: Arguments<'_>) -> io::Result<()> {
-    let output = output()?;
-    for name in ["\x1b[2Kname", "line\nforged", "back\rslash", "tab\there"] {
-        fs::write(output.join(name), name)?;
-    }
-    Ok(())
-}
-
 /// What is to be brought back and is no file of ours.
 pub(crate) fn outputs(others: Arguments<'_>) -> io::Result<()> {
     let output = output()?;

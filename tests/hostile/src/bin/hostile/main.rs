@@ -44,7 +44,6 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("inherited", escapes::inherited),
     ("print", escapes::print),
     ("codes", escapes::codes),
-    ("names", escapes::names),
     ("outputs", escapes::outputs),
     ("trace", keeper::trace),
     ("signal", keeper::signal),
