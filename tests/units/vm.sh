@@ -29,7 +29,7 @@ start_vm() {
     mkfifo "$vm/monitor.in" "$vm/monitor.out"
     # Somebody must read what it says.
     cat "$vm/monitor.out" >"$vm/monitor.log" &
-    qemu-system-x86_64 -machine pc -accel tcg -m 2048 -display none -no-shutdown \
+    timeout $((MINUTES_MAX * 60)) qemu-system-x86_64 -machine pc -accel tcg -m 2048 -display none \
         -kernel "$tree/vmlinuz" -initrd "$tree/initrd.img" \
         -append 'root=/dev/vda rw console=ttyS0 quiet' \
         -drive "file=$vm/disk,format=raw,if=virtio,cache=unsafe" \
@@ -73,10 +73,7 @@ table=$work/table-vm.md
 : >"$table"
 begin=$(date +%s)
 start_vm
-(sleep $((MINUTES_MAX * 60)) && say "the VM takes longer than $MINUTES_MAX min" && kill "$qemu") &
-limit=$!
 listen
-kill "$limit" 2>/dev/null
-failures=$(cat "$vm/failures" 2>/dev/null || echo 1)
+failures=$(cat "$vm/failures" 2>/dev/null) || { failures=1; say "the VM ended, or took longer than $MINUTES_MAX min"; }
 say "the VM has taken $(($(date +%s) - begin)) s; its console is in $vm/console.log"
 finish
