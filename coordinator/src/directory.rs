@@ -356,6 +356,10 @@ impl Directory {
         if has_one_key(role) {
             return self.current.get(&(role, name.to_owned())).is_some_and(|keys| !keys.is_empty());
         }
+        self.is_person(name)
+    }
+
+    pub(crate) fn is_person(&self, name: &str) -> bool {
         self.identities.values().any(|it| it.name == name && is_good_person(it))
     }
 
@@ -455,7 +459,9 @@ impl Directory {
     fn forget_run_out(&mut self, of: &IdentityRecord, wall: WallTime) -> Vec<DirectoryRecord> {
         let mut keys = self.keys_of(of);
         keys.retain(|key| self.identities.get(key).is_some_and(|it| it.has_run_out(wall)));
-        keys.iter().for_each(|key| self.forget(key));
+        for key in &keys {
+            self.forget(key);
+        }
         keys.into_iter().map(|key| DirectoryRecord::IdentityForgotten { key }).collect()
     }
 
@@ -551,13 +557,10 @@ impl Directory {
 
 /// The keys of agents that these records take away.
 pub(crate) fn taken_from_agents(records: &[DirectoryRecord]) -> Vec<KeyHash> {
-    let of = |record: &DirectoryRecord| match record {
-        DirectoryRecord::Identity { key, identity }
-            if identity.role == Role::Agent && identity.revoked.is_some() =>
-        {
-            Some(hash_of(key))
-        }
-        _ => None,
+    let of = |record: &DirectoryRecord| {
+        let DirectoryRecord::Identity { key, identity } = record else { return None };
+        let is_taken = identity.role == Role::Agent && identity.revoked.is_some();
+        is_taken.then(|| hash_of(key))
     };
     records.iter().filter_map(of).collect()
 }

@@ -87,7 +87,7 @@ pub fn run(config: &CoordinatorConfig) -> Result<(), CoordinatorError> {
         .map_err(|why| CoordinatorError::Thread { why })?;
     runtime.block_on(async {
         let stop = stop_signal().map_err(|why| CoordinatorError::Thread { why })?;
-        serve(config, |_| (), stop).await
+        Box::pin(serve(config, |_| (), stop)).await
     })
 }
 

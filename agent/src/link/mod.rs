@@ -7,6 +7,7 @@
 
 pub(crate) mod files;
 mod logind;
+mod lookouts;
 mod peer_streams;
 pub(crate) mod peers;
 mod renewal;
@@ -355,6 +356,7 @@ async fn run(
         stopped,
         wake: Arc::clone(&wake),
     }));
+    lookouts::start(&config, &event_loop);
     let sessions = logind::Sessions::start(config.sensors.sessions, event_loop.clone());
     let load_group = config.cgroup.load.clone();
     let owner = tokio::spawn(serve_owner(config, event_loop.clone()));
@@ -558,7 +560,7 @@ async fn keep_connected(mut of: Dialling) {
 /// Beside something that ends.
 async fn forever(work: impl Future<Output = ()>) {
     work.await;
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Nobody leaves half of a change behind a lock: who died with it does no harm.

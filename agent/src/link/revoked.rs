@@ -84,7 +84,7 @@ impl Revoked {
     /// Has a connection closed when its key is revoked, until the result is
     /// dropped. It is closed at once if that has happened since the handshake.
     pub(super) fn watch(&self, connection: &Connection) -> Watched {
-        let key = peer_spki(connection).map(|spki| hash_of(&spki)).unwrap_or(KeyHash([0; 16]));
+        let key = peer_spki(connection).map_or(KeyHash([0; 16]), |spki| hash_of(&spki));
         let mut known = lock(&self.0.known);
         if known.keys.contains(&key) {
             refuse(connection);

@@ -55,6 +55,7 @@ pub(crate) use self::intake::Intake;
 use self::local_rank::PipeRead;
 pub(crate) use self::outgoing::{Frames, IoRequest, PeerStream, Waiting, Wanted};
 use self::pipe_watch::PipeWatch;
+pub(crate) use self::pipe_watch::register;
 pub(crate) use self::pipes::{PipeEnds, pair};
 use self::router::Router;
 pub(crate) use self::slabs::Slabs;

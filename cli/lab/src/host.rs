@@ -194,6 +194,9 @@ impl LabHost {
             None => self.terminals.iter().map(|one| one.path.display().to_string()).collect(),
         };
         let _ = writeln!(text, "[sensors]\nterminals = {terminals:?}\ninput = \"{dir}/input\"");
+        // Nor do the machine's own people, power and heat.
+        text.push_str("connections = false\nslice = \"\"\ncalls = false\npower = false\n");
+        text.push_str("heat = false\nmetered = \"no\"\n");
         if let Some(path) = &self.cgroup {
             let path = path.display();
             let _ = writeln!(text, "[cgroup]\ndirectory = \"{path}\"");

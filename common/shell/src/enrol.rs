@@ -141,10 +141,7 @@ async fn replace(
     let key = Identity::next_key(dir)?;
     let request = Request::Rotate { public_key: key.spki(), at_once };
     let reply = timeout(ENROL_TIMEOUT, ask_for_another(connection, &request)).await;
-    let certificate = match reply.map_err(|_| RotateError::NoReply)?? {
-        Reply::Rotated { certificate } => certificate,
-        reply => return Err(RotateError::Refused { reason: reason_of(reply) }),
-    };
+    let certificate = certificate_in(reply.map_err(|_| RotateError::NoReply)??)?;
     if spki_of(&certificate).is_none_or(|spki| spki != key.spki()) {
         return Err(RotateError::OtherKey);
     }
@@ -153,8 +150,13 @@ async fn replace(
     Ok(new)
 }
 
-fn reason_of(reply: Reply) -> String {
-    if let Reply::No { reason } = reply { reason } else { format!("no certificate, but {reply:?}") }
+fn certificate_in(reply: Reply) -> Result<Vec<u8>, RotateError> {
+    if let Reply::Rotated { certificate } = reply {
+        return Ok(certificate);
+    }
+    let reason =
+        if let Reply::No { reason } = reply { reason } else { "no certificate".to_owned() };
+    Err(RotateError::Refused { reason })
 }
 
 async fn ask_for_another(connection: &Connection, request: &Request) -> Result<Reply, StreamError> {

@@ -134,6 +134,10 @@ impl Brain {
                     self.feed(Event::Disconnected(link));
                 }
             }
+            // Somebody was taken away while they asked.
+            Input::Submit { user, reply, .. } if !self.knows(&user) => {
+                let _ = reply.send(Answer::No(format!("{user} is not enrolled here")));
+            }
             Input::Submit { user, spec, reply } => {
                 if let Some(request) = self.await_answer(reply) {
                     self.feed(Event::Submitted { request, user, spec });
@@ -151,7 +155,9 @@ impl Brain {
             }
             Input::Fact(event) => self.feed(event),
             Input::Revoked { workstation, keys } => {
-                workstation.into_iter().for_each(|it| self.close_revoked(it));
+                if let Some(workstation) = workstation {
+                    self.close_revoked(workstation);
+                }
                 self.tell_of_revoked(keys);
             }
             Input::KeepUsage { then } => {
@@ -165,6 +171,10 @@ impl Brain {
                 self.release_or_run(release);
             }
         }
+    }
+
+    fn knows(&self, user: &str) -> bool {
+        self.directory.read().unwrap_or_else(PoisonError::into_inner).is_person(user)
     }
 
     /// Registers a request; while the disk refuses, answers it and returns

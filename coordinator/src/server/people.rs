@@ -3,8 +3,9 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use gleaner_common::id::JobId;
 use gleaner_common::wire::{KeyHash, Reply};
-use gleaner_coordinator_core::Event;
+use gleaner_coordinator_core::{Answer, Event};
 use tokio::time::timeout;
 
 use super::request::{Refusal, refuse_without_disk};
@@ -20,6 +21,7 @@ pub(super) async fn remove_user(
     shared: &Arc<Shared>,
     peer: &Peer,
     name: String,
+    keep_jobs: bool,
 ) -> Result<Reply, Refusal> {
     refuse_without_disk(shared)?;
     if name == peer.name() {
@@ -36,7 +38,19 @@ pub(super) async fn remove_user(
     tracing::info!("{} took the keys of user {name} away", peer.name());
     shared.brain.tell(Input::Revoked { workstation: None, keys: vec![] }).await?;
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
-    Ok(Reply::Done)
+    // From here on nobody of that name submits: the brain has looked.
+    let of = name.clone();
+    let jobs: Vec<JobId> = shared.brain.look(move |core, _| core.jobs_of(&of)).await?;
+    let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+    if keep_jobs {
+        return Ok(Reply::UserRemoved { cancelled: 0, kept: count });
+    }
+    let mut cancelled = 0;
+    for job in jobs {
+        let answer = shared.brain.ask(|reply| Input::Cancel { job, reply }).await?;
+        cancelled += u32::from(matches!(answer, Answer::Cancelled(_)));
+    }
+    Ok(Reply::UserRemoved { cancelled, kept: 0 })
 }
 
 pub(super) async fn remove_workstation(
@@ -60,13 +74,13 @@ pub(super) async fn remove_workstation(
 pub(super) async fn drain(
     shared: &Arc<Shared>,
     name: String,
-    drained: bool,
+    (drained, now): (bool, bool),
 ) -> Result<Reply, Refusal> {
     refuse_without_disk(shared)?;
     let asked = name.clone();
     let known = shared.brain.look(move |core, _| core.workstation_named(&asked)).await?;
     let workstation = known.ok_or(Refusal::UnknownWorkstation(name))?;
-    shared.brain.tell(Input::Fact(Event::Drained { workstation, drained })).await?;
+    shared.brain.tell(Input::Fact(Event::Drained { workstation, drained, now })).await?;
     // Answered when that is on the disk.
     shared.brain.write(vec![]).await?;
     Ok(Reply::Done)

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use gleaner_common::wire::{CoordinatorFrame, KeyHash};
-use gleaner_common::wire::{EnrolReply, EnrolRequest, Purpose, Reply, Request, Role};
+use gleaner_common::report::JobState;
+use gleaner_common::wire::{
+    CoordinatorFrame, EnrolReply, EnrolRequest, KeyHash, Purpose, Reply, Request, Role,
+};
 use gleaner_coordinator::CoordinatorConfig;
 use gleaner_shell::client::Client;
 use gleaner_shell::clock::Clock;
@@ -13,7 +15,7 @@ use gleaner_shell::identity::{Authority, Identity, Token, fingerprint};
 use gleaner_shell::stream;
 
 use crate::agent::Agent;
-use crate::coordinator::{Coordinator, PATIENCE, config, listing, refusal};
+use crate::coordinator::{Coordinator, PATIENCE, config, listing, refusal, spec, submit};
 
 async fn reason(coordinator: &Coordinator, token: &Token, name: &str) -> String {
     enrol(&coordinator.address.to_string(), token, name).await.unwrap_err().to_string()
@@ -144,12 +146,43 @@ async fn a_token_for_nobody_takes_no_name_that_is_somebodys() {
     }
     let admin = coordinator.admin_client().await;
     let ada = coordinator.client(Role::User, "ada").await;
-    let refused = refusal(&ada, Request::UserRemove { name: "ada".into() }).await;
+    let remove = || Request::UserRemove { name: "ada".into(), keep_jobs: false };
+    let refused = refusal(&ada, remove()).await;
     assert!(refused.contains("expected an admin"), "{refused}");
-    let reply = admin.request(&Request::UserRemove { name: "ada".into() }).await.unwrap();
-    assert_eq!(reply, Reply::Done);
+    let reply = admin.request(&remove()).await.unwrap();
+    assert_eq!(reply, Reply::UserRemoved { cancelled: 0, kept: 0 });
     let token = coordinator.token(Role::User, PATIENCE).await;
     enrol(&coordinator.address.to_string(), &token, "ada").await.unwrap();
+    coordinator.stop().await;
+}
+
+#[tokio::test]
+async fn a_user_who_is_taken_away_is_out_at_once_and_their_jobs_end_or_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let admin = coordinator.admin_client().await;
+    for (name, keep_jobs) in [("ada", false), ("eve", true)] {
+        let identity = coordinator.enrol(Role::User, name).await;
+        let client = Client::connect(&identity, None).await.unwrap();
+        let job = submit(&client, spec(3)).await;
+        let remove = Request::UserRemove { name: name.into(), keep_jobs };
+        let expected =
+            Reply::UserRemoved { cancelled: u32::from(!keep_jobs), kept: u32::from(keep_jobs) };
+        assert_eq!(admin.request(&remove).await.unwrap(), expected);
+        // The connection that was open does not outlive the key.
+        let closed = tokio::time::timeout(PATIENCE, client.link().connection.closed()).await;
+        let closed = closed.expect("it is still open").to_string();
+        assert!(closed.contains("revoked"), "{closed}");
+        let error = match Client::connect(&identity, None).await {
+            Ok(client) => client.request(&Request::Jobs).await.unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains("revoked"), "{error}");
+        let row = admin.request(&Request::Job(job)).await.unwrap();
+        let Reply::Job(row) = row else { panic!("{row:?}") };
+        let state = if keep_jobs { JobState::Running } else { JobState::Cancelled };
+        assert_eq!(row.summary.state, state, "{name}");
+    }
     coordinator.stop().await;
 }
 
@@ -164,7 +197,7 @@ async fn a_workstation_that_is_taken_away_is_heard_no_more_and_one_that_is_drain
     let mut taken = crate::agent::Agent::connect(&first, 1, 1).await;
     crate::agent::Agent::connect(&second, 1, 1).await;
     let admin = coordinator.admin_client().await;
-    let drain = |drained| Request::WorkstationDrain { name: "desk-2".into(), drained };
+    let drain = |drained| Request::WorkstationDrain { name: "desk-2".into(), drained, now: false };
     assert_eq!(admin.request(&drain(true)).await.unwrap(), Reply::Done);
     let remove = Request::WorkstationRemove { name: "desk-1".into() };
     assert_eq!(admin.request(&remove).await.unwrap(), Reply::Done);
@@ -265,11 +298,14 @@ async fn a_key_that_is_taken_away_loses_every_connection_whatever_that_is_for() 
     let ada = coordinator.client(Role::User, "ada").await;
     let bob = coordinator.client(Role::User, "bob").await;
     let admin = coordinator.admin_client().await;
-    for taken in [
-        Request::WorkstationRemove { name: "desk-1".into() },
-        Request::UserRemove { name: "ada".into() },
+    for (taken, reply) in [
+        (Request::WorkstationRemove { name: "desk-1".into() }, Reply::Done),
+        (
+            Request::UserRemove { name: "ada".into(), keep_jobs: false },
+            Reply::UserRemoved { cancelled: 0, kept: 0 },
+        ),
     ] {
-        assert_eq!(admin.request(&taken).await.unwrap(), Reply::Done);
+        assert_eq!(admin.request(&taken).await.unwrap(), reply);
     }
     for connection in [&desk.connection, &ada.link().connection] {
         let ended = connection.closed().await.to_string();

@@ -212,7 +212,7 @@ impl World {
     /// # Errors
     /// The coordinator refuses.
     pub fn drain(&self, name: &str, drained: bool) -> Result<()> {
-        let request = Request::WorkstationDrain { name: name.to_owned(), drained };
+        let request = Request::WorkstationDrain { name: name.to_owned(), drained, now: false };
         self.admin.request(&request).map(drop)
     }
 }

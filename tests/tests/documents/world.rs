@@ -309,6 +309,8 @@ rise_cores = 1000.0
 [sensors]
 terminals = [\"{dir}/terminals\"]
 input = \"{dir}/input\"
+connections = false
+slice = \"\"
 [cgroup]
 directory = \"{cgroup}\"
 "

@@ -68,7 +68,7 @@ fn an_agent_may_ask_for_nothing_that_users_ask_for(world: &World) -> Result<()> 
                 lifetime: Duration::from_secs(9),
                 name: None,
             },
-            Request::UserRemove { name: "ada".into() },
+            Request::UserRemove { name: "ada".into(), keep_jobs: false },
         ] {
             let opened = stream::open(&link.connection, Purpose::Request).await;
             let (mut writer, mut reader) = opened?;

@@ -116,9 +116,9 @@ fn a_user_may_do_nothing_of_an_admins(world: &World) -> Result<()> {
         Request::Tokens,
         Request::TokenRevoke { id: "12345678".into() },
         Request::Users,
-        Request::UserRemove { name: "ada".into() },
+        Request::UserRemove { name: "ada".into(), keep_jobs: false },
         Request::WorkstationRemove { name: name() },
-        Request::WorkstationDrain { name: name(), drained: true },
+        Request::WorkstationDrain { name: name(), drained: true, now: false },
     ] {
         let said = world.mallory.listing(&request);
         ensure!(said.contains("may not ask for this: expected an admin"), "{request:?}: {said}");
@@ -316,7 +316,7 @@ fn a_job_whose_directory_is_not_there_is_charged_and_rests_no_workstation(
 fn a_user_who_is_removed_is_out_at_once(world: &World) -> Result<()> {
     let fired = world.user("fired")?;
     ensure!(fired.answer(&Request::Health).contains("fired"));
-    world.admin.request(&Request::UserRemove { name: "fired".into() })?;
+    world.admin.request(&Request::UserRemove { name: "fired".into(), keep_jobs: false })?;
     let said = fired.answer(&Request::Jobs);
     ensure!(said.contains("revoked") || said.contains("not enrolled"), "{said}");
     let said = fired.answer(&Request::Submit(Box::new(script("true"))));

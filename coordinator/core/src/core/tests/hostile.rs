@@ -23,7 +23,7 @@ enum Turn {
     Leave { id: u32, serial: u64 },
     FromRank { id: u32, serial: u64, fence: u64, life: u32, said: FromRank },
     Junk { id: u32, serial: u64, fence: u64, bytes: Vec<u8> },
-    Submit { count: u32, retries: u32 },
+    Submit { count: u32, retries: u32, replicas: u8 },
     SubmitProgram { ranks: u32, more: u32, every: bool },
     Cancel(u32),
     Pass(u64),
@@ -70,7 +70,11 @@ fn turn() -> impl Strategy<Value = Turn> {
             every
         }),
         (id, serial).prop_map(|(id, serial)| Turn::Leave { id, serial }),
-        (1u32..9, 0u32..3).prop_map(|(count, retries)| Turn::Submit { count, retries }),
+        (1u32..9, 0u32..3, 1u8..4).prop_map(|(count, retries, replicas)| Turn::Submit {
+            count,
+            retries,
+            replicas
+        }),
         (1u32..4).prop_map(Turn::Cancel),
         (0u64..15_000).prop_map(Turn::Pass),
     ]
@@ -125,7 +129,11 @@ fn event(kind: u8, fence: Fence) -> AttemptEvent {
         3 => AttemptEvent::Resumed { fence },
         4 => AttemptEvent::Retreated { fence, reason, suspensions: u32::MAX },
         5 => AttemptEvent::Refused { fence, reason, blame: Blame::Workstation },
-        6 => AttemptEvent::Finished(finished(fence, Outcome::Succeeded, Duration::MAX)),
+        6 => {
+            let mut end = finished(fence, Outcome::Succeeded, Duration::MAX);
+            end.stdout = Printed::Inline(vec![u8::try_from(fence.0 % 3).unwrap()]);
+            AttemptEvent::Finished(end)
+        }
         7 => AttemptEvent::WantsAway { fence, keep: Keep::Nothing, image_bytes: u64::MAX },
         8 => AttemptEvent::WantsAway { fence, keep: Keep::State, image_bytes: 0 },
         9 => AttemptEvent::Arrived { fence, bytes: u64::MAX, frozen: Duration::MAX },
@@ -182,8 +190,10 @@ fn play(site: &mut Site, turn: Turn) {
         Turn::Leave { id, serial } => {
             site.handle(heard(id, serial, AgentFrame::Leaving { reason: "é".repeat(300) }));
         }
-        Turn::Submit { count, retries } => {
-            site.submit(count, retries);
+        Turn::Submit { count, retries, replicas } => {
+            let indexes = IndexRange::count_of(count).unwrap();
+            let spec = JobSpec::new(vec!["/bin/true".into()], indexes);
+            site.submit_spec(JobSpec { retries, replicas, ..spec });
         }
         Turn::Cancel(job) => {
             site.cancel(JobId(job));
@@ -205,7 +215,8 @@ fn check_counts(core: &Core) {
                 Whereabouts::Queued { .. } => 0,
                 Whereabouts::Placed(fence) => {
                     let attempt = &core.attempts[&fence];
-                    assert_eq!((attempt.job, attempt.position), (*id, position));
+                    let of = job.first_position(attempt.position);
+                    assert_eq!((attempt.job, of), (*id, position));
                     1
                 }
                 Whereabouts::Ended => 2,
@@ -213,9 +224,12 @@ fn check_counts(core: &Core) {
         }
         let ended = summary.counts.succeeded + summary.counts.failed + summary.counts.cancelled;
         assert_eq!(seen, [summary.queued, summary.running + summary.suspended, ended]);
-        assert_eq!(seen[0], job.queued());
-        assert_eq!(core.queues.jobs().any(|queued| queued == *id), seen[0] > 0);
-        queued += u64::from(seen[0]);
+        if job.replicas().is_none() {
+            assert_eq!(seen[0], job.queued());
+        }
+        assert_eq!(core.queues.jobs().any(|queued| queued == *id), job.queued() > 0);
+        queued += u64::from(job.queued());
+        check_replicas(job);
         for (position, history) in job.ended_ranks() {
             assert_eq!(core.ended_ranks.get(&history.last.fence), Some(&(*id, *position)));
         }
@@ -243,6 +257,24 @@ fn check_counts(core: &Core) {
         }
     }
     assert_eq!(placed, core.attempts.len());
+}
+
+/// What is under way of a replicated subprogram is on different workstations.
+fn check_replicas(job: &crate::job::Job) {
+    let Some(replicas) = job.replicas() else { return };
+    for subprogram in replicas.begun() {
+        let mut trails: Vec<_> = vec![];
+        for position in replicas.of(subprogram) {
+            let mut trail = replicas.trail(position).to_vec();
+            trail.sort_unstable();
+            trail.dedup();
+            trails.extend(trail);
+        }
+        let all = trails.len();
+        trails.sort_unstable();
+        trails.dedup();
+        assert_eq!(trails.len(), all, "one workstation has a hand in two replicas: {job:?}");
+    }
 }
 
 proptest! {

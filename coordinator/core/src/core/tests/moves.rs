@@ -1,6 +1,7 @@
 //! Attempts that move: never two that run, and never none for good.
 
 use gleaner_common::fingerprint::{Fingerprint, Version};
+use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::program::{Arrival, Destination, Handover, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
@@ -74,7 +75,7 @@ impl Site {
             Some((from, *fence, to.clone()))
         })?;
         let (from_id, name) = (WorkstationId(from), format!("host{from}"));
-        let Destination { at, ticket } = at;
+        let Destination { at, ticket, .. } = at;
         let arrival = Arrival { from: from_id, name, old, ticket };
         assert_eq!(offer.arrival, Some(arrival));
         assert_eq!((at.fence, at.workstation.0), (offer.fence, to));
@@ -352,6 +353,7 @@ fn a_new_life_of_the_coordinator_goes_on_with_a_move() {
     let record = site.core.jobs[&job].record().clone();
     let attempts = site.core.attempts.iter().map(|(fence, attempt)| crate::AttemptRecord {
         fence: *fence,
+        replica: 0,
         subprogram: subprogram(job, 0),
         workstation: attempt.workstation,
         placed: attempt.placed,
@@ -568,4 +570,74 @@ fn a_rank_without_a_process_goes_on_where_its_owner_has_left() {
     site.hear_of(id, AttemptEvent::Stays { fence: old });
     site.check_row(job, id, SubprogramState::Running, 0);
     assert_eq!(site.core.job_row(job).unwrap().life, 1, "the others go on as well");
+}
+
+/// An admin empties host1: its owner is away all the while.
+fn drain(site: &mut Site, drained: bool) {
+    let workstation = WorkstationId(1);
+    site.handle(Event::Drained { workstation, drained, now: true });
+}
+
+/// As `with_guest`, of a job that migrates.
+fn migrating(others: u32) -> (Site, JobId, Fence) {
+    let mut site = Site::new(Config::default());
+    site.connect_machine(1, "6.12.1");
+    let mut spec = JobSpec::new(vec!["x".into()], IndexRange::count_of(1).unwrap());
+    spec.on_busy = OnBusy::at_once(Reaction::Migrate);
+    let (job, offered) = site.submit_spec(spec);
+    let (_, _, fence) = only(&offered);
+    site.started(1, fence);
+    for id in 2..2 + others {
+        site.connect_machine(id, "6.12.1");
+    }
+    (site, job, fence)
+}
+
+#[test]
+fn what_can_leave_a_drained_workstation_does_so_at_once() {
+    let (mut site, job, fence) = migrating(1);
+    drain(&mut site, true);
+    let ordered = site.sent().any(|(to, frame)| {
+        matches!(frame, CoordinatorFrame::Depart { fence: old, to: at, .. }
+            if to == 1 && *old == fence && at.ordered)
+    });
+    assert!(ordered, "{:#?}", site.last.effects);
+    let moved = site.begun().unwrap();
+    assert_eq!(moved.to, 2);
+    site.arrives(moved);
+    site.check_row(job, 2, SubprogramState::Running, 1);
+    let why = site.core.why_workstation(site.now, WorkstationId(1)).unwrap();
+    assert_eq!(why[0], "drained: an admin wants nothing placed here");
+}
+
+#[test]
+fn what_is_to_leave_runs_on_until_there_is_a_place_and_what_cannot_leave_finishes() {
+    let (mut site, _, fence) = migrating(0);
+    drain(&mut site, true);
+    assert_eq!(site.begun(), None);
+    assert!(site.sent().next().is_none(), "it is not stopped: {:?}", site.last.effects);
+    let why = site.core.why_subprogram(site.now, subprogram(JobId(1), 0)).unwrap();
+    assert_eq!(why[1], "it waits for a workstation to move to: none is free");
+    site.connect_machine(2, "6.12.1");
+    assert_eq!(site.begun().map(|it| (it.old, it.to)), Some((fence, 2)));
+    // A job that retreats has nothing to take along.
+    let (mut site, _, fence) = Site::with_guest(1);
+    drain(&mut site, true);
+    assert_eq!(site.begun(), None);
+    let why = site.core.why_workstation(site.now, WorkstationId(1)).unwrap();
+    assert_eq!(why[0], "drained: nothing new is placed, guests that finish or leave: 1");
+    site.turns_busy(1);
+    let why = site.core.why_workstation(site.now, WorkstationId(1)).unwrap();
+    assert_eq!(why[0], "busy: pts/3, 2.0 s ago; drained");
+    site.finished(1, fence, Outcome::Succeeded);
+    assert_eq!(site.accepted().len(), 1);
+}
+
+#[test]
+fn a_workstation_that_is_wanted_again_keeps_what_has_not_left() {
+    let (mut site, ..) = migrating(0);
+    drain(&mut site, true);
+    drain(&mut site, false);
+    site.connect_machine(2, "6.12.1");
+    assert_eq!(site.begun(), None);
 }
