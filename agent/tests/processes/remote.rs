@@ -327,6 +327,7 @@ fn slice() {
     lab.config.sensors.root = "/".into();
     lab.config.sensors.slice = name;
     lab.config.criteria.rise_cores = 0.1;
+    lab.config.criteria.load_quiet = Duration::from_secs(4);
     lab.start();
     let mut busy_program = Command::new("sh");
     let program = Program::start(busy_program.args(["-c", "while :; do :; done"])).unwrap();
