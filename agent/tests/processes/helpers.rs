@@ -150,7 +150,7 @@ fn mutter() {
 
 /// Speaks as this user, who need not be a helper at all; `None` if refused.
 fn speak_as(uid: u32, lab: &Lab, said: &str) -> Program {
-    let socket = lab.config.presence_socket();
+    let socket = lab.config.presence_socket().display().to_string();
     let script = format!(
         "import socket,time; s=socket.socket(socket.AF_UNIX); \
         s.connect({socket:?}); s.send({said:?}.encode()+b'\\n'); s.recv(1)"
