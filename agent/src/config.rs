@@ -33,6 +33,7 @@ pub struct AgentConfig {
 /// Where the owner is looked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each sensor has a switch of its own")]
 pub struct SensorsConfig {
     /// Terminals, as patterns of file names: `*` stands for any characters,
     /// `#` for digits. A directory stands for its numbered files.
@@ -70,7 +71,7 @@ pub struct SensorsConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metered {
-    /// NetworkManager knows, where it runs.
+    /// `NetworkManager` knows, where it runs.
     Ask,
     Yes,
     No,

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gleaner_agent::config::Network;
 use gleaner_common::wire::AgentFrame;
+use gleaner_shell::clock::Clock;
 
 use crate::agent::{Lab, script};
 use crate::machine::{is_root, until};
@@ -65,14 +66,14 @@ pub(crate) fn lab() -> Lab {
 /// Waits until it is busy for that reason; how long that took.
 #[track_caller]
 pub(crate) fn busy(lab: &Lab, reason: &str) -> Duration {
-    let from = Instant::now();
+    let from = Clock.now();
     lab.coordinator.expect(reason, |frame| match frame {
         AgentFrame::Presence(presence) => {
             (presence.busy && presence.reason.contains(reason)).then_some(())
         }
         _ => None,
     });
-    from.elapsed()
+    Clock.now().since(from)
 }
 
 pub(crate) fn measured(what: &str, took: Duration) {
@@ -179,7 +180,6 @@ fn ssh() {
     lab.start();
     assert!(say(&"x".repeat(1_000)));
     measured("ssh without a terminal", busy(&lab, "ssh from this machine"));
-    drop(say);
     client.kill().unwrap();
     client.wait().unwrap();
 }
@@ -327,6 +327,7 @@ fn slice() {
     lab.config.sensors.root = "/".into();
     lab.config.sensors.slice = name;
     lab.config.criteria.rise_cores = 0.1;
+    lab.config.criteria.load_quiet = Duration::from_secs(4);
     lab.start();
     let mut busy_program = Command::new("sh");
     let program = Program::start(busy_program.args(["-c", "while :; do :; done"])).unwrap();

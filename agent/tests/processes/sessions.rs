@@ -117,7 +117,7 @@ impl Session {
     async fn lock(emitter: &SignalEmitter<'_>) -> zbus::Result<()>;
 }
 
-/// As much of NetworkManager as is asked.
+/// As much of `NetworkManager` as is asked.
 struct Network(Arc<State>);
 
 #[zbus::interface(name = "org.freedesktop.NetworkManager")]

@@ -21,7 +21,7 @@ pub struct Power {
 /// A temperature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heat {
-    /// "x86_pkg_temp"
+    /// Such as `x86_pkg_temp`.
     pub zone: String,
     pub celsius: f32,
 }

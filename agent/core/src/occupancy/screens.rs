@@ -110,8 +110,8 @@ mod tests {
         Moment::ZERO + Duration::from_secs(s)
     }
 
-    fn screen(uid: u32, seat: bool) -> Option<Screen> {
-        Some(Screen { uid, what: format!("of {uid}"), seat, hint: None })
+    fn screen(uid: u32, seat: bool) -> Screen {
+        Screen { uid, what: format!("of {uid}"), seat, hint: None }
     }
 
     fn word(uid: u32, session: Option<&str>) -> Word {
@@ -123,10 +123,10 @@ mod tests {
     fn a_keyboard_hears_its_seat_and_nothing_else() {
         let mut screens = Screens::default();
         assert_eq!(screens.unheard(false), None);
-        screens.changed("1".into(), screen(1_000, true));
+        screens.changed("1".into(), Some(screen(1_000, true)));
         assert_eq!(screens.unheard(true), None);
         assert_eq!(screens.unheard(false), Some("of 1000"));
-        screens.changed("2".into(), screen(1_001, false));
+        screens.changed("2".into(), Some(screen(1_001, false)));
         assert_eq!(screens.unheard(true), Some("of 1001"));
         screens.changed("2".into(), None);
         assert_eq!(screens.unheard(true), None);
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_helper_hears_its_own_users_session_and_not_for_ever() {
         let mut screens = Screens::default();
-        screens.changed("1".into(), screen(1_000, false));
+        screens.changed("1".into(), Some(screen(1_000, false)));
         screens.said(at(0), word(1_001, Some("1")));
         assert!(screens.unheard(true).is_some(), "another user's word");
         screens.said(at(1), word(1_000, None));
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(screens.deadline(), Some(at(91)));
         screens.forget(at(91));
         assert!(screens.unheard(true).is_some(), "it has been silent");
-        screens.changed("2".into(), screen(1_000, false));
+        screens.changed("2".into(), Some(screen(1_000, false)));
         screens.said(at(100), word(1_000, None));
         assert!(screens.unheard(true).is_some(), "which of the two?");
         screens.said(at(100), word(1_000, Some("1")));
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_session_that_says_it_is_idle_is_believed_until_it_does_not() {
         let mut screens = Screens::default();
-        let hinting = |hint| Some(Screen { hint, ..screen(1_000, false).unwrap() });
+        let hinting = |hint| Some(Screen { hint, ..screen(1_000, false) });
         assert_eq!(screens.changed("1".into(), hinting(None)), None);
         assert_eq!(screens.changed("1".into(), hinting(Some(Duration::ZERO))), None);
         assert_eq!(screens.unheard(false), None);

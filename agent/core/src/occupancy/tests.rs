@@ -353,7 +353,14 @@ proptest! {
                         }
                         Observation::Power(power) => closed = power.discharging,
                         Observation::Culprit(_) => {}
-                        other => unreachable!("{other:?}"),
+                        Observation::Users { .. }
+                        | Observation::WordsEnd { .. }
+                        | Observation::Connections(_)
+                        | Observation::Slice { .. }
+                        | Observation::Pressed { .. }
+                        | Observation::Metered { .. }
+                        | Observation::Heat(_)
+                        | Observation::Locked { .. } => unreachable!("no step sees it"),
                     }
                     let record = occupancy.observe(now, seen);
                     if let Some(record) = &record && record.cause == Cause::Idle {

@@ -1,4 +1,4 @@
-//! Is the network paid for by what it carries? NetworkManager knows, or the
+//! Is the network paid for by what it carries? `NetworkManager` knows, or the
 //! configuration says so.
 
 use std::time::Duration;
