@@ -22,7 +22,9 @@ fn votes(wanted: u8, answers: &[ContentHash]) -> (Verdict, usize) {
         match replicas.verdict(0) {
             Verdict::Wait => {}
             Verdict::More(count) => waiting.extend(replicas.more(0, count)),
-            decided => return (decided, replicas.of(0).count()),
+            decided @ (Verdict::Agreed(_) | Verdict::Differ(_)) => {
+                return (decided, replicas.of(0).count());
+            }
         }
     }
     (Verdict::Wait, replicas.of(0).count())
