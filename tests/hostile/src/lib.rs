@@ -5,6 +5,8 @@
 //! One lab is shared by all of them, since an attack that fails disturbs nobody;
 //! what takes parts of it down comes last, alone ([`attacks`]).
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "all of this is tests")]
+
 pub mod attacks;
 pub mod hostage;
 pub mod image_stream;

@@ -109,7 +109,7 @@ impl World {
         }
         let mut options = gleaner_tests::options(2)?;
         options.host.extra = AGENT.replace("SITE", &site.path().display().to_string());
-        options.coordinator = COORDINATOR.to_owned();
+        COORDINATOR.clone_into(&mut options.coordinator);
         let Some(lab) = gleaner_tests::lab_or_skip(options)? else { return Ok(None) };
         lab.wait_for_idle(2)?;
         let admin = BlockingClient::connect(&lab.admin(), None)?;

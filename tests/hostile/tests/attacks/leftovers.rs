@@ -76,9 +76,9 @@ fn a_guest_cannot_poison_the_cache_of_inputs(world: &World) -> Result<()> {
         spoils.inputs.push(stage(&world.mallory, path, text.as_bytes(), executable)?);
         reads.inputs.push(stage(&world.ada, path, text.as_bytes(), executable)?);
     }
-    let spoilt = world.run(&world.mallory, spoils)?;
-    ensure!(spoilt.said().matches(": done").count() == 2, "{}", spoilt.said());
-    let host = spoilt.row.workstation;
+    let done = world.run(&world.mallory, spoils)?;
+    ensure!(done.said().matches(": done").count() == 2, "{}", done.said());
+    let host = done.row.workstation;
     let read = comes_after(world, &world.ada, &reads, |ended| ended.row.workstation == host)?;
     assert_eq!(read.said(), format!("{content}well\n"));
     Ok(())

@@ -6,6 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
+    clippy::needless_pass_by_value,
     reason = "all of this is tests, without the attribute that tells clippy so"
 )]
 

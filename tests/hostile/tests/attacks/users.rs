@@ -156,8 +156,8 @@ fn a_user_cannot_stage_one_content_under_anothers_hash(world: &World) -> Result<
 /// Each of them announces as much as a file may be; together they are more than
 /// everybody's room.
 fn a_stalled_upload_keeps_no_room_from_others(world: &World) -> Result<()> {
-    let staller = world.user("staller")?;
-    let stalled = staller.asks.with(async |client| {
+    let slow = world.user("staller")?;
+    let stalled = slow.asks.with(async |client| {
         let mut stalled = vec![];
         for number in 0..20_u8 {
             let put = Purpose::Put { hash: hash_bytes(&[number]), size_bytes: 4 << 30 };

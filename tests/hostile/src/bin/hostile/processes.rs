@@ -134,7 +134,8 @@ pub(crate) fn descriptors(_: Arguments<'_>) -> io::Result<()> {
 /// system's open, and one that is deleted.
 pub(crate) fn travel(arguments: Arguments<'_>) -> io::Result<()> {
     let mut passwd = File::open("/etc/passwd")?;
-    let mut gone = File::options().read(true).write(true).create(true).open("gone")?;
+    let mut gone =
+        File::options().read(true).write(true).create(true).truncate(true).open("gone")?;
     fs::remove_file("gone")?;
     gone.write_all(b"deleted")?;
     fs::write("kept", "kept")?;
