@@ -53,7 +53,6 @@ fn commands(of: &clap::Command) -> usize {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "most of them are the list of what is installed")]
 fn installing_twice_is_the_same_and_keeps_what_a_site_has_chosen() {
     let dir = tempfile::tempdir().unwrap();
     install_all(dir.path());
