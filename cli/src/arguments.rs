@@ -353,6 +353,7 @@ mod tests {
         "glean collector uninstall",
         "glean completions",
         "glean man",
+        "glean presence",
         "glean keeper",
     ];
 
