@@ -1,7 +1,10 @@
 # Two commands do all set-up on a fresh Debian machine with Rust:
 #   make demo   the main job, live, in under two minutes once built
 #   make test   formatting, lints, and every test
-.PHONY: demo test lint check-core bench install deps test-deps clean
+# Two more want root and apt, and live the README under a real systemd:
+#   make test-units      in containers of Debian 13, two minutes once its tree is made
+#   make test-units-vm   in a VM with its own kernel and a PS/2 keyboard, fifteen
+.PHONY: demo test test-units test-units-vm lint check-core bench fuzz deny install deps test-deps clean
 
 PACKAGES = gcc libc6-dev make iproute2
 # What the packages give: asked first, so that nothing is installed twice.
@@ -16,6 +19,10 @@ test: deps test-deps lint check-core
 	@rm -f target/skipped
 	GLEAN_SKIPPED=$(CURDIR)/target/skipped cargo test --workspace --locked
 	@[ ! -f target/skipped ] || { echo "$$(wc -l < target/skipped) skipped:"; cat target/skipped; }
+
+test-units test-units-vm: test-units%:
+	cargo build --profile demo --locked -p gleaner-cli
+	tests/units/$(if $*,vm,test).sh
 
 lint:
 	cargo fmt --all --check
@@ -36,6 +43,26 @@ bench: deps
 	cargo build --release --locked -p gleaner-cli -p glean-bench
 	cargo build --release --locked -p gleaner-program --examples
 	./target/release/glean-bench all
+
+# Every target for a minute; sanitizers are behind a gate of the compiler's.
+SECONDS = 60
+TARGETS = $(shell sed -n 's/^    [a-z]*: \([a-z]*\) \(true\|false\),/\1/p' tests/fuzz/src/lib.rs)
+fuzz: export RUSTC_BOOTSTRAP = 1
+fuzz: export CARGO_PROFILE_RELEASE_LTO = off
+fuzz: deps
+	@command -v g++ >/dev/null || { echo "missing: g++"; exit 1; }
+	@command -v cargo-fuzz >/dev/null || cargo install --locked --quiet cargo-fuzz
+	@for target in $(TARGETS); do \
+	  echo "$$target"; mkdir -p tests/fuzz/corpus/$$target; \
+	  GLEAN_FUZZ=$$target cargo fuzz run --fuzz-dir tests/fuzz --features libfuzzer any \
+	    tests/fuzz/corpus/$$target -- -max_total_time=$(SECONDS) -rss_limit_mb=1024 || exit 1; \
+	done
+
+# Licences, sources and versions of what we depend on; advisories where they can be had.
+deny:
+	@command -v cargo-deny >/dev/null || cargo install --locked --quiet cargo-deny
+	cargo deny check bans licenses sources
+	cargo deny check advisories || echo "advisories were not all looked at"
 
 deps:
 	@missing=; for tool in $(NEEDED); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \

@@ -14,6 +14,8 @@ pub mod container;
 pub mod doctor;
 mod event_loop;
 mod failure;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod link;
 pub mod machine;
 mod memory_trim;

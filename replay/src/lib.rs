@@ -21,6 +21,7 @@ mod observer;
 mod past;
 mod places;
 mod program;
+pub mod queue;
 pub mod report;
 pub mod results;
 mod usage;

@@ -361,8 +361,9 @@ impl Agent {
                 self.hush(fence, |word| matches!(word, AttemptEvent::Arrived { .. }));
                 self.guest_event(now, fence, guest::Event::GoOn, out);
             }
-            // For the ranks' endpoints, which are not here.
-            CoordinatorFrame::Ranks { .. }
+            // For the ranks' endpoints and the port for other agents, which are not here.
+            CoordinatorFrame::Revoked { .. }
+            | CoordinatorFrame::Ranks { .. }
             | CoordinatorFrame::Relayed { .. }
             | CoordinatorFrame::ToRank { .. } => {}
         }

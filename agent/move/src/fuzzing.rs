@@ -1,4 +1,4 @@
-//! What the targets in `agent/move/fuzz` call: bytes of a stranger, and nothing
+//! What the targets in `tests/fuzz` call: bytes of a stranger, and nothing
 //! but an answer may come of them.
 
 use std::io::Write as _;

@@ -149,6 +149,11 @@ impl Lab {
             .unwrap()
     }
 
+    /// Where the authority is that this one's coordinator has.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.home.path().join("coordinator")
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
@@ -360,8 +365,14 @@ fn shared() {
     assert_eq!(text(&finished.stdout).trim(), offered.to_string_lossy());
     assert_eq!(fs::read_to_string(offered.join("left")).unwrap(), "result\n");
 
+    let gone = offered.join("gone").to_string_lossy().into_owned();
+    spec.shared_directory = Some(gone.clone());
+    lab.offer(2, spec.clone());
+    let Outcome::CannotStart(why) = lab.finished().outcome else { panic!("it is not there") };
+    assert!(why.starts_with(&format!("cannot enter {gone}: No such file")), "{why}");
+
     spec.shared_directory = Some("/var".into());
-    lab.offer(2, spec);
+    lab.offer(3, spec);
     let reason = lab.event("a refusal", |event| match event {
         AttemptEvent::Refused { reason, .. } => Some(reason),
         _ => None,

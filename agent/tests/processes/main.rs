@@ -21,6 +21,7 @@ mod moving;
 mod ranks;
 mod remote;
 mod sessions;
+mod strangers;
 mod travels;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         .chain(moving::TESTS)
         .chain(ranks::TESTS)
         .chain(remote::TESTS)
+        .chain(strangers::TESTS)
         .chain(travels::TESTS);
     let chosen: Vec<&Test> = tests
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))

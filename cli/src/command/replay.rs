@@ -3,6 +3,8 @@
 
 mod campaign;
 mod execution;
+mod lab;
+mod queue;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -27,6 +29,13 @@ pub enum ReplayCommand {
 Reactions: migrate, rollback, retreat, suspend, such as `suspend 10min then migrate`, and such as
 `renice 20%`. Exit code: 0 the program ended, 1 it was given up.")]
     Run(execution::Args),
+    /// Run the jobs of many users through the coordinator's own core, and say who waited how long.
+    #[command(after_help = "Example:
+  glean replay queue data/queue.toml --usage owners --workstations 30 --at 1993-11-09T15:00:00Z
+
+Each workstation has one place; a guest stands still under its owner and retreats after ten minutes.
+Exit code: 0 all jobs were done, 1 some were refused or given up.")]
+    Queue(queue::Args),
     /// Execute programs under every combination of what a campaign file names.
     #[command(after_help = "Examples:
   glean replay campaign data/campaigns/phalen1994.toml --out results
@@ -46,6 +55,7 @@ Exit code: 0 all is there, 1 other shards have not done their share yet.")]
 pub fn run(command: &ReplayCommand) -> Result<Verdict> {
     match command {
         ReplayCommand::Run(args) => execution::run(args),
+        ReplayCommand::Queue(args) => queue::run(args),
         ReplayCommand::Campaign(args) => campaign::run(args),
         ReplayCommand::Report(args) => campaign::report(args),
     }

@@ -37,6 +37,8 @@ fn switched_off(text: &str) -> Option<&'static str> {
         Some("it has tests of its own, which run it")
     } else if first.starts_with("glean validate") {
         Some("it takes minutes")
+    } else if first.contains("--replica") {
+        Some("replicas are on different workstations, and this reader has one")
     } else if first.contains("glean-bench") {
         Some("it measures for minutes")
     } else if text.contains("python3") && !Path::new("/usr/bin/python3").exists() {
@@ -155,6 +157,16 @@ impl Reader {
         Ok(())
     }
 
+    /// Somebody, or a workstation, that is known to the coordinator and not here.
+    fn spare(&mut self, role: &str) -> Result<()> {
+        let token = self.world.token(&format!("{role} --name spare-{role}"))?;
+        let enrol = format!(
+            "HOME=$(mktemp -d) glean enrol --coordinator coordinator.lab:4433 --token {} --name spare-{role}",
+            token["token"].as_str().unwrap_or_default()
+        );
+        self.expect(&Written { text: enrol, at: "the reader".to_owned() })
+    }
+
     /// A command with what stands for a reader's own put in.
     fn filled(&mut self, text: &str) -> Result<String> {
         let mut text = text.to_owned();
@@ -174,6 +186,13 @@ impl Reader {
         if text.contains("1f2e3d4c") {
             let open = self.world.token("user")?;
             text = text.replace("1f2e3d4c", open["id"].as_str().unwrap_or_default());
+        }
+        for (command, role) in [("glean workstations rm", "agent"), ("glean users rm", "user")] {
+            if text.starts_with(command) {
+                // Whoever is taken away is not needed by the rest of the document.
+                self.spare(role)?;
+                text = format!("{command} spare-{role}");
+            }
         }
         if text.starts_with("glean cancel") {
             let endless = self.world.run("glean submit -- sleep 1000")?;

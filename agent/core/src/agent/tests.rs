@@ -86,7 +86,7 @@ fn depart(fence: u64, to: u64) -> Event {
         name: "ws2".into(),
         addresses: vec![],
     };
-    let to = Destination { at, ticket: Ticket([2; 16]) };
+    let to = Destination { at, ticket: Ticket([2; 16]), ordered: false };
     frame(CoordinatorFrame::Depart { fence: Fence(fence), keep: Keep::State, to })
 }
 

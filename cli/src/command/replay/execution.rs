@@ -4,25 +4,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use gleaner_collector::load::{LoadOptions, timelines};
-use gleaner_collector::timeline::{Interpretation, Reading, Readings};
-use gleaner_common::time::WallTime;
 use gleaner_common::units::parse_duration;
 use gleaner_figure::Figure;
-use gleaner_replay::campaign::criterion::CriterionChoice;
 use gleaner_replay::campaign::inputs::read_trace;
 use gleaner_replay::campaign::plan::model;
 use gleaner_replay::campaign::values::{PlacementChoice, ReactionChoice};
 use gleaner_replay::gantt::gantt;
 use gleaner_replay::{
-    Breakdown, Costs, Execution, Lab, Learner, Network, Observed, Order, Program, Scratch,
-    Selection, Usage, run_observed,
+    Breakdown, Costs, Execution, Lab, Learner, Network, Observed, Program, Scratch, Usage,
+    run_observed,
 };
 use serde::Serialize;
 
-use crate::failure::{Verdict, hinted};
-use crate::flags::{self, UsageArchive};
-use crate::{output, values};
+use super::lab::LabArgs;
+use crate::failure::Verdict;
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -30,16 +26,7 @@ pub struct Args {
     #[arg(value_name = "PROGRAM.trace")]
     pub trace: PathBuf,
     #[command(flatten)]
-    pub usage: UsageArchive,
-    /// How many workstations take part.
-    #[arg(long, value_name = "N", value_parser = values::number)]
-    pub workstations: u32,
-    /// When the program begins, such as 2026-11-20T10:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = flags::time)]
-    pub at: WallTime,
-    /// When it is given up, after it began.
-    #[arg(long, value_name = "SPAN", value_parser = parse_duration, default_value = "6h")]
-    pub length: Duration,
+    pub lab: LabArgs,
     /// Stretch its computing so that it takes this long undisturbed.
     #[arg(long, value_name = "SPAN", value_parser = parse_duration)]
     pub scale_to: Option<Duration>,
@@ -52,12 +39,6 @@ pub struct Args {
     /// What one move costs.
     #[arg(long, value_name = "SPAN", value_parser = parse_duration, default_value = "10s")]
     pub cost: Duration,
-    /// What counts as idle: as-recorded, or such as load:0.5 or tty:5min.
-    #[arg(long, value_name = "CRITERION", default_value = "as-recorded")]
-    pub criterion: CriterionChoice,
-    /// Draw the workstations with this seed instead of taking the first ones by name.
-    #[arg(long, value_name = "SEED")]
-    pub shuffle: Option<u64>,
     /// Draw who ran where into this file, .svg or .png.
     #[arg(long, value_name = "FILE")]
     pub gantt: Option<PathBuf>,
@@ -76,15 +57,15 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     let program = Program::compile(&trace, Network::default())
         .with_context(|| args.trace.display().to_string())?;
     let ranks = u32::try_from(trace.ranks.len()).unwrap_or(u32::MAX);
-    if args.workstations < ranks {
+    if args.lab.workstations < ranks {
         anyhow::bail!(
             "{} has {ranks} ranks: expected at least as many workstations, not {}",
             args.trace.display(),
-            args.workstations
+            args.lab.workstations
         );
     }
-    let usage = read_usage(args)?;
-    let mut lab = select(args, &usage)?;
+    let usage = args.lab.usage()?;
+    let mut lab = args.lab.select(&usage)?;
     Learner::new(&usage).teach(&mut lab);
     let model = model(args.policy, args.on_busy);
     let cost = args.cost;
@@ -107,32 +88,6 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     Ok(Verdict::from(execution.finished))
 }
 
-fn read_usage(args: &Args) -> Result<Usage> {
-    let reading =
-        Reading { interpretation: Interpretation::default(), criterion: args.criterion.criterion };
-    let options = LoadOptions { readings: Readings::from(reading), ..LoadOptions::default() };
-    let loaded = timelines(&args.usage.directory()?, &options, &mut |_| ())?;
-    output::notes(&loaded.notes());
-    Ok(Usage::from_timelines(loaded.timelines))
-}
-
-fn select(args: &Args, usage: &Usage) -> Result<Lab> {
-    let order = args.shuffle.map_or(Order::AsRead, |seed| Order::Shuffled { seed });
-    let (start, span, count) = (args.at, args.length, args.workstations);
-    Lab::select(usage, &Selection { start, span, count, order }).map_err(|error| {
-        let said = match usage.span() {
-            Some((from, to)) => format!(
-                "the log of {} workstations goes from {} to {}; a shorter --length asks less of it",
-                usage.workstations(),
-                gleaner_collector::wall::spoken_time(from),
-                gleaner_collector::wall::spoken_time(to)
-            ),
-            None => "the log is empty".to_owned(),
-        };
-        hinted(error.to_string(), said)
-    })
-}
-
 fn draw(
     path: &Path,
     args: &Args,
@@ -148,7 +103,7 @@ fn draw(
     let program = args.trace.file_stem().unwrap_or_default().to_string_lossy();
     let title = format!(
         "{program} from {}, {:.0} s, {} moves",
-        gleaner_collector::wall::spoken_time(args.at),
+        gleaner_collector::wall::spoken_time(args.lab.at),
         execution.execution.as_secs_f64(),
         execution.moves
     );
@@ -220,11 +175,11 @@ impl Row {
         let file = args.trace.file_stem().unwrap_or_default();
         Self {
             program: file.to_string_lossy().into_owned(),
-            workstations: args.workstations,
-            at: gleaner_collector::wall::spoken_time(args.at),
+            workstations: args.lab.workstations,
+            at: gleaner_collector::wall::spoken_time(args.lab.at),
             policy: args.policy.to_string(),
             on_busy: args.on_busy.to_string(),
-            criterion: args.criterion.to_string(),
+            criterion: args.lab.criterion.to_string(),
             cost_s: args.cost.as_secs_f64(),
             finished: execution.finished,
             execution_s: execution.execution.as_secs_f64(),
