@@ -19,7 +19,7 @@ make_disk() {
     cp "$glean" "$vm/root/units/repository/target/demo/"
     echo ws-a >"$vm/root/etc/hostname"
     printf '127.0.0.1 localhost ws-a coordinator.lab\n' >"$vm/root/etc/hosts"
-    cp "$repository/tests/units/units-test.service" "$vm/root/etc/systemd/system/"
+    cp "$repository"/tests/units/units* "$vm/root/etc/systemd/system/"
     ln -s ../units-test.service "$vm/root/etc/systemd/system/multi-user.target.wants/"
     mke2fs -q -t ext4 -d "$vm/root" "$vm/disk" 3G
     umount "$vm/root"
