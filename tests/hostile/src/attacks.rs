@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -14,6 +15,9 @@ use crate::world::World;
 
 /// How many are under way at a time: most of each is waiting.
 const AT_ONCE: usize = 4;
+
+/// What is under way for longer has stopped something for good: all ends, and is told.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// What is tried, and shown not to work.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +118,16 @@ fn beside(world: &World, chosen: &[Claim]) -> Vec<&'static str> {
 
 fn tried(name: &str, attack: impl FnOnce() -> Result<()>) -> bool {
     let began = Clock.now();
+    let (over, watch) = channel::<()>();
+    let watched = name.to_owned();
+    std::thread::spawn(move || {
+        if watch.recv_timeout(LONGEST) == Err(RecvTimeoutError::Timeout) {
+            say(&format!("test {watched} ... FAILED: no end in {}", spoken(LONGEST)));
+            std::process::abort();
+        }
+    });
     let done = catch_unwind(AssertUnwindSafe(attack));
+    drop(over);
     let took = spoken(Clock.now().since(began));
     let passed = match done {
         Ok(Ok(())) => true,

@@ -13,8 +13,9 @@ pub(crate) const CLAIMS: &[Claim] = claims!(Beside:
     a_guest_cannot_have_a_name_of_its_own_for_anothers_file,
 );
 
-/// So many guests come and go before one must have been at any place.
-const TIMES: usize = 60;
+/// So many guests come and go before one must have been at any place, also while
+/// another attack's guest stays there: one takes some 60 ms.
+const TIMES: usize = 2_000;
 
 /// Runs a job again and again, until one of its guests was where it is wanted.
 fn comes_after(

@@ -373,7 +373,8 @@ fn a_subprogram_whose_workstations_keep_dying_is_charged_and_held(world: &mut Wo
     let job = world.mallory.asks.submit(spec)?;
     let id = SubprogramId { job, index: 0 };
     let mut before = None;
-    for _ in 0..2 {
+    // Two are chance; what is lost with the third is charged, and nothing is tried again.
+    for _ in 0..3 {
         let (name, fence) = until("it runs, again", PATIENCE, || {
             let row = world.mallory.row(id)?;
             let is_new = row.state.name() == "running" && row.fence != before;
