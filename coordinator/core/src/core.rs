@@ -328,7 +328,7 @@ impl Core {
                 if drained && at_once {
                     self.empty(workstation);
                 } else if !drained {
-                    self.fill_again(workstation);
+                    self.fill_again(&mut draft, workstation);
                 }
             }
             Event::Heard { from, frame } => self.heard(&mut draft, from, frame),

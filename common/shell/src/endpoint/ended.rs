@@ -16,7 +16,7 @@ pub enum Ended {
     Revoked,
     #[error(
         "this identity's certificate has run out, for it was not renewed in time: enrol again \
-         under the same name, with a token from `glean token create --role ROLE --name NAME`"
+         under the same name, with a token from `glean token create`"
     )]
     RunOut,
     #[error("this identity is not known here, though its certificate is from this authority")]

@@ -127,13 +127,13 @@ impl Core {
         self.moves_looked_at = None;
     }
 
-    /// What has not begun to leave stays.
-    pub(super) fn fill_again(&mut self, workstation: WorkstationId) {
+    /// What is not on its way stays. It may have been, and stand still since: its
+    /// agent hears of it.
+    pub(super) fn fill_again(&mut self, draft: &mut Draft, workstation: WorkstationId) {
         for fence in self.attempts_at(workstation) {
             let waits = |moving: &Moving| moving.ordered && moving.new.is_none();
             if self.moves.get(&fence).is_some_and(waits) {
-                self.moves.remove(&fence);
-                self.waiting_moves.remove(&fence);
+                self.stays(draft, fence, "its workstation is wanted again");
             }
         }
     }
