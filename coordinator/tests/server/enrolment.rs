@@ -369,8 +369,8 @@ async fn who_was_away_for_too_long_enrols_again_with_a_token_for_its_very_name()
     let link = connect(&old.coordinator, Credentials::Identity(&old), None).await.unwrap();
     link.connection.closed().await;
     let token = coordinator.token(Role::Agent, PATIENCE).await;
-    let taken = reason(&coordinator, &token, "desk-1").await;
-    assert!(taken.contains("is known here with another key"), "{taken}");
+    let said = reason(&coordinator, &token, "desk-1").await;
+    assert!(said.contains("is known here with another key"), "{said}");
     let new = coordinator.enrol(Role::Agent, "desk-1").await;
     Agent::connect(&new, 1, 1).await;
     coordinator.stop().await;
