@@ -265,17 +265,16 @@ fn harmless(content: &[u8]) -> Vec<u8> {
     let (mut rest, mut is_coloured) = (content, false);
     while let Some(first) = rest.first() {
         let colour = colour(rest);
-        let length = if colour > 0 { colour } else { text(rest) };
-        let (taken, next) = rest.split_at(length.max(1));
+        let c = character(rest);
+        let length = if colour > 0 { colour } else { c.map_or(1, char::len_utf8) };
+        let (taken, next) = rest.split_at(length);
         rest = next;
         is_coloured |= colour > 0;
-        if length > 0 {
-            safe.extend_from_slice(taken);
-        } else if let Some(c) = character(std::slice::from_ref(first), next) {
-            safe.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes());
-            rest = &next[c.len_utf8() - 1..];
-        } else {
-            safe.extend_from_slice(format!("\\x{first:02x}").as_bytes());
+        match c {
+            _ if colour > 0 => safe.extend_from_slice(taken),
+            Some(c) if is_harmless(c) => safe.extend_from_slice(taken),
+            Some(c) => safe.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes()),
+            None => safe.extend_from_slice(format!("\\x{first:02x}").as_bytes()),
         }
     }
     if is_coloured {
@@ -297,16 +296,14 @@ fn colour(of: &[u8]) -> usize {
 /// No colour takes more.
 const COLOUR_BYTES_MAX: usize = 64;
 
-/// How long the character is that this begins with, if it does no harm.
-fn text(of: &[u8]) -> usize {
-    let harmless = |c: &char| matches!(c, '\n' | '\t') || !c.is_control() && !reorders(*c);
-    character(&of[..1], &of[1..]).filter(harmless).map_or(0, char::len_utf8)
+fn is_harmless(c: char) -> bool {
+    matches!(c, '\n' | '\t') || !c.is_control() && !reorders(c)
 }
 
-fn character(first: &[u8], rest: &[u8]) -> Option<char> {
-    let head: Vec<u8> = first.iter().chain(rest).take(4).copied().collect();
-    let head = head.utf8_chunks().next()?.valid();
-    head.chars().next()
+/// The character that this begins with: none is longer than four bytes.
+fn character(of: &[u8]) -> Option<char> {
+    let head = &of[..of.len().min(4)];
+    head.utf8_chunks().next()?.valid().chars().next()
 }
 
 /// Bytes as they are.
