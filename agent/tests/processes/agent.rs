@@ -638,13 +638,19 @@ fn second_refused() {
     assert!(lab.log().contains("another agent runs with the data directory"), "{}", lab.log());
 }
 
-fn desktop() {
+/// A workstation with a system bus; its agent is still to be started.
+fn at_desktop() -> Option<(Desktop, Lab)> {
     let Some(desktop) = Desktop::start() else {
         gleaner_skip::without_lab("no dbus-daemon");
-        return;
+        return None;
     };
     let mut lab = Lab::without_agent();
     lab.bus = Some(desktop.address.clone());
+    Some((desktop, lab))
+}
+
+fn desktop() {
+    let Some((desktop, mut lab)) = at_desktop() else { return };
     lab.config.sensors.sessions = true;
     lab.start();
     let busy = |reason: &str| {
@@ -680,12 +686,7 @@ fn desktop() {
 }
 
 fn metered() {
-    let Some(desktop) = Desktop::start() else {
-        gleaner_skip::without_lab("no dbus-daemon");
-        return;
-    };
-    let mut lab = Lab::without_agent();
-    lab.bus = Some(desktop.address.clone());
+    let Some((desktop, mut lab)) = at_desktop() else { return };
     lab.config.sensors.metered = gleaner_agent::config::Metered::Ask;
     lab.start();
     until("NetworkManager is heard", || {
@@ -705,12 +706,7 @@ fn plug_in(lab: &Lab) {
 }
 
 fn unheard_session() {
-    let Some(desktop) = Desktop::start() else {
-        gleaner_skip::without_lab("no dbus-daemon");
-        return;
-    };
-    let mut lab = Lab::without_agent();
-    lab.bus = Some(desktop.address.clone());
+    let Some((desktop, mut lab)) = at_desktop() else { return };
     lab.config.sensors.sessions = true;
     desktop.screen("x11", "seat0", false);
     lab.begin();
