@@ -38,7 +38,7 @@ pub(super) async fn remove_user(
     tracing::info!("{} took the keys of user {name} away", peer.name());
     shared.brain.tell(Input::Revoked { workstation: None, keys: vec![] }).await?;
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
-    // From here on nobody of that name submits: the brain has looked.
+    // Whoever comes from here on is refused, and what is open closes meanwhile.
     let of = name.clone();
     let jobs: Vec<JobId> = shared.brain.look(move |core, _| core.jobs_of(&of)).await?;
     let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
