@@ -492,10 +492,20 @@ mod tests {
             writer.flush().await.unwrap();
             let refused = StreamError::Reset { code: close::FORBIDDEN };
             assert_eq!(reader.expect::<u32>().await.unwrap_err(), refused);
-            let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
-            writer.flush().await.unwrap();
-            assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+            let _open = speaks(&one, &there, &mut to_two).await;
         });
+    }
+
+    /// Opens a stream for packets, of which ws2 hears; open until it is dropped.
+    async fn speaks(
+        one: &Peers,
+        there: &[SocketAddr],
+        to_two: &mut mpsc::Receiver<Arriving>,
+    ) -> FrameWriter {
+        let (mut writer, _) = one.open("ws2", there, Purpose::Packets).await.unwrap();
+        writer.flush().await.unwrap();
+        assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+        writer
     }
 
     fn hash_of(peers: &Peers) -> KeyHash {
@@ -509,9 +519,7 @@ mod tests {
             let (one, mut to_one) = lab.heard(Role::Agent, "ws1");
             let (two, mut to_two) = lab.heard(Role::Agent, "ws2");
             let there = two.addresses(None);
-            let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
-            writer.flush().await.unwrap();
-            assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+            let _open = speaks(&one, &there, &mut to_two).await;
             let open = one.connect("ws2", &there).await.unwrap();
             two.revoked.hear(false, vec![hash_of(&one)], Clock.wall());
             let ended = open.closed().await.to_string();
@@ -544,9 +552,7 @@ mod tests {
                 connection.closed().await;
             }
             two.revoked.hear(true, vec![], Clock.wall());
-            let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
-            writer.flush().await.unwrap();
-            assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+            let _open = speaks(&one, &there, &mut to_two).await;
         });
     }
 
@@ -593,20 +599,14 @@ mod tests {
             let (one, _to_one) = lab.heard(Role::Agent, "ws1");
             let (two, mut to_two) = lab.heard(Role::Agent, "ws2");
             let there = two.addresses(None);
-            let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
-            writer.flush().await.unwrap();
-            assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+            let _open = speaks(&one, &there, &mut to_two).await;
             let old = hash_of(&two);
             let new = lab.authority.issue_identity(Role::Agent, "ws2", "lab:4433").unwrap();
             two.renewed(Arc::new(new)).unwrap();
-            let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
-            writer.flush().await.unwrap();
-            assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+            let _open = speaks(&one, &there, &mut to_two).await;
             // The old key is taken away: the next connection shows the other.
             one.revoked.hear(false, vec![old], Clock.wall());
-            let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
-            writer.flush().await.unwrap();
-            assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+            let _open = speaks(&one, &there, &mut to_two).await;
         });
     }
 
