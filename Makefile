@@ -1,7 +1,10 @@
 # Two commands do all set-up on a fresh Debian machine with Rust:
 #   make demo   the main job, live, in under two minutes once built
 #   make test   formatting, lints, and every test
-.PHONY: demo test lint check-core bench fuzz install deps clean
+# Two more want root and apt, and live the README under a real systemd:
+#   make test-units      in containers of Debian 13, two minutes once its tree is made
+#   make test-units-vm   in a VM with its own kernel and a PS/2 keyboard, fifteen
+.PHONY: demo test test-units test-units-vm lint check-core bench fuzz deny install deps test-deps clean
 
 PACKAGES = gcc libc6-dev make iproute2
 # What the packages give: asked first, so that nothing is installed twice.
@@ -11,11 +14,15 @@ demo: deps
 	cargo build --profile demo --locked -p gleaner-cli
 	./target/demo/glean demo
 
-test: deps lint check-core
+test: deps test-deps lint check-core
 	cargo build --workspace --locked
 	@rm -f target/skipped
 	GLEAN_SKIPPED=$(CURDIR)/target/skipped cargo test --workspace --locked
 	@[ ! -f target/skipped ] || { echo "$$(wc -l < target/skipped) skipped:"; cat target/skipped; }
+
+test-units test-units-vm: test-units%:
+	cargo build --profile demo --locked -p gleaner-cli
+	tests/units/$(if $*,vm,test).sh
 
 lint:
 	cargo fmt --all --check
@@ -51,6 +58,12 @@ fuzz: deps
 	    tests/fuzz/corpus/$$target -- -max_total_time=$(SECONDS) -rss_limit_mb=1024 || exit 1; \
 	done
 
+# Licences, sources and versions of what we depend on; advisories where they can be had.
+deny:
+	@command -v cargo-deny >/dev/null || cargo install --locked --quiet cargo-deny
+	cargo deny check bans licenses sources
+	cargo deny check advisories || echo "advisories were not all looked at"
+
 deps:
 	@missing=; for tool in $(NEEDED); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -n "$$missing" ]; then \
@@ -59,6 +72,12 @@ deps:
 	fi
 	@# Moving guests needs it; all the rest goes without.
 	@agent/move/get-criu.sh || echo "guests cannot be moved here, and the tests of it are left out"
+
+# A VNC server for the tests of people who work from elsewhere. Those at sshd, Jupyter,
+# mutter and sway are left out, and say so, where these are not installed.
+test-deps:
+	@command -v Xtigervnc >/dev/null || [ "$$(id -u)" != 0 ] || \
+	  apt-get install -y -qq --no-install-recommends tigervnc-standalone-server || true
 
 clean:
 	cargo clean

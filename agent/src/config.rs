@@ -33,6 +33,7 @@ pub struct AgentConfig {
 /// Where the owner is looked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each sensor has a switch of its own")]
 pub struct SensorsConfig {
     /// Terminals, as patterns of file names: `*` stands for any characters,
     /// `#` for digits. A directory stands for its numbered files.
@@ -44,6 +45,52 @@ pub struct SensorsConfig {
     pub input: PathBuf,
     /// Listen to the desktop's sessions where there is a system bus.
     pub sessions: bool,
+    /// Follow connections to remote desktops and development servers.
+    pub connections: bool,
+    /// Servers beside those that are known.
+    pub servers: Vec<ServerConfig>,
+    /// Known servers that say nothing of the owner, by name.
+    pub servers_ignored: Vec<String>,
+    /// Listen to helpers inside people's sessions.
+    pub presence: bool,
+    /// Look whether a microphone or a camera is in use.
+    pub calls: bool,
+    /// The control group of everybody who is logged in; none if empty.
+    pub slice: String,
+    /// No guests while a battery feeds the machine.
+    pub power: bool,
+    /// No guests while the network is paid for by what it carries.
+    pub metered: Metered,
+    /// No guests above `criteria.celsius_max`.
+    pub heat: bool,
+    /// Where `dev`, `proc/asound` and `sys` are: for containers.
+    pub root: PathBuf,
+}
+
+/// Is the network paid for by what it carries?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metered {
+    /// `NetworkManager` knows, where it runs.
+    Ask,
+    Yes,
+    No,
+}
+
+/// A server by which people work here from elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// For people.
+    pub name: String,
+    pub ports: Vec<u16>,
+    /// Its programs' names, or the name of a directory that they are in.
+    pub programs: Vec<String>,
+    /// What its clients send at once with nobody at them.
+    #[serde(with = "units::size")]
+    pub burst: u64,
+    #[serde(with = "units::size")]
+    pub per_minute: u64,
 }
 
 /// Control groups.
@@ -147,7 +194,24 @@ impl Default for SensorsConfig {
             terminals_ignored: vec![],
             input: "/dev/input".into(),
             sessions: true,
+            connections: true,
+            servers: vec![],
+            servers_ignored: vec![],
+            presence: true,
+            calls: true,
+            slice: "user.slice".into(),
+            power: true,
+            metered: Metered::Ask,
+            heat: true,
+            root: "/".into(),
         }
+    }
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        let (burst, per_minute) = (512, 4 << 10);
+        Self { name: "server".into(), ports: vec![], programs: vec![], burst, per_minute }
     }
 }
 
@@ -233,6 +297,7 @@ impl AgentConfig {
             ("load_idle_max", of.load_idle_max),
             ("rise_cores", of.rise_cores),
             ("change_fraction", of.change_fraction),
+            ("celsius_max", f64::from(of.celsius_max)),
         ] {
             if !value.is_finite() || value < 0.0 {
                 return Err(InvalidConfig::Number(name, value.to_string()));
@@ -253,6 +318,11 @@ impl AgentConfig {
     /// Where the owner reaches the agent.
     pub fn owner_socket(&self) -> PathBuf {
         self.runtime.join("agent.sock")
+    }
+
+    /// Where helpers in sessions say when those were used.
+    pub fn presence_socket(&self) -> PathBuf {
+        self.runtime.join("presence.sock")
     }
 
     /// Whose workstation is this directory: may a job run in it?

@@ -23,6 +23,7 @@ mod messages;
 mod moving;
 pub mod owner;
 mod pause;
+pub mod presence;
 pub mod probe;
 mod realtime;
 mod run;

@@ -226,7 +226,7 @@ async fn answer_to(
 }
 
 /// The login of a user number, or the number.
-fn login_of(uid: u32) -> String {
+pub(crate) fn login_of(uid: u32) -> String {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     passwd
         .lines()

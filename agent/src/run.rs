@@ -124,6 +124,7 @@ fn work(
     let mover = Mover::find(config, tree, boot).map(Arc::new);
     tracing::debug!(took = %Spoken(Clock.now().since(begun)), "knows whether guests can move");
     if let Err(why) = &mover {
+        tracing::warn!("guests are not moved from or to here: {why}");
         missing.push(Facts::no_moves(why));
     }
     let fingerprint = mover.as_ref().ok().map(|mover| Box::new(mover.fingerprint.clone()));

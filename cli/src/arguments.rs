@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use gleaner_lab::guard::{Guarded, guard};
 
 use crate::command::{
-    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, replay, shares,
-    submit, token, trace, usage, users, why, workstations,
+    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, presence,
+    replay, shares, submit, token, trace, usage, users, why, workstations,
 };
 use crate::failure::Verdict;
 use crate::flags::Misspelt;
@@ -37,6 +37,7 @@ pub enum Command {
     #[command(after_help = "Examples:
   glean submit --count 50 -- ./simulate --seed {i}
   glean submit --array 1-20 --input model.py --out results --wait -- python3 model.py {i}
+  glean submit --replicas 2 --count 50 -- ./simulate --seed {i}   on two workstations each, compared
 
 {i} in the command is replaced by the subprogram's index. A program given by a relative path, such
 as ./simulate, is staged with the job. Symbolic links to files are followed.
@@ -51,7 +52,11 @@ Exit code with --wait: 0 all succeeded, 1 some did not, 2 it could not be done."
     /// Print what subprograms printed.
     #[command(after_help = "Examples:
   glean logs 7.12 > out.txt     one subprogram, as it printed it
-  glean logs 7 --stderr         all of a job, each under its number")]
+  glean logs 7 --stderr         all of a job, each under its number
+  glean logs 7.12 --replica 2   one replica of it, whether or not it counts
+
+On a terminal control codes other than colours are spelt out (--raw prints them); in a pipe or a
+file every byte is as it was printed.")]
     Logs(logs::Args),
     /// Bring the files that a job left in `$GLEAN_OUTPUT`, checked, to DIR/<index>/.
     #[command(after_help = "Example:\n  glean fetch 7 --out results")]
@@ -144,6 +149,12 @@ Exit code: 0 the distance of end times is small enough, 1 it is not.")]
     /// Write the manual pages.
     #[command(after_help = "Example:\n  glean man --out /usr/local/share/man/man1")]
     Man(pages::ManArgs),
+    /// Tell this machine's agent how long nobody has used this desktop; sessions start it.
+    #[command(after_help = "Example:
+  glean presence &        # in the start file of a desktop that has no XDG autostart
+
+It has no rights of its own. The agent takes its word for its user's own sessions only.")]
+    Presence(presence::Args),
     /// The first process of a guest place; the agent starts it.
     #[command(
         hide = true,
@@ -199,6 +210,7 @@ impl Command {
             Self::Validate(args) => guarded(|| validate::run(&args)),
             Self::Completions(args) => pages::completions(&args, &mut all()),
             Self::Man(args) => pages::man(&args, all()),
+            Self::Presence(args) => presence::run(&args),
             Self::Keeper(_) => {
                 unreachable!("a keeper has its own exit codes and does not come here")
             }
@@ -316,7 +328,7 @@ mod tests {
 
     /// What answers with nothing that a program could read: all else is a listing
     /// or a report. The documents' test sees which of them print a table.
-    const NOT_LISTINGS: [&str; 30] = [
+    const NOT_LISTINGS: [&str; 31] = [
         "glean logs",
         "glean fetch",
         "glean cancel",
@@ -346,6 +358,7 @@ mod tests {
         "glean collector uninstall",
         "glean completions",
         "glean man",
+        "glean presence",
         "glean keeper",
     ];
 

@@ -7,7 +7,10 @@ use gleaner_common::id::JobId;
 use gleaner_common::report::SubprogramRow;
 use gleaner_common::wire::{Reply, Request, close};
 use gleaner_shell::client::{Client, ClientError};
+use gleaner_shell::clock::Clock;
+use gleaner_shell::enrol::renew_if_due;
 use gleaner_shell::identity::{Identity, IdentityError};
+use jiff::Timestamp;
 use quinn::VarInt;
 
 use crate::failure::{Refusal, hinted};
@@ -95,9 +98,24 @@ pub fn ask<T>(access: &Access, work: impl AsyncFnOnce(&Client) -> Result<T>) -> 
     runtime()?.block_on(async {
         let client = connect(access, &identity).await?;
         let result = work(&client).await;
+        renew(access, &client, &identity).await;
         goodbye(&client).await;
         result
     })
+}
+
+/// Renews the identity if two thirds of its certificate's time are over. What
+/// was asked is answered, whatever becomes of this.
+async fn renew(access: &Access, client: &Client, identity: &Identity) {
+    let Ok(dir) = access.directory() else { return };
+    let connection = &client.link().connection;
+    let renewed = renew_if_due(connection, &dir, identity, Clock::new().wall()).await;
+    let until = identity
+        .validity()
+        .map(|validity| Timestamp::from_second(validity.until.0.div_euclid(1_000_000_000)));
+    if let (Err(error), Some(Ok(until))) = (renewed, until) {
+        eprintln!("glean: this identity runs out at {until} and is not renewed: {error}");
+    }
 }
 
 /// Says goodbye without waiting for it to be heard, which takes longer than

@@ -9,7 +9,7 @@ mod table;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::Duration;
 
 use gleaner_common::time::Spoken;
@@ -247,6 +247,65 @@ pub fn lines(mut lines: impl Iterator<Item = String>) -> anyhow::Result<()> {
     write(|out| lines.try_for_each(|line| writeln!(out, "{}", plain_lines(&line))))
 }
 
+/// What a guest printed: as it is, but on a terminal harmless unless it is asked
+/// for `raw`. Colours stay; a program's output is to look as it does at home.
+///
+/// # Errors
+/// Standard output is closed or full.
+pub(crate) fn printed(content: &[u8], raw: bool) -> anyhow::Result<()> {
+    if raw || !io::stdout().is_terminal() {
+        return bytes(content);
+    }
+    bytes(&harmless(content))
+}
+
+/// Bytes for a terminal: lines, tabs, text and colours, and all else spelt out.
+fn harmless(content: &[u8]) -> Vec<u8> {
+    let mut safe = Vec::with_capacity(content.len());
+    let (mut rest, mut is_coloured) = (content, false);
+    while let Some(first) = rest.first() {
+        let colour = colour(rest);
+        let c = character(rest);
+        let length = if colour > 0 { colour } else { c.map_or(1, char::len_utf8) };
+        let (taken, next) = rest.split_at(length);
+        rest = next;
+        is_coloured |= colour > 0;
+        match c {
+            _ if colour > 0 => safe.extend_from_slice(taken),
+            Some(c) if is_harmless(c) => safe.extend_from_slice(taken),
+            Some(c) => safe.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes()),
+            None => safe.extend_from_slice(format!("\\x{first:02x}").as_bytes()),
+        }
+    }
+    if is_coloured {
+        // What comes next is not the guest's.
+        safe.extend_from_slice(b"\x1b[0m");
+    }
+    safe
+}
+
+/// How long the colour is that this begins with: `ESC [`, digits and marks
+/// between them, `m`.
+fn colour(of: &[u8]) -> usize {
+    let Some(inside) = of.strip_prefix(b"\x1b[") else { return 0 };
+    let is_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b';' | b':');
+    let end = inside.iter().take(COLOUR_BYTES_MAX).position(|byte| !is_number(byte));
+    end.filter(|end| inside[*end] == b'm').map_or(0, |end| end + 3)
+}
+
+/// No colour takes more.
+const COLOUR_BYTES_MAX: usize = 64;
+
+fn is_harmless(c: char) -> bool {
+    matches!(c, '\n' | '\t') || !c.is_control() && !reorders(c)
+}
+
+/// The character that this begins with: none is longer than four bytes.
+fn character(of: &[u8]) -> Option<char> {
+    let head = &of[..of.len().min(4)];
+    head.utf8_chunks().next()?.valid().chars().next()
+}
+
 /// Bytes as they are.
 ///
 /// # Errors
@@ -284,6 +343,20 @@ mod tests {
         let harmful = |c: char| c != '\n' && c.is_control() || reorders(c);
         assert!(!text.contains(harmful), "{text:?}");
         assert!(text.contains("\\u001b[2K"), "{text:?}");
+    }
+
+    #[test]
+    fn what_a_guest_printed_moves_no_cursor_and_keeps_its_colours() {
+        let shown = |bytes: &[u8]| String::from_utf8(harmless(bytes)).unwrap();
+        assert_eq!(shown("été\tok\n".as_bytes()), "été\tok\n");
+        assert_eq!(shown(b"a\r\x1b[2Kb\x07\x00"), "a\\u000d\\u001b[2Kb\\u0007\\u0000");
+        assert_eq!(shown(b"\x1b[1;38;5;9mred"), "\x1b[1;38;5;9mred\x1b[0m");
+        assert_eq!(shown(b"\x1b]0;title\x07"), "\\u001b]0;title\\u0007");
+        assert_eq!(shown("\u{9b}31m\u{202e}".as_bytes()), "\\u009b31m\\u202e");
+        assert_eq!(shown(b"\xff\x9b\xc3"), "\\xff\\x9b\\xc3", "no character at all");
+        assert_eq!(shown(b"\x1b[31"), "\\u001b[31", "an end in the middle of it");
+        let long = [b"\x1b[".as_slice(), &[b'1'; 100], b"m"].concat();
+        assert!(shown(&long).starts_with("\\u001b[111"));
     }
 
     #[test]

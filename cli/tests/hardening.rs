@@ -141,6 +141,8 @@ required = [\"terminals\"]
 [sensors]
 terminals = [\"{}\"]
 sessions = false
+connections = false
+slice = \"\"
 [cgroup]
 directory = \"{}\"
 ",

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -56,7 +57,8 @@ impl Store {
     pub fn open(data: &Path) -> Result<Self, OpenStoreError> {
         let failed =
             |source: io::Error| OpenStoreError::Directory { path: data.to_owned(), source };
-        fs::create_dir_all(data).map_err(failed)?;
+        // When owners come and go is for nobody else on this machine.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(failed)?;
         let path = data.join(LOCK_FILE);
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);

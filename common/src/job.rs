@@ -13,6 +13,7 @@ pub(crate) const COMMAND_BYTES_MAX: usize = 128 << 10;
 pub const FILES_MAX: usize = 10_000;
 pub const NAME_BYTES_MAX: usize = 200;
 pub const PRIORITY_MAX: i8 = 100;
+pub const REPLICAS_MAX: u8 = 5;
 /// What a 64-bit machine of today can address: who asks for more has mistyped.
 const MEMORY_BYTES_MAX: u64 = 64 << 40;
 pub(crate) const PATH_BYTES_MAX: usize = 4_000;
@@ -196,6 +197,9 @@ pub struct JobSpec {
     pub priority: i8,
     /// Anybody may look at it, at what it prints and at what it leaves.
     pub public: bool,
+    /// On how many different workstations each subprogram runs; more than half
+    /// of them must come to the same.
+    pub replicas: u8,
 }
 
 /// Why a job cannot be accepted.
@@ -233,6 +237,15 @@ pub enum InvalidJob {
     NoTime,
     #[error("the program has {ranks} ranks and may have {most}: expected at least as many")]
     FewerRanks { ranks: u32, most: u32 },
+    #[error("{0} replicas are out of range: expected 1 (none beside it) to {REPLICAS_MAX}")]
+    Replicas(u8),
+    #[error("the ranks of a program cannot be replicated: expected independent subprograms")]
+    ReplicatedRanks,
+    #[error(
+        "replicas in a shared directory would write over each other: expected results on standard \
+         output or in $GLEAN_OUTPUT"
+    )]
+    ReplicatedShared,
     #[error("`{0}` after a suspension does not leave the workstation: expected retreat")]
     StaysAfterAll(&'static str),
 }
@@ -267,6 +280,7 @@ impl JobSpec {
             program: None,
             priority: 0,
             public: false,
+            replicas: 1,
         }
     }
 
@@ -338,10 +352,21 @@ impl JobSpec {
                 return Err(InvalidJob::CheckpointsTooOften);
             }
         }
+        self.check_replicas()?;
         if self.program.is_none() && self.on_busy.means(Reaction::Rollback) {
             return Err(InvalidJob::RollsBackAlone);
         }
         self.on_busy.check()
+    }
+
+    fn check_replicas(&self) -> Result<(), InvalidJob> {
+        match self.replicas {
+            1 => Ok(()),
+            few if !(1..=REPLICAS_MAX).contains(&few) => Err(InvalidJob::Replicas(few)),
+            _ if self.program.is_some() => Err(InvalidJob::ReplicatedRanks),
+            _ if self.shared_directory.is_some() => Err(InvalidJob::ReplicatedShared),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -434,11 +459,19 @@ mod tests {
         large.limits.memory_bytes_max = 900 << 40;
         let mut few = JobSpec { indexes: IndexRange::count_of(3).unwrap(), ..job() };
         few.program = Some(ProgramSpec { ranks_max: 2, ..ProgramSpec::default() });
+        let mut ranks = JobSpec { indexes: IndexRange::count_of(3).unwrap(), ..job() };
+        (ranks.replicas, ranks.program) = (2, Some(ProgramSpec::default()));
+        let shared_directory = Some("/srv".into());
+        let shared = JobSpec { replicas: 2, shared_directory, ..job() };
         for (wrong, told) in [
             (large, "900.0 TiB of memory is more than any machine has"),
             (few, "the program has 3 ranks and may have 2"),
             (JobSpec { timeout: Some(Duration::ZERO), ..job() }, "a timeout of nothing"),
             (JobSpec { priority: 101, ..job() }, "priority 101 is out of range"),
+            (JobSpec { replicas: 0, ..job() }, "0 replicas are out of range"),
+            (JobSpec { replicas: REPLICAS_MAX + 1, ..job() }, "6 replicas are out of range"),
+            (ranks, "the ranks of a program cannot be replicated"),
+            (shared, "replicas in a shared directory would write over each other"),
         ] {
             let why = wrong.check().unwrap_err().to_string();
             assert!(why.starts_with(told), "{why}");

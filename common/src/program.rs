@@ -1,8 +1,8 @@
 //! Message-passing programs: what a job says of one, and where its ranks are.
 //!
 //! A rank is a subprogram whose index is its number in the program. Messages
-//! are addressed to ranks; where a rank is, is a hint that agents are given
-//! and correct by forwarding.
+//! are addressed to ranks. Where a rank is, and so which agent speaks for it,
+//! the coordinator says and nobody else.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -124,6 +124,8 @@ pub struct Destination {
     /// What it becomes there.
     pub at: RankAt,
     pub ticket: Ticket,
+    /// The coordinator wants it there, whatever the owner here does.
+    pub ordered: bool,
 }
 
 /// What an offered subprogram needs to know of its program, if it is a rank.

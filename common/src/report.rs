@@ -121,6 +121,8 @@ pub struct JobRow {
     pub notes: Vec<String>,
     /// Anybody may look at it.
     pub public: bool,
+    /// On how many different workstations each subprogram runs.
+    pub replicas: u8,
 }
 
 impl JobRow {
@@ -174,6 +176,44 @@ pub struct AttemptRow {
     pub ended: Option<WallTime>,
     /// "succeeded", "retreated: pts/3, 0 s ago", "lost: lease ended", ..
     pub end: Option<String>,
+    /// Which of the subprogram's replicas it is of: 1, 2, ..
+    pub replica: u8,
+}
+
+crate::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ReplicaState {
+        Queued = "queued",
+        Placed = "placed",
+        Running = "running",
+        Suspended = "suspended",
+        Demoted = "demoted",
+        /// It has come to something, and the others are still to be heard.
+        Answered = "answered",
+        /// What it came to is what counts, or is not.
+        Agrees = "agrees",
+        Differs = "differs",
+        /// It was not needed any more.
+        Dropped = "dropped",
+    }
+}
+
+/// One of the runs of a replicated subprogram.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplicaRow {
+    pub subprogram: SubprogramId,
+    /// 1, 2, ..
+    pub replica: u8,
+    pub state: ReplicaState,
+    /// Where it is or was last.
+    pub workstation: Option<String>,
+    pub fence: Option<Fence>,
+    pub attempts: u32,
+    /// How its last ended attempt ended, in words.
+    pub outcome: Option<String>,
+    /// The beginning of a hash of what it came to: equal for equal ones.
+    pub answer: Option<String>,
 }
 
 crate::named! {

@@ -31,8 +31,8 @@ use crate::machine::Machine;
 use crate::program::{Arrival, Destination, Handover, Life, RankAt, RankOffer};
 use crate::reaction::Keep;
 use crate::report::{
-    AttemptRow, HealthRow, JobRow, JobSummary, ShareRow, SubprogramRow, TokenRow, UserRow,
-    WorkstationRow,
+    AttemptRow, HealthRow, JobRow, JobSummary, ReplicaRow, ShareRow, SubprogramRow, TokenRow,
+    UserRow, WorkstationRow,
 };
 use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
@@ -40,8 +40,9 @@ use crate::usage::{LoadAverages, UsageRecord};
 /// The protocol's version; both ends must agree. 2: a job says what follows a
 /// suspension, and may be a program of ranks. 3: agents speak to each other. 4: to stay and to go on
 /// are two words, listings are asked for in parts, and agents describe their machine. 5: jobs have
-/// priorities, refusals say whose fault they are, users and workstations can be taken away, and moves
-/// have tickets.
+/// priorities, refusals say whose fault they are, users and workstations can be taken away, moves
+/// have tickets, agents speak for the ranks that the coordinator says they have, and hear whose keys
+/// were revoked, and subprograms have replicas.
 pub const VERSION: u16 = 5;
 
 /// QUIC's application protocol name. The version stands in [`Opening`], so
@@ -368,6 +369,8 @@ pub enum AgentFrame {
         life: Life,
         bytes: Vec<u8>,
     },
+    /// What is missing or sick now, in the place of [`Facts::missing`].
+    Missing(Vec<String>),
 }
 
 /// A subprogram for a workstation. Its job's spec was sent before on the same
@@ -455,7 +458,22 @@ pub enum CoordinatorFrame {
     GoOn {
         fence: Fence,
     },
+    /// Agents whose keys were taken away and whose certificates have not run out
+    /// yet: none of them is spoken with, directly. After every welcome `all` of
+    /// them, then those that come on top, when they do.
+    Revoked {
+        all: bool,
+        keys: Vec<KeyHash>,
+        /// The time by which certificates run out: workstations' clocks may be wrong.
+        now: WallTime,
+    },
 }
+
+/// The first half of the BLAKE3 hash of a public key, as `SubjectPublicKeyInfo`
+/// in DER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeyHash(pub [u8; 16]);
 
 // ── usage streams ──────────────────────────────────────────────────────────
 
@@ -541,23 +559,36 @@ pub enum Request {
     Shares,
     /// Everybody who may submit jobs, by `Reply::User` each.
     Users,
-    /// Takes a person's keys away; the name is free then.
+    /// Takes a person's keys away and closes their connections; their jobs end,
+    /// or go on. Answered by `Reply::UserRemoved`.
     UserRemove {
         name: String,
+        keep_jobs: bool,
     },
     /// Takes a workstation's key away; the name is free then.
     WorkstationRemove {
         name: String,
     },
-    /// Places nothing new on a workstation, or does so again.
+    /// Places nothing new on a workstation, or does so again. With `now`, guests
+    /// that can are moved elsewhere; the others finish.
     WorkstationDrain {
         name: String,
         drained: bool,
+        now: bool,
     },
     /// Puts another public key, as `SubjectPublicKeyInfo` in DER, in the place of
-    /// the one that this is asked with.
+    /// the one that this is asked with: `at_once`, or that one is good until its
+    /// certificate runs out.
     Rotate {
         public_key: Vec<u8>,
+        at_once: bool,
+    },
+    /// The replicas of a subprogram, by `Reply::Replica` each.
+    Replicas(SubprogramId),
+    /// What one of its replicas printed and left, whether or not it counts.
+    ReplicaOutput {
+        subprogram: SubprogramId,
+        replica: u8,
     },
 }
 
@@ -599,6 +630,13 @@ pub enum Reply {
     /// The new key's certificate, in DER.
     Rotated {
         certificate: Vec<u8>,
+    },
+    Replica(Box<ReplicaRow>),
+    /// The user is let in no more; so many of their jobs were cancelled, and so
+    /// many go on.
+    UserRemoved {
+        cancelled: u32,
+        kept: u32,
     },
 }
 

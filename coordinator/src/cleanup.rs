@@ -23,6 +23,8 @@ const EVERY: Duration = Duration::from_secs(3_600);
 /// A file that nobody wants yet may belong to a job that is about to come.
 const FILE_AGE_MIN: Duration = Duration::from_secs(86_400);
 
+const UPLOAD_AGE_MIN: Duration = Duration::from_secs(2 * 86_400);
+
 /// Why a cleanup was not finished.
 #[derive(Debug, thiserror::Error)]
 enum CleanupError {
@@ -73,6 +75,11 @@ impl Cleanup {
         while let Some(job) = self.reader.read(move |tables| tables.ended_before(before)).await? {
             self.brain.write(vec![Write::Forget(job)]).await?;
             jobs += 1;
+        }
+        // A file that a user was told to be here may be named for as long as it is.
+        let before = earlier(wall, UPLOAD_AGE_MIN);
+        if self.reader.read(move |tables| tables.was_anything_sent(before)).await? {
+            self.brain.write(vec![Write::ForgetUploads { before }]).await?;
         }
         let (files, bytes) = self.sweep(earlier(wall, FILE_AGE_MIN)).await?;
         if jobs + files > 0 {

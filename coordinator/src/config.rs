@@ -7,6 +7,7 @@ use std::time::Duration;
 use gleaner_common::units;
 use gleaner_coordinator_core::shares::{ShareConfig, ShareMistake};
 use gleaner_coordinator_core::{Config, Policy};
+use gleaner_shell::identity::{LIFE, LIFE_MAX};
 use serde::{Deserialize, Serialize};
 
 /// The UDP port that agents, users and the collector dial.
@@ -47,6 +48,10 @@ pub struct CoordinatorConfig {
     /// How long an ended job is remembered, with its results and files.
     #[serde(with = "units::duration")]
     pub keep_ended: Duration,
+    /// How long certificates of agents and users are good; they are renewed when
+    /// two thirds of that are over. Who was away for longer enrols again.
+    #[serde(with = "units::duration")]
+    pub certificate_life: Duration,
     /// Whose turn it is at the next free place.
     pub shares: ShareConfig,
 }
@@ -67,6 +72,7 @@ impl Default for CoordinatorConfig {
             user_bytes_a_day_max: 32 << 30,
             // Time to come back from a holiday and fetch the results: a guess.
             keep_ended: Duration::from_secs(60 * 86_400),
+            certificate_life: LIFE,
             shares: core.shares,
         }
     }
@@ -87,8 +93,14 @@ pub enum ConfigMistake {
         "{key} = {span:?} is out of range: expected at least {HEARTBEAT_MIN:?} and at most {HEARTBEAT_MAX:?}"
     )]
     HeartbeatOutOfRange { key: &'static str, span: Duration },
+    #[error(
+        "certificate_life = {0:?} is out of range: expected at least {CERTIFICATE_LIFE_MIN:?} and at most {LIFE_MAX:?}"
+    )]
+    CertificateLife(Duration),
 }
 
+/// Certificates count seconds.
+const CERTIFICATE_LIFE_MIN: Duration = Duration::from_secs(2);
 const LEASE_MIN: Duration = Duration::from_millis(200);
 const HEARTBEAT_MIN: Duration = Duration::from_millis(20);
 /// A connection that is silent for longer is taken for dead.
@@ -111,6 +123,9 @@ impl CoordinatorConfig {
             if !(HEARTBEAT_MIN..=HEARTBEAT_MAX).contains(&span) {
                 return Err(ConfigMistake::HeartbeatOutOfRange { key, span });
             }
+        }
+        if !(CERTIFICATE_LIFE_MIN..=LIFE_MAX).contains(&self.certificate_life) {
+            return Err(ConfigMistake::CertificateLife(self.certificate_life));
         }
         if heartbeat > lease / 2 {
             return Err(ConfigMistake::HeartbeatTooSeldom { heartbeat, lease });
@@ -167,5 +182,13 @@ mod tests {
         let config =
             CoordinatorConfig { lease: Duration::from_secs(5), ..CoordinatorConfig::default() };
         assert!(matches!(config.check(), Err(ConfigMistake::HeartbeatTooSeldom { .. })));
+    }
+
+    #[test]
+    fn a_certificate_that_is_good_for_no_time_or_for_ever_is_refused() {
+        for certificate_life in [Duration::ZERO, 2 * LIFE_MAX] {
+            let config = CoordinatorConfig { certificate_life, ..CoordinatorConfig::default() };
+            assert_eq!(config.check(), Err(ConfigMistake::CertificateLife(certificate_life)));
+        }
     }
 }

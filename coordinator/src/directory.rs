@@ -9,6 +9,7 @@
 //! token   open ──enrol──► used (the same key may repeat, until it expires)
 //!           └──revoke──► revoked          └──time──► expired
 //! key     enrolled ──a token for its very name, rotation, or an admin──► revoked
+//!           └──time──► run out; another was put in its place by renewal before
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,7 +18,8 @@ use std::time::Duration;
 use gleaner_common::id::WorkstationId;
 use gleaner_common::report::{TokenRow, UserRow};
 use gleaner_common::time::WallTime;
-use gleaner_common::wire::Role;
+use gleaner_common::wire::{KeyHash, Role};
+use gleaner_shell::identity::{LIFE, LIFE_MAX, Validity, fingerprint};
 
 /// The longest name of an identity, in bytes: a host name's limit.
 pub(crate) const IDENTITY_NAME_BYTES_MAX: usize = 253;
@@ -25,6 +27,10 @@ pub(crate) const IDENTITY_NAME_BYTES_MAX: usize = 253;
 pub(crate) const TOKEN_LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Tokens that may be open at a time.
 pub(crate) const TOKENS_MAX: usize = 100_000;
+/// Keys of one name that may be good at a time: a machine has one, and those it
+/// had before until their certificates run out; a person has one more for each
+/// machine.
+pub(crate) const KEYS_MAX: usize = 64;
 
 /// A public key as `SubjectPublicKeyInfo` in DER.
 pub(crate) type Key = Vec<u8>;
@@ -37,7 +43,21 @@ pub(crate) struct IdentityRecord {
     /// The workstation, of agents only.
     pub(crate) workstation: Option<WorkstationId>,
     pub(crate) enrolled: WallTime,
+    /// When its certificate runs out; `None` for one of before they did.
+    pub(crate) expires: Option<WallTime>,
     pub(crate) revoked: Option<WallTime>,
+}
+
+impl IdentityRecord {
+    pub(crate) fn has_run_out(&self, wall: WallTime) -> bool {
+        self.expires.is_some_and(|expires| expires <= wall)
+    }
+
+    /// Of the certificate that is issued for it.
+    pub(crate) fn validity(&self) -> Validity {
+        let endless = Validity::beginning(self.enrolled, LIFE_MAX);
+        Validity { until: self.expires.unwrap_or(endless.until), ..endless }
+    }
 }
 
 /// A one-time permission to enrol.
@@ -59,6 +79,10 @@ pub(crate) enum DirectoryRecord {
         key: Key,
         identity: IdentityRecord,
     },
+    /// Its certificate has run out, and another took its place long ago.
+    IdentityForgotten {
+        key: Key,
+    },
     Token {
         key: Key,
         token: TokenRecord,
@@ -79,7 +103,10 @@ pub(crate) enum KeyStanding {
     Enrolled(IdentityRecord),
     /// The holder has a token that is open, or that it has used itself.
     Newcomer(TokenRecord),
+    /// A token's.
     Expired,
+    /// An identity's certificate.
+    RunOut,
     Revoked,
     Unknown,
 }
@@ -105,6 +132,12 @@ pub(crate) enum RefusedEnrolment {
     BadKey,
     #[error("this key was revoked: make a new one")]
     RevokedKey,
+    #[error("{name} has {KEYS_MAX} keys that are good: expected fewer before another is made")]
+    TooManyKeys { name: String },
+    #[error(
+        "less than half of this certificate's time is over: expected to be asked later, is a clock wrong?"
+    )]
+    TooSoon,
     #[error(
         "{} `{name}` is known here with another key: expected a name that is free. An admin gives it away by {}, or lets this key in by a token for it, {}",
         role.name(), give_away(*role, name), token_for(*role, name)
@@ -147,12 +180,15 @@ pub(crate) enum RefusedToken {
 }
 
 /// All identities and tokens.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Directory {
+    /// How long the certificates of machines and people are good.
+    certificate_life: Duration,
     identities: BTreeMap<Key, IdentityRecord>,
     tokens: BTreeMap<Key, TokenRecord>,
-    /// The one key of a machine or collector that is not revoked.
-    current: BTreeMap<(Role, String), Key>,
+    /// The keys of a name that are not revoked. A machine's or collector's last
+    /// one has taken the place of the others, which may not have run out yet.
+    current: BTreeMap<(Role, String), Vec<Key>>,
     workstations: BTreeMap<String, WorkstationId>,
     names: BTreeMap<WorkstationId, String>,
     next_workstation: u32,
@@ -161,10 +197,19 @@ pub(crate) struct Directory {
 impl Directory {
     /// Restores the directory from the store's records, in any order.
     pub(crate) fn restore(records: impl IntoIterator<Item = DirectoryRecord>) -> Self {
-        let mut directory = Self { next_workstation: 1, ..Self::default() };
+        let mut directory = Self {
+            certificate_life: LIFE,
+            identities: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            current: BTreeMap::new(),
+            workstations: BTreeMap::new(),
+            names: BTreeMap::new(),
+            next_workstation: 1,
+        };
         for record in records {
             match record {
                 DirectoryRecord::Identity { key, identity } => directory.put(key, identity),
+                DirectoryRecord::IdentityForgotten { key } => directory.forget(&key),
                 DirectoryRecord::Token { key, token } => {
                     directory.tokens.insert(key, token);
                 }
@@ -181,6 +226,11 @@ impl Directory {
         directory
     }
 
+    /// The same, issuing certificates that are good for so long.
+    pub(crate) fn with_certificate_life(self, certificate_life: Duration) -> Self {
+        Self { certificate_life, ..self }
+    }
+
     fn number_is_taken(&mut self, workstation: WorkstationId) {
         self.next_workstation = self.next_workstation.max(workstation.0.saturating_add(1));
     }
@@ -188,8 +238,9 @@ impl Directory {
     pub(crate) fn standing(&self, key: &[u8], wall: WallTime) -> KeyStanding {
         if let Some(identity) = self.identities.get(key) {
             return match identity.revoked {
-                None => KeyStanding::Enrolled(identity.clone()),
                 Some(_) => KeyStanding::Revoked,
+                None if identity.has_run_out(wall) => KeyStanding::RunOut,
+                None => KeyStanding::Enrolled(identity.clone()),
             };
         }
         match self.tokens.get(key) {
@@ -275,9 +326,7 @@ impl Directory {
         let replaced = self.revoke_older(token.role, name, wall, &mut records);
         let workstation =
             (token.role == Role::Agent).then(|| self.workstation_of(name, &mut records));
-        let name = name.to_owned();
-        let identity =
-            IdentityRecord { role: token.role, name, workstation, enrolled: wall, revoked: None };
+        let identity = self.identity(token.role, name, workstation, wall);
         self.put(key.clone(), identity.clone());
         records.push(DirectoryRecord::Identity { key: key.clone(), identity: identity.clone() });
         let used = TokenRecord { used_by: Some(key), ..token };
@@ -286,12 +335,31 @@ impl Directory {
         Ok(Enrolment { identity, records, replaced })
     }
 
+    /// Somebody whose certificate is issued now. A collector speaks with nobody but
+    /// the coordinator, which knows who was revoked: it renews nothing.
+    fn identity(
+        &self,
+        role: Role,
+        name: &str,
+        workstation: Option<WorkstationId>,
+        wall: WallTime,
+    ) -> IdentityRecord {
+        let life = if role == Role::Collector { LIFE_MAX } else { self.certificate_life };
+        let expires = Some(Validity::beginning(wall, life).until);
+        let name = name.to_owned();
+        IdentityRecord { role, name, workstation, enrolled: wall, expires, revoked: None }
+    }
+
     /// Does the name belong to a key that is good? People of all roles have one
     /// set of names: a job belongs to its user by name.
     fn is_taken(&self, role: Role, name: &str) -> bool {
-        if matches!(role, Role::Agent | Role::Collector) {
-            return self.current.contains_key(&(role, name.to_owned()));
+        if has_one_key(role) {
+            return self.current.get(&(role, name.to_owned())).is_some_and(|keys| !keys.is_empty());
         }
+        self.is_person(name)
+    }
+
+    pub(crate) fn is_person(&self, name: &str) -> bool {
         self.identities.values().any(|it| it.name == name && is_good_person(it))
     }
 
@@ -334,11 +402,13 @@ impl Directory {
         Some((workstation, records))
     }
 
-    /// Puts a new key in the place of one that is good.
+    /// Puts a new key in the place of one that is good, at once, or by and by: the
+    /// old one is good until its certificate runs out.
     pub(crate) fn rotate(
         &mut self,
         old: &[u8],
         new: Key,
+        at_once: bool,
         wall: WallTime,
     ) -> Result<(IdentityRecord, Vec<DirectoryRecord>), RefusedEnrolment> {
         if !is_ed25519(&new) {
@@ -353,33 +423,82 @@ impl Directory {
                 Err(RefusedEnrolment::RevokedKey)
             };
         }
-        let Some(identity) = self.identities.get_mut(old).filter(|it| it.revoked.is_none()) else {
+        let Some(identity) = self.identities.get(old).filter(|it| it.revoked.is_none()).cloned()
+        else {
             return Err(RefusedEnrolment::RevokedKey);
         };
-        let record = IdentityRecord { enrolled: wall, ..identity.clone() };
-        let mut records = vec![revoked(old, identity, wall)];
+        let mut records = self.forget_run_out(&identity, wall);
+        if at_once {
+            records.extend(self.identities.get_mut(old).map(|it| revoked(old, it, wall)));
+        } else if identity.expires.is_none() {
+            // It is on somebody's disk for as long as theirs are who renew.
+            let ends = Some(Validity::beginning(wall, self.certificate_life).until);
+            let older = IdentityRecord { expires: ends, ..identity.clone() };
+            self.identities.insert(old.to_vec(), older.clone());
+            records.push(DirectoryRecord::Identity { key: old.to_vec(), identity: older });
+        } else if wall.since(identity.validity().from) < identity.validity().life() / 2 {
+            return Err(RefusedEnrolment::TooSoon);
+        } else if self.keys_of(&identity).len() >= KEYS_MAX {
+            return Err(RefusedEnrolment::TooManyKeys { name: identity.name });
+        }
+        let record = self.identity(identity.role, &identity.name, identity.workstation, wall);
         self.put(new.clone(), record.clone());
         records.push(DirectoryRecord::Identity { key: new, identity: record.clone() });
         Ok((record, records))
     }
 
+    /// The keys of a name that are not revoked.
+    fn keys_of(&self, identity: &IdentityRecord) -> Vec<Key> {
+        let name = (identity.role, identity.name.clone());
+        let mut keys = self.current.get(&name).cloned().unwrap_or_default();
+        keys.retain(|key| self.identities.get(key).is_some_and(|it| it.revoked.is_none()));
+        keys
+    }
+
+    /// Nobody gets in by keys that have run out, and they are a name's no more.
+    fn forget_run_out(&mut self, of: &IdentityRecord, wall: WallTime) -> Vec<DirectoryRecord> {
+        let mut keys = self.keys_of(of);
+        keys.retain(|key| self.identities.get(key).is_some_and(|it| it.has_run_out(wall)));
+        for key in &keys {
+            self.forget(key);
+        }
+        keys.into_iter().map(|key| DirectoryRecord::IdentityForgotten { key }).collect()
+    }
+
+    fn forget(&mut self, key: &Key) {
+        let Some(identity) = self.identities.remove(key) else { return };
+        if let Some(keys) = self.current.get_mut(&(identity.role, identity.name)) {
+            keys.retain(|other| other != key);
+        }
+    }
+
     /// Enrols a key without a token: that of the coordinator's own
-    /// administrator.
+    /// administrator, which lies beside the authority's.
     pub(crate) fn appoint(
         &mut self,
         key: Key,
         role: Role,
         name: &str,
-        wall: WallTime,
+        validity: Validity,
     ) -> Vec<DirectoryRecord> {
         let mut records = vec![];
-        self.revoke_older(role, name, wall, &mut records);
-        let name = name.to_owned();
-        let identity =
-            IdentityRecord { role, name, workstation: None, enrolled: wall, revoked: None };
+        self.revoke_older(role, name, validity.from, &mut records);
+        let identity = self.identity(role, name, None, validity.from);
+        let identity = IdentityRecord { expires: Some(validity.until), ..identity };
         self.put(key.clone(), identity.clone());
         records.push(DirectoryRecord::Identity { key, identity });
         records
+    }
+
+    /// Agents' keys that were revoked and whose certificates have not run out:
+    /// what other agents must know. Those of before certificates ran out no
+    /// agent takes from another.
+    pub(crate) fn revoked_agents(&self, wall: WallTime) -> Vec<KeyHash> {
+        let of = |(_, it): &(&Key, &IdentityRecord)| {
+            let lasts = it.expires.is_some_and(|expires| expires > wall);
+            it.role == Role::Agent && it.revoked.is_some() && lasts
+        };
+        self.identities.iter().filter(of).map(|(key, _)| hash_of(key)).collect()
     }
 
     pub(crate) fn workstation_name(&self, workstation: WorkstationId) -> Option<&str> {
@@ -402,19 +521,23 @@ impl Directory {
         wall: WallTime,
         records: &mut Vec<DirectoryRecord>,
     ) -> Vec<Key> {
-        let Some(key) = self.current.remove(&(role, name.to_owned())) else { return vec![] };
-        let Some(identity) = self.identities.get_mut(&key) else { return vec![] };
-        identity.revoked = Some(wall);
-        records.push(DirectoryRecord::Identity { key: key.clone(), identity: identity.clone() });
-        vec![key]
+        if !has_one_key(role) {
+            return vec![];
+        }
+        let mut keys = self.current.remove(&(role, name.to_owned())).unwrap_or_default();
+        keys.retain(|key| self.identities.get(key).is_some_and(|it| it.revoked.is_none()));
+        for key in &keys {
+            let identity = self.identities.get_mut(key);
+            records.extend(identity.map(|identity| revoked(key, identity, wall)));
+        }
+        keys
     }
 
-    /// One machine has one key. People may have several: one per machine that
-    /// they work at.
     fn put(&mut self, key: Key, identity: IdentityRecord) {
-        let has_one = matches!(identity.role, Role::Agent | Role::Collector);
-        if has_one && identity.revoked.is_none() {
-            self.current.insert((identity.role, identity.name.clone()), key.clone());
+        let keys = self.current.entry((identity.role, identity.name.clone())).or_default();
+        keys.retain(|other| *other != key);
+        if identity.revoked.is_none() {
+            keys.push(key.clone());
         }
         self.identities.insert(key, identity);
     }
@@ -430,6 +553,26 @@ impl Directory {
         records.push(DirectoryRecord::Workstation { workstation, name: name.to_owned() });
         workstation
     }
+}
+
+/// The keys of agents that these records take away.
+pub(crate) fn taken_from_agents(records: &[DirectoryRecord]) -> Vec<KeyHash> {
+    let of = |record: &DirectoryRecord| {
+        let DirectoryRecord::Identity { key, identity } = record else { return None };
+        let is_taken = identity.role == Role::Agent && identity.revoked.is_some();
+        is_taken.then(|| hash_of(key))
+    };
+    records.iter().filter_map(of).collect()
+}
+
+fn hash_of(key: &[u8]) -> KeyHash {
+    KeyHash(fingerprint(key).0)
+}
+
+/// One machine has one key. People may have several: one per machine that they
+/// work at.
+fn has_one_key(role: Role) -> bool {
+    matches!(role, Role::Agent | Role::Collector)
 }
 
 fn is_good_person(identity: &IdentityRecord) -> bool {
@@ -505,157 +648,4 @@ fn is_ed25519(key: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: WallTime = WallTime(1_000_000_000_000);
-
-    fn key(number: u8) -> Key {
-        let mut key = vec![0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0];
-        key.extend([number; 32]);
-        key
-    }
-
-    fn later(seconds: i64) -> WallTime {
-        WallTime(NOW.0 + seconds * 1_000_000_000)
-    }
-
-    fn with_token(number: u8, role: Role) -> (Directory, Key) {
-        let mut directory = Directory::restore([]);
-        add_token(&mut directory, number, role);
-        (directory, key(number))
-    }
-
-    fn add_token(directory: &mut Directory, number: u8, role: Role) {
-        add_token_for(directory, number, role, None);
-    }
-
-    fn add_token_for(directory: &mut Directory, number: u8, role: Role, name: Option<&str>) {
-        let token = TokenRecord {
-            id: format!("t{number}"),
-            role,
-            name: name.map(str::to_owned),
-            expires: later(60),
-            used_by: None,
-            revoked: false,
-        };
-        directory.open_token(key(number), token, NOW).unwrap();
-    }
-
-    #[test]
-    fn a_token_enrols_one_key_which_may_repeat_it_until_it_expires() {
-        let (mut directory, token) = with_token(100, Role::Agent);
-        let first = directory.enrol(&token, key(1), "desk-1", NOW).unwrap();
-        assert_eq!(first.identity.workstation, Some(WorkstationId(1)));
-        let again = directory.enrol(&token, key(1), "desk-1", later(59)).unwrap();
-        assert_eq!((again.identity, again.records.len()), (first.identity, 0));
-        let other = directory.enrol(&token, key(2), "desk-2", NOW);
-        assert_eq!(other, Err(RefusedEnrolment::Used));
-        let late = directory.enrol(&token, key(1), "desk-1", later(60));
-        assert_eq!(late, Err(RefusedEnrolment::Expired));
-    }
-
-    #[test]
-    fn an_expired_or_revoked_token_gets_nobody_in() {
-        let (mut directory, token) = with_token(100, Role::Agent);
-        assert_eq!(directory.standing(&token, later(60)), KeyStanding::Expired);
-        assert!(directory.revoke_token("t100").is_some());
-        assert!(directory.revoke_token("t100").is_none());
-        assert_eq!(directory.standing(&token, NOW), KeyStanding::Revoked);
-        assert_eq!(directory.enrol(&token, key(1), "desk-1", NOW), Err(RefusedEnrolment::Revoked));
-        assert_eq!(directory.standing(&key(9), NOW), KeyStanding::Unknown);
-    }
-
-    #[test]
-    fn a_machine_that_enrols_again_keeps_its_number_and_loses_its_old_key() {
-        let (mut directory, token) = with_token(100, Role::Agent);
-        let first = directory.enrol(&token, key(1), "desk-1", NOW).unwrap();
-        add_token(&mut directory, 101, Role::Agent);
-        let refused = directory.enrol(&key(101), key(2), "desk-1", NOW).unwrap_err();
-        assert!(refused.to_string().contains("`glean workstations rm desk-1`"), "{refused}");
-        assert!(matches!(directory.standing(&key(1), NOW), KeyStanding::Enrolled(_)));
-        add_token_for(&mut directory, 103, Role::Agent, Some("desk-1"));
-        let second = directory.enrol(&key(103), key(2), "desk-1", NOW).unwrap();
-        assert_eq!(second.identity.workstation, first.identity.workstation);
-        assert_eq!(second.replaced, [key(1)]);
-        assert_eq!(directory.standing(&key(1), NOW), KeyStanding::Revoked);
-        add_token(&mut directory, 102, Role::Agent);
-        let other = directory.enrol(&key(102), key(3), "desk-2", NOW).unwrap();
-        assert_eq!(other.identity.workstation, Some(WorkstationId(2)));
-    }
-
-    #[test]
-    fn a_person_may_have_several_keys() {
-        let (mut directory, token) = with_token(100, Role::User);
-        directory.enrol(&token, key(1), "ada", NOW).unwrap();
-        for role in [Role::User, Role::Admin] {
-            add_token(&mut directory, 101 + role as u8, role);
-            let refused = directory.enrol(&key(101 + role as u8), key(2), "ada", NOW).unwrap_err();
-            assert!(refused.to_string().contains("`glean users rm ada`"), "{refused}");
-        }
-        add_token_for(&mut directory, 110, Role::User, Some("ada"));
-        assert_eq!(
-            directory.enrol(&key(110), key(2), "ada", NOW).unwrap().replaced,
-            [] as [Key; 0]
-        );
-        assert_eq!(directory.users()[0].keys, 2);
-        assert!(matches!(directory.standing(&key(1), NOW), KeyStanding::Enrolled(_)));
-    }
-
-    #[test]
-    fn a_name_that_was_given_away_is_free_and_a_number_is_not() {
-        let (mut directory, token) = with_token(100, Role::User);
-        directory.enrol(&token, key(1), "ada", NOW).unwrap();
-        assert_eq!(directory.remove_user("ada", NOW).len(), 1);
-        assert_eq!(directory.remove_user("ada", NOW), []);
-        assert_eq!(directory.standing(&key(1), NOW), KeyStanding::Revoked);
-        add_token(&mut directory, 101, Role::User);
-        directory.enrol(&key(101), key(2), "ada", NOW).unwrap();
-        add_token(&mut directory, 102, Role::Agent);
-        directory.enrol(&key(102), key(3), "desk-1", NOW).unwrap();
-        let (removed, _) = directory.remove_workstation("desk-1", NOW).unwrap();
-        assert_eq!(directory.standing(&key(3), NOW), KeyStanding::Revoked);
-        add_token(&mut directory, 103, Role::Agent);
-        let again = directory.enrol(&key(103), key(4), "desk-1", NOW).unwrap();
-        assert_ne!(again.identity.workstation, Some(removed));
-    }
-
-    #[test]
-    fn a_rotated_key_takes_the_place_of_the_old_one() {
-        let (mut directory, token) = with_token(100, Role::Agent);
-        let first = directory.enrol(&token, key(1), "desk-1", NOW).unwrap().identity;
-        let (second, records) = directory.rotate(&key(1), key(2), NOW).unwrap();
-        assert_eq!((second.workstation, records.len()), (first.workstation, 2));
-        assert_eq!(directory.standing(&key(1), NOW), KeyStanding::Revoked);
-        assert!(matches!(directory.standing(&key(2), NOW), KeyStanding::Enrolled(_)));
-        assert_eq!(directory.rotate(&key(1), key(3), NOW), Err(RefusedEnrolment::RevokedKey));
-    }
-
-    #[test]
-    fn what_the_records_say_is_what_a_restart_finds() {
-        let (mut directory, token) = with_token(100, Role::Agent);
-        let mut records = vec![DirectoryRecord::Token {
-            key: token.clone(),
-            token: directory.tokens[&token].clone(),
-        }];
-        records.extend(directory.enrol(&token, key(1), "desk-1", NOW).unwrap().records);
-        let restored = Directory::restore(records);
-        assert_eq!(restored.identities, directory.identities);
-        assert_eq!(restored.tokens, directory.tokens);
-        assert_eq!(restored.next_workstation, directory.next_workstation);
-    }
-
-    #[test]
-    fn bad_names_keys_and_lifetimes_are_refused() {
-        let (mut directory, token) = with_token(100, Role::Agent);
-        for name in ["", "a b", "../x", "-x", "a\nb", &"x".repeat(254)] {
-            let refused = directory.enrol(&token, key(1), name, NOW);
-            assert!(matches!(refused, Err(RefusedEnrolment::BadName(_))), "{name:?}");
-        }
-        let refused = directory.enrol(&token, vec![1, 2, 3], "desk-1", NOW);
-        assert_eq!(refused, Err(RefusedEnrolment::BadKey));
-        let endless =
-            TokenRecord { expires: WallTime(i64::MAX), ..directory.tokens[&token].clone() };
-        assert!(directory.open_token(key(5), endless, NOW).is_err());
-    }
-}
+mod tests;

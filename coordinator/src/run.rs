@@ -19,11 +19,11 @@ use gleaner_common::wire::{Role, close};
 use gleaner_coordinator_core::{Core, Restored, TicketKey};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, BindError};
-use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError};
+use gleaner_shell::identity::{Authority, Identity, IdentityError, IssueError, LIFE_MAX, Validity};
 use gleaner_shell::lock::Lock;
 use gleaner_shell::signals::stop_signal;
 use quinn::{Endpoint, VarInt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::agents::Agents;
 use crate::blobs::{BlobLimits, Blobs, OpenBlobsError};
@@ -87,7 +87,7 @@ pub fn run(config: &CoordinatorConfig) -> Result<(), CoordinatorError> {
         .map_err(|why| CoordinatorError::Thread { why })?;
     runtime.block_on(async {
         let stop = stop_signal().map_err(|why| CoordinatorError::Thread { why })?;
-        serve(config, |_| (), stop).await
+        Box::pin(serve(config, |_| (), stop)).await
     })
 }
 
@@ -106,7 +106,8 @@ pub async fn serve(
     let _lock = lock(&config.data)?;
     let mut store = Store::open(&config.data)?;
     let (restored, records) = store.load()?;
-    let directory = Arc::new(RwLock::new(Directory::restore(records)));
+    let directory = Directory::restore(records).with_certificate_life(config.certificate_life);
+    let directory = Arc::new(RwLock::new(directory));
     let authority = Authority::load_or_create(&config.data)?;
     let limits = BlobLimits {
         blob_bytes_max: config.blob_bytes_max,
@@ -151,6 +152,7 @@ pub async fn serve(
         next_serial: AtomicU64::new(1),
         shares: config.shares.clone(),
         staging_room: StagingRoom::new(config.user_bytes_a_day_max),
+        revocations: brain.revocations.clone(),
     });
     let quiet_handle = shared.brain.clone();
     tracing::info!("listening on {address}");
@@ -221,6 +223,7 @@ fn start_brain(
         placement: placement.clone(),
         agents: agents.clone(),
         unneeded: tell_unneeded,
+        revocations: watch::Sender::default(),
         state: BrainState::default(),
     };
     Ok(Started { brain, thread, handle, health, placement, agents, unneeded })
@@ -265,6 +268,7 @@ fn bind(
             KeyStanding::Enrolled(_) => Admission::Enrolled,
             KeyStanding::Newcomer(_) => Admission::Token,
             KeyStanding::Expired => Admission::Expired,
+            KeyStanding::RunOut => Admission::RunOut,
             KeyStanding::Revoked => Admission::Revoked,
             KeyStanding::Unknown => Admission::Unknown,
         }
@@ -285,7 +289,7 @@ fn bind(
 }
 
 /// The identity in `DATA/admin`: made at the first start, and again if it is
-/// gone or does not read; told when the port has changed.
+/// gone, does not read or has run out; told when the port has changed.
 fn ensure_admin(
     data: &Path,
     address: SocketAddr,
@@ -307,7 +311,8 @@ fn ensure_admin(
         return Ok(());
     }
     let admin = authority.issue_identity(Role::Admin, ADMIN_NAME, &dial)?;
-    let records = directory.appoint(admin.spki(), Role::Admin, ADMIN_NAME, wall);
+    let validity = admin.validity().unwrap_or(Validity::beginning(wall, LIFE_MAX));
+    let records = directory.appoint(admin.spki(), Role::Admin, ADMIN_NAME, validity);
     store.commit(&records.into_iter().map(Write::Record).collect::<Vec<_>>())?;
     Ok(admin.store(&dir)?)
 }

@@ -187,6 +187,8 @@ fn a_misspelt_key_is_named_with_its_place_and_those_that_exist() {
     refused("[[networks]]", "[[network]]", "unknown field `network`, expected one of `name`");
     refused("periods = 12", "period = 12", "c.toml:30:1: unknown field `period`, expected");
     refused("months = 2", "years = 2", "unknown field `years`, expected one of `model`");
+    // Replay runs each subtask once.
+    refused("bag = {", "bag = { replicas = 2,", "unknown field `replicas`, expected one of `work`");
     refused("subtasks = 10", "tasks = 10", "unknown field `tasks`, expected one of `ranks`");
 }
 

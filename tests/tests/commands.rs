@@ -1,6 +1,8 @@
 //! Each command's output, of a lab that runs.
 
 use anyhow::Result;
+use gleaner_lab::Lab;
+use gleaner_lab::terminal::Terminal;
 use gleaner_lab::wait::{PATIENCE, until};
 use gleaner_tests::{lab_or_skip, options};
 use serde_json::Value;
@@ -62,6 +64,74 @@ fn every_listing_is_a_table_for_people_and_records_for_programs() -> Result<()> 
         assert!(std::fs::metadata(&to)?.len() > 0);
     }
     assert!(!lab.text(&["usage", "stats", "--usage", &data])?.is_empty());
+    Ok(())
+}
+
+/// What `glean` shows on a terminal.
+fn on_a_terminal(lab: &Lab, arguments: &[&str]) -> Result<String> {
+    let mut terminal = Terminal::open(None)?;
+    terminal.attach(lab.command(arguments)?, || Ok(()))?;
+    Ok(String::from_utf8(terminal.shown()?)?)
+}
+
+#[test]
+fn what_a_guest_printed_does_nothing_to_a_terminal_unless_it_is_asked_to() -> Result<()> {
+    let mut options = options(1)?;
+    options.host.places = 1;
+    let Some(lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(1)?;
+    let printed = "\u{1b}[2K\u{1b}[1Ajob 9 is mine\r\u{1b}[31mred\u{1b}]0;title\u{7}\tend\n";
+    let escaped = r"printf '\033[2K\033[1Ajob 9 is mine\r\033[31mred\033]0;title\007\tend\n'";
+    let job = lab.submit(&["--", "sh", "-c", escaped])?;
+    lab.wait_for_job(job)?;
+    let (job, first) = (job.to_string(), format!("{job}.0"));
+    let safe = "\\u001b[2K\\u001b[1Ajob 9 is mine\\u000d\u{1b}[31mred\\u001b]0;title\\u0007\tend\n\u{1b}[0m";
+    assert_eq!(on_a_terminal(&lab, &["logs", &first])?, safe);
+    assert!(on_a_terminal(&lab, &["logs", &job])?.contains(safe));
+    assert_eq!(on_a_terminal(&lab, &["logs", &first, "--raw"])?, printed);
+    assert_eq!(lab.text(&["logs", &first])?, printed, "in a pipe it is what it was");
+    Ok(())
+}
+
+#[test]
+fn what_several_workstations_agree_on_counts_and_what_they_do_not_is_held() -> Result<()> {
+    let mut options = options(3)?;
+    options.host.places = 1;
+    let Some(lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(3)?;
+    let results = lab.dir().join("agreed").display().to_string();
+    let agree = "echo {i}; echo took $$ s >&2; echo $((6 * {i})) > \"$GLEAN_OUTPUT/six\"";
+    let job = lab.submit(&[
+        "--replicas",
+        "2",
+        "--count",
+        "4",
+        "--out",
+        &results,
+        "--",
+        "sh",
+        "-c",
+        agree,
+    ])?;
+    assert_eq!(lab.wait_for_job(job)?["summary"]["succeeded"], 4);
+    assert_eq!(lab.text(&["logs", &format!("{job}.3")])?, "3\n");
+    lab.text(&["fetch", &job.to_string(), "--out", &results])?;
+    assert_eq!(std::fs::read_to_string(lab.dir().join("agreed/3/six"))?, "18\n");
+    let shown = lab.text(&["job", &format!("{job}.3")])?;
+    assert_eq!(shown.matches("agrees").count(), 2, "{shown}");
+
+    // Each of three workstations says something else, and there is no fourth.
+    let differ = "head -c 16 /dev/urandom | od -An -tx1";
+    let job = lab.submit(&["--replicas", "2", "--", "sh", "-c", differ])?;
+    until("all three have answered", PATIENCE, || {
+        let why = lab.text(&["why", &format!("{job}.0")])?;
+        Ok((why.matches("host").count() >= 3 && why.contains("another workstation")).then_some(()))
+    })?;
+    lab.text(&["cancel", &job.to_string()])?;
+    let refused = lab.run(&["logs", &format!("{job}.0")])?;
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("nothing of subprogram"), "{told}");
+    assert_eq!(lab.text(&["logs", &format!("{job}.0"), "--replica", "1"])?.len(), 49);
     Ok(())
 }
 

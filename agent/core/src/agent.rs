@@ -28,7 +28,7 @@ use self::patience::Experience;
 pub use self::status::{GuestStatus, Status};
 use crate::guest::{self, Effect, Owner, Place, Site};
 use crate::lease::{Grant, Lease};
-use crate::occupancy::{Criteria, Observation, Occupancy, Pause, Transition};
+use crate::occupancy::{Criteria, Health, Observation, Occupancy, Pause, Transition};
 
 /// The most attempts that wait here for a place; further ones are refused.
 pub const WAITING_MAX: usize = 64;
@@ -95,7 +95,9 @@ pub struct Agent {
     newest: Fence,
     linked: bool,
     /// As the coordinator knows it.
-    shown: Option<(bool, u16, bool)>,
+    shown: Option<(bool, u16, bool, u32)>,
+    /// What is missing here, as the coordinator knows it.
+    shown_missing: Vec<String>,
     leaving: Option<Leaving>,
     refused: Option<String>,
     experience: Experience,
@@ -126,6 +128,7 @@ impl Agent {
             newest: Fence(0),
             linked: false,
             shown: None,
+            shown_missing: vec![],
             leaving: None,
             refused: None,
             experience: Experience::default(),
@@ -233,9 +236,13 @@ impl Agent {
     }
 
     fn observe(&mut self, now: Moment, observation: Observation, out: &mut Out) {
+        let of_health = matches!(observation, Observation::Health { .. });
         let transition = self.occupancy.observe(now, observation);
         self.follow_owner(now, out);
         out.record(transition);
+        if of_health && self.linked {
+            self.show_missing(out);
+        }
     }
 
     /// Everything that is due.
@@ -284,6 +291,15 @@ impl Agent {
         }
     }
 
+    /// A sensor is well again, or not any more.
+    fn show_missing(&mut self, out: &mut Out) {
+        let missing = self.missing();
+        if self.shown_missing != missing {
+            self.shown_missing.clone_from(&missing);
+            out.send(AgentFrame::Missing(missing));
+        }
+    }
+
     fn resume(&mut self, now: Moment, out: &mut Out) {
         self.observe(now, Observation::Unpaused, out);
         out.then.push(Effect::PersistPause(None));
@@ -301,10 +317,12 @@ impl Agent {
         self.lease.greet(now);
         self.doubt_jobs(out);
         self.shown = Some(self.occupancy.told(now));
+        self.shown_missing = self.missing();
+        let facts = Facts { missing: self.shown_missing.clone(), ..self.setup.facts.clone() };
         out.send(AgentFrame::Hello {
             incarnation: self.setup.incarnation,
             boot: self.setup.boot,
-            facts: self.facts(),
+            facts,
             presence: self.occupancy.presence(now),
             held: self.held(),
         });
@@ -343,20 +361,26 @@ impl Agent {
                 self.hush(fence, |word| matches!(word, AttemptEvent::Arrived { .. }));
                 self.guest_event(now, fence, guest::Event::GoOn, out);
             }
-            // For the ranks' endpoints, which are not here.
-            CoordinatorFrame::Ranks { .. }
+            // For the ranks' endpoints and the port for other agents, which are not here.
+            CoordinatorFrame::Revoked { .. }
+            | CoordinatorFrame::Ranks { .. }
             | CoordinatorFrame::Relayed { .. }
             | CoordinatorFrame::ToRank { .. } => {}
         }
     }
 
-    fn facts(&self) -> Facts {
-        let mut facts = self.setup.facts.clone();
-        let troubles = self.occupancy.sensors().into_iter();
-        facts.missing.extend(troubles.filter_map(|(sensor, health)| {
+    /// What the machine lacks and which sensors are not well. One that watches
+    /// what many machines do not have is not missed where it is absent.
+    fn missing(&self) -> Vec<String> {
+        let mut missing = self.setup.facts.missing.clone();
+        let told =
+            self.occupancy.sensors().into_iter().filter(|(sensor, health)| {
+                !(sensor.is_extra() && matches!(health, Health::Absent(_)))
+            });
+        missing.extend(told.filter_map(|(sensor, health)| {
             Some(format!("{sensor}: {}: {}", health.name(), health.trouble()?))
         }));
-        facts
+        missing
     }
 
     fn beat(&mut self, now: Moment, out: &mut Out) {

@@ -8,8 +8,11 @@
 //!
 //! Knows nothing of guests, of devices or of the wall clock.
 
+mod closing;
+mod connections;
 mod observation;
 mod reason;
+mod screens;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,8 +23,15 @@ use gleaner_common::usage::{Cause, LoadAverages};
 use gleaner_common::wire::Presence;
 use serde::{Deserialize, Serialize};
 
-pub use self::observation::{Culprit, Health, Observation, Pause, PauseEnd, Sensor};
+use self::closing::Closing;
+use self::connections::Connections;
+pub use self::observation::{
+    Allowance, Connection, Culprit, Health, Heat, Observation, Pause, PauseEnd, Power, Screen,
+    Sensor, Word,
+};
 use self::reason::{Why, spoken_safely};
+use self::screens::Screens;
+pub use self::screens::WORD_LASTS;
 use crate::load::{Load, LoadSample};
 
 /// When a workstation counts as idle.
@@ -43,6 +53,9 @@ pub struct Criteria {
     /// Cores in use by the owner that mean busy before the average shows it.
     /// Half a core: one task that runs without a pause is twice that.
     pub rise_cores: f64,
+    /// The machine is too hot for guests above it. 90 °C: where many processors
+    /// begin to slow down, a guess.
+    pub celsius_max: f32,
     /// By what fraction the load must have changed to be worth a CHANGE
     /// record. Phalen 1994, §5: ten percent.
     pub change_fraction: f64,
@@ -62,6 +75,7 @@ impl Default for Criteria {
             load_idle_max: 0.25,
             load_quiet: Duration::from_secs(15),
             rise_cores: 0.5,
+            celsius_max: 90.0,
             change_fraction: 0.10,
             change_gap_min: Duration::from_secs(60),
             required: BTreeSet::from([Sensor::Terminals, Sensor::Load]),
@@ -114,13 +128,21 @@ pub struct Occupancy {
     loaded: Option<Moment>,
     /// Who loads it, while it is busy.
     culprit: Option<Culprit>,
+    /// The last time, of those in `loaded`, that the owners' processes waited or
+    /// worked too much, and how.
+    pressed: Option<(Moment, String)>,
+    /// What the owners' processes had used, and when.
+    slice: Option<(Moment, Duration)>,
     touch: Option<Touch>,
     holds: BTreeMap<String, String>,
+    screens: Screens,
+    connections: Connections,
+    closing: Closing,
     pause: Option<Pause>,
     asleep: bool,
     /// The load sensor has been found silent, and has said nothing since.
     silent: bool,
-    users: u32,
+    users: BTreeMap<Sensor, BTreeSet<u32>>,
     /// Since when we have been watching without a break.
     watching: Moment,
     busy: bool,
@@ -143,12 +165,17 @@ impl Occupancy {
             load: Load::new(cores),
             loaded: None,
             culprit: None,
+            pressed: None,
+            slice: None,
             touch: None,
             holds: BTreeMap::new(),
+            screens: Screens::default(),
+            connections: Connections::default(),
+            closing: Closing::default(),
             pause: None,
             asleep: false,
             silent: false,
-            users: 0,
+            users: BTreeMap::new(),
             watching: now,
             busy: true,
             since: now,
@@ -167,15 +194,22 @@ impl Occupancy {
         self.pause.as_ref()
     }
 
-    /// Does the owner want no guest here at all, not even a demoted one?
+    /// Is no guest to be here at all, not even a demoted one?
     pub fn is_claimed(&self) -> bool {
-        self.asleep || self.pause.is_some()
+        self.asleep || self.pause.is_some() || self.closing.first().is_some()
     }
 
     /// What others are told of at once when it changes: busy or idle, the cores
-    /// free of the owner, and whether it is known who loads them.
-    pub fn told(&self, now: Moment) -> (bool, u16, bool) {
-        (self.busy, self.slots(now), self.culprit.is_some())
+    /// free of the owner, whether it is known who loads them, and how many
+    /// people are logged in.
+    pub fn told(&self, now: Moment) -> (bool, u16, bool, u32) {
+        (self.busy, self.slots(now), self.culprit.is_some(), self.users())
+    }
+
+    /// How many people are logged in; one may be seen by more than one sensor.
+    fn users(&self) -> u32 {
+        let all: BTreeSet<&u32> = self.users.values().flatten().collect();
+        u32::try_from(all.len()).unwrap_or(u32::MAX)
     }
 
     pub fn load(&self) -> LoadAverages {
@@ -197,7 +231,29 @@ impl Occupancy {
             Observation::Input { source, ago } => self.touched(source, now - ago),
             Observation::Load(sample) => self.sampled(now, &sample),
             Observation::Culprit(culprit) => self.culprit = self.busy.then_some(culprit),
-            Observation::Users(users) => self.users = users,
+            Observation::Users { by, uids } => {
+                self.users.insert(by, uids);
+            }
+            Observation::Screen { id, screen } => {
+                if let Some(what) = self.screens.changed(id, screen) {
+                    self.touched(format!("{what} is idle no more"), now);
+                }
+            }
+            Observation::Word(word) => {
+                self.touched(word.display.clone(), now - word.idle);
+                self.screens.said(now, word);
+            }
+            Observation::WordsEnd { helper } => self.screens.left(helper),
+            Observation::Connections(present) => {
+                for (what, ago) in self.connections.looked(now, present) {
+                    self.touched(what, now - ago);
+                }
+            }
+            Observation::Slice { used } => self.used(now, used),
+            Observation::Pressed { what } => self.pressed(now, what),
+            Observation::Power(power) => self.closing.powered(power),
+            Observation::Metered { by } => self.closing.metered(by.as_deref()),
+            Observation::Heat(heat) => self.closing.heated(&heat, self.criteria.celsius_max),
             Observation::Held { id, what } => {
                 self.holds.insert(id, what);
             }
@@ -212,6 +268,9 @@ impl Occupancy {
             }
             Observation::Locked { locked: true, .. } => {}
             Observation::Health { sensor, health } => {
+                if matches!(health, Health::Sick(_) | Health::Absent(_)) {
+                    self.closing.forget(sensor);
+                }
                 self.health.insert(sensor, health);
             }
             Observation::Paused(pause) => self.pause = Some(pause),
@@ -238,7 +297,11 @@ impl Occupancy {
 
     /// When `wake` is due. Ask again after every `observe` and `wake`.
     pub fn deadline(&self) -> Option<Moment> {
-        if self.busy { self.idle_at() } else { self.silent_at() }
+        // A word that is forgotten may leave a session that nothing hears.
+        if self.busy {
+            return self.idle_at();
+        }
+        self.silent_at().into_iter().chain(self.screens.deadline()).min()
     }
 
     /// Acts on a deadline that has passed; too early or too often is harmless.
@@ -253,7 +316,7 @@ impl Occupancy {
             lasted: now.since(self.since),
             slots: self.slots(now),
             load: self.load.averages(),
-            users: self.users,
+            users: self.users(),
         }
     }
 
@@ -270,8 +333,10 @@ impl Occupancy {
     /// takes none, and whoever touches the machine has one at the least.
     pub fn slots(&self, now: Moment) -> u16 {
         let at_hand = match self.why(now) {
-            Some(Why::Asleep | Why::Paused(_) | Why::Unheard(..) | Why::Silent(_)) => return 0,
-            Some(Why::Held(_) | Why::Touched(_) | Why::Unknown) => 1,
+            Some(
+                Why::Asleep | Why::Paused(_) | Why::Closed(_) | Why::Unheard(..) | Why::Silent(_),
+            ) => return 0,
+            Some(Why::Held(_) | Why::Deaf(_) | Why::Touched(_) | Why::Unknown) => 1,
             Some(Why::Loaded) | None => 0,
         };
         let used = self.load.one().max(self.load.use_cores().unwrap_or(0.0));
@@ -299,6 +364,26 @@ impl Occupancy {
         } else if !self.is_recently_loaded(now) {
             self.culprit = None;
         }
+    }
+
+    /// The owners' processes have used so much in all.
+    fn used(&mut self, now: Moment, used: Duration) {
+        let Some((at, before)) = self.slice.replace((now, used)) else { return };
+        let span = now.since(at).as_secs_f64();
+        let cores = used.saturating_sub(before).as_secs_f64() / span;
+        if span >= 0.5 && cores > self.criteria.rise_cores {
+            self.pressed(now, format!("people's processes use {cores:.1} cores"));
+        }
+    }
+
+    fn pressed(&mut self, now: Moment, what: String) {
+        self.loaded = Some(now);
+        self.pressed = Some((now, what));
+    }
+
+    /// Does the input sensor hear the keyboards and pointers of this machine?
+    fn hears_seats(&self) -> bool {
+        matches!(self.health.get(&Sensor::Input), Some(Health::Well | Health::Degraded(_)))
     }
 
     fn woke(&mut self, now: Moment) -> Transition {
@@ -352,7 +437,9 @@ impl Occupancy {
     /// something has to happen first.
     fn idle_at(&self) -> Option<Moment> {
         let stopped = self.asleep || self.silent || self.unheard().is_some();
-        if stopped || !self.holds.is_empty() || self.is_loaded() {
+        let held = !self.holds.is_empty() || self.closing.first().is_some();
+        let deaf = self.screens.unheard(self.hears_seats()).is_some();
+        if stopped || held || deaf || self.is_loaded() {
             return None;
         }
         let pause = match &self.pause {
@@ -377,6 +464,7 @@ impl Occupancy {
             // FINISH was the last word; the next one is START.
             return None;
         }
+        self.screens.forget(now);
         self.silent |= self.silent_at().is_some_and(|at| now >= at);
         let Some(why) = self.why(now) else {
             if !self.busy {
@@ -400,8 +488,10 @@ impl Occupancy {
     /// Phalen 1994, Table 5. Her three busy causes must do for ours as well:
     /// whatever the owner or the desktop does counts as terminal activity.
     fn busy_cause(&self, now: Moment, why: &Why<'_>) -> Cause {
-        let load =
-            self.is_loaded() || matches!(why, Why::Silent(_) | Why::Unheard(Sensor::Load, _));
+        let pressed = self.pressed.as_ref().is_some_and(|(at, _)| Some(*at) == self.loaded);
+        let load = self.is_loaded()
+            || pressed && self.is_recently_loaded(now)
+            || matches!(why, Why::Silent(_) | Why::Unheard(Sensor::Load, _));
         let touched = self.recent_touch(now).is_some() || !self.holds.is_empty();
         match (touched, load) {
             (true, true) => Cause::Both,
@@ -439,7 +529,7 @@ impl Occupancy {
         Transition {
             cause,
             load: self.load.averages(),
-            users: self.users,
+            users: self.users(),
             input_idle: self.touch.as_ref().map(|touch| now.since(touch.at)),
             slots: self.slots(now),
             reason: spoken_safely(reason),

@@ -280,6 +280,7 @@ impl Container {
                 }
                 Ok(Some(Report::Landed { fence })) => KeeperEvent::ProcessStands { fence },
                 Ok(Some(Report::CannotStart { fence, why, here_only })) => {
+                    tracing::info!(%fence, "a guest cannot begin here: {why}");
                     KeeperEvent::CannotStart { fence, why, hopeless: !here_only }
                 }
                 Err(_) => {

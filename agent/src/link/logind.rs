@@ -5,7 +5,8 @@
 //! status and never anything the event loop waits for. What the sessions mean for
 //! busy and idle is decided in `agent/core`.
 //!
-//! Idle hints are not asked for: desktops set them late or never.
+//! Idle hints are believed only where they say idle of a session that nothing
+//! else hears: desktops set them late or never.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -13,7 +14,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
-use gleaner_agent_core::occupancy::{Health, Observation, Sensor};
+use gleaner_agent_core::occupancy::{Health, Observation, Screen, Sensor};
+use gleaner_common::time::WallTime;
 use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -101,10 +103,20 @@ struct Listener {
     event_loop: ToEventLoop,
     was_well: bool,
     held: BTreeMap<String, String>,
-    /// Sessions of people, and whether they are locked.
-    sessions: BTreeMap<String, (String, bool)>,
+    /// Sessions of people, by their paths on the bus.
+    sessions: BTreeMap<String, Session>,
     /// Keeps the machine from sleeping until our guests are stopped.
     awake: Option<OwnedFd>,
+}
+
+/// A session of somebody's.
+struct Session {
+    id: String,
+    uid: u32,
+    name: String,
+    locked: bool,
+    /// What was told of its screen, if it has one.
+    screen: Option<Screen>,
 }
 
 impl Listener {
@@ -169,8 +181,12 @@ impl Listener {
                         signal.body().deserialize()?;
                     let locked =
                         changed.get("LockedHint").and_then(|hint| bool::try_from(hint).ok());
-                    if let (Some(locked), Some(path)) = (locked, header.path()) {
-                        self.locked(path.as_str(), locked);
+                    if let Some(locked) = locked {
+                        self.locked(path, locked);
+                    }
+                    if ["IdleHint", "State", "Type"].iter().any(|name| changed.contains_key(*name))
+                    {
+                        self.look_at_screen(bus, path).await;
                     }
                 }
             }
@@ -180,10 +196,29 @@ impl Listener {
     }
 
     fn locked(&mut self, path: &str, locked: bool) {
-        let Some((session, was)) = self.sessions.get_mut(path) else { return };
-        if std::mem::replace(was, locked) != locked {
-            observe(&self.event_loop, Observation::Locked { session: session.clone(), locked });
+        let Some(session) = self.sessions.get_mut(path) else { return };
+        if std::mem::replace(&mut session.locked, locked) != locked {
+            let session = session.name.clone();
+            observe(&self.event_loop, Observation::Locked { session, locked });
         }
+    }
+
+    /// Has it a screen, and what does it say of itself?
+    async fn look_at_screen(&mut self, bus: &Connection, path: &str) {
+        let Some(session) = self.sessions.get_mut(path) else { return };
+        let asked = call(bus, path, PROPERTIES_INTERFACE, "GetAll", &(SESSION_INTERFACE,)).await;
+        // One that ends while we ask has no screen any more.
+        let properties: BTreeMap<String, OwnedVariant> = asked.unwrap_or_default();
+        let screen = screen_of(session.uid, &session.name, &properties);
+        if session.screen != screen {
+            session.screen.clone_from(&screen);
+            observe(&self.event_loop, Observation::Screen { id: session.id.clone(), screen });
+        }
+    }
+
+    fn tell_users(&self) {
+        let uids = self.sessions.values().map(|session| session.uid).collect();
+        observe(&self.event_loop, Observation::Users { by: Sensor::Sessions, uids });
     }
 
     /// Which sessions of people are there? A new one is somebody at the machine.
@@ -191,8 +226,16 @@ impl Listener {
         type Row = (String, u32, String, String, OwnedObjectPath);
         let rows: Vec<Row> = call(bus, MANAGER, MANAGER_INTERFACE, "ListSessions", &()).await?;
         let here: BTreeSet<&str> = rows.iter().map(|row| row.4.as_str()).collect();
-        self.sessions.retain(|path, _| here.contains(path.as_str()));
-        for (id, _, login, local_rank, path) in rows {
+        let (event_loop, before) = (self.event_loop.clone(), self.sessions.len());
+        self.sessions.retain(|path, session| {
+            let stays = here.contains(path.as_str());
+            if !stays && session.screen.is_some() {
+                observe(&event_loop, Observation::Screen { id: session.id.clone(), screen: None });
+            }
+            stays
+        });
+        let mut changed = self.sessions.len() != before;
+        for (id, uid, login, local_rank, path) in rows {
             if self.sessions.contains_key(path.as_str()) {
                 continue;
             }
@@ -214,7 +257,13 @@ impl Listener {
                 let session = session.clone();
                 observe(&self.event_loop, Observation::Locked { session, locked });
             }
-            self.sessions.insert(path.to_string(), (session, locked));
+            let session = Session { id, uid, name: session, locked, screen: None };
+            self.sessions.insert(path.to_string(), session);
+            self.look_at_screen(bus, path.as_str()).await;
+            changed = true;
+        }
+        if changed {
+            self.tell_users();
         }
         Ok(())
     }
@@ -247,6 +296,12 @@ impl Listener {
         for (id, _) in std::mem::take(&mut self.held) {
             observe(&self.event_loop, Observation::Released { id });
         }
+        for session in std::mem::take(&mut self.sessions).into_values() {
+            if session.screen.is_some() {
+                observe(&self.event_loop, Observation::Screen { id: session.id, screen: None });
+            }
+        }
+        self.tell_users();
     }
 
     /// Sleep is to wait until our guests are stopped: a few seconds, logind's
@@ -258,6 +313,30 @@ impl Listener {
             Err(error) => tracing::warn!(%error, "sleep will come without notice"),
         }
     }
+}
+
+/// What logind tells of a session that has a screen. One that is closing is left
+/// over: its user has logged out.
+fn screen_of(uid: u32, name: &str, of: &BTreeMap<String, OwnedVariant>) -> Option<Screen> {
+    let text = |name| of.get(name).and_then(|value| <&str>::try_from(value).ok());
+    let is = |name| of.get(name).and_then(|value| bool::try_from(value).ok()).unwrap_or(false);
+    let kind = text("Type").filter(|kind| ["x11", "wayland", "mir"].contains(kind))?;
+    if text("State") == Some("closing") {
+        return None;
+    }
+    let seat =
+        of.get("Seat").and_then(|seat| <(String, OwnedObjectPath)>::try_from(seat.clone()).ok());
+    let since = of.get("IdleSinceHint").and_then(|since| u64::try_from(since).ok());
+    let hint = is("IdleHint").then(|| {
+        let since = i64::try_from(since.unwrap_or(0)).unwrap_or(0).saturating_mul(1_000);
+        Clock.wall().since(WallTime(since))
+    });
+    Some(Screen {
+        uid,
+        what: format!("{name}, {kind}"),
+        seat: seat.is_some_and(|(seat, _)| !seat.is_empty()) && !is("Remote"),
+        hint,
+    })
 }
 
 async fn call<B, R>(

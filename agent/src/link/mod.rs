@@ -7,12 +7,15 @@
 
 pub(crate) mod files;
 mod logind;
+mod lookouts;
 mod peer_streams;
 pub(crate) mod peers;
+mod renewal;
+pub(crate) mod revoked;
 mod session;
 mod usage;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -36,9 +39,10 @@ use gleaner_shell::identity::Identity;
 use quinn::Connection;
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use self::peers::{Arriving, Peers};
+use self::revoked::Revoked;
 use crate::config::AgentConfig;
 use crate::machine;
 use crate::messages::{IoRequest, RouterCommand, RouterEvent, RouterHandle, Watch};
@@ -53,7 +57,7 @@ use crate::spool::Spool;
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// How many may ask at the owner's socket at a time.
+/// How often one login may ask at the owner's socket at a time.
 const ASKING_MAX: usize = 8;
 
 /// What the event loop wants done.
@@ -332,8 +336,8 @@ async fn run(
     tokio::spawn(watch.run());
     let (set_current, current) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
-    let identity = Arc::new(identity);
-    let (peers, mut arriving, deaf) = Peers::start(&config.peers, Arc::clone(&identity));
+    let (peers, mut arriving, deaf) =
+        Peers::start(&config.peers, Arc::new(identity), Revoked::new());
     if let Some(error) = deaf {
         event_loop.tell(LinkEvent::Missing(format!(
             "other agents reach this one only through the coordinator: {error}"
@@ -343,7 +347,7 @@ async fn run(
     let files = files::Files::new(&config, current.clone(), event_loop.clone());
     let wake = Arc::new(tokio::sync::Notify::new());
     let link = tokio::spawn(keep_connected(Dialling {
-        identity,
+        identity_dir: config.identity.clone(),
         peers: peers.clone(),
         event_loop: event_loop.clone(),
         router: router.clone(),
@@ -352,6 +356,7 @@ async fn run(
         stopped,
         wake: Arc::clone(&wake),
     }));
+    lookouts::start(&config, &event_loop);
     let sessions = logind::Sessions::start(config.sensors.sessions, event_loop.clone());
     let load_group = config.cgroup.load.clone();
     let owner = tokio::spawn(serve_owner(config, event_loop.clone()));
@@ -422,7 +427,8 @@ async fn run(
     let _ = tokio::time::timeout(Duration::from_secs(2), link).await;
 }
 
-/// Answers at the owner's socket, a few at a time.
+/// Answers at the owner's socket: to each login a few at a time, so that nobody who
+/// connects and says nothing keeps another out.
 async fn serve_owner(config: AgentConfig, event_loop: ToEventLoop) {
     let path = config.owner_socket();
     let listener = match owner::listen(&path) {
@@ -432,10 +438,9 @@ async fn serve_owner(config: AgentConfig, event_loop: ToEventLoop) {
             return event_loop.tell(LinkEvent::Missing(line));
         }
     };
-    let room = Arc::new(tokio::sync::Semaphore::new(ASKING_MAX));
+    let mut rooms: BTreeMap<u32, Arc<Semaphore>> = BTreeMap::new();
     let guests = config.guest_uids(config.places(u16::MAX));
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -445,6 +450,10 @@ async fn serve_owner(config: AgentConfig, event_loop: ToEventLoop) {
                 continue;
             }
         };
+        let Ok(login) = stream.peer_cred().map(|login| login.uid()) else { continue };
+        rooms.retain(|_, room| room.available_permits() < ASKING_MAX);
+        let room = rooms.entry(login).or_insert_with(|| Arc::new(Semaphore::new(ASKING_MAX)));
+        let Ok(permit) = Arc::clone(room).try_acquire_owned() else { continue };
         let (event_loop, guests) = (event_loop.clone(), guests.clone());
         tokio::spawn(async move {
             let ask = |asked| event_loop.tell(LinkEvent::Asked(asked));
@@ -455,7 +464,7 @@ async fn serve_owner(config: AgentConfig, event_loop: ToEventLoop) {
 }
 
 struct Dialling {
-    identity: Arc<Identity>,
+    identity_dir: PathBuf,
     peers: Peers,
     event_loop: ToEventLoop,
     router: RouterHandle,
@@ -471,10 +480,11 @@ async fn keep_connected(mut of: Dialling) {
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
     let mut said = String::new();
     let mut session = 0;
-    let address = of.identity.coordinator.clone();
     loop {
+        let identity = of.peers.identity();
+        let (address, credentials) = (&identity.coordinator, Credentials::Identity(&identity));
         let dialled = tokio::select! {
-            dialled = endpoint::connect(&address, Credentials::Identity(&of.identity), None) => dialled,
+            dialled = endpoint::connect(address, credentials, None) => dialled,
             _ = of.stopped.changed() => return,
         };
         let why = match dialled {
@@ -487,15 +497,28 @@ async fn keep_connected(mut of: Dialling) {
                 of.peers.take_from_coordinator(link.connection.clone());
                 let ours = peers::own_address(link.connection.remote_address());
                 let addresses = of.peers.addresses(ours);
-                let ended = session::serve(
+                let hearers = session::Hearers {
+                    event_loop: &of.event_loop,
+                    router: &of.router,
+                    revoked: of.peers.revoked(),
+                };
+                let renewing = renewal::keep_renewed(
+                    link.connection.clone(),
+                    of.peers.clone(),
+                    &of.identity_dir,
+                );
+                let serving = session::serve(
                     &link.connection,
                     session::Greeting { session, addresses },
-                    session::Hearers { event_loop: &of.event_loop, router: &of.router },
+                    hearers,
                     &mut of.outgoing,
                     &mut of.stopped,
                     &of.wake,
-                )
-                .await;
+                );
+                let ended = tokio::select! {
+                    ended = serving => ended,
+                    () = forever(renewing) => unreachable!("it is awaited for ever"),
+                };
                 let _ = of.set_current.send(None);
                 of.router.deliver(RouterCommand::Down);
                 of.event_loop.core(Event::LinkDown);
@@ -532,6 +555,12 @@ async fn keep_connected(mut of: Dialling) {
             _ = of.stopped.changed() => return,
         }
     }
+}
+
+/// Beside something that ends.
+async fn forever(work: impl Future<Output = ()>) {
+    work.await;
+    std::future::pending::<()>().await;
 }
 
 /// Nobody leaves half of a change behind a lock: who died with it does no harm.

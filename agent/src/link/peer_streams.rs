@@ -10,7 +10,7 @@ use quinn::SendStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::peers::{Peers, ReachError};
-use crate::messages::{Intake, PeerStream, RouterCommand, RouterHandle, Waiting, Wanted};
+use crate::messages::{Intake, Peer, PeerStream, RouterCommand, RouterHandle, Waiting, Wanted};
 
 /// Before images of guests that go the same way.
 const PRIORITY: i32 = 1;
@@ -81,7 +81,7 @@ async fn write(
 
 /// Reads packets that another agent sends, until it ends.
 pub(super) async fn take(from: String, reader: FrameReader, router: RouterHandle) {
-    match read(reader, &router).await {
+    match read(&from, reader, &router).await {
         Ok(()) => {}
         Err(error) => tracing::debug!(from, %error, "a direct way for messages has ended"),
     }
@@ -95,12 +95,13 @@ enum TakeError {
     Framing(#[from] FrameError),
 }
 
-async fn read(reader: FrameReader, router: &RouterHandle) -> Result<(), TakeError> {
+async fn read(from: &str, reader: FrameReader, router: &RouterHandle) -> Result<(), TakeError> {
+    let from = Peer::Direct(from.into());
     let (mut stream, rest) = reader.into_parts();
     let mut frames = Intake::default();
     let slabs = |head: &Between<u64>| match head {
         Between::Packet(packet) => router.slabs(packet.job),
-        Between::Notice(_) => None,
+        Between::Begun(_) => None,
     };
     let mut chunks = vec![Bytes::new(); CHUNKS];
     let mut count = 1;
@@ -114,7 +115,7 @@ async fn read(reader: FrameReader, router: &RouterHandle) -> Result<(), TakeErro
             }
         }
         if !batch.is_empty() {
-            router.deliver(RouterCommand::Packets(batch));
+            router.deliver(RouterCommand::Packets { from: from.clone(), frames: batch });
         }
         count = match stream.read_chunks(&mut chunks).await.map_err(StreamError::from)? {
             Some(count) => count,

@@ -15,13 +15,16 @@ use gleaner_common::program::Handover;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{Purpose, Role, close};
 use gleaner_shell::clock::Clock;
-use gleaner_shell::endpoint::{BindError, PeerError, dial_peer, listen_to_peers, peer_subject};
+use gleaner_shell::endpoint::{
+    AdmitPeer, BindError, PeerError, dial_peer, listen_to_peers, peer_subject, peers_config,
+};
 use gleaner_shell::identity::Identity;
 use gleaner_shell::stream::{self, FrameReader, FrameWriter, StreamError};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
 use super::lock;
+use super::revoked::Revoked;
 use crate::config::PeersConfig;
 
 /// Streams that wait to be looked at.
@@ -84,7 +87,8 @@ type Lines = Arc<Mutex<BTreeMap<String, Arc<AsyncMutex<Outgoing>>>>>;
 pub(crate) struct Peers {
     /// None if it is switched off.
     endpoint: Option<Endpoint>,
-    identity: Arc<Identity>,
+    identity: Arc<Mutex<Arc<Identity>>>,
+    revoked: Revoked,
     announced: Vec<SocketAddr>,
     lines: Lines,
     arriving: mpsc::Sender<Arriving>,
@@ -98,19 +102,43 @@ impl Peers {
     pub(crate) fn start(
         config: &PeersConfig,
         identity: Arc<Identity>,
+        revoked: Revoked,
     ) -> (Self, mpsc::Receiver<Arriving>, Option<BindError>) {
         let (arriving, arrived) = mpsc::channel(ARRIVING_MAX);
-        let opened = config.enabled.then(|| open(config.listen, &identity)).transpose();
+        let opened = config.enabled.then(|| open(config.listen, &identity, &revoked)).transpose();
         let (endpoint, error) = match opened {
             Ok(endpoint) => (endpoint, None),
             Err(error) => (None, Some(error)),
         };
-        let announced = config.addresses.clone();
-        let peers = Self { endpoint, identity, announced, lines: Lines::default(), arriving };
+        let (announced, lines) = (config.addresses.clone(), Lines::default());
+        let identity = Arc::new(Mutex::new(identity));
+        let peers = Self { endpoint, identity, revoked, announced, lines, arriving };
         if let Some(endpoint) = peers.endpoint.clone() {
             tokio::spawn(peers.clone().take_calls(endpoint));
         }
         (peers, arrived, error)
+    }
+
+    /// Who this agent is, to all.
+    pub(super) fn identity(&self) -> Arc<Identity> {
+        Arc::clone(&lock(&self.identity))
+    }
+
+    /// What the coordinator has told of others' keys.
+    pub(super) fn revoked(&self) -> &Revoked {
+        &self.revoked
+    }
+
+    /// Shows this identity from now on. Connections that are there go on.
+    ///
+    /// # Errors
+    /// An identity that does not read: the old one is shown.
+    pub(super) fn renewed(&self, identity: Arc<Identity>) -> Result<(), BindError> {
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.set_server_config(Some(peers_config(&identity, admit(&self.revoked))?));
+        }
+        *lock(&self.identity) = identity;
+        Ok(())
     }
 
     /// Where others reach this agent, which reaches the coordinator from `ours`.
@@ -149,15 +177,13 @@ impl Peers {
         {
             return Err(ReachError::Lately(said.clone()));
         }
-        match dial_peer(endpoint, &self.identity, name, addresses).await {
+        let (identity, admit) = (self.identity(), admit(&self.revoked));
+        match dial_peer(endpoint, &identity, name, addresses, admit).await {
             Ok(connection) => {
                 line.failed = None;
                 line.connection = Some(connection.clone());
-                tokio::spawn(take_streams(
-                    connection.clone(),
-                    Some(name.to_owned()),
-                    self.arriving.clone(),
-                ));
+                let (peers, name) = (self.clone(), name.to_owned());
+                tokio::spawn(peers.take_streams_of(name, connection.clone()));
                 Ok(connection)
             }
             Err(error) => {
@@ -208,9 +234,15 @@ impl Peers {
                     line.failed = None;
                     line.connection = Some(connection.clone());
                 }
-                take_streams(connection, Some(name), peers.arriving).await;
+                peers.take_streams_of(name, connection).await;
             });
         }
+    }
+
+    /// Until the connection ends, or its key is revoked.
+    async fn take_streams_of(self, name: String, connection: Connection) {
+        let _watched = self.revoked.watch(&connection);
+        take_streams(connection, Some(name), self.arriving).await;
     }
 
     fn line(&self, name: &str) -> Arc<AsyncMutex<Outgoing>> {
@@ -242,14 +274,20 @@ pub(super) fn own_address(towards: SocketAddr) -> Option<IpAddr> {
 }
 
 /// `[::]` takes both families where there are both.
-fn open(listen: SocketAddr, identity: &Identity) -> Result<Endpoint, BindError> {
-    listen_to_peers(listen, identity).or_else(|error| {
+fn open(listen: SocketAddr, identity: &Identity, revoked: &Revoked) -> Result<Endpoint, BindError> {
+    listen_to_peers(listen, identity, admit(revoked)).or_else(|error| {
         if listen.is_ipv6() && listen.ip().is_unspecified() {
-            listen_to_peers((Ipv4Addr::UNSPECIFIED, listen.port()).into(), identity)
+            let any = (Ipv4Addr::UNSPECIFIED, listen.port()).into();
+            listen_to_peers(any, identity, admit(revoked))
         } else {
             Err(error)
         }
     })
+}
+
+fn admit(revoked: &Revoked) -> Arc<AdmitPeer> {
+    let revoked = revoked.clone();
+    Arc::new(move |spki| revoked.standing(spki))
 }
 
 /// Reads what each stream of a connection is for. `from` is another agent; none
@@ -307,7 +345,10 @@ mod tests {
     use gleaner_common::id::{Fence, JobId, SubprogramId};
     use gleaner_common::program::{HandoverReply, Ticket};
     use gleaner_common::reaction::Keep;
-    use gleaner_shell::identity::Authority;
+    use gleaner_common::time::WallTime;
+    use gleaner_common::wire::KeyHash;
+    use gleaner_shell::endpoint::Ended;
+    use gleaner_shell::identity::{Authority, LIFE_MAX, Validity, fingerprint};
 
     use super::*;
 
@@ -328,9 +369,26 @@ mod tests {
             let identity = self.authority.issue_identity(role, name, "lab:4433").unwrap();
             let config =
                 PeersConfig { listen: "127.0.0.1:0".parse().unwrap(), ..PeersConfig::default() };
-            let (peers, arriving, error) = Peers::start(&config, Arc::new(identity));
+            let revoked = Revoked::new();
+            let (peers, arriving, error) = Peers::start(&config, Arc::new(identity), revoked);
             assert!(error.is_none());
             (peers, arriving)
+        }
+
+        /// The coordinator has nothing against anybody.
+        fn heard(&self, role: Role, name: &str) -> (Peers, mpsc::Receiver<Arriving>) {
+            let (peers, arriving) = self.peers(role, name);
+            peers.revoked.hear(true, vec![], Clock.wall());
+            (peers, arriving)
+        }
+
+        /// An agent whose certificate is good for so long from now on.
+        fn agent_for(&self, life: Duration) -> Identity {
+            let agent = self.authority.issue_identity(Role::Agent, "ws1", "lab:4433").unwrap();
+            let validity = Validity::beginning(Clock.wall(), life);
+            let certificate =
+                self.authority.issue(&agent.spki(), Role::Agent, "ws1", validity).unwrap();
+            agent.with_certificate(certificate)
         }
     }
 
@@ -359,8 +417,8 @@ mod tests {
     fn two_agents_share_one_connection_whoever_dialled_it() {
         run(async {
             let lab = Lab::new();
-            let (one, mut to_one) = lab.peers(Role::Agent, "ws1");
-            let (two, mut to_two) = lab.peers(Role::Agent, "ws2");
+            let (one, mut to_one) = lab.heard(Role::Agent, "ws1");
+            let (two, mut to_two) = lab.heard(Role::Agent, "ws2");
             let there = two.addresses(None);
             let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
             writer.send(&7u32).await.unwrap();
@@ -386,8 +444,8 @@ mod tests {
     fn who_bears_another_name_is_not_spoken_to() {
         run(async {
             let lab = Lab::new();
-            let (one, _) = lab.peers(Role::Agent, "ws1");
-            let (two, _) = lab.peers(Role::Agent, "ws2");
+            let (one, _) = lab.heard(Role::Agent, "ws1");
+            let (two, _) = lab.heard(Role::Agent, "ws2");
             let error = one.connect("ws3", &two.addresses(None)).await.unwrap_err().to_string();
             assert!(error.starts_with("ws3 at 127.0.0.1:"), "{error}");
             let again = one.connect("ws3", &two.addresses(None)).await.unwrap_err();
@@ -399,7 +457,7 @@ mod tests {
     fn only_agents_of_this_lab_are_let_in() {
         run(async {
             let (lab, other) = (Lab::new(), Lab::new());
-            let (two, mut to_two) = lab.peers(Role::Agent, "ws2");
+            let (two, mut to_two) = lab.heard(Role::Agent, "ws2");
             for (lab, role) in [(&lab, Role::User), (&lab, Role::Admin), (&other, Role::Agent)] {
                 let (stranger, _) = lab.peers(role, "ws1");
                 // Another authority is noticed by the dialler already.
@@ -417,8 +475,8 @@ mod tests {
     fn a_user_does_not_pass_for_an_agent_when_dialled() {
         run(async {
             let lab = Lab::new();
-            let (one, _) = lab.peers(Role::Agent, "ws1");
-            let (user, _) = lab.peers(Role::User, "ws2");
+            let (one, _) = lab.heard(Role::Agent, "ws1");
+            let (user, _) = lab.heard(Role::User, "ws2");
             one.connect("ws2", &user.addresses(None)).await.unwrap_err();
         });
     }
@@ -427,16 +485,128 @@ mod tests {
     fn what_is_not_between_agents_is_refused_and_the_connection_stays() {
         run(async {
             let lab = Lab::new();
-            let (one, _) = lab.peers(Role::Agent, "ws1");
-            let (two, mut to_two) = lab.peers(Role::Agent, "ws2");
+            let (one, _) = lab.heard(Role::Agent, "ws1");
+            let (two, mut to_two) = lab.heard(Role::Agent, "ws2");
             let there = two.addresses(None);
             let (mut writer, mut reader) = one.open("ws2", &there, Purpose::Request).await.unwrap();
             writer.flush().await.unwrap();
             let refused = StreamError::Reset { code: close::FORBIDDEN };
             assert_eq!(reader.expect::<u32>().await.unwrap_err(), refused);
-            let (mut writer, _) = one.open("ws2", &there, Purpose::Packets).await.unwrap();
-            writer.flush().await.unwrap();
-            assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+            let _open = speaks(&one, &there, &mut to_two).await;
+        });
+    }
+
+    /// Opens a stream for packets, of which ws2 hears; open until it is dropped.
+    async fn speaks(
+        one: &Peers,
+        there: &[SocketAddr],
+        to_two: &mut mpsc::Receiver<Arriving>,
+    ) -> FrameWriter {
+        let (mut writer, _) = one.open("ws2", there, Purpose::Packets).await.unwrap();
+        writer.flush().await.unwrap();
+        assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+        writer
+    }
+
+    fn hash_of(peers: &Peers) -> KeyHash {
+        KeyHash(fingerprint(&peers.identity().spki()).0)
+    }
+
+    #[test]
+    fn a_revoked_agent_loses_its_connections_and_gets_no_new_one_either_way() {
+        run(async {
+            let lab = Lab::new();
+            let (one, mut to_one) = lab.heard(Role::Agent, "ws1");
+            let (two, mut to_two) = lab.heard(Role::Agent, "ws2");
+            let there = two.addresses(None);
+            let _open = speaks(&one, &there, &mut to_two).await;
+            let open = one.connect("ws2", &there).await.unwrap();
+            two.revoked.hear(false, vec![hash_of(&one)], Clock.wall());
+            let ended = open.closed().await.to_string();
+            assert!(ended.contains("this identity has been revoked"), "{ended}");
+            // It dials again: refused in the handshake, which it reads of.
+            let connection = one.connect("ws2", &there).await.unwrap();
+            assert_eq!(Ended::from(connection.closed().await), Ended::Revoked);
+            // And it is not dialled.
+            let error = two.connect("ws1", &one.addresses(None)).await.unwrap_err();
+            assert!(matches!(error, ReachError::Peer(PeerError::Refused { .. })), "{error}");
+            assert!(to_one.try_recv().is_err() && to_two.try_recv().is_err());
+        });
+    }
+
+    #[test]
+    fn before_the_coordinator_is_heard_nobody_is_spoken_with() {
+        run(async {
+            let lab = Lab::new();
+            let (one, _to_one) = lab.heard(Role::Agent, "ws1");
+            // One that was started anew, and may have missed whatever was said.
+            let (two, mut to_two) = lab.peers(Role::Agent, "ws2");
+            let there = two.addresses(None);
+            if let Ok(connection) = one.connect("ws2", &there).await {
+                connection.closed().await;
+            }
+            two.connect("ws1", &one.addresses(None)).await.unwrap_err();
+            // What it hears first is who was revoked.
+            two.revoked.hear(true, vec![hash_of(&one)], Clock.wall());
+            if let Ok(connection) = one.connect("ws2", &there).await {
+                connection.closed().await;
+            }
+            two.revoked.hear(true, vec![], Clock.wall());
+            let _open = speaks(&one, &there, &mut to_two).await;
+        });
+    }
+
+    #[test]
+    fn a_certificate_that_has_run_out_or_never_does_gets_nobody_in_by_the_coordinators_clock() {
+        run(async {
+            let lab = Lab::new();
+            let (two, mut to_two) = lab.heard(Role::Agent, "ws2");
+            let there = two.addresses(None);
+            let config =
+                PeersConfig { listen: "127.0.0.1:0".parse().unwrap(), ..PeersConfig::default() };
+            let hour = Duration::from_secs(3_600);
+            for (life, hours, is_good) in
+                [(hour, 0, true), (hour, 2, false), (2 * LIFE_MAX, 0, false)]
+            {
+                let identity = Arc::new(lab.agent_for(life));
+                let (one, _to_one, _) = Peers::start(&config, identity, Revoked::new());
+                one.revoked.hear(true, vec![], Clock.wall());
+                let now = WallTime(Clock.wall().0 + hours * 3_600_000_000_000);
+                two.revoked.hear(true, vec![], now);
+                let (mut writer, mut reader) = match one.open("ws2", &there, Purpose::Packets).await
+                {
+                    Ok(opened) => opened,
+                    Err(error) => {
+                        assert!(!is_good, "{error}");
+                        continue;
+                    }
+                };
+                let _ = writer.flush().await;
+                if is_good {
+                    assert!(matches!(to_two.recv().await, Some(Arriving::Packets { .. })));
+                } else {
+                    reader.expect::<u32>().await.unwrap_err();
+                    assert!(to_two.try_recv().is_err());
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn who_has_renewed_shows_the_new_key_and_keeps_what_is_open() {
+        run(async {
+            let lab = Lab::new();
+            let (one, _to_one) = lab.heard(Role::Agent, "ws1");
+            let (two, mut to_two) = lab.heard(Role::Agent, "ws2");
+            let there = two.addresses(None);
+            let _open = speaks(&one, &there, &mut to_two).await;
+            let old = hash_of(&two);
+            let new = lab.authority.issue_identity(Role::Agent, "ws2", "lab:4433").unwrap();
+            two.renewed(Arc::new(new)).unwrap();
+            let _open = speaks(&one, &there, &mut to_two).await;
+            // The old key is taken away: the next connection shows the other.
+            one.revoked.hear(false, vec![old], Clock.wall());
+            let _open = speaks(&one, &there, &mut to_two).await;
         });
     }
 
@@ -446,14 +616,15 @@ mod tests {
             let lab = Lab::new();
             let identity = lab.authority.issue_identity(Role::Agent, "ws1", "lab:4433").unwrap();
             let identity = Arc::new(identity);
-            let (peers, _, _) = Peers::start(&PeersConfig::default(), Arc::clone(&identity));
+            let (peers, _, _) =
+                Peers::start(&PeersConfig::default(), Arc::clone(&identity), Revoked::new());
             let ours = "::ffff:10.1.4.7".parse().unwrap();
             let told = peers.addresses(Some(ours));
             assert_eq!(told[0].ip(), "10.1.4.7".parse::<IpAddr>().unwrap());
             assert_ne!(told[0].port(), 0);
             assert_eq!(peers.addresses(None), []);
             let off = PeersConfig { enabled: false, ..PeersConfig::default() };
-            let (peers, _, _) = Peers::start(&off, identity);
+            let (peers, _, _) = Peers::start(&off, identity, Revoked::new());
             assert_eq!(peers.addresses(Some(ours)), []);
             assert!(matches!(peers.connect("ws2", &[]).await, Err(ReachError::Off)));
         });

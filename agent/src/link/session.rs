@@ -10,6 +10,7 @@ use quinn::Connection;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
 
+use super::revoked::Revoked;
 use super::{LinkEvent, ToEventLoop};
 use crate::messages::{RouterCommand, RouterHandle};
 
@@ -91,20 +92,28 @@ async fn listen(
 pub(super) struct Hearers<'a> {
     pub(super) event_loop: &'a ToEventLoop,
     pub(super) router: &'a RouterHandle,
+    pub(super) revoked: &'a Revoked,
 }
 
 impl Hearers<'_> {
-    /// Hands the router what is for its ranks; gives back what is for the event loop.
+    /// Hands the router what is for its ranks, and the port for other agents what
+    /// is for that; gives back what is for the event loop.
     fn sort(self, session: u64, frame: CoordinatorFrame) -> Option<CoordinatorFrame> {
         let (command, back) = match frame {
             CoordinatorFrame::Ranks { job, life, at } => {
                 (RouterCommand::Ranks { job, life, at }, None)
             }
-            CoordinatorFrame::Relayed { bytes, .. } => (RouterCommand::Relayed { bytes }, None),
+            CoordinatorFrame::Relayed { from, bytes } => {
+                (RouterCommand::Relayed { from, bytes }, None)
+            }
             CoordinatorFrame::ToRank { fence, life, bytes } => {
                 (RouterCommand::ToRank { fence, life, bytes }, None)
             }
             CoordinatorFrame::Forget { job } => (RouterCommand::Forget(job), Some(frame)),
+            CoordinatorFrame::Revoked { all, keys, now } => {
+                self.revoked.hear(all, keys, now);
+                return None;
+            }
             CoordinatorFrame::Welcome { workstation, .. } => {
                 (RouterCommand::Up { session, own: workstation }, Some(frame))
             }

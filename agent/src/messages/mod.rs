@@ -55,11 +55,30 @@ pub(crate) use self::intake::Intake;
 use self::local_rank::PipeRead;
 pub(crate) use self::outgoing::{Frames, IoRequest, PeerStream, Waiting, Wanted};
 use self::pipe_watch::PipeWatch;
+pub(crate) use self::pipe_watch::register;
 pub(crate) use self::pipes::{PipeEnds, pair};
 use self::router::Router;
 pub(crate) use self::slabs::Slabs;
 use crate::link::ToEventLoop;
 use crate::moving::KeptImage;
+
+/// Which agent has said something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// The one with this name in its certificate.
+    Direct(Arc<str>),
+    /// The one at this workstation, as the coordinator says.
+    Relayed(WorkstationId),
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Direct(name) => f.write_str(name),
+            Self::Relayed(at) => at.fmt(f),
+        }
+    }
+}
 
 /// What the router is told.
 #[derive(Debug)]
@@ -132,11 +151,16 @@ pub(crate) enum RouterCommand {
         life: Life,
         bytes: Vec<u8>,
     },
+    /// From another agent, passed on by the coordinator, which knows it.
     Relayed {
+        from: WorkstationId,
         bytes: Vec<u8>,
     },
     /// From another agent, directly.
-    Packets(Vec<Between>),
+    Packets {
+        from: Peer,
+        frames: Vec<Between>,
+    },
     /// There is a direct way to another agent.
     PeerStreamOpened {
         at: WorkstationId,

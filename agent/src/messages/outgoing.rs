@@ -18,6 +18,7 @@ use gleaner_program_core::framing;
 use gleaner_program_core::wire::{Between, FromRank};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender};
 
+use super::Peer;
 use crate::moving::KeptImage;
 
 /// How much may wait for one way. What comes on top is lost; the ranks'
@@ -208,6 +209,19 @@ impl Outgoing {
             addresses.clone_into(&mut neighbour.addresses);
             if let Way::Relayed { again_at } = &mut neighbour.way {
                 *again_at = Moment::ZERO;
+            }
+        }
+    }
+
+    /// The workstation of whoever said something; `None` if the coordinator has
+    /// not told of that agent. A name that was given away belongs to the newest
+    /// number: no number is given twice.
+    pub(super) fn number(&self, peer: &Peer) -> Option<WorkstationId> {
+        match peer {
+            Peer::Relayed(at) => Some(*at),
+            Peer::Direct(name) => {
+                let of = |(_, neighbour): &(_, &Neighbour)| neighbour.name == **name;
+                self.neighbours.iter().rev().find(of).map(|(at, _)| *at)
             }
         }
     }

@@ -96,7 +96,7 @@ impl PipeWatch {
 }
 
 #[expect(unsafe_code, reason = "tokio's safe way to wait for a descriptor is deprecated")]
-fn register(pipe: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn register(pipe: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` owns its file descriptor, gives out the same one each
     // time, and neither replaces nor closes it before it is dropped.
     Ok(unsafe { AsyncFd::register_with_interest(pipe, interest) }?)

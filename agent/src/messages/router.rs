@@ -12,11 +12,11 @@ use gleaner_common::program::{Life, RankAt};
 use gleaner_common::time::Moment;
 use gleaner_program_core::address::Rank;
 use gleaner_program_core::complaint::Complaint;
-use gleaner_program_core::directory::Route;
+use gleaner_program_core::directory::{Route, Taken};
 use gleaner_program_core::endpoint::{Effect, Endpoint, Event};
 use gleaner_program_core::facts::End;
 use gleaner_program_core::framing::FrameReader;
-use gleaner_program_core::wire::{Between, FromRank, Notice, Packet, PeerFrame, ToRank};
+use gleaner_program_core::wire::{Begun, Between, FromRank, Packet, PeerFrame, ToRank};
 
 use super::imaging::Imaging;
 use super::local_rank::{LocalRank, PipeRead};
@@ -24,7 +24,7 @@ use super::outgoing::Outgoing;
 use super::pipe_watch::PipeWatch;
 use super::program::Program;
 use super::slabs::Slabs;
-use super::{Begin, RouterCommand, RouterEvent};
+use super::{Begin, Peer, RouterCommand, RouterEvent};
 use crate::link::{LinkEvent, ToEventLoop};
 
 /// How much of what comes for ranks that have not begun is held.
@@ -91,14 +91,15 @@ impl Router {
             RouterCommand::Left { fence, to, at } => self.has_left(fence, to, at),
             RouterCommand::Arrive(arrive) => self.arrive(*arrive),
             RouterCommand::SetGoing(fence) => self.set_going(now, fence),
-            RouterCommand::Ranks { job, life, at } => self.ranks(job, life, &at),
+            RouterCommand::Ranks { job, life, at } => self.ranks(now, job, life, &at),
             RouterCommand::ToRank { fence, life, bytes } => {
                 self.tell_rank(now, fence, life, &bytes);
             }
-            RouterCommand::Relayed { bytes } => self.relayed(now, &bytes),
-            RouterCommand::Packets(frames) => {
+            RouterCommand::Relayed { from, bytes } => self.relayed(now, from, &bytes),
+            RouterCommand::Packets { from, frames } => {
+                let at = self.outgoing.number(&from);
                 for frame in frames {
-                    self.between(now, frame);
+                    self.between(now, (&from, at), frame);
                 }
             }
             RouterCommand::PeerStreamOpened { at, stream } => self.outgoing.opened(at, stream),
@@ -176,19 +177,16 @@ impl Router {
         }
         if known != Some(life) {
             self.local_ranks.retain(|_, local_rank| local_rank.job != job);
-            self.programs.insert(job, Program::new(job, life, own));
+            self.programs.insert(job, Program::new(life, own));
         }
         self.programs.get_mut(&job)
     }
 
     /// Tells everybody who had something for the rank that it is here.
     pub(super) fn is_here(&mut self, now: Moment, job: JobId, rank: Rank, fence: Fence) {
-        let at = self.own;
-        let early =
-            self.programs.get_mut(&job).map(|program| program.take_early(rank)).unwrap_or_default();
-        for workstation in early {
-            let notice = Notice::Moved { job, rank, fence, at };
-            self.outgoing.pass(now, workstation, &Between::Notice(notice));
+        let missed = self.programs.get_mut(&job).map(|it| it.take_missed(rank)).unwrap_or_default();
+        for workstation in missed {
+            self.outgoing.pass(now, workstation, &Between::Begun(Begun { job, rank, fence }));
         }
         self.peer_at(job, rank);
     }
@@ -268,7 +266,10 @@ impl Router {
         }
     }
 
-    fn ranks(&mut self, job: JobId, life: Life, at: &[RankAt]) {
+    fn ranks(&mut self, now: Moment, job: JobId, life: Life, at: &[RankAt]) {
+        for RankAt { workstation, name, addresses, .. } in at {
+            self.outgoing.learn(*workstation, name, addresses);
+        }
         let Some(program) = self.program(job, life) else { return };
         let mut news = vec![];
         for RankAt { rank, fence, workstation, .. } in at {
@@ -276,11 +277,13 @@ impl Router {
                 news.push(Rank(*rank));
             }
         }
+        let early = program.take_early();
         for rank in news {
             self.peer_at(job, rank);
         }
-        for RankAt { workstation, name, addresses, .. } in at {
-            self.outgoing.learn(*workstation, name, addresses);
+        for (from, packet) in early {
+            let at = self.outgoing.number(&from);
+            self.packet(now, (&from, at), packet);
         }
     }
 
@@ -349,52 +352,51 @@ impl Router {
 
     // ── other agents ───────────────────────────────────────────────────────
 
-    fn relayed(&mut self, now: Moment, bytes: &[u8]) {
+    fn relayed(&mut self, now: Moment, from: WorkstationId, bytes: &[u8]) {
         let mut reader = FrameReader::default();
         reader.push(bytes);
         loop {
             match reader.next_frame::<Between>() {
-                Ok(Some(frame)) => self.between(now, frame),
+                Ok(Some(frame)) => self.between(now, (&Peer::Relayed(from), Some(from)), frame),
                 Ok(None) => return,
                 Err(error) => return tracing::warn!(%error, "cannot read what an agent says"),
             }
         }
     }
 
-    fn between(&mut self, now: Moment, frame: Between) {
-        match frame {
-            Between::Packet(packet) => self.packet(now, packet),
-            Between::Notice(Notice::Moved { job, rank, fence, at }) => {
-                if let Some(program) = self.programs.get_mut(&job) {
-                    // What is no news counts, too: something was thrown away there.
-                    program.directory.learn(rank, fence, at);
+    fn between(&mut self, now: Moment, from: (&Peer, Option<WorkstationId>), frame: Between) {
+        match (frame, from.1) {
+            (Between::Packet(packet), _) => self.packet(now, from, packet),
+            (Between::Begun(Begun { job, rank, fence }), Some(at)) => {
+                let told = |program: &Program| program.directory.is_at(rank, fence, at);
+                if self.programs.get(&job).is_some_and(told) {
                     self.peer_at(job, rank);
                 }
             }
-            // Asked of the coordinator.
-            Between::Notice(Notice::WhereIs { .. }) => {}
+            // What is sent again then is sent again once the coordinator has told.
+            (Between::Begun(_), None) => {}
         }
     }
 
-    fn packet(&mut self, now: Moment, mut packet: Packet) {
+    /// What another agent says in the name of a rank counts if the coordinator
+    /// has told that the rank's attempt is there.
+    fn packet(&mut self, now: Moment, (peer, at): (&Peer, Option<WorkstationId>), packet: Packet) {
         let Some(program) = self.programs.get_mut(&packet.job) else { return };
-        let sender = packet.at;
-        let (route, notice) = program.directory.forward(&mut packet);
-        let here = program.here.get(&packet.to).copied();
-        match (route, here) {
-            (Route::Here, Some(fence)) => {
-                let Packet { from, fence: theirs, frame, .. } = packet;
-                self.handle(now, fence, Event::FromPeer { from, fence: theirs, frame });
+        let taken = at.map_or(Taken::Early, |at| program.directory.take(&packet, at));
+        match (taken, program.here.get(&packet.to).copied()) {
+            (Taken::Here, Some(to)) => {
+                let Packet { from, fence, frame, .. } = packet;
+                self.handle(now, to, Event::FromPeer { from, fence, frame });
             }
-            // Offered to us and not begun, or just lost: it will be sent again.
-            (Route::Here, None) | (Route::Unknown { .. }, _) => program.missed(packet.to, sender),
-            (Route::To(at), _) => {
-                self.outgoing.pass(now, at, &Between::Packet(packet));
-                if let Some(notice) = notice {
-                    self.outgoing.pass(now, sender, &Between::Notice(notice));
+            // Offered to us and not begun, or gone: it will be sent again.
+            (Taken::Here | Taken::Elsewhere, _) => {
+                if let Some(at) = at {
+                    program.missed(packet.to, at);
                 }
             }
-            (Route::Lost, _) => {}
+            (Taken::Early, _) => program.keep_early(peer, packet),
+            (Taken::Late, _) => {}
+            (Taken::Forged, _) => program.count_forged(peer, &packet),
         }
     }
 
@@ -416,8 +418,6 @@ impl Router {
                     to,
                     from: rank,
                     fence: from,
-                    at: self.own,
-                    hops: 0,
                     frame,
                 };
                 self.outgoing.pass(now, workstation, &Between::Packet(packet));
@@ -425,7 +425,7 @@ impl Router {
             Route::Unknown { ask: true } => {
                 self.outgoing.tell(from, local_rank.life, &FromRank::WhereIs(to));
             }
-            Route::Unknown { ask: false } | Route::Lost => {}
+            Route::Unknown { ask: false } => {}
         }
     }
 

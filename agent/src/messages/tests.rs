@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as PipeRead, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use bytes::Bytes;
 use gleaner_common::wire::AgentFrame;
 use gleaner_program::Communicator;
 use gleaner_program::live::{Live, Pipes};
-use gleaner_program_core::wire::ToRank;
+use gleaner_program_core::address::{Envelope, Tag};
+use gleaner_program_core::wire::{Ack, Packet, PeerFrame, ToRank};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
@@ -41,6 +43,11 @@ fn start(
     handle
 }
 
+fn at(rank: u32, fence: u64, workstation: u32) -> RankAt {
+    let (fence, workstation) = (Fence(fence), WorkstationId(workstation));
+    RankAt { rank, fence, workstation, name: String::new(), addresses: vec![] }
+}
+
 impl Lab {
     fn new(workstations: u32) -> Self {
         let (mut posts, mut told, mut frames, mut outgoing) = (vec![], vec![], vec![], vec![]);
@@ -59,11 +66,14 @@ impl Lab {
         let (stop, all) = (Arc::clone(&over), posts.clone());
         let relay = std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                for (handle, receiver) in all.iter().zip(&mut outgoing) {
+                for ((handle, receiver), from) in all.iter().zip(&mut outgoing).zip(1..) {
                     while let Ok((_, frame)) = receiver.try_recv() {
                         handle.waiting().done(&frame);
                         if let AgentFrame::Relay { to, bytes } = frame {
-                            all[to.0 as usize - 1].deliver(RouterCommand::Relayed { bytes });
+                            all[to.0 as usize - 1].deliver(RouterCommand::Relayed {
+                                from: WorkstationId(from),
+                                bytes,
+                            });
                         }
                     }
                 }
@@ -77,13 +87,7 @@ impl Lab {
     fn places(&self, at: &[(u32, u64, u32)]) {
         let at: Vec<RankAt> = at
             .iter()
-            .map(|(rank, fence, workstation)| RankAt {
-                rank: *rank,
-                fence: Fence(*fence),
-                workstation: WorkstationId(*workstation),
-                name: String::new(),
-                addresses: vec![],
-            })
+            .map(|(rank, fence, workstation)| self::at(*rank, *fence, *workstation))
             .collect();
         for handle in &self.posts {
             handle.deliver(RouterCommand::Ranks { job: JOB, life: LIFE, at: at.clone() });
@@ -147,15 +151,31 @@ impl Lab {
         keep: Keep,
         packed: Packed,
     ) -> Result<PipeEnds, String> {
+        self.take_in((workstation, 1), fence, keep, packed)
+    }
+
+    #[track_caller]
+    fn take_in(
+        &self,
+        (workstation, rank): (u32, u32),
+        fence: u64,
+        keep: Keep,
+        packed: Packed,
+    ) -> Result<PipeEnds, String> {
         let (ends, theirs) = pair().unwrap();
         let fence = Fence(fence);
-        let (job, life, rank) = (JOB, LIFE, Rank(1));
+        let (job, life, rank) = (JOB, LIFE, Rank(rank));
         let Packed { bytes: packed, image } = packed;
         let arrive = Arrive { fence, job, life, rank, keep, packed, image, ends };
         self.handle(workstation).leave(RouterCommand::Arrive(Box::new(arrive)));
         let told = self.told(workstation);
         let RouterEvent::Unpacked { done, .. } = told else { panic!("{told:?}") };
         done.map(|()| theirs)
+    }
+
+    /// How many packets wait for the coordinator's word, and how many were forged.
+    fn early_and_forged(&self, workstation: u32) -> (usize, u64) {
+        self.handle(workstation).0.locked().router.programs[&JOB].early_and_forged()
     }
 
     /// Stands in for rank 1's event loop while its image is taken.
@@ -290,6 +310,7 @@ fn a_rank_that_moves_misses_nothing_and_hears_nothing_twice() {
         to: Fence(3),
         at: WorkstationId(3),
     });
+    lab.places(&[(1, 3, 3)]);
     one.does(receive(1..4));
     one.does(|comm| comm.send(0, 8, b"from the new place").unwrap());
     zero.does(|comm| {
@@ -298,6 +319,120 @@ fn a_rank_that_moves_misses_nothing_and_hears_nothing_twice() {
     });
     zero.does(send(4..6));
     one.does(receive(4..6));
+}
+
+/// An enrolled agent says something in the name of rank 0, as a rank of its own
+/// that moved would, and as one that stayed; then the coordinator's word comes.
+#[test]
+fn nobody_speaks_for_a_rank_but_the_agent_that_the_coordinator_names() {
+    let (lab, zero, one) = two(0);
+    lab.handle(2).deliver(RouterCommand::Ranks {
+        job: JOB,
+        life: LIFE,
+        at: vec![RankAt { name: "third".into(), ..at(9, 9, 3) }],
+    });
+    let forge = |fence: u64, from: Peer, word: &'static [u8]| {
+        let envelope = Envelope::whole(gleaner_program_core::address::Communicator(0), Tag(8));
+        let (snapshot, ack) = (Snapshot(0), Ack { received: 0, limit: 1 << 20, lost: false });
+        let payload = Bytes::from_static(word);
+        let frame = PeerFrame::Data { snapshot, ack, number: 1, envelope, payload };
+        let (to, rank, fence) = (Rank(1), Rank(0), Fence(fence));
+        let packet = Packet { job: JOB, life: LIFE, to, from: rank, fence, frame };
+        let frames = vec![Between::Packet(packet)];
+        lab.handle(2).deliver(RouterCommand::Packets { from, frames });
+    };
+    let direct = |name: &str| Peer::Direct(name.into());
+    for from in [direct("third"), direct("stranger"), Peer::Relayed(WorkstationId(3))] {
+        forge(1, from.clone(), b"forged");
+        forge(2, from, b"of an attempt that there is not");
+    }
+    // One name is known, and is not where rank 0 is; the rest may become known.
+    assert_eq!(lab.early_and_forged(2), (4, 2));
+    zero.does(|comm| comm.send(1, 8, b"true").unwrap());
+    one.does(|comm| assert_eq!(comm.recv(0, 8).unwrap().bytes, b"true"));
+    // Nor was anybody persuaded that rank 0 is elsewhere.
+    one.does(|comm| comm.send(0, 8, b"secret").unwrap());
+    zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"secret"));
+}
+
+#[test]
+fn a_stranger_does_not_take_the_room_of_those_who_come_early() {
+    let (lab, _zero, _one) = two(0);
+    let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
+    let (to, from, fence) = (Rank(1), Rank(0), Fence(9));
+    let packet = Packet { job: JOB, life: LIFE, to, from, fence, frame };
+    for (peer, waiting) in [("stranger", 64), ("moved", 65)] {
+        let count = if peer == "moved" { 1 } else { 10_000 };
+        let frames = vec![Between::Packet(packet.clone()); count];
+        lab.handle(2).deliver(RouterCommand::Packets { from: Peer::Direct(peer.into()), frames });
+        assert_eq!(lab.early_and_forged(2), (waiting, 0));
+    }
+}
+
+/// A name that was taken away and given to another machine.
+#[test]
+fn a_name_that_was_given_away_speaks_for_its_new_workstation_only() {
+    let (lab, _zero, _one) = two(0);
+    let named =
+        |rank, fence, workstation| RankAt { name: "again".into(), ..at(rank, fence, workstation) };
+    let places = vec![named(0, 1, 1), named(9, 9, 7)];
+    lab.handle(2).deliver(RouterCommand::Ranks { job: JOB, life: LIFE, at: places });
+    let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
+    let (to, from, fence) = (Rank(1), Rank(0), Fence(1));
+    let packet = Packet { job: JOB, life: LIFE, to, from, fence, frame };
+    let frames = vec![Between::Packet(packet)];
+    lab.handle(2).deliver(RouterCommand::Packets { from: Peer::Direct("again".into()), frames });
+    assert_eq!(lab.early_and_forged(2), (0, 1));
+}
+
+/// It has begun elsewhere, and its word is quicker than the coordinator's.
+#[test]
+fn what_comes_before_the_place_of_its_sender_waits_for_it() {
+    let (lab, zero, one) = two(0);
+    // One that was not welcomed yet would wait at the pipes it has now.
+    one.does(|comm| assert_eq!(comm.rank(), 1));
+    let packed = lab.depart(2, 2, Keep::State).unwrap();
+    let ends = lab.arrive(3, 3, Keep::State, packed);
+    one.replug(&ends);
+    lab.handle(3).leave(RouterCommand::SetGoing(Fence(3)));
+    one.does(|comm| comm.send(0, 8, b"early").unwrap());
+    let begun = Clock.now();
+    while lab.early_and_forged(1).0 == 0 {
+        assert!(Clock.now().since(begun) < LONG, "nothing has come early");
+        std::thread::yield_now();
+    }
+    lab.places(&[(1, 3, 3)]);
+    assert_eq!(lab.early_and_forged(1), (0, 0));
+    zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"early"));
+}
+
+#[test]
+fn two_ranks_that_change_places_at_once_find_each_other_again() {
+    let (lab, zero, one) = two(0);
+    zero.does(send(0..1));
+    one.does(receive(0..1));
+    let [at_two, at_one] = [(1, 1), (2, 2)].map(|(at, fence)| {
+        let bytes = lab.depart(at, fence, Keep::State).unwrap();
+        Packed { bytes, image: None }
+    });
+    let ends = lab.take_in((2, 0), 3, Keep::State, at_two).unwrap();
+    zero.replug(&ends);
+    let ends = lab.take_in((1, 1), 4, Keep::State, at_one).unwrap();
+    one.replug(&ends);
+    for (at, fence) in [(2, 3), (1, 4)] {
+        lab.handle(at).leave(RouterCommand::SetGoing(Fence(fence)));
+    }
+    // Both say something before they hear where the other is.
+    zero.does(send(1..3));
+    one.does(|comm| comm.send(0, 8, b"from the new place").unwrap());
+    for (at, fence, to, there) in [(1, 1, 3, 2), (2, 2, 4, 1)] {
+        let (fence, to, at_new) = (Fence(fence), Fence(to), WorkstationId(there));
+        lab.handle(at).leave(RouterCommand::Left { fence, to, at: at_new });
+    }
+    lab.places(&[(0, 3, 2), (1, 4, 1)]);
+    one.does(receive(1..3));
+    zero.does(|comm| assert_eq!(comm.recv(1, 8).unwrap().bytes, b"from the new place"));
+    assert_eq!([1, 2].map(|at| lab.early_and_forged(at).1), [0, 0]);
 }
 
 #[test]
@@ -314,6 +449,7 @@ fn a_rank_that_leaves_and_moves_before_it_ends_has_left_all_the_same() {
         to: Fence(3),
         at: WorkstationId(3),
     });
+    lab.places(&[(1, 3, 3)]);
     let ended = |end| lab.handle(3).0.locked().router.local_ranks[&Fence(3)].end(end);
     assert_eq!(ended(End::ExitCode(0)), End::Left);
     assert_eq!(ended(End::ExitCode(1)), End::ExitCode(1));
@@ -348,6 +484,7 @@ fn a_rank_rolled_back_elsewhere_has_its_state_and_the_messages_since() {
         to: Fence(3),
         at: WorkstationId(3),
     });
+    lab.places(&[(1, 3, 3)]);
     let anew = Process::start(ends);
     anew.does(|comm| assert_eq!(comm.restore().as_deref(), Some(&b"two received"[..])));
     anew.does(receive(2..4));
@@ -391,6 +528,7 @@ fn a_rank_rolled_back_to_its_image_has_what_it_had_not_received_and_the_messages
             to: Fence(fence),
             at: WorkstationId(to),
         });
+        lab.places(&[(1, fence, to)]);
     }
     one.does(receive(1..4));
     one.does(|comm| comm.send(0, 8, b"once").unwrap());
@@ -465,6 +603,7 @@ fn a_rank_of_which_nothing_is_kept_begins_elsewhere_with_what_it_had_not_receive
         to: Fence(3),
         at: WorkstationId(3),
     });
+    lab.places(&[(1, 3, 3)]);
     let anew = Process::start(ends);
     anew.does(|comm| assert_eq!((comm.restore(), comm.size()), (None, 2)));
     anew.does(receive(1..3));

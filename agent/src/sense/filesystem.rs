@@ -66,18 +66,18 @@ fn fits(pattern: &str, name: &str) -> bool {
 /// A file of `/proc` or of a control group, kept open: reading it again from
 /// its start makes the kernel fill it anew.
 #[derive(Debug)]
-pub(super) struct Reread {
+pub(crate) struct Reread {
     file: OwnedFd,
     buffer: Vec<u8>,
 }
 
 impl Reread {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { file: File::open(path)?.into(), buffer: vec![0; 256] })
     }
 
     /// The whole text, up to 256 KiB.
-    pub(super) fn text(&mut self) -> io::Result<&str> {
+    pub(crate) fn text(&mut self) -> io::Result<&str> {
         let mut length = 0;
         loop {
             let read = rustix::io::pread(&self.file, &mut self.buffer[length..], length as u64)?;
@@ -95,7 +95,7 @@ impl Reread {
 }
 
 /// What inotify has to say, until it has no more to say.
-pub(super) fn read_notices(
+pub(crate) fn read_notices(
     inotify: impl AsFd,
     mut each: impl FnMut(i32, ReadFlags, Option<&OsStr>),
 ) {

@@ -29,8 +29,10 @@ use gleaner_common::time::Moment;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
+pub(crate) use self::filesystem::{Reread, read_notices};
 use self::input::InputSensor;
 use self::load::LoadSensor;
+pub(crate) use self::share::parse_cpu;
 use self::sleep::{ClockEvent, ClockWatch};
 use self::terminals::Terminals;
 use self::users::Users;
@@ -111,6 +113,9 @@ impl Senses {
             let token = event.data.u64();
             if token == TERMINALS {
                 self.terminals.ready(now, &mut seen);
+                if self.terminals.owners_changed() {
+                    self.users.look(now, true, &mut seen);
+                }
             } else {
                 self.input.ready(now, token, &mut seen);
             }
@@ -143,7 +148,7 @@ impl Senses {
         self.terminals.wake(now, &mut seen);
         self.input.wake(now, &mut seen);
         if self.load.wake(now, &mut seen) {
-            self.users.look(now, &mut seen);
+            self.users.look(now, false, &mut seen);
         }
         self.tell_health(&mut seen);
         seen
@@ -199,7 +204,7 @@ mod tests {
             assert_eq!(seen.iter().filter(of).count(), 1, "{sensor}: {seen:?}");
         }
         assert!(seen.iter().any(|seen| matches!(seen, Observation::Load(_))));
-        assert!(seen.iter().any(|seen| matches!(seen, Observation::Users(_))));
+        assert!(seen.iter().any(|seen| matches!(seen, Observation::Users { .. })));
     }
 
     #[test]
@@ -217,6 +222,25 @@ mod tests {
         let ours = |seen: &Observation| matches!(seen, Observation::Input { source, .. } if *source == name);
         assert!(seen.iter().any(ours), "{seen:?}");
         assert!(senses.deadline() <= now + MUTED, "it is to be heard again");
+    }
+
+    #[test]
+    fn who_comes_to_a_terminal_is_counted_at_once() {
+        let _one = alone();
+        let now = Clock::new().now();
+        let parent = tempfile::tempdir().unwrap();
+        let pattern = format!("{}/#", parent.path().display());
+        let config = SensorsConfig { terminals: vec![pattern], ..SensorsConfig::default() };
+        let (mut senses, _) = opened(now, &config);
+        let line = line();
+        // Stands for a new terminal of the owner's.
+        std::os::unix::fs::symlink(line.path(), parent.path().join("7")).unwrap();
+        let uid = rustix::process::getuid().as_raw();
+        let came = Observation::Users { by: Sensor::Terminals, uids: [uid].into() };
+        assert!(senses.ready(now).contains(&came), "not in the next minute");
+        std::fs::remove_file(parent.path().join("7")).unwrap();
+        let went = Observation::Users { by: Sensor::Terminals, uids: [].into() };
+        assert!(senses.ready(now).contains(&went));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) fn cgroup_cpu(path: &Path) -> io::Result<Duration> {
 
 /// Reads `user_usec` and `system_usec`. Not `usage_usec`: at the root that
 /// may hold time that a hypervisor stole.
-pub(super) fn parse_cpu(stat: &str) -> io::Result<Duration> {
+pub(crate) fn parse_cpu(stat: &str) -> io::Result<Duration> {
     let value = |name: &str| {
         let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|value| value.trim().parse::<u64>().ok())

@@ -61,6 +61,8 @@ pub(crate) struct Terminals {
     known: BTreeMap<PathBuf, Listening>,
     watches: BTreeMap<i32, PathBuf>,
     look_at: Moment,
+    /// One has come, gone, or changed its owner.
+    owners_changed: bool,
 }
 
 /// How new terminals are noticed.
@@ -113,6 +115,7 @@ impl Terminals {
             known: BTreeMap::new(),
             watches: BTreeMap::new(),
             look_at: now + LOOK_EVERY,
+            owners_changed: false,
         };
         sensor.look_through();
         seen.extend(sensor.last_used());
@@ -134,6 +137,11 @@ impl Terminals {
         for path in unheard {
             self.listen(&path);
         }
+    }
+
+    /// Has one come, gone, or changed its owner since this was asked last?
+    pub(crate) fn owners_changed(&mut self) -> bool {
+        std::mem::take(&mut self.owners_changed)
     }
 
     pub(crate) fn deadline(&self) -> Option<Moment> {
@@ -251,6 +259,7 @@ impl Terminals {
 
     /// A file of a watched directory came, went, or changed its owner.
     fn changed(&mut self, path: &Path, flags: ReadFlags) {
+        self.owners_changed |= self.is_chosen(path);
         if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
             self.known.remove(path);
         } else if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) || self.is_looked(path)
@@ -439,6 +448,10 @@ pub(super) mod tests {
     impl Outgoing {
         pub(in crate::sense) fn name(&self) -> String {
             short_name(&self.path)
+        }
+
+        pub(in crate::sense) fn path(&self) -> &Path {
+            &self.path
         }
 
         pub(in crate::sense) fn press_a_key(&self) {

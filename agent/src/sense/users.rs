@@ -2,21 +2,22 @@
 //!
 //! There need not be a `utmp` (and where there is one, it forgets people):
 //! whoever owns a terminal is here. Root counts only on a pseudo-terminal,
-//! because unused consoles are root's.
+//! because unused consoles are root's. Counted when a terminal comes, goes or
+//! gets another owner, and once a minute where that cannot be watched.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use gleaner_agent_core::occupancy::Observation;
+use gleaner_agent_core::occupancy::{Observation, Sensor};
 use gleaner_common::time::Moment;
 
 use super::Own;
 use super::filesystem::Pattern;
 use crate::config::SensorsConfig;
 
-/// The number only goes into records: a minute is fresh enough.
+/// Where no change can be noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// The sensor.
@@ -25,7 +26,7 @@ pub(crate) struct Users {
     patterns: Vec<Pattern>,
     guest_uids: Range<u32>,
     look_at: Moment,
-    told: Option<u32>,
+    told: Option<BTreeSet<u32>>,
 }
 
 impl Users {
@@ -38,20 +39,21 @@ impl Users {
         }
     }
 
-    /// Counts, if a minute has passed, and tells a number that is new.
-    pub(crate) fn look(&mut self, now: Moment, seen: &mut Vec<Observation>) {
-        if now < self.look_at {
+    /// Counts, if a terminal has `changed` or a minute has passed, and tells who
+    /// is here if that is new.
+    pub(crate) fn look(&mut self, now: Moment, changed: bool, seen: &mut Vec<Observation>) {
+        if now < self.look_at && !changed {
             return;
         }
         self.look_at = now + LOOK_EVERY;
-        let users = self.count();
-        if self.told != Some(users) {
-            self.told = Some(users);
-            seen.push(Observation::Users(users));
+        let uids = self.owners();
+        if self.told.as_ref() != Some(&uids) {
+            self.told = Some(uids.clone());
+            seen.push(Observation::Users { by: Sensor::Terminals, uids });
         }
     }
 
-    fn count(&self) -> u32 {
+    fn owners(&self) -> BTreeSet<u32> {
         let mut owners = BTreeSet::new();
         for pattern in &self.patterns {
             // Consoles have commands before their number.
@@ -61,6 +63,6 @@ impl Users {
             owners.extend(uids.filter(|uid| is_pseudo || *uid != 0));
         }
         owners.retain(|uid| !self.guest_uids.contains(uid));
-        u32::try_from(owners.len()).unwrap_or(u32::MAX)
+        owners
     }
 }

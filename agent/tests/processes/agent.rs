@@ -36,6 +36,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_guest_unheard_for_a_lease_is_killed", lease_ends),
     ("usage_records_arrive_without_a_gap", usage_arrives),
     ("a_desktop_is_listened_to", desktop),
+    ("a_session_whose_input_nothing_hears_is_busy", unheard_session),
+    ("a_metered_network_closes_the_workstation", metered),
     ("whose_process_turns_it_busy_is_told", culprit),
     ("a_second_agent_on_the_same_data_is_refused", second_refused),
 ];
@@ -59,7 +61,7 @@ pub(crate) struct Lab {
     pub(crate) config: AgentConfig,
     cgroup: Option<PathBuf>,
     /// The address of a system bus of the test's own.
-    bus: Option<String>,
+    pub(crate) bus: Option<String>,
     home: TempDir,
 }
 
@@ -70,7 +72,7 @@ impl Lab {
         lab
     }
 
-    fn without_agent() -> Self {
+    pub(crate) fn without_agent() -> Self {
         Self::of(WorkstationId(1), None)
     }
 
@@ -100,6 +102,10 @@ impl Lab {
         config.sensors.terminals = vec![];
         config.sensors.input = path("input");
         config.sensors.sessions = false;
+        config.sensors.connections = false;
+        config.sensors.slice = String::new();
+        config.sensors.root = path("root");
+        config.sensors.metered = gleaner_agent::config::Metered::No;
         config.guests.uid_base = 61_910;
         let cgroup = is_root().then(|| {
             let mount = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
@@ -141,6 +147,11 @@ impl Lab {
             .envs(self.bus.as_ref().map(|bus| ("DBUS_SYSTEM_BUS_ADDRESS", bus)))
             .spawn()
             .unwrap()
+    }
+
+    /// Where the authority is that this one's coordinator has.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.home.path().join("coordinator")
     }
 
     pub(crate) fn log(&self) -> String {
@@ -354,8 +365,14 @@ fn shared() {
     assert_eq!(text(&finished.stdout).trim(), offered.to_string_lossy());
     assert_eq!(fs::read_to_string(offered.join("left")).unwrap(), "result\n");
 
+    let gone = offered.join("gone").to_string_lossy().into_owned();
+    spec.shared_directory = Some(gone.clone());
+    lab.offer(2, spec.clone());
+    let Outcome::CannotStart(why) = lab.finished().outcome else { panic!("it is not there") };
+    assert!(why.starts_with(&format!("cannot enter {gone}: No such file")), "{why}");
+
     spec.shared_directory = Some("/var".into());
-    lab.offer(2, spec);
+    lab.offer(3, spec);
     let reason = lab.event("a refusal", |event| match event {
         AttemptEvent::Refused { reason, .. } => Some(reason),
         _ => None,
@@ -621,13 +638,19 @@ fn second_refused() {
     assert!(lab.log().contains("another agent runs with the data directory"), "{}", lab.log());
 }
 
-fn desktop() {
+/// A workstation with a system bus; its agent is still to be started.
+fn at_desktop() -> Option<(Desktop, Lab)> {
     let Some(desktop) = Desktop::start() else {
         gleaner_skip::without_lab("no dbus-daemon");
-        return;
+        return None;
     };
     let mut lab = Lab::without_agent();
     lab.bus = Some(desktop.address.clone());
+    Some((desktop, lab))
+}
+
+fn desktop() {
+    let Some((desktop, mut lab)) = at_desktop() else { return };
     lab.config.sensors.sessions = true;
     lab.start();
     let busy = |reason: &str| {
@@ -660,4 +683,52 @@ fn desktop() {
     desktop.sleep(false);
     until("sleep is delayed again", || desktop.delays() == 1);
     lab.wait_for_idle();
+}
+
+fn metered() {
+    let Some((desktop, mut lab)) = at_desktop() else { return };
+    lab.config.sensors.metered = gleaner_agent::config::Metered::Ask;
+    lab.start();
+    until("NetworkManager is heard", || {
+        lab.status().sensors.iter().any(|of| of.sensor == "network" && of.health == "well")
+    });
+    desktop.metered(1);
+    until("closed", || lab.status().verdict == "busy: the network is metered, says NetworkManager");
+    desktop.metered(4);
+    lab.wait_for_idle();
+}
+
+/// A keyboard's device, as far as the sensor sees one.
+fn plug_in(lab: &Lab) {
+    let path = lab.config.sensors.input.join("event0");
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+}
+
+fn unheard_session() {
+    let Some((desktop, mut lab)) = at_desktop() else { return };
+    lab.config.sensors.sessions = true;
+    desktop.screen("x11", "seat0", false);
+    lab.begin();
+    until("it answers", || owner::ask(&lab.config.owner_socket(), &owner::Command::Status).is_ok());
+    let verdict = |text: &str| until(text, || lab.status().verdict.contains(text));
+    verdict("session c1 of ann (seat0), x11: nothing hears its input");
+    assert_eq!(lab.status().users, 1, "she is counted without a terminal");
+    plug_in(&lab);
+    verdict("idle for");
+    lab.coordinator.expect("the sensor as it is now", |frame| match frame {
+        AgentFrame::Missing(missing) => {
+            missing.iter().all(|line| !line.starts_with("input:")).then_some(())
+        }
+        _ => None,
+    });
+    // A keyboard does not hear who works from elsewhere.
+    desktop.screen("wayland", "", false);
+    verdict("nothing hears its input");
+    desktop.screen("wayland", "", true);
+    verdict("idle for");
+    desktop.screen("wayland", "", false);
+    verdict("is idle no more");
+    desktop.screen("tty", "", false);
+    verdict("idle for");
 }

@@ -11,8 +11,9 @@ use std::time::Duration;
 use gleaner_common::id::{ContentHash, WorkstationId};
 use gleaner_common::usage::UsageRecord;
 use gleaner_common::wire::{
-    AgentFrame, BlobReply, CoordinatorFrame, Purpose, Role, UsageFrame, UsageReply,
+    AgentFrame, BlobReply, CoordinatorFrame, KeyHash, Purpose, Role, UsageFrame, UsageReply,
 };
+use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{Admission, serve};
 use gleaner_shell::identity::Authority;
 use gleaner_shell::stream::{FrameReader, FrameWriter, read_opening};
@@ -33,6 +34,8 @@ struct Shared {
     addresses: Mutex<Vec<SocketAddr>>,
     blobs: Mutex<BTreeMap<ContentHash, Vec<u8>>>,
     records: Mutex<Vec<UsageRecord>>,
+    /// Whose keys were revoked.
+    revoked: Mutex<Vec<KeyHash>>,
     muted: AtomicBool,
     writer: Mutex<Option<UnboundedSender<CoordinatorFrame>>>,
 }
@@ -91,6 +94,13 @@ impl Coordinator {
     pub(crate) fn say(&self, frame: CoordinatorFrame) {
         let writer = self.shared.writer.lock().unwrap();
         writer.as_ref().expect("an agent is connected").send(frame).unwrap();
+    }
+
+    /// Takes an agent's key away, and tells so.
+    pub(crate) fn revoke(&self, key: KeyHash) {
+        self.shared.revoked.lock().unwrap().push(key);
+        let (keys, now) = (vec![key], Clock.wall());
+        self.say(CoordinatorFrame::Revoked { all: false, keys, now });
     }
 
     /// Reads frames until one is wanted.
@@ -185,6 +195,11 @@ impl Shared {
             if writer.send(&answer).await.is_err() {
                 return;
             }
+            if matches!(answer, CoordinatorFrame::Welcome { .. }) {
+                let (now, keys) = (Clock.wall(), self.revoked.lock().unwrap().clone());
+                let revoked = CoordinatorFrame::Revoked { all: true, keys, now };
+                let _ = writer.send(&revoked).await;
+            }
         }
     }
 
@@ -244,7 +259,8 @@ impl Shared {
             | AgentFrame::Presence(_)
             | AgentFrame::Leaving { .. }
             | AgentFrame::Relay { .. }
-            | AgentFrame::FromRank { .. } => None,
+            | AgentFrame::FromRank { .. }
+            | AgentFrame::Missing(_) => None,
         }
     }
 }

@@ -13,12 +13,15 @@
 mod agent;
 mod containment;
 mod coordinator;
+mod helpers;
 mod images;
 mod leftovers;
 mod machine;
 mod moving;
 mod ranks;
+mod remote;
 mod sessions;
+mod strangers;
 mod travels;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,6 +39,11 @@ fn main() -> ExitCode {
     {
         return agent::main(path);
     }
+    if let [first, socket] = arguments.as_slice()
+        && first == "presence"
+    {
+        return helpers::main(socket);
+    }
     if let [first, program] = arguments.as_slice()
         && first == "rank"
     {
@@ -45,10 +53,13 @@ fn main() -> ExitCode {
     let tests = containment::TESTS
         .iter()
         .chain(agent::TESTS)
+        .chain(helpers::TESTS)
         .chain(images::TESTS)
         .chain(leftovers::TESTS)
         .chain(moving::TESTS)
         .chain(ranks::TESTS)
+        .chain(remote::TESTS)
+        .chain(strangers::TESTS)
         .chain(travels::TESTS);
     let chosen: Vec<&Test> = tests
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)))

@@ -114,7 +114,7 @@ impl Labs {
             name: "desk-2".into(),
             addresses: self.address.clone(),
         };
-        let to = Destination { at, ticket };
+        let to = Destination { at, ticket, ordered: false };
         self.here.coordinator.say(CoordinatorFrame::Depart {
             fence: Fence(1),
             keep: Keep::State,

@@ -45,7 +45,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_newer_life_leaves_nothing_of_the_older", newer_life),
 ];
 
-const JOB: JobId = JobId(3);
+pub(crate) const JOB: JobId = JobId(3);
 
 const TICKET: Ticket = Ticket([5; 16]);
 
@@ -407,7 +407,7 @@ impl Site {
         }));
         let keep = self.leaving[&rank];
         let here = &self.labs[old.workstation.0 as usize - 1].coordinator;
-        let destination = Destination { at: to.clone(), ticket: TICKET };
+        let destination = Destination { at: to.clone(), ticket: TICKET, ordered: false };
         here.say(CoordinatorFrame::Depart { fence: old.fence, keep, to: destination });
         to
     }
@@ -566,7 +566,7 @@ pub(crate) fn printed(finished: &Finished) -> String {
 }
 
 #[track_caller]
-fn check_ring(site: &mut Site) {
+pub(crate) fn check_ring(site: &mut Site) {
     site.until("all have finished", |site| site.finished.len() == 4);
     for (rank, finished) in &site.finished {
         assert_eq!(finished.outcome, Outcome::Succeeded, "{finished:?}");

@@ -30,6 +30,11 @@ impl BlockingClient {
         Ok(Self { runtime, client })
     }
 
+    /// Does something with the connection below.
+    pub fn with<T>(&self, work: impl AsyncFnOnce(&Client) -> T) -> T {
+        self.runtime.block_on(work(&self.client))
+    }
+
     /// # Errors
     /// The connection ended, or the answer is no.
     pub fn request(&self, request: &Request) -> Result<Reply> {
@@ -99,13 +104,21 @@ impl BlockingClient {
     /// # Errors
     /// The connection ended first.
     pub fn wait(&self, job: JobId) -> Result<JobSummary> {
+        self.wait_for(job, |summary| summary.state.has_ended())
+    }
+
+    /// Waits until a job is as wanted.
+    ///
+    /// # Errors
+    /// The connection or the job ended first.
+    pub fn wait_for(&self, job: JobId, is_so: impl Fn(&JobSummary) -> bool) -> Result<JobSummary> {
         self.runtime.block_on(async {
             let mut rows = self.client.rows(&Request::Watch(job)).await?;
             while let Some(row) = rows.next().await? {
                 let Reply::Summary(summary) = row else {
                     bail!("watched job {job} and got {row:?}");
                 };
-                if summary.state.has_ended() {
+                if is_so(&summary) {
                     return Ok(summary);
                 }
             }

@@ -23,7 +23,8 @@ pub struct HostOptions {
     /// Look at the load of the whole machine, as an installed agent does, and
     /// find none of it too high: it is not this host's owner's.
     pub whole_machine: bool,
-    /// More lines for the top of the agent's configuration.
+    /// More lines for the top of the agent's configuration, where `{number}` is
+    /// the host's.
     pub extra: String,
 }
 
@@ -178,7 +179,8 @@ impl LabHost {
         let mut text = format!(
             "identity = \"{dir}/identity\"\ndata = \"{dir}/data\"\nruntime = \"{dir}/run\"\n\
              places = {}\n{}\n",
-            options.places, options.extra
+            options.places,
+            options.extra.replace("{number}", &self.number.to_string())
         );
         let quiet = options.quiet.as_millis();
         let _ = writeln!(text, "[criteria]\nquiet = \"{quiet}ms\"\nload_quiet = \"{quiet}ms\"");
@@ -192,6 +194,9 @@ impl LabHost {
             None => self.terminals.iter().map(|one| one.path.display().to_string()).collect(),
         };
         let _ = writeln!(text, "[sensors]\nterminals = {terminals:?}\ninput = \"{dir}/input\"");
+        // Nor do the machine's own people, power and heat.
+        text.push_str("connections = false\nslice = \"\"\ncalls = false\npower = false\n");
+        text.push_str("heat = false\nmetered = \"no\"\n");
         if let Some(path) = &self.cgroup {
             let path = path.display();
             let _ = writeln!(text, "[cgroup]\ndirectory = \"{path}\"");

@@ -92,6 +92,23 @@ impl Terminal {
         }
     }
 
+    /// All that a program shows that was attached, once it has ended.
+    ///
+    /// # Errors
+    /// The program cannot be waited for.
+    pub fn shown(&mut self) -> Result<Vec<u8>> {
+        let mut shown = vec![];
+        let mut piece = [0; 4096];
+        // Without anybody at the other end, reading fails.
+        while let Ok(count @ 1..) = self.master.read(&mut piece) {
+            shown.extend_from_slice(&piece[..count]);
+        }
+        if let Some(mut child) = self.reader.take() {
+            child.wait().context("cannot wait for the program on the terminal")?;
+        }
+        Ok(shown)
+    }
+
     /// `pts/3`, as the agent names it.
     pub fn name(&self) -> String {
         let number = self.path.file_name().unwrap_or_default().to_string_lossy();

@@ -5,7 +5,6 @@ use clap::Subcommand;
 use gleaner_shell::enrol;
 use gleaner_shell::identity::Identity;
 
-use super::enrol::keep;
 use crate::ask::{Access, ask};
 use crate::failure::Verdict;
 
@@ -34,10 +33,9 @@ pub fn run(command: &IdentityCommand) -> Result<Verdict> {
     let IdentityCommand::Rotate(args) = command;
     let dir = args.access.directory()?;
     let old = Identity::load(&dir)?;
-    // Before anybody is asked: can it be kept at all?
-    keep(&old, &dir)?;
-    let new = ask(&args.access, async |client| Ok(enrol::rotate(client, old).await?))?;
-    keep(&new, &dir)?;
+    let new = ask(&args.access, async |client| {
+        Ok(enrol::rotate(&client.link().connection, &dir, &old).await?)
+    })?;
     eprintln!("{} {} has a new key, in {}", new.role.name(), new.name, dir.display());
     Ok(Verdict::Yes)
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use gleaner_common::id::{JobId, SubprogramId};
-use gleaner_common::report::AttemptRow;
+use gleaner_common::report::{AttemptRow, ReplicaRow};
 use gleaner_common::wire::{Reply, Request};
 use gleaner_figure::Format;
 use gleaner_shell::client::Client;
@@ -81,11 +81,29 @@ async fn subprogram(client: &Client, args: &Args, id: SubprogramId) -> Result<()
         bail!("--gantt draws a whole job: expected a job's number, such as {}", id.job);
     }
     let attempts = attempts(client, &Request::Attempts(id)).await?;
+    let replicas = replicas(client, &Request::Replicas(id)).await?;
     args.form.print(&[row], show::subprograms)?;
+    if !replicas.is_empty() {
+        if !args.form.json {
+            output::line("")?;
+        }
+        args.form.print(&replicas, show::replicas)?;
+    }
     if !args.form.json {
         output::line("")?;
     }
     args.form.print(&attempts, |rows| show::attempts(rows, &show::here()))
+}
+
+async fn replicas(client: &Client, request: &Request) -> Result<Vec<ReplicaRow>> {
+    ask::rows(
+        client,
+        request,
+        |reply| {
+            if let Reply::Replica(row) = reply { Some(*row) } else { None }
+        },
+    )
+    .await
 }
 
 async fn attempts(client: &Client, request: &Request) -> Result<Vec<AttemptRow>> {

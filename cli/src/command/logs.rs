@@ -1,4 +1,5 @@
-//! `glean logs`: what subprograms printed, as they printed it.
+//! `glean logs`: what subprograms printed, as they printed it, but for what would
+//! do something to a terminal.
 
 use anyhow::{Context, Result};
 use gleaner_common::id::{JobId, SubprogramId};
@@ -18,6 +19,12 @@ pub struct Args {
     /// What they printed to standard error instead.
     #[arg(long)]
     pub stderr: bool,
+    /// On a terminal too, print every byte as it is: control codes do what they say.
+    #[arg(long)]
+    pub raw: bool,
+    /// What this replica of a subprogram printed, 1 for the first, whether or not it counts.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub replica: Option<u8>,
     #[command(flatten)]
     pub access: Access,
 }
@@ -27,25 +34,25 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Verdict> {
     ask(&args.access, async |client| match args.id {
         JobOrSubprogram::Subprogram(id) => {
-            let bytes = printed(client, id, args.stderr).await?;
-            output::bytes(&bytes)?;
+            let bytes = printed(client, id, args).await?;
+            output::printed(&bytes, args.raw)?;
             Ok(Verdict::Yes)
         }
-        JobOrSubprogram::Job(id) => all(client, id, args.stderr).await,
+        JobOrSubprogram::Job(id) => all(client, id, args).await,
     })
 }
 
-async fn all(client: &Client, id: JobId, stderr: bool) -> Result<Verdict> {
+async fn all(client: &Client, id: JobId, args: &Args) -> Result<Verdict> {
     let mut any = Verdict::No;
     for row in ask::subprograms(client, id).await? {
-        let bytes = match printed(client, row.subprogram, stderr).await {
+        let bytes = match printed(client, row.subprogram, args).await {
             Ok(bytes) => bytes,
             // This subprogram has printed nothing yet; the others may have.
             Err(error) if error.is::<Refusal>() => continue,
             Err(error) => return Err(error),
         };
         output::line(&format!("==> {} {} <==", row.subprogram, row.state.name()))?;
-        output::bytes(&bytes)?;
+        output::printed(&bytes, args.raw)?;
         if bytes.last().is_some_and(|last| *last != b'\n') {
             output::line("")?;
         }
@@ -58,12 +65,15 @@ async fn all(client: &Client, id: JobId, stderr: bool) -> Result<Verdict> {
 }
 
 /// What one subprogram printed, checked against its hash.
-async fn printed(client: &Client, id: SubprogramId, stderr: bool) -> Result<Vec<u8>> {
-    let request = Request::Output(id);
+async fn printed(client: &Client, id: SubprogramId, args: &Args) -> Result<Vec<u8>> {
+    let request = match args.replica {
+        Some(replica) => Request::ReplicaOutput { subprogram: id, replica },
+        None => Request::Output(id),
+    };
     let Reply::Output { stdout, stderr: errors, .. } = ask::one(client, &request).await? else {
         return Err(ask::unexpected(&request));
     };
-    match if stderr { errors } else { stdout } {
+    match if args.stderr { errors } else { stdout } {
         Printed::Inline(bytes) => Ok(bytes),
         Printed::Staged { hash, truncated, .. } => {
             let bytes = client

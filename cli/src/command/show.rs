@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use gleaner_common::id::JobId;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::report::{
-    AttemptRow, JobRow, JobSummary, ShareRow, SubprogramRow, TokenRow, UserRow, WorkstationRow,
+    AttemptRow, JobRow, JobSummary, ReplicaRow, ShareRow, SubprogramRow, TokenRow, UserRow,
+    WorkstationRow,
 };
 use gleaner_common::time::{Spoken, WallTime};
 use gleaner_common::units::spoken_size;
@@ -78,7 +79,12 @@ pub(super) fn job(row: &JobRow, zone: &TimeZone) -> Listing {
         ),
     ];
     let number = ("number", row.job.to_string());
-    let lines = [number].into_iter().chain(lines).chain(program(row)).chain(moves(row));
+    let lines = [number]
+        .into_iter()
+        .chain(lines)
+        .chain(program(row))
+        .chain(replicated(row))
+        .chain(moves(row));
     let lines: Vec<(&str, String)> = lines.chain(notes(row)).collect();
     Listing::of(&lines)
         .column("job", 9, |(what, _)| (*what).to_owned())
@@ -103,6 +109,13 @@ fn program(row: &JobRow) -> Option<(&'static str, String)> {
         let _ = write!(text, "; began {} times", row.life);
     }
     Some(("program", text))
+}
+
+fn replicated(row: &JobRow) -> Option<(&'static str, String)> {
+    let quorum = row.replicas / 2 + 1;
+    let text =
+        || format!("each on {} workstations; a result counts when {quorum} agree", row.replicas);
+    (row.replicas > 1).then(|| ("replicas", text()))
 }
 
 fn moves(row: &JobRow) -> Option<(&'static str, String)> {
@@ -167,10 +180,28 @@ pub(super) fn subprograms(rows: &[SubprogramRow]) -> Listing {
         .listing()
 }
 
+/// Answers that are equal agree.
+pub(super) fn replicas(rows: &[ReplicaRow]) -> Listing {
+    Listing::of(rows)
+        .column("replica", 9, |row| row.replica.to_string())
+        .column("state", 9, |row| row.state.name().to_owned())
+        .shortened("workstation", (8, 12), |row| row.workstation.clone().unwrap_or_default())
+        .column("answer", 7, |row| row.answer.clone().unwrap_or_default())
+        .column("attempts", 4, |row| row.attempts.to_string())
+        .shortened("last end", (6, 24), |row| row.outcome.clone().unwrap_or_default())
+        .listing()
+}
+
 pub(super) fn attempts(rows: &[AttemptRow], zone: &TimeZone) -> Listing {
     let lasted = |row: &AttemptRow| Some(Spoken(row.ended?.since(row.placed)).to_string());
-    Listing::of(rows)
-        .column("attempt", 9, |row| row.fence.to_string())
+    let replicated = rows.iter().any(|row| row.replica > 1);
+    let listing = Listing::of(rows).column("attempt", 9, |row| row.fence.to_string());
+    let listing = if replicated {
+        listing.column("replica", 8, |row| row.replica.to_string())
+    } else {
+        listing
+    };
+    listing
         .shortened("workstation", (8, 12), |row| row.workstation.clone())
         .column("placed", 5, |row| time(row.placed, zone))
         .column("lasted", 7, |row| lasted(row).unwrap_or_default())
@@ -283,6 +314,7 @@ pub(super) mod tests {
             frozen_s: 0.0,
             notes: vec![],
             public: false,
+            replicas: 1,
         }
     }
 
@@ -352,7 +384,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_job_is_one_record_for_programs() {
-        insta::assert_snapshot!(serde_json::to_string(&a_job()).unwrap(), @r#"{"job":7,"name":"primes","user":"ada","command":["./primes","{i}"],"submitted":1795000000000000000,"ended":null,"on_busy":{"reaction":"suspend","patience":{"for":{"secs":600,"nanos":0}},"then":"retreat"},"retries":2,"summary":{"job":7,"state":"running","total":240,"queued":100,"running":4,"suspended":2,"succeeded":134,"failed":0,"cancelled":0,"retreats":9,"suspensions":21,"lost":1,"retried":0,"moves":0},"cpu_s":512.0,"wasted_cpu_s":3.25,"program":null,"life":0,"moved_bytes":0,"frozen_s":0.0,"notes":[],"public":false}"#);
+        insta::assert_snapshot!(serde_json::to_string(&a_job()).unwrap(), @r#"
+        {"job":7,"name":"primes","user":"ada","command":["./primes","{i}"],"submitted":1795000000000000000,"ended":null,"on_busy":{"reaction":"suspend","patience":{"for":{"secs":600,"nanos":0}},"then":"retreat"},"retries":2,"summary":{"job":7,"state":"running","total":240,"queued":100,"running":4,"suspended":2,"succeeded":134,"failed":0,"cancelled":0,"retreats":9,"suspensions":21,"lost":1,"retried":0,"moves":0},"cpu_s":512.0,"wasted_cpu_s":3.25,"program":null,"life":0,"moved_bytes":0,"frozen_s":0.0,"notes":[],"public":false,"replicas":1}
+        "#);
     }
 
     #[test]
@@ -378,6 +412,7 @@ pub(super) mod tests {
         let at = WallTime::from_unix_s;
         let rows = [
             AttemptRow {
+                replica: 1,
                 fence: Fence(51),
                 subprogram,
                 workstation: "ws-001".into(),
@@ -386,6 +421,7 @@ pub(super) mod tests {
                 end: Some("retreated: pts/3, 0.0 s ago".into()),
             },
             AttemptRow {
+                replica: 1,
                 fence: Fence(99),
                 subprogram,
                 workstation: "ws-042".into(),

@@ -69,6 +69,11 @@ pub struct Args {
     /// so much get it [default: any, up to the workstation's limit].
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub memory: Option<u64>,
+    /// Run each subprogram on so many different workstations, 2 to 5: its result counts when more
+    /// than half of them (of 2: both) give the same exit status, standard output and files.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5),
+          conflicts_with_all = ["ranks", "shared"])]
+    pub replicas: Option<u8>,
     /// Among your own jobs those of a higher priority go first, -100 to 100; to others it is nothing.
     #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i8).range(-100..=100))]
@@ -133,7 +138,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let (job, watched) = ask(&args.access, async |client| {
         let program = spec.program;
         let job = submit(client, spec, &found).await?;
-        if args.memory.is_some() || args.shared.is_some() {
+        if args.memory.is_some() || args.shared.is_some() || args.replicas.is_some() {
             output::notes(&jobs::one(client, job).await?.notes);
         }
         if let Some(program) = program.filter(|_| !args.json) {
@@ -191,6 +196,7 @@ fn spec(args: &Args) -> Result<JobSpec> {
     spec.shared_directory.clone_from(&args.shared);
     spec.on_busy = on_busy(args)?;
     (spec.priority, spec.public) = (args.priority, args.public);
+    spec.replicas = args.replicas.unwrap_or(1);
     spec.limits = Limits { memory_bytes_max: args.memory.unwrap_or(0), ..Limits::default() };
     Ok(spec)
 }
@@ -327,7 +333,7 @@ mod tests {
         .unwrap();
         let (spec, _) = prepare(&args).unwrap();
         assert_eq!(spec.indexes, IndexRange { first: 1, last: 9, step: 2 });
-        assert_eq!((spec.name.as_str(), spec.retries), ("p", 0));
+        assert_eq!((spec.name.as_str(), spec.retries, spec.replicas), ("p", 0, 1));
         assert_eq!(spec.timeout, Some(Duration::from_secs(90)));
         assert_eq!(spec.environment, [("A".to_owned(), "b=c".to_owned())]);
         let thirty = Some(Duration::from_secs(30));
@@ -366,6 +372,9 @@ mod tests {
             ("--on-busy stay -- x", "`stay` is not a reaction: expected renice, suspend, migrate"),
             ("--ranks 2 --count 2 -- x", "cannot be used with"),
             ("--grows -- x", "--ranks <N>"),
+            ("--replicas 6 -- x", "6 is not in 1..=5"),
+            ("--replicas 2 --ranks 3 -- x", "cannot be used with"),
+            ("--replicas 2 --shared /srv -- x", "cannot be used with"),
             ("--count 2 --array 1-2 -- x", "cannot be used with"),
             ("--count 2", "<CMD>"),
         ] {

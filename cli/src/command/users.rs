@@ -21,8 +21,11 @@ pub enum UsersCommand {
     /// List everybody who may submit jobs.
     #[command(after_help = "Example:\n  glean users ls --json")]
     Ls(ListArgs),
-    /// Take a user's keys away: the name is free then, and its jobs stay.
-    #[command(after_help = "Example:\n  glean users rm ada")]
+    /// Take a user's keys away and cancel their jobs: they are out at once, the name is free.
+    #[command(visible_alias = "remove")]
+    #[command(after_help = "Examples:
+  glean users rm ada
+  glean users rm ada --keep-jobs     what is under way ends as if ada were here")]
     Rm(RemoveArgs),
 }
 
@@ -39,6 +42,9 @@ pub struct RemoveArgs {
     /// The user's name.
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// Let the user's jobs go on to their end.
+    #[arg(long)]
+    pub keep_jobs: bool,
     #[command(flatten)]
     pub access: Access,
 }
@@ -64,9 +70,12 @@ fn list(args: &ListArgs) -> Result<Verdict> {
 }
 
 fn remove(args: RemoveArgs) -> Result<Verdict> {
-    let RemoveArgs { name, access } = args;
-    let request = Request::UserRemove { name: name.clone() };
-    ask(&access, async |client| ask::one(client, &request).await)?;
-    eprintln!("user {name} is let in no more; jobs of that name stay: glean jobs lists them");
+    let RemoveArgs { name, keep_jobs, access } = args;
+    let request = Request::UserRemove { name: name.clone(), keep_jobs };
+    let reply = ask(&access, async |client| ask::one(client, &request).await)?;
+    let Reply::UserRemoved { cancelled, kept } = reply else {
+        return Err(ask::unexpected(&request));
+    };
+    eprintln!("user {name} is let in no more; jobs cancelled: {cancelled}, that go on: {kept}");
     Ok(Verdict::Yes)
 }

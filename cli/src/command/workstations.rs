@@ -28,14 +28,26 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 pub enum WorkstationsCommand {
     /// Place nothing new on a workstation; what runs there goes on to its end.
-    #[command(after_help = "Example:\n  glean workstations drain ws-042")]
-    Drain(OneArgs),
+    #[command(after_help = "Examples:
+  glean workstations drain ws-042
+  glean workstations drain ws-042 --now     guests of jobs that migrate move away at once")]
+    Drain(DrainArgs),
     /// Place subprograms on a drained workstation again.
     #[command(after_help = "Example:\n  glean workstations undrain ws-042")]
     Undrain(OneArgs),
     /// Take a workstation's key away: the name is free then.
+    #[command(visible_alias = "remove")]
     #[command(after_help = "Example:\n  glean workstations rm ws-042")]
     Rm(OneArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DrainArgs {
+    /// Move guests elsewhere whose jobs migrate or roll back; the others finish.
+    #[arg(long)]
+    pub now: bool,
+    #[command(flatten)]
+    pub one: OneArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -49,12 +61,14 @@ pub struct OneArgs {
 
 fn change(command: &WorkstationsCommand) -> Result<Verdict> {
     let (args, request, told) = match command {
-        WorkstationsCommand::Drain(args) => {
-            let request = Request::WorkstationDrain { name: args.name.clone(), drained: true };
+        WorkstationsCommand::Drain(DrainArgs { now, one: args }) => {
+            let (name, now) = (args.name.clone(), *now);
+            let request = Request::WorkstationDrain { name, drained: true, now };
             (args, request, "gets nothing new: glean why tells what still runs there")
         }
         WorkstationsCommand::Undrain(args) => {
-            let request = Request::WorkstationDrain { name: args.name.clone(), drained: false };
+            let (name, now) = (args.name.clone(), false);
+            let request = Request::WorkstationDrain { name, drained: false, now };
             (args, request, "gets subprograms again")
         }
         WorkstationsCommand::Rm(args) => {

@@ -17,6 +17,9 @@ use crate::failure::Verdict;
 
 pub(super) const UNIT: &str = include_str!("units/gleaner-agent.service");
 pub(super) const SLICE: &str = include_str!("units/gleaner.slice");
+/// Every desktop starts what is here with its sessions.
+const AUTOSTART: &str = "/etc/xdg/autostart/gleaner-presence.desktop";
+const PRESENCE: &str = include_str!("units/gleaner-presence.desktop");
 const SLICE_NAME: &str = "gleaner.slice";
 
 /// Where jobs may run instead of in a private directory, as the unit allows it.
@@ -37,6 +40,7 @@ pub fn install(args: &MemberArgs, all: &Command) -> Result<Verdict> {
     let mut changed = site.binary()?;
     changed |= membership::ensure(&site, args, Role::Agent, utf8(&config.identity)?, Owner::Root)?;
     changed |= site.file(&service::unit(SLICE_NAME), SLICE.as_bytes())?;
+    site.file(AUTOSTART, PRESENCE.as_bytes())?;
     pages::write(&site)?;
     AGENT.install(&site, &unit(&config), changed, || {
         owner::status_of(&SocketArgs { socket: Some(config.owner_socket()) }).map(drop)
@@ -49,7 +53,10 @@ pub fn install(args: &MemberArgs, all: &Command) -> Result<Verdict> {
 pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
     let site = Site::open(&args.site.root, all)?;
     AGENT.uninstall(&site)?;
-    site.remove(&service::unit(SLICE_NAME))?;
+    service::remove_slice(&site, SLICE_NAME)?;
+    site.remove(AUTOSTART)?;
+    // Where there is no desktop, these are ours.
+    Path::new(AUTOSTART).ancestors().skip(1).take(2).for_each(|it| site.remove_if_empty(it));
     if args.purge {
         let config: AgentConfig =
             gleaner_shell::config::load(&site.path(AGENT_CONFIG)).unwrap_or_default();
@@ -64,10 +71,11 @@ pub fn uninstall(args: &UninstallArgs, all: &Command) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The unit, with the shared directories of the configuration writable.
+/// The unit, with what of the configuration must be writable: the identity, which
+/// is renewed, and the shared directories.
 pub(super) fn unit(config: &AgentConfig) -> String {
     let mut lines = String::new();
-    for path in &config.guests.shared_directories {
+    for path in [&config.identity].into_iter().chain(&config.guests.shared_directories) {
         // The dash: one that is not mounted is no reason not to start.
         let path = path.display().to_string().replace('%', "%%");
         lines.extend(["ReadWritePaths=-\"", &path, "\"\n"]);

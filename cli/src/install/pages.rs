@@ -1,11 +1,14 @@
 //! Manual pages and shell completions, put where `man` and the shells look.
 
+use std::path::Path;
+
 use anyhow::Result;
 use clap_complete::Shell;
 
 use super::site::Site;
 use crate::command::pages;
 
+const SHARE: &str = "/usr/local/share";
 const MANUALS: &str = "/usr/local/share/man/man1";
 
 /// Where each shell looks for what an administrator installs.
@@ -33,5 +36,14 @@ pub(super) fn remove(site: &Site) -> Result<()> {
     for (name, _) in pages::manuals(&site.all)? {
         site.remove(&format!("{MANUALS}/{name}"))?;
     }
-    COMPLETIONS.into_iter().try_for_each(|(_, path)| site.remove(path))
+    site.remove_if_empty(MANUALS);
+    for (_, path) in COMPLETIONS {
+        site.remove(path)?;
+        // A shell that is not installed has no directory of its own.
+        let above = Path::new(path).ancestors().skip(1);
+        above
+            .take_while(|above| *above != Path::new(SHARE))
+            .for_each(|it| site.remove_if_empty(it));
+    }
+    Ok(())
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use gleaner_shell::backoff::Backoff;
 use gleaner_shell::clock::Clock;
 
-use super::site::{Site, run, say};
+use super::site::{Site, run, same_file, say};
 use super::{BINARY, UninstallArgs, pages};
 use crate::failure::{Verdict, hinted, one_line};
 
@@ -62,16 +62,25 @@ impl Service {
         if !site.is_live() {
             return Ok(());
         }
-        if !Path::new(BOOTED).exists() {
+        if !is_managed(site) {
             say(&format!("systemd does not run here: start `{}` by hand", self.by_hand));
             return Ok(());
         }
         systemctl(&["daemon-reload"])?;
         systemctl(&["enable", self.name])?;
+        let changed = changed || self.runs_another();
         systemctl(&[if changed { "restart" } else { "start" }, self.name])?;
         self.wait_for(answers)?;
         say(&format!("{} is enabled and runs", self.name));
         Ok(())
+    }
+
+    /// Does it run a binary that has been replaced? Another daemon's installation may have done so.
+    fn runs_another(self) -> bool {
+        let asked = ["show", "--property=MainPID", "--value", self.name];
+        let Ok(said) = Command::new("systemctl").args(asked).output() else { return false };
+        let pid = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+        pid != "0" && !same_file(&Path::new("/proc").join(pid).join("exe"), Path::new(BINARY))
     }
 
     fn wait_for(self, answers: impl Fn() -> Result<()>) -> Result<()> {
@@ -95,15 +104,10 @@ impl Service {
     /// # Errors
     /// A file that cannot be removed, or a service that does not stop.
     pub(super) fn uninstall(self, site: &Site) -> Result<()> {
-        let managed = site.is_live() && Path::new(BOOTED).exists();
-        if managed && self.is_installed(site) {
+        if is_managed(site) && self.is_installed(site) {
             systemctl(&["disable", "--now", self.name])?;
         }
-        site.remove(&self.path())?;
-        if managed {
-            systemctl(&["daemon-reload"])?;
-        }
-        Ok(())
+        remove_unit(site, self.name)
     }
 
     /// Takes away a daemon that runs as the user that is made for it; `own` is its
@@ -130,6 +134,30 @@ impl Service {
         remove_shared(&site)?;
         Ok(Verdict::Yes)
     }
+}
+
+/// Does systemd run the services here?
+fn is_managed(site: &Site) -> bool {
+    site.is_live() && Path::new(BOOTED).exists()
+}
+
+fn remove_unit(site: &Site, name: &str) -> Result<()> {
+    site.remove(&unit(name))?;
+    if is_managed(site) {
+        systemctl(&["daemon-reload"])?;
+    }
+    Ok(())
+}
+
+/// Takes a slice away, with its control group: a service that stops leaves both.
+///
+/// # Errors
+/// A file that cannot be removed, or a slice that does not stop.
+pub(super) fn remove_slice(site: &Site, name: &str) -> Result<()> {
+    if is_managed(site) && site.path(unit(name)).exists() {
+        systemctl(&["stop", name])?;
+    }
+    remove_unit(site, name)
 }
 
 /// Is this machine's agent a service?

@@ -201,7 +201,7 @@ impl Site {
     }
 
     /// Takes a directory away if nothing is left in it.
-    pub(super) fn remove_if_empty(&self, path: &str) {
+    pub(super) fn remove_if_empty(&self, path: impl AsRef<Path>) {
         // Somebody's files in it are the usual reason not to.
         let _ = fs::remove_dir(self.path(path));
     }
@@ -226,7 +226,9 @@ pub(super) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-fn same_file(one: &Path, other: &Path) -> bool {
+/// Are these one file? A link of `/proc` leads to what a process runs, also where that has been
+/// replaced.
+pub(super) fn same_file(one: &Path, other: &Path) -> bool {
     match (fs::metadata(one), fs::metadata(other)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
         _ => false,

@@ -1,15 +1,22 @@
-//! Enrolment, the newcomer's side: from a token to an identity.
+//! Enrolment, the newcomer's side: from a token to an identity. And what
+//! follows: another key in the place of one's own, at will or before its
+//! certificate runs out.
 //!
 //! The private key is made here and never leaves.
 
+use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
+use gleaner_common::time::WallTime;
 use gleaner_common::wire::{EnrolReply, EnrolRequest, Purpose, Reply, Request};
+use quinn::Connection;
 use tokio::time::timeout;
 
-use crate::client::{Client, ClientError};
 use crate::endpoint::{self, ConnectError, Credentials, Link};
-use crate::identity::{Identity, Key, Token, fingerprint, spki_of};
+use crate::identity::{Identity, IdentityError, Key, NEXT_KEY_FILE, Token, fingerprint, spki_of};
+use crate::lock::Lock;
 use crate::stream::{self, StreamError};
 
 /// How long the coordinator may take: it writes to its disk first.
@@ -34,15 +41,24 @@ pub enum EnrolError {
     OtherAuthority { address: String },
 }
 
-/// Why a key was not rotated. Each is one line.
+/// Held by who renews the identity in a directory.
+const LOCK_FILE: &str = "renewal.lock";
+
+/// Why there is no new key. Each is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
-    #[error("cannot make a key: {why}")]
-    Key { why: rcgen::Error },
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Identity(#[from] IdentityError),
+    #[error("cannot lock the identity in the directory: {why}")]
+    Lock { why: io::Error },
+    #[error("the coordinator gave no answer within {} s", ENROL_TIMEOUT.as_secs())]
+    NoReply,
+    #[error("the coordinator: {0}")]
+    Stream(#[from] StreamError),
     #[error("the coordinator refused: {reason}")]
     Refused { reason: String },
+    #[error("the coordinator sent a certificate that is not for our key")]
+    OtherKey,
 }
 
 impl EnrolError {
@@ -75,21 +91,79 @@ pub async fn enrol(address: &str, token: &Token, name: &str) -> Result<Identity,
     accept(address, token, key, reply?)
 }
 
-/// Puts a new key in the place of an identity's own. The identity that is
-/// returned is not stored yet, and the old one is worth nothing.
+/// Puts a new key in the place of the identity's own in this directory. The old
+/// one is worth nothing from then on, wherever a copy of it is.
 ///
 /// # Errors
-/// See [`RotateError`]; the old key is good still, unless the answer was lost.
-pub async fn rotate(client: &Client, old: Identity) -> Result<Identity, RotateError> {
-    let key = Key::generate().map_err(|why| RotateError::Key { why })?;
-    let request = Request::Rotate { public_key: key.spki() };
-    let reply = client.request(&request).await?;
+/// See [`RotateError`]; the directory holds the old pair still, which is good
+/// unless only the answer was lost.
+pub async fn rotate(
+    connection: &Connection,
+    dir: &Path,
+    old: &Identity,
+) -> Result<Identity, RotateError> {
+    // Who has a copy of the directory has that one too.
+    let _ = std::fs::remove_file(dir.join(NEXT_KEY_FILE));
+    replace(connection, dir, old, true).await
+}
+
+/// Renews the identity in this directory, if it is time for that. The old key
+/// is good until its certificate ends. `None`: it is not time, or somebody else
+/// is renewing it, or has.
+///
+/// # Errors
+/// See [`RotateError`]; the directory holds the old pair still.
+pub async fn renew_if_due(
+    connection: &Connection,
+    dir: &Path,
+    old: &Identity,
+    now: WallTime,
+) -> Result<Option<Identity>, RotateError> {
+    if old.validity().is_none_or(|validity| now < validity.renew_at()) {
+        return Ok(None);
+    }
+    let failed = |why| RotateError::Lock { why };
+    let file = File::options().write(true).create(true).truncate(false).open(dir.join(LOCK_FILE));
+    let Some(_lock) = Lock::take(file.map_err(failed)?).map_err(failed)? else { return Ok(None) };
+    // Another process may have been quicker.
+    if Identity::load(dir)?.spki() != old.spki() {
+        return Ok(None);
+    }
+    replace(connection, dir, old, false).await.map(Some)
+}
+
+async fn replace(
+    connection: &Connection,
+    dir: &Path,
+    old: &Identity,
+    at_once: bool,
+) -> Result<Identity, RotateError> {
+    let key = Identity::next_key(dir)?;
+    let request = Request::Rotate { public_key: key.spki(), at_once };
+    let reply = timeout(ENROL_TIMEOUT, ask_for_another(connection, &request)).await;
+    let certificate = certificate_in(reply.map_err(|_| RotateError::NoReply)??)?;
+    if spki_of(&certificate).is_none_or(|spki| spki != key.spki()) {
+        return Err(RotateError::OtherKey);
+    }
+    let new = old.with(key, certificate);
+    new.succeed(dir)?;
+    Ok(new)
+}
+
+fn certificate_in(reply: Reply) -> Result<Vec<u8>, RotateError> {
     if let Reply::Rotated { certificate } = reply {
-        return Ok(Identity { key, certificate, ..old });
+        return Ok(certificate);
     }
     let reason =
         if let Reply::No { reason } = reply { reason } else { "no certificate".to_owned() };
     Err(RotateError::Refused { reason })
+}
+
+async fn ask_for_another(connection: &Connection, request: &Request) -> Result<Reply, StreamError> {
+    let (mut writer, mut reader) = stream::open(connection, Purpose::Request).await?;
+    writer.send(request).await?;
+    writer.finish();
+    reader.expect().await
 }
 
 async fn ask(link: &Link, request: &EnrolRequest) -> Result<EnrolReply, StreamError> {

@@ -6,7 +6,7 @@ use crate::frame;
 use crate::job::{IndexRange, Reaction, StagedFile};
 use crate::machine::{Disk, Temperature};
 use crate::program::Ticket;
-use crate::report::{Counts, JobState};
+use crate::report::{Counts, JobState, ReplicaState};
 use crate::usage::Cause;
 
 #[track_caller]
@@ -63,7 +63,7 @@ fn spec_hex() -> String {
         "016102016103{}01ac020102013c0001014b01560101{}{}",
         "7b697d", // {i}
         "66",     // f
-        format_args!("{}0501000102{}040004000000000000", ab(32), "2f73")
+        format_args!("{}0501000102{}04000400000000000001", ab(32), "2f73")
     )
 }
 
@@ -138,6 +138,7 @@ fn what_agents_say() {
     check(&AgentFrame::Relay { to: WorkstationId(7), bytes: vec![0xab] }, "050701ab");
     let from_rank = AgentFrame::FromRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
     check(&from_rank, "06040201ab");
+    check(&AgentFrame::Missing(vec!["x".into()]), "07010178");
 }
 
 #[test]
@@ -227,13 +228,16 @@ fn what_the_coordinator_says_of_ranks() {
     check(&ranks, &format!("08060201{there}"));
     let relayed = CoordinatorFrame::Relayed { from: WorkstationId(7), bytes: vec![0xab] };
     check(&relayed, "090701ab");
-    let to = Destination { at: to, ticket: TICKET };
+    let to = Destination { at: to, ticket: TICKET, ordered: false };
     let depart = CoordinatorFrame::Depart { fence: Fence(4), keep: Keep::State, to };
-    check(&depart, &format!("0a0400{there}{}", ab(16)));
+    check(&depart, &format!("0a0400{there}{}00", ab(16)));
     check(&CoordinatorFrame::Stay { fence: Fence(4) }, "0b04");
     let to_rank = CoordinatorFrame::ToRank { fence: Fence(4), life: Life(2), bytes: vec![0xab] };
     check(&to_rank, "0c040201ab");
     check(&CoordinatorFrame::GoOn { fence: Fence(4) }, "0d04");
+    let keys = vec![KeyHash([0xab; 16])];
+    let revoked = CoordinatorFrame::Revoked { all: true, keys, now: WallTime(-1) };
+    check(&revoked, &format!("0e0101{}01", ab(16)));
 }
 
 #[test]
@@ -293,6 +297,12 @@ fn requests() {
     check(&Request::Tokens, "0e");
     check(&Request::TokenRevoke { id: "i".into() }, "0f0169");
     check(&Request::Health, "10");
+    let name = || "n".to_owned();
+    check(&Request::UserRemove { name: name(), keep_jobs: true }, "13016e01");
+    let drain = Request::WorkstationDrain { name: name(), drained: true, now: false };
+    check(&drain, "15016e0100");
+    check(&Request::Replicas(subprogram), "170602");
+    check(&Request::ReplicaOutput { subprogram, replica: 3 }, "18060203");
 }
 
 #[test]
@@ -325,4 +335,16 @@ fn replies() {
     check(&Reply::TokenRevoked, "0c");
     check(&Reply::End, "0e");
     check(&Reply::No { reason: "r".into() }, "0f0172");
+    let row = ReplicaRow {
+        subprogram: SubprogramId { job: JobId(6), index: 2 },
+        replica: 3,
+        state: ReplicaState::Answered,
+        workstation: Some("w".into()),
+        fence: Some(Fence(4)),
+        attempts: 5,
+        outcome: None,
+        answer: Some("a".into()),
+    };
+    check(&Reply::Replica(Box::new(row)), "140602030501017701040500010161");
+    check(&Reply::UserRemoved { cancelled: 1, kept: 2 }, "150102");
 }

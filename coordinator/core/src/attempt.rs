@@ -50,6 +50,7 @@ impl Attempt {
         Change::Attempt(AttemptRecord {
             fence,
             subprogram: job.subprogram(self.position),
+            replica: job.replica(self.position),
             workstation: self.workstation,
             placed: self.placed,
             end,

@@ -13,6 +13,7 @@ mod links;
 mod moves;
 mod placement;
 mod ranks;
+mod replicas;
 mod rows;
 mod submissions;
 mod why;
@@ -197,6 +198,11 @@ impl Core {
                 job.restore_tried(record);
             }
         }
+        for record in restored.replicas {
+            if let Some(job) = core.jobs.get_mut(&record.subprogram.job) {
+                job.restore_replica(record);
+            }
+        }
         core.restore_programs(now, &restored.events);
         core.restore_usage((now, wall), &restored.usage, &restored.attempts);
         core.restore_attempts(now, restored.attempts);
@@ -236,15 +242,15 @@ impl Core {
         let open: BTreeSet<Fence> = attempts.iter().map(|attempt| attempt.fence).collect();
         for attempt in attempts {
             let Some(job) = self.jobs.get_mut(&attempt.subprogram.job) else { continue };
-            let index = attempt.subprogram.index;
+            let position = job.position_of(attempt.subprogram.index, attempt.replica);
+            let Some(position) = position else { continue };
             // The attempt that moves counts as placed until its successor has
             // arrived.
             let moves = attempt.coming.filter(|coming| open.contains(&coming.old));
-            let position = match moves {
-                Some(_) => job.position(index),
-                None => job.restore_placed(index, attempt.fence),
-            };
-            let Some(position) = position else { continue };
+            if moves.is_none() {
+                job.restore_placed(position, attempt.fence);
+            }
+            job.touch(position, attempt.workstation);
             job.spec_sent_to.insert(attempt.workstation);
             if let Some(coming) = moves {
                 self.moves.insert(coming.old, Moving::new(coming.keep, Some(attempt.fence)));
@@ -316,11 +322,17 @@ impl Core {
         match event {
             Event::Enrolled { workstation, name } => self.pool.enrol(workstation, name),
             Event::Removed(workstation) => self.removed(&draft, workstation),
-            Event::Drained { workstation, drained } => {
+            Event::Drained { workstation, drained, now: at_once } => {
                 draft.change(Change::Drained { workstation, drained });
                 self.change_workstation(now, workstation, |w| w.drained = drained);
+                if drained && at_once {
+                    self.empty(workstation);
+                } else if !drained {
+                    self.fill_again(&mut draft, workstation);
+                }
             }
             Event::Heard { from, frame } => self.heard(&mut draft, from, frame),
+            Event::Unstaged { from, fence } => self.unstaged(&mut draft, from, fence),
             Event::Disconnected(link) => self.disconnected(&draft, link),
             Event::Submitted { request, user, spec } => {
                 self.submitted(&mut draft, request, user, *spec);
@@ -415,7 +427,8 @@ impl Core {
 
     /// Places an attempt, which is durable before anybody hears of it.
     fn open(&mut self, draft: &mut Draft, fence: Fence, attempt: Attempt) {
-        let Some(job) = self.jobs.get(&attempt.job) else { return };
+        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
+        job.touch(attempt.position, attempt.workstation);
         let (now, lease, expected) = (draft.now, self.config.lease, job.expected());
         draft.change(attempt.change(fence, job, None));
         self.shares.placed(now, &job.record().user);

@@ -1,6 +1,6 @@
 //! The core's events: facts, in the past tense.
 
-use gleaner_common::id::{JobId, WorkstationId};
+use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::wire::AgentFrame;
 
@@ -32,12 +32,16 @@ pub enum Event {
     Enrolled { workstation: WorkstationId, name: String },
     /// An admin has taken the workstation away: its key is worth nothing.
     Removed(WorkstationId),
-    /// An admin wants nothing new placed there, or wants it again.
-    Drained { workstation: WorkstationId, drained: bool },
+    /// An admin wants nothing new placed there, or wants it again; and guests
+    /// that can leave are to do so `now`.
+    Drained { workstation: WorkstationId, drained: bool, now: bool },
     /// A frame came from an agent. The first on a connection is
     /// `AgentFrame::Hello`; it takes over from the workstation's earlier
     /// connections.
     Heard { from: Link, frame: AgentFrame },
+    /// An attempt's result came from an agent, and names files that it has not
+    /// staged: it is worth nothing.
+    Unstaged { from: Link, fence: Fence },
     /// The connection broke or was closed. The attempts there live on until
     /// the workstation's lease ends.
     Disconnected(Link),

@@ -22,39 +22,59 @@ use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::report::{JobState, JobSummary, SubprogramState};
 use gleaner_common::time::WallTime;
-use gleaner_common::wire::Facts;
+use gleaner_common::wire::{Facts, Finished};
 
 use crate::pool::AHEAD;
 use crate::program::Program;
-use crate::record::{Change, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord};
+use crate::record::{
+    Change, History, JobProgress, JobRecord, LastAttempt, ReplicaRecord, SubprogramRecord,
+};
+use crate::replicas::{Replicas, Verdict};
 
-/// How many failed subprograms are looked at for one that may go where there is
-/// room: the others wait for a choice of workstation.
-const FAILED_LOOKED_AT: usize = 8;
+/// How many subprograms that were tried before are looked at for one that may go
+/// where there is room: the others wait for a choice of workstation.
+const LOOKED_AT: usize = 8;
+
+/// And how many replicas, which have less of a choice.
+const REPLICAS_LOOKED_AT: usize = 64;
+
+/// With so many replicas waiting, no more subprograms are begun: what is begun
+/// and not decided takes memory.
+const REPLICAS_WAITING_MAX: usize = 1_000;
 
 /// How many notes of a job are kept: the newest.
 const NOTES_MAX: usize = 20;
 
-/// A subprogram's position in its job: 0 for the first.
+/// A subprogram's position in its job: 0 for the first. After the last one come
+/// the positions of second replicas in the same order, then those of third ones.
 pub(crate) type Position = u32;
 
 /// Where a subprogram is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Whereabouts {
+    Placed(Fence),
     /// `before` others of its job go first.
     Queued {
         before: u32,
     },
-    Placed(Fence),
     Ended,
 }
 
 /// A place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    Returned,
+    Returned(usize),
     Untried,
     Failed(usize),
+}
+
+/// Where a subprogram is not to go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Avoided {
+    /// Only if there is no choice.
+    pub(crate) rather: Option<WorkstationId>,
+    /// Not in any case.
+    pub(crate) never: Vec<WorkstationId>,
 }
 
 #[derive(Debug)]
@@ -69,8 +89,10 @@ pub(crate) struct Job {
     failed: VecDeque<Position>,
     placed: BTreeMap<Position, Fence>,
     history: BTreeMap<Position, History>,
+    /// If each subprogram is to run several times.
+    replicas: Option<Replicas>,
     /// How many of those placed are suspended.
-    pub(crate) suspended: u32,
+    suspended: u32,
     /// Suspensions of the open attempts; they are added to the counts when
     /// these end.
     pub(crate) open_suspensions: u64,
@@ -113,8 +135,10 @@ impl Needs<'_> {
 
 impl Job {
     pub(crate) fn new(record: JobRecord) -> Self {
+        let (wanted, subprograms) = (record.spec.replicas, record.indexes().len());
         Self {
             record,
+            replicas: (wanted > 1).then(|| Replicas::new(wanted, subprograms)),
             tried: 0,
             returned: VecDeque::new(),
             failed: VecDeque::new(),
@@ -144,15 +168,29 @@ impl Job {
         }
     }
 
-    pub(crate) fn restore_placed(&mut self, index: u32, fence: Fence) -> Option<Position> {
-        let position = self.position(index)?;
+    pub(crate) fn restore_replica(&mut self, record: ReplicaRecord) {
+        let position = self.position_of(record.subprogram.index, record.replica);
+        let (Some(position), Some(replicas)) = (position, &mut self.replicas) else { return };
+        replicas.restore(position, record.trail);
+        match record.answer {
+            Some(answer) => replicas.vote(position, answer, record.history),
+            None => drop(self.history.insert(position, record.history)),
+        }
+    }
+
+    pub(crate) fn restore_placed(&mut self, position: Position, fence: Fence) {
         self.placed.insert(position, fence);
-        Some(position)
+        if let Some(replicas) = &mut self.replicas {
+            replicas.place(position);
+        }
     }
 
     /// How many were tried follows from the rest: untried ones are placed in
     /// order, and every other one has ended, is placed or has a history.
     pub(crate) fn recount(&mut self) {
+        if self.replicas.is_some() {
+            return self.recount_replicas();
+        }
         for (position, history) in &self.history {
             if self.placed.contains_key(position) {
                 continue;
@@ -165,6 +203,38 @@ impl Job {
         }
         let waiting = self.returned.len() + self.failed.len() + self.placed.len();
         self.tried = u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(self.ended());
+    }
+
+    /// Replicas that were never placed are in no record: they are those that the
+    /// votes ask for.
+    fn recount_replicas(&mut self) {
+        let Some(replicas) = &mut self.replicas else { return };
+        let begun: Vec<Position> = replicas.begun().collect();
+        for subprogram in &begun {
+            if let Verdict::More(count) = replicas.verdict(*subprogram) {
+                replicas.more(*subprogram, count);
+            }
+        }
+        let all = begun.iter().flat_map(|subprogram| replicas.of(*subprogram));
+        let is_placed = |position: &Position| self.placed.contains_key(position);
+        for position in all.filter(|it| !is_placed(it) && replicas.answer(*it).is_none()) {
+            let failed_last = |it: &History| it.avoided == Some(it.last.workstation);
+            if self.history.get(&position).is_some_and(failed_last) {
+                self.failed.push_back(position);
+            } else {
+                self.returned.push_back(position);
+            }
+        }
+        let begun = u32::try_from(begun.len()).unwrap_or(u32::MAX);
+        self.tried = begun.saturating_add(self.ended());
+    }
+
+    pub(crate) fn replicas(&self) -> Option<&Replicas> {
+        self.replicas.as_ref()
+    }
+
+    pub(crate) fn replicas_mut(&mut self) -> Option<&mut Replicas> {
+        self.replicas.as_mut()
     }
 
     pub(crate) fn id(&self) -> JobId {
@@ -215,7 +285,8 @@ impl Job {
 
     pub(crate) fn queued(&self) -> u32 {
         let again = u32::try_from(self.returned.len() + self.failed.len()).unwrap_or(u32::MAX);
-        self.untried() + again
+        let each = self.replicas.as_ref().map_or(1, Replicas::wanted);
+        self.untried().saturating_mul(each).saturating_add(again)
     }
 
     fn untried(&self) -> u32 {
@@ -230,9 +301,98 @@ impl Job {
         self.record.indexes().position(index)
     }
 
+    /// The position of a subprogram's replica.
+    pub(crate) fn position_of(&self, index: u32, replica: u8) -> Option<Position> {
+        let subprogram = self.position(index)?;
+        match &self.replicas {
+            Some(replicas) => Some(replicas.position(subprogram, replica)),
+            None => (replica == 0).then_some(subprogram),
+        }
+    }
+
+    /// Where its subprogram's own record would be.
+    pub(crate) fn first_position(&self, position: Position) -> Position {
+        self.replicas.as_ref().map_or(position, |replicas| replicas.subprogram(position))
+    }
+
+    pub(crate) fn replica(&self, position: Position) -> u8 {
+        self.replicas.as_ref().map_or(0, |replicas| replicas.number(position))
+    }
+
     pub(crate) fn subprogram(&self, position: Position) -> SubprogramId {
-        let index = self.record.indexes().at(position);
+        let index = self.record.indexes().at(self.first_position(position));
         SubprogramId { job: self.id(), index: index.expect("a position of this job") }
+    }
+
+    /// What is known of a subprogram that was tried, of all its replicas
+    /// together.
+    pub(crate) fn known(&self, subprogram: Position) -> Option<History> {
+        let Some(replicas) = &self.replicas else { return self.history.get(&subprogram).cloned() };
+        let of = |position| replicas.voted(position).or_else(|| self.history.get(&position));
+        History::sum(replicas.of(subprogram).filter_map(of))
+    }
+
+    /// The replica is at this workstation, or on its way to it.
+    pub(crate) fn touch(&mut self, position: Position, at: WorkstationId) {
+        if let Some(replicas) = &mut self.replicas {
+            replicas.touch(position, at);
+        }
+    }
+
+    /// It never came there.
+    pub(crate) fn untouch(&mut self, position: Position, at: WorkstationId) {
+        if let Some(replicas) = &mut self.replicas {
+            replicas.untouch(position, at);
+        }
+    }
+
+    /// What the subprogram has done is lost.
+    pub(crate) fn begin_anew(&mut self, position: Position) {
+        if let Some(replicas) = &mut self.replicas {
+            replicas.begin_anew(position);
+        }
+    }
+
+    /// Where it is not to go.
+    pub(crate) fn avoided(&self, position: Position) -> Avoided {
+        let rather = self.history.get(&position).and_then(|history| history.avoided);
+        let never = self.replicas.as_ref().map_or_else(Vec::new, |it| it.barred(position));
+        Avoided { rather, never }
+    }
+
+    /// One that is placed is suspended from now on, or is not any more.
+    pub(crate) fn set_suspended(&mut self, position: Position, (before, after): (bool, bool)) {
+        self.suspended -= u32::from(before);
+        self.suspended += u32::from(after);
+        if let Some(replicas) = &mut self.replicas {
+            replicas.suspend(position, after);
+        }
+    }
+
+    /// More replicas of a subprogram are to run, before all others.
+    pub(crate) fn queue_more(&mut self, subprogram: Position, count: u8) {
+        let Some(replicas) = &mut self.replicas else { return };
+        let more = replicas.more(subprogram, count);
+        more.into_iter().rev().for_each(|position| self.returned.push_front(position));
+    }
+
+    /// What is known of a replica that is not needed any more.
+    pub(crate) fn keep(&mut self, position: Position, history: History) {
+        self.history.insert(position, history);
+    }
+
+    /// A replicated subprogram is decided; what its replicas have come to.
+    pub(crate) fn decided(&mut self, subprogram: Position) -> History {
+        let history = self.known(subprogram).unwrap_or_default();
+        let Some(replicas) = &mut self.replicas else { return history };
+        let is_other = |position: &Position| replicas.subprogram(*position) != subprogram;
+        self.returned.retain(is_other);
+        self.failed.retain(is_other);
+        for position in replicas.of(subprogram) {
+            self.history.remove(&position);
+        }
+        replicas.remove(subprogram);
+        history
     }
 
     pub(crate) fn history(&self, position: Position) -> Option<&History> {
@@ -241,6 +401,37 @@ impl Job {
 
     /// The store is to know this of a subprogram from now on.
     pub(crate) fn subprogram_change(
+        &self,
+        position: Position,
+        history: &History,
+        state: SubprogramState,
+    ) -> Change {
+        if self.replicas.is_some() {
+            return self.replica_change(position, history, None);
+        }
+        self.record_change(position, history, state)
+    }
+
+    /// The store is to know this of a replica.
+    pub(crate) fn replica_change(
+        &self,
+        position: Position,
+        history: &History,
+        finished: Option<Box<Finished>>,
+    ) -> Change {
+        let known = self.replicas.as_ref();
+        let record = ReplicaRecord {
+            subprogram: self.subprogram(position),
+            replica: self.replica(position),
+            history: history.clone(),
+            trail: known.map_or_else(Vec::new, |it| it.trail(position).to_vec()),
+            answer: known.and_then(|it| it.answer(position)),
+        };
+        Change::Replica { record: Box::new(record), finished }
+    }
+
+    /// The same of a subprogram as a whole.
+    pub(crate) fn record_change(
         &self,
         position: Position,
         history: &History,
@@ -268,7 +459,7 @@ impl Job {
     /// A subprogram goes on as another attempt, elsewhere.
     pub(crate) fn go_on(&mut self, position: Position, history: History, fence: Fence) {
         self.history.insert(position, history);
-        self.placed.insert(position, fence);
+        self.restore_placed(position, fence);
     }
 
     /// All of a program begins again with so many ranks, but for those that had
@@ -304,19 +495,33 @@ impl Job {
     }
 
     pub(crate) fn summary(&self) -> JobSummary {
-        let placed = u32::try_from(self.placed.len()).unwrap_or(u32::MAX);
-        let mut summary = self.progress().summary(self.total(), placed, self.suspended);
+        let (placed, suspended) = match &self.replicas {
+            Some(replicas) => (replicas.placed, replicas.suspended),
+            None => (u32::try_from(self.placed.len()).unwrap_or(u32::MAX), self.suspended),
+        };
+        let mut summary = self.progress().summary(self.total(), placed, suspended);
         summary.counts.suspensions += self.open_suspensions;
         summary
     }
 
     pub(crate) fn whereabouts(&self, position: Position) -> Whereabouts {
+        match &self.replicas {
+            Some(replicas) if replicas.is_begun(position) => {
+                let of = replicas.of(position).map(|replica| self.whereabouts_of(replica));
+                of.min().unwrap_or(Whereabouts::Ended)
+            }
+            Some(_) | None => self.whereabouts_of(position),
+        }
+    }
+
+    /// Where a replica is; one that has voted is nowhere.
+    pub(crate) fn whereabouts_of(&self, position: Position) -> Whereabouts {
         if let Some(fence) = self.placed.get(&position) {
             return Whereabouts::Placed(*fence);
         }
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let returned = count(self.returned.len());
-        if position >= self.tried {
+        if position >= self.tried && position < self.total() {
             return Whereabouts::Queued { before: returned + position - self.tried };
         }
         if let Some(at) = self.returned.iter().position(|p| *p == position) {
@@ -330,26 +535,37 @@ impl Job {
 
     /// The subprograms that may be placed next, the preferred one first, each
     /// with the workstation that it had better avoid.
-    pub(crate) fn turns(&self) -> impl Iterator<Item = (Turn, Option<WorkstationId>)> + '_ {
-        let avoided = |position: &Position| self.history.get(position).and_then(|h| h.avoided);
-        let returned = self.returned.front().map(|p| (Turn::Returned, avoided(p)));
-        let untried = (self.untried() > 0).then_some((Turn::Untried, None));
-        let failed = self.failed.iter().take(FAILED_LOOKED_AT).enumerate();
-        let failed = failed.map(move |(at, p)| (Turn::Failed(at), avoided(p)));
-        returned.into_iter().chain(untried).chain(failed)
+    pub(crate) fn turns(&self) -> impl Iterator<Item = (Turn, Avoided)> + '_ {
+        let looked_at = if self.replicas.is_some() { REPLICAS_LOOKED_AT } else { LOOKED_AT };
+        let returned = self.returned.iter().take(looked_at).enumerate();
+        let returned = returned.map(|(at, p)| (Turn::Returned(at), self.avoided(*p)));
+        let may_begin = self.replicas.is_none() || self.returned.len() < REPLICAS_WAITING_MAX;
+        let untried = self.untried() > 0 && may_begin;
+        let untried = untried.then(|| (Turn::Untried, Avoided::default()));
+        let failed = self.failed.iter().take(looked_at).enumerate();
+        let failed = failed.map(|(at, p)| (Turn::Failed(at), self.avoided(*p)));
+        returned.chain(untried).chain(failed)
     }
 
     /// A subprogram's turn has come: it leaves the queue for a workstation.
     pub(crate) fn place(&mut self, turn: Turn, fence: Fence) -> Position {
         let position = match turn {
-            Turn::Returned => self.returned.pop_front().expect("a turn of this queue"),
-            Turn::Untried => {
-                self.tried += 1;
-                self.tried - 1
-            }
+            Turn::Returned(at) => self.returned.remove(at).expect("a turn of this queue"),
+            Turn::Untried => self.begin_next(),
             Turn::Failed(at) => self.failed.remove(at).expect("a turn of this queue"),
         };
-        self.placed.insert(position, fence);
+        self.restore_placed(position, fence);
+        position
+    }
+
+    /// Begins the first that was never tried: its replicas wait from now on.
+    fn begin_next(&mut self) -> Position {
+        let position = self.tried;
+        self.tried += 1;
+        if let Some(replicas) = &mut self.replicas {
+            replicas.begin_anew(position);
+            self.returned.extend(replicas.of(position).skip(1));
+        }
         position
     }
 
@@ -357,6 +573,9 @@ impl Job {
     /// added.
     pub(crate) fn take_back(&mut self, position: Position, last: LastAttempt) -> History {
         self.placed.remove(&position);
+        if let Some(replicas) = &mut self.replicas {
+            replicas.take_back(position);
+        }
         let known = self.history.remove(&position).or_else(|| self.shelved.remove(&position));
         let history = known.unwrap_or_default();
         History { attempts: history.attempts + 1, last, ..history }
@@ -397,6 +616,8 @@ impl Job {
         self.history.clear();
         self.ended_ranks.clear();
         self.suspended = 0;
+        let wanted = self.spec().replicas;
+        self.replicas = self.replicas.take().map(|_| Replicas::new(wanted, total));
     }
 
     /// A rank has failed for good, and the program with it.

@@ -26,6 +26,7 @@ mod pool;
 mod program;
 mod queue;
 mod record;
+mod replicas;
 pub mod scheduler;
 pub mod shares;
 mod step;
@@ -37,7 +38,7 @@ pub use crate::event::{Event, Link, RequestId};
 pub use crate::placement::Policy;
 pub use crate::record::{
     AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent,
-    Restored, SubprogramRecord, UsageRecord, untried_row,
+    ReplicaRecord, Restored, SubprogramRecord, UsageRecord, untried_row,
 };
 pub use crate::step::{Answer, Effect, Step};
 pub use crate::tickets::TicketKey;

@@ -10,7 +10,7 @@ use gleaner_common::id::WorkstationId;
 use gleaner_common::time::{Moment, WallTime};
 
 use crate::core::Config;
-use crate::job::Needs;
+use crate::job::{Avoided, Needs};
 use crate::outlook::{Common, Outlook};
 use crate::placement::{Cost, Free};
 use crate::workstation::{Standing, Workstation};
@@ -154,16 +154,26 @@ impl Pool {
     }
 
     /// The policy's choice of the free ones that have what is needed.
-    pub(crate) fn choose_for(
-        &self,
-        needs: Needs<'_>,
-        avoided: Option<WorkstationId>,
-    ) -> Option<WorkstationId> {
-        let first = self.choose(avoided)?;
-        if self.get(first).is_some_and(|w| needs.are_met(&w.facts)) {
+    pub(crate) fn choose_for(&self, needs: Needs<'_>, avoided: &Avoided) -> Option<WorkstationId> {
+        let Avoided { rather, never } = avoided;
+        let will_do =
+            |id: WorkstationId, w: &Workstation| !never.contains(&id) && needs.are_met(&w.facts);
+        if let Some(first) = self.choose(*rather)
+            && self.get(first).is_some_and(|w| will_do(first, w))
+        {
             return Some(first);
         }
-        self.choose_where(|id, w| Some(id) != avoided && needs.are_met(&w.facts))
+        let other = self.choose_where(|id, w| Some(id) != *rather && will_do(id, w));
+        other.or_else(|| {
+            let is_open = |id: &WorkstationId| {
+                matches!(self.standing(*id), Some(Standing::Free | Standing::Full))
+            };
+            let barred = never.iter().filter(|id| is_open(id)).count();
+            let only = self.open() as usize == barred + 1;
+            rather
+                .filter(|_| only && barred > 0)
+                .and_then(|rather| self.choose_where(|id, w| id == rather && will_do(id, w)))
+        })
     }
 
     /// Has any workstation that was ever heard of what is needed?
@@ -210,11 +220,13 @@ impl Pool {
     pub(crate) fn choose_ahead(
         &self,
         needs: Needs<'_>,
-        avoided: Option<WorkstationId>,
+        avoided: &Avoided,
     ) -> Option<WorkstationId> {
         let soon = |(wait, id): &(Duration, WorkstationId)| (*wait <= AHEAD).then_some(*id);
         let will_do = |id: &WorkstationId| {
-            Some(*id) != avoided && self.get(*id).is_some_and(|w| needs.are_met(&w.facts))
+            Some(*id) != avoided.rather
+                && !avoided.never.contains(id)
+                && self.get(*id).is_some_and(|w| needs.are_met(&w.facts))
         };
         self.ahead.iter().take(2).filter_map(soon).find(will_do)
     }

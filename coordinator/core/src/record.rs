@@ -12,7 +12,8 @@ use gleaner_common::job::{IndexRange, JobSpec};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::{
-    AttemptRow, Counts, JobRow, JobState, JobSummary, SubprogramRow, SubprogramState,
+    AttemptRow, Counts, JobRow, JobState, JobSummary, ReplicaRow, ReplicaState, SubprogramRow,
+    SubprogramState,
 };
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Finished;
@@ -26,6 +27,10 @@ pub enum Change {
     Progress(JobProgress),
     /// What is known of a subprogram that was tried. Key: `subprogram`.
     Subprogram(SubprogramRecord),
+    /// What is known of a replica that was tried, and what it came to, if it has:
+    /// of a replicated job's subprograms that are not decided there is no other
+    /// record. Key: `subprogram`, `replica`.
+    Replica { record: Box<ReplicaRecord>, finished: Option<Box<Finished>> },
     /// An attempt was placed, or has ended. Key: `fence`.
     Attempt(AttemptRecord),
     /// What an attempt printed and left. Key: `subprogram`: a later result
@@ -97,6 +102,19 @@ pub struct SubprogramRecord {
     pub history: History,
 }
 
+/// What is known of one of the runs of a replicated subprogram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaRecord {
+    pub subprogram: SubprogramId,
+    /// 0 for the first.
+    pub replica: u8,
+    pub history: History,
+    /// The workstations that had a hand in what it has come to.
+    pub trail: Vec<WorkstationId>,
+    /// What it came to, as a hash.
+    pub answer: Option<ContentHash>,
+}
+
 /// What the attempts of one subprogram have come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
@@ -128,6 +146,8 @@ pub struct LastAttempt {
 pub struct AttemptRecord {
     pub fence: Fence,
     pub subprogram: SubprogramId,
+    /// Of which of its replicas: 0 for the first, and the only one.
+    pub replica: u8,
     pub workstation: WorkstationId,
     pub placed: WallTime,
     /// When and how the attempt ended; `None` while it is open.
@@ -175,6 +195,8 @@ pub struct Restored {
     /// Of those jobs, the subprograms whose record says `Queued`, and all
     /// ranks of programs.
     pub subprograms: Vec<SubprogramRecord>,
+    /// Of those jobs' subprograms that have not ended, the replicas.
+    pub replicas: Vec<ReplicaRecord>,
     /// The attempts without an end.
     pub attempts: Vec<AttemptRecord>,
     /// From the last `Change::FencesReserved`; the default if there is none.
@@ -251,6 +273,7 @@ impl JobRecord {
             frozen_s: self.progress.frozen.as_secs_f64(),
             notes: self.notes.clone(),
             public: self.spec.public,
+            replicas: self.spec.replicas,
         }
     }
 }
@@ -285,6 +308,42 @@ pub fn untried_row(subprogram: SubprogramId, job: JobState) -> SubprogramRow {
     SubprogramRecord { subprogram, state, history: History::default() }.row(None)
 }
 
+impl History {
+    /// What replicas have come to together; the last of them decides.
+    pub(crate) fn sum<'a>(of: impl Iterator<Item = &'a Self>) -> Option<Self> {
+        of.cloned().reduce(|all, one| Self {
+            attempts: all.attempts + one.attempts,
+            failures: all.failures + one.failures,
+            retreats: all.retreats + one.retreats,
+            lost: all.lost + one.lost,
+            lost_in_a_row: 0,
+            moves: all.moves + one.moves,
+            ..if all.last.fence < one.last.fence { one } else { all }
+        })
+    }
+}
+
+impl ReplicaRecord {
+    /// The row of a replica of which nothing is under way.
+    pub fn row(&self, workstation: String, state: ReplicaState) -> ReplicaRow {
+        ReplicaRow {
+            subprogram: self.subprogram,
+            replica: self.replica + 1,
+            state,
+            workstation: Some(workstation),
+            fence: Some(self.history.last.fence),
+            attempts: self.history.attempts,
+            outcome: Some(self.history.last.outcome.to_string()),
+            answer: self.answer.map(short),
+        }
+    }
+}
+
+/// As much of a hash as people compare.
+pub(crate) fn short(answer: ContentHash) -> String {
+    answer.to_string().chars().take(12).collect()
+}
+
 impl AttemptRecord {
     pub fn row(&self, workstation: String) -> AttemptRow {
         AttemptRow {
@@ -294,6 +353,7 @@ impl AttemptRecord {
             placed: self.placed,
             ended: self.end.as_ref().map(|(at, _)| *at),
             end: self.end.as_ref().map(|(_, how)| how.clone()),
+            replica: self.replica + 1,
         }
     }
 }

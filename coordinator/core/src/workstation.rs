@@ -241,12 +241,18 @@ impl Workstation {
     }
 
     pub(crate) fn learn_facts(&mut self, mut facts: Facts) {
-        facts.missing.truncate(MISSING_MAX);
-        facts.missing.iter_mut().for_each(clip);
+        let missing = std::mem::take(&mut facts.missing);
         clip(&mut facts.kernel);
         facts.shared_directories.truncate(MISSING_MAX);
         facts.shared_directories.retain(|path| path.len() <= SHARED_BYTES_MAX);
         self.facts = facts;
+        self.learn_missing(missing);
+    }
+
+    pub(crate) fn learn_missing(&mut self, mut missing: Vec<String>) {
+        missing.truncate(MISSING_MAX);
+        missing.iter_mut().for_each(clip);
+        self.facts.missing = missing;
     }
 
     /// The owner's presence was told. A presence that goes on keeps its

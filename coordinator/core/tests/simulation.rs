@@ -29,12 +29,16 @@ fn stormy() -> Setting {
         coordinator_crash: Some(s(40)),
         commit_hangs: Some(s(60)),
         owner: Some(s(4)),
+        drain: None,
         late_frames: 0.005,
         programs: 0.3,
         obstacles: 0.05,
         failures: 0.1,
         away: s(15),
         killer: false,
+        replicated: 0.3,
+        replicas_max: 3,
+        liars: 0,
         crowd: None,
     }
 }
@@ -141,6 +145,7 @@ fn restless() -> Setting {
         coordinator_crash: Some(s(6)),
         commit_hangs: None,
         owner: Some(Duration::from_millis(1_500)),
+        drain: Some(s(3)),
         late_frames: 0.0,
         programs: 0.6,
         obstacles: 0.4,
@@ -229,6 +234,7 @@ fn quiet() -> Setting {
         owner: None,
         late_frames: 0.0,
         programs: 0.0,
+        replicated: 0.0,
         failures: 0.0,
         ..stormy()
     }
@@ -252,4 +258,53 @@ fn one_users_thousands_delay_anothers_one_by_a_slots_turn() {
     check(test, 8, setting, |outline| {
         assert!(outline.turns_waited <= 1, "{outline:?}");
     });
+}
+
+/// Everything goes wrong, and one of the workstations lies.
+fn untrue() -> Setting {
+    Setting { programs: 0.0, replicated: 1.0, failures: 0.0, liars: 1, ..stormy() }
+}
+
+#[test]
+fn no_lie_counts_while_fewer_than_a_quorum_lie_and_the_truth_is_found() {
+    let test = "no_lie_counts_while_fewer_than_a_quorum_lie_and_the_truth_is_found";
+    let outlines = check(
+        test,
+        12,
+        |_| untrue(),
+        |outline| {
+            assert!(outline.attempts as u64 >= outline.succeeded * 2, "{outline:?}");
+        },
+    );
+    let seen = |value: fn(&Outline) -> u64| outlines.iter().map(value).sum::<u64>() > 0;
+    let everything = seen(|o| o.succeeded)
+        && seen(|o| o.outvoted)
+        && seen(|o| o.retreats)
+        && seen(|o| o.moves)
+        && seen(|o| o.lost)
+        && seen(|o| o.cancelled);
+    assert!(everything || outlines.len() == 1, "nobody lied, or was troubled: {outlines:#?}");
+}
+
+/// Two of two who lie alike are believed: then the witness would see it.
+#[test]
+#[should_panic(expected = "a lie was accepted")]
+fn a_quorum_of_liars_is_believed_and_the_witness_sees_it() {
+    Lab::new(3, Setting { liars: 6, replicas_max: 2, ..untrue() }).run();
+}
+
+/// No owner ever comes: whatever moves was ordered away.
+#[test]
+fn what_is_ordered_away_is_neither_lost_nor_done_twice() {
+    let test = "what_is_ordered_away_is_neither_lost_nor_done_twice";
+    let setting = |_| Setting {
+        owner: None,
+        drain: Some(s(2)),
+        coordinator_crash: Some(s(20)),
+        obstacles: 0.1,
+        ..restless()
+    };
+    let outlines = check(test, 8, setting, |outline| assert_eq!(outline.lost, 0, "{outline:?}"));
+    let moves: u64 = outlines.iter().map(|outline| outline.moves).sum();
+    assert!(moves > 0 || outlines.len() == 1, "nothing moved");
 }

@@ -4,7 +4,7 @@ use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
-use gleaner_common::wire::{AgentFrame, EnrolRequest};
+use gleaner_common::wire::{AgentFrame, EnrolRequest, KeyHash};
 use gleaner_coordinator_core::{Answer, Core, Event, Link};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -49,8 +49,12 @@ pub(crate) enum Input {
     },
     /// Something that has happened beside the agents and their jobs.
     Fact(Event),
-    /// A workstation's key is worth nothing any more.
-    Revoked(WorkstationId),
+    /// Keys are worth nothing any more: the connections that show them are to be
+    /// closed, and agents to hear of those of other agents.
+    Revoked {
+        workstation: Option<WorkstationId>,
+        keys: Vec<KeyHash>,
+    },
     /// The coordinator stops: what users have used is to be written.
     KeepUsage {
         then: Release,

@@ -22,14 +22,14 @@ use std::time::Duration;
 use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::report::JobSummary;
 use gleaner_common::time::Moment;
-use gleaner_common::wire::{AgentFrame, CoordinatorFrame, EnrolRequest, close};
+use gleaner_common::wire::{AgentFrame, CoordinatorFrame, EnrolRequest, KeyHash, close};
 use gleaner_coordinator_core::{Answer, Core, Effect, Event, Link, RequestId, Step};
 use gleaner_shell::clock::Clock;
 use quinn::VarInt;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::agents::Agents;
-use crate::directory::{Directory, Enrolment, RefusedEnrolment};
+use crate::directory::{Directory, Enrolment, RefusedEnrolment, taken_from_agents};
 use crate::outbox::NotTaken;
 use crate::parts::Unneeded;
 use crate::placement::PlacementTimes;
@@ -40,12 +40,18 @@ pub(crate) use handle::{BrainHandle, Input, LinkedPeer, Release, Stopping};
 /// So many inputs are handled before their decisions go to the store together.
 const INPUTS_AT_ONCE: usize = 256;
 
+/// So many revoked keys go into one frame: 800 KB.
+const KEYS_AT_ONCE: usize = 50_000;
+
 /// What is to be done once the store has committed what came before.
 pub(crate) enum Released {
     Effects(Vec<Effect>),
     Run(Release),
-    /// An enrolment revoked this workstation's old key: close its connections.
-    Revoked(WorkstationId),
+    /// An enrolment revoked this workstation's old keys: close its connections.
+    Revoked {
+        workstation: WorkstationId,
+        keys: Vec<KeyHash>,
+    },
     /// The end of one batch.
     End,
 }
@@ -63,6 +69,7 @@ pub(crate) struct Brain {
     pub(crate) agents: Agents,
     /// Parts of snapshots that may go.
     pub(crate) unneeded: Unneeded,
+    pub(crate) revocations: watch::Sender<()>,
     pub(crate) state: BrainState,
 }
 
@@ -127,6 +134,10 @@ impl Brain {
                     self.feed(Event::Disconnected(link));
                 }
             }
+            // Somebody was taken away while they asked.
+            Input::Submit { user, reply, .. } if !self.knows(&user) => {
+                let _ = reply.send(Answer::No(format!("{user} is not enrolled here")));
+            }
             Input::Submit { user, spec, reply } => {
                 if let Some(request) = self.await_answer(reply) {
                     self.feed(Event::Submitted { request, user, spec });
@@ -143,7 +154,12 @@ impl Brain {
                 self.state.release.push(Released::Run(then));
             }
             Input::Fact(event) => self.feed(event),
-            Input::Revoked(workstation) => self.close_revoked(workstation),
+            Input::Revoked { workstation, keys } => {
+                if let Some(workstation) = workstation {
+                    self.close_revoked(workstation);
+                }
+                self.tell_of_revoked(keys);
+            }
             Input::KeepUsage { then } => {
                 let changes = self.core.usage_to_keep(self.clock.now(), self.clock.wall());
                 self.state.writes.extend(changes.into_iter().map(Write::Change));
@@ -155,6 +171,10 @@ impl Brain {
                 self.release_or_run(release);
             }
         }
+    }
+
+    fn knows(&self, user: &str) -> bool {
+        self.directory.read().unwrap_or_else(PoisonError::into_inner).is_person(user)
     }
 
     /// Registers a request; while the disk refuses, answers it and returns
@@ -249,7 +269,10 @@ impl Brain {
             match one {
                 Released::Effects(effects) => self.carry_out(effects),
                 Released::Run(run) => run(),
-                Released::Revoked(workstation) => self.close_revoked(workstation),
+                Released::Revoked { workstation, keys } => {
+                    self.close_revoked(workstation);
+                    self.tell_of_revoked(keys);
+                }
                 Released::End => self.state.outstanding -= 1,
             }
         }
@@ -290,6 +313,7 @@ impl Brain {
             // coordinator.
             Ok(()) if matches!(frame, CoordinatorFrame::Welcome { .. }) => {
                 self.agents.enter(to, peer.clone());
+                self.tell_all_revoked(peer);
             }
             Ok(()) | Err(NotTaken::Closed) => {}
             Err(NotTaken::Full) => {
@@ -322,6 +346,33 @@ impl Brain {
         for link in links {
             self.close(link, close::FORBIDDEN, "this identity has been revoked");
             self.feed(Event::Disconnected(link));
+        }
+    }
+
+    /// Whom a newly connected agent is not to speak with. What does not fit closes
+    /// the outbox, which the next frame finds.
+    fn tell_all_revoked(&self, peer: &LinkedPeer) {
+        let now = self.clock.wall();
+        let revoked =
+            self.directory.read().unwrap_or_else(PoisonError::into_inner).revoked_agents(now);
+        let _ = peer.outbox.put(&CoordinatorFrame::Revoked { all: true, keys: vec![], now });
+        for keys in revoked.chunks(KEYS_AT_ONCE) {
+            let keys = keys.to_vec();
+            let _ = peer.outbox.put(&CoordinatorFrame::Revoked { all: false, keys, now });
+        }
+    }
+
+    /// Has connections look whether their keys are good still, and tells every
+    /// agent of those that are not.
+    fn tell_of_revoked(&mut self, keys: Vec<KeyHash>) {
+        self.revocations.send_replace(());
+        if keys.is_empty() {
+            return;
+        }
+        let frame = CoordinatorFrame::Revoked { all: false, keys, now: self.clock.wall() };
+        let links: Vec<Link> = self.state.peers.keys().copied().collect();
+        for link in links {
+            self.send(link, &frame);
         }
     }
 
@@ -360,7 +411,8 @@ impl Brain {
                 let name = enrolment.identity.name.clone();
                 self.feed(Event::Enrolled { workstation, name });
                 if !enrolment.replaced.is_empty() {
-                    self.state.release.push(Released::Revoked(workstation));
+                    let keys = taken_from_agents(&enrolment.records);
+                    self.state.release.push(Released::Revoked { workstation, keys });
                 }
             }
         }

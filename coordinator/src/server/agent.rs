@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gleaner_common::wire::{AgentFrame, close};
-use gleaner_coordinator_core::Link;
+use gleaner_common::id::Fence;
+use gleaner_common::wire::{AgentFrame, AttemptEvent, Printed, close};
+use gleaner_coordinator_core::{Event, Link};
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use quinn::VarInt;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::check::{Excess, check};
@@ -92,9 +94,32 @@ async fn listen(
             shared.agents.relay(link.workstation, to, bytes);
             continue;
         }
+        if let Some(fence) = unstaged(shared, &frame).await {
+            let event = Event::Unstaged { from: link, fence };
+            shared.brain.tell(Input::Fact(event)).await?;
+            continue;
+        }
         shared.brain.tell(Input::Heard { from: link, frame }).await?;
     }
     Err(ListenError::Finished)
+}
+
+/// The attempt whose result names files that are not here. Whatever is under a
+/// hash has been found to have it; what an agent only says has not.
+async fn unstaged(shared: &Arc<Shared>, frame: &AgentFrame) -> Option<Fence> {
+    let AgentFrame::Attempt(AttemptEvent::Finished(finished)) = frame else { return None };
+    let printed = [&finished.stdout, &finished.stderr].into_iter();
+    let printed = printed.filter_map(|printed| match printed {
+        Printed::Staged { hash, .. } => Some(*hash),
+        Printed::Inline(_) => None,
+    });
+    let named: Vec<_> = finished.outputs.iter().map(|file| file.hash).chain(printed).collect();
+    if named.is_empty() {
+        return None;
+    }
+    let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
+    let all_here = spawn_blocking(move || named.into_iter().all(|hash| blobs.has(hash, wall)));
+    (!all_here.await.unwrap_or(true)).then_some(finished.fence)
 }
 
 /// Returns when the brain has closed the outbox and the last frame has arrived,

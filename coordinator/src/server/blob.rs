@@ -10,9 +10,11 @@ use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::request::{Refusal, refuse_without_disk};
 use super::{Peer, Shared, sight};
 use crate::blobs::{Arriving, GetBlobError, PutBlobError, read_piece};
 use crate::staging_room::RoomTaken;
+use crate::store::Write;
 
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -42,7 +44,10 @@ pub(super) async fn put(
     mut reader: FrameReader,
 ) {
     let reply = match receive(&shared, &peer, (hash, size_bytes), &mut reader).await {
-        Ok(size_bytes) => BlobReply::Have { size_bytes },
+        Ok(size_bytes) => match remember(&shared, &peer, hash).await {
+            Ok(()) => BlobReply::Have { size_bytes },
+            Err(error) => BlobReply::No { reason: error.to_string() },
+        },
         Err(ReceiveError::Stream(_)) => return, // The peer gave up: there is nobody to tell.
         Err(error) => {
             shared.limited_log.log(format_args!("{} could not stage {hash}: {error}", peer.name()));
@@ -53,6 +58,16 @@ pub(super) async fn put(
     if writer.send(&reply).await.is_ok() {
         writer.finish();
     }
+}
+
+/// The user has had this file in hand, and may name it from now on.
+async fn remember(shared: &Arc<Shared>, peer: &Peer, hash: ContentHash) -> Result<(), Refusal> {
+    if peer.identity.role != Role::User {
+        return Ok(());
+    }
+    refuse_without_disk(shared)?;
+    let (user, at) = (peer.name().to_owned(), shared.clock.wall());
+    Ok(shared.brain.write(vec![Write::Uploaded { user, hash, at }]).await?)
 }
 
 async fn receive(

@@ -34,6 +34,7 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
         AgentFrame::Presence(presence) => check_presence(presence),
         AgentFrame::Attempt(event) => check_attempt(event),
         AgentFrame::Leaving { reason } => text("a reason", reason),
+        AgentFrame::Missing(missing) => check_missing(missing),
         AgentFrame::Heartbeat { .. } => Ok(()),
         AgentFrame::Relay { bytes, .. } => {
             at_most("what agents hand each other", bytes.len(), RELAYED_BYTES_MAX)
@@ -46,10 +47,14 @@ pub(super) fn check(frame: &AgentFrame) -> Result<(), Excess> {
 
 fn check_facts(facts: &Facts) -> Result<(), Excess> {
     text("a kernel's name", &facts.kernel)?;
-    count("missing things", facts.missing.len(), MISSING_MAX)?;
+    check_missing(&facts.missing)?;
     count("addresses", facts.addresses.len(), ADDRESSES_MAX)?;
-    facts.missing.iter().try_for_each(|line| text("a missing thing", line))?;
     check_machine(&facts.machine)
+}
+
+fn check_missing(missing: &[String]) -> Result<(), Excess> {
+    count("missing things", missing.len(), MISSING_MAX)?;
+    missing.iter().try_for_each(|line| text("a missing thing", line))
 }
 
 fn check_machine(machine: &Machine) -> Result<(), Excess> {

@@ -66,7 +66,7 @@ async fn enrol(
         Ok(Err(refusal)) => return refused(refusal.to_string()),
         Err(stopping) => return refused(stopping.to_string()),
     };
-    match shared.authority.issue(&public_key, identity.role, &identity.name) {
+    match shared.authority.issue(&public_key, identity.role, &identity.name, identity.validity()) {
         Ok(certificate) => {
             tracing::info!("enrolled {} {}", identity.role.name(), identity.name);
             EnrolReply::Enrolled {

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use gleaner_common::id::{JobId, SubprogramId};
 use gleaner_common::job::IndexRange;
-use gleaner_common::report::{JobRow, JobState, SubprogramRow};
+use gleaner_common::report::{JobRow, JobState, ReplicaRow, ReplicaState, SubprogramRow};
 use gleaner_common::wire::Reply;
 use gleaner_coordinator_core::{Core, JobRecord, untried_row};
 use gleaner_shell::stream::{FrameWriter, StreamError};
@@ -193,6 +193,31 @@ pub(super) async fn attempts(
     let attempts = shared.reader.read(move |tables| tables.attempts(id)).await?.into_iter();
     let rows = attempts.map(|attempt| attempt.row(shared.workstation_name(attempt.workstation)));
     last_rows(writer, rows.map(|row| Reply::Attempt(Box::new(row)))).await
+}
+
+/// The replicas of a subprogram; none if it has but one run.
+pub(super) async fn replicas(
+    shared: &Arc<Shared>,
+    id: SubprogramId,
+    writer: &mut FrameWriter,
+) -> Result<(), Refusal> {
+    known_subprogram(shared, id).await?;
+    let reply = |row: ReplicaRow| Reply::Replica(Box::new(row));
+    if let Some(rows) = shared.brain.look(move |core, _| core.replica_rows(id)).await? {
+        return last_rows(writer, rows.into_iter().map(reply)).await;
+    }
+    let (records, accepted) = shared.reader.read(move |tables| tables.replicas(id)).await?;
+    let of_accepted = records.iter().find(|it| Some(it.history.last.fence) == accepted);
+    let counts = of_accepted.and_then(|record| record.answer);
+    let rows = records.iter().map(|record| {
+        let state = match record.answer {
+            None => ReplicaState::Dropped,
+            answer if answer == counts => ReplicaState::Agrees,
+            Some(_) => ReplicaState::Differs,
+        };
+        record.row(shared.workstation_name(record.history.last.workstation), state)
+    });
+    last_rows(writer, rows.map(reply).collect::<Vec<_>>()).await
 }
 
 pub(super) async fn workstations(

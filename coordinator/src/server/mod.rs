@@ -17,6 +17,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use gleaner_common::id::WorkstationId;
 use gleaner_common::wire::{Purpose, Role, close};
@@ -26,6 +27,7 @@ use gleaner_shell::endpoint::peer_spki;
 use gleaner_shell::identity::Authority;
 use gleaner_shell::stream::{FrameReader, FrameWriter, OpeningError, read_opening};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream, VarInt};
+use tokio::sync::watch;
 
 use crate::agents::Agents;
 use crate::blobs::Blobs;
@@ -51,6 +53,10 @@ mod why;
 
 pub(crate) use relay::Collector;
 
+/// A certificate's end is looked for so often at least: the wall clock may be set
+/// meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(3_600);
+
 /// What every connection shares.
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
@@ -67,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) next_serial: AtomicU64,
     pub(crate) shares: ShareConfig,
     pub(crate) staging_room: StagingRoom,
+    /// Changes whenever a key is revoked.
+    pub(crate) revocations: watch::Sender<()>,
 }
 
 impl Shared {
@@ -92,6 +100,7 @@ impl Shared {
 /// An enrolled peer's connection.
 struct Peer {
     identity: IdentityRecord,
+    key: Key,
     connection: Connection,
 }
 
@@ -143,23 +152,56 @@ async fn admit(shared: Arc<Shared>, incoming: Incoming) {
     match shared.standing(&key) {
         KeyStanding::Enrolled(identity) => {
             tracing::debug!("{} {} connected from {from}", identity.role.name(), identity.name);
-            tokio::spawn(enrolled(shared, Arc::new(Peer { identity, connection })));
+            tokio::spawn(enrolled(shared, Arc::new(Peer { identity, key, connection })));
         }
         KeyStanding::Newcomer(token) => newcomer(&shared, &connection, key, token).await,
-        KeyStanding::Expired | KeyStanding::Revoked | KeyStanding::Unknown => {
+        KeyStanding::Expired
+        | KeyStanding::RunOut
+        | KeyStanding::Revoked
+        | KeyStanding::Unknown => {
             connection.close(VarInt::from_u32(close::FORBIDDEN), b"not enrolled here");
         }
     }
 }
 
-/// One enrolled peer's connection, until it ends.
+/// One enrolled peer's connection, until it ends or its key is good no more.
 async fn enrolled(shared: Arc<Shared>, peer: Arc<Peer>) {
     let serving = shared.collector.enter(&peer.identity, &peer.connection);
-    while let Ok(stream) = peer.connection.accept_bi().await {
-        tokio::spawn(serve_stream(shared.clone(), peer.clone(), stream));
+    let mut revocations = shared.revocations.subscribe();
+    loop {
+        tokio::select! {
+            biased;
+            why = ends(&shared, &peer.key, &mut revocations) => {
+                peer.connection.close(VarInt::from_u32(close::FORBIDDEN), why.as_bytes());
+                break;
+            }
+            stream = peer.connection.accept_bi() => match stream {
+                Ok(stream) => drop(tokio::spawn(serve_stream(shared.clone(), peer.clone(), stream))),
+                Err(_) => break,
+            },
+        }
     }
     drop(serving);
     tracing::debug!("{} left", peer.name());
+}
+
+/// Returns why, once a key is good no more.
+async fn ends(shared: &Shared, key: &Key, revocations: &mut watch::Receiver<()>) -> &'static str {
+    loop {
+        let expires = match shared.standing(key) {
+            KeyStanding::Enrolled(identity) => identity.expires,
+            KeyStanding::RunOut => return "this identity's certificate has run out",
+            KeyStanding::Revoked
+            | KeyStanding::Unknown
+            | KeyStanding::Newcomer(_)
+            | KeyStanding::Expired => return "this identity has been revoked",
+        };
+        let left = expires.map_or(LOOK_AGAIN, |at| at.since(shared.clock.wall()));
+        tokio::select! {
+            _ = revocations.changed() => {}
+            () = tokio::time::sleep(left.min(LOOK_AGAIN)) => {}
+        }
+    }
 }
 
 async fn serve_stream(shared: Arc<Shared>, peer: Arc<Peer>, stream: (SendStream, RecvStream)) {

@@ -8,7 +8,7 @@ use gleaner_common::id::{ContentHash, JobId, SubprogramId};
 use gleaner_common::job::{InvalidJob, JobSpec};
 use gleaner_common::report::{HealthRow, JobSummary};
 use gleaner_common::time::WallTime;
-use gleaner_common::wire::{Reply, Request, Role, close};
+use gleaner_common::wire::{Finished, Reply, Request, Role, close};
 use gleaner_coordinator_core::Answer;
 use gleaner_shell::identity::Token;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
@@ -52,6 +52,14 @@ pub(super) enum Refusal {
     UnknownToken(String),
     #[error("subprogram {0} has printed and left nothing yet")]
     NothingPrinted(SubprogramId),
+    #[error(
+        "nothing of subprogram {0} counts: `glean job {0}` shows its replicas, `glean logs {0} --replica 1` what the first one printed"
+    )]
+    NothingCounts(SubprogramId),
+    #[error(
+        "subprogram {0} has no replica {1} that has ended by itself: `glean job {0}` shows its replicas"
+    )]
+    NoReplica(SubprogramId, u8),
     #[error("job {0} has ended: {1}")]
     Ended(JobId, &'static str),
     #[error("job {job} is {owner}'s: only they or an admin may cancel it")]
@@ -126,7 +134,7 @@ async fn answer(
     allow(peer.identity.role, &request)?;
     sight::check(shared, peer, &request).await?;
     let reply = match request {
-        Request::Missing(hashes) => missing(shared, hashes).await?,
+        Request::Missing(hashes) => missing(shared, peer, hashes).await?,
         Request::Submit(spec) => submit(shared, peer, spec).await?,
         Request::Jobs => return listing::jobs(shared, peer, writer).await,
         Request::Job(job) => listing::job(shared, peer, job).await?,
@@ -150,11 +158,23 @@ async fn answer(
         Request::TokenRevoke { id } => token_revoke(shared, id).await?,
         Request::Health => health(shared, peer).await?,
         Request::Users => return listing::users(shared, writer).await,
-        Request::UserRemove { name } => people::remove_user(shared, peer, name).await?,
+        Request::UserRemove { name, keep_jobs } => {
+            people::remove_user(shared, peer, name, keep_jobs).await?
+        }
         Request::WorkstationRemove { name } => people::remove_workstation(shared, name).await?,
-        Request::WorkstationDrain { name, drained } => people::drain(shared, name, drained).await?,
-        Request::Rotate { public_key } => people::rotate(shared, peer, public_key).await?,
+        Request::WorkstationDrain { name, drained, now } => {
+            people::drain(shared, name, (drained, now)).await?
+        }
+        Request::Rotate { public_key, at_once } => {
+            people::rotate(shared, peer, public_key, at_once).await?
+        }
         Request::Shares => return listing::shares(shared, writer).await,
+        Request::Replicas(subprogram) => {
+            return listing::replicas(shared, subprogram, writer).await;
+        }
+        Request::ReplicaOutput { subprogram, replica } => {
+            replica_output(shared, subprogram, replica).await?
+        }
     };
     listing::row(writer, reply).await
 }
@@ -182,22 +202,32 @@ fn allow(role: Role, request: &Request) -> Result<(), Refusal> {
     }
 }
 
-async fn missing(shared: &Arc<Shared>, hashes: Vec<ContentHash>) -> Result<Reply, Refusal> {
+async fn missing(
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    hashes: Vec<ContentHash>,
+) -> Result<Reply, Refusal> {
+    let known = sight::known(shared, peer, hashes.clone()).await?;
     let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
     let missing = spawn_blocking(move || {
-        hashes.into_iter().filter(|hash| !blobs.has(*hash, wall)).collect::<Vec<_>>()
+        let is_missing = |hash: &ContentHash| !known.contains(hash) || !blobs.has(*hash, wall);
+        hashes.into_iter().filter(is_missing).collect::<Vec<_>>()
     });
     Ok(Reply::Missing(missing.await.map_err(|_| Stopping)?))
 }
 
-async fn submit(shared: &Arc<Shared>, peer: &Peer, spec: Box<JobSpec>) -> Result<Reply, Refusal> {
+async fn submit(
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    spec: Box<JobSpec>,
+) -> Result<Reply, Refusal> {
     spec.check()?;
     let bytes = postcard::serialize_with_flavor(&*spec, postcard::ser_flavors::Size::default())
         .unwrap_or(usize::MAX);
     if bytes > FRAME_BYTES_MAX - JOB_FRAME_OVERHEAD_BYTES {
         return Err(Refusal::SpecTooLong(bytes));
     }
-    let spec = all_staged(shared, spec).await?;
+    let spec = all_staged(shared, peer, spec).await?;
     let user = peer.name().to_owned();
     match shared.brain.ask(|reply| Input::Submit { user, spec, reply }).await? {
         Answer::Submitted(job) | Answer::Cancelled(job) => Ok(Reply::Submitted(job)),
@@ -205,13 +235,20 @@ async fn submit(shared: &Arc<Shared>, peer: &Peer, spec: Box<JobSpec>) -> Result
     }
 }
 
-async fn all_staged(shared: &Arc<Shared>, spec: Box<JobSpec>) -> Result<Box<JobSpec>, Refusal> {
+async fn all_staged(
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    spec: Box<JobSpec>,
+) -> Result<Box<JobSpec>, Refusal> {
     if spec.inputs.is_empty() {
         return Ok(spec);
     }
+    let named = spec.inputs.iter().map(|file| file.hash).collect();
+    let known = sight::known(shared, peer, named).await?;
     let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
     let looked = spawn_blocking(move || {
-        let missing = spec.inputs.iter().find(|file| !blobs.has(file.hash, wall)).cloned();
+        let is_here = |hash| known.contains(&hash) && blobs.has(hash, wall);
+        let missing = spec.inputs.iter().find(|file| !is_here(file.hash)).cloned();
         (spec, missing)
     });
     match looked.await.map_err(|_| Stopping)? {
@@ -256,13 +293,31 @@ async fn watch(shared: &Arc<Shared>, job: JobId, writer: &mut FrameWriter) -> Re
 
 async fn output(shared: &Arc<Shared>, subprogram: SubprogramId) -> Result<Reply, Refusal> {
     listing::known_subprogram(shared, subprogram).await?;
-    let finished = shared.reader.read(move |tables| tables.result(subprogram)).await?;
-    let finished = finished.ok_or(Refusal::NothingPrinted(subprogram))?;
-    Ok(Reply::Output {
-        stdout: finished.stdout,
-        stderr: finished.stderr,
-        outputs: finished.outputs,
-    })
+    let (finished, replicas) = shared
+        .reader
+        .read(move |tables| Ok((tables.result(subprogram)?, tables.replicas(subprogram)?.0.len())))
+        .await?;
+    match finished {
+        Some(finished) => Ok(printed(finished)),
+        None if replicas > 0 => Err(Refusal::NothingCounts(subprogram)),
+        None => Err(Refusal::NothingPrinted(subprogram)),
+    }
+}
+
+/// `replica`: 1 for the first.
+async fn replica_output(
+    shared: &Arc<Shared>,
+    subprogram: SubprogramId,
+    replica: u8,
+) -> Result<Reply, Refusal> {
+    listing::known_subprogram(shared, subprogram).await?;
+    let number = replica.checked_sub(1).ok_or(Refusal::NoReplica(subprogram, replica))?;
+    let finished = shared.reader.read(move |tables| tables.replica_result(subprogram, number));
+    finished.await?.map(printed).ok_or(Refusal::NoReplica(subprogram, replica))
+}
+
+fn printed(finished: Finished) -> Reply {
+    Reply::Output { stdout: finished.stdout, stderr: finished.stderr, outputs: finished.outputs }
 }
 
 async fn token_create(

@@ -4,6 +4,7 @@
 //! group's and the admins', unless it is public; and a workstation gets files of
 //! the jobs that were offered to it, and no others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gleaner_common::id::{ContentHash, JobId};
@@ -53,6 +54,8 @@ fn asked_about(request: &Request) -> Option<JobId> {
     match request {
         Request::Watch(job) | Request::WhyJob(job) | Request::Subprograms { job, .. } => Some(*job),
         Request::Output(subprogram)
+        | Request::Replicas(subprogram)
+        | Request::ReplicaOutput { subprogram, .. }
         | Request::WhySubprogram(subprogram)
         | Request::Attempts(subprogram) => Some(subprogram.job),
         Request::Missing(_)
@@ -74,6 +77,35 @@ fn asked_about(request: &Request) -> Option<JobId> {
         | Request::WorkstationDrain { .. }
         | Request::Rotate { .. } => None,
     }
+}
+
+/// Which of these files the peer may be told to be here: those that they have
+/// sent themselves, and those of jobs that they may see. To know a hash is no
+/// permission to have what it names, nor to learn that it is here.
+pub(super) async fn known(
+    shared: &Arc<Shared>,
+    peer: &Arc<Peer>,
+    hashes: Vec<ContentHash>,
+) -> Result<BTreeSet<ContentHash>, Refusal> {
+    if peer.identity.role == Role::Admin {
+        return Ok(hashes.into_iter().collect());
+    }
+    // The brain answers after everything that it may know is in the store.
+    shared.brain.look(|_, _| ()).await?;
+    let (asked, who) = (shared.clone(), peer.clone());
+    let known = shared.reader.read(move |tables| {
+        let mut known = BTreeSet::new();
+        for hash in hashes {
+            let is_theirs = tables.was_sent(who.name(), hash)?;
+            let jobs = if is_theirs { vec![] } else { tables.jobs_of_file(hash)? };
+            let is_seen = |(_, user, public): &(_, String, _)| who.may_see(&asked, user, *public);
+            if is_theirs || jobs.iter().any(is_seen) {
+                known.insert(hash);
+            }
+        }
+        Ok(known)
+    });
+    Ok(known.await?)
 }
 
 /// May the peer have this file?

@@ -8,8 +8,8 @@ use gleaner_common::report::{Counts, JobState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Finished;
 use gleaner_coordinator_core::{
-    AttemptRecord, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent, Restored,
-    SubprogramRecord, UsageRecord,
+    AttemptRecord, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent,
+    ReplicaRecord, Restored, SubprogramRecord, UsageRecord,
 };
 use rusqlite::{Params, named_params};
 
@@ -61,6 +61,14 @@ impl Tables {
                  ORDER BY s.job, s.idx",
                 [],
                 subprogram,
+            )?,
+            replicas: self.rows(
+                "SELECT r.* FROM replicas r JOIN jobs j ON j.job = r.job \
+                 WHERE j.state = 'running' AND NOT EXISTS \
+                 (SELECT 1 FROM subprograms s WHERE s.job = r.job AND s.idx = r.idx) \
+                 ORDER BY r.job, r.idx, r.replica",
+                [],
+                replica,
             )?,
             attempts: self.rows(
                 "SELECT * FROM attempts WHERE ended IS NULL ORDER BY fence",
@@ -161,6 +169,38 @@ impl Tables {
         self.one(query, of, |row| row.unpack("finished"))
     }
 
+    /// The replicas of a subprogram that were tried, the first one first, and
+    /// what counts of them.
+    pub(crate) fn replicas(&self, id: SubprogramId) -> Read<(Vec<ReplicaRecord>, Option<Fence>)> {
+        let of = named_params! { ":job": id.job.0, ":idx": id.index };
+        let query = "SELECT * FROM replicas WHERE job = :job AND idx = :idx ORDER BY replica";
+        let records = self.rows(query, of, replica)?;
+        let query = "SELECT fence FROM results WHERE job = :job AND idx = :idx AND accepted";
+        let accepted = self.one(query, of, |row| row.get("fence").map(count))?;
+        Ok((records, accepted.map(Fence)))
+    }
+
+    /// What one replica printed and left.
+    pub(crate) fn replica_result(&self, id: SubprogramId, replica: u8) -> Read<Option<Finished>> {
+        let query = "SELECT finished FROM replicas WHERE job = :job AND idx = :idx \
+                     AND replica = :replica AND finished IS NOT NULL";
+        let of = named_params! { ":job": id.job.0, ":idx": id.index, ":replica": replica };
+        self.one(query, of, |row| row.unpack("finished"))
+    }
+
+    /// Was anything sent before that?
+    pub(crate) fn was_anything_sent(&self, before: WallTime) -> Read<bool> {
+        let query = "SELECT 1 FROM uploads WHERE at < :before LIMIT 1";
+        Ok(self.one(query, named_params! { ":before": before.0 }, |_| Ok(()))?.is_some())
+    }
+
+    /// Has the user sent this file, whether or not a job names it yet?
+    pub(crate) fn was_sent(&self, user: &str, hash: ContentHash) -> Read<bool> {
+        let query = "SELECT 1 FROM uploads WHERE user = :user AND hash = :hash";
+        let of = named_params! { ":user": user, ":hash": hash.0 };
+        Ok(self.one(query, of, |_| Ok(()))?.is_some())
+    }
+
     fn rows<T>(
         &self,
         query: &str,
@@ -221,21 +261,35 @@ fn subprogram(row: &Named<'_>) -> Column<SubprogramRecord> {
     Ok(SubprogramRecord {
         subprogram: subprogram_id(row)?,
         state: row.word("state")?,
-        history: History {
-            attempts: row.get("attempts")?,
-            failures: row.get("failures")?,
-            retreats: row.get("retreats")?,
-            lost: row.get("lost")?,
-            moves: row.get("moves")?,
-            lost_in_a_row: row.get("lost_in_a_row")?,
-            cpu: row.get("cpu").map(span)?,
-            avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId),
-            last: LastAttempt {
-                fence: Fence(row.get("fence").map(count)?),
-                workstation: WorkstationId(row.get("workstation")?),
-                outcome: row.get("outcome")?,
-            },
+        history: history(row)?,
+    })
+}
+
+fn history(row: &Named<'_>) -> Column<History> {
+    Ok(History {
+        attempts: row.get("attempts")?,
+        failures: row.get("failures")?,
+        retreats: row.get("retreats")?,
+        lost: row.get("lost")?,
+        moves: row.get("moves")?,
+        lost_in_a_row: row.get("lost_in_a_row")?,
+        cpu: row.get("cpu").map(span)?,
+        avoided: row.get::<Option<u32>>("avoided")?.map(WorkstationId),
+        last: LastAttempt {
+            fence: Fence(row.get("fence").map(count)?),
+            workstation: WorkstationId(row.get("workstation")?),
+            outcome: row.get("outcome")?,
         },
+    })
+}
+
+fn replica(row: &Named<'_>) -> Column<ReplicaRecord> {
+    Ok(ReplicaRecord {
+        subprogram: subprogram_id(row)?,
+        replica: row.get("replica")?,
+        history: history(row)?,
+        trail: row.unpack("trail")?,
+        answer: row.get::<Option<[u8; 32]>>("answer")?.map(ContentHash),
     })
 }
 
@@ -254,6 +308,7 @@ fn attempt(row: &Named<'_>) -> Column<AttemptRecord> {
         end: ended.map(|at| (WallTime(at), how.unwrap_or_default())),
         coming: coming(row)?,
         arrived: row.get("arrived")?,
+        replica: row.get("replica")?,
     })
 }
 
@@ -271,6 +326,7 @@ fn identity(row: &Named<'_>) -> Column<DirectoryRecord> {
         name: row.get("name")?,
         workstation: row.get::<Option<u32>>("workstation")?.map(WorkstationId),
         enrolled: WallTime(row.get("enrolled")?),
+        expires: row.get::<Option<i64>>("expires")?.map(WallTime),
         revoked: row.get::<Option<i64>>("revoked")?.map(WallTime),
     };
     Ok(DirectoryRecord::Identity { key: row.get("key")?, identity })

@@ -46,12 +46,14 @@ impl From<Spec> for JobSpec {
             program: None,
             priority: 0,
             public: false,
+            replicas: 1,
         }
     }
 }
 
-/// A spec's priority, and whether it is public: a byte each, the last ones.
-const ADDED_IN_5: usize = 2;
+/// A spec's priority, whether it is public, and its replicas: a byte each, the
+/// last ones.
+const ADDED_IN_5: usize = 3;
 
 /// # Errors
 /// Those of `SQLite`, and a spec that does not read.
@@ -105,7 +107,7 @@ mod tests {
             let select = "SELECT spec FROM jobs WHERE job = :job";
             let of = named_params! { ":job": job };
             let read = connection.query_row(select, of, |row| {
-                let added = [row.get_ref("spec")?.as_blob()?, &[0; ADDED_IN_5]].concat();
+                let added = [row.get_ref("spec")?.as_blob()?, &[0, 0, 1]].concat();
                 unpacked(&added)
             });
             let spec: JobSpec = read.unwrap();

@@ -10,8 +10,8 @@ use gleaner_common::report::{Counts, JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed, Role};
 use gleaner_coordinator_core::{
-    AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, SubprogramRecord,
-    UsageRecord,
+    AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, ReplicaRecord,
+    SubprogramRecord, UsageRecord,
 };
 
 use super::*;
@@ -56,6 +56,7 @@ fn subprogram(job: u32, index: u32) -> SubprogramRecord {
 fn attempt(fence: u64, end: Option<&str>) -> AttemptRecord {
     AttemptRecord {
         fence: Fence(fence),
+        replica: 0,
         subprogram: SubprogramId { job: JobId(1), index: 0 },
         workstation: WorkstationId(3),
         placed: WallTime(6),
@@ -157,6 +158,7 @@ fn identities_tokens_and_workstations_come_back() {
                 name: "desk-3".into(),
                 workstation: Some(WorkstationId(3)),
                 enrolled: WallTime(1),
+                expires: Some(WallTime(3)),
                 revoked: Some(WallTime(2)),
             },
         },
@@ -177,6 +179,9 @@ fn identities_tokens_and_workstations_come_back() {
     let (restored, found) = store.load().unwrap();
     assert_eq!(found, records);
     assert_eq!(restored.workstations, [(WorkstationId(3), "desk-3".into())]);
+    let forgotten = DirectoryRecord::IdentityForgotten { key: vec![1, 2] };
+    store.commit(&[Write::Record(forgotten)]).unwrap();
+    assert_eq!(store.load().unwrap().1.len(), 2);
 }
 
 #[test]
@@ -259,7 +264,10 @@ fn make_older(store: &Store, version: i32) {
                 ALTER TABLE subprograms DROP COLUMN lost_in_a_row;
                 ALTER TABLE workstations DROP COLUMN drained;
                 ALTER TABLE workstations DROP COLUMN removed;
-                UPDATE jobs SET spec = substr(spec, 1, length(spec) - 2);";
+                 ALTER TABLE identities DROP COLUMN expires;
+                 ALTER TABLE attempts DROP COLUMN replica;
+                 DROP TABLE replicas; DROP TABLE uploads;
+                 UPDATE jobs SET spec = substr(spec, 1, length(spec) - 3);";
     store.writer.0.execute_batch(undo).unwrap();
     store.writer.0.pragma_update(None, "user_version", version).unwrap();
 }
@@ -275,6 +283,74 @@ fn the_jobs_of_a_version_4_database_are_read_and_are_nobody_elses_to_see() {
     let (restored, _) = store.load().unwrap();
     assert_eq!(restored.jobs, [job(1)]);
     assert!(!restored.jobs[0].spec.public);
+    assert_eq!(restored.jobs[0].spec.replicas, 1);
+}
+
+fn replica(number: u8, answer: Option<u8>) -> ReplicaRecord {
+    ReplicaRecord {
+        subprogram: SubprogramId { job: JobId(1), index: 4 },
+        replica: number,
+        history: subprogram(1, 4).history,
+        trail: vec![WorkstationId(3), WorkstationId(u32::from(number))],
+        answer: answer.map(|byte| ContentHash([byte; 32])),
+    }
+}
+
+#[test]
+fn replicas_come_back_until_their_subprogram_is_decided_and_are_shown_after() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let change = |record: &ReplicaRecord, finished: Option<Finished>| Change::Replica {
+        record: Box::new(record.clone()),
+        finished: finished.map(Box::new),
+    };
+    let (voted, open) = (replica(0, Some(7)), replica(1, None));
+    let left = ContentHash([9; 32]);
+    let mut said = finished(5);
+    said.stdout = Printed::Staged { hash: left, size_bytes: 1, truncated: false };
+    let moving = AttemptRecord { replica: 1, ..attempt(8, None) };
+    store
+        .commit(&writes(vec![
+            Change::Job(Box::new(job(1))),
+            change(&replica(0, None), None),
+            change(&voted, Some(said.clone())),
+            change(&open, None),
+            Change::Attempt(moving.clone()),
+        ]))
+        .unwrap();
+    drop(store);
+    let mut store = Store::open(dir.path()).unwrap();
+    let (restored, _) = store.load().unwrap();
+    assert_eq!(restored.replicas, [voted.clone(), open.clone()]);
+    assert_eq!(restored.attempts, [moving]);
+    let id = voted.subprogram;
+    assert_eq!(read(&store, |tables| tables.replica_result(id, 0)), Some(said.clone()));
+    assert_eq!(read(&store, |tables| tables.replica_result(id, 1)), None);
+    assert!(read(&store, |tables| tables.is_wanted(left)), "its owner may look at it");
+    let done = SubprogramRecord { state: SubprogramState::Succeeded, ..subprogram(1, 4) };
+    let accepted = Change::Result { subprogram: id, accepted: true, finished: Box::new(said) };
+    store.commit(&writes(vec![Change::Subprogram(done), accepted])).unwrap();
+    assert_eq!(store.load().unwrap().0.replicas, []);
+    let shown = read(&store, |tables| tables.replicas(id));
+    assert_eq!(shown, (vec![voted, open], Some(Fence(5))));
+    store.commit(&[Write::Forget(JobId(1))]).unwrap();
+    assert_eq!(read(&store, |tables| tables.replicas(id)), (vec![], None));
+}
+
+#[test]
+fn what_a_user_has_sent_is_theirs_to_name_for_a_while() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let hash = ContentHash([1; 32]);
+    let sent = |at| Write::Uploaded { user: "ada".into(), hash, at: WallTime(at) };
+    store.commit(&[sent(5), sent(9)]).unwrap();
+    let known = |store: &Store, user: &str| read(store, |tables| tables.was_sent(user, hash));
+    assert!(known(&store, "ada") && !known(&store, "eve"));
+    assert!(!read(&store, |tables| tables.was_anything_sent(WallTime(9))));
+    store.commit(&[Write::ForgetUploads { before: WallTime(9) }]).unwrap();
+    assert!(known(&store, "ada"), "it was sent again");
+    store.commit(&[Write::ForgetUploads { before: WallTime(10) }]).unwrap();
+    assert!(!known(&store, "ada"));
 }
 
 #[test]

@@ -8,8 +8,11 @@ use std::collections::BTreeMap;
 use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
+use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed};
-use gleaner_coordinator_core::{AttemptRecord, Change, JobProgress, JobRecord, SubprogramRecord};
+use gleaner_coordinator_core::{
+    AttemptRecord, Change, JobProgress, JobRecord, ReplicaRecord, SubprogramRecord,
+};
 use rusqlite::{Connection, ToSql, named_params};
 
 use super::DatabaseError;
@@ -24,6 +27,16 @@ pub(crate) enum Write {
     Record(DirectoryRecord),
     /// An ended job that nobody wants to hear of any more.
     Forget(JobId),
+    /// A user has sent this file.
+    Uploaded {
+        user: String,
+        hash: ContentHash,
+        at: WallTime,
+    },
+    /// What was sent before counts no more, unless a job names it.
+    ForgetUploads {
+        before: WallTime,
+    },
 }
 
 /// The database's one writer.
@@ -84,6 +97,8 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
             Write::Change(Change::Usage(usage)) => RowKey::Usage(&usage.user),
             Write::Change(
                 Change::Job(_)
+                // Only the one that says what a replica came to has its result.
+                | Change::Replica { .. }
                 | Change::Result { .. }
                 | Change::ProgramEvent { .. }
                 | Change::Incarnation { .. }
@@ -91,7 +106,9 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
                 | Change::ProgramOver { .. },
             )
             | Write::Record(_)
-            | Write::Forget(_) => continue,
+            | Write::Forget(_)
+            | Write::Uploaded { .. }
+            | Write::ForgetUploads { .. } => continue,
         };
         if let Some(earlier) = last.insert(row, position) {
             overtaken[earlier] = true;
@@ -125,6 +142,9 @@ fn apply(connection: &Connection, write: &Write) -> Done {
             Change::Job(job) => put_job(connection, job),
             Change::Progress(progress) => put_progress(connection, progress),
             Change::Subprogram(record) => put_subprogram(connection, record),
+            Change::Replica { record, finished } => {
+                put_replica(connection, record, finished.as_deref())
+            }
             Change::Attempt(attempt) => put_attempt(connection, attempt),
             Change::Result { subprogram, accepted, finished } => {
                 put_result(connection, *subprogram, *accepted, finished)
@@ -163,6 +183,15 @@ fn apply(connection: &Connection, write: &Write) -> Done {
         },
         Write::Record(record) => put_record(connection, record),
         Write::Forget(job) => forget(connection, *job),
+        Write::Uploaded { user, hash, at } => put!(connection, "INSERT OR REPLACE INTO uploads", {
+            user: user,
+            hash: hash.0,
+            at: at.0,
+        }),
+        Write::ForgetUploads { before } => connection
+            .prepare_cached("DELETE FROM uploads WHERE at < :before")?
+            .execute(named_params! { ":before": before.0 })
+            .map(drop),
     }
 }
 
@@ -207,7 +236,17 @@ fn forget(connection: &Connection, job: JobId) -> Done {
          ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
         named_params! { ":job": job.0 },
     )?;
-    let tables = ["subprograms", "attempts", "results", "files", "events", "notes", "cuts", "jobs"];
+    let tables = [
+        "subprograms",
+        "replicas",
+        "attempts",
+        "results",
+        "files",
+        "events",
+        "notes",
+        "cuts",
+        "jobs",
+    ];
     tables.iter().try_for_each(|table| clear(connection, table, job))
 }
 
@@ -271,6 +310,34 @@ fn put_subprogram(connection: &Connection, record: &SubprogramRecord) -> Done {
     })
 }
 
+fn put_replica(
+    connection: &Connection,
+    record: &ReplicaRecord,
+    finished: Option<&Finished>,
+) -> Done {
+    let history = &record.history;
+    put!(connection, "INSERT OR REPLACE INTO replicas", {
+        job: record.subprogram.job.0,
+        idx: record.subprogram.index,
+        replica: record.replica,
+        fence: number(history.last.fence.0),
+        workstation: history.last.workstation.0,
+        attempts: history.attempts,
+        failures: history.failures,
+        retreats: history.retreats,
+        lost: history.lost,
+        lost_in_a_row: history.lost_in_a_row,
+        moves: history.moves,
+        outcome: history.last.outcome,
+        cpu: ns(history.cpu),
+        avoided: history.avoided.map(|workstation| workstation.0),
+        trail: packed(&record.trail)?,
+        answer: record.answer.map(|answer| answer.0),
+        finished: finished.map(packed).transpose()?,
+    })?;
+    finished.map_or(Ok(()), |finished| put_left(connection, record.subprogram.job, finished))
+}
+
 fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Done {
     let (ended, how) = attempt.end.as_ref().map(|(at, how)| (at.0, how.as_str())).unzip();
     put!(connection, "INSERT OR REPLACE INTO attempts", {
@@ -285,6 +352,7 @@ fn put_attempt(connection: &Connection, attempt: &AttemptRecord) -> Done {
         came: attempt.coming.map(|coming| coming.from.0),
         keep: attempt.coming.map(|coming| keep_name(coming.keep)),
         arrived: attempt.arrived,
+        replica: attempt.replica,
     })
 }
 
@@ -348,13 +416,18 @@ fn put_result(
         accepted: accepted,
         finished: packed(finished)?,
     })?;
+    put_left(connection, subprogram.job, finished)
+}
+
+/// The files that a guest has left or printed are its job's.
+fn put_left(connection: &Connection, job: JobId, finished: &Finished) -> Done {
     let printed =
         [&finished.stdout, &finished.stderr].into_iter().filter_map(|printed| match printed {
             Printed::Staged { hash, .. } => Some(*hash),
             Printed::Inline(_) => None,
         });
     let mut left = finished.outputs.iter().map(|file| file.hash).chain(printed);
-    left.try_for_each(|hash| put_file(connection, subprogram.job, hash))
+    left.try_for_each(|hash| put_file(connection, job, hash))
 }
 
 fn put_record(connection: &Connection, record: &DirectoryRecord) -> Done {
@@ -379,9 +452,14 @@ fn put_record(connection: &Connection, record: &DirectoryRecord) -> Done {
                 name: identity.name,
                 workstation: identity.workstation.map(|workstation| workstation.0),
                 enrolled: identity.enrolled.0,
+                expires: identity.expires.map(|at| at.0),
                 revoked: identity.revoked.map(|at| at.0),
             })
         }
+        DirectoryRecord::IdentityForgotten { key } => connection
+            .prepare_cached("DELETE FROM identities WHERE key = :key")?
+            .execute(named_params! { ":key": key })
+            .map(drop),
         DirectoryRecord::Token { key, token } => {
             put!(connection, "INSERT OR REPLACE INTO tokens", {
                 key: key,

@@ -78,6 +78,8 @@ impl Agent {
             CoordinatorFrame::Welcome { keep, .. } => agent.keep = keep,
             other => panic!("{other:?}"),
         }
+        let told = agent.next().await.unwrap();
+        assert!(matches!(told, CoordinatorFrame::Revoked { all: true, .. }), "{told:?}");
         agent
     }
 

@@ -101,3 +101,40 @@ async fn a_staged_file_that_was_damaged_on_disk_is_not_taken_for_good() {
     assert!(error.contains(&name[..8]) || error.contains("hash"), "{error}");
     coordinator.stop().await;
 }
+
+/// A hash is no secret: it stands in logs and listings, and is guessed for what is
+/// well known. Whoever named one in a job of theirs could read what it names.
+#[tokio::test]
+async fn to_know_a_hash_is_not_to_have_the_file_nor_to_learn_that_it_is_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let ada = coordinator.client(Role::User, "ada").await;
+    let eve = coordinator.client(Role::User, "eve").await;
+    let secret = ada.put_bytes(b"secret").await.unwrap();
+    let nowhere = hash_bytes(b"nowhere");
+    // Before a job names it and after, eve hears the same of it as of nothing.
+    let input = |hash| StagedFile { path: "x".into(), hash, size_bytes: 6, executable: false };
+    let naming = |hash| gleaner_common::job::JobSpec { inputs: vec![input(hash)], ..spec(1) };
+    for _ in 0..2 {
+        let missing = eve.request(&Request::Missing(vec![secret, nowhere])).await.unwrap();
+        assert_eq!(missing, Reply::Missing(vec![secret, nowhere]));
+        for hash in [secret, nowhere] {
+            let refused = refusal(&eve, Request::Submit(Box::new(naming(hash)))).await;
+            assert_eq!(refused, format!("input file `x` is not staged ({hash})"));
+            let error = eve.get_bytes(hash).await.unwrap_err().to_string();
+            assert!(error.contains("no staged file"), "{error}");
+        }
+        let none = ada.request(&Request::Missing(vec![secret])).await.unwrap();
+        assert_eq!(none, Reply::Missing(vec![]), "she has sent it");
+        submit(&ada, naming(secret)).await;
+    }
+    // To announce it is not enough either: it must be sent, all of it.
+    let refused = reason(put(&eve, secret, 6, b"sec").await);
+    assert_eq!(refused, "the file ended after 3 of 6 bytes");
+    refusal(&eve, Request::Submit(Box::new(naming(secret)))).await;
+    // Who has the content has it.
+    eve.put_bytes(b"secret").await.unwrap();
+    submit(&eve, naming(secret)).await;
+    assert_eq!(eve.get_bytes(secret).await.unwrap(), b"secret");
+    coordinator.stop().await;
+}

@@ -19,6 +19,7 @@ mod lease;
 mod moves;
 mod ranks;
 mod relay;
+mod replicas;
 mod restart;
 mod roles;
 mod sight;

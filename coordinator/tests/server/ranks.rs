@@ -138,8 +138,6 @@ fn packet(number: u64, payload: Vec<u8>) -> Between<Vec<u8>> {
         to: Rank(1),
         from: Rank(0),
         fence: Fence(1),
-        at: WorkstationId(1),
-        hops: 0,
         frame: PeerFrame::Data { snapshot, ack, number, envelope, payload },
     })
 }

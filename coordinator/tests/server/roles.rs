@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use gleaner_common::id::WorkstationId;
 use gleaner_common::wire::{CoordinatorFrame, Purpose, Reply, Request, Role, close};
 use gleaner_shell::client::Client;
 use gleaner_shell::endpoint::{Credentials, Link, connect};
@@ -61,6 +62,21 @@ async fn a_user_who_plays_the_agent_is_refused() {
         let error = reader.expect::<CoordinatorFrame>().await.unwrap_err();
         assert_eq!(error, StreamError::Reset { code: close::FORBIDDEN });
     }
+    coordinator.stop().await;
+}
+
+/// Usage records are of whose connection they came on.
+#[tokio::test]
+async fn an_agent_brings_no_usage_records_in_the_name_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let other = coordinator.enrol(Role::Agent, "desk-1").await;
+    let link = dial(&coordinator.enrol(Role::Agent, "desk-2").await).await;
+    let purpose = Purpose::Relay { workstation: WorkstationId(1), name: other.name };
+    let (mut writer, mut reader) = stream::open(&link.connection, purpose).await.unwrap();
+    let _ = writer.flush().await;
+    let error = reader.expect::<CoordinatorFrame>().await.unwrap_err();
+    assert_eq!(error, StreamError::Reset { code: close::FORBIDDEN });
     coordinator.stop().await;
 }
 

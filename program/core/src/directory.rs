@@ -1,23 +1,20 @@
 //! Where the ranks of a job are, as one agent knows it.
 //!
-//! The promise: a frame reaches its rank after any number of moves. What is
-//! known of a place is a hint with the fence of the attempt that is there;
-//! the newest fence is right. Where the hint was wrong, the agent that was
-//! asked forwards and tells; where nothing is known, the coordinator is asked
-//! and the frame is dropped: its sender keeps it, and sends it again when the
-//! place is known ([`Event::PeerAt`](crate::endpoint::Event::PeerAt)).
+//! The promises: a frame reaches its rank after any number of moves, and no
+//! agent speaks for a rank that it does not have. Places come from the
+//! coordinator alone, with the fence of the attempt that is there; the newest
+//! fence is right. A packet counts only if it comes from where the coordinator
+//! says that its sender's attempt is. One that finds its rank gone is dropped:
+//! its sender keeps it, and sends it again when the coordinator has told of the
+//! new place ([`Event::PeerAt`](crate::endpoint::Event::PeerAt)).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::id::{Fence, WorkstationId};
 use gleaner_common::program::Life;
 
 use crate::address::Rank;
-use crate::wire::{Notice, Packet};
-
-/// How often a packet is forwarded at most. Each hop follows a newer fence,
-/// so only a rank that moves while its packets travel makes many.
-pub const HOPS_MAX: u8 = 16;
+use crate::wire::Packet;
 
 /// What is known of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,18 +29,34 @@ pub enum Route {
     /// To the endpoint here.
     Here,
     To(WorkstationId),
-    /// Nobody here knows; drop the frame. `ask`: ask the coordinator
-    /// ([`Notice::WhereIs`]), which was not asked yet.
+    /// Nobody here knows; drop the frame. `ask`: ask the coordinator, which was
+    /// not asked yet.
     Unknown {
         ask: bool,
     },
-    /// Forwarded too often, or of another life of the program; drop it.
-    Lost,
+}
+
+/// What becomes of a packet that another agent has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is for the endpoint here.
+    Here,
+    /// The coordinator has not told of its sender's attempt yet: keep it until
+    /// it has.
+    Early,
+    /// Its rank is not here. Drop it; the coordinator tells its sender where the
+    /// rank is.
+    Elsewhere,
+    /// It is of another life of the program, or of an attempt that is over. Drop
+    /// it.
+    Late,
+    /// Its sender's attempt is not where it came from: somebody speaks for a
+    /// rank of another. Drop it.
+    Forged,
 }
 
 #[derive(Clone, Debug)]
 pub struct Directory {
-    job: JobId,
     life: Life,
     own: WorkstationId,
     known: BTreeMap<Rank, Known>,
@@ -51,24 +64,24 @@ pub struct Directory {
 }
 
 impl Directory {
-    pub fn new(job: JobId, life: Life, own: WorkstationId) -> Self {
-        Self { job, life, own, known: BTreeMap::new(), asked: BTreeSet::new() }
+    pub fn new(life: Life, own: WorkstationId) -> Self {
+        Self { life, own, known: BTreeMap::new(), asked: BTreeSet::new() }
     }
 
-    /// Learns a place; our own, too, when a rank begins or arrives here.
+    /// Learns a place from the coordinator; our own, too, when a rank begins or
+    /// arrives here.
     /// `true`: it is news, and what was sent to the rank may have to be sent
     /// again.
     pub fn learn(&mut self, rank: Rank, fence: Fence, at: WorkstationId) -> bool {
-        // A restored answer to our question counts even if it is no news.
-        let asked = self.asked.remove(&rank);
-        match self.known.get(&rank) {
-            Some(known) if known.fence > fence => false,
-            Some(known) if *known == (Known { fence, at }) => asked,
-            Some(_) | None => {
-                self.known.insert(rank, Known { fence, at });
-                true
-            }
+        self.asked.remove(&rank);
+        let is_news = self
+            .known
+            .get(&rank)
+            .is_none_or(|known| known.fence < fence || known.fence == fence && known.at != at);
+        if is_news {
+            self.known.insert(rank, Known { fence, at });
         }
+        is_news
     }
 
     /// The rank's endpoint is not here any more, and nobody said where it
@@ -76,14 +89,6 @@ impl Directory {
     pub fn lose(&mut self, rank: Rank) {
         if self.known.get(&rank).is_some_and(|known| known.at == self.own) {
             self.known.remove(&rank);
-        }
-    }
-
-    /// The workstation is not to be reached any more: what was known of
-    /// places there is doubted, and asked anew when it is needed.
-    pub fn doubt(&mut self, workstation: WorkstationId) {
-        if workstation != self.own {
-            self.known.retain(|_, known| known.at != workstation);
         }
     }
 
@@ -107,26 +112,34 @@ impl Directory {
         }
     }
 
-    /// Where a packet goes that came from another workstation, and what its
-    /// sender should know. Learns from it where the sender is.
-    pub fn forward<P>(&mut self, packet: &mut Packet<P>) -> (Route, Option<Notice>) {
-        if packet.life != self.life {
-            return (Route::Lost, None);
+    /// Is this attempt of the rank there, as the coordinator has told?
+    pub fn is_at(&self, rank: Rank, fence: Fence, at: WorkstationId) -> bool {
+        self.known.get(&rank) == Some(&Known { fence, at })
+    }
+
+    /// Checks a packet that came from the agent of this workstation.
+    pub fn take<P>(&self, packet: &Packet<P>, peer: WorkstationId) -> Taken {
+        let Some(sender) = self.known.get(&packet.from) else {
+            return if packet.life == self.life { Taken::Early } else { Taken::Late };
+        };
+        if packet.life != self.life || packet.fence < sender.fence {
+            Taken::Late
+        } else if packet.fence > sender.fence {
+            Taken::Early
+        } else if sender.at != peer {
+            Taken::Forged
+        } else if self.known.get(&packet.to).is_some_and(|known| known.at == self.own) {
+            Taken::Here
+        } else {
+            Taken::Elsewhere
         }
-        self.learn(packet.from, packet.fence, packet.at);
-        let route = self.route(packet.to);
-        let Route::To(at) = route else { return (route, None) };
-        if packet.hops >= HOPS_MAX {
-            return (Route::Lost, None);
-        }
-        packet.hops += 1;
-        let fence = self.known.get(&packet.to).map_or(Fence(0), |known| known.fence);
-        (route, Some(Notice::Moved { job: self.job, rank: packet.to, fence, at }))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use gleaner_common::id::JobId;
+
     use super::*;
     use crate::address::Snapshot;
     use crate::wire::{Ack, PeerFrame};
@@ -137,21 +150,12 @@ mod tests {
     const THIRD: WorkstationId = WorkstationId(3);
 
     fn directory() -> Directory {
-        Directory::new(JobId(9), LIFE, OWN)
+        Directory::new(LIFE, OWN)
     }
 
-    fn packet(to: Rank, hops: u8) -> Packet {
+    fn packet(to: Rank) -> Packet {
         let frame = PeerFrame::Ack { snapshot: Snapshot(0), ack: Ack::default() };
-        Packet {
-            job: JobId(9),
-            life: LIFE,
-            to,
-            from: Rank(7),
-            fence: Fence(70),
-            at: OTHER,
-            hops,
-            frame,
-        }
+        Packet { job: JobId(9), life: LIFE, to, from: Rank(7), fence: Fence(70), frame }
     }
 
     #[test]
@@ -170,48 +174,48 @@ mod tests {
         assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: true });
         assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: false });
         assert!(directory.learn(Rank(1), Fence(5), OTHER));
-        directory.doubt(OTHER);
-        assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: true });
-        assert!(directory.learn(Rank(1), Fence(5), OTHER), "the answer counts");
+        assert_eq!(directory.route(Rank(1)), Route::To(OTHER));
     }
 
     #[test]
     fn a_rank_that_is_not_here_any_more_is_asked_for() {
         let mut directory = directory();
+        directory.learn(Rank(7), Fence(70), OTHER);
         directory.learn(Rank(1), Fence(5), OWN);
         directory.lose(Rank(1));
-        assert_eq!(directory.forward(&mut packet(Rank(1), 0)).0, Route::Unknown { ask: true });
+        assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Elsewhere);
+        assert_eq!(directory.route(Rank(1)), Route::Unknown { ask: true });
         directory.learn(Rank(1), Fence(6), THIRD);
         directory.lose(Rank(1));
         assert_eq!(directory.route(Rank(1)), Route::To(THIRD));
+        assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Elsewhere);
     }
 
     #[test]
-    fn what_came_to_the_wrong_place_is_forwarded_and_its_sender_told() {
+    fn a_packet_counts_where_the_coordinator_says_that_its_sender_is_and_nowhere_else() {
         let mut directory = directory();
         directory.learn(Rank(1), Fence(5), OWN);
-        assert_eq!(directory.forward(&mut packet(Rank(1), 0)), (Route::Here, None));
-        directory.learn(Rank(1), Fence(6), THIRD);
-        let mut late = packet(Rank(1), 0);
-        let moved = Notice::Moved { job: JobId(9), rank: Rank(1), fence: Fence(6), at: THIRD };
-        assert_eq!(directory.forward(&mut late), (Route::To(THIRD), Some(moved)));
-        assert_eq!(late.hops, 1);
-        assert_eq!(directory.route(Rank(7)), Route::To(OTHER), "the sender's place is learned");
+        assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Early, "nothing was told");
+        assert_eq!(directory.route(Rank(7)), Route::Unknown { ask: true }, "nothing is learned");
+        directory.learn(Rank(7), Fence(69), OTHER);
+        assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Early, "of an older attempt");
+        directory.learn(Rank(7), Fence(70), OTHER);
+        assert_eq!(directory.take(&packet(Rank(1)), OTHER), Taken::Here);
+        assert_eq!(directory.take(&packet(Rank(1)), THIRD), Taken::Forged);
+        directory.learn(Rank(7), Fence(71), THIRD);
+        for peer in [OTHER, THIRD] {
+            assert_eq!(directory.take(&packet(Rank(1)), peer), Taken::Late, "it has moved");
+        }
     }
 
     #[test]
     fn a_packet_of_another_life_goes_nowhere() {
         let mut directory = directory();
         directory.learn(Rank(1), Fence(5), OWN);
-        let mut old = Packet { life: Life(0), ..packet(Rank(1), 0) };
-        assert_eq!(directory.forward(&mut old), (Route::Lost, None));
-        assert_eq!(directory.route(Rank(7)), Route::Unknown { ask: true }, "nothing is learned");
-    }
-
-    #[test]
-    fn a_packet_does_not_travel_for_ever() {
-        let mut directory = directory();
-        directory.learn(Rank(1), Fence(5), THIRD);
-        assert_eq!(directory.forward(&mut packet(Rank(1), HOPS_MAX)), (Route::Lost, None));
+        directory.learn(Rank(7), Fence(70), OTHER);
+        for life in [Life(0), Life(2)] {
+            let other = Packet { life, ..packet(Rank(1)) };
+            assert_eq!(directory.take(&other, OTHER), Taken::Late);
+        }
     }
 }

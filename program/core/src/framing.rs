@@ -93,7 +93,7 @@ frame!(Packet, "a packet", packet => packet.frame.payload());
 
 frame!(Between, "an agent's frame to another", frame => match frame {
     Between::Packet(packet) => packet.frame.payload(),
-    Between::Notice(_) => None,
+    Between::Begun(_) => None,
 });
 
 /// A frame before its payload, of which it has the length in its place.

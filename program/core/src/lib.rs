@@ -3,7 +3,7 @@
 //! ```text
 //!  program ⇄ its agent        wire::{ProgramFrame, AgentFrame}    two inherited pipes, framing
 //!            endpoint         one per rank at its agent: numbers, keeps, delivers, suppresses
-//!            directory        one per agent and job: where ranks are; forwards after a move
+//!            directory        one per agent and job: where ranks are, and whose word counts
 //!  agent ⇄ agent              wire::Packet                        QUIC, or through the coordinator
 //!  coordinator                bag (tasks), snapshots (coordinated checkpoints), facts (who waits for whom)
 //! ```

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gleaner_common::id::{ContentHash, Fence, JobId, WorkstationId};
+use gleaner_common::id::{ContentHash, Fence, JobId};
 use gleaner_common::program::Life;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,8 @@ use crate::address::{Boundary, Communicator, Envelope, Rank, Request, Snapshot, 
 use crate::complaint::Complaint;
 use crate::facts::{End, RankFacts};
 
-/// The version of the frames on a program's pipes and between agents.
+/// The version of the frames on a program's pipes. Between agents that of
+/// [`gleaner_common::wire`] counts, which they tell each other first.
 pub const VERSION: u16 = 1;
 
 /// The file descriptors of a program's two pipes, read and write end, as
@@ -261,12 +262,9 @@ pub struct Packet<P = Bytes> {
     pub life: Life,
     pub to: Rank,
     pub from: Rank,
-    /// The attempt of the sender: the newest says where the sender is.
+    /// The attempt of the sender: it speaks from where the coordinator has told
+    /// that this attempt is.
     pub fence: Fence,
-    /// Where the sender is.
-    pub at: WorkstationId,
-    /// How often this was forwarded.
-    pub hops: u8,
     pub frame: PeerFrame<P>,
 }
 
@@ -307,13 +305,13 @@ pub struct Ack {
     pub lost: bool,
 }
 
-/// What agents tell each other about places.
+/// The rank's attempt has begun where its packets were dropped before: send
+/// them again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Notice {
-    /// The rank's attempt of this fence is there.
-    Moved { job: JobId, rank: Rank, fence: Fence, at: WorkstationId },
-    /// Asked of the coordinator.
-    WhereIs { job: JobId, rank: Rank },
+pub struct Begun {
+    pub job: JobId,
+    pub rank: Rank,
+    pub fence: Fence,
 }
 
 /// A frame between agents: on a stream of their own, or several, one after
@@ -321,7 +319,7 @@ pub enum Notice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Between<P = Bytes> {
     Packet(Packet<P>),
-    Notice(Notice),
+    Begun(Begun),
 }
 
 impl<P> Between<P> {
@@ -329,7 +327,7 @@ impl<P> Between<P> {
     pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Between<Q> {
         match self {
             Self::Packet(packet) => Between::Packet(packet.map(change)),
-            Self::Notice(notice) => Between::Notice(notice),
+            Self::Begun(begun) => Between::Begun(begun),
         }
     }
 }
@@ -457,8 +455,8 @@ impl<P> PeerFrame<P> {
 impl<P> Packet<P> {
     /// The same packet with another kind of payload.
     pub fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Packet<Q> {
-        let Self { job, life, to, from, fence, at, hops, frame } = self;
-        Packet { job, life, to, from, fence, at, hops, frame: frame.map(change) }
+        let Self { job, life, to, from, fence, frame } = self;
+        Packet { job, life, to, from, fence, frame: frame.map(change) }
     }
 }
 

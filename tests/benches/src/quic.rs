@@ -4,13 +4,15 @@
 //! in one network.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use gleaner_lab::Lab;
 use gleaner_lab::network::{Namespace, address};
-use gleaner_shell::endpoint::{dial_peer, listen_to_peers};
+use gleaner_shell::clock::Clock;
+use gleaner_shell::endpoint::{AdmitPeer, PeerStanding, dial_peer, listen_to_peers};
 use gleaner_shell::identity::Identity;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::runtime::{Builder, Runtime};
@@ -43,8 +45,13 @@ impl End {
         if let Some(network) = &self.network {
             network.enter()?;
         }
-        Ok(listen_to_peers((self.ip, 0).into(), &self.identity)?)
+        Ok(listen_to_peers((self.ip, 0).into(), &self.identity, nobody_revoked())?)
     }
+}
+
+/// As if the coordinator had just said so.
+fn nobody_revoked() -> Arc<AdmitPeer> {
+    Arc::new(|_| PeerStanding::Good(Clock::new().wall()))
 }
 
 fn runtime() -> Result<Runtime> {
@@ -135,7 +142,9 @@ impl Asker {
         self.runtime.block_on(async {
             let Self { end, endpoint, .. } = self;
             let addresses = [echo.address];
-            let connection = dial_peer(endpoint, &end.identity, &echo.name, &addresses).await?;
+            let connection =
+                dial_peer(endpoint, &end.identity, &echo.name, &addresses, nobody_revoked())
+                    .await?;
             let (send, receive) = connection.open_bi().await?;
             Ok(Asked(connection, send, receive))
         })

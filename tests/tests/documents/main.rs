@@ -37,6 +37,10 @@ fn switched_off(text: &str) -> Option<&'static str> {
         Some("it has tests of its own, which run it")
     } else if first.starts_with("glean validate") {
         Some("it takes minutes")
+    } else if first == "glean presence" {
+        Some("it needs a display, and runs as long as that")
+    } else if first.contains("--replica") {
+        Some("replicas are on different workstations, and this reader has one")
     } else if first.contains("glean-bench") {
         Some("it measures for minutes")
     } else if text.contains("python3") && !Path::new("/usr/bin/python3").exists() {

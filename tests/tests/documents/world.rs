@@ -98,6 +98,7 @@ enable) [ -f "$unit/$2" ] ;;
 disable) stop "$3" ;;
 start) start "$2" ;;
 restart) stop "$2"; start "$2" ;;
+stop) stop "$2" ;;
 *) echo "systemctl: not known here: $*" >&2; exit 2 ;;
 esac
 "#;
@@ -309,6 +310,8 @@ rise_cores = 1000.0
 [sensors]
 terminals = [\"{dir}/terminals\"]
 input = \"{dir}/input\"
+connections = false
+slice = \"\"
 [cgroup]
 directory = \"{cgroup}\"
 "

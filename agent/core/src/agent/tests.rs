@@ -86,7 +86,7 @@ fn depart(fence: u64, to: u64) -> Event {
         name: "ws2".into(),
         addresses: vec![],
     };
-    let to = Destination { at, ticket: Ticket([2; 16]) };
+    let to = Destination { at, ticket: Ticket([2; 16]), ordered: false };
     frame(CoordinatorFrame::Depart { fence: Fence(fence), keep: Keep::State, to })
 }
 
@@ -258,6 +258,7 @@ fn short(effect: &Effect) -> Option<String> {
         Effect::Send(AgentFrame::Leaving { .. }) => "leaving".into(),
         Effect::Send(AgentFrame::Relay { to, .. }) => format!("relay to {to}"),
         Effect::Send(AgentFrame::FromRank { fence, .. }) => format!("{fence} says"),
+        Effect::Send(AgentFrame::Missing(missing)) => format!("lacks {}", missing.join(", ")),
         Effect::Send(AgentFrame::Attempt(event)) => match event {
             AttemptEvent::Started { fence, .. } => format!("{fence} started"),
             AttemptEvent::Suspended { fence } => format!("{fence} suspended"),
@@ -575,6 +576,43 @@ fn what_is_wrong_with_sensors_is_told_in_the_hello() {
         panic!("{effects:?}")
     };
     assert_eq!(facts.missing[0], "input: sick: event2: permission denied");
+}
+
+#[test]
+fn how_sensors_are_now_is_told_when_it_changes() {
+    let mut agent = agent(1);
+    let health = |sensor, health| Event::Observed(Observation::Health { sensor, health });
+    let here = "input: absent: has not reported, sessions: absent: has not reported, \
+                connections: absent: has not reported";
+    assert_eq!(said(&agent.handle(at(1), health(Sensor::Terminals, Health::Well))), [""; 0]);
+    let absent = Health::Absent("no bus".into());
+    let told = said(&agent.handle(at(1), health(Sensor::Sessions, absent)));
+    assert_eq!(
+        told,
+        [format!(
+            "lacks {}",
+            here.replacen("sessions: absent: has not reported", "sessions: absent: no bus", 1)
+        )]
+    );
+    for sensor in [Sensor::Sessions, Sensor::Connections] {
+        let _ = agent.handle(at(2), health(sensor, Health::Well));
+    }
+    assert_eq!(said(&agent.handle(at(3), health(Sensor::Input, Health::Well))), ["lacks "]);
+    // Most machines have no battery, and miss none.
+    let none = Health::Absent("no battery".into());
+    assert_eq!(said(&agent.handle(at(4), health(Sensor::Power, none))), [""; 0]);
+}
+
+#[test]
+fn who_logs_in_is_told_at_once() {
+    let mut agent = agent(1);
+    let users = |uids: &[u32]| {
+        let uids = uids.iter().copied().collect();
+        Event::Observed(Observation::Users { by: Sensor::Terminals, uids })
+    };
+    assert_eq!(said(&agent.handle(at(1), users(&[1_000]))), ["idle"]);
+    assert_eq!(said(&agent.handle(at(1), users(&[1_000]))), [""; 0]);
+    assert_eq!(agent.presence(at(1)).users, 1);
 }
 
 /// Lets time pass with an owner who is not here and a coordinator who answers;

@@ -99,6 +99,7 @@ impl Guest {
             }
             State::Leaving { .. } => self.end_trip(turn),
             State::Suspended(_) => {}
+            State::Running | State::Demoted if to.ordered => {}
             State::Running | State::Demoted | State::Retreating { .. } => {
                 return turn.say(self.fence(), cannot("its owner has left"));
             }
@@ -109,7 +110,7 @@ impl Guest {
         }
         let (until, look) = (turn.now + STANDS_WITHIN, None);
         let halt = Halt { to, until, look, runs_on: RUNS_ON, running: false };
-        self.enter(turn.now, State::Leaving { keep, trip: Trip::Halting(halt) });
+        self.stand_still(turn.now, State::Leaving { keep, trip: Trip::Halting(halt) });
         turn.say(self.fence(), Word::Departs { keep });
         self.halt(turn);
     }

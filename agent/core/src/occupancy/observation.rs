@@ -1,11 +1,15 @@
 //! What can be observed of the owner, and by whom.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use gleaner_common::time::Moment;
 use serde::{Deserialize, Serialize};
 
+pub use super::closing::{Heat, Power};
+pub use super::connections::{Allowance, Connection};
+pub use super::screens::{Screen, Word};
 use crate::load::LoadSample;
 
 gleaner_common::named! {
@@ -21,6 +25,36 @@ gleaner_common::named! {
         Load = "load",
         /// Sessions of the desktop: lock, inhibitors.
         Sessions = "sessions",
+        /// Remote desktops and development servers, by their connections.
+        Connections = "connections",
+        /// Helpers inside sessions: `glean presence`.
+        Presence = "presence",
+        /// Microphones and cameras.
+        Calls = "calls",
+        /// How much the owners' processes use, and how long they wait.
+        Slice = "slice",
+        /// Mains or battery.
+        Power = "power",
+        /// Is the network paid for by what it carries?
+        Network = "network",
+        Heat = "heat",
+    }
+}
+
+impl Sensor {
+    /// Many machines have nothing for it to watch, and lack nothing by that.
+    pub fn is_extra(self) -> bool {
+        match self {
+            Self::Terminals | Self::Input | Self::Load | Self::Sessions | Self::Connections => {
+                false
+            }
+            Self::Presence
+            | Self::Calls
+            | Self::Slice
+            | Self::Power
+            | Self::Network
+            | Self::Heat => true,
+        }
     }
 }
 
@@ -75,8 +109,39 @@ pub enum Observation {
     /// Whose process used most, when load turned the workstation busy. Answers
     /// [`super::Transition::by_load`].
     Culprit(Culprit),
-    /// How many people are logged in.
-    Users(u32),
+    /// Who is logged in, as far as this sensor sees it.
+    Users {
+        by: Sensor,
+        uids: BTreeSet<u32>,
+    },
+    /// A session with a screen has come or changed; `None`: it has gone.
+    Screen {
+        id: String,
+        screen: Option<Screen>,
+    },
+    /// A helper in somebody's session has said how long nobody used it.
+    Word(Word),
+    /// That helper has gone.
+    WordsEnd {
+        helper: u64,
+    },
+    /// All connections that there are now to servers by which people work here.
+    Connections(Vec<Connection>),
+    /// CPU time that the owners' control group has used; it never goes back.
+    Slice {
+        used: Duration,
+    },
+    /// The owners' processes wait too much: "user.slice waits for memory".
+    Pressed {
+        what: String,
+    },
+    Power(Power),
+    /// Is the network metered? Who says so, for people.
+    Metered {
+        by: Option<String>,
+    },
+    /// The hottest of the machine's sensors.
+    Heat(Heat),
     /// Somebody wants the machine undisturbed: a film, a call. `id` tells
     /// holds apart; `what` is for people: "vlc: playing a film".
     Held {

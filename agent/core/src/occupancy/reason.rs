@@ -9,9 +9,12 @@ use super::{Culprit, Health, Occupancy, Pause, Sensor, Touch};
 pub(super) enum Why<'a> {
     Asleep,
     Paused(&'a Pause),
+    Closed(&'a str),
     Unheard(Sensor, Option<&'a Health>),
     Silent(Moment),
     Held(&'a str),
+    /// Nothing hears this session's input.
+    Deaf(&'a str),
     Touched(&'a Touch),
     Loaded,
     Unknown,
@@ -28,6 +31,9 @@ impl Occupancy {
         {
             return Some(Why::Paused(pause));
         }
+        if let Some(why) = self.closing.first() {
+            return Some(Why::Closed(why));
+        }
         if let Some((sensor, health)) = self.unheard() {
             return Some(Why::Unheard(sensor, health));
         }
@@ -39,6 +45,9 @@ impl Occupancy {
         }
         if let Some(touch) = self.recent_touch(now) {
             return Some(Why::Touched(touch));
+        }
+        if let Some(session) = self.screens.unheard(self.hears_seats()) {
+            return Some(Why::Deaf(session));
         }
         if self.is_recently_loaded(now) {
             return Some(Why::Loaded);
@@ -62,7 +71,10 @@ impl Occupancy {
                 }
             }
             Some(Why::Silent(last)) => format!("the load sensor has been silent for {}", ago(last)),
-            Some(Why::Held(what)) => what.to_owned(),
+            Some(Why::Closed(what) | Why::Held(what)) => what.to_owned(),
+            Some(Why::Deaf(session)) => {
+                format!("{session}: nothing hears its input, not even a `glean presence` in it")
+            }
             Some(Why::Touched(touch)) if self.is_loaded() => {
                 format!("{}, {} ago; {}", touch.source, ago(touch.at), self.load_reason(now))
             }
@@ -86,7 +98,10 @@ impl Occupancy {
             (Some(used), _) if used > self.criteria.rise_cores => {
                 format!("load rising from {one:.2}, {used:.1} cores in use")
             }
-            (_, Some(at)) => format!("load was over {limit} {} ago", Spoken(now.since(at))),
+            (_, Some(at)) => match &self.pressed {
+                Some((then, what)) if *then == at => what.clone(),
+                Some(_) | None => format!("load was over {limit} {} ago", Spoken(now.since(at))),
+            },
             (_, None) => format!("load {one:.2}"),
         }
     }

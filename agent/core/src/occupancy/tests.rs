@@ -287,6 +287,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::See(Observation::Paused(Pause { by: "ada".into(), until: None }))),
         1 => Just(Step::See(Observation::AboutToSleep)),
         1 => Just(Step::See(Observation::Woke)),
+        1 => Just(Step::See(remote(None))),
+        1 => Just(Step::See(Observation::Screen { id: "4".into(), screen: None })),
+        2 => (0u64..100).prop_map(|s| Step::See(word(s))),
+        1 => any::<bool>().prop_map(|discharging| {
+            let power = Power { mains: None, discharging, percent: None };
+            Step::See(Observation::Power(power))
+        }),
         6 => Just(Step::Wake),
         6 => (0u64..29_000).prop_map(|ms| Step::Rest(Duration::from_millis(ms))),
     ];
@@ -303,7 +310,7 @@ proptest! {
         // What a person beside the machine knows.
         let (mut touched, mut sick, mut held, mut paused, mut asleep) =
             (at(1_000), BTreeSet::from([Sensor::Terminals, Sensor::Load]), false, false, false);
-        let mut high = false;
+        let (mut high, mut screen, mut word, mut closed) = (false, false, None, false);
         let mut records = vec![Cause::Start];
         for step in steps {
             let record = match step {
@@ -328,6 +335,9 @@ proptest! {
                                 Health::Sick(_) => true,
                                 Health::Absent(_) => required,
                             };
+                            if matches!(health, Health::Sick(_) | Health::Absent(_)) {
+                                closed &= *sensor != Sensor::Power;
+                            }
                             if blind { sick.insert(*sensor); } else { sick.remove(sensor); }
                         }
                         Observation::Held { .. } => held = true,
@@ -336,9 +346,21 @@ proptest! {
                         Observation::Unpaused => paused = false,
                         Observation::AboutToSleep => asleep = true,
                         Observation::Woke => asleep = false,
-                        Observation::Users(_)
-                        | Observation::Locked { .. }
-                        | Observation::Culprit(_) => {}
+                        Observation::Screen { screen: it, .. } => screen = it.is_some(),
+                        Observation::Word(said) => {
+                            touched = touched.max(now - said.idle);
+                            word = Some(now);
+                        }
+                        Observation::Power(power) => closed = power.discharging,
+                        Observation::Culprit(_) => {}
+                        Observation::Users { .. }
+                        | Observation::WordsEnd { .. }
+                        | Observation::Connections(_)
+                        | Observation::Slice { .. }
+                        | Observation::Pressed { .. }
+                        | Observation::Metered { .. }
+                        | Observation::Heat(_)
+                        | Observation::Locked { .. } => unreachable!("no step sees it"),
                     }
                     let record = occupancy.observe(now, seen);
                     if let Some(record) = &record && record.cause == Cause::Idle {
@@ -353,7 +375,9 @@ proptest! {
                 if record.cause == Cause::Idle {
                     prop_assert!(now.since(touched) >= Criteria::default().quiet);
                     prop_assert!(sick.is_empty(), "{sick:?} vouched");
-                    prop_assert!(!held && !paused && !asleep);
+                    prop_assert!(!held && !paused && !asleep && !closed);
+                    let heard = word.is_some_and(|at| now < at + WORD_LASTS);
+                    prop_assert!(!screen || heard, "a screen that nobody hears");
                     prop_assert!(!occupancy.is_busy());
                 }
                 records.push(record.cause);
@@ -383,4 +407,142 @@ proptest! {
             }
         }
     }
+}
+
+fn remote(hint: Option<Duration>) -> Observation {
+    let what = "session 4 of ann (x11, remote)".to_owned();
+    let screen = Some(Screen { uid: 1_000, what, seat: false, hint });
+    Observation::Screen { id: "4".into(), screen }
+}
+
+fn word(idle_s: u64) -> Observation {
+    let idle = Duration::from_secs(idle_s);
+    let (session, display) = (Some("4".to_owned()), "x11 :10".to_owned());
+    Observation::Word(Word { helper: 1, uid: 1_000, session, display, idle })
+}
+
+#[test]
+fn a_screen_that_nothing_hears_is_busy_until_a_helper_or_its_own_hint_speaks() {
+    let mut occupancy = idle();
+    let deaf = "session 4 of ann (x11, remote): nothing hears its input, not even a \
+                `glean presence` in it";
+    check(occupancy.observe(at(62), remote(None)), Cause::Tty, deaf);
+    assert_eq!(occupancy.deadline(), None);
+    let record = occupancy.observe(at(63), word(600));
+    assert_eq!(record.map(|record| record.cause), Some(Cause::Idle));
+    // Its word is forgotten when it says no more.
+    assert_eq!(occupancy.observe(at(140), load(0.05)), None);
+    assert_eq!(occupancy.deadline(), Some(at(63) + WORD_LASTS));
+    check(occupancy.wake(at(63) + WORD_LASTS), Cause::Tty, deaf);
+    let hinting = occupancy.observe(at(160), remote(Some(Duration::from_secs(9))));
+    assert_eq!(hinting.map(|record| record.cause), Some(Cause::Idle));
+    let used = "session 4 of ann (x11, remote) is idle no more, 0.0 s ago";
+    check(occupancy.observe(at(161), remote(None)), Cause::Tty, used);
+}
+
+#[test]
+fn a_screen_at_a_seat_without_keyboards_that_are_heard_is_busy() {
+    let mut occupancy = idle();
+    let what = "session 2 of ann (wayland, seat0)".to_owned();
+    let screen = Some(Screen { uid: 1_000, what, seat: true, hint: None });
+    let absent = Health::Absent("/dev/input: no keyboard or pointer".into());
+    assert_eq!(occupancy.observe(at(62), health(Sensor::Input, absent)), None);
+    let id = "2".to_owned();
+    let record = occupancy.observe(at(63), Observation::Screen { id, screen }).unwrap();
+    assert!(record.reason.starts_with("session 2 of ann"), "{}", record.reason);
+    let idle = occupancy.observe(at(64), health(Sensor::Input, Health::Well));
+    assert_eq!(idle.map(|record| record.cause), Some(Cause::Idle));
+}
+
+#[test]
+fn a_helper_tells_when_its_session_was_used() {
+    let mut occupancy = idle();
+    check(occupancy.observe(at(62), word(3)), Cause::Tty, "x11 :10, 3.0 s ago");
+    // It cannot take away what others have seen.
+    occupancy.observe(at(70), typed());
+    assert_eq!(occupancy.observe(at(71), word(100_000)), None);
+    assert_eq!(occupancy.reason(at(71)), "pts/3, 1.0 s ago");
+}
+
+#[test]
+fn what_comes_over_a_connection_is_input() {
+    let mut occupancy = idle();
+    let allowance = Allowance { burst_bytes: 12, bytes_per_minute: 30 };
+    let connection = |received_bytes| {
+        let silent = Duration::from_millis(500);
+        let what = "VNC from 192.0.2.7".to_owned();
+        Observation::Connections(vec![Connection {
+            id: 7,
+            what,
+            received_bytes,
+            silent,
+            allowance,
+        }])
+    };
+    assert_eq!(occupancy.observe(at(62), connection(4_000)), None);
+    check(
+        occupancy.observe(at(64), connection(4_016)),
+        Cause::Tty,
+        "VNC from 192.0.2.7, 0.5 s ago",
+    );
+}
+
+#[test]
+fn battery_heat_and_a_metered_network_close_and_send_guests_away() {
+    let power = |mains| {
+        let power = Power { mains: Some(mains), discharging: !mains, percent: Some(57) };
+        Observation::Power(power)
+    };
+    let heat = |celsius| Observation::Heat(Heat { zone: "cpu".into(), celsius });
+    let metered = |by: Option<&str>| Observation::Metered { by: by.map(str::to_owned) };
+    let cases = [
+        (power(false), power(true), "on battery, 57 %"),
+        (heat(95.0), heat(60.0), "cpu has 95 °C, over 90"),
+        (
+            metered(Some("NetworkManager")),
+            metered(None),
+            "the network is metered, says NetworkManager",
+        ),
+    ];
+    for (closes, opens, reason) in cases {
+        let mut occupancy = idle();
+        check(occupancy.observe(at(62), closes), Cause::Tty, reason);
+        assert!(occupancy.is_claimed());
+        assert_eq!((occupancy.slots(at(62)), occupancy.deadline()), (0, None));
+        let idle = occupancy.observe(at(63), opens).expect("idle again at once");
+        assert_eq!(idle.cause, Cause::Idle);
+        assert!(!occupancy.is_claimed());
+    }
+}
+
+#[test]
+fn people_who_wait_or_work_in_their_slice_are_busy_for_a_while() {
+    let mut occupancy = idle();
+    let slice = |ms| Observation::Slice { used: Duration::from_millis(ms) };
+    assert_eq!(occupancy.observe(at(62), slice(9_000)), None);
+    assert_eq!(occupancy.observe(at(64), slice(9_900)), None, "0.45 cores");
+    check(
+        occupancy.observe(at(66), slice(11_500)),
+        Cause::Load,
+        "people's processes use 0.8 cores",
+    );
+    assert_eq!(occupancy.deadline(), Some(at(81)));
+    assert_eq!(occupancy.wake(at(81)).map(|record| record.cause), Some(Cause::Idle));
+    let what = "user.slice waits for memory".to_owned();
+    check(
+        occupancy.observe(at(82), Observation::Pressed { what }),
+        Cause::Load,
+        "user.slice waits for memory",
+    );
+}
+
+#[test]
+fn one_person_seen_by_two_sensors_is_one() {
+    let mut occupancy = idle();
+    let users = |by, uids: &[u32]| Observation::Users { by, uids: uids.iter().copied().collect() };
+    occupancy.observe(at(62), users(Sensor::Terminals, &[1_000, 1_001]));
+    occupancy.observe(at(62), users(Sensor::Sessions, &[1_001, 1_002]));
+    assert_eq!(occupancy.presence(at(62)).users, 3);
+    occupancy.observe(at(63), users(Sensor::Terminals, &[]));
+    assert_eq!(occupancy.presence(at(63)).users, 2);
 }

@@ -19,7 +19,7 @@ const SIGNALS: u64 = 64;
 const AREAS_MAX: usize = 1 << 20;
 
 /// The kernel's own bound on process numbers.
-const PID_MAX: u64 = 1 << 22;
+pub(super) const PID_MAX: u64 = 1 << 22;
 
 /// How a file is opened: all of the kernel's flags but those that create, empty or
 /// lock (`O_CREAT`, `O_EXCL`, `O_NOCTTY`, `O_TRUNC`), which no open file has.
@@ -70,7 +70,8 @@ pub(super) const PSTREE: &[Field] = &[
     one(2, "ppid", UpTo(PID_MAX)),
     one(3, "pgid", UpTo(PID_MAX)),
     one(4, "sid", UpTo(PID_MAX)),
-    many(5, "threads", UpTo(PID_MAX), 1 << 16),
+    // Of a process that has ended CRIU writes whatever lay in its memory.
+    many(5, "threads", UpTo(0xffff_ffff), 1 << 16),
 ];
 
 pub(super) const CORE: &[Field] = &[

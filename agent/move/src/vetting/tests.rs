@@ -175,6 +175,24 @@ fn honest() -> Files {
     all
 }
 
+#[test]
+fn what_a_process_was_called_by_is_not_asked_once_it_has_ended() {
+    const GARBAGE: u64 = 2_436_317_680;
+    let mut files = honest();
+    let child = message(&[(1, Is(3)), (2, Is(2)), (3, Is(2)), (4, Is(2)), (5, Is(GARBAGE))]);
+    let first = message(&[(1, Is(2)), (2, Is(0)), (3, Is(2)), (4, Is(2)), (5, Is(2)), (5, Is(4))]);
+    let tree = |child: &[u8]| file(magic_of("pstree.img"), &[first.clone(), child.to_vec()]);
+    files.insert("pstree.img".to_owned(), tree(&child));
+    let refused = "pstree.img: threads is 2436317680: expected at most 4194304";
+    assert_eq!(judged(&files), Err(refused.to_owned()), "it runs");
+    let ended = edit(&core(true), &[3, 1], &|_| Edit::Varint(2));
+    files.insert("core-3.img".to_owned(), file(magic_of("core-3.img"), &[ended]));
+    assert_eq!(judged(&files), Ok(()));
+    let two = [child, message(&[(5, Is(4))])].concat();
+    files.insert("pstree.img".to_owned(), tree(&two));
+    assert!(judged(&files).is_err(), "of an ended process there is one");
+}
+
 fn reach() -> Reach {
     Reach { readable: vec!["/usr".into(), "/etc".into()], writable: vec!["/shared".into()] }
 }

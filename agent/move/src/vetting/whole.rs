@@ -6,7 +6,7 @@ use std::path::Path;
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::messages::{FIFO, MEMFD, NAMESPACES, PIDFD, REG, UNIX, member_of};
+use super::messages::{FIFO, MEMFD, NAMESPACES, PID_MAX, PIDFD, REG, UNIX, member_of};
 use super::reach::{Reach, is_own, is_plain};
 use super::rules::{Fault, Wrong};
 use super::{Claims, Refusal};
@@ -74,6 +74,21 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// A process and its threads. One that has ended is all that is left of it: what
+/// its only thread was called is not said, and on the way back not asked.
+fn tasks_of(pid: i32, threads: &[u64], has_ended: bool) -> Result<Vec<i32>, Refusal> {
+    let refusal = |wrong| Refusal::of("pstree.img", "threads", wrong);
+    if has_ended {
+        return if threads.len() > 1 { Err(refusal(Wrong::TooMany(1))) } else { Ok(vec![pid]) };
+    }
+    let number = |tid: &u64| {
+        let expected = || format!("at most {PID_MAX}");
+        let wrong = || refusal(Wrong::Number { found: *tid, expected: expected() });
+        i32::try_from(*tid).ok().filter(|_| *tid <= PID_MAX).ok_or_else(wrong)
+    };
+    threads.iter().map(number).chain([Ok(pid)]).collect()
+}
+
 fn fault(field: &str, wrong: Wrong) -> Fault {
     (field.split('.').map(str::to_owned).collect(), wrong)
 }
@@ -82,7 +97,7 @@ fn fault(field: &str, wrong: Wrong) -> Fault {
 #[derive(Debug)]
 struct Process {
     parent: i32,
-    threads: Vec<i32>,
+    threads: Vec<u64>,
 }
 
 /// What there is of a task.
@@ -162,7 +177,7 @@ impl Whole {
 
     fn process(&mut self, entry: &Entry<'_>) -> Result<(), Fault> {
         let pid = entry.process(1);
-        let threads = entry.numbers(5).filter_map(|tid| i32::try_from(tid).ok()).collect();
+        let threads = entry.numbers(5).collect();
         if pid <= 1 {
             let expected = "a process of the guest's".to_owned();
             return Err(fault("pid", Wrong::Number { found: entry.given(1), expected }));
@@ -254,15 +269,15 @@ impl Whole {
             if *pid != root && !self.tree.contains_key(parent) {
                 return Err(dangling("ppid", *parent));
             }
-            for task in threads.iter().chain([pid]) {
-                let core = self.cores.get(task).copied().unwrap_or_default();
-                let has_ended = task == pid && core.has_ended;
-                if (task == pid && !core.is_process) || !(core.is_thread || has_ended) {
+            let has_ended = self.cores.get(pid).is_some_and(|core| core.has_ended);
+            for task in tasks_of(*pid, threads, has_ended)? {
+                let core = self.cores.get(&task).copied().unwrap_or_default();
+                if (task == *pid && !core.is_process) || !(core.is_thread || has_ended) {
                     let name = format!("core-{task}.img");
                     let what = if core.is_thread { "tc" } else { "thread_core" };
                     return Err(Refusal::of(&name, what, Wrong::Missing));
                 }
-                tasks.insert(*task);
+                tasks.insert(task);
             }
         }
         match self.cores.keys().find(|task| !tasks.contains(task)) {

@@ -309,7 +309,11 @@ impl Keeper {
             Some(files) => files,
             none => none.insert(PlaceFiles::open(place).map_err(|error| failed(place, error))?),
         };
-        files.enter(&start.directory).map_err(|error| failed(&start.directory, error))?;
+        files.enter(&start.directory).map_err(|source| {
+            let path = start.directory.clone();
+            let is_own = path.starts_with(GROUND) || path.starts_with(place);
+            if is_own { failed(&path, source) } else { SpawnError::Shared { path, source } }
+        })?;
         let pipes = match (start.pipes, self.pipes.as_slice()) {
             (true, [read, write]) => Some((read.as_fd(), write.as_fd())),
             (true, _) => return Err(SpawnError::NoPipes),

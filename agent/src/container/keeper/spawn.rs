@@ -27,6 +27,9 @@ pub(super) enum SpawnError {
     Walls { program: String, source: io::Error },
     #[error("cannot enter {path}: {source}")]
     Enter { path: PathBuf, source: io::Error },
+    /// Below what is offered, and chosen by the job.
+    #[error("cannot enter {path}: {source}")]
+    Shared { path: PathBuf, source: io::Error },
     #[error("no pipes came with a rank")]
     NoPipes,
 }
@@ -36,9 +39,18 @@ impl SpawnError {
     pub(super) fn here_only(&self) -> bool {
         match self {
             Self::NoProgram(..) => false,
-            Self::Exec { source, .. } => matches!(
+            // A directory that is not there is the job's mistake, and no workstation
+            // rests for it.
+            Self::Exec { source, .. } | Self::Shared { source, .. } => matches!(
                 source.raw_os_error(),
-                Some(libc::EAGAIN | libc::ENOMEM | libc::ENFILE | libc::EMFILE | libc::EIO)
+                Some(
+                    libc::EAGAIN
+                        | libc::ENOMEM
+                        | libc::ENFILE
+                        | libc::EMFILE
+                        | libc::EIO
+                        | libc::ESTALE
+                )
             ),
             Self::Walls { .. } | Self::Enter { .. } | Self::NoPipes => true,
         }

@@ -9,9 +9,10 @@ use std::path::Path;
 use gleaner_agent::config::AgentConfig;
 use gleaner_agent::doctor::{self, Check};
 use gleaner_common::machine::Machine;
+use gleaner_common::time::{Spoken, WallTime};
 use gleaner_common::wire::Role;
 use gleaner_shell::endpoint::{Credentials, connect};
-use gleaner_shell::identity::Identity;
+use gleaner_shell::identity::{Identity, LIFE_MAX};
 
 use super::finding;
 use crate::ask::runtime;
@@ -153,8 +154,7 @@ fn of_identity(dir: &Path) -> Vec<Check> {
         }
         Err(error) => return vec![Check::sick("identity", error.to_string(), repair)],
     };
-    let known = format!("agent {}, key {}", identity.name, identity.fingerprint());
-    let identity_check = Check::well("identity", known);
+    let identity_check = of_certificate(&identity, dir);
     let reached = runtime().and_then(|runtime| {
         runtime.block_on(async {
             let link =
@@ -178,6 +178,33 @@ fn of_identity(dir: &Path) -> Vec<Check> {
         }
     };
     vec![identity_check, port]
+}
+
+/// Is it renewed in time? By the clock here, which is looked at elsewhere.
+fn of_certificate(identity: &Identity, dir: &Path) -> Check {
+    let known = format!("agent {}, key {}", identity.name, identity.fingerprint());
+    let left = |at: WallTime| at.since(gleaner_shell::clock::Clock::new().wall());
+    let Some(validity) = identity.validity() else {
+        return Check::sick(
+            "identity",
+            format!("{known}: its certificate does not read"),
+            "enrol again",
+        );
+    };
+    let until = left(validity.until);
+    if until.is_zero() {
+        let repair = "an admin makes a token by `glean token create --role agent --name NAME`, and \
+                      sudo glean agent install --coordinator HOST:PORT --token T enrols again";
+        return Check::sick("identity", format!("{known}: its certificate has run out"), repair);
+    }
+    let good = format!("{known}, good for {} more", Spoken(until));
+    // Half of the time there was for it.
+    if validity.life() <= LIFE_MAX && until < validity.life() / 6 {
+        let found = format!("{good}, and was to be renewed long ago");
+        let repair = format!("can the agent write {}? Its log says more", dir.display());
+        return Check::sick("identity", found, repair);
+    }
+    Check::well("identity", good)
 }
 
 fn of_agent(socket: &SocketArgs) -> Vec<Check> {

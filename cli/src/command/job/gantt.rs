@@ -167,6 +167,7 @@ mod tests {
         to: Option<(i64, &str)>,
     ) -> AttemptRow {
         AttemptRow {
+            replica: 1,
             fence: Fence(fence),
             subprogram: SubprogramId { job: JobId(7), index },
             workstation: host.into(),

@@ -14,6 +14,11 @@ pub enum Ended {
     TokenUnknown,
     #[error("this identity has been revoked")]
     Revoked,
+    #[error(
+        "this identity's certificate has run out, for it was not renewed in time: enrol again \
+         under the same name, with a token from `glean token create`"
+    )]
+    RunOut,
     #[error("this identity is not known here, though its certificate is from this authority")]
     IdentityUnknown,
     #[error("unknown certificate: it was signed by another authority than this coordinator's")]
@@ -58,7 +63,9 @@ impl Ended {
                 "is this the right coordinator? If it was set up anew, enrol again with a new token",
             ),
             Self::NotGleaner => Some("is the port right?"),
-            Self::NoCertificate
+            // It says so itself: agents' logs have no second line.
+            Self::RunOut
+            | Self::NoCertificate
             | Self::Handshake { .. }
             | Self::Refused { .. }
             | Self::Done
@@ -77,6 +84,7 @@ impl Ended {
             Self::TokenExpired
                 | Self::TokenUnknown
                 | Self::Revoked
+                | Self::RunOut
                 | Self::IdentityUnknown
                 | Self::CertificateUnknown
                 | Self::WrongAuthority
@@ -116,7 +124,8 @@ fn closed(code: u32, reason: String) -> Ended {
 /// The peer's alert; `endpoint::verify` decides which it sends.
 fn refused_by_peer(code: TransportErrorCode) -> Ended {
     match alert(code) {
-        Some(AlertDescription::CertificateExpired) => Ended::TokenExpired,
+        Some(AlertDescription::UnsupportedCertificate) => Ended::TokenExpired,
+        Some(AlertDescription::CertificateExpired) => Ended::RunOut,
         Some(AlertDescription::CertificateUnknown) => Ended::TokenUnknown,
         Some(AlertDescription::CertificateRevoked) => Ended::Revoked,
         Some(AlertDescription::AccessDenied) => Ended::IdentityUnknown,

@@ -19,7 +19,7 @@ mod verify;
 
 pub use dial::{ConnectError, Credentials, Link, client_config, client_endpoint, connect, resolve};
 pub use ended::Ended;
-pub use peers::{PeerError, dial_peer, listen_to_peers, peer_subject};
+pub use peers::{PeerError, dial_peer, listen_to_peers, peer_subject, peers_config};
 pub use serve::{BindError, peer_spki, serve};
 pub use transport::IDLE_TIMEOUT;
-pub use verify::{Admission, Admit};
+pub use verify::{Admission, Admit, AdmitPeer, PeerStanding};

@@ -6,21 +6,20 @@
 //! is on. So both sides judge the chain as a server judges its clients, and
 //! then the subject: it must be an agent's, and the one who was dialled must
 //! bear the name that was asked for. Nobody here has the coordinator's table
-//! of keys: an agent that was revoked is kept out by the coordinator, which
-//! tells no others of it any more.
+//! of keys: whose was revoked it tells every agent, and what time it is.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{ClientConfig, Connection, Endpoint, TokioRuntime};
+use quinn::{ClientConfig, Connection, Endpoint, ServerConfig, TokioRuntime};
 use rustls::Error;
 use rustls_pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use super::transport::{self, Load};
-use super::verify::Verifier;
+use super::verify::{AdmitPeer, Verifier};
 use super::{BindError, Ended, crypto, serve};
 use crate::identity::{Identity, PEER_NAME, Subject, subject_of};
 
@@ -48,14 +47,28 @@ pub enum PeerError {
 ///
 /// # Errors
 /// The port is taken or not ours to take, or an identity that does not read.
-pub fn listen_to_peers(bind: SocketAddr, identity: &Identity) -> Result<Endpoint, BindError> {
-    let (verifier, chain) = certificates(identity, None)?;
-    let mut config = crypto::server(verifier, chain, &identity.key)?;
-    config.transport_config(transport::settings(Load::Peers, None)).migration(true);
+pub fn listen_to_peers(
+    bind: SocketAddr,
+    identity: &Identity,
+    admit: Arc<AdmitPeer>,
+) -> Result<Endpoint, BindError> {
+    let config = peers_config(identity, admit)?;
     let failed = |why: io::Error| BindError::Socket { address: bind, why };
     let socket = serve::socket(bind).map_err(failed)?;
     Endpoint::new(transport::of_peers(), Some(config), socket, Arc::new(TokioRuntime))
         .map_err(failed)
+}
+
+/// As whom [`listen_to_peers`] answers from now on, by
+/// [`Endpoint::set_server_config`]: connections that are there go on.
+///
+/// # Errors
+/// An identity that does not read.
+pub fn peers_config(identity: &Identity, admit: Arc<AdmitPeer>) -> Result<ServerConfig, BindError> {
+    let (verifier, chain) = certificates(identity, None, admit)?;
+    let mut config = crypto::server(verifier, chain, &identity.key)?;
+    config.transport_config(transport::settings(Load::Peers, None)).migration(true);
+    Ok(config)
 }
 
 /// Dials an agent: its addresses one after the other, until one answers with
@@ -69,8 +82,10 @@ pub async fn dial_peer(
     identity: &Identity,
     name: &str,
     addresses: &[SocketAddr],
+    admit: Arc<AdmitPeer>,
 ) -> Result<Connection, PeerError> {
-    let config = client_config(identity, name).map_err(|why| PeerError::Credentials { why })?;
+    let config =
+        client_config(identity, name, admit).map_err(|why| PeerError::Credentials { why })?;
     let mut last = PeerError::NoAddress { name: name.to_owned() };
     for &address in addresses {
         match dial_one(endpoint, config.clone(), name, address).await {
@@ -117,8 +132,12 @@ pub fn peer_subject(connection: &Connection) -> Option<Subject> {
     subject_of(chain.first()?)
 }
 
-fn client_config(identity: &Identity, name: &str) -> Result<ClientConfig, Error> {
-    let (verifier, chain) = certificates(identity, Some(name.to_owned()))?;
+fn client_config(
+    identity: &Identity,
+    name: &str,
+    admit: Arc<AdmitPeer>,
+) -> Result<ClientConfig, Error> {
+    let (verifier, chain) = certificates(identity, Some(name.to_owned()), admit)?;
     let mut config = crypto::client(verifier, chain, &identity.key)?;
     config.transport_config(transport::settings(Load::Peers, None));
     Ok(config)
@@ -128,7 +147,8 @@ fn client_config(identity: &Identity, name: &str) -> Result<ClientConfig, Error>
 fn certificates(
     identity: &Identity,
     name: Option<String>,
+    admit: Arc<AdmitPeer>,
 ) -> Result<(Verifier, Vec<CertificateDer<'static>>), Error> {
-    let verifier = Verifier::of_agents(identity.authority.clone().into(), name)?;
+    let verifier = Verifier::of_agents(identity.authority.clone().into(), name, admit)?;
     Ok((verifier, vec![identity.certificate.clone().into()]))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quinn::congestion::CubicConfig;
 use quinn::{
     AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt,
 };
@@ -36,6 +37,13 @@ const PEERS_WINDOW_BYTES: u32 = 4 << 20;
 /// (jumbo frames, one machine): each costs much more than its bytes do. quinn
 /// gives the kernel ten at a time, which together must stay below 64 KiB.
 const PEERS_DATAGRAM_BYTES: u16 = 6_500;
+
+/// What an agent sends another before anything is acknowledged: ten datagrams
+/// (RFC 9002 §7.2). quinn reckons with small ones, whose ten the probes of the
+/// path fill; and up to quinn-proto 0.11.19 a full window also holds back the
+/// word that closes a connection, so that nobody learns why it ended
+/// (quinn-rs/quinn#2785).
+const PEERS_FIRST_BYTES: u64 = 10 * PEERS_DATAGRAM_BYTES as u64;
 
 /// A datagram that only acknowledges costs as much as one that carries: one for
 /// so many, not for every other (draft-ietf-quic-ack-frequency).
@@ -75,6 +83,9 @@ pub(super) fn settings(load: Load, keep_alive: Option<Duration>) -> Arc<Transpor
         let mut acknowledgements = AckFrequencyConfig::default();
         acknowledgements.ack_eliciting_threshold(VarInt::from_u32(PEERS_ACKNOWLEDGED_AT_ONCE));
         settings.ack_frequency_config(Some(acknowledgements));
+        let mut congestion = CubicConfig::default();
+        congestion.initial_window(PEERS_FIRST_BYTES);
+        settings.congestion_controller_factory(Arc::new(congestion));
     }
     Arc::new(settings)
 }

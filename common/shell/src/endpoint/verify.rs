@@ -5,19 +5,22 @@
 //!
 //! | refusal | alert |
 //! |---|---|
-//! | token expired | `certificate_expired` |
+//! | token expired | `unsupported_certificate` |
+//! | identity's certificate expired | `certificate_expired` |
 //! | token unknown, used or revoked | `certificate_unknown` |
 //! | identity revoked | `certificate_revoked` |
 //! | identity unknown to the table | `access_denied` |
 //! | certificate of another authority | `unknown_ca` |
 //!
-//! Certificates are judged as of a fixed day: a machine whose clock has jumped
-//! must still be heard (see `identity`).
+//! Chains are judged as of the day that a certificate begins, or a fixed one: a
+//! machine whose clock has jumped must still be heard. Whether a certificate has
+//! run out is asked of those who know the time (see `identity`).
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gleaner_common::time::WallTime;
 use gleaner_common::wire::Role;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -31,7 +34,9 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::crypto;
-use crate::identity::{Fingerprint, SERVER_NAME, Subject, TOKEN_NAME, fingerprint, subject_of};
+use crate::identity::{
+    Fingerprint, LIFE_MAX, SERVER_NAME, Subject, TOKEN_NAME, Validity, fingerprint, subject_of,
+};
 
 /// What the coordinator knows of a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +47,8 @@ pub enum Admission {
     Token,
     /// A token that has expired.
     Expired,
+    /// An identity whose certificate has run out.
+    RunOut,
     /// A revoked identity or token.
     Revoked,
     /// Nothing; also a token that was used.
@@ -52,7 +59,20 @@ pub enum Admission {
 /// it is asked in the middle of a handshake.
 pub type Admit = dyn Fn(&[u8]) -> Admission + Send + Sync;
 
-/// 2025-01-01: within every certificate that an authority issues.
+/// What an agent knows of another's public key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerStanding {
+    /// The coordinator has said nothing against it, and this is the time there.
+    Good(WallTime),
+    Revoked,
+    /// The coordinator was not heard yet: it may have been revoked.
+    Unheard,
+}
+
+/// As [`Admit`], of agents among themselves.
+pub type AdmitPeer = dyn Fn(&[u8]) -> PeerStanding + Send + Sync;
+
+/// 2025-01-01: within every certificate that the coordinator serves with.
 fn certificate_date() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(1_735_689_600))
 }
@@ -61,6 +81,8 @@ fn certificate_date() -> UnixTime {
 enum Stranger {
     #[error("the token is not known here or has been used")]
     TokenUnknown,
+    #[error("the coordinator was not heard yet, which knows who was revoked")]
+    Unheard,
     #[error("the certificate is not an agent's")]
     NoAgent,
     #[error("the certificate is of {found}, expected {expected}")]
@@ -84,7 +106,7 @@ enum Expected {
     /// Somebody of whom the coordinator's table says so.
     Admitted(Chain, Arc<Admit>),
     /// An agent; that of this name, if it was dialled.
-    Agent(Chain, Option<String>),
+    Agent(Chain, Option<String>, Arc<AdmitPeer>),
     /// The coordinator, of whose authority an identity has the certificate.
     Coordinator(Arc<RootCertStore>),
     /// A token has only the fingerprint of it: the server shows the rest.
@@ -108,8 +130,9 @@ impl Verifier {
     pub(super) fn of_agents(
         authority: CertificateDer<'static>,
         name: Option<String>,
+        admit: Arc<AdmitPeer>,
     ) -> Result<Self, Error> {
-        Ok(Self::new(Expected::Agent(chain(authority)?, name)))
+        Ok(Self::new(Expected::Agent(chain(authority)?, name, admit)))
     }
 
     /// For those who are enrolled.
@@ -135,9 +158,10 @@ impl Verifier {
             Expected::Admitted(chain, admit) => {
                 is_admitted(chain, &**admit, certificate, intermediates)
             }
-            Expected::Agent(chain, name) => {
-                chain.verify_client_cert(certificate, intermediates, certificate_date())?;
-                is_agent(certificate, name.as_deref())
+            Expected::Agent(chain, name, admit) => {
+                let validity = is_signed(chain, certificate, intermediates)?;
+                is_agent(certificate, name.as_deref())?;
+                may_speak(&**admit, certificate, validity)
             }
             Expected::Coordinator(roots) => self.is_coordinator(roots, certificate, intermediates),
             Expected::CoordinatorOf(authority) => {
@@ -175,19 +199,50 @@ fn is_admitted(
     if verify_server_name(&parsed, &dns_name(TOKEN_NAME)).is_ok() {
         return match admission {
             Admission::Token => Ok(()),
-            Admission::Expired => Err(CertificateError::Expired.into()),
-            Admission::Enrolled | Admission::Revoked | Admission::Unknown => {
+            Admission::Expired => Err(CertificateError::InvalidPurpose.into()),
+            Admission::Enrolled | Admission::RunOut | Admission::Revoked | Admission::Unknown => {
                 Err(Stranger::TokenUnknown.into())
             }
         };
     }
-    chain.verify_client_cert(certificate, intermediates, certificate_date())?;
+    is_signed(chain, certificate, intermediates)?;
     match admission {
         Admission::Enrolled => Ok(()),
+        Admission::RunOut => Err(CertificateError::Expired.into()),
         Admission::Revoked => Err(CertificateError::Revoked.into()),
         Admission::Token | Admission::Expired | Admission::Unknown => {
             Err(CertificateError::ApplicationVerificationFailure.into())
         }
+    }
+}
+
+/// The authority's signature, and from when to when it is for.
+fn is_signed(
+    chain: &Chain,
+    certificate: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+) -> Result<Validity, Error> {
+    let validity = Validity::of(certificate).ok_or(CertificateError::BadEncoding)?;
+    let begins = UnixTime::since_unix_epoch(validity.from.since(WallTime(0)));
+    chain.verify_client_cert(certificate, intermediates, begins)?;
+    Ok(validity)
+}
+
+/// Agents do not have the coordinator's table: what it has told them, and what
+/// the certificate says, must do.
+fn may_speak(
+    admit: &AdmitPeer,
+    certificate: &CertificateDer<'_>,
+    validity: Validity,
+) -> Result<(), Error> {
+    let parsed = ParsedCertificate::try_from(certificate)?;
+    match admit(&parsed.subject_public_key_info()) {
+        PeerStanding::Revoked => Err(CertificateError::Revoked.into()),
+        PeerStanding::Unheard => Err(Stranger::Unheard.into()),
+        PeerStanding::Good(now) if validity.until <= now || validity.life() > LIFE_MAX => {
+            Err(CertificateError::Expired.into())
+        }
+        PeerStanding::Good(_) => Ok(()),
     }
 }
 

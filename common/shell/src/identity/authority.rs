@@ -10,8 +10,9 @@ use rcgen::{
 
 use super::enrolled::{IdentityError, certificate_pem, read_certificate, read_key};
 use super::key::{Key, PublicKey};
-use super::{Fingerprint, Identity, SERVER_NAME, TOKEN_NAME, fingerprint};
+use super::{Fingerprint, Identity, LIFE_MAX, SERVER_NAME, TOKEN_NAME, Validity, fingerprint};
 use crate::atomic::{self, PRIVATE, PUBLIC};
+use crate::clock::Clock;
 
 const KEY_FILE: &str = "authority-key.pem";
 const CERTIFICATE_FILE: &str = "authority.pem";
@@ -103,15 +104,23 @@ impl Authority {
     ///
     /// # Errors
     /// A key that is not Ed25519.
-    pub fn issue(&self, spki: &[u8], role: Role, name: &str) -> Result<Vec<u8>, IssueError> {
+    pub fn issue(
+        &self,
+        spki: &[u8],
+        role: Role,
+        name: &str,
+        validity: Validity,
+    ) -> Result<Vec<u8>, IssueError> {
         let key = PublicKey::from_spki(spki).ok_or(IssueError::NotEd25519 { bytes: spki.len() })?;
         let mut params = client_params(name);
+        validity.put_into(&mut params);
         params.distinguished_name.push(DnType::OrganizationalUnitName, role.name());
         Ok(params.signed_by(&key, &self.issuer())?.der().to_vec())
     }
 
     /// A whole identity made here: the first admin's, and the collector's on
-    /// the coordinator's own machine.
+    /// the coordinator's own machine. It is good for long: it lies beside the
+    /// authority's own key, which is worth more.
     ///
     /// # Errors
     /// No randomness.
@@ -122,7 +131,8 @@ impl Authority {
         coordinator: &str,
     ) -> Result<Identity, IssueError> {
         let key = Key::generate()?;
-        let certificate = self.issue(&key.spki(), role, name)?;
+        let validity = Validity::beginning(Clock.wall(), LIFE_MAX);
+        let certificate = self.issue(&key.spki(), role, name, validity)?;
         Ok(Identity {
             role,
             name: name.to_owned(),
@@ -174,7 +184,8 @@ fn client_params(name: &str) -> CertificateParams {
     params
 }
 
-/// Long-lived on purpose: see the head of the module.
+/// The authority's own, those that it serves with and those of tokens, which
+/// have an end of their own, do not run out.
 fn params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -230,7 +241,9 @@ mod tests {
     fn only_ed25519_keys_are_signed_for() {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::create(dir.path()).unwrap();
-        let error = authority.issue(b"no key", Role::User, "ann").unwrap_err();
+        let error = authority
+            .issue(b"no key", Role::User, "ann", Validity::beginning(Clock.wall(), LIFE_MAX))
+            .unwrap_err();
         assert_eq!(
             error.to_string(),
             "a public key of 6 bytes: expected an Ed25519 key as SubjectPublicKeyInfo"

@@ -1,6 +1,10 @@
 //! An identity as an enrolled machine or user keeps it, in a directory:
 //! `key.pem` (only for its owner), `certificate.pem`, `authority.pem`, and
 //! `identity.toml`, which is written last: with it the identity is there.
+//!
+//! A new key for the same identity is made in `key.next.pem`, before anybody is
+//! asked for its certificate. Which key counts is what `certificate.pem` says,
+//! so that one rename puts the new pair in the place of the old.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +16,12 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 
 use super::key::Key;
-use super::{Fingerprint, fingerprint};
+use super::{Fingerprint, Validity, fingerprint};
 use crate::atomic::{self, PRIVATE, PUBLIC, ReplaceError};
 use crate::config::{self, ConfigError};
 
 const KEY_FILE: &str = "key.pem";
+pub(crate) const NEXT_KEY_FILE: &str = "key.next.pem";
 const CERTIFICATE_FILE: &str = "certificate.pem";
 const AUTHORITY_FILE: &str = "authority.pem";
 const SHEET_FILE: &str = "identity.toml";
@@ -69,8 +74,7 @@ impl Identity {
             ConfigError::Missing { .. } => IdentityError::NotEnrolled { dir: dir.to_owned() },
             other @ (ConfigError::Unreadable { .. } | ConfigError::Invalid { .. }) => other.into(),
         })?;
-        let key = read_key(&dir.join(KEY_FILE))?;
-        let certificate = read_certificate(&dir.join(CERTIFICATE_FILE), &key)?;
+        let (key, certificate) = read_pair(dir)?;
         let authority = read_der(&dir.join(AUTHORITY_FILE))?;
         let Sheet { role, name, coordinator } = sheet;
         Ok(Self { role, name, coordinator, key, certificate, authority })
@@ -96,6 +100,7 @@ impl Identity {
         };
         let sheet = toml::to_string(&sheet)
             .unwrap_or_else(|error| unreachable!("three texts are a TOML table: {error}"));
+        let _ = std::fs::remove_file(dir.join(NEXT_KEY_FILE));
         atomic::replace(&dir.join(KEY_FILE), self.key.pem().as_bytes(), PRIVATE)?;
         for (file, der) in
             [(CERTIFICATE_FILE, &self.certificate), (AUTHORITY_FILE, &self.authority)]
@@ -103,6 +108,50 @@ impl Identity {
             atomic::replace(&dir.join(file), certificate_pem(der).as_bytes(), PUBLIC)?;
         }
         Ok(atomic::replace(&dir.join(SHEET_FILE), sheet.as_bytes(), PUBLIC)?)
+    }
+
+    /// The key that is to take the place of this one's: the one that lies there
+    /// already, because an answer was lost, or a new one.
+    ///
+    /// # Errors
+    /// No randomness, or a directory that cannot be written.
+    pub(crate) fn next_key(dir: &Path) -> Result<Key, IdentityError> {
+        let path = dir.join(NEXT_KEY_FILE);
+        if let Ok(begun) = read_key(&path) {
+            return Ok(begun);
+        }
+        let key = Key::generate().map_err(|why| IdentityError::Making { why })?;
+        atomic::replace(&path, key.pem().as_bytes(), PRIVATE)?;
+        Ok(key)
+    }
+
+    /// Puts [`Self::next_key`] and the certificate for it in the place of the
+    /// old pair: at any moment the directory holds the one or the other.
+    ///
+    /// # Errors
+    /// A file cannot be written; the old pair is there still, or the new one.
+    pub(crate) fn succeed(&self, dir: &Path) -> Result<(), IdentityError> {
+        let pem = certificate_pem(&self.certificate);
+        atomic::replace(&dir.join(CERTIFICATE_FILE), pem.as_bytes(), PUBLIC)?;
+        take_up_next_key(dir)
+    }
+
+    /// The same with another certificate for its key.
+    #[must_use]
+    pub fn with_certificate(self, certificate: Vec<u8>) -> Self {
+        Self { certificate, ..self }
+    }
+
+    /// The same with another key.
+    pub(crate) fn with(&self, key: Key, certificate: Vec<u8>) -> Self {
+        let Self { role, name, coordinator, authority, .. } = self;
+        let (name, coordinator, authority) = (name.clone(), coordinator.clone(), authority.clone());
+        Self { role: *role, name, coordinator, key, certificate, authority }
+    }
+
+    /// From when to when its certificate is good; `None` if that does not read.
+    pub fn validity(&self) -> Option<Validity> {
+        Validity::of(&self.certificate)
     }
 
     /// Its public key as `SubjectPublicKeyInfo` in DER: how the coordinator
@@ -130,6 +179,28 @@ pub(super) fn certificate_pem(der: &[u8]) -> String {
         pem.push('\n');
     }
     pem + "-----END CERTIFICATE-----\n"
+}
+
+/// The key and the certificate for it. A renewal that was cut off between its
+/// two renames is brought to its end.
+fn read_pair(dir: &Path) -> Result<(Key, Vec<u8>), IdentityError> {
+    let path = dir.join(CERTIFICATE_FILE);
+    let key = read_key(&dir.join(KEY_FILE))?;
+    let mismatch = match read_certificate(&path, &key) {
+        Err(mismatch @ IdentityError::OtherKey { .. }) => mismatch,
+        read => return Ok((key, read?)),
+    };
+    let Ok(next) = read_key(&dir.join(NEXT_KEY_FILE)) else { return Err(mismatch) };
+    let certificate = read_certificate(&path, &next)?;
+    // Who may only read does without.
+    let _ = take_up_next_key(dir);
+    Ok((next, certificate))
+}
+
+fn take_up_next_key(dir: &Path) -> Result<(), IdentityError> {
+    let path = dir.join(KEY_FILE);
+    std::fs::rename(dir.join(NEXT_KEY_FILE), &path)
+        .map_err(|source| ReplaceError { path, source }.into())
 }
 
 pub(super) fn read_key(path: &Path) -> Result<Key, IdentityError> {
@@ -212,6 +283,36 @@ mod tests {
         let read = Identity::load(dir.path()).unwrap();
         assert_eq!(read.name, "ben");
         assert_ne!(read.fingerprint(), first.fingerprint());
+    }
+
+    /// Where a renewal is cut off: before its certificate lies there, between the
+    /// two renames, and after both.
+    #[test]
+    fn a_renewal_that_is_cut_off_leaves_the_old_pair_or_the_new() {
+        for cut_off in 0..3 {
+            let (dir, old) = stored();
+            let key = Identity::next_key(dir.path()).unwrap();
+            let again = Identity::next_key(dir.path()).unwrap();
+            assert_eq!(key.spki(), again.spki(), "an answer that was lost is asked for again");
+            let authority = Authority::load(dir.path()).unwrap();
+            let validity = old.validity().unwrap();
+            let certificate = authority.issue(&key.spki(), Role::Admin, "ann", validity).unwrap();
+            let new = old.with(key, certificate);
+            let old_key = std::fs::read(dir.path().join(KEY_FILE)).unwrap();
+            if cut_off > 0 {
+                new.succeed(dir.path()).unwrap();
+            }
+            if cut_off == 1 {
+                let name = |file| dir.path().join(file);
+                std::fs::rename(name(KEY_FILE), name(NEXT_KEY_FILE)).unwrap();
+                std::fs::write(name(KEY_FILE), old_key).unwrap();
+            }
+            for _ in 0..2 {
+                let read = Identity::load(dir.path()).unwrap();
+                assert_eq!(read.spki() == new.spki(), cut_off > 0, "cut off {cut_off}");
+            }
+            assert_eq!(dir.path().join(NEXT_KEY_FILE).exists(), cut_off == 0);
+        }
     }
 
     #[test]

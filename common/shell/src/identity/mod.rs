@@ -7,24 +7,26 @@
 //!     └─ fingerprint ─► Token ── enrol ┘
 //! ```
 //!
-//! Certificates do not run out in practice and are never judged by the wall
-//! clock, which may be wrong: the coordinator's table of keys decides who may
-//! come in.
+//! Certificates run out, and are renewed before ([`Validity`]). By whose clock,
+//! the coordinator says: its table of keys knows when each ends, and it tells
+//! agents the time, for a workstation's own clock may be wrong.
 
 mod authority;
 mod enrolled;
 mod key;
 mod subject;
 mod token;
+mod validity;
 
 pub use authority::{Authority, IssueError};
 pub use enrolled::{Identity, IdentityError};
 pub use key::{Fingerprint, fingerprint};
 pub use subject::Subject;
 pub use token::{ParseTokenError, Token};
+pub use validity::{LIFE, LIFE_MAX, Validity};
 
 pub(crate) use authority::token_certificate;
-pub(crate) use enrolled::spki_of;
+pub(crate) use enrolled::{NEXT_KEY_FILE, spki_of};
 pub(crate) use key::Key;
 pub(crate) use subject::subject_of;
 

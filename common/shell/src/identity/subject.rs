@@ -6,7 +6,7 @@
 
 use gleaner_common::wire::Role;
 
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_ID: u8 = 0x06;
 const UTF8_STRING: u8 = 0x0c;
@@ -26,11 +26,7 @@ pub struct Subject {
 
 /// Reads the subject of a certificate in DER whose signature holds.
 pub(crate) fn subject_of(certificate: &[u8]) -> Option<Subject> {
-    let (certificate, _) = take(certificate, SEQUENCE)?;
-    let (mut rest, _) = take(certificate, SEQUENCE)?;
-    if let Some((_, after)) = take(rest, VERSION) {
-        rest = after;
-    }
+    let mut rest = fields_of(certificate)?;
     // Serial number, algorithm, issuer and validity.
     for _ in 0..4 {
         rest = take_any(rest)?.2;
@@ -57,13 +53,20 @@ pub(crate) fn subject_of(certificate: &[u8]) -> Option<Subject> {
     Some(Subject { role: role?.parse().ok()?, name: name?.to_owned() })
 }
 
+/// What the authority has signed, from the serial number on.
+pub(super) fn fields_of(certificate: &[u8]) -> Option<&[u8]> {
+    let (certificate, _) = take(certificate, SEQUENCE)?;
+    let (fields, _) = take(certificate, SEQUENCE)?;
+    Some(take(fields, VERSION).map_or(fields, |(_, after)| after))
+}
+
 /// The content of the first element, which must be of this kind, and the rest.
-fn take(bytes: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
+pub(super) fn take(bytes: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = take_any(bytes)?;
     (found == kind).then_some((content, rest))
 }
 
-fn take_any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(super) fn take_any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&kind, rest) = bytes.split_first()?;
     let (&first, mut rest) = rest.split_first()?;
     let mut length = usize::from(first);

@@ -12,8 +12,9 @@ use gleaner_common::id::ContentHash;
 use gleaner_common::wire::{
     BlobReply, EnrolReply, EnrolRequest, Purpose, Reply, Request, Role, close,
 };
+use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, Admit};
-use gleaner_shell::identity::{Authority, Identity, Token};
+use gleaner_shell::identity::{Authority, Identity, LIFE, Token, Validity};
 use gleaner_shell::stream::{self, FrameReader, FrameWriter, OpeningError, StreamError};
 use quinn::{Connection, Endpoint, VarInt};
 
@@ -180,7 +181,12 @@ impl Lab {
                 role: Role::Agent,
                 certificate: self
                     .authority
-                    .issue(&request.public_key, Role::Agent, &request.name)
+                    .issue(
+                        &request.public_key,
+                        Role::Agent,
+                        &request.name,
+                        Validity::beginning(Clock.wall(), LIFE),
+                    )
                     .unwrap(),
                 authority: self.authority.certificate().to_vec(),
                 name: request.name,

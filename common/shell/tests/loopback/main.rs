@@ -111,6 +111,16 @@ fn revoked_and_unknown_identities_are_told_apart() {
 }
 
 #[test]
+fn a_certificate_that_has_run_out_is_told_so_with_what_to_do() {
+    run(async {
+        let lab = Lab::start();
+        let error = ask(&lab.identity(Admission::RunOut), &lab).await.unwrap_err().to_string();
+        assert!(error.contains("this identity's certificate has run out"), "{error}");
+        assert!(error.contains("`glean token create`"), "{error}");
+    });
+}
+
+#[test]
 fn an_expired_or_unknown_token_is_told_so() {
     run(async {
         let lab = Lab::start();

@@ -34,8 +34,7 @@ impl Core {
         if before == stage {
             return;
         }
-        job.suspended -= u32::from(before.is_suspended());
-        job.suspended += u32::from(stage.is_suspended());
+        job.set_suspended(attempt.position, (before.is_suspended(), stage.is_suspended()));
         // An attempt whose agent was not connected may have been suspended all
         // along; its end tells how often.
         if stage.is_suspended() && before.has_started() {
@@ -62,6 +61,9 @@ impl Core {
         }
         if job.program.is_some() {
             return self.rank_finished(draft, (attempt, history), finished);
+        }
+        if job.replicas().is_some() {
+            return self.replica_finished(draft, (attempt, history), finished);
         }
         history.cpu = finished.cpu;
         let state = if finished.outcome.is_success() {
@@ -143,6 +145,9 @@ impl Core {
                 history.lost_in_a_row = before + 1;
             }
         }
+        if goes_on.is_none() {
+            job.begin_anew(attempt.position);
+        }
         if goes_on.is_none()
             && history.lost_in_a_row > LOST_FOR_FREE
             && matches!(how, Return::Lost(_))
@@ -188,6 +193,12 @@ impl Core {
         }
         history.avoided = Some(attempt.workstation);
         let is_held = history.failures > retries;
+        if is_held && job.replicas().is_some() {
+            draft.change(job.subprogram_change(position, &history, SubprogramState::Failed));
+            job.keep(position, history);
+            let of = (id, job.first_position(position));
+            return self.hold(draft, of, &why);
+        }
         let state = if is_held { SubprogramState::Failed } else { SubprogramState::Queued };
         draft.change(job.subprogram_change(position, &history, state));
         if is_held {
@@ -252,7 +263,7 @@ impl Core {
         let attempt = self.attempts.remove(&fence)?;
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(fence));
         let job: &mut Job = self.jobs.get_mut(&attempt.job)?;
-        job.suspended -= u32::from(attempt.stage.is_suspended());
+        job.set_suspended(attempt.position, (attempt.stage.is_suspended(), false));
         job.open_suspensions -= u64::from(attempt.suspensions);
         job.progress_mut().counts.suspensions += u64::from(suspensions.max(attempt.suspensions));
         self.shares.ended(draft.now, &job.record().user);

@@ -74,7 +74,7 @@ impl Core {
 }
 
 /// What a frozen rank of the job would take along.
-fn keep(job: &Job) -> Option<Keep> {
+pub(super) fn keep(job: &Job) -> Option<Keep> {
     let on_busy = job.spec().on_busy;
     [on_busy.when_busy(), on_busy.then.step()].into_iter().find_map(|step| match step {
         Step::Move(keep) => Some(keep),

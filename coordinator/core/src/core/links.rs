@@ -63,6 +63,9 @@ impl Core {
             // The shell passes on what agents hand each other: the core has no
             // part in it.
             AgentFrame::Relay { .. } => {}
+            AgentFrame::Missing(missing) => {
+                self.change_workstation(now, id, |w| w.learn_missing(missing));
+            }
             AgentFrame::FromRank { fence, life, bytes } => {
                 self.rank_message(draft, from, (fence, life), &bytes);
             }
@@ -266,6 +269,20 @@ impl Core {
         self.set_stage(draft, fence, Stage::Held(state));
     }
 
+    /// Content that nobody has seen cannot be looked at, nor compared.
+    pub(super) fn unstaged(&mut self, draft: &mut Draft, from: Link, fence: Fence) {
+        let (now, id) = (draft.now, from.workstation);
+        if self.link(id) != Some(from) {
+            return;
+        }
+        if self.is_placed_at(fence, id) {
+            let why = "its result names files that its agent has not staged";
+            self.change_workstation(now, id, |w| w.rest(now, why.to_owned()));
+            self.came_back(draft, fence, &Return::Lost(why));
+        }
+        draft.send(from, CoordinatorFrame::Acknowledge { fence });
+    }
+
     fn attempt_started(&mut self, draft: &mut Draft, fence: Fence) {
         let Some(attempt) = self.attempts.get(&fence) else { return };
         let (job, position) = (attempt.job, attempt.position);
@@ -281,8 +298,10 @@ impl Core {
                 return self.arrived(draft, from, fence, (bytes, frozen));
             }
             AttemptEvent::Refused { reason, blame, .. } => {
+                // For a moment only, however often: what it refuses may be the image
+                // of a source that means harm, and others want to be placed there.
                 if blame == Blame::Workstation {
-                    self.change_workstation(now, id, |w| w.rest_from_refusal(now, reason.clone()));
+                    self.change_workstation(now, id, |w| w.rest(now, reason.clone()));
                 }
                 format!("refused: {reason}")
             }

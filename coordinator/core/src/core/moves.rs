@@ -15,6 +15,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, WorkstationId};
@@ -47,11 +48,14 @@ pub(crate) struct Moving {
     failures: u32,
     /// The attempt that it is to become, if a target was found.
     pub(crate) new: Option<Fence>,
+    /// It is to leave whatever its owner does: an admin wants the workstation
+    /// empty. It runs on until there is a target.
+    ordered: bool,
 }
 
 impl Moving {
     pub(super) fn new(keep: Keep, new: Option<Fence>) -> Self {
-        Self { keep, tried: BTreeSet::new(), failures: 0, new }
+        Self { keep, tried: BTreeSet::new(), failures: 0, new, ordered: false }
     }
 }
 
@@ -105,8 +109,33 @@ impl Core {
     /// agent may not know the latter, and would not thaw it by itself.
     fn may_stay(&self, fence: Fence) -> bool {
         let source = self.workstation_of(fence).and_then(|id| self.pool.get(id));
-        self.moves.contains_key(&fence)
+        self.moves.get(&fence).is_some_and(|moving| !moving.ordered)
             && source.is_some_and(|source| source.session.is_some() && !source.is_busy())
+    }
+
+    /// Whatever can leave a workstation is to leave it; the rest ends there.
+    pub(super) fn empty(&mut self, workstation: WorkstationId) {
+        for fence in self.attempts_at(workstation) {
+            let attempt = self.attempts.get(&fence).filter(|it| it.coming.is_none());
+            let job = attempt.and_then(|attempt| self.jobs.get(&attempt.job));
+            let Some(keep) = job.and_then(moves_with) else { continue };
+            if let Entry::Vacant(vacant) = self.moves.entry(fence) {
+                vacant.insert(Moving { ordered: true, ..Moving::new(keep, None) });
+                self.waiting_moves.insert(fence);
+            }
+        }
+        self.moves_looked_at = None;
+    }
+
+    /// What is not on its way stays. It may have been, and stand still since: its
+    /// agent hears of it.
+    pub(super) fn fill_again(&mut self, draft: &mut Draft, workstation: WorkstationId) {
+        for fence in self.attempts_at(workstation) {
+            let waits = |moving: &Moving| moving.ordered && moving.new.is_none();
+            if self.moves.get(&fence).is_some_and(waits) {
+                self.stays(draft, fence, "its workstation is wanted again");
+            }
+        }
     }
 
     /// A workstation where this move has failed is tried once more only if no
@@ -115,8 +144,11 @@ impl Core {
         let (moving, attempt) = (self.moves.get(&fence)?, self.attempts.get(&fence)?);
         let source = self.pool.get(attempt.workstation)?;
         source.session.as_ref()?;
+        let barred = self.jobs.get(&attempt.job)?.avoided(attempt.position).never;
         let could_do = |id: WorkstationId, target: &Workstation| {
-            id != attempt.workstation && misfit(source, target, moving.keep).is_none()
+            id != attempt.workstation
+                && !barred.contains(&id)
+                && misfit(source, target, moving.keep).is_none()
         };
         let is_new = |id: WorkstationId| !moving.tried.contains(&id);
         if moving.keep == Keep::SubtaskStart {
@@ -179,7 +211,9 @@ impl Core {
     /// Tells the source's agent where the attempt is to go, again if it may not
     /// have heard so.
     pub(super) fn send_depart(&mut self, draft: &mut Draft, old: Fence) {
-        let Some(Moving { keep, new: Some(new), .. }) = self.moves.get(&old) else { return };
+        let Some(Moving { keep, new: Some(new), ordered, .. }) = self.moves.get(&old) else {
+            return;
+        };
         let (Some(attempt), Some(target)) = (self.attempts.get(&old), self.attempts.get(new))
         else {
             return;
@@ -190,7 +224,7 @@ impl Core {
             return;
         };
         let at = rank_at(attempt.position, *new, (target.workstation, at));
-        let to = Destination { at, ticket: self.config.tickets.ticket(*new) };
+        let to = Destination { at, ticket: self.config.tickets.ticket(*new), ordered: *ordered };
         draft.send(from, CoordinatorFrame::Depart { fence: old, keep: *keep, to });
     }
 
@@ -346,7 +380,8 @@ impl Core {
         let Some(attempt) = self.attempts.remove(&new) else { return };
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(new));
         clip(&mut outcome);
-        let Some(job) = self.jobs.get(&attempt.job) else { return };
+        let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
+        job.untouch(attempt.position, attempt.workstation);
         self.shares.ended(draft.now, &job.record().user);
         draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
         draft.job_changed(attempt.job);
@@ -388,8 +423,11 @@ impl Core {
         }
         let Some(source) = self.pool.get(attempt.workstation) else { return vec![] };
         let mut reasons: Vec<String> = vec![];
+        let barred = self.jobs.get(&attempt.job).map(|it| it.avoided(attempt.position).never);
         for (id, target) in self.pool.free_ones() {
-            let misfit = if moving.tried.contains(&id) {
+            let misfit = if barred.as_ref().is_some_and(|barred| barred.contains(&id)) {
+                Some("another replica has been there".to_owned())
+            } else if moving.tried.contains(&id) {
                 Some("it came to nothing there".to_owned())
             } else {
                 misfit(source, target, moving.keep)
@@ -404,6 +442,11 @@ impl Core {
         }
         reasons
     }
+}
+
+/// What a guest takes along that can leave without a loss, as its job has chosen.
+fn moves_with(job: &Job) -> Option<Keep> {
+    super::grow::keep(job).filter(|keep| *keep != Keep::Nothing)
 }
 
 /// How many unsuitable workstations are named.

@@ -12,7 +12,7 @@ use gleaner_common::wire::CoordinatorFrame;
 use super::{Core, Draft};
 use crate::attempt::Attempt;
 use crate::event::Link;
-use crate::job::{Job, Turn};
+use crate::job::{Avoided, Job, Turn};
 use crate::queue::Queue;
 use crate::shares::Claim;
 
@@ -90,11 +90,14 @@ impl Core {
             return None;
         }
         let found = job.turns().find_map(|(turn, avoided)| {
-            let workstation = self.pool.choose_for(job.needs(), avoided)?;
+            let workstation = self.pool.choose_for(job.needs(), &avoided)?;
             Some(Match { job: job.id(), turn, workstation })
         });
         let is_choosy = !job.needs().are_none();
-        if found.is_none() && is_choosy && self.pool.choose_for(job.needs(), None).is_none() {
+        if found.is_none()
+            && is_choosy
+            && self.pool.choose_for(job.needs(), &Avoided::default()).is_none()
+        {
             job.fits_nowhere_since.set(Some(self.pool.version()));
         }
         found
@@ -115,7 +118,7 @@ impl Core {
             return None;
         }
         job.turns().find_map(|(turn, avoided)| {
-            let workstation = self.pool.choose_ahead(job.needs(), avoided)?;
+            let workstation = self.pool.choose_ahead(job.needs(), &avoided)?;
             Some(Match { job: job.id(), turn, workstation })
         })
     }

@@ -5,20 +5,25 @@ use std::collections::BTreeSet;
 use gleaner_common::id::{JobId, SubprogramId, WorkstationId};
 use gleaner_common::machine::Machine;
 use gleaner_common::report::{
-    JobRow, JobSummary, ShareRow, SubprogramRow, SubprogramState, WorkstationRow, WorkstationState,
+    JobRow, JobSummary, ReplicaRow, ReplicaState, ShareRow, SubprogramRow, SubprogramState,
+    WorkstationRow, WorkstationState,
 };
 use gleaner_common::time::Moment;
 
 use super::Core;
 use super::ends::placed_state;
-use crate::job::Whereabouts;
-use crate::record::SubprogramRecord;
+use crate::job::{Job, Position, Whereabouts};
+use crate::record::{SubprogramRecord, short};
 use crate::workstation::Standing;
 
 impl Core {
     /// The jobs that have not ended, oldest first.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = JobId> + '_ {
         self.jobs.keys().copied()
+    }
+
+    pub fn jobs_of(&self, user: &str) -> Vec<JobId> {
+        self.jobs.values().filter(|job| job.record().user == user).map(Job::id).collect()
     }
 
     /// `None` for a job that has ended or never was: ask the store.
@@ -36,7 +41,7 @@ impl Core {
     pub fn subprogram_row(&self, subprogram: SubprogramId) -> Option<SubprogramRow> {
         let job = self.jobs.get(&subprogram.job)?;
         let position = job.position(subprogram.index)?;
-        let history = job.history(position).cloned();
+        let history = job.known(position);
         let last = history.as_ref().and_then(|it| self.workstation_name(it.last.workstation));
         let (state, history) = (SubprogramState::Queued, history.unwrap_or_default());
         let mut row = SubprogramRecord { subprogram, state, history }.row(last.map(str::to_owned));
@@ -52,6 +57,46 @@ impl Core {
             Whereabouts::Ended => return None,
         }
         Some(row)
+    }
+
+    /// The replicas of a subprogram that is not decided; `None` if it is, or
+    /// never was: ask the store.
+    pub fn replica_rows(&self, subprogram: SubprogramId) -> Option<Vec<ReplicaRow>> {
+        let job = self.jobs.get(&subprogram.job)?;
+        let position = job.position(subprogram.index)?;
+        if job.whereabouts(position) == Whereabouts::Ended {
+            return None;
+        }
+        let replicas = job.replicas().into_iter().flat_map(|replicas| replicas.of(position));
+        Some(replicas.map(|replica| self.replica_row(job, replica)).collect())
+    }
+
+    fn replica_row(&self, job: &Job, position: Position) -> ReplicaRow {
+        let replicas = job.replicas();
+        let answer = replicas.and_then(|it| it.answer(position));
+        let voted = replicas.and_then(|it| it.voted(position));
+        let attempt = job.fence(position).and_then(|fence| self.attempts.get(&fence));
+        let history = voted.or_else(|| job.history(position));
+        let state = match attempt.map(|attempt| placed_state(attempt.stage)) {
+            Some(SubprogramState::Running) => ReplicaState::Running,
+            Some(SubprogramState::Suspended) => ReplicaState::Suspended,
+            Some(SubprogramState::Demoted) => ReplicaState::Demoted,
+            Some(_) => ReplicaState::Placed,
+            None if answer.is_some() => ReplicaState::Answered,
+            None => ReplicaState::Queued,
+        };
+        let last = history.map(|it| it.last.workstation);
+        let at = attempt.map(|it| it.workstation).or(last);
+        ReplicaRow {
+            subprogram: job.subprogram(position),
+            replica: job.replica(position) + 1,
+            state,
+            workstation: at.and_then(|at| self.workstation_name(at)).map(str::to_owned),
+            fence: job.fence(position).or(history.map(|it| it.last.fence)),
+            attempts: history.map_or(0, |it| it.attempts) + u32::from(attempt.is_some()),
+            outcome: history.map(|it| it.last.outcome.to_string()),
+            answer: answer.map(short),
+        }
     }
 
     /// Who has used how much: everybody who waits, has used something or is

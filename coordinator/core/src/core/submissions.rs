@@ -44,7 +44,7 @@ impl Core {
         draft.change(Change::Job(Box::new(record.clone())));
         draft.effect(Effect::Answer { request, answer: Answer::Submitted(id) });
         let mut job = Job::new(record);
-        let unmet = self.unmet(job.needs());
+        let unmet = self.unmet(job.needs()).or_else(|| self.too_few(&job));
         let (program, ranks) = (job.spec().program, job.total());
         let floor = self.fences.floor();
         job.program = program.map(|spec| Box::new(Program::new(draft.now, spec, ranks, floor)));
@@ -67,7 +67,8 @@ impl Core {
             return Some(format!("{user} has {jobs} jobs under way: expected fewer than {most}"));
         }
         let waiting = self.queues.of(user).map_or(0, |own| self.queued_of(own.jobs()));
-        let (more, most) = (u64::from(spec.indexes.len()), config.queued_max);
+        let more = u64::from(spec.indexes.len()) * u64::from(spec.replicas);
+        let most = config.queued_max;
         if waiting + more > most {
             return Some(format!(
                 "{user} has {waiting} subprograms queued, and {more} more are too many: \
@@ -93,10 +94,17 @@ impl Core {
         }
         let placed: Vec<Fence> = job.placed().map(|(_, fence)| fence).collect();
         for fence in placed {
-            self.stop(draft, fence, "cancelled", SubprogramState::Cancelled);
+            let stopped = self.stop(draft, fence, "cancelled", SubprogramState::Cancelled);
+            if let Some((attempt, history)) = stopped
+                && let Some(job) = self.jobs.get_mut(&id)
+                && job.replicas().is_some()
+            {
+                job.keep(attempt.position, history);
+            }
         }
         self.forget_ended(draft.now, id);
         if let Some(job) = self.jobs.get_mut(&id) {
+            draft.step.changes.extend(Self::cancelled_replicas(job));
             job.cancel(draft.wall);
         }
         draft.job_record_changed(id);

@@ -13,8 +13,8 @@ use gleaner_common::units::spoken_size;
 
 use super::Core;
 use super::ends::placed_state;
-use crate::job::{Job, Needs, Whereabouts};
-use crate::record::History;
+use crate::job::{Job, Needs, Position, Whereabouts};
+use crate::record::{History, short};
 use crate::workstation::Standing;
 
 /// For so long it is told that another machine has shown the same identity.
@@ -26,16 +26,17 @@ impl Core {
     pub fn why_subprogram(&self, now: Moment, id: SubprogramId) -> Option<Vec<String>> {
         let job = self.jobs.get(&id.job)?;
         let position = job.position(id.index)?;
-        let history = job.history(position);
+        let history = job.known(position);
         let mut reasons = match job.whereabouts(position) {
             Whereabouts::Ended => return None,
             Whereabouts::Placed(fence) => self.why_placed(now, fence)?,
             Whereabouts::Queued { before } => {
-                let avoided = history.and_then(|history| history.avoided);
+                let avoided = history.as_ref().and_then(|history| history.avoided);
                 self.why_queued(now, job, before, avoided)
             }
         };
-        reasons.extend(history.map(|history| self.what_happened(job, history)));
+        reasons.extend(self.why_undecided(job, position));
+        reasons.extend(history.map(|history| self.what_happened(job, &history)));
         Some(reasons)
     }
 
@@ -46,6 +47,7 @@ impl Core {
         let mut reasons = vec![];
         if summary.queued > 0 {
             reasons.extend(self.what_nobody_has(job));
+            reasons.extend(self.too_few(job));
             reasons.extend(self.why_nothing_is_free());
             reasons.extend(self.who_is_before(now, job));
             reasons.push(format!("{} queued", subprograms(summary.queued.into())));
@@ -70,7 +72,7 @@ impl Core {
         if standing == Standing::Free && self.queues.is_empty() {
             reasons.push("nothing is queued".to_owned());
         } else if standing == Standing::Free {
-            reasons.push("what is queued failed here and waits for a choice".to_owned());
+            reasons.push("what is queued failed or ran here and waits for a choice".to_owned());
         }
         reasons.push(self.standing_reason(now, id)?);
         for fence in workstation.attempts() {
@@ -93,7 +95,9 @@ impl Core {
         let reason = match self.pool.standing(id)? {
             Standing::Drained => match guests {
                 0 => "drained: an admin wants nothing placed here".to_owned(),
-                _ => format!("drained: nothing new is placed, guests that finish here: {guests}"),
+                _ => {
+                    format!("drained: nothing new is placed, guests that finish or leave: {guests}")
+                }
             },
             Standing::Away => match workstation.since {
                 Some(at) => format!("not connected for {}", Spoken(now.since(at))),
@@ -119,6 +123,9 @@ impl Core {
             }
             Standing::Free => format!("idle: {presence}"),
         };
+        let is_told = self.pool.standing(id)? == Standing::Drained;
+        let reason =
+            if workstation.drained && !is_told { format!("{reason}; drained") } else { reason };
         Some(match &workstation.rival {
             Some((at, other)) if now.since(*at) < RIVAL_TOLD_FOR => {
                 let own = &workstation.facts.machine.hostname;
@@ -146,7 +153,11 @@ impl Core {
             | SubprogramState::Queued
             | SubprogramState::Succeeded
             | SubprogramState::Failed
-            | SubprogramState::Cancelled => vec![format!("runs on {name} ({fence})")],
+            | SubprogramState::Cancelled => {
+                let mut reasons = vec![format!("runs on {name} ({fence})")];
+                reasons.extend(self.why_not_moved(fence));
+                reasons
+            }
         })
     }
 
@@ -158,6 +169,7 @@ impl Core {
         avoided: Option<WorkstationId>,
     ) -> Vec<String> {
         let mut reasons: Vec<String> = self.what_nobody_has(job);
+        reasons.extend(self.too_few(job));
         reasons.extend(self.why_nothing_is_free());
         if let Some(name) = avoided.and_then(|id| self.workstation_name(id))
             && self.pool.has_free()
@@ -243,6 +255,57 @@ impl Core {
     /// What the job asks for and no workstation has.
     fn what_nobody_has(&self, job: &Job) -> Vec<String> {
         self.unmet(job.needs()).into_iter().collect()
+    }
+
+    /// There are fewer workstations than a subprogram is to run on.
+    pub(super) fn too_few(&self, job: &Job) -> Option<String> {
+        let wanted = job.replicas()?.wanted();
+        let (known, _) = self.pool.known();
+        (known > 0 && known < wanted as usize).then(|| {
+            format!("of {wanted} workstations that each subprogram is to run on there are {known}")
+        })
+    }
+
+    /// How its replicas stand, of a replicated subprogram.
+    fn why_undecided(&self, job: &Job, subprogram: Position) -> Vec<String> {
+        let mut reasons = vec![];
+        let Some(replicas) = job.replicas() else { return reasons };
+        let (mut answered, mut waiting) = (vec![], 0);
+        for position in replicas.of(subprogram) {
+            let last = replicas.trail(position).last().copied();
+            match (replicas.answer(position), job.fence(position)) {
+                (Some(answer), _) => {
+                    let name = self.names(last.as_slice());
+                    answered.push(format!("{name} ({})", short(answer)));
+                }
+                (None, None) => {
+                    waiting += 1;
+                    reasons.extend(self.why_not_elsewhere(job, position));
+                }
+                (None, Some(_)) => {}
+            }
+        }
+        reasons.truncate(1);
+        if waiting > 0 {
+            reasons.insert(0, format!("replicas of it that wait: {waiting}"));
+        }
+        if !answered.is_empty() {
+            let (wanted, answered) = (replicas.wanted(), answered.join(", "));
+            let quorum = wanted / 2 + 1;
+            reasons.push(format!("it counts when {quorum} agree; so far answered {answered}"));
+        }
+        reasons
+    }
+
+    /// Where a waiting replica cannot go, if that is all that there is.
+    fn why_not_elsewhere(&self, job: &Job, position: Position) -> Option<String> {
+        let barred = job.avoided(position).never;
+        let mut free = self.pool.free_ones().peekable();
+        let only_these = free.peek().is_some() && free.all(|(id, _)| barred.contains(&id));
+        only_these.then(|| {
+            let there = self.names(&barred);
+            format!("it waits for another workstation than {there}, where others of it have run")
+        })
     }
 
     /// Why no workstation that was heard of could ever take it.

@@ -7,7 +7,7 @@ use gleaner_agent_core::guest::Effect;
 use gleaner_agent_core::occupancy::Observation;
 use gleaner_common::id::{SubprogramId, WorkstationId};
 use gleaner_common::program::RankOffer;
-use gleaner_common::wire::AgentFrame;
+use gleaner_common::wire::{AgentFrame, AttemptEvent, Printed};
 use gleaner_coordinator_core::Link;
 use rand::Rng;
 
@@ -222,7 +222,19 @@ impl Lab {
         kept.unwrap_or_else(|| (Script::new(id.job, id.index, rank.life, bag), None))
     }
 
-    pub(super) fn send_up(&mut self, index: usize, frame: AgentFrame) {
+    /// What a guest of a replicated job printed, as its workstation tells it.
+    fn tells(&self, index: usize, frame: &mut AgentFrame) {
+        let AgentFrame::Attempt(AttemptEvent::Finished(finished)) = frame else { return };
+        let Some(attempt) = self.store.attempts.get(&finished.fence) else { return };
+        let id = attempt.subprogram;
+        if self.store.jobs[&id.job].spec.replicas > 1 {
+            let lies = self.hosts[index].id <= self.setting.liars;
+            finished.stdout = Printed::Inline(if lies { b"a lie".into() } else { truth(id) });
+        }
+    }
+
+    pub(super) fn send_up(&mut self, index: usize, mut frame: AgentFrame) {
+        self.tells(index, &mut frame);
         let Some(link) = self.hosts[index].link else { return };
         let (delay, twice) = (self.delay(), self.rng.random_bool(0.01));
         let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.broken) else { return };
@@ -252,4 +264,9 @@ impl Lab {
         self.hosts[index].typed(self.now);
         self.tell(index, Event::Observed(Observation::Input { source, ago }));
     }
+}
+
+/// What an honest run of a subprogram prints.
+pub(super) fn truth(id: SubprogramId) -> Vec<u8> {
+    id.to_string().into_bytes()
 }

@@ -69,6 +69,8 @@ pub(crate) struct Setting {
     pub(crate) coordinator_crash: Option<Duration>,
     pub(crate) commit_hangs: Option<Duration>,
     pub(crate) owner: Option<Duration>,
+    /// How often an admin empties a workstation.
+    pub(crate) drain: Option<Duration>,
     /// How often a frame is on its way for up to fifteen seconds.
     pub(crate) late_frames: f64,
     /// How many of the jobs are programs of ranks.
@@ -81,6 +83,11 @@ pub(crate) struct Setting {
     pub(crate) away: Duration,
     /// The first job kills every agent that starts one of it.
     pub(crate) killer: bool,
+    /// How many of the jobs that are no programs are replicated, on how many
+    /// workstations at most, and how many hosts lie about what came of it.
+    pub(crate) replicated: f64,
+    pub(crate) replicas_max: u8,
+    pub(crate) liars: u32,
     /// The first job is one user's, of so many subprograms; each of the others is
     /// another's, of a single one.
     pub(crate) crowd: Option<u32>,
@@ -104,6 +111,7 @@ enum Happening {
         what: Local,
     },
     AgentStarts(u32),
+    Undrained(u32),
     OwnerLeaves(u32),
     OwnerTypes(u32),
     Awakes(u32),
@@ -256,6 +264,7 @@ impl Lab {
             Trouble::CoordinatorCrash,
             Trouble::CommitHangs,
             Trouble::Owner,
+            Trouble::Drain,
         ] {
             lab.plan_trouble(trouble);
         }
@@ -344,6 +353,7 @@ impl Lab {
                 }
             }
             Happening::AgentStarts(id) => self.agent_starts(id),
+            Happening::Undrained(id) => self.drains_workstation(id, false),
             Happening::OwnerLeaves(id) => {
                 self.hosts[id as usize - 1].owner_here = false;
                 self.resume(id as usize - 1);
@@ -419,6 +429,12 @@ impl Lab {
         for change in &step.changes {
             if let Change::Job(record) = change {
                 self.waits.insert(record.job);
+            }
+            // Whoever has been cancelled waits no more.
+            if let Change::Progress(progress) = change
+                && progress.state.has_ended()
+            {
+                self.waits.remove(&progress.job);
             }
             let Change::Attempt(attempt) = change else { continue };
             if attempt.end.is_some() || attempt.coming.is_some() {
@@ -508,6 +524,9 @@ impl Lab {
                 spec.on_busy.reaction = Reaction::Rollback;
             }
         }
+        if spec.program.is_none() && self.rng.random_bool(self.setting.replicated) {
+            spec.replicas = self.rng.random_range(2..=self.setting.replicas_max);
+        }
         if self.rng.random_bool(0.3) {
             let (path, hash) = ("input".to_owned(), ContentHash([1; 32]));
             spec.inputs = vec![StagedFile { path, hash, size_bytes: 1, executable: false }];
@@ -582,7 +601,7 @@ impl Lab {
             }
             assert_ne!(record.state, SubprogramState::Queued, "{id} was forgotten");
         }
-        self.witness.check_results(&self.store);
+        self.witness.check_results(&self.store, self.setting.failures > 0.0);
         self.store.check_nothing_is_left();
     }
 

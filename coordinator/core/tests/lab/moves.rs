@@ -441,7 +441,8 @@ impl Lab {
             | CoordinatorFrame::Relayed { .. }
             | CoordinatorFrame::Depart { .. }
             | CoordinatorFrame::Stay { .. }
-            | CoordinatorFrame::GoOn { .. } => {}
+            | CoordinatorFrame::GoOn { .. }
+            | CoordinatorFrame::Revoked { .. } => {}
         }
     }
 

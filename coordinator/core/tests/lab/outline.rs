@@ -37,6 +37,8 @@ pub(crate) struct Outline {
     /// How many attempts of the first job began between another's submission
     /// and its placement, at most.
     pub(crate) turns_waited: usize,
+    /// Replicas that came to something else than what counts.
+    pub(crate) outvoted: u64,
 }
 
 impl Outline {
@@ -49,6 +51,7 @@ impl Outline {
             images: lab.images,
             snapshots_with_image: lab.snapshots_with_image,
             tasks: lab.witness.tasks_accepted(),
+            outvoted: lab.store.outvoted(),
             ..Self::default()
         };
         let records = lab.store.subprograms.values();

@@ -3,15 +3,18 @@
 //! The store believes nothing: every change is compared with what is there
 //! already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::Finished;
 use gleaner_coordinator_core::{
-    AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, Restored, Step, SubprogramRecord,
-    UsageRecord,
+    AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, ReplicaRecord, Restored, Step,
+    SubprogramRecord, UsageRecord,
 };
+
+/// A subprogram, and which of its replicas.
+type Run = (SubprogramId, u8);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
@@ -20,8 +23,10 @@ pub(crate) struct Store {
     pub(crate) attempts: BTreeMap<Fence, AttemptRecord>,
     pub(crate) results: BTreeMap<SubprogramId, (bool, Finished)>,
     pub(crate) fences_below: Fence,
-    /// The open attempt of each subprogram that has one.
-    open: BTreeMap<SubprogramId, Fence>,
+    /// What is known of replicas, and what they came to.
+    replicas: BTreeMap<Run, (ReplicaRecord, Option<Finished>)>,
+    /// The open attempt of each run of a subprogram that has one.
+    open: BTreeMap<Run, Fence>,
     /// Those whose state is on its way.
     coming: BTreeMap<Fence, AttemptRecord>,
     incarnations: BTreeMap<WorkstationId, Incarnation>,
@@ -58,8 +63,16 @@ impl Store {
                     assert!(is_same || before.attempts < after.attempts);
                 }
             }
+            Change::Replica { record, finished } => {
+                let key = (record.subprogram, record.replica);
+                let value = ((**record).clone(), finished.as_deref().cloned());
+                let before = self.replicas.insert(key, value);
+                let had_voted = before.is_some_and(|(before, _)| before.answer.is_some());
+                assert!(!had_voted, "{key:?} went on after its vote");
+            }
             Change::Attempt(record) => self.attempt(record),
             Change::Result { subprogram, accepted, finished } => {
+                self.check_quorum(*subprogram, finished);
                 let before = self.results.insert(*subprogram, (*accepted, (**finished).clone()));
                 let was_accepted = before.is_some_and(|(accepted, _)| accepted);
                 assert!(!was_accepted, "a result of {subprogram} followed the accepted one");
@@ -106,7 +119,8 @@ impl Store {
     }
 
     fn attempt(&mut self, record: &AttemptRecord) {
-        let (fence, subprogram) = (record.fence, record.subprogram);
+        let (fence, subprogram) = (record.fence, (record.subprogram, record.replica));
+        let run = |a: &AttemptRecord| (a.subprogram, a.replica);
         assert!(fence < self.fences_below, "{fence} was given out before it was reserved");
         match (&record.end, &record.coming) {
             (Some(_), Some(_)) => assert!(self.coming.remove(&fence).is_some(), "{fence} ended"),
@@ -115,7 +129,7 @@ impl Store {
             }
             (None, Some(coming)) => {
                 self.check_newest(fence);
-                assert!(!self.coming.values().any(|a| a.subprogram == subprogram), "two moves");
+                assert!(!self.coming.values().any(|a| run(a) == subprogram), "two moves");
                 assert_eq!(self.open.get(&subprogram), Some(&coming.old), "it does not move");
                 self.coming.insert(fence, record.clone());
             }
@@ -124,10 +138,39 @@ impl Store {
                     self.check_newest(fence);
                 }
                 let other = self.open.insert(subprogram, fence);
-                assert_eq!(other, None, "{subprogram} was placed twice");
+                assert_eq!(other, None, "{subprogram:?} was placed twice");
             }
         }
+        if record.end.is_none() {
+            self.check_apart(record);
+        }
         self.attempts.insert(fence, record.clone());
+    }
+
+    /// No two replicas of a subprogram are at one workstation, or on their way.
+    fn check_apart(&self, record: &AttemptRecord) {
+        let open =
+            self.open.values().chain(self.coming.keys()).filter_map(|it| self.attempts.get(it));
+        let mut others =
+            open.filter(|it| it.subprogram == record.subprogram && it.replica != record.replica);
+        let together = others.find(|it| it.workstation == record.workstation);
+        assert_eq!(together, None, "beside {record:?}");
+    }
+
+    /// So many workstations have said the same as makes it count.
+    fn check_quorum(&self, id: SubprogramId, accepted: &Finished) {
+        let wanted = self.jobs[&id.job].spec.replicas;
+        if wanted == 1 {
+            return;
+        }
+        let of = self.replicas.range((id, 0)..=(id, u8::MAX));
+        let same = of.filter(|(_, (record, finished))| {
+            let said = finished.as_ref().map(|it| (&it.outcome, &it.stdout));
+            record.answer.is_some() && said == Some((&accepted.outcome, &accepted.stdout))
+        });
+        let at: BTreeSet<_> =
+            same.map(|(_, (record, _))| record.history.last.workstation).collect();
+        assert!(at.len() > usize::from(wanted) / 2, "{id}: {at:?} are not enough of {wanted}");
     }
 
     /// Programs that have ended need nothing any more, and nothing moves.
@@ -138,11 +181,20 @@ impl Store {
 
     /// Attempts that have their place until another has arrived, or their own.
     pub(crate) fn placed(&self, job: JobId) -> usize {
-        let orphans =
-            self.coming.values().filter(|attempt| !self.open.contains_key(&attempt.subprogram));
-        let of = |id: &SubprogramId| id.job == job;
-        self.open.keys().filter(|id| of(id)).count()
-            + orphans.filter(|attempt| of(&attempt.subprogram)).count()
+        let coming = self.coming.values().map(|attempt| attempt.subprogram);
+        let placed = self.open.keys().map(|(id, _)| *id).chain(coming);
+        placed.filter(|id| id.job == job).collect::<BTreeSet<_>>().len()
+    }
+
+    pub(crate) fn outvoted(&self) -> u64 {
+        let differs =
+            |(id, record, finished): (&SubprogramId, &ReplicaRecord, &Option<Finished>)| {
+                let counts = self.results.get(id).map(|(_, it)| &it.stdout);
+                let said = finished.as_ref().map(|it| &it.stdout);
+                record.answer.is_some() && counts.is_some() && said != counts
+            };
+        let all = self.replicas.iter().map(|((id, _), (record, finished))| (id, record, finished));
+        all.filter(|it| differs(*it)).count() as u64
     }
 
     fn check_newest(&self, fence: Fence) {
@@ -163,6 +215,15 @@ impl Store {
                     let job = record.subprogram.job;
                     let is_rank = self.jobs[&job].spec.program.is_some();
                     running(&job) && (is_rank || record.state == SubprogramState::Queued)
+                })
+                .cloned()
+                .collect(),
+            replicas: self
+                .replicas
+                .values()
+                .map(|(record, _)| record)
+                .filter(|it| {
+                    running(&it.subprogram.job) && !self.subprograms.contains_key(&it.subprogram)
                 })
                 .cloned()
                 .collect(),
@@ -204,6 +265,9 @@ impl Store {
             let ended =
                 progress.counts.succeeded + progress.counts.failed + progress.counts.cancelled;
             assert_eq!(progress.state.has_ended(), ended == job.indexes().len(), "job {id}");
+            if job.spec.replicas > 1 {
+                continue;
+            }
             let failures = sum(|record| record.history.failures);
             assert_eq!(
                 progress.counts.retried + u64::from(progress.counts.failed),

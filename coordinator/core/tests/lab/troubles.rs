@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gleaner_agent_core::agent::Event;
 use gleaner_agent_core::occupancy::Pause;
+use gleaner_common::id::WorkstationId;
 use gleaner_coordinator_core::Link;
 use rand::Rng;
 
@@ -17,6 +18,8 @@ pub(super) enum Trouble {
     CoordinatorCrash,
     CommitHangs,
     Owner,
+    /// An admin empties a workstation, and takes it up again later.
+    Drain,
 }
 
 impl Lab {
@@ -28,6 +31,7 @@ impl Lab {
             Trouble::CoordinatorCrash => self.setting.coordinator_crash,
             Trouble::CommitHangs => self.setting.commit_hangs,
             Trouble::Owner => self.setting.owner,
+            Trouble::Drain => self.setting.drain,
         };
         if let Some(mean) = often {
             let after = self.up_to(mean * 2);
@@ -58,6 +62,11 @@ impl Lab {
                 self.plan(after, Happening::Awakes(id));
             }
             Trouble::CoordinatorCrash => self.coordinator_crashes(),
+            Trouble::Drain => {
+                self.drains_workstation(id, true);
+                let after = self.up_to(Duration::from_secs(20));
+                self.plan(after, Happening::Undrained(id));
+            }
             Trouble::CommitHangs => {
                 self.commits_from = self.now + self.up_to(Duration::from_secs(8));
             }
@@ -74,6 +83,11 @@ impl Lab {
                 self.plan(after, Happening::OwnerLeaves(id));
             }
         }
+    }
+
+    pub(super) fn drains_workstation(&mut self, id: u32, drained: bool) {
+        let workstation = WorkstationId(id);
+        self.handle(gleaner_coordinator_core::Event::Drained { workstation, drained, now: true });
     }
 
     /// The owner claims the machine.
@@ -152,6 +166,7 @@ impl Lab {
             let id = self.hosts[index].id;
             self.plan(Duration::ZERO, Happening::Awakes(id));
             self.plan(Duration::ZERO, Happening::AgentStarts(id));
+            self.plan(Duration::ZERO, Happening::Undrained(id));
         }
     }
 }

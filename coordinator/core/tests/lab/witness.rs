@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use gleaner_common::id::{Fence, JobId, SubprogramId};
 use gleaner_common::job::Outcome;
 use gleaner_common::program::Life;
-use gleaner_common::report::{JobSummary, WorkstationState};
+use gleaner_common::report::{JobSummary, SubprogramState, WorkstationState};
 use gleaner_common::time::Moment;
+use gleaner_common::wire::Printed;
 use gleaner_coordinator_core::{Change, Core, Step};
 use gleaner_program_core::address::Task;
 
+use super::agents::truth;
 use super::host::Host;
 use super::place::{Guest, Place, Process};
 use super::store::Store;
@@ -43,8 +45,8 @@ impl Witness {
     /// stands still. When a program begins again, what is left of its old life
     /// may not know yet.
     pub(crate) fn check(&mut self, now: Moment, hosts: &[Host], store: &Store) {
-        let mut seen: BTreeMap<(SubprogramId, Option<Life>), (u32, &Place, &Process)> =
-            BTreeMap::new();
+        type Run = (SubprogramId, u8, Option<Life>);
+        let mut seen: BTreeMap<Run, (u32, &Place, &Process)> = BTreeMap::new();
         for host in hosts.iter().filter(|host| host.is_up()) {
             host.check_owner(now);
             host.check_free();
@@ -65,7 +67,8 @@ impl Witness {
                     }
                     continue;
                 }
-                let key = (process.subprogram, process.life);
+                let replica = store.attempts.get(&fence).map_or(0, |attempt| attempt.replica);
+                let key = (process.subprogram, replica, process.life);
                 let Some((at, other_place, other)) = seen.get(&key).copied() else {
                     seen.insert(key, (host.id, place, process));
                     continue;
@@ -130,7 +133,7 @@ impl Witness {
         let was_lost = store.attempts[&fence].end.as_ref().is_some_and(|(_, how)| {
             // The agent did not hear for a lease, and stops the guest by
             // itself.
-            how.starts_with("lost: ")
+            how.starts_with("lost: ") || how.starts_with("not needed: ")
         });
         assert!(
             !is_still || !is_wanted || was_lost || self.carried.contains(&fence),
@@ -217,7 +220,7 @@ impl Witness {
     }
 
     /// Every accepted result is one that a guest really came to.
-    pub(crate) fn check_results(&self, store: &Store) {
+    pub(crate) fn check_results(&self, store: &Store, guests_fail: bool) {
         for (id, (accepted, finished)) in &store.results {
             if finished.outcome.is_success() {
                 let lives = (finished.fence, 0)..=(finished.fence, u64::MAX);
@@ -225,6 +228,16 @@ impl Witness {
                 assert!(outcomes.any(Outcome::is_success), "{id}: nobody came to this result");
                 assert!(*accepted, "{id}: a success was not accepted");
             }
+            if store.jobs[&id.job].spec.replicas > 1 && finished.outcome.is_success() {
+                let said = Printed::Inline(truth(*id));
+                assert_eq!(finished.stdout, said, "{id}: a lie was accepted");
+            }
+        }
+        // As long as guests do not fail by themselves, the truth is found.
+        for (id, record) in store.subprograms.iter().filter(|_| !guests_fail) {
+            let is_replicated = store.jobs[&id.job].spec.replicas > 1;
+            let is_held = record.state == SubprogramState::Failed && record.history.lost == 0;
+            assert!(!is_replicated || !is_held, "{id}: {}", record.history.last.outcome);
         }
     }
 }

@@ -143,13 +143,9 @@ fn what_agents_say_to_each_other() {
     ] {
         check(&frame, hex);
         let (job, to, from) = (JobId(8), Rank(2), Rank(3));
-        let (fence, at) = (Fence(300), WorkstationId(4));
-        let packet = Packet { job, life: Life(5), to, from, fence, at, hops: 1, frame };
-        check(&packet, &format!("08050203ac020401{hex}"));
+        let packet = Packet { job, life: Life(5), to, from, fence: Fence(300), frame };
+        check(&packet, &format!("08050203ac02{hex}"));
     }
-    let moved =
-        Notice::Moved { job: JobId(8), rank: Rank(2), fence: Fence(300), at: WorkstationId(4) };
-    assert_eq!(postcard::to_stdvec(&moved).unwrap(), [0, 8, 2, 0xac, 2, 4]);
-    let asked = Notice::WhereIs { job: JobId(8), rank: Rank(2) };
-    assert_eq!(postcard::to_stdvec(&asked).unwrap(), [1, 8, 2]);
+    let begun = Begun { job: JobId(8), rank: Rank(2), fence: Fence(300) };
+    assert_eq!(postcard::to_stdvec(&begun).unwrap(), [8, 2, 0xac, 2]);
 }

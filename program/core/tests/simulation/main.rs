@@ -57,7 +57,8 @@ fn programs_end_well_whatever_befalls_them() {
     let everything = [
         "move",
         "stay",
-        "forwarded",
+        "early",
+        "elsewhere",
         "partition",
         "image",
         "back to a state",

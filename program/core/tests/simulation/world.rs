@@ -12,7 +12,7 @@ use gleaner_common::program::Life;
 use gleaner_common::time::Moment;
 use gleaner_program_core::address::{Boundary, Rank, Request, Snapshot, window};
 use gleaner_program_core::complaint::Complaint;
-use gleaner_program_core::directory::{Directory, Route};
+use gleaner_program_core::directory::{Directory, Route, Taken};
 use gleaner_program_core::endpoint::{Back, Config, Effect, Endpoint, Event, PipeRest};
 use gleaner_program_core::facts::{End, diagnose};
 use gleaner_program_core::framing::{FrameReader, decode, encode_whole};
@@ -138,6 +138,8 @@ pub(crate) struct World {
     next: u64,
     scripts: Vec<Rc<Vec<Op>>>,
     hosts: Vec<Directory>,
+    /// What came before the place of its sender: host, from where, and it.
+    early: Vec<(usize, usize, Packet)>,
     ranks_here: BTreeMap<Rank, LocalRank>,
     place: BTreeMap<Rank, (Fence, usize)>,
     fence: u64,
@@ -176,8 +178,9 @@ impl World {
             next: 0,
             scripts: scripts.into_iter().map(Rc::new).collect(),
             hosts: (0..chaos.hosts)
-                .map(|h| Directory::new(JOB, Life(1), WorkstationId(h as u32)))
+                .map(|h| Directory::new(Life(1), WorkstationId(h as u32)))
                 .collect(),
+            early: vec![],
             ranks_here: BTreeMap::new(),
             place: BTreeMap::new(),
             fence: 0,
@@ -276,10 +279,8 @@ impl World {
         self.place.insert(rank, (fence, host));
         self.learn(host, rank, fence, host);
         for other in 0..self.chaos.hosts {
-            if self.random.random_bool(0.5) {
-                let us = self.soon();
-                self.after(us, Due::Place { host: other, rank });
-            }
+            let us = self.soon();
+            self.after(us, Due::Place { host: other, rank });
         }
     }
 
@@ -289,6 +290,7 @@ impl World {
             for own in here {
                 self.tell(own, Event::PeerAt(rank));
             }
+            self.take_early(host, rank);
         }
     }
 

@@ -1,6 +1,7 @@
 //! One claim each.
 
 use gleaner_common::job::{OnBusy, Outcome, Patience, Reaction};
+use gleaner_common::program::Destination;
 use gleaner_common::reaction::Keep;
 
 use super::super::*;
@@ -258,6 +259,25 @@ fn what_was_killed_before_it_was_heard_that_it_had_no_keeper_ends() {
 }
 
 // ── leaving ────────────────────────────────────────────────────────────────
+
+/// An admin wants the workstation empty, and nobody is there.
+#[test]
+fn what_is_ordered_away_leaves_a_workstation_without_its_owner_and_runs_on_if_it_cannot() {
+    let ordered = |lab: &mut Lab, to| {
+        let to = Destination { ordered: true, ..destination(Fence(to)) };
+        lab.hears(Event::Depart { keep: Keep::State, to })
+    };
+    let mut lab = running(setting(Reaction::Migrate));
+    let cannot = "cannot leave: its owner has left";
+    assert_eq!(lab.at(at(1)).departs(Keep::State, 8), [cannot], "nobody wants it away");
+    assert_eq!(ordered(&mut lab, 9), ["freeze", "look", "departs: State"]);
+    assert_eq!(lab.looks(Look::Steady), ["carry to #9"]);
+    assert_eq!(lab.hears(Event::Cancel), ["kill"]);
+    let mut lab = running(setting(Reaction::Migrate));
+    ordered(lab.at(at(1)), 9);
+    assert_eq!(lab.hears(Event::Stay), ["thaw", "is Running"]);
+    assert_eq!(lab.owner(Owner::Here), ["freeze", "wants away: State"], "it does as its job says");
+}
 
 #[test]
 fn a_guest_that_moves_stands_still_until_it_is_told_what_became_of_it() {

@@ -513,7 +513,7 @@ impl World {
 pub(super) fn destination(fence: Fence) -> Destination {
     let workstation = WorkstationId(2);
     let at = RankAt { rank: 0, fence, workstation, name: "ws2".into(), addresses: vec![] };
-    Destination { at, ticket: Ticket([2; 16]) }
+    Destination { at, ticket: Ticket([2; 16]), ordered: false }
 }
 
 pub(super) fn start(setting: Setting) -> Start {

@@ -206,6 +206,7 @@ fn a_result_that_outlived_the_coordinator_is_accepted() {
     let record = site.core.jobs[&job].record().clone();
     let attempt = crate::record::AttemptRecord {
         fence,
+        replica: 0,
         subprogram: subprogram(job, 0),
         workstation: WorkstationId(1),
         placed: WallTime(0),
@@ -237,6 +238,7 @@ fn agents_that_do_not_come_back_after_a_restart_lose_their_attempts() {
     let record = site.core.jobs[&job].record().clone();
     let attempt = crate::record::AttemptRecord {
         fence: Fence(1),
+        replica: 0,
         subprogram: subprogram(job, 0),
         workstation: WorkstationId(7),
         placed: WallTime(0),

@@ -150,6 +150,24 @@ fn one_that_is_leaving_or_silent_is_offered_nothing() {
 }
 
 #[test]
+fn how_a_sensor_is_now_is_shown_and_not_how_it_was_first() {
+    let mut site = Site::with_idle(1);
+    let why = |site: &Site| {
+        let id = WorkstationId(1);
+        let row = site.core.workstation_row(site.now, id).unwrap();
+        (row.missing, site.core.why_workstation(site.now, id).unwrap().join("; "))
+    };
+    let absent = "sessions: absent: no system bus".to_owned();
+    site.hear(1, AgentFrame::Missing(vec![absent.clone()]));
+    let (missing, reasons) = why(&site);
+    assert_eq!(missing, [absent]);
+    assert!(reasons.contains("it lacks sessions: absent"), "{reasons}");
+    site.hear(1, AgentFrame::Missing(vec![]));
+    let (missing, reasons) = why(&site);
+    assert!(missing.is_empty() && !reasons.contains("lacks"), "{reasons}");
+}
+
+#[test]
 fn earlier_jobs_go_first_and_those_that_cannot_use_what_is_free_do_not_block() {
     let mut site = Site::with_idle(2);
     let (first, offered) = site.submit(2, 1);

@@ -23,7 +23,7 @@ enum Turn {
     Leave { id: u32, serial: u64 },
     FromRank { id: u32, serial: u64, fence: u64, life: u32, said: FromRank },
     Junk { id: u32, serial: u64, fence: u64, bytes: Vec<u8> },
-    Submit { count: u32, retries: u32 },
+    Submit { count: u32, retries: u32, replicas: u8 },
     SubmitProgram { ranks: u32, more: u32, every: bool },
     Cancel(u32),
     Pass(u64),
@@ -70,7 +70,11 @@ fn turn() -> impl Strategy<Value = Turn> {
             every
         }),
         (id, serial).prop_map(|(id, serial)| Turn::Leave { id, serial }),
-        (1u32..9, 0u32..3).prop_map(|(count, retries)| Turn::Submit { count, retries }),
+        (1u32..9, 0u32..3, 1u8..4).prop_map(|(count, retries, replicas)| Turn::Submit {
+            count,
+            retries,
+            replicas
+        }),
         (1u32..4).prop_map(Turn::Cancel),
         (0u64..15_000).prop_map(Turn::Pass),
     ]
@@ -125,7 +129,11 @@ fn event(kind: u8, fence: Fence) -> AttemptEvent {
         3 => AttemptEvent::Resumed { fence },
         4 => AttemptEvent::Retreated { fence, reason, suspensions: u32::MAX },
         5 => AttemptEvent::Refused { fence, reason, blame: Blame::Workstation },
-        6 => AttemptEvent::Finished(finished(fence, Outcome::Succeeded, Duration::MAX)),
+        6 => {
+            let mut end = finished(fence, Outcome::Succeeded, Duration::MAX);
+            end.stdout = Printed::Inline(vec![u8::try_from(fence.0 % 3).unwrap()]);
+            AttemptEvent::Finished(end)
+        }
         7 => AttemptEvent::WantsAway { fence, keep: Keep::Nothing, image_bytes: u64::MAX },
         8 => AttemptEvent::WantsAway { fence, keep: Keep::State, image_bytes: 0 },
         9 => AttemptEvent::Arrived { fence, bytes: u64::MAX, frozen: Duration::MAX },
@@ -182,8 +190,10 @@ fn play(site: &mut Site, turn: Turn) {
         Turn::Leave { id, serial } => {
             site.handle(heard(id, serial, AgentFrame::Leaving { reason: "é".repeat(300) }));
         }
-        Turn::Submit { count, retries } => {
-            site.submit(count, retries);
+        Turn::Submit { count, retries, replicas } => {
+            let indexes = IndexRange::count_of(count).unwrap();
+            let spec = JobSpec::new(vec!["/bin/true".into()], indexes);
+            site.submit_spec(JobSpec { retries, replicas, ..spec });
         }
         Turn::Cancel(job) => {
             site.cancel(JobId(job));
@@ -205,7 +215,8 @@ fn check_counts(core: &Core) {
                 Whereabouts::Queued { .. } => 0,
                 Whereabouts::Placed(fence) => {
                     let attempt = &core.attempts[&fence];
-                    assert_eq!((attempt.job, attempt.position), (*id, position));
+                    let of = job.first_position(attempt.position);
+                    assert_eq!((attempt.job, of), (*id, position));
                     1
                 }
                 Whereabouts::Ended => 2,
@@ -213,9 +224,12 @@ fn check_counts(core: &Core) {
         }
         let ended = summary.counts.succeeded + summary.counts.failed + summary.counts.cancelled;
         assert_eq!(seen, [summary.queued, summary.running + summary.suspended, ended]);
-        assert_eq!(seen[0], job.queued());
-        assert_eq!(core.queues.jobs().any(|queued| queued == *id), seen[0] > 0);
-        queued += u64::from(seen[0]);
+        if job.replicas().is_none() {
+            assert_eq!(seen[0], job.queued());
+        }
+        assert_eq!(core.queues.jobs().any(|queued| queued == *id), job.queued() > 0);
+        queued += u64::from(job.queued());
+        check_replicas(job);
         for (position, history) in job.ended_ranks() {
             assert_eq!(core.ended_ranks.get(&history.last.fence), Some(&(*id, *position)));
         }
@@ -243,6 +257,24 @@ fn check_counts(core: &Core) {
         }
     }
     assert_eq!(placed, core.attempts.len());
+}
+
+/// What is under way of a replicated subprogram is on different workstations.
+fn check_replicas(job: &crate::job::Job) {
+    let Some(replicas) = job.replicas() else { return };
+    for subprogram in replicas.begun() {
+        let mut trails: Vec<_> = vec![];
+        for position in replicas.of(subprogram) {
+            let mut trail = replicas.trail(position).to_vec();
+            trail.sort_unstable();
+            trail.dedup();
+            trails.extend(trail);
+        }
+        let all = trails.len();
+        trails.sort_unstable();
+        trails.dedup();
+        assert_eq!(trails.len(), all, "one workstation has a hand in two replicas: {job:?}");
+    }
 }
 
 proptest! {
@@ -285,4 +317,77 @@ fn a_job_that_is_wrong_is_answered_with_what_is_wrong() {
     site.handle(Event::Submitted { request: RequestId(3), user: "ann".into(), spec });
     assert_eq!(site.answer(), Some(Answer::No("the job has no command".into())));
     assert_eq!(site.last.changes, []);
+}
+
+/// All that an agent can say of an attempt.
+const KINDS: std::ops::RangeInclusive<u8> = 0..=12;
+
+impl Site {
+    /// Nothing comes of it, and nobody else hears of it.
+    #[track_caller]
+    fn says_in_vain(&mut self, id: u32, fence: Fence) {
+        for kind in KINDS {
+            self.hear_of(id, event(kind, fence));
+            assert_eq!(self.last.changes, [], "{id} says {kind} of {fence}");
+            let answers = self.last.effects.iter().all(|effect| {
+                let Effect::Send { to, frame } = effect else { return false };
+                let is_answer = matches!(
+                    frame,
+                    CoordinatorFrame::Acknowledge { .. } | CoordinatorFrame::Cancel { .. }
+                );
+                to.workstation.0 == id && is_answer
+            });
+            assert!(answers, "{id} says {kind} of {fence}: {:?}", self.last.effects);
+        }
+    }
+}
+
+#[test]
+fn results_are_taken_only_from_the_agent_that_the_fence_was_given_to() {
+    let (mut site, job, old) = Site::with_guest(2);
+    site.says_in_vain(3, old);
+    let begun = site.move_away(1, old);
+    let target = begun.to;
+    let stranger = 5 - target;
+    for fence in [old, begun.new] {
+        site.says_in_vain(stranger, fence);
+    }
+    // The source does not speak for what is on its way, nor the target for what it
+    // was.
+    site.says_in_vain(1, begun.new);
+    site.says_in_vain(target, old);
+    site.arrives(begun);
+    for (id, fence) in [(1, old), (1, begun.new), (target, old), (stranger, begun.new)] {
+        site.says_in_vain(id, fence);
+    }
+    site.check_row(job, target, gleaner_common::report::SubprogramState::Running, 1);
+    // Nor does it hold what it says it holds.
+    site.reconnect(stranger, 2, &[old, begun.new]);
+    let keeps = site.sent().find_map(|(_, frame)| {
+        let CoordinatorFrame::Welcome { keep, .. } = frame else { return None };
+        Some(keep.clone())
+    });
+    assert_eq!(keeps, Some(vec![]));
+    site.finished(target, begun.new, Outcome::Succeeded);
+    assert_eq!(site.accepted(), [subprogram(job, 0)]);
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_taken_in_the_name_of_a_rank_from_another_agent(said in said(), rank in 0..2usize) {
+        let mut site = Site::with_idle(3);
+        let (_, offered) = site.submit_program(2, ProgramSpec::default());
+        for (id, _, fence) in &offered {
+            site.started(*id, *fence);
+        }
+        let stranger = (1..=3).find(|id| offered.iter().all(|(at, ..)| at != id)).unwrap();
+        let other = offered[1 - rank].0;
+        let bytes = postcard::to_stdvec(&said).unwrap();
+        for id in [stranger, other] {
+            let (fence, life, bytes) = (offered[rank].2, Life(1), bytes.clone());
+            site.hear(id, AgentFrame::FromRank { fence, life, bytes });
+            prop_assert_eq!(&site.last.changes, &vec![]);
+            prop_assert_eq!(&site.last.effects, &vec![]);
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod grow;
 mod hostile;
 mod moves;
 mod ranks;
+mod replicas;
 mod shares;
 mod snapshots;
 mod why;
@@ -185,6 +186,10 @@ impl Site {
         let indexes = IndexRange::count_of(count).unwrap();
         let mut spec = JobSpec::new(vec!["/bin/true".into()], indexes);
         spec.retries = retries;
+        self.submit_spec(spec)
+    }
+
+    fn submit_spec(&mut self, spec: JobSpec) -> (JobId, Vec<Offered>) {
         self.requests += 1;
         let request = RequestId(self.requests);
         let offered =

@@ -1,6 +1,7 @@
 //! Attempts that move: never two that run, and never none for good.
 
 use gleaner_common::fingerprint::{Fingerprint, Version};
+use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::program::{Arrival, Destination, Handover, Ticket};
 use gleaner_common::reaction::Keep;
 use gleaner_common::report::SubprogramState;
@@ -24,12 +25,12 @@ fn machine(kernel: &str) -> Fingerprint {
 
 /// What one workstation was sent last of a move: the old and the new attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Move {
-    from: u32,
-    old: Fence,
-    to: u32,
-    new: Fence,
-    ticket: Ticket,
+pub(super) struct Move {
+    pub(super) from: u32,
+    pub(super) old: Fence,
+    pub(super) to: u32,
+    pub(super) new: Fence,
+    pub(super) ticket: Ticket,
 }
 
 impl Site {
@@ -42,7 +43,7 @@ impl Site {
     }
 
     /// One subprogram that runs on host1, and other workstations alike.
-    fn with_guest(others: u32) -> (Self, JobId, Fence) {
+    pub(super) fn with_guest(others: u32) -> (Self, JobId, Fence) {
         let mut site = Self::new(Config::default());
         site.connect_machine(1, "6.12.1");
         let (job, offered) = site.submit(1, 0);
@@ -74,7 +75,7 @@ impl Site {
             Some((from, *fence, to.clone()))
         })?;
         let (from_id, name) = (WorkstationId(from), format!("host{from}"));
-        let Destination { at, ticket } = at;
+        let Destination { at, ticket, .. } = at;
         let arrival = Arrival { from: from_id, name, old, ticket };
         assert_eq!(offer.arrival, Some(arrival));
         assert_eq!((at.fence, at.workstation.0), (offer.fence, to));
@@ -83,12 +84,12 @@ impl Site {
     }
 
     #[track_caller]
-    fn move_away(&mut self, id: u32, fence: Fence) -> Move {
+    pub(super) fn move_away(&mut self, id: u32, fence: Fence) -> Move {
         self.wants_away(id, fence, WANTS);
         self.begun().expect("a move begins")
     }
 
-    fn arrives(&mut self, Move { to, new, .. }: Move) {
+    pub(super) fn arrives(&mut self, Move { to, new, .. }: Move) {
         let frozen = Duration::from_millis(80);
         self.hear_of(to, AttemptEvent::Arrived { fence: new, bytes: 1_000, frozen });
     }
@@ -105,7 +106,7 @@ impl Site {
     }
 
     #[track_caller]
-    fn check_row(&self, job: JobId, at: u32, state: SubprogramState, moves: u32) {
+    pub(super) fn check_row(&self, job: JobId, at: u32, state: SubprogramState, moves: u32) {
         let row = self.core.subprogram_row(subprogram(job, 0)).unwrap();
         let seen = (row.workstation.as_deref(), row.state, row.moves);
         assert_eq!(seen, (Some(format!("host{at}").as_str()), state, moves));
@@ -352,6 +353,7 @@ fn a_new_life_of_the_coordinator_goes_on_with_a_move() {
     let record = site.core.jobs[&job].record().clone();
     let attempts = site.core.attempts.iter().map(|(fence, attempt)| crate::AttemptRecord {
         fence: *fence,
+        replica: 0,
         subprogram: subprogram(job, 0),
         workstation: attempt.workstation,
         placed: attempt.placed,
@@ -495,6 +497,29 @@ fn the_only_suitable_workstation_is_tried_again_and_not_for_ever() {
     site.check_sent(1, &CoordinatorFrame::Stay { fence: old });
 }
 
+/// As those of a source that means harm.
+#[test]
+fn images_that_are_refused_rest_their_target_for_a_moment_however_many_come() {
+    let (mut site, _, old) = Site::with_guest(1);
+    let mut begun = site.move_away(1, old);
+    for refused in 1..=9 {
+        site.is_refused(begun);
+        if refused % 3 == 0 {
+            site.check_sent(1, &CoordinatorFrame::Stay { fence: old });
+            site.wants_away(1, old, WANTS);
+        }
+        begun = (0..4)
+            .find_map(|_| {
+                for id in [1, 2] {
+                    site.heartbeat(id);
+                }
+                site.pass(Duration::from_millis(500));
+                site.begun()
+            })
+            .expect("it is tried again within two seconds");
+    }
+}
+
 #[test]
 fn a_workstation_without_room_keeps_nothing_from_being_tried_again() {
     let (mut site, _, old) = Site::with_guest(2);
@@ -545,4 +570,74 @@ fn a_rank_without_a_process_goes_on_where_its_owner_has_left() {
     site.hear_of(id, AttemptEvent::Stays { fence: old });
     site.check_row(job, id, SubprogramState::Running, 0);
     assert_eq!(site.core.job_row(job).unwrap().life, 1, "the others go on as well");
+}
+
+/// An admin empties host1: its owner is away all the while.
+fn drain(site: &mut Site, drained: bool) {
+    let workstation = WorkstationId(1);
+    site.handle(Event::Drained { workstation, drained, now: true });
+}
+
+/// As `with_guest`, of a job that migrates.
+fn migrating(others: u32) -> (Site, JobId, Fence) {
+    let mut site = Site::new(Config::default());
+    site.connect_machine(1, "6.12.1");
+    let mut spec = JobSpec::new(vec!["x".into()], IndexRange::count_of(1).unwrap());
+    spec.on_busy = OnBusy::at_once(Reaction::Migrate);
+    let (job, offered) = site.submit_spec(spec);
+    let (_, _, fence) = only(&offered);
+    site.started(1, fence);
+    for id in 2..2 + others {
+        site.connect_machine(id, "6.12.1");
+    }
+    (site, job, fence)
+}
+
+#[test]
+fn what_can_leave_a_drained_workstation_does_so_at_once() {
+    let (mut site, job, fence) = migrating(1);
+    drain(&mut site, true);
+    let ordered = site.sent().any(|(to, frame)| {
+        matches!(frame, CoordinatorFrame::Depart { fence: old, to: at, .. }
+            if to == 1 && *old == fence && at.ordered)
+    });
+    assert!(ordered, "{:#?}", site.last.effects);
+    let moved = site.begun().unwrap();
+    assert_eq!(moved.to, 2);
+    site.arrives(moved);
+    site.check_row(job, 2, SubprogramState::Running, 1);
+    let why = site.core.why_workstation(site.now, WorkstationId(1)).unwrap();
+    assert_eq!(why[0], "drained: an admin wants nothing placed here");
+}
+
+#[test]
+fn what_is_to_leave_runs_on_until_there_is_a_place_and_what_cannot_leave_finishes() {
+    let (mut site, _, fence) = migrating(0);
+    drain(&mut site, true);
+    assert_eq!(site.begun(), None);
+    assert!(site.sent().next().is_none(), "it is not stopped: {:?}", site.last.effects);
+    let why = site.core.why_subprogram(site.now, subprogram(JobId(1), 0)).unwrap();
+    assert_eq!(why[1], "it waits for a workstation to move to: none is free");
+    site.connect_machine(2, "6.12.1");
+    assert_eq!(site.begun().map(|it| (it.old, it.to)), Some((fence, 2)));
+    // A job that retreats has nothing to take along.
+    let (mut site, _, fence) = Site::with_guest(1);
+    drain(&mut site, true);
+    assert_eq!(site.begun(), None);
+    let why = site.core.why_workstation(site.now, WorkstationId(1)).unwrap();
+    assert_eq!(why[0], "drained: nothing new is placed, guests that finish or leave: 1");
+    site.turns_busy(1);
+    let why = site.core.why_workstation(site.now, WorkstationId(1)).unwrap();
+    assert_eq!(why[0], "busy: pts/3, 2.0 s ago; drained");
+    site.finished(1, fence, Outcome::Succeeded);
+    assert_eq!(site.accepted().len(), 1);
+}
+
+#[test]
+fn a_workstation_that_is_wanted_again_keeps_what_has_not_left() {
+    let (mut site, ..) = migrating(0);
+    drain(&mut site, true);
+    drain(&mut site, false);
+    site.connect_machine(2, "6.12.1");
+    assert_eq!(site.begun(), None);
 }

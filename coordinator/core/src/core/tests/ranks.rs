@@ -142,6 +142,7 @@ impl Site {
             let attempt = &self.core.attempts[&fence];
             AttemptRecord {
                 fence,
+                replica: 0,
                 subprogram: before.subprogram(position),
                 workstation: attempt.workstation,
                 placed: attempt.placed,

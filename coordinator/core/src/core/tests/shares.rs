@@ -279,7 +279,7 @@ fn nothing_new_is_placed_on_a_drained_workstation_and_guests_there_finish() {
     let mut site = Site::with_idle(1);
     let (_, offered) = site.submit(2, 0);
     let (_, _, fence) = only(&offered);
-    let drained = |drained| Event::Drained { workstation: WorkstationId(1), drained };
+    let drained = |drained| Event::Drained { workstation: WorkstationId(1), drained, now: false };
     site.handle(drained(true));
     site.started(1, fence);
     assert_eq!(site.finished(1, fence, Outcome::Succeeded), []);

@@ -1,5 +1,5 @@
-//! The network between hosts: it loses, delays and repeats, and the hosts
-//! forward.
+//! The network between hosts: it loses, delays and repeats, and the hosts take
+//! what comes from where the coordinator says that its sender is.
 
 use super::*;
 
@@ -7,13 +7,11 @@ impl World {
     pub(super) fn send(&mut self, from: Rank, to: Rank, frame: PeerFrame) {
         let local = &self.ranks_here[&from];
         let (host, fence) = (local.host, local.endpoint.fence());
-        let at = WorkstationId(host as u32);
-        let packet = Packet { job: JOB, life: Life(1), to, from, fence, at, hops: 0, frame };
+        let packet = Packet { job: JOB, life: Life(1), to, from, fence, frame };
         match self.hosts[host].route(to) {
             Route::Here => self.after(0, Due::Local { host, packet }),
             Route::To(other) => self.put_on_way(host, other.0 as usize, &packet),
             Route::Unknown { ask } => self.ask_place(host, to, ask),
-            Route::Lost => {}
         }
     }
 
@@ -42,19 +40,34 @@ impl World {
         if self.cut.contains(&(from_host.min(host), from_host.max(host))) {
             return;
         }
-        let mut packet: Packet = decode(&Bytes::from(bytes)).unwrap();
-        let (route, notice) = self.hosts[host].forward(&mut packet);
-        if let Some(notice) = notice {
-            self.note("forwarded");
-            let gleaner_program_core::wire::Notice::Moved { rank, .. } = notice else { panic!() };
-            let us = self.soon();
-            self.after(us, Due::Place { host: packet.at.0 as usize, rank });
+        let packet: Packet = decode(&Bytes::from(bytes)).unwrap();
+        self.take(host, from_host, packet);
+    }
+
+    fn take(&mut self, host: usize, from_host: usize, packet: Packet) {
+        let taken = |peer: usize| self.hosts[host].take(&packet, WorkstationId(peer as u32));
+        let others = (0..self.chaos.hosts).filter(|other| *other != from_host);
+        for other in others {
+            assert_ne!(taken(other), Taken::Here, "{other} speaks for {}", packet.from);
         }
-        match route {
-            Route::Here => self.reach(host, packet),
-            Route::To(other) => self.put_on_way(host, other.0 as usize, &packet),
-            Route::Unknown { ask } => self.ask_place(host, packet.to, ask),
-            Route::Lost => {}
+        match taken(from_host) {
+            Taken::Here => self.reach(host, packet),
+            Taken::Early => {
+                self.note("early");
+                self.early.push((host, from_host, packet));
+            }
+            Taken::Elsewhere => self.note("elsewhere"),
+            Taken::Late => {}
+            Taken::Forged => panic!("{from_host} says what it may not: {packet:?}"),
+        }
+    }
+
+    /// What waited for the place of its sender.
+    pub(super) fn take_early(&mut self, host: usize, rank: Rank) {
+        let of = |(at, _, packet): &mut (usize, usize, Packet)| *at == host && packet.from == rank;
+        let ready: Vec<_> = self.early.extract_if(.., of).collect();
+        for (_, from_host, packet) in ready {
+            self.take(host, from_host, packet);
         }
     }
 

@@ -39,9 +39,6 @@ impl World {
 
     pub(super) fn heal(&mut self, a: usize, b: usize) {
         self.cut.remove(&(a, b));
-        if self.random.random_bool(0.5) {
-            self.hosts[a].doubt(WorkstationId(b as u32));
-        }
         for (here, there) in [(a, b), (b, a)] {
             for peer in self.ranks_at(there) {
                 for rank in self.ranks_at(here) {
