@@ -13,6 +13,7 @@ mod names;
 pub mod program;
 pub mod reaction;
 pub mod report;
+pub mod requirement;
 pub mod time;
 pub mod trace;
 pub mod units;
