@@ -1,5 +1,6 @@
 //! The agent's configuration: one TOML file, everything in it optional.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,25 @@ pub struct AgentConfig {
     pub guests: GuestsConfig,
     pub peers: PeersConfig,
     pub moves: MovesConfig,
+    pub attributes: AttributesConfig,
+}
+
+/// What the site says of this workstation, for jobs that require it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AttributesConfig {
+    pub set: BTreeMap<String, Written>,
+    /// A program that says more of it.
+    pub from: Option<PathBuf>,
+}
+
+/// An attribute as a configuration says it: sizes are texts there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Written {
+    Flag(bool),
+    Number(f64),
+    Text(String),
 }
 
 /// Where the owner is looked for.
@@ -182,6 +202,7 @@ impl Default for AgentConfig {
             guests: GuestsConfig::default(),
             peers: PeersConfig::default(),
             moves: MovesConfig::default(),
+            attributes: AttributesConfig::default(),
         }
     }
 }

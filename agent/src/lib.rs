@@ -9,6 +9,7 @@
 //!                                   link thread ──► coordinator, owner, files
 //! ```
 
+mod attributes;
 pub mod config;
 pub mod container;
 pub mod doctor;

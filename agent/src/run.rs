@@ -12,6 +12,7 @@ use std::time::Duration;
 use gleaner_agent_core::{agent, guest};
 use gleaner_common::id::{BootId, Incarnation};
 use gleaner_common::job::Limits;
+use gleaner_common::requirement::Attributes;
 use gleaner_common::time::Spoken;
 use gleaner_common::wire::Facts;
 use gleaner_shell::clock::Clock;
@@ -135,6 +136,11 @@ fn work(
         limits,
         mover,
     };
+    let attributes = crate::attributes::of_site(&config.attributes).unwrap_or_else(|why| {
+        tracing::warn!("{why}");
+        missing.push(why.to_string());
+        Attributes::default()
+    });
     let begun = Clock.now();
     missing.extend(site.try_out());
     tracing::debug!(took = %Spoken(Clock.now().since(begun)), "knows whether guests can start");
@@ -149,6 +155,7 @@ fn work(
         fingerprint,
         machine: Box::new(machine::describe()),
         shared_directories: shared_directories(config),
+        attributes,
     };
     let setup = agent::Setup {
         incarnation: incarnation(),

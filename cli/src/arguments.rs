@@ -42,7 +42,7 @@ pub enum Command {
 {i} in the command is replaced by the subprogram's index. A program given by a relative path, such
 as ./simulate, is staged with the job. Symbolic links to files are followed.
 Exit code with --wait: 0 all succeeded, 1 some did not, 2 it could not be done.")]
-    Submit(submit::Args),
+    Submit(Box<submit::Args>),
     /// List the jobs, newest first.
     #[command(after_help = "Example:\n  glean jobs --json | jq 'select(.summary.failed > 0)'")]
     Jobs(jobs::Args),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::ContentHash;
 use crate::program::{CHECKPOINT_EVERY_MIN, ProgramSpec, RANKS_MAX};
+use crate::requirement::Requirement;
 use crate::units::spoken_size;
 
 pub const SUBPROGRAMS_MAX: u32 = 10_000_000;
@@ -200,6 +201,10 @@ pub struct JobSpec {
     /// On how many different workstations each subprogram runs; more than half
     /// of them must come to the same.
     pub replicas: u8,
+    /// What its workstations must be like.
+    pub require: Requirement,
+    /// Of those, the ones are chosen first that meet most of these conditions.
+    pub prefer: Requirement,
 }
 
 /// Why a job cannot be accepted.
@@ -281,6 +286,8 @@ impl JobSpec {
             priority: 0,
             public: false,
             replicas: 1,
+            require: Requirement::default(),
+            prefer: Requirement::default(),
         }
     }
 

@@ -17,6 +17,7 @@
 
 mod parse;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -28,6 +29,11 @@ pub use self::parse::RequirementError;
 /// The longest requirement, in bytes, and how deep it may be nested.
 pub const TEXT_BYTES_MAX: usize = 1_024;
 pub const DEPTH_MAX: usize = 16;
+
+/// How many attributes a site adds at most, and how long their names and texts
+/// are at most, in bytes.
+pub const ATTRIBUTES_MAX: usize = 64;
+pub const ATTRIBUTE_BYTES_MAX: usize = 256;
 
 /// What a workstation says of itself, by name: sizes in bytes, counts, names,
 /// and what its site or a script of its site has added.
@@ -42,7 +48,7 @@ pub enum Value {
 
 /// Conditions that must all hold. It is kept as the text that it was read
 /// from, so that what comes over the wire is read, and bounded, anew.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Requirement {
     text: String,
@@ -75,6 +81,46 @@ enum Comparison {
     MoreOrEqual,
     /// The text is somewhere in it, in whatever case.
     Contains,
+}
+
+/// Why something is no attribute.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttributeError {
+    #[error("{0} attributes: expected at most {ATTRIBUTES_MAX}")]
+    TooMany(usize),
+    #[error("attribute `{}`: expected a letter, then letters, digits, `_`, `.` and `-`", .0.escape_debug())]
+    Name(String),
+    #[error("attribute {0}: expected a number that can be compared")]
+    Number(String),
+    #[error("attribute {0}: expected a text of at most {ATTRIBUTE_BYTES_MAX} bytes on one line")]
+    Text(String),
+}
+
+/// Can these be attributes?
+///
+/// # Errors
+/// The first thing that cannot be.
+pub fn check(attributes: &Attributes) -> Result<(), AttributeError> {
+    if attributes.len() > ATTRIBUTES_MAX {
+        return Err(AttributeError::TooMany(attributes.len()));
+    }
+    for (name, value) in attributes {
+        if name.len() > ATTRIBUTE_BYTES_MAX || !parse::is_name(name) {
+            return Err(AttributeError::Name(name.chars().take(ATTRIBUTE_BYTES_MAX).collect()));
+        }
+        match value {
+            Value::Number(number) if !number.is_finite() => {
+                return Err(AttributeError::Number(name.clone()));
+            }
+            Value::Text(text)
+                if text.len() > ATTRIBUTE_BYTES_MAX || text.contains(char::is_control) =>
+            {
+                return Err(AttributeError::Text(name.clone()));
+            }
+            Value::Flag(_) | Value::Number(_) | Value::Text(_) => {}
+        }
+    }
+    Ok(())
 }
 
 impl Requirement {
@@ -129,16 +175,25 @@ impl Comparison {
             _ => None,
         };
         match self {
-            Self::Equal => order.is_some_and(|it| it.is_eq()),
-            Self::Unequal => order.is_none_or(|it| it.is_ne()),
-            Self::Less => order.is_some_and(|it| it.is_lt()),
-            Self::LessOrEqual => order.is_some_and(|it| it.is_le()),
-            Self::More => order.is_some_and(|it| it.is_gt()),
-            Self::MoreOrEqual => order.is_some_and(|it| it.is_ge()),
+            Self::Equal => order.is_some_and(Ordering::is_eq),
+            Self::Unequal => order.is_none_or(Ordering::is_ne),
+            Self::Less => order.is_some_and(Ordering::is_lt),
+            Self::LessOrEqual => order.is_some_and(Ordering::is_le),
+            Self::More => order.is_some_and(Ordering::is_gt),
+            Self::MoreOrEqual => order.is_some_and(Ordering::is_ge),
             Self::Contains => false,
         }
     }
 }
+
+/// Equal texts read alike.
+impl PartialEq for Requirement {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Requirement {}
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -34,6 +34,7 @@ use crate::report::{
     AttemptRow, HealthRow, JobRow, JobSummary, ReplicaRow, ShareRow, SubprogramRow, TokenRow,
     UserRow, WorkstationRow,
 };
+use crate::requirement::Attributes;
 use crate::time::WallTime;
 use crate::usage::{LoadAverages, UsageRecord};
 
@@ -162,6 +163,8 @@ pub struct Facts {
     pub machine: Box<Machine>,
     /// What a job may ask for by `--shared`, and everything below.
     pub shared_directories: Vec<String>,
+    /// What the site says of it, beside all this.
+    pub attributes: Attributes,
 }
 
 /// The digital view of a workstation, and beside it the analogue one.

@@ -8,6 +8,7 @@ use gleaner_common::id::JobId;
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction};
 use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::{JobState, JobSummary};
+use gleaner_common::requirement::Requirement;
 use gleaner_common::units;
 use gleaner_common::wire::{Reply, Request};
 use gleaner_shell::client::Client;
@@ -69,6 +70,15 @@ pub struct Args {
     /// so much get it [default: any, up to the workstation's limit].
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub memory: Option<u64>,
+    /// What its workstations must be like, such as
+    /// 'memory >= 8GiB && (os ~ "debian" || has("matlab"))': conditions on name, cores,
+    /// `physical_cores`, places, memory, disk, speed, kernel, os, processor, moves, and on what the site
+    /// says of them (`attributes` in the agent's configuration).
+    #[arg(long, value_name = "CONDITIONS")]
+    pub require: Option<Requirement>,
+    /// Of those, take the ones first that meet most of these conditions, joined by &&.
+    #[arg(long, value_name = "CONDITIONS")]
+    pub prefer: Option<Requirement>,
     /// Run each subprogram on so many different workstations, 2 to 5: its result counts when more
     /// than half of them (of 2: both) give the same exit status, standard output and files.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5),
@@ -131,6 +141,16 @@ impl Program {
     }
 }
 
+impl Args {
+    /// May it be that no workstation will do?
+    fn is_choosy(&self) -> bool {
+        self.memory.is_some()
+            || self.shared.is_some()
+            || self.replicas.is_some()
+            || self.require.is_some()
+    }
+}
+
 /// # Errors
 /// A job that cannot be, files that cannot be staged, or no answer.
 pub fn run(args: &Args) -> Result<Verdict> {
@@ -138,7 +158,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
     let (job, watched) = ask(&args.access, async |client| {
         let program = spec.program;
         let job = submit(client, spec, &found).await?;
-        if args.memory.is_some() || args.shared.is_some() || args.replicas.is_some() {
+        if args.is_choosy() {
             output::notes(&jobs::one(client, job).await?.notes);
         }
         if let Some(program) = program.filter(|_| !args.json) {
@@ -197,6 +217,8 @@ fn spec(args: &Args) -> Result<JobSpec> {
     spec.on_busy = on_busy(args)?;
     (spec.priority, spec.public) = (args.priority, args.public);
     spec.replicas = args.replicas.unwrap_or(1);
+    spec.require = args.require.clone().unwrap_or_default();
+    spec.prefer = args.prefer.clone().unwrap_or_default();
     spec.limits = Limits { memory_bytes_max: args.memory.unwrap_or(0), ..Limits::default() };
     Ok(spec)
 }
@@ -328,7 +350,8 @@ mod tests {
     fn a_whole_command_line_becomes_a_job() {
         let args = parse(
             "--array 1-9:2 --name p --retries 0 --timeout 90s --env A=b=c --shared /srv --on-busy suspend \
-             --patience 30s --memory 1GiB -- sh -c {i}",
+             --patience 30s --memory 1GiB --require memory>=4GiB&&os~\"debian\" \
+             --prefer cores>3&&has(\"ssd\") -- sh -c {i}",
         )
         .unwrap();
         let (spec, _) = prepare(&args).unwrap();
@@ -338,6 +361,8 @@ mod tests {
         assert_eq!(spec.environment, [("A".to_owned(), "b=c".to_owned())]);
         let thirty = Some(Duration::from_secs(30));
         assert_eq!(spec.on_busy, OnBusy::suspend(thirty, Reaction::Retreat));
+        assert_eq!(spec.require.to_string(), "memory>=4GiB&&os~\"debian\"");
+        assert_eq!(spec.prefer.conditions().len(), 2);
         assert_eq!(spec.limits.memory_bytes_max, 1 << 30);
         assert_eq!(spec.command, ["sh", "-c", "{i}"]);
     }
@@ -364,6 +389,7 @@ mod tests {
     fn bad_units_and_contradictions_are_refused_with_what_was_expected() {
         for (line, expected) in [
             ("--timeout 90 -- x", "`90` is not a duration: expected a number with a unit"),
+            ("--require memory=>4GiB -- x", "does not read from `=>4GiB` on: expected `==`"),
             ("--memory 1G -- x", "`1G` is not a size: expected a whole number with a unit"),
             ("--patience soon -- x", "`soon` is not a duration"),
             ("--array 9-1 -- x", "the array is empty"),

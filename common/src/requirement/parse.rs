@@ -6,9 +6,7 @@
 //! ```
 
 use winnow::ascii::multispace0;
-use winnow::combinator::{
-    alt, cut_err, delimited, eof, fail, preceded, separated, terminated,
-};
+use winnow::combinator::{alt, cut_err, delimited, eof, fail, preceded, separated, terminated};
 use winnow::error::{ContextError, StrContext, StrContextValue};
 use winnow::prelude::*;
 use winnow::token::{one_of, take_while};
@@ -54,7 +52,7 @@ pub(super) fn conditions(text: &str) -> Result<Vec<Condition>, RequirementError>
 fn expected(error: &ContextError) -> String {
     let wanted = error.context().filter_map(|context| match context {
         StrContext::Expected(wanted) => Some(wanted.to_string()),
-        _ => None,
+        StrContext::Label(_) | _ => None,
     });
     let wanted: Vec<_> = wanted.collect();
     if wanted.is_empty() {
@@ -108,6 +106,10 @@ fn name(input: &mut &str) -> ModalResult<String> {
     (first, rest).take().map(str::to_owned).parse_next(input)
 }
 
+pub(super) fn is_name(text: &str) -> bool {
+    name.parse(text).is_ok()
+}
+
 fn how(input: &mut &str) -> ModalResult<Comparison> {
     let longer = alt((
         "==".value(Comparison::Equal),
@@ -135,10 +137,8 @@ fn number(input: &mut &str) -> ModalResult<f64> {
     let digits = take_while(1.., |c: char| c.is_ascii_digit() || c == '.');
     let unit = take_while(0.., |c: char| c.is_ascii_alphabetic());
     #[expect(clippy::cast_precision_loss, reason = "no memory is told apart by a byte in 2^53")]
-    let number = |written: &str| match written.ends_with(|c: char| c.is_ascii_alphabetic()) {
-        true => parse_size(written).ok().map(|bytes| bytes as f64),
-        false => written.parse().ok(),
-    };
+    let size = |written: &str| parse_size(written).ok().map(|bytes| bytes as f64);
+    let number = |written: &str| written.parse().ok().or_else(|| size(written));
     (digits, unit).take().verify_map(number).parse_next(input)
 }
 

@@ -16,7 +16,9 @@ fn workstation() -> Attributes {
 }
 
 fn is_met(text: &str) -> bool {
-    text.parse::<Requirement>().unwrap_or_else(|error| panic!("{text}: {error}")).is_met(&workstation())
+    text.parse::<Requirement>()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+        .is_met(&workstation())
 }
 
 #[test]
@@ -91,6 +93,24 @@ fn a_long_or_deep_one_is_refused_before_it_is_read() {
     assert_eq!(deep.parse::<Requirement>(), Err(RequirementError::TooDeep(300)));
     let long = vec!["cores > 1"; 200].join(" && ");
     assert_eq!(long.parse::<Requirement>(), Err(RequirementError::TooLong(long.len())));
+}
+
+#[test]
+fn what_a_site_adds_is_bounded() {
+    let of = |name: &str, value| Attributes::from([(name.to_owned(), value)]);
+    assert_eq!(check(&workstation()), Ok(()));
+    let many = (0..65).map(|n| (format!("a{n}"), Value::Flag(true))).collect();
+    assert_eq!(check(&many), Err(AttributeError::TooMany(65)));
+    for name in ["", "4", "a b", "é", "a\n", &"x".repeat(300)] {
+        let refused = check(&of(name, Value::Flag(true))).unwrap_err();
+        assert!(matches!(refused, AttributeError::Name(_)), "{refused}");
+    }
+    let refused = check(&of("speed", Value::Number(f64::NAN)));
+    assert_eq!(refused, Err(AttributeError::Number("speed".into())));
+    for text in ["x".repeat(300), "\u{1b}[2J".into()] {
+        let refused = check(&of("os", Value::Text(text)));
+        assert_eq!(refused, Err(AttributeError::Text("os".into())));
+    }
 }
 
 #[test]

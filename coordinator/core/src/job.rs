@@ -15,15 +15,15 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::Path;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::report::{JobState, JobSummary, SubprogramState};
 use gleaner_common::time::WallTime;
-use gleaner_common::wire::{Facts, Finished};
+use gleaner_common::wire::Finished;
 
+use crate::needs::Needs;
 use crate::pool::AHEAD;
 use crate::program::Program;
 use crate::record::{
@@ -108,29 +108,6 @@ pub(crate) struct Job {
     shelved: BTreeMap<Position, History>,
     /// The pool's version when no free workstation had what the job needs.
     pub(crate) fits_nowhere_since: Cell<Option<u64>>,
-}
-
-/// What a job asks of a workstation beside a place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Needs<'a> {
-    pub(crate) memory_bytes: u64,
-    pub(crate) shared: Option<&'a str>,
-}
-
-impl Needs<'_> {
-    pub(crate) fn are_none(&self) -> bool {
-        self.memory_bytes == 0 && self.shared.is_none()
-    }
-
-    /// Has a workstation of these facts what is needed? One that does not say
-    /// how much memory it has is tried.
-    pub(crate) fn are_met(&self, facts: &Facts) -> bool {
-        let offers = |wanted: &str| {
-            facts.shared_directories.iter().any(|it| Path::new(wanted).starts_with(it))
-        };
-        (facts.memory_bytes == 0 || self.memory_bytes <= facts.memory_bytes)
-            && self.shared.is_none_or(offers)
-    }
 }
 
 impl Job {
@@ -246,9 +223,7 @@ impl Job {
     }
 
     pub(crate) fn needs(&self) -> Needs<'_> {
-        let spec = self.spec();
-        let shared = spec.shared_directory.as_deref();
-        Needs { memory_bytes: spec.limits.memory_bytes_max, shared }
+        Needs::of(self.spec())
     }
 
     pub(crate) fn record(&self) -> &JobRecord {

@@ -20,6 +20,7 @@ mod attempt;
 mod core;
 mod event;
 mod job;
+mod needs;
 pub mod outlook;
 pub mod placement;
 mod pool;

@@ -3,6 +3,7 @@
 //! The promise: the indexes always agree with the workstations, because the
 //! only way to change one is [`Pool::update`]. Knows nothing of jobs.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use gleaner_common::id::WorkstationId;
 use gleaner_common::time::{Moment, WallTime};
 
 use crate::core::Config;
-use crate::job::{Avoided, Needs};
+use crate::job::Avoided;
+use crate::needs::Needs;
 use crate::outlook::{Common, Outlook};
 use crate::placement::{Cost, Free};
 use crate::workstation::{Standing, Workstation};
@@ -156,14 +158,14 @@ impl Pool {
     /// The policy's choice of the free ones that have what is needed.
     pub(crate) fn choose_for(&self, needs: Needs<'_>, avoided: &Avoided) -> Option<WorkstationId> {
         let Avoided { rather, never } = avoided;
-        let will_do =
-            |id: WorkstationId, w: &Workstation| !never.contains(&id) && needs.are_met(&w.facts);
-        if let Some(first) = self.choose(*rather)
+        let will_do = |id: WorkstationId, w: &Workstation| !never.contains(&id) && needs.are_met(w);
+        if needs.prefer.is_none()
+            && let Some(first) = self.choose(*rather)
             && self.get(first).is_some_and(|w| will_do(first, w))
         {
             return Some(first);
         }
-        let other = self.choose_where(|id, w| Some(id) != *rather && will_do(id, w));
+        let other = self.choose_preferred(needs, |id, w| Some(id) != *rather && will_do(id, w));
         other.or_else(|| {
             let is_open = |id: &WorkstationId| {
                 matches!(self.standing(*id), Some(Standing::Free | Standing::Full))
@@ -178,15 +180,27 @@ impl Pool {
 
     /// Has any workstation that was ever heard of what is needed?
     pub(crate) fn could_take(&self, needs: Needs<'_>) -> bool {
-        needs.are_none()
-            || self.entries.values().any(|entry| needs.are_met(&entry.workstation.facts))
+        needs.are_none() || self.entries.values().any(|entry| needs.are_met(&entry.workstation))
     }
 
-    /// How many have said what they have, and the largest memory among them.
-    pub(crate) fn known(&self) -> (usize, u64) {
-        let known = self.entries.values().map(|entry| &entry.workstation.facts);
-        let known = known.filter(|facts| facts.cores > 0);
-        known.fold((0, 0), |(count, most), facts| (count + 1, most.max(facts.memory_bytes)))
+    /// Those that have said what they have.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &Workstation> {
+        let all = self.entries.values().map(|entry| &entry.workstation);
+        all.filter(|workstation| workstation.facts.cores > 0)
+    }
+
+    /// The policy's choice of those that will do and are preferred most.
+    fn choose_preferred(
+        &self,
+        needs: Needs<'_>,
+        will_do: impl Fn(WorkstationId, &Workstation) -> bool,
+    ) -> Option<WorkstationId> {
+        let of = |(id, cost)| Some((id, cost, self.get(id)?));
+        let free = self.free.iter().filter_map(of).filter(|(id, _, w)| will_do(*id, w));
+        let order = |(id, cost, w): &(WorkstationId, Cost, &Workstation)| {
+            (Reverse(needs.preference(w)), *cost, *id)
+        };
+        free.min_by_key(order).map(|(id, ..)| id)
     }
 
     /// The policy's choice of those that will do.
@@ -226,7 +240,7 @@ impl Pool {
         let will_do = |id: &WorkstationId| {
             Some(*id) != avoided.rather
                 && !avoided.never.contains(id)
-                && self.get(*id).is_some_and(|w| needs.are_met(&w.facts))
+                && self.get(*id).is_some_and(|w| needs.are_met(w))
         };
         self.ahead.iter().take(2).filter_map(soon).find(will_do)
     }

@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
 use gleaner_common::program::Life;
+use gleaner_common::requirement::Attributes;
 use gleaner_common::time::Moment;
 use gleaner_common::usage::LoadAverages;
 use gleaner_common::wire::{Facts, Presence};
 
 use crate::core::Config;
 use crate::job::Position;
+use crate::needs;
 use crate::placement::Candidate;
 
 /// The longest text that is kept of what an agent says.
@@ -92,6 +94,8 @@ pub(crate) struct Workstation {
     pub(crate) since: Option<Moment>,
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) facts: Facts,
+    /// What jobs' requirements see of it.
+    pub(crate) attributes: Attributes,
     /// The owner's presence as last told; `None` if it never was.
     pub(crate) presence: Option<Presence>,
     /// When that presence began.
@@ -245,6 +249,7 @@ impl Workstation {
         clip(&mut facts.kernel);
         facts.shared_directories.truncate(MISSING_MAX);
         facts.shared_directories.retain(|path| path.len() <= SHARED_BYTES_MAX);
+        self.attributes = needs::attributes(&self.name, &facts);
         self.facts = facts;
         self.learn_missing(missing);
     }

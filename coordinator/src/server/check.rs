@@ -4,6 +4,7 @@
 use gleaner_common::job::{FILES_MAX, is_inside};
 use gleaner_common::machine::{Machine, PARTS_MAX};
 use gleaner_common::program::{ADDRESSES_MAX, RANK_REPORT_BYTES_MAX, RELAYED_BYTES_MAX};
+use gleaner_common::requirement::{self, AttributeError};
 use gleaner_common::usage::REASON_BYTES_MAX;
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, Facts, Finished, INLINE_OUTPUT_BYTES_MAX, Presence, Printed,
@@ -20,6 +21,8 @@ pub(super) enum Excess {
     Bytes { what: &'static str, bytes: usize, bytes_max: usize },
     #[error("{count} {what}: expected at most {count_max}")]
     Count { what: &'static str, count: usize, count_max: usize },
+    #[error(transparent)]
+    Attribute(#[from] AttributeError),
     #[error("output file `{0}` does not stay inside its directory")]
     Path(String),
 }
@@ -49,6 +52,7 @@ fn check_facts(facts: &Facts) -> Result<(), Excess> {
     text("a kernel's name", &facts.kernel)?;
     check_missing(&facts.missing)?;
     count("addresses", facts.addresses.len(), ADDRESSES_MAX)?;
+    requirement::check(&facts.attributes)?;
     check_machine(&facts.machine)
 }
 

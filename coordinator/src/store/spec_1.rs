@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction, StagedFile};
+use gleaner_common::requirement::Requirement;
 use rusqlite::{Connection, named_params};
 use serde::{Deserialize, Serialize};
 
@@ -47,13 +48,15 @@ impl From<Spec> for JobSpec {
             priority: 0,
             public: false,
             replicas: 1,
+            require: Requirement::default(),
+            prefer: Requirement::default(),
         }
     }
 }
 
-/// A spec's priority, whether it is public, and its replicas: a byte each, the
-/// last ones.
-const ADDED_IN_5: usize = 3;
+/// A spec's priority, whether it is public, its replicas, and what it requires
+/// and prefers: a byte each, the last ones.
+const ADDED_SINCE: usize = 5;
 
 /// # Errors
 /// Those of `SQLite`, and a spec that does not read.
@@ -64,9 +67,9 @@ pub(super) fn rewrite(connection: &Connection) -> Result<(), rusqlite::Error> {
     let mut rewritten = vec![];
     while let Some(row) = rows.next()? {
         let old: Spec = unpacked(row.get_ref("spec")?.as_blob()?)?;
-        // The step to version 5 adds what specs have had since.
+        // Later steps add what specs have had since.
         let mut spec = packed(&JobSpec::from(old))?;
-        spec.truncate(spec.len() - ADDED_IN_5);
+        spec.truncate(spec.len() - ADDED_SINCE);
         rewritten.push((row.get::<_, i64>("job")?, spec));
     }
     for (job, spec) in rewritten {

@@ -9,6 +9,7 @@ use gleaner_common::wire::CoordinatorFrame;
 use super::{Core, Draft};
 use crate::event::RequestId;
 use crate::job::Job;
+use crate::needs::Needs;
 use crate::program::Program;
 use crate::record::{Change, JobProgress, JobRecord};
 use crate::step::{Answer, Effect};
@@ -30,7 +31,7 @@ impl Core {
             Ok(()) if self.jobs.len() >= JOBS_MAX => {
                 Some(format!("{JOBS_MAX} jobs are under way: expected fewer"))
             }
-            Ok(()) => self.too_much(&user, &spec),
+            Ok(()) => self.too_much(&user, &spec).or_else(|| self.never_met(&spec)),
         };
         if let Some(reason) = refusal {
             return draft.effect(Effect::Answer { request, answer: Answer::No(reason) });
@@ -80,6 +81,13 @@ impl Core {
         (spec.program.is_some() && most > 0 && ranks > most).then(|| {
             format!("a program of {ranks} ranks needs as many places: expected at most {most}")
         })
+    }
+
+    /// Why no workstation can take it, where all of them have said what they
+    /// have; while some have not, the job waits for them.
+    fn never_met(&self, spec: &JobSpec) -> Option<String> {
+        let all_known = self.pool.known().count() == self.pool.len();
+        all_known.then(|| self.unmet(Needs::of(spec))).flatten()
     }
 
     /// Cancels a job: its queued subprograms never start, its placed ones are

@@ -4,16 +4,17 @@
 //! what the core decides by: a workstation's standing, a subprogram's turn and
 //! its last attempt's end.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, Spoken};
-use gleaner_common::units::spoken_size;
 
 use super::Core;
 use super::ends::placed_state;
-use crate::job::{Job, Needs, Position, Whereabouts};
+use crate::job::{Job, Position, Whereabouts};
+use crate::needs::Needs;
 use crate::record::{History, short};
 use crate::workstation::Standing;
 
@@ -260,7 +261,7 @@ impl Core {
     /// There are fewer workstations than a subprogram is to run on.
     pub(super) fn too_few(&self, job: &Job) -> Option<String> {
         let wanted = job.replicas()?.wanted();
-        let (known, _) = self.pool.known();
+        let known = self.pool.known().count();
         (known > 0 && known < wanted as usize).then(|| {
             format!("of {wanted} workstations that each subprogram is to run on there are {known}")
         })
@@ -308,28 +309,37 @@ impl Core {
         })
     }
 
-    /// Why no workstation that was heard of could ever take it.
+    /// Why no workstation that was heard of could ever take it: which condition
+    /// excludes how many, and which workstation is nearest.
     pub(super) fn unmet(&self, needs: Needs<'_>) -> Option<String> {
-        let (known, most) = self.pool.known();
-        if known == 0 || self.pool.could_take(needs) {
+        if needs.are_none() {
             return None;
         }
-        let asked = spoken_size(needs.memory_bytes);
-        Some(match needs.shared {
-            _ if needs.memory_bytes > most && most > 0 => {
-                format!(
-                    "no workstation has {asked} of memory: the largest has {}",
-                    spoken_size(most)
-                )
+        let mut excludes: BTreeMap<String, usize> = BTreeMap::new();
+        let mut nearest: Option<(Vec<String>, &str)> = None;
+        let mut known = 0;
+        for workstation in self.pool.known() {
+            let unmet = needs.unmet(workstation);
+            if unmet.is_empty() {
+                return None;
             }
-            Some(directory) if needs.memory_bytes == 0 => {
-                format!("no workstation offers the shared directory {directory}")
+            known += 1;
+            for what in &unmet {
+                *excludes.entry(what.clone()).or_default() += 1;
             }
-            Some(directory) => {
-                format!("no workstation offers {directory} and has {asked} of memory")
+            if nearest.as_ref().is_none_or(|(least, _)| unmet.len() < least.len()) {
+                nearest = Some((unmet, &workstation.name));
             }
-            None => format!("no workstation has {asked} of memory"),
-        })
+        }
+        let (lacks, name) = nearest?;
+        let of = |(what, count): (&String, &usize)| format!("`{what}` excludes {count}");
+        let excludes: Vec<_> = excludes.iter().map(of).collect();
+        let lacks = lacks.join("` and `");
+        Some(format!(
+            "no workstation meets all that is required; of {known}: {}; the nearest is {name}, \
+             without `{lacks}`",
+            excludes.join(", ")
+        ))
     }
 
     fn what_happened(&self, job: &Job, history: &History) -> String {

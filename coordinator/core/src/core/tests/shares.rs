@@ -1,5 +1,7 @@
 //! Whose turn it is, and whose mistake it was.
 
+use gleaner_common::requirement::{Attributes, Value};
+
 use super::*;
 use crate::record::UsageRecord;
 use crate::shares::{Group, ShareConfig};
@@ -14,6 +16,11 @@ impl Site {
     fn submitted_job(&self) -> JobId {
         let Some(Answer::Submitted(job)) = self.answer() else { panic!("{:?}", self.answer()) };
         job
+    }
+
+    fn refusal_of(&mut self, user: &str, spec: JobSpec) -> String {
+        assert_eq!(self.submit_as(user, spec), []);
+        self.refusal()
     }
 
     fn refusal(&self) -> String {
@@ -188,27 +195,62 @@ fn a_jobs_own_mistake_rests_no_workstation_and_is_charged_to_it() {
 }
 
 #[test]
-fn what_no_workstation_has_is_placed_on_none_and_told() {
+fn what_no_workstation_has_is_refused_and_the_nearest_named() {
     let mut site = Site::new(Config::default());
     site.connect_with(1, one_place(4 << 30));
-    site.connect_with(2, Facts { shared_directories: vec!["/srv".into()], ..one_place(8 << 30) });
+    let attributes = Attributes::from([("matlab".to_owned(), Value::Flag(true))]);
+    let shared_directories = vec!["/srv".into()];
+    site.connect_with(2, Facts { shared_directories, attributes, ..one_place(8 << 30) });
     let mut large = count(1);
     large.limits.memory_bytes_max = 16 << 30;
-    assert_eq!(site.submit_as("bob", large), []);
-    let told = "no workstation has 16.0 GiB of memory: the largest has 8.0 GiB";
+    let told = "no workstation meets all that is required; of 2: `memory >= 16.0 GiB` excludes 2; \
+                the nearest is host1, without `memory >= 16.0 GiB`";
+    assert_eq!(site.refusal_of("bob", large), told);
+    let nowhere = JobSpec { shared_directory: Some("/nowhere".into()), ..count(1) };
+    assert!(site.refusal_of("bob", nowhere).contains("`the shared directory /nowhere` excludes 2"));
+    let asked = |text: &str| JobSpec { require: text.parse().unwrap(), ..count(1) };
+    let told = "of 2: `has(\"matlab\")` excludes 1, `memory < 6GiB` excludes 1; \
+                the nearest is host1, without `has(\"matlab\")`";
+    let refusal = site.refusal_of("bob", asked(r#"memory < 6GiB && has("matlab")"#));
+    assert!(refusal.ends_with(told), "{refusal}");
+    // What some have goes there.
+    let mut fits = count(1);
+    fits.limits.memory_bytes_max = 6 << 30;
+    let (at, _, fence) = only(&site.submit_as("bob", fits));
+    assert_eq!(at, 2);
+    site.finished(at, fence, Outcome::Succeeded);
+    assert_eq!(only(&site.submit_as("bob", asked(r#"has("matlab")"#))).0, 2);
+    // What waits for a workstation that has it keeps nobody out.
+    assert_eq!(site.submit_as("bob", asked("memory > 6GiB")), []);
+    assert_eq!(only(&site.submit_as("ada", count(1))).0, 1);
+}
+
+/// A workstation that was not heard of yet may have it.
+#[test]
+fn what_none_that_is_known_has_waits_for_those_that_are_not() {
+    let mut site = Site::new(Config::default());
+    site.connect_with(1, one_place(4 << 30));
+    site.enrol(2);
+    let asked = JobSpec { require: "memory > 6GiB".parse().unwrap(), ..count(1) };
+    assert_eq!(site.submit_as("bob", asked), []);
+    let told = "no workstation meets all that is required; of 1: `memory > 6GiB` excludes 1; \
+                the nearest is host1, without `memory > 6GiB`";
     let job = site.submitted_job();
     assert_eq!(site.core.job_row(job).unwrap().notes, [told]);
     assert_eq!(site.core.why_job(site.now, job).unwrap()[0], told);
-    let nowhere = JobSpec { shared_directory: Some("/nowhere".into()), ..count(1) };
-    assert_eq!(site.submit_as("bob", nowhere), []);
-    let job = site.submitted_job();
-    let told = "no workstation offers the shared directory /nowhere";
-    assert_eq!(site.core.job_row(job).unwrap().notes, [told]);
-    // What some have goes there, and what waits for more keeps nobody out.
-    let mut fits = count(1);
-    fits.limits.memory_bytes_max = 6 << 30;
-    assert_eq!(only(&site.submit_as("bob", fits)).0, 2);
-    assert_eq!(only(&site.submit_as("ada", count(1))).0, 1);
+    assert_eq!(only(&site.connect_with(2, one_place(8 << 30))).0, 2);
+}
+
+#[test]
+fn of_what_is_free_the_preferred_is_chosen_first() {
+    let mut site = Site::new(Config::default());
+    site.connect_with(1, one_place(4 << 30));
+    site.connect_with(2, one_place(8 << 30));
+    site.connect_with(3, one_place(8 << 30));
+    let prefer = "memory > 6GiB && name == \"host3\"";
+    let asked = JobSpec { prefer: prefer.parse().unwrap(), ..count(3) };
+    let offered: Vec<_> = site.submit_as("bob", asked).iter().map(|(at, ..)| *at).collect();
+    assert_eq!(offered, [3, 2, 1], "all are taken in the end");
 }
 
 #[test]
