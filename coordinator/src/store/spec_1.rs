@@ -110,7 +110,7 @@ mod tests {
             let select = "SELECT spec FROM jobs WHERE job = :job";
             let of = named_params! { ":job": job };
             let read = connection.query_row(select, of, |row| {
-                let added = [row.get_ref("spec")?.as_blob()?, &[0, 0, 1]].concat();
+                let added = [row.get_ref("spec")?.as_blob()?, &[0, 0, 1, 0, 0]].concat();
                 unpacked(&added)
             });
             let spec: JobSpec = read.unwrap();
