@@ -49,7 +49,6 @@ impl Core {
         let floor = self.fences.floor();
         job.program = program.map(|spec| Box::new(Program::new(draft.now, spec, ranks, floor)));
         self.jobs.insert(id, job);
-        self.may_grow(id);
         self.obey_program(draft, id);
         if let Some(unmet) = unmet {
             self.note(draft, id, unmet);
@@ -85,10 +84,17 @@ impl Core {
     /// Cancels a job: its queued subprograms never start, its placed ones are
     /// stopped.
     pub(super) fn cancel_asked(&mut self, draft: &mut Draft, request: RequestId, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else {
+        if !self.jobs.contains_key(&id) {
             let answer = Answer::No(format!("job {id} is not under way"));
             return draft.effect(Effect::Answer { request, answer });
-        };
+        }
+        self.withdraw(draft, id);
+        draft.effect(Effect::Answer { request, answer: Answer::Cancelled(id) });
+    }
+
+    /// Nothing of the job starts any more, and what is placed is stopped.
+    pub(super) fn withdraw(&mut self, draft: &mut Draft, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
         for (position, history) in job.tried_before() {
             draft.change(job.subprogram_change(position, history, SubprogramState::Cancelled));
         }
@@ -108,7 +114,6 @@ impl Core {
             job.cancel(draft.wall);
         }
         draft.job_record_changed(id);
-        draft.effect(Effect::Answer { request, answer: Answer::Cancelled(id) });
         self.requeue(id);
     }
 

@@ -5,6 +5,7 @@ mod conservative;
 mod demand;
 mod easy;
 mod equipartition;
+mod fair;
 mod fcfs;
 mod folding;
 mod koala;
@@ -17,6 +18,7 @@ use super::policy::Named;
 
 /// All there are: a new one is a file and a line.
 pub static ALL: &[Named] = &[
+    fair::FAIR,
     fcfs::FCFS,
     easy::EASY,
     conservative::CONSERVATIVE,

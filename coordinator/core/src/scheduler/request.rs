@@ -7,6 +7,7 @@ use gleaner_common::time::Moment;
 
 use super::sizes::{Sizes, SizesError};
 use super::speedup::{Speedup, SpeedupError};
+use super::users::User;
 use super::work::Progress;
 
 /// Who decides on a job's size, and when (Feitelson and Rudolph 1996, by
@@ -79,6 +80,11 @@ pub struct Request {
     /// The speed of the processors that its sizes were meant for, in the unit
     /// of [`Resources::speed`](super::state::Resources); any, if it is `None`.
     pub speed: Option<f64>,
+    /// Who has submitted it, where that matters.
+    pub user: Option<User>,
+    /// It grows only into what nobody waits for (Phalen 1994, §2.1.2: a program
+    /// that reacts to increases).
+    pub is_modest: bool,
 }
 
 /// Why this is no request.
@@ -113,6 +119,8 @@ impl Request {
             profit: None,
             priority: 0,
             speed: None,
+            user: None,
+            is_modest: false,
         }
     }
 
