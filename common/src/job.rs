@@ -359,6 +359,11 @@ impl JobSpec {
         self.on_busy.check()
     }
 
+    /// How many places it needs at the same time, to get on at all.
+    pub fn needs_at_once(&self) -> u32 {
+        if self.program.is_some() { self.indexes.len() } else { 1 }
+    }
+
     fn check_replicas(&self) -> Result<(), InvalidJob> {
         match self.replicas {
             1 => Ok(()),

@@ -228,7 +228,7 @@ impl Pool {
     /// How many guests would find a place if no owner ever came; `None` while
     /// some workstation has not said.
     pub(crate) fn places(&self) -> Option<u32> {
-        (self.unheard == 0 && !self.entries.is_empty()).then_some(self.places)
+        (self.unheard == 0 && self.places > 0).then_some(self.places)
     }
 
     /// How many more guests would find a place at those that will do, as far as
@@ -236,10 +236,10 @@ impl Pool {
     pub(crate) fn room_where(
         &self,
         most: u32,
-        will_do: impl Fn(WorkstationId, &Workstation) -> bool,
+        will_do: impl Fn(&Workstation) -> bool,
     ) -> u32 {
         let mut found = 0;
-        for (id, workstation) in self.free_ones().filter(|(id, it)| will_do(*id, it)) {
+        for (_, workstation) in self.free_ones().filter(|(_, it)| will_do(it)) {
             found += workstation.room(Standing::Free);
             if found >= most {
                 return most;

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId};
+use gleaner_common::job::JobSpec;
 use gleaner_common::time::{Moment, WallTime};
 
 use super::grow::keep;
@@ -67,7 +68,7 @@ impl SchedulerConfig {
 
     fn build(&self) -> Scheduler {
         let policy = named(&self.policy).or_else(|| named(DEFAULT)).expect("there is a default");
-        Scheduler::new(Resources::steady(0), (policy.build)(&self.parameters))
+        Scheduler::new(resources(0), (policy.build)(&self.parameters))
     }
 }
 
@@ -228,12 +229,11 @@ impl Core {
         }
     }
 
-    /// The places that are free, and those that jobs hold. What there is at all
-    /// is not said: a workstation that has not been heard of may have more.
+    /// The places that are free, and those that jobs hold.
     fn resources(&self) -> Resources {
         let unfilled: u32 = self.schedule.unfilled.values().sum();
         let held = self.schedule.scheduler.state().held().saturating_sub(unfilled);
-        Resources { processors: self.pool.room() + held, all: u32::MAX, speed: 1.0 }
+        resources(self.pool.room() + held)
     }
 
     fn tell_of(&mut self, draft: &Draft, id: JobId) {
@@ -255,7 +255,9 @@ impl Core {
             }
             return;
         };
-        let keeps = self.schedule.scheduler.keeps() && it.asked == 0;
+        // Whoever has too few to get on comes first.
+        let is_needed = it.asked > 0 || self.schedule.scheduler.state().lacking().next().is_some();
+        let keeps = self.schedule.scheduler.keeps() && !is_needed;
         let lost = left.lost + if keeps { 0 } else { left.done };
         let (before, most) = (it.size, held.saturating_add(queued));
         let size = before.saturating_sub(lost).min(most).max(held);
@@ -357,7 +359,7 @@ impl Core {
         let (needs, is_bag) = (job.needs(), job.program.is_none());
         is_bag
             || needs.are_none()
-            || self.pool.room_where(size, |_, w| needs.are_met(&w.facts)) >= size
+            || self.pool.room_where(size, |it| needs.are_met(&it.facts)) >= size
     }
 
     /// Gives the job so many places more. How many of them it cannot use: what a
@@ -411,13 +413,62 @@ impl Core {
         }
     }
 
+    /// Has this job more parts that run at once than there are places, whatever
+    /// owners do? Nobody knows before all workstations have been heard.
+    pub(super) fn larger_than_all(&self, spec: &JobSpec) -> Option<String> {
+        let (needs, all) = (spec.needs_at_once(), self.pool.places()?);
+        (needs > all).then(|| format!("not taken: {}", Reason::LargerThanAll { needs, all }))
+    }
+
     fn refused(&mut self, draft: &mut Draft, id: JobId, reason: Reason) {
         self.note(draft, id, format!("not taken: {reason}"));
         self.withdraw(draft, id);
     }
 }
 
+impl Core {
+    /// Does the scheduler know what jobs hold, and is what it calls free the
+    /// pool's room? All is counted anew, for tests.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_places(&self) -> Result<(), String> {
+        let mut held: BTreeMap<JobId, u32> = self.jobs.keys().map(|id| (*id, 0)).collect();
+        for (fence, attempt) in &self.attempts {
+            let placed = self.jobs.get(&attempt.job).and_then(|job| job.fence(attempt.position));
+            let counts = match placed == Some(*fence) {
+                true => !attempt.stage.is_suspended(),
+                false => attempt.coming.is_some(),
+            };
+            *held.entry(attempt.job).or_default() += u32::from(counts);
+        }
+        let state = self.schedule.scheduler.state();
+        let mut unplaced = 0;
+        for (id, held) in held {
+            let (size, unfilled) = (state.get(id).map_or(0, |it| it.size), self.schedule.unfilled(id));
+            unplaced += unfilled;
+            if size != held + unfilled {
+                return Err(format!("job {id} has {held} places, {unfilled} more to come, and {size} in the scheduler"));
+            }
+        }
+        if state.running().any(|(id, _)| !self.jobs.contains_key(&id)) {
+            return Err("a job that has ended runs in the scheduler".to_owned());
+        }
+        let (free, room) = (state.free(), self.pool.room());
+        match room.saturating_sub(unplaced) == free {
+            true => Ok(()),
+            false => Err(format!("{room} places are free, {unplaced} given away, and {free} in the scheduler")),
+        }
+    }
+}
+
 const FROZEN: Stage = Stage::Held(gleaner_common::wire::GuestState::Suspended);
+
+/// So many processors. How many there would be without owners is not said: a
+/// workstation that has not been heard of may have more.
+fn resources(processors: u32) -> Resources {
+    Resources { processors, all: u32::MAX, speed: 1.0 }
+}
 
 /// When that was, on this life's clock.
 fn moment_of(at: WallTime, (now, wall): (Moment, WallTime)) -> Moment {

@@ -30,7 +30,7 @@ impl Core {
             Ok(()) if self.jobs.len() >= JOBS_MAX => {
                 Some(format!("{JOBS_MAX} jobs are under way: expected fewer"))
             }
-            Ok(()) => self.too_much(&user, &spec),
+            Ok(()) => self.too_much(&user, &spec).or_else(|| self.larger_than_all(&spec)),
         };
         if let Some(reason) = refusal {
             return draft.effect(Effect::Answer { request, answer: Answer::No(reason) });

@@ -13,6 +13,7 @@ use gleaner_common::units::spoken_size;
 
 use super::Core;
 use super::ends::placed_state;
+use crate::scheduler::Reason;
 use crate::job::{Job, Needs, Position, Whereabouts};
 use crate::record::{History, short};
 use crate::workstation::Standing;
@@ -49,6 +50,7 @@ impl Core {
             reasons.extend(self.what_nobody_has(job));
             reasons.extend(self.too_few(job));
             reasons.extend(self.why_nothing_is_free());
+            reasons.extend(self.why_not_scheduled(job));
             reasons.extend(self.who_is_before(now, job));
             reasons.push(format!("{} queued", subprograms(summary.queued.into())));
         }
@@ -171,6 +173,7 @@ impl Core {
         let mut reasons: Vec<String> = self.what_nobody_has(job);
         reasons.extend(self.too_few(job));
         reasons.extend(self.why_nothing_is_free());
+        reasons.extend(self.why_not_scheduled(job));
         if let Some(name) = avoided.and_then(|id| self.workstation_name(id))
             && self.pool.has_free()
         {
@@ -184,6 +187,13 @@ impl Core {
             reasons.push("it is about to be placed".to_owned());
         }
         reasons
+    }
+
+    /// The scheduler's own reason, if it says more than that nothing is free.
+    fn why_not_scheduled(&self, job: &Job) -> Option<String> {
+        let reason = self.schedule.scheduler.why(job.id())?;
+        let is_plain = matches!(reason, Reason::TooFewFree { needs: 0 | 1, .. });
+        (!is_plain).then(|| reason.to_string())
     }
 
     /// Why no workstation is free: how many are in which state.
