@@ -13,6 +13,8 @@ mod names;
 pub mod program;
 pub mod reaction;
 pub mod report;
+pub mod shape;
+pub mod sizes;
 pub mod time;
 pub mod trace;
 pub mod units;

@@ -233,11 +233,7 @@ impl Pool {
 
     /// How many more guests would find a place at those that will do, as far as
     /// `most` of them.
-    pub(crate) fn room_where(
-        &self,
-        most: u32,
-        will_do: impl Fn(&Workstation) -> bool,
-    ) -> u32 {
+    pub(crate) fn room_where(&self, most: u32, will_do: impl Fn(&Workstation) -> bool) -> u32 {
         let mut found = 0;
         for (_, workstation) in self.free_ones().filter(|(_, it)| will_do(it)) {
             found += workstation.room(Standing::Free);

@@ -37,7 +37,7 @@ use gleaner_common::time::Moment;
 
 pub use self::cycle::{Cycle, Decision, Obligation};
 pub use self::policies::ALL;
-pub use self::policy::{DEFAULT, Named, Parameters, Scheduling, named};
+pub use self::policy::{DEFAULT, Named, PARAMETERS, Parameter, Parameters, Scheduling, named};
 pub use self::reason::Reason;
 pub use self::request::{Class, Profit, Request, RequestError};
 pub use self::sizes::{Allowed, Sizes, SizesError};

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction, StagedFile};
+use gleaner_common::shape::Shape;
 use rusqlite::{Connection, named_params};
 use serde::{Deserialize, Serialize};
 
@@ -47,13 +48,14 @@ impl From<Spec> for JobSpec {
             priority: 0,
             public: false,
             replicas: 1,
+            shape: Shape::default(),
         }
     }
 }
 
-/// A spec's priority, whether it is public, and its replicas: a byte each, the
-/// last ones.
-const ADDED_IN_5: usize = 3;
+/// A spec's priority, whether it is public, and its replicas, a byte each, and
+/// a shape that says nothing in seven: the last ones.
+const ADDED_SINCE: usize = 3 + 7;
 
 /// # Errors
 /// Those of `SQLite`, and a spec that does not read.
@@ -64,9 +66,9 @@ pub(super) fn rewrite(connection: &Connection) -> Result<(), rusqlite::Error> {
     let mut rewritten = vec![];
     while let Some(row) = rows.next()? {
         let old: Spec = unpacked(row.get_ref("spec")?.as_blob()?)?;
-        // The step to version 5 adds what specs have had since.
+        // The steps to versions 5 and 6 add what specs have had since.
         let mut spec = packed(&JobSpec::from(old))?;
-        spec.truncate(spec.len() - ADDED_IN_5);
+        spec.truncate(spec.len() - ADDED_SINCE);
         rewritten.push((row.get::<_, i64>("job")?, spec));
     }
     for (job, spec) in rewritten {
@@ -107,7 +109,7 @@ mod tests {
             let select = "SELECT spec FROM jobs WHERE job = :job";
             let of = named_params! { ":job": job };
             let read = connection.query_row(select, of, |row| {
-                let added = [row.get_ref("spec")?.as_blob()?, &[0, 0, 1]].concat();
+                let added = [row.get_ref("spec")?.as_blob()?, &[0, 0, 1], &[0; 7]].concat();
                 unpacked(&added)
             });
             let spec: JobSpec = read.unwrap();

@@ -28,7 +28,7 @@ use crate::job::Job;
 use crate::program::Program;
 use crate::scheduler::{
     Allowed, Class, DEFAULT, Decision, Fact, Parameters, Reason, Request, Resources, Scheduler,
-    Sizes, User, named,
+    Sizes, Speedup, User, named,
 };
 
 /// A cycle of more stages than this goes on in the next step: what agents say
@@ -257,7 +257,9 @@ impl Core {
         };
         // Whoever has too few to get on comes first.
         let is_needed = it.asked > 0 || self.schedule.scheduler.state().lacking().next().is_some();
-        let keeps = self.schedule.scheduler.keeps() && !is_needed;
+        // Who cannot grow has no other way to come by it again.
+        let keeps_it = self.schedule.scheduler.keeps() || it.request.class != Class::Malleable;
+        let keeps = keeps_it && !is_needed;
         let lost = left.lost + if keeps { 0 } else { left.done };
         let (before, most) = (it.size, held.saturating_add(queued));
         let size = before.saturating_sub(lost).min(most).max(held);
@@ -271,7 +273,8 @@ impl Core {
         let Some(job) = self.jobs.get(&id) else { return };
         let submitted = moment_of(job.record().submitted, (draft.now, draft.wall));
         let user = job.record().user.clone();
-        let request = Request { user: Some(self.schedule.user(&user)), ..request_of(job, sizes) };
+        let request = request_of(job.spec(), sizes);
+        let request = Request { user: Some(self.schedule.user(&user)), ..request };
         self.shares.touch(&user);
         self.tell(submitted, Fact::Submitted { job: id, request: Box::new(request) });
     }
@@ -285,13 +288,17 @@ impl Core {
         let sizes = match &job.program {
             Some(program) => {
                 let more = self.frozen(job).count();
-                let more = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(program.could_add());
+                let more =
+                    u32::try_from(more).unwrap_or(u32::MAX).saturating_add(program.could_add());
                 let least_if_any = if least == 0 { more.min(1) } else { least };
                 [least_if_any, least_if_any, least.saturating_add(more)]
             }
-            None => [least.min(1), least.min(1), least],
+            // Nothing of it can run: its guests stand still where they are.
+            None if least == 0 => return None,
+            None => {
+                return Some(Demand { held, queued, sizes: job.spec().shape.sizes_of_rest(least)? });
+            }
         };
-        // Nothing of it can run: its guests stand still where they are.
         let sizes = Sizes::new(sizes, Allowed::Any).ok()?;
         Some(Demand { held, queued, sizes })
     }
@@ -420,6 +427,43 @@ impl Core {
         (needs > all).then(|| format!("not taken: {}", Reason::LargerThanAll { needs, all }))
     }
 
+    /// Would this job be taken if it were submitted now (Kumar 2001, §3.2.1,
+    /// `is_available`)? And what would become of it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn would_take(&self, now: Moment, user: &str, spec: &JobSpec) -> Result<String, String> {
+        spec.check().map_err(|wrong| wrong.to_string())?;
+        if let Some(refusal) = self.too_much(user, spec).or_else(|| self.larger_than_all(spec)) {
+            return Err(refusal);
+        }
+        self.refusal(now, spec).map_or(Ok(()), Err)?;
+        let (needs, free) = (spec.needs_at_once(), self.schedule.scheduler.state().free());
+        let waiting = self.schedule.scheduler.state().waiting_count();
+        Ok(match free >= needs && waiting == 0 {
+            true => format!("it would start at once: it needs {needs} places, and {free} are free"),
+            false => format!(
+                "it would wait: it needs {needs} places, {free} are free and {waiting} jobs wait"
+            ),
+        })
+    }
+
+    /// Why the policy would not take such a job.
+    pub(super) fn refusal(&self, now: Moment, spec: &JobSpec) -> Option<String> {
+        let count = spec.indexes.len();
+        let sizes = if spec.program.is_some() {
+            Sizes::exactly(count).ok()
+        } else {
+            spec.shape.sizes_of_bag(count).ok()
+        };
+        let request = request_of(spec, sizes?);
+        if let Err(wrong) = request.check() {
+            return Some(wrong.to_string());
+        }
+        let asked = self.schedule.scheduler.ask(now, &request);
+        asked.err().map(|reason| format!("not taken: {reason}"))
+    }
+
     fn refused(&mut self, draft: &mut Draft, id: JobId, reason: Reason) {
         self.note(draft, id, format!("not taken: {reason}"));
         self.withdraw(draft, id);
@@ -445,10 +489,13 @@ impl Core {
         let state = self.schedule.scheduler.state();
         let mut unplaced = 0;
         for (id, held) in held {
-            let (size, unfilled) = (state.get(id).map_or(0, |it| it.size), self.schedule.unfilled(id));
+            let (size, unfilled) =
+                (state.get(id).map_or(0, |it| it.size), self.schedule.unfilled(id));
             unplaced += unfilled;
             if size != held + unfilled {
-                return Err(format!("job {id} has {held} places, {unfilled} more to come, and {size} in the scheduler"));
+                return Err(format!(
+                    "job {id} has {held} places, {unfilled} more to come, and {size} in the scheduler"
+                ));
             }
         }
         if state.running().any(|(id, _)| !self.jobs.contains_key(&id)) {
@@ -457,7 +504,9 @@ impl Core {
         let (free, room) = (state.free(), self.pool.room());
         match room.saturating_sub(unplaced) == free {
             true => Ok(()),
-            false => Err(format!("{room} places are free, {unplaced} given away, and {free} in the scheduler")),
+            false => Err(format!(
+                "{room} places are free, {unplaced} given away, and {free} in the scheduler"
+            )),
         }
     }
 }
@@ -476,17 +525,11 @@ fn moment_of(at: WallTime, (now, wall): (Moment, WallTime)) -> Moment {
 }
 
 /// The job as the scheduler sees it (`ARCHITECTURE.md` says which is which).
-fn request_of(job: &Job, sizes: Sizes) -> Request {
-    let program = job.program.as_deref();
-    let class = match &job.spec().program {
-        None => Class::Malleable,
-        Some(spec) if spec.increases => Class::Malleable,
-        Some(spec) if spec.spawns => Class::Evolving,
-        Some(_) => Class::Rigid,
-    };
+fn request_of(spec: &JobSpec, sizes: Sizes) -> Request {
     Request {
-        priority: job.spec().priority,
-        is_modest: program.is_some_and(Program::reacts_to_increases),
-        ..Request::new(class, sizes, None)
+        priority: spec.priority,
+        speedup: Speedup::from(&spec.shape.speedup),
+        is_modest: spec.program.is_some_and(|program| program.increases),
+        ..Request::new(spec.class(), sizes, spec.shape.estimate)
     }
 }

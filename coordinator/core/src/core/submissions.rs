@@ -30,7 +30,10 @@ impl Core {
             Ok(()) if self.jobs.len() >= JOBS_MAX => {
                 Some(format!("{JOBS_MAX} jobs are under way: expected fewer"))
             }
-            Ok(()) => self.too_much(&user, &spec).or_else(|| self.larger_than_all(&spec)),
+            Ok(()) => self
+                .too_much(&user, &spec)
+                .or_else(|| self.larger_than_all(&spec))
+                .or_else(|| self.refusal(draft.now, &spec)),
         };
         if let Some(reason) = refusal {
             return draft.effect(Effect::Answer { request, answer: Answer::No(reason) });
@@ -58,7 +61,7 @@ impl Core {
     }
 
     /// Which of the user's limits the job goes over.
-    fn too_much(&self, user: &str, spec: &JobSpec) -> Option<String> {
+    pub(super) fn too_much(&self, user: &str, spec: &JobSpec) -> Option<String> {
         let config = self.shares.config();
         let jobs = self.jobs.values().filter(|job| job.record().user == user).count();
         if jobs >= config.jobs_max as usize {

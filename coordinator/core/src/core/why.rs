@@ -13,9 +13,9 @@ use gleaner_common::units::spoken_size;
 
 use super::Core;
 use super::ends::placed_state;
-use crate::scheduler::Reason;
 use crate::job::{Job, Needs, Position, Whereabouts};
 use crate::record::{History, short};
+use crate::scheduler::Reason;
 use crate::workstation::Standing;
 
 /// For so long it is told that another machine has shown the same identity.

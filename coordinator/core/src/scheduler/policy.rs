@@ -60,6 +60,40 @@ impl Default for Parameters {
     }
 }
 
+/// One of [`Parameters`], as people read it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    pub name: &'static str,
+    pub default: &'static str,
+    pub line: &'static str,
+    /// Who looks at it.
+    pub policies: &'static [&'static str],
+}
+
+const KOALA: &[&str] = &["pra-fpsma", "pra-egs", "pwa-fpsma", "pwa-egs"];
+
+/// All there are, with their defaults.
+pub static PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "kept_free",
+        default: "0",
+        line: "processors that jobs never grow into, left to owners and local users",
+        policies: KOALA,
+    },
+    Parameter {
+        name: "tries_max",
+        default: "0",
+        line: "a job is refused after so many scans of the queue in vain; 0: never",
+        policies: KOALA,
+    },
+    Parameter {
+        name: "barrier",
+        default: "1s",
+        line: "the unit of time in which a job's cycles become its demand",
+        policies: &["sdf", "eema", "m-lida", "pwp"],
+    },
+];
+
 /// A policy as the configuration knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {

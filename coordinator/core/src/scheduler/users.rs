@@ -133,7 +133,8 @@ impl Users {
     /// The same behind one of this user's.
     pub(super) fn waiting_behind(&self, user: User, after: Turn) -> impl Iterator<Item = Turn> {
         let one = self.all.get(&user);
-        let own = one.into_iter().flat_map(move |one| one.waiting.range((Excluded(after), Unbounded)));
+        let own =
+            one.into_iter().flat_map(move |one| one.waiting.range((Excluded(after), Unbounded)));
         let from = one.and_then(|one| one.standing(user));
         // Of a user with nothing left nobody knows any more who came behind.
         let behind = from.map(|from| self.order.range((Excluded(from), Unbounded)));

@@ -54,8 +54,10 @@ fn places_gather_for_a_program_that_comes_first_and_why_says_so() {
     let (program, offered) = site.submit_program(2, ProgramSpec::default());
     assert_eq!((running.len(), offered.len()), (2, 0));
     // The bag is older, and goes on until its user has submitted something urgent.
-    let urgent = JobSpec { priority: 9, ..JobSpec::new(vec!["x".into()], IndexRange::count_of(2).unwrap()) };
-    let urgent = JobSpec { program: Some(ProgramSpec { ranks_max: 2, ..ProgramSpec::default() }), ..urgent };
+    let urgent =
+        JobSpec { priority: 9, ..JobSpec::new(vec!["x".into()], IndexRange::count_of(2).unwrap()) };
+    let urgent =
+        JobSpec { program: Some(ProgramSpec { ranks_max: 2, ..ProgramSpec::default() }), ..urgent };
     let (urgent, _) = site.submit_spec(urgent);
     assert_eq!(site.succeed(running[0]), [], "its place is kept");
     let why = site.core.why_job(site.now, urgent).unwrap();
@@ -86,7 +88,11 @@ fn under_first_come_first_served_nobody_overtakes_and_a_bag_keeps_its_place() {
     let (bag, offered) = site.submit(9, 0);
     assert_eq!(jobs_of(&offered), [bag.0], "a bag prefers one place");
     let (program, none) = site.submit_program(2, ProgramSpec::default());
-    assert_eq!((none.len(), site.submit(1, 0).1.len()), (0, 0), "one is free, and the first needs two");
+    assert_eq!(
+        (none.len(), site.submit(1, 0).1.len()),
+        (0, 0),
+        "one is free, and the first needs two"
+    );
     let again = site.succeed(offered[0]);
     assert_eq!(jobs_of(&again), [bag.0]);
     let why = site.core.why_job(site.now, JobId(program.0 + 1)).unwrap();

@@ -68,9 +68,7 @@ fn next(state: &State, modest: bool) -> Option<Next> {
         return None;
     }
     let mut among = state.claimants().take(LOOKED_AT);
-    among.find_map(|turn| {
-        of_waiting(state, turn).or_else(|| of_running(state, turn.2, modest))
-    })
+    among.find_map(|turn| of_waiting(state, turn).or_else(|| of_running(state, turn.2, modest)))
 }
 
 fn of_waiting(state: &State, turn: Turn) -> Option<Next> {
