@@ -323,29 +323,48 @@ impl Core {
     /// Takes an event in.
     #[must_use]
     pub fn handle(&mut self, now: Moment, wall: WallTime, event: Event) -> Step {
+        self.handle_all(now, wall, [event])
+    }
+
+    /// Takes in all that has happened at one moment, and decides about it
+    /// together.
+    #[must_use]
+    pub fn handle_all(
+        &mut self,
+        now: Moment,
+        wall: WallTime,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Step {
         let mut draft = Draft::new(now, wall);
         self.pool.set_time(now, wall);
+        for event in events {
+            self.take_in(&mut draft, event);
+        }
+        self.conclude(draft)
+    }
+
+    fn take_in(&mut self, draft: &mut Draft, event: Event) {
+        let now = draft.now;
         match event {
             Event::Enrolled { workstation, name } => self.pool.enrol(workstation, name),
-            Event::Removed(workstation) => self.removed(&draft, workstation),
+            Event::Removed(workstation) => self.removed(draft, workstation),
             Event::Drained { workstation, drained, now: at_once } => {
                 draft.change(Change::Drained { workstation, drained });
                 self.change_workstation(now, workstation, |w| w.drained = drained);
                 if drained && at_once {
                     self.empty(workstation);
                 } else if !drained {
-                    self.fill_again(&mut draft, workstation);
+                    self.fill_again(draft, workstation);
                 }
             }
-            Event::Heard { from, frame } => self.heard(&mut draft, from, frame),
-            Event::Unstaged { from, fence } => self.unstaged(&mut draft, from, fence),
-            Event::Disconnected(link) => self.disconnected(&draft, link),
+            Event::Heard { from, frame } => self.heard(draft, from, frame),
+            Event::Unstaged { from, fence } => self.unstaged(draft, from, fence),
+            Event::Disconnected(link) => self.disconnected(draft, link),
             Event::Submitted { request, user, spec } => {
-                self.submitted(&mut draft, request, user, *spec);
+                self.submitted(draft, request, user, *spec);
             }
-            Event::CancelAsked { request, job } => self.cancel_asked(&mut draft, request, job),
+            Event::CancelAsked { request, job } => self.cancel_asked(draft, request, job),
         }
-        self.conclude(draft)
     }
 
     /// When `wake` is due: ask again after every `handle` and `wake`. A time
@@ -355,7 +374,8 @@ impl Core {
             return Some(Moment::ZERO);
         }
         let program = self.timers.first().map(|(at, _)| *at);
-        [self.pool.first_due().map(|(at, _)| at), program].into_iter().flatten().min()
+        let workstation = self.pool.first_due().map(|(at, _)| at);
+        [workstation, program, self.schedule.first_due()].into_iter().flatten().min()
     }
 
     /// Acts on a deadline that has passed; too early or too often is harmless.
@@ -382,6 +402,7 @@ impl Core {
         for id in due {
             self.program_is_due(&mut draft, id);
         }
+        self.take_what_is_due(&mut draft);
         self.conclude(draft)
     }
 

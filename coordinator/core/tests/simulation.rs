@@ -120,7 +120,7 @@ fn nothing_is_lost_under_any_scheduling_policy() {
         ALL.iter().map(|it| it.name).filter(|name| !REFUSING.contains(name)).collect();
     let setting = |seed: u64| {
         let policy = policies[usize::try_from(seed).unwrap_or(0) % policies.len()].to_owned();
-        let scheduler = SchedulerConfig { policy, ..SchedulerConfig::default() };
+        let scheduler = SchedulerConfig { policy, patience: s(2), ..SchedulerConfig::default() };
         let config = Config { scheduler, ..Config::default() };
         Setting { config, calm: s(20_000), ..stormy() }
     };

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::job::JobSpec;
+use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
+use gleaner_common::units;
 
 use super::grow::keep;
 use super::placement::PLACEMENTS_MAX;
@@ -45,12 +47,18 @@ const CLAIMS_AGE_MAX: Duration = Duration::from_secs(1);
 pub struct SchedulerConfig {
     /// One of [`ALL`](crate::scheduler::ALL), by name.
     pub policy: String,
+    /// How long a bag that is asked for places may wait for the ends of its
+    /// subprograms.
+    #[serde(with = "units::duration")]
+    pub patience: Duration,
     pub parameters: Parameters,
 }
 
 impl Default for SchedulerConfig {
+    /// As long as a guest waits for its owner by default, before it is given up.
     fn default() -> Self {
-        Self { policy: DEFAULT.to_owned(), parameters: Parameters::default() }
+        let patience = Duration::from_secs(600);
+        Self { policy: DEFAULT.to_owned(), patience, parameters: Parameters::default() }
     }
 }
 
@@ -91,6 +99,8 @@ pub(super) struct Schedule {
     left: BTreeMap<JobId, Left>,
     /// What jobs were given and is not placed yet.
     unfilled: BTreeMap<JobId, u32>,
+    /// Until when those who were asked for places may take their time.
+    patient_until: BTreeMap<JobId, Moment>,
     /// The pool's version when it was last told that it has changed.
     suits_at: u64,
     /// When all claims were told.
@@ -112,6 +122,7 @@ impl Schedule {
             stale: BTreeSet::new(),
             left: BTreeMap::new(),
             unfilled: BTreeMap::new(),
+            patient_until: BTreeMap::new(),
             suits_at: 0,
             claims_at: Moment::ZERO,
         }
@@ -146,6 +157,11 @@ impl Schedule {
         } else {
             self.unfilled.insert(job, count);
         }
+    }
+
+    /// When somebody's patience ends first.
+    pub(super) fn first_due(&self) -> Option<Moment> {
+        self.patient_until.values().min().copied()
     }
 
     fn user(&mut self, name: &str) -> User {
@@ -240,6 +256,7 @@ impl Core {
         let left = self.schedule.left.remove(&id).unwrap_or_default();
         let Some(Demand { held, queued, sizes }) = self.demand(id) else {
             self.schedule.set_unfilled(id, 0);
+            self.schedule.patient_until.remove(&id);
             return self.tell(draft.now, Fact::Ended { job: id });
         };
         let state = self.schedule.scheduler.state();
@@ -296,7 +313,11 @@ impl Core {
             // Nothing of it can run: its guests stand still where they are.
             None if least == 0 => return None,
             None => {
-                return Some(Demand { held, queued, sizes: job.spec().shape.sizes_of_rest(least)? });
+                return Some(Demand {
+                    held,
+                    queued,
+                    sizes: job.spec().shape.sizes_of_rest(least)?,
+                });
             }
         };
         let sizes = Sizes::new(sizes, Allowed::Any).ok()?;
@@ -405,7 +426,8 @@ impl Core {
     }
 
     /// Asks a job for places. A bag gives them as its subprograms end, so that
-    /// no work is lost; the ranks of a program have nowhere to go.
+    /// no work is lost, as long as whoever needs them is patient; the ranks of a
+    /// program have nowhere to go.
     fn shrink(&mut self, draft: &mut Draft, id: JobId, by: u32) {
         let Some(job) = self.jobs.get(&id) else { return };
         if job.program.is_some() {
@@ -418,6 +440,39 @@ impl Core {
             self.schedule.set_unfilled(id, self.schedule.unfilled(id) - given);
             self.tell(draft.now, Fact::Resized { job: id, size: size - given });
         }
+        if given < by {
+            let until = draft.now + self.config.scheduler.patience;
+            self.schedule.patient_until.entry(id).or_insert(until);
+        }
+    }
+
+    /// Who has been asked for places long enough has them taken.
+    pub(super) fn take_what_is_due(&mut self, draft: &mut Draft) {
+        let is_due = |(_, until): &(&JobId, &Moment)| **until <= draft.now;
+        let due = self.schedule.patient_until.iter().filter(is_due);
+        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.schedule.patient_until.remove(&id);
+            self.take_places(draft, id);
+        }
+    }
+
+    /// Stops the guests that began last: they have the least to lose.
+    fn take_places(&mut self, draft: &mut Draft, id: JobId) {
+        let asked = self.schedule.scheduler.state().get(id).map_or(0, |it| it.asked);
+        let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
+        let runs =
+            |fence: &Fence| self.attempts.get(fence).is_some_and(|it| !it.stage.is_suspended());
+        let mut running: Vec<Fence> = placed.map(|(_, fence)| fence).filter(runs).collect();
+        running.sort_unstable();
+        for fence in running.into_iter().rev().take(asked as usize) {
+            let why = "taken back: another job needs its place";
+            let stopped = self.stop(draft, fence, why, SubprogramState::Queued);
+            if let (Some((attempt, history)), Some(job)) = (stopped, self.jobs.get_mut(&id)) {
+                job.begin_anew(attempt.position);
+                job.return_first(attempt.position, history);
+            }
+        }
+        self.requeue(id);
     }
 
     /// Has this job more parts that run at once than there are places, whatever

@@ -114,6 +114,27 @@ fn a_bag_gives_places_as_its_subprograms_end() {
 }
 
 #[test]
+fn a_bag_that_does_not_give_in_time_has_its_newest_guests_stopped() {
+    let mut site = Site::under("pwa-egs", 2);
+    let (bag, offered) = site.submit(9, 0);
+    assert_eq!(jobs_of(&offered), [bag.0; 2]);
+    let (other, _) = site.submit(1, 0);
+    for id in 1..=2 {
+        site.heartbeat(id);
+    }
+    let keep_alive = |site: &mut Site| (1..=2).for_each(|id| drop(site.heartbeat(id)));
+    let mut next = vec![];
+    for _ in 0..200 {
+        keep_alive(&mut site);
+        next.extend(site.pass(s(3)));
+    }
+    let newest = offered.iter().max_by_key(|offer| offer.2).unwrap();
+    assert_eq!((jobs_of(&next), next[0].0), (vec![other.0], newest.0));
+    let row = site.core.subprogram_row(newest.1).unwrap();
+    assert_eq!((row.state, row.failures), (gleaner_common::report::SubprogramState::Queued, 0));
+}
+
+#[test]
 fn an_owners_return_is_a_place_given_up_and_is_made_good_elsewhere() {
     let mut site = Site::under("pra-fpsma", 3);
     let (_, offered) = site.submit_program(2, ProgramSpec::default());
