@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use gleaner_lab::guard::{Guarded, guard};
 
 use crate::command::{
-    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, presence,
-    replay, shares, submit, token, trace, usage, users, why, workstations,
+    cancel, daemon, doctor, enrol, fetch, identity, job, jobs, logs, owner, pages, policies,
+    presence, replay, shares, submit, token, trace, usage, users, why, workstations,
 };
 use crate::failure::Verdict;
 use crate::flags::Misspelt;
@@ -38,6 +38,7 @@ pub enum Command {
   glean submit --count 50 -- ./simulate --seed {i}
   glean submit --array 1-20 --input model.py --out results --wait -- python3 model.py {i}
   glean submit --replicas 2 --count 50 -- ./simulate --seed {i}   on two workstations each, compared
+  glean submit --count 50 --class malleable --min 2 --max 16 --ask -- ./simulate {i}   would it run?
 
 {i} in the command is replaced by the subprogram's index. A program given by a relative path, such
 as ./simulate, is staged with the job. Symbolic links to files are followed.
@@ -73,6 +74,9 @@ file every byte is as it was printed.")]
     /// Show what users have used of the lab, beside their shares: the first comes next.
     #[command(after_help = "Example:\n  glean shares --json | jq 'select(.running > 10).user'")]
     Shares(shares::Args),
+    /// List the scheduling policies that a coordinator can be given, and where each is from.
+    #[command(after_help = "Example:\n  glean policies --json | jq -r .policy")]
+    Policies(policies::Args),
     /// Say why a job or subprogram is not running, or a workstation not used.
     #[command(after_help = "Examples:\n  glean why 7\n  glean why 7.12\n  glean why ws-042")]
     Why(why::Args),
@@ -179,6 +183,7 @@ impl Command {
             Self::Cancel(args) => cancel::run(&args),
             Self::Workstations(args) => workstations::run(&args),
             Self::Shares(args) => shares::run(&args),
+            Self::Policies(args) => policies::run(&args),
             Self::Why(args) => why::run(&args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Usage(args) => usage::run(args.command),

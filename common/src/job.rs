@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::ContentHash;
 use crate::program::{CHECKPOINT_EVERY_MIN, ProgramSpec, RANKS_MAX};
 use crate::requirement::Requirement;
+use crate::shape::{Class, LIST_MAX, Shape};
+use crate::sizes::{Allowed, SizesError};
 use crate::units::spoken_size;
 
 pub const SUBPROGRAMS_MAX: u32 = 10_000_000;
@@ -205,6 +207,8 @@ pub struct JobSpec {
     pub require: Requirement,
     /// Of those, the ones are chosen first that meet most of these conditions.
     pub prefer: Requirement,
+    /// What it says of its size.
+    pub shape: Shape,
 }
 
 /// Why a job cannot be accepted.
@@ -251,6 +255,22 @@ pub enum InvalidJob {
          output or in $GLEAN_OUTPUT"
     )]
     ReplicatedShared,
+    #[error(transparent)]
+    Sizes(#[from] SizesError),
+    #[error("a rigid job of {min} to {max} places: expected one number")]
+    RigidRange { min: u32, max: u32 },
+    #[error("a list of {0}: expected at most {LIST_MAX}")]
+    LongList(usize),
+    #[error(
+        "a bag of subprograms does not ask for more by itself: expected rigid, moldable or malleable"
+    )]
+    EvolvingBag,
+    #[error("the program is {said} and {is}: expected one of them")]
+    OtherClass { said: &'static str, is: &'static str },
+    #[error(
+        "each of the {ranks} ranks has a place of its own: expected no other number and no list"
+    )]
+    RanksHavePlaces { ranks: u32 },
     #[error("`{0}` after a suspension does not leave the workstation: expected retreat")]
     StaysAfterAll(&'static str),
 }
@@ -288,6 +308,7 @@ impl JobSpec {
             replicas: 1,
             require: Requirement::default(),
             prefer: Requirement::default(),
+            shape: Shape::default(),
         }
     }
 
@@ -360,10 +381,55 @@ impl JobSpec {
             }
         }
         self.check_replicas()?;
+        self.check_shape()?;
         if self.program.is_none() && self.on_busy.means(Reaction::Rollback) {
             return Err(InvalidJob::RollsBackAlone);
         }
         self.on_busy.check()
+    }
+
+    /// How many places it needs at the same time, to get on at all.
+    pub fn needs_at_once(&self) -> u32 {
+        let count = self.indexes.len();
+        let bag = || self.shape.sizes_of_bag(count).map_or(1, |sizes| sizes.min());
+        if self.program.is_some() { count } else { bag() }
+    }
+
+    pub fn class(&self) -> Class {
+        match self.program {
+            Some(ProgramSpec { increases: true, .. }) => Class::Malleable,
+            Some(ProgramSpec { spawns: true, .. }) => Class::Evolving,
+            Some(_) => Class::Rigid,
+            None => self.shape.class_of_bag(),
+        }
+    }
+
+    fn check_shape(&self) -> Result<(), InvalidJob> {
+        let (shape, count) = (&self.shape, self.indexes.len());
+        if shape.longest_list() > LIST_MAX {
+            return Err(InvalidJob::LongList(shape.longest_list()));
+        }
+        if self.program.is_some() {
+            return self.check_ranks();
+        }
+        let sizes = shape.sizes_of_bag(count)?;
+        let (min, max) = (sizes.min(), sizes.max());
+        match self.class() {
+            Class::Rigid if min != max => Err(InvalidJob::RigidRange { min, max }),
+            Class::Evolving => Err(InvalidJob::EvolvingBag),
+            Class::Rigid | Class::Moldable | Class::Malleable => Ok(()),
+        }
+    }
+
+    fn check_ranks(&self) -> Result<(), InvalidJob> {
+        let (shape, ranks) = (&self.shape, self.indexes.len());
+        let (said, is) = (shape.class.unwrap_or(self.class()).name(), self.class().name());
+        if said != is {
+            return Err(InvalidJob::OtherClass { said, is });
+        }
+        let mut bounds = [shape.min, shape.preferred].into_iter().flatten();
+        let is_other = bounds.any(|bound| bound != ranks) || shape.allowed != Allowed::Any;
+        if is_other { Err(InvalidJob::RanksHavePlaces { ranks }) } else { Ok(()) }
     }
 
     fn check_replicas(&self) -> Result<(), InvalidJob> {

@@ -14,6 +14,8 @@ pub mod program;
 pub mod reaction;
 pub mod report;
 pub mod requirement;
+pub mod shape;
+pub mod sizes;
 pub mod time;
 pub mod trace;
 pub mod units;

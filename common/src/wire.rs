@@ -44,7 +44,7 @@ use crate::usage::{LoadAverages, UsageRecord};
 /// priorities, refusals say whose fault they are, users and workstations can be taken away, moves
 /// have tickets, agents speak for the ranks that the coordinator says they have, and hear whose keys
 /// were revoked, and subprograms have replicas.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// QUIC's application protocol name. The version stands in [`Opening`], so
 /// that a mismatch can be explained instead of failing the handshake.
@@ -593,6 +593,9 @@ pub enum Request {
         subprogram: SubprogramId,
         replica: u8,
     },
+    /// Would this job be taken now? Nothing is submitted. Answered by
+    /// `Reply::WouldTake`.
+    Ask(Box<JobSpec>),
 }
 
 /// Answers. A listing is any number of rows and then `End`.
@@ -640,6 +643,11 @@ pub enum Reply {
     UserRemoved {
         cancelled: u32,
         kept: u32,
+    },
+    /// Whether it would, and why or when.
+    WouldTake {
+        taken: bool,
+        reason: String,
     },
 }
 

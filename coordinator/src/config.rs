@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gleaner_common::units;
 use gleaner_coordinator_core::shares::{ShareConfig, ShareMistake};
-use gleaner_coordinator_core::{Config, Policy};
+use gleaner_coordinator_core::{Config, Policy, SchedulerConfig, UnknownPolicy};
 use gleaner_shell::identity::{LIFE, LIFE_MAX};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,8 @@ pub struct CoordinatorConfig {
     pub certificate_life: Duration,
     /// Whose turn it is at the next free place.
     pub shares: ShareConfig,
+    /// Which job starts when, and on how many places.
+    pub scheduler: SchedulerConfig,
 }
 
 impl Default for CoordinatorConfig {
@@ -74,6 +76,7 @@ impl Default for CoordinatorConfig {
             keep_ended: Duration::from_secs(60 * 86_400),
             certificate_life: LIFE,
             shares: core.shares,
+            scheduler: core.scheduler,
         }
     }
 }
@@ -83,6 +86,8 @@ impl Default for CoordinatorConfig {
 pub enum ConfigMistake {
     #[error(transparent)]
     Shares(#[from] ShareMistake),
+    #[error(transparent)]
+    Scheduler(#[from] UnknownPolicy),
     #[error("lease = {0:?} is too short: expected at least {LEASE_MIN:?}")]
     LeaseTooShort(Duration),
     #[error(
@@ -114,6 +119,7 @@ impl CoordinatorConfig {
     pub fn check(&self) -> Result<(), ConfigMistake> {
         let Self { lease, heartbeat, heartbeat_without_guests, .. } = *self;
         self.shares.check()?;
+        self.scheduler.check()?;
         if lease < LEASE_MIN {
             return Err(ConfigMistake::LeaseTooShort(lease));
         }
@@ -160,6 +166,21 @@ mod tests {
                 gleaner_shell::config::parse(Path::new("c.toml"), &text).unwrap();
             assert_eq!((config.policy, config.idle_needed.as_secs()), (policy, 5_400));
         }
+    }
+
+    #[test]
+    fn a_scheduling_policy_is_chosen_by_name_with_its_parameters() {
+        let text = "[scheduler]\npolicy = \"pwa-egs\"\nparameters.kept_free = 2";
+        let config: CoordinatorConfig =
+            gleaner_shell::config::parse(Path::new("c.toml"), text).unwrap();
+        assert_eq!(config.check(), Ok(()));
+        let SchedulerConfig { policy, parameters } = config.scheduler;
+        assert_eq!((policy.as_str(), parameters.kept_free), ("pwa-egs", 2));
+        let text = "scheduler.policy = \"best\"";
+        let config: CoordinatorConfig =
+            gleaner_shell::config::parse(Path::new("c.toml"), text).unwrap();
+        let told = config.check().unwrap_err().to_string();
+        assert!(told.starts_with("scheduler.policy = \"best\": there is none"), "{told}");
     }
 
     #[test]

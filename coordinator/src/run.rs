@@ -237,6 +237,7 @@ fn core_config(config: &CoordinatorConfig, tickets: TicketKey) -> gleaner_coordi
         heartbeat: config.heartbeat,
         heartbeat_without_guests: config.heartbeat_without_guests,
         shares: config.shares.clone(),
+        scheduler: config.scheduler.clone(),
         tickets,
     }
 }

@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience};
+use gleaner_common::shape::{Class, Shape};
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::units;
 use gleaner_common::usage::LoadAverages;
 use gleaner_common::wire::{
     AgentFrame, AttemptEvent, CoordinatorFrame, Facts, Finished, Presence, Printed,
 };
-use gleaner_coordinator_core::shares::ShareConfig;
 use gleaner_coordinator_core::{
-    Answer, Config, Core, Effect, Event, Link, Policy, RequestId, Restored, Step,
+    Answer, Config, Core, Effect, Event, Link, RequestId, Restored, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,23 @@ pub struct QueuedJob {
     /// Among its user's jobs.
     #[serde(default)]
     pub priority: i8,
+    /// Who decides on how many places it runs, and when.
+    #[serde(default)]
+    pub class: Option<Class>,
+    /// The fewest and the most places it runs on.
+    #[serde(default)]
+    pub min: Option<u32>,
+    #[serde(default)]
+    pub max: Option<u32>,
+}
+
+impl QueuedJob {
+    /// Its submitter knows how long it takes on its fewest places.
+    fn shape(&self) -> Shape {
+        let places = self.min.unwrap_or(1).max(1);
+        let estimate = Some(self.each.saturating_mul(self.subprograms.div_ceil(places)));
+        Shape { class: self.class, min: self.min, max: self.max, estimate, ..Shape::default() }
+    }
 }
 
 /// What became of a job.
@@ -64,13 +81,8 @@ pub struct JobRun {
 
 /// Runs the jobs until they are done or the lab's period is over; their runs in
 /// the same order.
-pub fn run_queue(
-    lab: &Lab,
-    jobs: &[QueuedJob],
-    shares: &ShareConfig,
-    policy: Policy,
-) -> Vec<JobRun> {
-    let mut queue = QueueRun::new(lab, jobs, shares.clone(), policy);
+pub fn run_queue(lab: &Lab, jobs: &[QueuedJob], config: Config) -> Vec<JobRun> {
+    let mut queue = QueueRun::new(lab, jobs, config);
     while let Some(now) = queue.next_moment().filter(|at| *at < lab.end) {
         queue.now = now;
         queue.turn();
@@ -124,10 +136,10 @@ struct QueueRun<'a> {
 }
 
 impl<'a> QueueRun<'a> {
-    fn new(lab: &'a Lab, jobs: &'a [QueuedJob], shares: ShareConfig, policy: Policy) -> Self {
+    fn new(lab: &'a Lab, jobs: &'a [QueuedJob], config: Config) -> Self {
         // Nobody is ever lost: no heartbeat is needed.
         let lease = Duration::from_nanos(lab.end.saturating_mul(2));
-        let config = Config { shares, policy, lease, ..Config::default() };
+        let config = Config { lease, ..config };
         let core = Core::restore(Moment::ZERO, lab.start, config, Restored::default());
         let submissions = jobs.iter().enumerate();
         let mut heap: BinaryHeap<_> = submissions
@@ -216,8 +228,8 @@ impl<'a> QueueRun<'a> {
         let Some(indexes) = IndexRange::count_of(*subprograms) else {
             return self.ended(job);
         };
-        let spec =
-            JobSpec { priority: *priority, ..JobSpec::new(vec![format!("job{job}")], indexes) };
+        let spec = JobSpec::new(vec![format!("job{job}")], indexes);
+        let spec = JobSpec { priority: *priority, shape: self.jobs[job].shape(), ..spec };
         let request = RequestId(job as u64);
         self.tell(Event::Submitted { request, user: user.clone(), spec: Box::new(spec) });
     }
@@ -400,16 +412,19 @@ fn presence(busy: bool, lasted: Duration) -> Presence {
 mod tests {
     use super::*;
     use crate::lab::Owner;
+    use gleaner_coordinator_core::SchedulerConfig;
+    use gleaner_coordinator_core::shares::ShareConfig;
 
     const MINUTE: Duration = Duration::from_secs(60);
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn job(user: &str, at: Duration, subprograms: u32, each: Duration) -> QueuedJob {
-        QueuedJob { user: user.to_owned(), at, subprograms, each, priority: 0 }
+        let (priority, class, min, max) = (0, None, None, None);
+        QueuedJob { user: user.to_owned(), at, subprograms, each, priority, class, min, max }
     }
 
     fn run(lab: &Lab, jobs: &[QueuedJob]) -> Vec<JobRun> {
-        run_queue(lab, jobs, &ShareConfig::default(), Policy::default())
+        run_queue(lab, jobs, Config::default())
     }
 
     #[test]
@@ -439,6 +454,23 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_fits_before_a_promised_start_overtakes_under_easy_and_not_under_fcfs() {
+        let lab = Lab::always_idle(4, DAY);
+        let rigid = |at: u64, places, each: u32| QueuedJob {
+            class: Some(Class::Rigid),
+            ..job("bob", Duration::from_secs(at), places, each * MINUTE)
+        };
+        let jobs = [rigid(0, 3, 10), rigid(1, 4, 10), rigid(2, 1, 5)];
+        let waited = |policy: &str| {
+            let scheduler = SchedulerConfig { policy: policy.into(), ..SchedulerConfig::default() };
+            let runs = run_queue(&lab, &jobs, Config { scheduler, ..Config::default() });
+            runs.iter().map(|run| run.waited.unwrap().as_secs()).collect::<Vec<_>>()
+        };
+        assert_eq!(waited("easy"), [0, 599, 0]);
+        assert_eq!(waited("fcfs"), [0, 599, 1_198]);
+    }
+
+    #[test]
     fn an_owner_makes_guests_wait_and_after_ten_minutes_retreat() {
         let owner = |minutes: [u64; 2]| Owner {
             idle: true,
@@ -459,7 +491,7 @@ mod tests {
         let lab = Lab::always_idle(1, DAY);
         let shares = ShareConfig { queued_max: 5, ..ShareConfig::default() };
         let jobs = [job("bob", Duration::ZERO, 6, MINUTE)];
-        let runs = run_queue(&lab, &jobs, &shares, Policy::default());
+        let runs = run_queue(&lab, &jobs, Config { shares, ..Config::default() });
         assert!(runs[0].refused.is_some(), "{runs:?}");
     }
 }

@@ -12,6 +12,7 @@ pub mod logs;
 mod machine;
 pub mod owner;
 pub mod pages;
+pub mod policies;
 pub mod presence;
 pub mod replay;
 pub mod shares;

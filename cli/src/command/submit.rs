@@ -9,6 +9,8 @@ use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction};
 use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::{JobState, JobSummary};
 use gleaner_common::requirement::Requirement;
+use gleaner_common::shape::{Class, Shape, SpeedupSpec};
+use gleaner_common::sizes::Allowed;
 use gleaner_common::units;
 use gleaner_common::wire::{Reply, Request};
 use gleaner_shell::client::Client;
@@ -32,6 +34,8 @@ pub struct Args {
     pub count: Option<u32>,
     #[command(flatten)]
     pub program: Program,
+    #[command(flatten)]
+    pub sizing: Sizing,
     /// The values of {i}, such as 1-1000 or 0-90:10.
     #[arg(long, value_name = "FIRST-LAST[:STEP]", value_parser = values::array)]
     pub array: Option<IndexRange>,
@@ -91,6 +95,9 @@ pub struct Args {
     /// Let everybody see the job, what it prints and what it leaves.
     #[arg(long)]
     pub public: bool,
+    /// Submit nothing: would the job be taken now, and would it start?
+    #[arg(long, conflicts_with = "wait")]
+    pub ask: bool,
     /// Wait for the end: a progress bar, then a summary.
     #[arg(long)]
     pub wait: bool,
@@ -129,12 +136,57 @@ pub struct Program {
     pub record: bool,
 }
 
+/// What the job says of its size.
+#[derive(Debug, clap::Args)]
+pub struct Sizing {
+    /// Who decides on how many places it runs: rigid (you do), moldable (the scheduler does, at the
+    /// start), malleable (the scheduler, at any time) or evolving (the program itself)
+    /// [default: malleable; with --ranks: rigid].
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<Class>,
+    /// The fewest places that it starts on [default: 1; rigid: as many as it has subprograms].
+    #[arg(long, value_name = "N", value_parser = values::number)]
+    pub min: Option<u32>,
+    /// How many places it had best have [default: --min].
+    #[arg(long, value_name = "N", value_parser = values::number)]
+    pub preferred: Option<u32>,
+    /// The most places that it has at a time [default: as many as it has subprograms].
+    #[arg(long, value_name = "N", value_parser = values::number)]
+    pub max: Option<u32>,
+    /// Which numbers of places it can run on: any, powers (of two), multiples:K or list:2,4,8.
+    #[arg(long, value_name = "SIZES", default_value = "any")]
+    pub sizes: Allowed,
+    /// How long it takes on its preferred number of places, as far as you know: policies that look
+    /// ahead go by it.
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_duration)]
+    pub estimate: Option<Duration>,
+    /// How much faster it is on more places: linear, amdahl:PART, downey:PARALLELISM:VARIANCE or
+    /// table:1=1,2=1.8,4=3.4.
+    #[arg(long, value_name = "SPEEDUP", default_value = "linear")]
+    pub speedup: SpeedupSpec,
+}
+
+impl Sizing {
+    /// A program's most is in its own spec.
+    fn shape(&self, is_program: bool) -> Shape {
+        Shape {
+            class: self.class,
+            min: self.min,
+            preferred: self.preferred,
+            max: self.max.filter(|_| !is_program),
+            allowed: self.sizes.clone(),
+            estimate: self.estimate,
+            speedup: self.speedup.clone(),
+        }
+    }
+}
+
 impl Program {
-    fn spec(&self) -> Option<ProgramSpec> {
+    fn spec(&self, sizing: &Sizing) -> Option<ProgramSpec> {
         self.ranks.map(|ranks| ProgramSpec {
-            increases: self.grows,
-            spawns: self.spawns,
-            ranks_max: self.ranks_max.unwrap_or(ranks),
+            increases: self.grows || sizing.class == Some(Class::Malleable),
+            spawns: self.spawns || sizing.class == Some(Class::Evolving),
+            ranks_max: self.ranks_max.or(sizing.max).unwrap_or(ranks),
             checkpoint_every: self.checkpoint_every,
             record: self.record,
         })
@@ -155,6 +207,9 @@ impl Args {
 /// A job that cannot be, files that cannot be staged, or no answer.
 pub fn run(args: &Args) -> Result<Verdict> {
     let (spec, found) = prepare(args)?;
+    if args.ask {
+        return would_take(args, spec);
+    }
     let (job, watched) = ask(&args.access, async |client| {
         let program = spec.program;
         let job = submit(client, spec, &found).await?;
@@ -177,6 +232,24 @@ pub fn run(args: &Args) -> Result<Verdict> {
         )),
         Some(Watched::Ended(summary)) => conclude(args, &summary),
     }
+}
+
+#[derive(Serialize)]
+struct WouldTake {
+    taken: bool,
+    reason: String,
+}
+
+fn would_take(args: &Args, spec: JobSpec) -> Result<Verdict> {
+    let request = Request::Ask(Box::new(spec));
+    let reply = ask(&args.access, async |client| ask::one(client, &request).await)?;
+    let Reply::WouldTake { taken, reason } = reply else { return Err(ask::unexpected(&request)) };
+    if args.json {
+        output::record(&WouldTake { taken, reason })?;
+    } else {
+        output::line(&output::plain(&reason))?;
+    }
+    Ok(Verdict::from(taken))
 }
 
 /// Everything that can be wrong is found before the coordinator is asked.
@@ -212,7 +285,8 @@ fn spec(args: &Args) -> Result<JobSpec> {
     spec.timeout = args.timeout;
     spec.environment.clone_from(&args.environment);
     spec.collect_output = args.out.is_some() || args.program.record;
-    spec.program = args.program.spec();
+    spec.program = args.program.spec(&args.sizing);
+    spec.shape = args.sizing.shape(spec.program.is_some());
     spec.shared_directory.clone_from(&args.shared);
     spec.on_busy = on_busy(args)?;
     (spec.priority, spec.public) = (args.priority, args.public);
@@ -386,6 +460,39 @@ mod tests {
     }
 
     #[test]
+    fn what_a_job_says_of_its_size_is_one_vocabulary_for_bags_and_programs() {
+        let spec = |line: &str| prepare(&parse(line).unwrap()).map(|(spec, _)| spec);
+        let bag = spec(
+            "--count 99 --class malleable --min 2 --max 16 --sizes powers --estimate 2h -- /bin/true",
+        );
+        let bag = bag.unwrap();
+        let sizes = bag.shape.sizes_of_bag(99).unwrap();
+        assert_eq!((sizes.min(), sizes.preferred(), sizes.max()), (2, 2, 16));
+        assert_eq!(bag.shape.estimate, Some(Duration::from_secs(7_200)));
+        let program = spec("--ranks 2 --class malleable --max 8 -- /bin/true").unwrap();
+        assert_eq!((program.class(), program.program.unwrap().ranks_max), (Class::Malleable, 8));
+        let program = spec("--ranks 2 --class evolving --max 8 -- /bin/true").unwrap();
+        assert!(program.program.unwrap().spawns);
+        assert_eq!(spec("--ranks 2 -- /bin/true").unwrap().class(), Class::Rigid);
+        for (line, told) in [
+            ("--count 9 --min 4 --max 2", "the minimum of 4 processors is above the maximum of 2"),
+            ("--count 9 --min 12", "the minimum of 12 processors is above the maximum of 9"),
+            ("--count 9 --sizes list:", "the list of sizes is empty"),
+            (
+                "--count 9 --class rigid --min 2",
+                "a rigid job of 2 to 9 places: expected one number",
+            ),
+            ("--count 9 --class evolving", "a bag of subprograms does not ask for more by itself"),
+            ("--ranks 4 --min 2", "each of the 4 ranks has a place of its own"),
+            ("--ranks 4 --class moldable", "the program is moldable and rigid"),
+        ] {
+            let error = spec(&format!("{line} -- /bin/true")).unwrap_err();
+            let error = format!("{error:#}");
+            assert!(error.contains(told) && !error.contains('\n'), "{line}: {error}");
+        }
+    }
+
+    #[test]
     fn bad_units_and_contradictions_are_refused_with_what_was_expected() {
         for (line, expected) in [
             ("--timeout 90 -- x", "`90` is not a duration: expected a number with a unit"),
@@ -403,6 +510,11 @@ mod tests {
             ("--replicas 2 --shared /srv -- x", "cannot be used with"),
             ("--count 2 --array 1-2 -- x", "cannot be used with"),
             ("--count 2", "<CMD>"),
+            ("--class fluid -- x", "`fluid` is not one of rigid, moldable, malleable, evolving"),
+            ("--sizes odd -- x", "expected any, powers, multiples:K or list:2,4,8"),
+            ("--speedup fast -- x", "expected linear, amdahl:PART"),
+            ("--estimate 2 -- x", "`2` is not a duration"),
+            ("--ask --wait -- x", "cannot be used with"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(expected), "{line}: {error}");

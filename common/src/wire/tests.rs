@@ -7,6 +7,8 @@ use crate::job::{IndexRange, Reaction, StagedFile};
 use crate::machine::{Disk, Temperature};
 use crate::program::Ticket;
 use crate::report::{Counts, JobState, ReplicaState};
+use crate::shape::{Class, Millionths, Shape, SpeedupSpec};
+use crate::sizes::Allowed;
 use crate::usage::Cause;
 
 #[track_caller]
@@ -63,22 +65,22 @@ fn spec_hex() -> String {
         "016102016103{}01ac020102013c0001014b01560101{}{}",
         "7b697d", // {i}
         "66",     // f
-        format_args!("{}0501000102{}04000400000000000001", ab(32), "2f73")
+        format_args!("{}0501000102{}0400040000000000000100000000000000", ab(32), "2f73")
     )
 }
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0500");
-    check(&Opening::new(Purpose::Usage), "0501");
-    check(&Opening::new(Purpose::Request), "0502");
+    check(&Opening::new(Purpose::Agent), "0600");
+    check(&Opening::new(Purpose::Usage), "0601");
+    check(&Opening::new(Purpose::Request), "0602");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0503{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0504{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0505");
+    check(&Opening::new(put), &format!("0603{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0604{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0605");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0506070177");
-    check(&Opening::new(Purpose::Packets), "0507");
+    check(&Opening::new(relay), "0606070177");
+    check(&Opening::new(Purpose::Packets), "0607");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence(3),
@@ -89,7 +91,7 @@ fn openings() {
         frozen: Duration::from_secs(1),
     });
     let handover = Purpose::Handover { to: WorkstationId(7), what };
-    let expected = format!("05080706ac020304{}01ac020100", ab(16));
+    let expected = format!("06080706ac020304{}01ac020100", ab(16));
     check(&Opening::new(handover), &expected);
 }
 
@@ -277,6 +279,24 @@ fn enrolment_and_files() {
 }
 
 #[test]
+fn shapes() {
+    let shape = Shape {
+        class: Some(Class::Malleable),
+        min: Some(2),
+        preferred: None,
+        max: Some(300),
+        allowed: Allowed::List(vec![2, 4]),
+        estimate: Some(Duration::from_secs(60)),
+        speedup: SpeedupSpec::Amdahl(Millionths(1)),
+    };
+    check(&shape, "0102010200 01ac02 03020204 013c00 0101".replace(' ', "").as_str());
+    let table = SpeedupSpec::Table(vec![(1, Millionths(2))]);
+    check(&table, "03010102");
+    check(&SpeedupSpec::Downey(Millionths(1), Millionths(2)), "020102");
+    check(&[Allowed::Any, Allowed::PowersOfTwo, Allowed::MultiplesOf(3)], "00010203");
+}
+
+#[test]
 fn requests() {
     let subprogram = SubprogramId { job: JobId(6), index: 2 };
     check(&Request::Missing(vec![HASH]), &format!("0001{}", ab(32)));
@@ -303,6 +323,7 @@ fn requests() {
     check(&drain, "15016e0100");
     check(&Request::Replicas(subprogram), "170602");
     check(&Request::ReplicaOutput { subprogram, replica: 3 }, "18060203");
+    check(&Request::Ask(Box::new(spec())), &format!("19{}", spec_hex()));
 }
 
 #[test]
@@ -347,4 +368,5 @@ fn replies() {
     };
     check(&Reply::Replica(Box::new(row)), "140602030501017701040500010161");
     check(&Reply::UserRemoved { cancelled: 1, kept: 2 }, "150102");
+    check(&Reply::WouldTake { taken: true, reason: "n".into() }, "1601016e");
 }

@@ -15,6 +15,7 @@ mod placement;
 mod ranks;
 mod replicas;
 mod rows;
+mod schedule;
 mod submissions;
 mod why;
 
@@ -22,6 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use self::moves::Moving;
+use self::schedule::Schedule;
+pub use self::schedule::{SchedulerConfig, UnknownPolicy};
 use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::CoordinatorFrame;
@@ -53,7 +56,10 @@ const IDLE_NEEDED: Duration = Duration::from_secs(7_200);
 /// What a site can choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// Which workstation is chosen.
     pub policy: Policy,
+    /// Which job is, and how many places it has.
+    pub scheduler: SchedulerConfig,
     /// How long guests may run without their agent being heard.
     pub lease: Duration,
     /// How often an agent is to be heard from while it has guests, and
@@ -76,6 +82,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             policy: Policy::default(),
+            scheduler: SchedulerConfig::default(),
             lease: Duration::from_secs(10),
             heartbeat: Duration::from_secs(3),
             heartbeat_without_guests: Duration::from_secs(20),
@@ -95,6 +102,7 @@ pub struct Core {
     /// Of those, the ones with something queued, and whose turn it is.
     queues: Queues,
     shares: Shares,
+    schedule: Schedule,
     /// Those that have not ended.
     attempts: BTreeMap<Fence, Attempt>,
     pool: Pool,
@@ -105,10 +113,6 @@ pub struct Core {
     moves: BTreeMap<Fence, Moving>,
     waiting_moves: BTreeSet<Fence>,
     moves_looked_at: Option<u64>,
-    /// Programs that react to increases, and the pool's version when they last
-    /// did.
-    growing: BTreeSet<JobId>,
-    grown_at: Option<u64>,
     /// The last attempts of ranks that have ended in their program's life.
     ended_ranks: BTreeMap<Fence, (JobId, Position)>,
     /// When each program is to be woken.
@@ -176,6 +180,7 @@ impl Core {
         let newest_job = restored.jobs.iter().map(|job| job.job).max();
         let mut core = Self {
             shares: Shares::new(now, config.shares.clone()),
+            schedule: Schedule::new(&config.scheduler),
             config,
             fences: Fences::new(Fence(fences_below)),
             last_job: restored.last_job.max(newest_job).unwrap_or_default(),
@@ -249,6 +254,8 @@ impl Core {
             let moves = attempt.coming.filter(|coming| open.contains(&coming.old));
             if moves.is_none() {
                 job.restore_placed(position, attempt.fence);
+            } else {
+                job.sets_out();
             }
             job.touch(position, attempt.workstation);
             job.spec_sent_to.insert(attempt.workstation);
@@ -287,7 +294,6 @@ impl Core {
             let (ranks, floor) = (job.spec().indexes.len(), self.fences.floor());
             let anew = || Program::new(now, spec, ranks, floor).in_life(job.progress().life);
             job.program = Some(Box::new(program.unwrap_or_else(anew)));
-            self.may_grow(id);
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             let over: Vec<_> = job
                 .ended_ranks()
@@ -317,29 +323,48 @@ impl Core {
     /// Takes an event in.
     #[must_use]
     pub fn handle(&mut self, now: Moment, wall: WallTime, event: Event) -> Step {
+        self.handle_all(now, wall, [event])
+    }
+
+    /// Takes in all that has happened at one moment, and decides about it
+    /// together.
+    #[must_use]
+    pub fn handle_all(
+        &mut self,
+        now: Moment,
+        wall: WallTime,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Step {
         let mut draft = Draft::new(now, wall);
         self.pool.set_time(now, wall);
+        for event in events {
+            self.take_in(&mut draft, event);
+        }
+        self.conclude(draft)
+    }
+
+    fn take_in(&mut self, draft: &mut Draft, event: Event) {
+        let now = draft.now;
         match event {
             Event::Enrolled { workstation, name } => self.pool.enrol(workstation, name),
-            Event::Removed(workstation) => self.removed(&draft, workstation),
+            Event::Removed(workstation) => self.removed(draft, workstation),
             Event::Drained { workstation, drained, now: at_once } => {
                 draft.change(Change::Drained { workstation, drained });
                 self.change_workstation(now, workstation, |w| w.drained = drained);
                 if drained && at_once {
                     self.empty(workstation);
                 } else if !drained {
-                    self.fill_again(&mut draft, workstation);
+                    self.fill_again(draft, workstation);
                 }
             }
-            Event::Heard { from, frame } => self.heard(&mut draft, from, frame),
-            Event::Unstaged { from, fence } => self.unstaged(&mut draft, from, fence),
-            Event::Disconnected(link) => self.disconnected(&draft, link),
+            Event::Heard { from, frame } => self.heard(draft, from, frame),
+            Event::Unstaged { from, fence } => self.unstaged(draft, from, fence),
+            Event::Disconnected(link) => self.disconnected(draft, link),
             Event::Submitted { request, user, spec } => {
-                self.submitted(&mut draft, request, user, *spec);
+                self.submitted(draft, request, user, *spec);
             }
-            Event::CancelAsked { request, job } => self.cancel_asked(&mut draft, request, job),
+            Event::CancelAsked { request, job } => self.cancel_asked(draft, request, job),
         }
-        self.conclude(draft)
     }
 
     /// When `wake` is due: ask again after every `handle` and `wake`. A time
@@ -349,7 +374,8 @@ impl Core {
             return Some(Moment::ZERO);
         }
         let program = self.timers.first().map(|(at, _)| *at);
-        [self.pool.first_due().map(|(at, _)| at), program].into_iter().flatten().min()
+        let workstation = self.pool.first_due().map(|(at, _)| at);
+        [workstation, program, self.schedule.first_due()].into_iter().flatten().min()
     }
 
     /// Acts on a deadline that has passed; too early or too often is harmless.
@@ -376,14 +402,15 @@ impl Core {
         for id in due {
             self.program_is_due(&mut draft, id);
         }
+        self.take_what_is_due(&mut draft);
         self.conclude(draft)
     }
 
-    /// Places what can be placed, and tells of every job that changed.
+    /// Moves, and then one cycle of the scheduler about all that has happened;
+    /// tells of every job that changed.
     fn conclude(&mut self, mut draft: Draft) -> Step {
         self.try_moves(&mut draft);
-        self.place(&mut draft);
-        self.grow(&mut draft);
+        self.schedule(&mut draft);
         self.send_places(&mut draft);
         for (id, durably) in std::mem::take(&mut draft.changed_jobs) {
             self.tell_of_job(&mut draft, id, durably);
@@ -416,6 +443,7 @@ impl Core {
         if let Some(job) = self.jobs.get(&id) {
             self.queues.update(job);
         }
+        self.schedule.changed(id);
     }
 
     /// A fence that was never given out before.

@@ -93,6 +93,8 @@ pub(crate) struct Job {
     replicas: Option<Replicas>,
     /// How many of those placed are suspended.
     suspended: u32,
+    /// How many are on their way to a workstation, beside those placed.
+    coming: u32,
     /// Suspensions of the open attempts; they are added to the counts when
     /// these end.
     pub(crate) open_suspensions: u64,
@@ -122,6 +124,7 @@ impl Job {
             placed: BTreeMap::new(),
             history: BTreeMap::new(),
             suspended: 0,
+            coming: 0,
             open_suspensions: 0,
             expected: None,
             spec_sent_to: BTreeSet::new(),
@@ -266,6 +269,23 @@ impl Job {
 
     fn untried(&self) -> u32 {
         self.total().saturating_sub(self.tried)
+    }
+
+    /// How many places its guests have: those that stand still for an owner
+    /// have none.
+    pub(crate) fn held(&self) -> u32 {
+        let placed = u32::try_from(self.placed.len()).unwrap_or(u32::MAX);
+        placed.saturating_sub(self.suspended).saturating_add(self.coming)
+    }
+
+    /// One of its guests is on its way somewhere, beside the one placed.
+    pub(crate) fn sets_out(&mut self) {
+        self.coming += 1;
+    }
+
+    /// It has come there, or never will.
+    pub(crate) fn no_more_coming(&mut self) {
+        self.coming = self.coming.saturating_sub(1);
     }
 
     pub(crate) fn placed(&self) -> impl ExactSizeIterator<Item = (Position, Fence)> + '_ {

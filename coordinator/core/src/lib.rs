@@ -34,7 +34,7 @@ mod step;
 mod tickets;
 mod workstation;
 
-pub use crate::core::{Config, Core};
+pub use crate::core::{Config, Core, SchedulerConfig, UnknownPolicy};
 pub use crate::event::{Event, Link, RequestId};
 pub use crate::placement::Policy;
 pub use crate::record::{

@@ -33,6 +33,8 @@ struct IndexKeys {
     due: Option<Moment>,
     /// How many more guests would find a place.
     room: u32,
+    /// How many could if no owner ever came; `None` if it has never said.
+    places: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -53,6 +55,9 @@ pub(crate) struct Pool {
     due: BTreeSet<(Moment, WorkstationId)>,
     tally: [u32; Standing::COUNT],
     room: u32,
+    places: u32,
+    /// How many have never said what they have.
+    unheard: u32,
     /// Grows whenever somebody becomes free, or better or worse than before.
     version: u64,
 }
@@ -66,8 +71,15 @@ impl Pool {
             }
             entry.workstation.name.clone_from(&name);
         } else {
-            let keys =
-                IndexKeys { standing: Standing::Away, cost: None, wait: None, due: None, room: 0 };
+            let keys = IndexKeys {
+                standing: Standing::Away,
+                cost: None,
+                wait: None,
+                due: None,
+                room: 0,
+                places: None,
+            };
+            self.unheard += 1;
             self.tally[Standing::Away as usize] += 1;
             let workstation = Workstation::new(name.clone());
             self.entries.insert(id, PoolEntry { workstation, keys, outlook: None });
@@ -128,11 +140,15 @@ impl Pool {
             wait: if standing == Standing::Full { workstation.wait_ahead() } else { None },
             due: workstation.due(config),
             room: workstation.room(standing),
+            places: workstation.places_known(),
         };
         let before = std::mem::replace(keys, after);
         self.tally[before.standing as usize] -= 1;
         self.tally[after.standing as usize] += 1;
         self.room = self.room - before.room + after.room;
+        let (had, has) = (before.places, after.places);
+        self.places = self.places - had.unwrap_or(0) + has.unwrap_or(0);
+        self.unheard = self.unheard - u32::from(had.is_none()) + u32::from(has.is_none());
         if before.cost != after.cost {
             self.free.set(id, after.cost);
             self.version += 1;
@@ -221,6 +237,25 @@ impl Pool {
     /// How many more guests would find a place now.
     pub(crate) fn room(&self) -> u32 {
         self.room
+    }
+
+    /// How many guests would find a place if no owner ever came; `None` while
+    /// some workstation has not said.
+    pub(crate) fn places(&self) -> Option<u32> {
+        (self.unheard == 0 && self.places > 0).then_some(self.places)
+    }
+
+    /// How many more guests would find a place at those that will do, as far as
+    /// `most` of them.
+    pub(crate) fn room_where(&self, most: u32, will_do: impl Fn(&Workstation) -> bool) -> u32 {
+        let mut found = 0;
+        for (_, workstation) in self.free_ones().filter(|(_, it)| will_do(it)) {
+            found += workstation.room(Standing::Free);
+            if found >= most {
+                return most;
+            }
+        }
+        found
     }
 
     /// A number that differs when what found no place might find one now.

@@ -293,12 +293,18 @@ impl Program {
         self.spec.increases
     }
 
-    /// There is room for so many more: a program with tasks left takes it. One
+    /// How many ranks more a program with tasks left could make use of. One
     /// without a bag would not know what new ranks are for.
-    pub(crate) fn grow(&mut self, room: u32) {
-        let count = room.min(self.ranks_max().saturating_sub(self.past.ranks()));
+    pub(crate) fn could_add(&self) -> u32 {
         let has_work = self.past.has_used_bag() && !self.past.bag.is_done();
-        if !self.spec.increases || !has_work || count == 0 {
+        let could = self.spec.increases && has_work;
+        if could { self.ranks_max().saturating_sub(self.past.ranks()) } else { 0 }
+    }
+
+    /// There is room for so many more, which it takes.
+    pub(crate) fn grow(&mut self, room: u32) {
+        let count = room.min(self.could_add());
+        if count == 0 {
             return;
         }
         let first = Rank(self.past.ranks());

@@ -29,6 +29,7 @@ pub mod spread;
 mod state;
 #[cfg(test)]
 mod tests;
+mod users;
 mod work;
 
 use gleaner_common::id::JobId;
@@ -36,13 +37,15 @@ use gleaner_common::time::Moment;
 
 pub use self::cycle::{Cycle, Decision, Obligation};
 pub use self::policies::ALL;
-pub use self::policy::{Named, Parameters, Scheduling, named};
+pub use self::policy::{DEFAULT, Named, PARAMETERS, Parameter, Parameters, Scheduling, named};
 pub use self::reason::Reason;
 pub use self::request::{Class, Profit, Request, RequestError};
 pub use self::sizes::{Allowed, Sizes, SizesError};
 pub use self::speedup::{KUMAR_TABLE, Speedup, SpeedupError};
 pub use self::state::{Changes, Resources, Running, State, Turn, Waiting, Want};
+pub use self::users::User;
 pub use self::work::Progress;
+use crate::shares::Claim;
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +83,39 @@ pub enum Fact {
     },
     /// Owners came or went, or workstations did.
     Resources(Resources),
+    /// A job that waits runs on so many already: it did before this scheduler
+    /// was there, or was sent ahead of its turn.
+    Runs {
+        job: JobId,
+        size: u32,
+    },
+    /// A job can run on other sizes than before: parts of it have ended, or it
+    /// has come to have more.
+    Sized {
+        job: JobId,
+        sizes: Sizes,
+    },
+    /// None of the workstations that are free suits a job that was to start: it
+    /// stands aside until [`Fact::Suits`].
+    Unplaced {
+        job: JobId,
+    },
+    /// Other workstations are free than before: what stood aside may fit now.
+    Suits,
+    /// A user's claim, and how many places more they may have. From the first
+    /// one on the queue is in order of claims, and who was never told of waits.
+    Claim {
+        user: User,
+        claim: Claim,
+        places: u32,
+    },
+}
+
+impl Fact {
+    /// Is it about what was decided in this cycle, and no news?
+    fn is_answer(&self) -> bool {
+        matches!(self, Self::Answered { .. } | Self::Unplaced { .. } | Self::Claim { .. })
+    }
 }
 
 #[derive(Debug)]
@@ -100,7 +136,7 @@ impl Scheduler {
 
     /// Takes note of a fact. Late and repeated ones change nothing.
     pub fn handle(&mut self, now: Moment, fact: Fact) {
-        if !matches!(fact, Fact::Answered { .. }) {
+        if !fact.is_answer() {
             self.state.forgive();
             self.state.changes.is_news = true;
         }
@@ -126,9 +162,27 @@ impl Scheduler {
             }
             Fact::Resized { job, size: 0 } => self.handle(now, Fact::Returned { job }),
             Fact::Resized { job, size } => {
+                let before = self.state.get(job).map_or(size, |it| it.size);
                 self.state.resize(now, job, size);
-                self.state.change(job, |it| it.asked = it.asked.min(it.size));
+                // It may be what it was asked for.
+                let given = before.saturating_sub(size);
+                self.state.change(job, |it| it.asked = it.asked.saturating_sub(given).min(it.size));
             }
+            Fact::Runs { job, size } => {
+                if self.state.aside(job).is_some() {
+                    self.state.call_back();
+                }
+                self.state.begin(now, job, size);
+            }
+            Fact::Sized { job, sizes } => self.state.set_sizes(job, sizes),
+            Fact::Unplaced { job } => {
+                if let Some(it) = self.state.end(job) {
+                    self.state.enqueue(job, it.submitted, it.request);
+                }
+                self.state.put_aside(job);
+            }
+            Fact::Suits => self.state.call_back(),
+            Fact::Claim { user, claim, places } => self.state.users.claim(user, claim, places),
             Fact::Resources(resources) => {
                 self.state.resources = resources;
                 self.state.changes.other = true;
@@ -137,7 +191,7 @@ impl Scheduler {
     }
 
     fn submitted(&mut self, now: Moment, job: JobId, request: Box<Request>) {
-        if self.state.turn(job).is_some() || self.state.get(job).is_some() {
+        if self.state.knows(job) {
             return;
         }
         let (needs, all) = (request.sizes.min(), self.state.resources.all);
@@ -174,11 +228,23 @@ impl Scheduler {
     pub fn cycle(&mut self, now: Moment) -> Vec<Decision> {
         let mut cycle = Cycle::new(now, &mut self.state);
         cycle.decisions.append(&mut self.refused);
+        make_whole(&mut cycle);
         self.policy.decide(&mut cycle);
         let decisions = std::mem::take(&mut cycle.decisions);
         // A policy knows what it has done itself.
         self.state.changes = Changes::default();
         decisions
+    }
+
+    /// Has anything been told since the last stage that could be decided about?
+    pub fn has_news(&self) -> bool {
+        let changes = &self.state.changes;
+        changes.is_news || changes.other || !changes.arrived.is_empty() || !self.refused.is_empty()
+    }
+
+    /// See [`Scheduling::keeps`].
+    pub fn keeps(&self) -> bool {
+        self.policy.keeps()
     }
 
     /// Would this job be taken if it were submitted now (Kumar 2001, §3.2.1,
@@ -196,6 +262,9 @@ impl Scheduler {
 
     /// Why does this job wait? `None` if it does not.
     pub fn why(&self, job: JobId) -> Option<Reason> {
+        if self.state.aside(job).is_some() {
+            return Some(Reason::NothingSuits);
+        }
         let turn = self.state.turn(job)?;
         let waiting = self.state.waiting_at(turn)?;
         waiting.reason.or_else(|| {
@@ -208,5 +277,14 @@ impl Scheduler {
                 Reason::Behind(first.2)
             })
         })
+    }
+}
+
+/// Whoever holds too few to get on comes before all that policies decide: what
+/// it holds is of no use without the rest.
+fn make_whole(cycle: &mut Cycle<'_>) {
+    let lacking: Vec<JobId> = cycle.lacking().map(|(job, _)| job).collect();
+    for job in lacking {
+        cycle.make_whole(job);
     }
 }

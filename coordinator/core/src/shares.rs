@@ -162,6 +162,8 @@ pub struct Shares {
     /// be written.
     unwritten: BTreeSet<String>,
     write_at: Moment,
+    /// Users whose claim has changed by more than time.
+    changed: BTreeSet<String>,
 }
 
 impl Shares {
@@ -220,6 +222,25 @@ impl Shares {
         if !self.unwritten.contains(user) {
             self.unwritten.insert(user.to_owned());
         }
+        self.touch(user);
+    }
+
+    /// The user's claim is to be told.
+    pub(crate) fn touch(&mut self, user: &str) {
+        if !self.changed.contains(user) {
+            self.changed.insert(user.to_owned());
+        }
+    }
+
+    /// Users whose claim has changed since this was asked last, but for what
+    /// time does. What one member of a group uses is the others' claim as well.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<String> {
+        let changed = std::mem::take(&mut self.changed);
+        let groups: BTreeSet<&String> =
+            changed.iter().filter_map(|user| self.group_of.get(user)).collect();
+        let groups = groups.into_iter().filter_map(|group| self.config.groups.get(group));
+        let members: Vec<String> = groups.flat_map(|group| group.members.clone()).collect();
+        changed.into_iter().chain(members).collect()
     }
 
     /// The user's claim to the next free place: the lowest comes first.
@@ -248,6 +269,14 @@ impl Shares {
     /// May the user have one more place now?
     pub fn may_run(&self, user: &str) -> bool {
         self.config.running_max == 0 || self.running(user) < self.config.running_max
+    }
+
+    /// How many places more the user may have now.
+    pub(crate) fn places_left(&self, user: &str) -> u32 {
+        match self.config.running_max {
+            0 => u32::MAX,
+            most => most.saturating_sub(self.running(user)),
+        }
     }
 
     pub fn group(&self, user: &str) -> Option<&str> {

@@ -186,6 +186,16 @@ impl Workstation {
         u32::try_from(room).unwrap_or(u32::MAX)
     }
 
+    /// How many guests would find a place if no owner ever came; `None` if it
+    /// has never said what it has.
+    pub(crate) fn places_known(&self) -> Option<u32> {
+        match self.facts.cores {
+            _ if self.removed => Some(0),
+            0 => None,
+            _ => Some(self.facts.places.into()),
+        }
+    }
+
     /// What a policy looks at, with the `risk` as it needs it.
     pub(crate) fn candidate(&self, risk: f32) -> Candidate {
         Candidate {

@@ -7,7 +7,8 @@ mod lab;
 
 use std::time::Duration;
 
-use gleaner_coordinator_core::{Config, Policy};
+use gleaner_coordinator_core::scheduler::ALL;
+use gleaner_coordinator_core::{Config, Policy, SchedulerConfig};
 
 use lab::{Lab, Outline, Setting};
 
@@ -106,9 +107,29 @@ fn nothing_is_lost_or_done_twice_in_a_storm() {
         && seen(|o| o.lives)
         && seen(|o| o.tasks as u64)
         && seen(|o| o.went_back)
+        && seen(|o| o.gangs as u64)
         && seen(|o| o.images);
     assert!(everything || outlines.len() == 1, "a storm without some trouble: {outlines:#?}");
 }
+
+/// Every policy but those that refuse what pays nothing.
+#[test]
+fn nothing_is_lost_under_any_scheduling_policy() {
+    let test = "nothing_is_lost_under_any_scheduling_policy";
+    let policies: Vec<&str> =
+        ALL.iter().map(|it| it.name).filter(|name| !REFUSING.contains(name)).collect();
+    let setting = |seed: u64| {
+        let policy = policies[usize::try_from(seed).unwrap_or(0) % policies.len()].to_owned();
+        let scheduler = SchedulerConfig { policy, patience: s(2), ..SchedulerConfig::default() };
+        let config = Config { scheduler, ..Config::default() };
+        Setting { config, calm: s(20_000), ..stormy() }
+    };
+    let outlines = check(test, policies.len() as u64, setting, |_| {});
+    let gangs: usize = outlines.iter().map(|outline| outline.gangs).sum();
+    assert!(gangs > 0 || outlines.len() == 1, "no program began: {outlines:#?}");
+}
+
+const REFUSING: [&str; 2] = ["kumar-profit", "kumar-lazy"];
 
 #[test]
 fn equal_seeds_give_equal_labs() {

@@ -175,6 +175,7 @@ async fn answer(
         Request::ReplicaOutput { subprogram, replica } => {
             replica_output(shared, subprogram, replica).await?
         }
+        Request::Ask(spec) => would_take(shared, peer, spec).await?,
     };
     listing::row(writer, reply).await
 }
@@ -233,6 +234,18 @@ async fn submit(
         Answer::Submitted(job) | Answer::Cancelled(job) => Ok(Reply::Submitted(job)),
         Answer::No(reason) => Err(Refusal::Core(reason)),
     }
+}
+
+async fn would_take(
+    shared: &Arc<Shared>,
+    peer: &Peer,
+    spec: Box<JobSpec>,
+) -> Result<Reply, Refusal> {
+    let user = peer.name().to_owned();
+    let answer = shared.brain.look(move |core, now| core.would_take(now, &user, &spec)).await?;
+    let taken = answer.is_ok();
+    let (Ok(reason) | Err(reason)) = answer;
+    Ok(Reply::WouldTake { taken, reason })
 }
 
 async fn all_staged(

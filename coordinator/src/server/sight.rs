@@ -60,6 +60,7 @@ fn asked_about(request: &Request) -> Option<JobId> {
         | Request::Attempts(subprogram) => Some(subprogram.job),
         Request::Missing(_)
         | Request::Submit(_)
+        | Request::Ask(_)
         // Their rows say only what may be seen.
         | Request::Jobs
         | Request::Job(_)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction, StagedFile};
 use gleaner_common::requirement::Requirement;
+use gleaner_common::shape::Shape;
 use rusqlite::{Connection, named_params};
 use serde::{Deserialize, Serialize};
 
@@ -50,13 +51,14 @@ impl From<Spec> for JobSpec {
             replicas: 1,
             require: Requirement::default(),
             prefer: Requirement::default(),
+            shape: Shape::default(),
         }
     }
 }
 
-/// A spec's priority, whether it is public, its replicas, and what it requires
-/// and prefers: a byte each, the last ones.
-const ADDED_SINCE: usize = 5;
+/// A spec's priority, whether it is public, its replicas, what it requires and
+/// prefers, a byte each, and a shape that says nothing in seven: the last ones.
+const ADDED_SINCE: usize = 5 + 7;
 
 /// # Errors
 /// Those of `SQLite`, and a spec that does not read.
@@ -110,7 +112,7 @@ mod tests {
             let select = "SELECT spec FROM jobs WHERE job = :job";
             let of = named_params! { ":job": job };
             let read = connection.query_row(select, of, |row| {
-                let added = [row.get_ref("spec")?.as_blob()?, &[0, 0, 1, 0, 0]].concat();
+                let added = [row.get_ref("spec")?.as_blob()?, &[0, 0, 1], &[0; 9]].concat();
                 unpacked(&added)
             });
             let spec: JobSpec = read.unwrap();

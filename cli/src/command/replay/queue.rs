@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gleaner_coordinator::CoordinatorConfig;
+use gleaner_coordinator_core::Config;
 use gleaner_replay::queue::{JobRun, QueuedJob, run_queue};
 use gleaner_shell::config;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ pub struct Args {
     pub jobs: PathBuf,
     #[command(flatten)]
     pub lab: LabArgs,
-    /// The coordinator's configuration, for its policy and shares [default: what it does without one].
+    /// The coordinator's configuration, for its policies and shares [default: what it does without one].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// One record for each job instead of a table of users.
@@ -45,7 +46,14 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     };
     site.check()?;
     let lab = args.lab.select(&args.lab.usage()?)?;
-    let runs = run_queue(&lab, &jobs, &site.shares, site.policy);
+    let config = Config {
+        policy: site.policy,
+        idle_needed: site.idle_needed,
+        shares: site.shares,
+        scheduler: site.scheduler,
+        ..Config::default()
+    };
+    let runs = run_queue(&lab, &jobs, config);
     if args.json {
         jobs.iter().zip(&runs).try_for_each(|(job, run)| output::record(&Row::new(job, run)))?;
     } else {

@@ -35,6 +35,13 @@ impl Core {
             return;
         }
         job.set_suspended(attempt.position, (before.is_suspended(), stage.is_suspended()));
+        if before.is_suspended() != stage.is_suspended() {
+            if stage.is_suspended() {
+                // To the scheduler the job has given its place up already.
+                self.schedule.lost(attempt.job);
+            }
+            self.schedule.changed(attempt.job);
+        }
         // An attempt whose agent was not connected may have been suspended all
         // along; its end tells how often.
         if stage.is_suspended() && before.has_started() {
@@ -53,6 +60,9 @@ impl Core {
         let Some((attempt, mut history)) = self.end(draft, fence, outcome, suspensions) else {
             return;
         };
+        if !attempt.stage.is_suspended() {
+            self.schedule.was_done(attempt.job);
+        }
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         history.lost_in_a_row = 0;
         // What never ran says nothing of how long the others take.
@@ -156,6 +166,7 @@ impl Core {
         }
         draft.change(job.subprogram_change(attempt.position, &history, SubprogramState::Queued));
         if let Some(new) = goes_on {
+            job.no_more_coming();
             return job.go_on(attempt.position, history, new);
         }
         job.return_first(attempt.position, history);
@@ -264,6 +275,10 @@ impl Core {
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(fence));
         let job: &mut Job = self.jobs.get_mut(&attempt.job)?;
         job.set_suspended(attempt.position, (attempt.stage.is_suspended(), false));
+        if !attempt.stage.is_suspended() {
+            self.schedule.lost(attempt.job);
+        }
+        self.schedule.changed(attempt.job);
         job.open_suspensions -= u64::from(attempt.suspensions);
         job.progress_mut().counts.suspensions += u64::from(suspensions.max(attempt.suspensions));
         self.shares.ended(draft.now, &job.record().user);

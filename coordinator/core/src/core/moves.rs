@@ -175,6 +175,10 @@ impl Core {
         let coming = Some(Coming { from: attempt.workstation, old, keep: moving.keep });
         let new = Attempt::new(attempt.job, attempt.position, target, draft.wall);
         self.open(draft, fence, Attempt { coming, ..new });
+        if let Some(job) = self.jobs.get_mut(&new.job) {
+            job.sets_out();
+        }
+        self.schedule.changed(new.job);
         self.waiting_moves.remove(&old);
         self.offer(draft, to, fence);
         self.send_depart(draft, old);
@@ -255,12 +259,17 @@ impl Core {
             return;
         };
         // The source may have been lost meanwhile.
+        let was_placed = job.fence(position) == Some(fence);
         let history = ended.map(|(_, history)| history).or_else(|| job.history(position).cloned());
         if let Some(mut history) = history {
             history.moves += 1;
             draft.change(job.subprogram_change(position, &history, SubprogramState::Queued));
             job.go_on(position, history, fence);
         }
+        if !was_placed {
+            job.no_more_coming();
+        }
+        self.schedule.changed(id);
         (attempt.coming, attempt.arrived) = (None, true);
         draft.change(attempt.change(fence, job, None));
         let progress = job.progress_mut();
@@ -382,6 +391,8 @@ impl Core {
         clip(&mut outcome);
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         job.untouch(attempt.position, attempt.workstation);
+        job.no_more_coming();
+        self.schedule.lost(attempt.job);
         self.shares.ended(draft.now, &job.record().user);
         draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
         draft.job_changed(attempt.job);

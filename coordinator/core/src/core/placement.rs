@@ -1,9 +1,7 @@
-//! Placing: which queued subprogram goes to which workstation.
+//! Placing: which subprogram of a job goes to which workstation.
 //!
-//! Users take turns by their shares, and within a user jobs go by priority and
-//! then in the order of their submission. Who cannot use what is free is passed
-//! over. What one placement costs grows with the users that wait, not with
-//! their jobs.
+//! Whose turn it is, and how many places a job has, the scheduler decides. What
+//! one placement costs does not grow with who else waits.
 
 use gleaner_common::id::{JobId, WorkstationId};
 use gleaner_common::time::Moment;
@@ -19,11 +17,7 @@ use crate::shares::Claim;
 /// The most that one step places, so that ten thousand free workstations and a
 /// large job do not keep heartbeats waiting. The next step places the rest at
 /// once.
-const PLACEMENTS_MAX: u32 = 64;
-
-/// How many jobs of a user are looked at for one that may use what is free.
-/// Only jobs whose every remaining subprogram avoids it are passed over.
-const JOBS_LOOKED_AT: usize = 32;
+pub(super) const PLACEMENTS_MAX: u32 = 64;
 
 /// A subprogram and where it is to go.
 struct Match {
@@ -60,29 +54,25 @@ impl Core {
         waiting
     }
 
-    /// Fills the free places, then sends ahead to places that are about to
-    /// become free.
-    pub(super) fn place(&mut self, draft: &mut Draft) {
-        self.more_to_place = false;
-        while let Some(found) = self.free_match(draft.now).or_else(|| self.ahead_match(draft.now)) {
-            if draft.step.placed == PLACEMENTS_MAX {
+    /// Places the next of the job's queued subprograms, if there is one and
+    /// something that is free suits it.
+    pub(super) fn place_next(&mut self, draft: &mut Draft, id: JobId) -> bool {
+        let found = self.jobs.get(&id).and_then(|job| self.match_of(job));
+        if let Some(found) = &found {
+            self.assign(draft, found);
+        }
+        found.is_some()
+    }
+
+    /// Sends ahead to places that are about to become free.
+    pub(super) fn send_ahead(&mut self, draft: &mut Draft) {
+        while let Some(found) = self.ahead_match() {
+            if draft.step.placed >= PLACEMENTS_MAX {
                 self.more_to_place = true;
                 return;
             }
             self.assign(draft, &found);
         }
-    }
-
-    fn free_match(&self, now: Moment) -> Option<Match> {
-        if !self.pool.has_free() {
-            return None;
-        }
-        let waiting = self.waiting(now);
-        let mut may_run = waiting.iter().filter(|next| self.shares.may_run(next.user));
-        may_run.find_map(|next| {
-            let jobs = next.queue.jobs().take(JOBS_LOOKED_AT);
-            jobs.filter_map(|id| self.jobs.get(&id)).find_map(|job| self.match_of(job))
-        })
     }
 
     fn match_of(&self, job: &Job) -> Option<Match> {
@@ -105,16 +95,15 @@ impl Core {
 
     /// Only the job whose turn comes next anyway is sent ahead, if it is short:
     /// whoever else waits is not to find every place taken again.
-    fn ahead_match(&self, now: Moment) -> Option<Match> {
+    fn ahead_match(&self) -> Option<Match> {
         if !self.pool.has_ahead() {
             return None;
         }
-        let waiting = self.waiting(now);
-        let is_next = |next: &&Waiting<'_>| self.shares.may_run(next.user);
-        let next = waiting.iter().find(is_next)?;
-        let mut jobs = next.queue.jobs().filter_map(|id| self.jobs.get(&id));
+        let mut users = self.schedule.users_in_turn().filter(|user| self.shares.may_run(user));
+        let queue = users.find_map(|user| self.queues.of(user))?;
+        let mut jobs = queue.jobs().filter_map(|id| self.jobs.get(&id));
         let job = jobs.find(|job| self.pool.could_take(job.needs()))?;
-        if !next.queue.is_short(job) {
+        if !queue.is_short(job) {
             return None;
         }
         job.turns().find_map(|(turn, avoided)| {

@@ -180,9 +180,9 @@ impl Core {
         let tells_facts = matches!(said, FromRank::Facts { .. });
         let awake = if tells_facts { self.live_ranks(id) } else { BTreeSet::new() };
         let is_placed = self.attempts.contains_key(&fence);
-        if matches!(said, FromRank::Ask { .. }) && self.growing.contains(&id) {
+        if matches!(said, FromRank::Ask { .. }) {
             // There may be tasks for more ranks now.
-            self.grown_at = None;
+            self.schedule.changed(id);
         }
         if said == FromRank::Drained {
             self.drop_undelivered(draft, id, position);

@@ -22,6 +22,10 @@ impl Core {
         self.jobs.keys().copied()
     }
 
+    pub fn is_program(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.program.is_some())
+    }
+
     pub fn jobs_of(&self, user: &str) -> Vec<JobId> {
         self.jobs.values().filter(|job| job.record().user == user).map(Job::id).collect()
     }

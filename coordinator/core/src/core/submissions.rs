@@ -31,7 +31,11 @@ impl Core {
             Ok(()) if self.jobs.len() >= JOBS_MAX => {
                 Some(format!("{JOBS_MAX} jobs are under way: expected fewer"))
             }
-            Ok(()) => self.too_much(&user, &spec).or_else(|| self.never_met(&spec)),
+            Ok(()) => self
+                .too_much(&user, &spec)
+                .or_else(|| self.never_met(&spec))
+                .or_else(|| self.larger_than_all(&spec))
+                .or_else(|| self.refusal(draft.now, &spec)),
         };
         if let Some(reason) = refusal {
             return draft.effect(Effect::Answer { request, answer: Answer::No(reason) });
@@ -50,7 +54,6 @@ impl Core {
         let floor = self.fences.floor();
         job.program = program.map(|spec| Box::new(Program::new(draft.now, spec, ranks, floor)));
         self.jobs.insert(id, job);
-        self.may_grow(id);
         self.obey_program(draft, id);
         if let Some(unmet) = unmet {
             self.note(draft, id, unmet);
@@ -60,7 +63,7 @@ impl Core {
     }
 
     /// Which of the user's limits the job goes over.
-    fn too_much(&self, user: &str, spec: &JobSpec) -> Option<String> {
+    pub(super) fn too_much(&self, user: &str, spec: &JobSpec) -> Option<String> {
         let config = self.shares.config();
         let jobs = self.jobs.values().filter(|job| job.record().user == user).count();
         if jobs >= config.jobs_max as usize {
@@ -93,10 +96,17 @@ impl Core {
     /// Cancels a job: its queued subprograms never start, its placed ones are
     /// stopped.
     pub(super) fn cancel_asked(&mut self, draft: &mut Draft, request: RequestId, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else {
+        if !self.jobs.contains_key(&id) {
             let answer = Answer::No(format!("job {id} is not under way"));
             return draft.effect(Effect::Answer { request, answer });
-        };
+        }
+        self.withdraw(draft, id);
+        draft.effect(Effect::Answer { request, answer: Answer::Cancelled(id) });
+    }
+
+    /// Nothing of the job starts any more, and what is placed is stopped.
+    pub(super) fn withdraw(&mut self, draft: &mut Draft, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
         for (position, history) in job.tried_before() {
             draft.change(job.subprogram_change(position, history, SubprogramState::Cancelled));
         }
@@ -116,7 +126,6 @@ impl Core {
             job.cancel(draft.wall);
         }
         draft.job_record_changed(id);
-        draft.effect(Effect::Answer { request, answer: Answer::Cancelled(id) });
         self.requeue(id);
     }
 

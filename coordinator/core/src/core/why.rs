@@ -16,6 +16,7 @@ use super::ends::placed_state;
 use crate::job::{Job, Position, Whereabouts};
 use crate::needs::Needs;
 use crate::record::{History, short};
+use crate::scheduler::Reason;
 use crate::workstation::Standing;
 
 /// For so long it is told that another machine has shown the same identity.
@@ -50,6 +51,7 @@ impl Core {
             reasons.extend(self.what_nobody_has(job));
             reasons.extend(self.too_few(job));
             reasons.extend(self.why_nothing_is_free());
+            reasons.extend(self.why_not_scheduled(job));
             reasons.extend(self.who_is_before(now, job));
             reasons.push(format!("{} queued", subprograms(summary.queued.into())));
         }
@@ -172,6 +174,7 @@ impl Core {
         let mut reasons: Vec<String> = self.what_nobody_has(job);
         reasons.extend(self.too_few(job));
         reasons.extend(self.why_nothing_is_free());
+        reasons.extend(self.why_not_scheduled(job));
         if let Some(name) = avoided.and_then(|id| self.workstation_name(id))
             && self.pool.has_free()
         {
@@ -185,6 +188,13 @@ impl Core {
             reasons.push("it is about to be placed".to_owned());
         }
         reasons
+    }
+
+    /// The scheduler's own reason, if it says more than that nothing is free.
+    fn why_not_scheduled(&self, job: &Job) -> Option<String> {
+        let reason = self.schedule.scheduler.why(job.id())?;
+        let is_plain = matches!(reason, Reason::TooFewFree { needs: 0 | 1, .. });
+        (!is_plain).then(|| reason.to_string())
     }
 
     /// Why no workstation is free: how many are in which state.

@@ -11,6 +11,7 @@ use gleaner_common::time::Moment;
 
 use super::reason::Reason;
 use super::state::{Changes, State, Turn};
+use super::users::User;
 
 /// Must it be done (Buisson et al. 2007, §II.D)?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,28 +95,56 @@ impl<'a> Cycle<'a> {
     /// Starts a waiting job; not if it cannot be.
     pub fn start(&mut self, turn: Turn, size: u32) -> bool {
         let job = turn.2;
-        let fits = |it: &super::state::Waiting| it.request.sizes.contains(size);
-        let may = size <= self.free() && self.waiting_at(turn).is_some_and(fits);
-        if may {
-            self.state.begin(self.now, job, size);
-            self.decisions.push(Decision::Start { job, size });
+        let fits = |it: &super::state::Waiting| {
+            it.request.sizes.contains(size) && size <= self.places_for(&it.request)
+        };
+        let found = self.waiting_at(turn).filter(|it| size <= self.free() && fits(it));
+        let Some(user) = found.map(|it| it.request.user) else { return false };
+        self.state.begin(self.now, job, size);
+        self.charge(user, size);
+        self.decisions.push(Decision::Start { job, size });
+        true
+    }
+
+    fn charge(&mut self, user: Option<User>, size: u32) {
+        if let Some(user) = user {
+            self.state.users.charge(user, size);
         }
-        may
     }
 
     /// Offers a running job more; what it is expected to take.
     pub fn grow(&mut self, job: JobId, by: u32, obligation: Obligation) -> u32 {
-        let free = self.free();
+        let most = self.most_for(job);
         let offered = self.state.change(job, |it| {
             let may = it.room() > 0 || it.want.is_some() && it.offered == 0;
-            let by = if may { it.request.sizes.taken(it.size, by.min(free)) } else { 0 };
+            let by = if may { it.request.sizes.taken(it.size, by.min(most)) } else { 0 };
             it.offered = by;
             by
         });
-        let by = offered.unwrap_or(0);
-        if by > 0 {
-            self.decisions.push(Decision::Grow { job, by, obligation });
-        }
+        self.offered(job, offered, obligation)
+    }
+
+    /// Gives a running job what it has too few, as far as that is free.
+    pub(super) fn make_whole(&mut self, job: JobId) -> u32 {
+        let most = self.most_for(job);
+        let offered = self.state.change(job, |it| {
+            it.offered = it.lack().min(most);
+            it.offered
+        });
+        self.offered(job, offered, Obligation::Mandatory)
+    }
+
+    /// How many more a running job may get.
+    fn most_for(&self, job: JobId) -> u32 {
+        let allowed = self.get(job).map_or(0, |it| self.places_for(&it.request));
+        allowed.min(self.free())
+    }
+
+    fn offered(&mut self, job: JobId, by: Option<u32>, obligation: Obligation) -> u32 {
+        let Some(by @ 1..) = by else { return 0 };
+        let user = self.get(job).and_then(|it| it.request.user);
+        self.charge(user, by);
+        self.decisions.push(Decision::Grow { job, by, obligation });
         by
     }
 

@@ -5,6 +5,7 @@ mod conservative;
 mod demand;
 mod easy;
 mod equipartition;
+mod fair;
 mod fcfs;
 mod folding;
 mod koala;
@@ -17,6 +18,7 @@ use super::policy::Named;
 
 /// All there are: a new one is a file and a line.
 pub static ALL: &[Named] = &[
+    fair::FAIR,
     fcfs::FCFS,
     easy::EASY,
     conservative::CONSERVATIVE,
@@ -44,7 +46,7 @@ pub static ALL: &[Named] = &[
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::policy::{Parameters, named};
+    use super::super::policy::{PARAMETERS, Parameters, named};
     use super::ALL;
 
     #[test]
@@ -59,5 +61,15 @@ mod tests {
             let _ = (named(it.name).expect("found by its name").build)(&Parameters::default());
         }
         assert!(named("no-such-policy").is_none());
+    }
+
+    #[test]
+    fn every_parameter_is_told_with_its_default_and_the_policies_that_look_at_it() {
+        let of: BTreeSet<_> = PARAMETERS.iter().flat_map(|it| it.policies).collect();
+        assert!(of.iter().all(|name| named(name).is_some()), "{of:?}");
+        let Parameters { kept_free, tries_max, barrier } = Parameters::default();
+        let defaults = [kept_free.to_string(), tries_max.to_string(), format!("{barrier:?}")];
+        let told: Vec<_> = PARAMETERS.iter().map(|it| it.default).collect();
+        assert_eq!(told, defaults);
     }
 }

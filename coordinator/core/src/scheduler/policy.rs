@@ -7,6 +7,8 @@ use std::fmt;
 use std::time::Duration;
 
 use gleaner_common::time::Moment;
+use gleaner_common::units;
+use serde::{Deserialize, Serialize};
 
 use super::cycle::Cycle;
 use super::reason::Reason;
@@ -18,6 +20,12 @@ pub trait Scheduling: fmt::Debug + Send {
     /// One stage of a cycle. It is called again when what it decided has been
     /// answered, and is to decide nothing once there is nothing left to do.
     fn decide(&mut self, cycle: &mut Cycle<'_>);
+
+    /// Does a job keep a processor when what ran on it has ended and it has more
+    /// to run? Otherwise whoever comes first may have it.
+    fn keeps(&self) -> bool {
+        true
+    }
 
     /// Would this job be accepted?
     ///
@@ -31,7 +39,8 @@ pub trait Scheduling: fmt::Debug + Send {
 
 /// What a site can choose about its policy. What a policy does not name, it
 /// does not look at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Parameters {
     /// Processors that jobs never grow into, left to owners and local users
     /// (Buisson et al. 2007, §V.B). 0 in their experiments, as far as they say.
@@ -41,6 +50,7 @@ pub struct Parameters {
     pub tries_max: u64,
     /// The unit of time in which a job's cycles become its demand
     /// (Bagga 2014, §3.6 and §4.1): a second, by his worked burst.
+    #[serde(with = "units::duration")]
     pub barrier: Duration,
 }
 
@@ -49,6 +59,40 @@ impl Default for Parameters {
         Self { kept_free: 0, tries_max: 0, barrier: Duration::from_secs(1) }
     }
 }
+
+/// One of [`Parameters`], as people read it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    pub name: &'static str,
+    pub default: &'static str,
+    pub line: &'static str,
+    /// Who looks at it.
+    pub policies: &'static [&'static str],
+}
+
+const KOALA: &[&str] = &["pra-fpsma", "pra-egs", "pwa-fpsma", "pwa-egs"];
+
+/// All there are, with their defaults.
+pub static PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "kept_free",
+        default: "0",
+        line: "processors that jobs never grow into, left to owners and local users",
+        policies: KOALA,
+    },
+    Parameter {
+        name: "tries_max",
+        default: "0",
+        line: "a job is refused after so many scans of the queue in vain; 0: never",
+        policies: KOALA,
+    },
+    Parameter {
+        name: "barrier",
+        default: "1s",
+        line: "the unit of time in which a job's cycles become its demand",
+        policies: &["sdf", "eema", "m-lida", "pwp"],
+    },
+];
 
 /// A policy as the configuration knows it.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +104,9 @@ pub struct Named {
     pub source: &'static str,
     pub build: fn(&Parameters) -> Box<dyn Scheduling>,
 }
+
+/// The policy of a site that chooses none.
+pub const DEFAULT: &str = "fair";
 
 /// The policy of this name.
 pub fn named(name: &str) -> Option<&'static Named> {

@@ -10,6 +10,8 @@ use gleaner_common::time::Moment;
 pub enum Reason {
     /// Fewer processors are free than it needs.
     TooFewFree { needs: u32, free: u32 },
+    /// What is free lacks what it asks for, or is where it is not to go.
+    NothingSuits,
     /// The policy keeps the order of the queue, and another is before it.
     Behind(JobId),
     /// It fits now, but would be in the way of a job that was promised a start.
@@ -45,6 +47,7 @@ impl Reason {
             | Self::Deadline { .. }
             | Self::Unprofitable { .. } => true,
             Self::TooFewFree { .. }
+            | Self::NothingSuits
             | Self::Behind(_)
             | Self::WouldDelay { .. }
             | Self::Reserved { .. }
@@ -62,6 +65,7 @@ impl fmt::Display for Reason {
             Self::TooFewFree { needs, free } => {
                 write!(f, "it needs {needs} processors, and {free} are free")
             }
+            Self::NothingSuits => write!(f, "no workstation that is free suits it"),
             Self::Behind(job) => write!(f, "job {job} comes first, and does not fit yet"),
             Self::WouldDelay { job, .. } => {
                 write!(f, "it fits, but would delay job {job}, which was promised a start")

@@ -3,39 +3,13 @@
 
 use std::time::Duration;
 
+pub use gleaner_common::shape::Class;
 use gleaner_common::time::Moment;
 
 use super::sizes::{Sizes, SizesError};
 use super::speedup::{Speedup, SpeedupError};
+use super::users::User;
 use super::work::Progress;
-
-/// Who decides on a job's size, and when (Feitelson and Rudolph 1996, by
-/// Buisson et al. 2007, §II.A and §II.C, and Ghafoor 2007, §1.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// The submitter does, once.
-    #[default]
-    Rigid,
-    /// The scheduler does, at the start.
-    Moldable,
-    /// The scheduler does, at any time.
-    Malleable,
-    /// The job does, at any time; the scheduler answers.
-    Evolving,
-}
-
-impl Class {
-    pub const ALL: [Self; 4] = [Self::Rigid, Self::Moldable, Self::Malleable, Self::Evolving];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rigid => "rigid",
-            Self::Moldable => "moldable",
-            Self::Malleable => "malleable",
-            Self::Evolving => "evolving",
-        }
-    }
-}
 
 /// What finishing a job brings: all of it until half of the time to its
 /// deadline is over, then less, and nothing at the deadline (Kumar 2001, §4.2).
@@ -79,6 +53,11 @@ pub struct Request {
     /// The speed of the processors that its sizes were meant for, in the unit
     /// of [`Resources::speed`](super::state::Resources); any, if it is `None`.
     pub speed: Option<f64>,
+    /// Who has submitted it, where that matters.
+    pub user: Option<User>,
+    /// It grows only into what nobody waits for (Phalen 1994, §2.1.2: a program
+    /// that reacts to increases).
+    pub is_modest: bool,
 }
 
 /// Why this is no request.
@@ -113,6 +92,8 @@ impl Request {
             profit: None,
             priority: 0,
             speed: None,
+            user: None,
+            is_modest: false,
         }
     }
 

@@ -1,5 +1,7 @@
 //! How much faster a job is on several processors than on one.
 
+use gleaner_common::shape::SpeedupSpec;
+
 /// A job's speed-up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Speedup {
@@ -14,6 +16,22 @@ pub enum Speedup {
     /// Measured: processors and speed-ups, ascending; straight lines between
     /// them, from (0, 0), and nothing gained beyond the last.
     Table(Vec<(u32, f64)>),
+}
+
+impl From<&SpeedupSpec> for Speedup {
+    fn from(said: &SpeedupSpec) -> Self {
+        match said {
+            SpeedupSpec::Linear => Self::Linear,
+            SpeedupSpec::Amdahl(parallel) => Self::Amdahl { parallel: parallel.value() },
+            SpeedupSpec::Downey(parallelism, variance) => {
+                let (parallelism, variance) = (parallelism.value(), variance.value());
+                Self::Downey { parallelism, variance }
+            }
+            SpeedupSpec::Table(table) => {
+                Self::Table(table.iter().map(|(n, speedup)| (*n, speedup.value())).collect())
+            }
+        }
+    }
 }
 
 /// Why this is no speed-up.

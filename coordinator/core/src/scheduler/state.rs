@@ -14,6 +14,8 @@ use gleaner_common::time::Moment;
 
 use super::reason::Reason;
 use super::request::{Class, Request};
+use super::sizes::Sizes;
+use super::users::{Kind, User, Users};
 use super::work::Progress;
 
 /// What there is to run on.
@@ -97,6 +99,18 @@ impl Running {
         let most = self.request.sizes.max();
         if self.is_negotiable() { most.saturating_sub(self.size) } else { 0 }
     }
+
+    /// How many it has too few: owners have taken them, or it needs more than it
+    /// did.
+    pub fn lack(&self) -> u32 {
+        let is_asked = self.asked > 0 || self.offered > 0 || self.has_declined;
+        if is_asked { 0 } else { self.request.sizes.min().saturating_sub(self.size) }
+    }
+
+    /// Its place in the queue, if it could wait.
+    fn turn(&self, job: JobId) -> Turn {
+        (Reverse(self.request.priority), self.submitted, job)
+    }
 }
 
 /// What a running job is in the indexes and totals.
@@ -106,6 +120,7 @@ struct Keys {
     asked: u32,
     spare: u32,
     room: u32,
+    lacks: bool,
     wants: bool,
     end: Option<Moment>,
 }
@@ -117,6 +132,7 @@ impl Keys {
             asked: job.asked,
             spare: job.spare(),
             room: job.room(),
+            lacks: job.lack() > 0,
             wants: job.want.is_some() && job.offered == 0,
             end: Some(job.progress.end()),
         }
@@ -143,9 +159,13 @@ pub struct State {
     by_start: BTreeSet<Started>,
     can_give: BTreeSet<Started>,
     can_take: BTreeSet<Started>,
+    lacking: BTreeSet<Started>,
     wanting: BTreeSet<Started>,
     ends: BTreeSet<(Moment, JobId)>,
     declined: Vec<JobId>,
+    /// Those that nothing free suits: nobody sees them until that changes.
+    aside: BTreeMap<JobId, Waiting>,
+    pub(super) users: Users,
     held: u32,
     asked: u32,
     spare: u32,
@@ -163,9 +183,12 @@ impl State {
             by_start: BTreeSet::new(),
             can_give: BTreeSet::new(),
             can_take: BTreeSet::new(),
+            lacking: BTreeSet::new(),
             wanting: BTreeSet::new(),
             ends: BTreeSet::new(),
             declined: vec![],
+            aside: BTreeMap::new(),
+            users: Users::default(),
             held: 0,
             asked: 0,
             spare: 0,
@@ -198,13 +221,56 @@ impl State {
         self.asked
     }
 
-    /// Those who wait, in turn.
+    /// Those who wait, in turn: by their users' claims first, if these were
+    /// told; whose user may have no more is not among them.
     pub fn waiting(&self) -> impl Iterator<Item = (Turn, &Waiting)> {
-        self.waiting.iter().map(|(turn, job)| (*turn, job))
+        let of_users = self.has_users().then(|| self.users.waiting());
+        let all = (!self.has_users()).then(|| self.waiting.iter());
+        let all = all.into_iter().flatten().map(|(turn, job)| (*turn, job));
+        all.chain(self.listed_waiting(of_users.into_iter().flatten()))
     }
 
     pub fn first_waiting(&self) -> Option<(Turn, &Waiting)> {
+        if self.has_users() {
+            return self.waiting().next();
+        }
         self.waiting.first_key_value().map(|(turn, job)| (*turn, job))
+    }
+
+    fn listed_waiting(
+        &self,
+        turns: impl Iterator<Item = Turn>,
+    ) -> impl Iterator<Item = (Turn, &Waiting)> {
+        turns.filter_map(|turn| Some((turn, self.waiting.get(&turn)?)))
+    }
+
+    /// Have claims of users been told?
+    pub fn has_users(&self) -> bool {
+        !self.users.is_empty()
+    }
+
+    /// Users with a job that waits or could grow, in turn.
+    pub fn users_in_turn(&self) -> impl Iterator<Item = User> {
+        self.users.in_turn()
+    }
+
+    /// Those who wait or could use more, as they are in turn: [`State::waiting_at`]
+    /// and [`State::get`] tell which it is.
+    pub fn claimants(&self) -> impl Iterator<Item = Turn> {
+        let of_users = self.has_users().then(|| self.users.claimants());
+        let all = (!self.has_users()).then(|| {
+            let running = self.can_take().map(|(job, it)| it.turn(job));
+            running.chain(self.waiting.keys().copied())
+        });
+        of_users.into_iter().flatten().chain(all.into_iter().flatten())
+    }
+
+    /// How many processors more a job's user may have.
+    pub fn places_for(&self, request: &Request) -> u32 {
+        match request.user {
+            Some(user) if self.has_users() => self.users.places(user),
+            Some(_) | None => u32::MAX,
+        }
     }
 
     /// Who waits behind this one.
@@ -215,8 +281,21 @@ impl State {
     /// Everybody behind this one, in turn.
     pub fn waiting_behind(&self, after: Turn) -> impl Iterator<Item = (Turn, &Waiting)> {
         use std::ops::Bound::{Excluded, Unbounded};
-        let behind = self.waiting.range((Excluded(after), Unbounded));
-        behind.map(|(turn, job)| (*turn, job))
+        let user = self.user_of(after.2);
+        let of_users = user.map(|user| self.users.waiting_behind(user, after));
+        let all = user.is_none().then(|| self.waiting.range((Excluded(after), Unbounded)));
+        let all = all.into_iter().flatten().map(|(turn, job)| (*turn, job));
+        all.chain(self.listed_waiting(of_users.into_iter().flatten()))
+    }
+
+    /// The user whose claim a job goes by, if claims were told.
+    fn user_of(&self, job: JobId) -> Option<User> {
+        if !self.has_users() {
+            return None;
+        }
+        let waiting = || self.waiting.get(self.turns.get(&job)?).map(|it| &it.request);
+        let request = waiting().or_else(|| self.running.get(&job).map(|it| &it.request))?;
+        request.user
     }
 
     pub fn waiting_at(&self, turn: Turn) -> Option<&Waiting> {
@@ -238,6 +317,35 @@ impl State {
 
     pub fn get(&self, job: JobId) -> Option<&Running> {
         self.running.get(&job)
+    }
+
+    /// A job that nothing free suits.
+    pub fn aside(&self, job: JobId) -> Option<&Waiting> {
+        self.aside.get(&job)
+    }
+
+    pub fn has_aside(&self) -> bool {
+        !self.aside.is_empty()
+    }
+
+    /// Does it wait, run, or stand aside?
+    pub fn knows(&self, job: JobId) -> bool {
+        self.turns.contains_key(&job)
+            || self.running.contains_key(&job)
+            || self.aside.contains_key(&job)
+    }
+
+    /// The sizes of a job that is known.
+    pub fn sizes(&self, job: JobId) -> Option<&Sizes> {
+        let waiting = || self.waiting.get(self.turns.get(&job)?).map(|it| &it.request);
+        let running = self.running.get(&job).map(|it| &it.request);
+        let request = running.or_else(waiting).or_else(|| Some(&self.aside.get(&job)?.request));
+        request.map(|request| &request.sizes)
+    }
+
+    /// Those who hold fewer than they need, the earliest started first.
+    pub fn lacking(&self) -> impl Iterator<Item = (JobId, &Running)> {
+        self.listed(&self.lacking)
     }
 
     /// Those who run, the earliest started first.
@@ -287,17 +395,53 @@ impl State {
     }
 
     pub(super) fn enqueue(&mut self, job: JobId, submitted: Moment, request: Box<Request>) {
-        let turn = (Reverse(request.priority), submitted, job);
         let scans_before = self.scans;
-        self.waiting.insert(turn, Waiting { request, submitted, reason: None, scans_before });
+        self.insert(job, Waiting { request, submitted, reason: None, scans_before });
+    }
+
+    fn insert(&mut self, job: JobId, waiting: Waiting) {
+        let turn = (Reverse(waiting.request.priority), waiting.submitted, job);
+        if let Some(user) = waiting.request.user {
+            self.users.put(user, turn, Kind::Waiting, true);
+        }
+        self.waiting.insert(turn, waiting);
         self.turns.insert(job, turn);
         self.changes.arrived.push(turn);
     }
 
     pub(super) fn dequeue(&mut self, job: JobId) -> Option<Waiting> {
-        let turn = self.turns.remove(&job)?;
+        let Some(turn) = self.turns.remove(&job) else { return self.aside.remove(&job) };
         self.changes.other = true;
-        self.waiting.remove(&turn)
+        let waiting = self.waiting.remove(&turn)?;
+        if let Some(user) = waiting.request.user {
+            self.users.put(user, turn, Kind::Waiting, false);
+        }
+        Some(waiting)
+    }
+
+    /// Nobody sees this job until all that stand aside are called back.
+    pub(super) fn put_aside(&mut self, job: JobId) {
+        if let Some(waiting) = self.dequeue(job) {
+            self.aside.insert(job, waiting);
+        }
+    }
+
+    pub(super) fn call_back(&mut self) {
+        for (job, waiting) in std::mem::take(&mut self.aside) {
+            self.insert(job, waiting);
+        }
+    }
+
+    /// A job has other sizes from now on.
+    pub(super) fn set_sizes(&mut self, job: JobId, sizes: Sizes) {
+        let turn = self.turns.get(&job);
+        let queued = turn.and_then(|turn| self.waiting.get_mut(turn));
+        if let Some(waiting) = queued.or_else(|| self.aside.get_mut(&job)) {
+            waiting.request.sizes = sizes;
+            self.changes.other = true;
+        } else {
+            self.change(job, |it| it.request.sizes = sizes);
+        }
     }
 
     pub(super) fn set_reason(&mut self, turn: Turn, reason: Reason) {
@@ -321,16 +465,21 @@ impl State {
             has_declined: false,
         };
         let after = Keys::of(&running);
+        let (user, turn) = (running.request.user, running.turn(job));
         self.running.insert(job, running);
         self.by_start.insert((now, job));
         self.index((now, job), Keys::default(), after);
+        self.index_user(user, turn, (false, after.room > 0));
     }
 
     pub(super) fn end(&mut self, job: JobId) -> Option<Running> {
         let running = self.running.remove(&job)?;
         let started = (running.started, job);
         self.by_start.remove(&started);
-        self.index(started, Keys::of(&running), Keys::default());
+        let before = Keys::of(&running);
+        self.index(started, before, Keys::default());
+        let (user, turn) = (running.request.user, running.turn(job));
+        self.index_user(user, turn, (before.room > 0, false));
         Some(running)
     }
 
@@ -344,7 +493,9 @@ impl State {
         let (before, started) = (Keys::of(running), (running.started, job));
         let result = change(running);
         let after = Keys::of(running);
+        let (user, turn) = (running.request.user, running.turn(job));
         self.index(started, before, after);
+        self.index_user(user, turn, (before.room > 0, after.room > 0));
         Some(result)
     }
 
@@ -379,11 +530,18 @@ impl State {
         self.spare = self.spare - before.spare + after.spare;
         put(&mut self.can_give, started, before.spare > 0, after.spare > 0);
         put(&mut self.can_take, started, before.room > 0, after.room > 0);
+        put(&mut self.lacking, started, before.lacks, after.lacks);
         put(&mut self.wanting, started, before.wants, after.wants);
         if before.end != after.end {
             let job = started.1;
             before.end.map(|end| self.ends.remove(&(end, job)));
             after.end.map(|end| self.ends.insert((end, job)));
+        }
+    }
+
+    fn index_user(&mut self, user: Option<User>, turn: Turn, (before, after): (bool, bool)) {
+        if let Some(user) = user.filter(|_| before != after) {
+            self.users.put(user, turn, Kind::Growing, after);
         }
     }
 }

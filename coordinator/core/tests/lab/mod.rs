@@ -405,6 +405,7 @@ impl Lab {
     fn take_step(&mut self, step: Step) {
         let core = self.core.as_ref().expect("somebody made this step");
         self.witness.check_placements(self.now, core, &step);
+        core.check_places().expect("the scheduler counts as the pool does");
         self.count_turns(&step);
         // A heartbeat is acknowledged whatever the disk does.
         let is_ack = |effect: &Effect| {

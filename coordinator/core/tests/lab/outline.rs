@@ -22,6 +22,8 @@ pub(crate) struct Outline {
     pub(crate) retried: u64,
     pub(crate) moves: u64,
     pub(crate) went: u64,
+    /// How often a program of several ranks began, all of them at once.
+    pub(crate) gangs: usize,
     /// Lives of programs beyond their first.
     pub(crate) lives: u64,
     pub(crate) tasks: usize,
@@ -47,6 +49,7 @@ impl Outline {
             took: lab.now.since(Moment::ZERO),
             attempts: lab.store.attempts.len(),
             went: lab.witness.moves,
+            gangs: lab.witness.gangs,
             went_back: lab.cuts.begun,
             images: lab.images,
             snapshots_with_image: lab.snapshots_with_image,

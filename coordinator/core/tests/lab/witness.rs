@@ -31,6 +31,8 @@ pub(crate) struct Witness {
     /// Those that stand still and have ended by that: nobody sets them going.
     husks: BTreeSet<Fence>,
     tasks: BTreeSet<(JobId, Life, Task)>,
+    /// How often a program of several ranks began.
+    pub(crate) gangs: usize,
     pub(crate) moves: u64,
 }
 
@@ -133,7 +135,8 @@ impl Witness {
         let was_lost = store.attempts[&fence].end.as_ref().is_some_and(|(_, how)| {
             // The agent did not hear for a lease, and stops the guest by
             // itself.
-            how.starts_with("lost: ") || how.starts_with("not needed: ")
+            let was_taken = how.starts_with("taken back: ");
+            how.starts_with("lost: ") || how.starts_with("not needed: ") || was_taken
         });
         assert!(
             !is_still || !is_wanted || was_lost || self.carried.contains(&fence),
@@ -155,6 +158,7 @@ impl Witness {
     /// fences grow.
     pub(crate) fn check_placements(&mut self, now: Moment, core: &Core, step: &Step) {
         let mut placed = 0;
+        let mut ranks: BTreeMap<JobId, u32> = BTreeMap::new();
         for change in &step.changes {
             let Change::Attempt(record) = change else { continue };
             // One that has come is where it was on its way to.
@@ -166,6 +170,7 @@ impl Witness {
                 self.coming.insert(record.fence);
             }
             placed += 1;
+            *ranks.entry(record.subprogram.job).or_default() += u32::from(record.coming.is_none());
             assert!(self.placed < record.fence, "{} is not the newest", record.fence);
             self.placed = record.fence;
             let row = core.workstation_row(now, record.workstation).expect("it is enrolled");
@@ -173,6 +178,7 @@ impl Witness {
             assert!(row.slots > 0, "{}: {}", row.name, row.reason);
         }
         assert_eq!(placed, step.placed);
+        self.gangs += ranks.into_iter().filter(|(job, ranks)| began(core, *job, *ranks)).count();
     }
 
     pub(crate) fn progressed(&mut self, summary: &JobSummary) {
@@ -240,4 +246,14 @@ impl Witness {
             assert!(!is_replicated || !is_held, "{id}: {}", record.history.last.outcome);
         }
     }
+}
+
+/// Did a program of several ranks begin with these? Then with all of them.
+fn began(core: &Core, job: JobId, ranks: u32) -> bool {
+    let is_program = core.is_program(job);
+    let Some(now) = core.summary(job).filter(|_| is_program && ranks > 0) else { return false };
+    let before = now.running + now.suspended - ranks;
+    let begins = before == 0 && now.counts.succeeded == 0;
+    assert!(!begins || now.queued == 0, "job {job} began with {ranks} ranks: {now:?}");
+    begins && ranks > 1
 }

@@ -7,6 +7,7 @@ mod hostile;
 mod moves;
 mod ranks;
 mod replicas;
+mod schedule;
 mod shares;
 mod snapshots;
 mod why;
@@ -75,6 +76,7 @@ impl Site {
 
     fn handle(&mut self, event: Event) -> Vec<Offered> {
         self.last = self.core.handle(self.now, self.wall(), event);
+        self.core.check_places().unwrap();
         self.keep_journal();
         self.offers()
     }
@@ -176,6 +178,11 @@ impl Site {
     fn retreated(&mut self, id: u32, fence: Fence) -> Vec<Offered> {
         let reason = "pts/3, 0.0 s ago".to_owned();
         self.hear_of(id, AttemptEvent::Retreated { fence, reason, suspensions: 1 })
+    }
+
+    fn refused(&mut self, id: u32, fence: Fence) -> Vec<Offered> {
+        let reason = "no room".to_owned();
+        self.hear_of(id, AttemptEvent::Refused { fence, reason, blame: Blame::Workstation })
     }
 
     fn finished(&mut self, id: u32, fence: Fence, outcome: Outcome) -> Vec<Offered> {

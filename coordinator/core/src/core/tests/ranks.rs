@@ -184,14 +184,17 @@ fn every_rank_is_told_of_its_program_and_every_host_where_the_others_are() {
 
 #[test]
 fn ranks_without_a_place_wait_and_change_only_what_others_know() {
-    let mut site = Site::with_idle(1);
+    let mut site = Site::with_idle(2);
     let (_, offered) = site.submit_program(2, ProgramSpec::default());
-    let (_, _, first) = only(&offered);
-    site.enrol(2);
-    let offered = site.connect(2, 1, 1);
-    let (_, _, second) = only(&offered);
-    assert_eq!(site.places(1), [(1, second.0, 2)]);
-    assert_eq!(site.places(2), [(0, first.0, 1), (1, second.0, 2)]);
+    let ((one, _, first), (other, which, refused)) = (offered[0], offered[1]);
+    assert_eq!(site.refused(other, refused), []);
+    site.enrol(3);
+    let offered = site.connect(3, 1, 1);
+    let (_, again, second) = only(&offered);
+    assert_eq!(again, which);
+    let (mine, its) = ((0, first.0, one), (1, second.0, 3));
+    assert_eq!(site.places(one), [its]);
+    assert_eq!(site.places(3), [mine, its]);
 }
 
 #[test]
@@ -242,17 +245,18 @@ fn ranks_are_spawned_where_there_is_room_now_and_not_beyond_what_was_asked_for()
 
 #[test]
 fn everybody_hears_of_a_ranks_end_those_that_begin_later_too() {
-    let mut site = Site::with_idle(1);
+    let mut site = Site::with_idle(2);
     let (_, offered) = site.submit_program(2, ProgramSpec::default());
-    let first = only(&offered);
+    let first = offered[0];
     site.started(first.0, first.2);
+    assert_eq!(site.refused(offered[1].0, offered[1].2), [], "it waits");
     let offered = site.end_well(first);
     let second = only(&offered);
     let (end, snapshot) = (End::ExitCode(0), Snapshot(0));
     let ended = ToRank::PeerEnded { rank: Rank(0), snapshot, end, last: 5 };
-    assert!(site.told().contains(&(1, ended.clone())), "with the offer");
+    assert!(site.told().contains(&(first.0, ended.clone())), "with the offer");
     site.started(second.0, second.2);
-    assert!(site.told().contains(&(1, ended)), "and when it has begun");
+    assert!(site.told().contains(&(first.0, ended)), "and when it has begun");
 }
 
 #[test]
@@ -520,7 +524,9 @@ fn a_program_whose_past_does_not_read_begins_again() {
     assert_eq!((site.journal.len(), first.life), (1, Life(2)));
     // What had begun is not kept, and begins again.
     let again = site.reconnect(offered[0].0, 2, &[offered[0].2]);
-    assert_eq!(again.len(), 1);
+    assert_eq!(again, [], "with both of its ranks");
+    let again = site.reconnect(offered[1].0, 2, &[offered[1].2]);
+    assert_eq!(again.len(), 2);
     let keeps = site.sent().any(
         |(_, frame)| matches!(frame, CoordinatorFrame::Welcome { keep, .. } if !keep.is_empty()),
     );

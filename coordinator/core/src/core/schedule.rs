@@ -1,0 +1,590 @@
+//! What the scheduler hears of, and how what it decides is carried out.
+//!
+//! ```text
+//! whatever changes a job ──► stale ─┐                     ┌─► placement: offers
+//! ends, owners' returns ───► left ──┼─► facts ─► cycle ───┼─► growth: spawned ranks, frozen ones move
+//! workstations ────────────► pool ──┤             ▲       └─► refusals
+//! shares ──────────────────► claims ┘             └── what could be placed of it
+//! ```
+//!
+//! The promise: between steps the scheduler's sizes are what jobs hold here, and
+//! what it calls free is the pool's room. It rests on one rule: facts are not
+//! told where things happen, but derived from jobs that changed, all of one
+//! event together. What a job holds are its guests that do not stand still for
+//! an owner, those on their way, and what it was given and is not placed yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, JobId};
+use gleaner_common::job::JobSpec;
+use gleaner_common::report::SubprogramState;
+use gleaner_common::time::{Moment, WallTime};
+use gleaner_common::units;
+
+use super::grow::keep;
+use super::placement::PLACEMENTS_MAX;
+use super::{Core, Draft};
+use crate::attempt::Stage;
+use crate::job::Job;
+use crate::program::Program;
+use crate::scheduler::{
+    Allowed, Class, DEFAULT, Decision, Fact, Parameters, Reason, Request, Resources, Scheduler,
+    Sizes, Speedup, User, named,
+};
+
+/// A cycle of more stages than this goes on in the next step: what agents say
+/// meanwhile is not to wait for it.
+const STAGES_MAX: u32 = 1_000;
+
+/// How old the claims of those may be whose usage has only decayed or grown by
+/// time. A place counts a quantum at once, which is 60 s by default.
+const CLAIMS_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Which jobs and sizes come next, by whose policy.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SchedulerConfig {
+    /// One of [`ALL`](crate::scheduler::ALL), by name.
+    pub policy: String,
+    /// How long a bag that is asked for places may wait for the ends of its
+    /// subprograms.
+    #[serde(with = "units::duration")]
+    pub patience: Duration,
+    pub parameters: Parameters,
+}
+
+impl Default for SchedulerConfig {
+    /// As long as a guest waits for its owner by default, before it is given up.
+    fn default() -> Self {
+        let patience = Duration::from_secs(600);
+        Self { policy: DEFAULT.to_owned(), patience, parameters: Parameters::default() }
+    }
+}
+
+/// A policy that nobody has heard of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("scheduler.policy = \"{0}\": there is none of this name, `glean policies` lists them")]
+pub struct UnknownPolicy(pub String);
+
+impl SchedulerConfig {
+    /// # Errors
+    /// If there is no such policy.
+    pub fn check(&self) -> Result<(), UnknownPolicy> {
+        named(&self.policy).map(|_| ()).ok_or_else(|| UnknownPolicy(self.policy.clone()))
+    }
+
+    fn build(&self) -> Scheduler {
+        let policy = named(&self.policy).or_else(|| named(DEFAULT)).expect("there is a default");
+        Scheduler::new(resources(0), (policy.build)(&self.parameters))
+    }
+}
+
+/// How many of a job's places have become free since it was told of.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    /// Their owners have come back, or the workstation has not kept the guest.
+    lost: u32,
+    /// What ran there has ended.
+    done: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pub(super) scheduler: Scheduler,
+    numbers: BTreeMap<String, User>,
+    names: Vec<String>,
+    /// Jobs that are not as the scheduler knows them.
+    stale: BTreeSet<JobId>,
+    left: BTreeMap<JobId, Left>,
+    /// What jobs were given and is not placed yet.
+    unfilled: BTreeMap<JobId, u32>,
+    /// Until when those who were asked for places may take their time.
+    patient_until: BTreeMap<JobId, Moment>,
+    /// The pool's version when it was last told that it has changed.
+    suits_at: u64,
+    /// When all claims were told.
+    claims_at: Moment,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self::new(&SchedulerConfig::default())
+    }
+}
+
+impl Schedule {
+    pub(super) fn new(config: &SchedulerConfig) -> Self {
+        Self {
+            scheduler: config.build(),
+            numbers: BTreeMap::new(),
+            names: vec![],
+            stale: BTreeSet::new(),
+            left: BTreeMap::new(),
+            unfilled: BTreeMap::new(),
+            patient_until: BTreeMap::new(),
+            suits_at: 0,
+            claims_at: Moment::ZERO,
+        }
+    }
+
+    /// The job is not as it was.
+    pub(super) fn changed(&mut self, job: JobId) {
+        self.stale.insert(job);
+    }
+
+    /// One of the job's places is not its own any more.
+    pub(super) fn lost(&mut self, job: JobId) {
+        self.left.entry(job).or_default().lost += 1;
+        self.changed(job);
+    }
+
+    /// What was called lost last is free because something has ended there.
+    pub(super) fn was_done(&mut self, job: JobId) {
+        let left = self.left.entry(job).or_default();
+        if let Some(lost) = left.lost.checked_sub(1) {
+            (left.lost, left.done) = (lost, left.done + 1);
+        }
+    }
+
+    pub(super) fn unfilled(&self, job: JobId) -> u32 {
+        self.unfilled.get(&job).copied().unwrap_or(0)
+    }
+
+    fn set_unfilled(&mut self, job: JobId, count: u32) {
+        if count == 0 {
+            self.unfilled.remove(&job);
+        } else {
+            self.unfilled.insert(job, count);
+        }
+    }
+
+    /// When somebody's patience ends first.
+    pub(super) fn first_due(&self) -> Option<Moment> {
+        self.patient_until.values().min().copied()
+    }
+
+    fn user(&mut self, name: &str) -> User {
+        if let Some(user) = self.numbers.get(name) {
+            return *user;
+        }
+        let user = User(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), user);
+        user
+    }
+
+    /// Users with something that waits or could grow, in turn.
+    pub(super) fn users_in_turn(&self) -> impl Iterator<Item = &str> {
+        let users = self.scheduler.state().users_in_turn();
+        users.filter_map(|user| self.names.get(user.0 as usize).map(String::as_str))
+    }
+}
+
+/// What a job holds, what waits of it, and what it could run on.
+struct Demand {
+    held: u32,
+    queued: u32,
+    sizes: Sizes,
+}
+
+impl Core {
+    /// One cycle about all that this event has brought.
+    pub(super) fn schedule(&mut self, draft: &mut Draft) {
+        self.more_to_place = false;
+        self.tell_scheduler(draft);
+        for id in self.schedule.unfilled.keys().copied().collect::<Vec<_>>() {
+            self.fill_on(draft, id);
+        }
+        self.decide_all(draft);
+        self.send_ahead(draft);
+        self.tell_scheduler(draft);
+        self.more_to_place |= !self.schedule.unfilled.is_empty();
+    }
+
+    fn decide_all(&mut self, draft: &mut Draft) {
+        for stage in 0..STAGES_MAX {
+            if draft.step.placed >= PLACEMENTS_MAX {
+                self.more_to_place |= self.pool.has_free() && !self.queues.is_empty();
+                return;
+            }
+            self.tell_claims(draft.now);
+            if stage == 0 && !self.schedule.scheduler.has_news() {
+                return;
+            }
+            let decisions = self.schedule.scheduler.cycle(draft.now);
+            if decisions.is_empty() {
+                return;
+            }
+            for decision in decisions {
+                self.carry_out(draft, decision);
+            }
+        }
+        self.more_to_place = true;
+    }
+
+    // ── facts ──────────────────────────────────────────────────────────────
+
+    fn tell(&mut self, now: Moment, fact: Fact) {
+        self.schedule.scheduler.handle(now, fact);
+    }
+
+    fn tell_scheduler(&mut self, draft: &Draft) {
+        for id in std::mem::take(&mut self.schedule.stale) {
+            self.tell_of(draft, id);
+        }
+        let resources = self.resources();
+        if self.schedule.scheduler.state().resources() != resources {
+            self.tell(draft.now, Fact::Resources(resources));
+        }
+        let version = self.pool.version();
+        let suits = self.schedule.suits_at != version;
+        if suits && self.schedule.scheduler.state().has_aside() {
+            self.schedule.suits_at = version;
+            self.tell(draft.now, Fact::Suits);
+        }
+    }
+
+    /// The places that are free, and those that jobs hold.
+    fn resources(&self) -> Resources {
+        let unfilled: u32 = self.schedule.unfilled.values().sum();
+        let held = self.schedule.scheduler.state().held().saturating_sub(unfilled);
+        resources(self.pool.room() + held)
+    }
+
+    fn tell_of(&mut self, draft: &Draft, id: JobId) {
+        let left = self.schedule.left.remove(&id).unwrap_or_default();
+        let Some(Demand { held, queued, sizes }) = self.demand(id) else {
+            self.schedule.set_unfilled(id, 0);
+            self.schedule.patient_until.remove(&id);
+            return self.tell(draft.now, Fact::Ended { job: id });
+        };
+        let state = self.schedule.scheduler.state();
+        if !state.knows(id) {
+            self.tell_submitted(draft, id, sizes);
+        } else if state.sizes(id) != Some(&sizes) {
+            self.tell(draft.now, Fact::Sized { job: id, sizes });
+        }
+        let Some(it) = self.schedule.scheduler.state().get(id) else {
+            self.schedule.set_unfilled(id, 0);
+            if held > 0 {
+                self.tell(draft.now, Fact::Runs { job: id, size: held });
+            }
+            return;
+        };
+        // Whoever has too few to get on comes first.
+        let is_needed = it.asked > 0 || self.schedule.scheduler.state().lacking().next().is_some();
+        // Who cannot grow has no other way to come by it again.
+        let keeps_it = self.schedule.scheduler.keeps() || it.request.class != Class::Malleable;
+        let keeps = keeps_it && !is_needed;
+        let lost = left.lost + if keeps { 0 } else { left.done };
+        let (before, most) = (it.size, held.saturating_add(queued));
+        let size = before.saturating_sub(lost).min(most).max(held);
+        if size != before {
+            self.tell(draft.now, Fact::Resized { job: id, size });
+        }
+        self.schedule.set_unfilled(id, size - held);
+    }
+
+    fn tell_submitted(&mut self, draft: &Draft, id: JobId, sizes: Sizes) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let submitted = moment_of(job.record().submitted, (draft.now, draft.wall));
+        let user = job.record().user.clone();
+        let request = request_of(job.spec(), sizes);
+        let request = Request { user: Some(self.schedule.user(&user)), ..request };
+        self.shares.touch(&user);
+        self.tell(submitted, Fact::Submitted { job: id, request: Box::new(request) });
+    }
+
+    /// What a job is to the scheduler now; nothing, if nothing of it runs or
+    /// could.
+    fn demand(&self, id: JobId) -> Option<Demand> {
+        let job = self.jobs.get(&id).filter(|job| !job.has_ended())?;
+        let (held, queued) = (job.held(), job.queued());
+        let least = held.saturating_add(queued);
+        let sizes = match &job.program {
+            Some(program) => {
+                let more = self.frozen(job).count();
+                let more =
+                    u32::try_from(more).unwrap_or(u32::MAX).saturating_add(program.could_add());
+                let least_if_any = if least == 0 { more.min(1) } else { least };
+                [least_if_any, least_if_any, least.saturating_add(more)]
+            }
+            // Nothing of it can run: its guests stand still where they are.
+            None if least == 0 => return None,
+            None => {
+                return Some(Demand {
+                    held,
+                    queued,
+                    sizes: job.spec().shape.sizes_of_rest(least)?,
+                });
+            }
+        };
+        let sizes = Sizes::new(sizes, Allowed::Any).ok()?;
+        Some(Demand { held, queued, sizes })
+    }
+
+    /// Ranks that stand still for an owner and would go on elsewhere, of a
+    /// program that reacts to increases.
+    pub(super) fn frozen<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = Fence> + 'a {
+        let program = job.program.as_deref();
+        let would = program.is_some_and(Program::reacts_to_increases) && keep(job).is_some();
+        let placed = would.then(|| job.placed()).into_iter().flatten();
+        placed.map(|(_, fence)| fence).filter(|fence| {
+            let attempt = self.attempts.get(fence);
+            attempt.is_some_and(|it| it.stage == FROZEN) && !self.moves.contains_key(fence)
+        })
+    }
+
+    /// Tells the claims that have changed, and now and then all of those who
+    /// wait.
+    fn tell_claims(&mut self, now: Moment) {
+        let mut users = self.shares.take_changed();
+        if now.since(self.schedule.claims_at) >= CLAIMS_AGE_MAX {
+            self.schedule.claims_at = now;
+            users.extend(self.schedule.users_in_turn().map(str::to_owned));
+        }
+        for name in users {
+            let Some(user) = self.schedule.numbers.get(&name).copied() else { continue };
+            let (claim, places) = (self.shares.claim(now, &name), self.shares.places_left(&name));
+            self.tell(now, Fact::Claim { user, claim, places });
+        }
+    }
+
+    // ── decisions ──────────────────────────────────────────────────────────
+
+    fn carry_out(&mut self, draft: &mut Draft, decision: Decision) {
+        match decision {
+            Decision::Start { job, size } => self.start(draft, job, size),
+            Decision::Grow { job, by, .. } => {
+                let left = self.place_more(draft, job, by);
+                self.tell(draft.now, Fact::Answered { job, by: by - left });
+            }
+            Decision::Shrink { job, by, .. } => self.shrink(draft, job, by),
+            // Programs that spawn have been answered.
+            Decision::Offer { job, .. } => {
+                self.tell(draft.now, Fact::Asked { job, more: 0, is_answer: true });
+            }
+            // A promise is the policy's to keep.
+            Decision::Reserve { .. } => {}
+            Decision::Refuse { job, reason } => self.refused(draft, job, reason),
+        }
+    }
+
+    /// All ranks of a program have a place, or none; of a bag, as many as there
+    /// are.
+    fn start(&mut self, draft: &mut Draft, id: JobId, size: u32) {
+        let suits = self.jobs.get(&id).is_some_and(|job| self.suits_whole(job, size));
+        let left = if suits { self.place_more(draft, id, size) } else { size };
+        if left == size {
+            self.tell(draft.now, Fact::Unplaced { job: id });
+        } else if left > 0 {
+            self.tell(draft.now, Fact::Resized { job: id, size: size - left });
+        }
+    }
+
+    fn suits_whole(&self, job: &Job, size: u32) -> bool {
+        let (needs, is_bag) = (job.needs(), job.program.is_none());
+        is_bag
+            || needs.are_none()
+            || self.pool.room_where(size, |it| needs.are_met(&it.facts)) >= size
+    }
+
+    /// Gives the job so many places more. How many of them it cannot use: what a
+    /// step has no time for is placed by the next one.
+    fn place_more(&mut self, draft: &mut Draft, id: JobId, by: u32) -> u32 {
+        let unfilled = self.schedule.unfilled(id);
+        self.schedule.set_unfilled(id, unfilled + by);
+        self.fill(draft, id).min(by)
+    }
+
+    /// Goes on with what a job was given before, and gives back what it cannot
+    /// use.
+    fn fill_on(&mut self, draft: &mut Draft, id: JobId) {
+        let left = self.fill(draft, id);
+        let size = self.schedule.scheduler.state().get(id).map(|it| it.size);
+        if let Some(size) = size.filter(|_| left > 0) {
+            self.tell(draft.now, Fact::Resized { job: id, size: size.saturating_sub(left) });
+        }
+    }
+
+    fn fill(&mut self, draft: &mut Draft, id: JobId) -> u32 {
+        loop {
+            let left = self.schedule.unfilled(id);
+            if left == 0 || draft.step.placed >= PLACEMENTS_MAX {
+                return 0;
+            }
+            if !self.place_next(draft, id) && !self.move_frozen(draft, id) {
+                if self.begin_more(draft, id, left) {
+                    continue;
+                }
+                self.schedule.set_unfilled(id, 0);
+                return left;
+            }
+            self.schedule.set_unfilled(id, left - 1);
+        }
+    }
+
+    /// Asks a job for places. A bag gives them as its subprograms end, so that
+    /// no work is lost, as long as whoever needs them is patient; the ranks of a
+    /// program have nowhere to go.
+    fn shrink(&mut self, draft: &mut Draft, id: JobId, by: u32) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        if job.program.is_some() {
+            return self.tell(draft.now, Fact::Answered { job: id, by: 0 });
+        }
+        // What is not placed yet is given at once.
+        let given = self.schedule.unfilled(id).min(by);
+        let size = self.schedule.scheduler.state().get(id).map(|it| it.size);
+        if let Some(size) = size.filter(|_| given > 0) {
+            self.schedule.set_unfilled(id, self.schedule.unfilled(id) - given);
+            self.tell(draft.now, Fact::Resized { job: id, size: size - given });
+        }
+        if given < by {
+            let until = draft.now + self.config.scheduler.patience;
+            self.schedule.patient_until.entry(id).or_insert(until);
+        }
+    }
+
+    /// Who has been asked for places long enough has them taken.
+    pub(super) fn take_what_is_due(&mut self, draft: &mut Draft) {
+        let is_due = |(_, until): &(&JobId, &Moment)| **until <= draft.now;
+        let due = self.schedule.patient_until.iter().filter(is_due);
+        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.schedule.patient_until.remove(&id);
+            self.take_places(draft, id);
+        }
+    }
+
+    /// Stops the guests that began last: they have the least to lose.
+    fn take_places(&mut self, draft: &mut Draft, id: JobId) {
+        let asked = self.schedule.scheduler.state().get(id).map_or(0, |it| it.asked);
+        let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
+        let runs =
+            |fence: &Fence| self.attempts.get(fence).is_some_and(|it| !it.stage.is_suspended());
+        let mut running: Vec<Fence> = placed.map(|(_, fence)| fence).filter(runs).collect();
+        running.sort_unstable();
+        for fence in running.into_iter().rev().take(asked as usize) {
+            let why = "taken back: another job needs its place";
+            let stopped = self.stop(draft, fence, why, SubprogramState::Queued);
+            if let (Some((attempt, history)), Some(job)) = (stopped, self.jobs.get_mut(&id)) {
+                job.begin_anew(attempt.position);
+                job.return_first(attempt.position, history);
+            }
+        }
+        self.requeue(id);
+    }
+
+    /// Has this job more parts that run at once than there are places, whatever
+    /// owners do? Nobody knows before all workstations have been heard.
+    pub(super) fn larger_than_all(&self, spec: &JobSpec) -> Option<String> {
+        let (needs, all) = (spec.needs_at_once(), self.pool.places()?);
+        (needs > all).then(|| format!("not taken: {}", Reason::LargerThanAll { needs, all }))
+    }
+
+    /// Would this job be taken if it were submitted now (Kumar 2001, §3.2.1,
+    /// `is_available`)? And what would become of it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn would_take(&self, now: Moment, user: &str, spec: &JobSpec) -> Result<String, String> {
+        spec.check().map_err(|wrong| wrong.to_string())?;
+        if let Some(refusal) = self.too_much(user, spec).or_else(|| self.larger_than_all(spec)) {
+            return Err(refusal);
+        }
+        self.refusal(now, spec).map_or(Ok(()), Err)?;
+        let (needs, free) = (spec.needs_at_once(), self.schedule.scheduler.state().free());
+        let waiting = self.schedule.scheduler.state().waiting_count();
+        Ok(match free >= needs && waiting == 0 {
+            true => format!("it would start at once: it needs {needs} places, and {free} are free"),
+            false => format!(
+                "it would wait: it needs {needs} places, {free} are free and {waiting} jobs wait"
+            ),
+        })
+    }
+
+    /// Why the policy would not take such a job.
+    pub(super) fn refusal(&self, now: Moment, spec: &JobSpec) -> Option<String> {
+        let count = spec.indexes.len();
+        let sizes = if spec.program.is_some() {
+            Sizes::exactly(count).ok()
+        } else {
+            spec.shape.sizes_of_bag(count).ok()
+        };
+        let request = request_of(spec, sizes?);
+        if let Err(wrong) = request.check() {
+            return Some(wrong.to_string());
+        }
+        let asked = self.schedule.scheduler.ask(now, &request);
+        asked.err().map(|reason| format!("not taken: {reason}"))
+    }
+
+    fn refused(&mut self, draft: &mut Draft, id: JobId, reason: Reason) {
+        self.note(draft, id, format!("not taken: {reason}"));
+        self.withdraw(draft, id);
+    }
+}
+
+impl Core {
+    /// Does the scheduler know what jobs hold, and is what it calls free the
+    /// pool's room? All is counted anew, for tests.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_places(&self) -> Result<(), String> {
+        let mut held: BTreeMap<JobId, u32> = self.jobs.keys().map(|id| (*id, 0)).collect();
+        for (fence, attempt) in &self.attempts {
+            let placed = self.jobs.get(&attempt.job).and_then(|job| job.fence(attempt.position));
+            let counts = match placed == Some(*fence) {
+                true => !attempt.stage.is_suspended(),
+                false => attempt.coming.is_some(),
+            };
+            *held.entry(attempt.job).or_default() += u32::from(counts);
+        }
+        let state = self.schedule.scheduler.state();
+        let mut unplaced = 0;
+        for (id, held) in held {
+            let (size, unfilled) =
+                (state.get(id).map_or(0, |it| it.size), self.schedule.unfilled(id));
+            unplaced += unfilled;
+            if size != held + unfilled {
+                return Err(format!(
+                    "job {id} has {held} places, {unfilled} more to come, and {size} in the scheduler"
+                ));
+            }
+        }
+        if state.running().any(|(id, _)| !self.jobs.contains_key(&id)) {
+            return Err("a job that has ended runs in the scheduler".to_owned());
+        }
+        let (free, room) = (state.free(), self.pool.room());
+        match room.saturating_sub(unplaced) == free {
+            true => Ok(()),
+            false => Err(format!(
+                "{room} places are free, {unplaced} given away, and {free} in the scheduler"
+            )),
+        }
+    }
+}
+
+const FROZEN: Stage = Stage::Held(gleaner_common::wire::GuestState::Suspended);
+
+/// So many processors. How many there would be without owners is not said: a
+/// workstation that has not been heard of may have more.
+fn resources(processors: u32) -> Resources {
+    Resources { processors, all: u32::MAX, speed: 1.0 }
+}
+
+/// When that was, on this life's clock.
+fn moment_of(at: WallTime, (now, wall): (Moment, WallTime)) -> Moment {
+    Moment(now.0.saturating_sub(u64::try_from(wall.since(at).as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// The job as the scheduler sees it (`ARCHITECTURE.md` says which is which).
+fn request_of(spec: &JobSpec, sizes: Sizes) -> Request {
+    Request {
+        priority: spec.priority,
+        speedup: Speedup::from(&spec.shape.speedup),
+        is_modest: spec.program.is_some_and(|program| program.increases),
+        ..Request::new(spec.class(), sizes, spec.shape.estimate)
+    }
+}
