@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gleaner_replay::campaign::file;
-use gleaner_replay::campaign::inputs::prepare;
+use gleaner_replay::campaign::inputs::{Overrides, prepare};
 use gleaner_replay::campaign::run::{Effort, Outcome, run_campaign};
 use gleaner_replay::results::store::{CSV, PARQUET, Shard};
 
@@ -74,7 +74,7 @@ impl Place {
     }
 
     fn run(&self, out: &str, shard: &str, threads: usize) -> Outcome {
-        let prepared = prepare(&self.file(), None).unwrap();
+        let prepared = prepare(&self.file(), &Overrides::default()).unwrap();
         let effort = Effort { shard: shard.parse().unwrap(), threads };
         run_campaign(&prepared.plan, &prepared.manifest, &self.out(out), effort, &|_| ()).unwrap()
     }
@@ -149,7 +149,7 @@ fn results_of_another_campaign_are_not_added_to() {
         ("\"small\"", "\"other\"", "it is of `small`, this is `other`"),
     ] {
         fs::write(place.file(), SMALL.replace(from, to)).unwrap();
-        let prepared = prepare(&place.file(), None).unwrap();
+        let prepared = prepare(&place.file(), &Overrides::default()).unwrap();
         let effort = Effort { shard: Shard::default(), threads: 1 };
         let error =
             run_campaign(&prepared.plan, &prepared.manifest, &place.out("out"), effort, &|_| ())
@@ -232,7 +232,7 @@ fn a_value_without_its_unit_or_sense_is_named_with_its_place() {
 fn a_network_smaller_than_a_program_is_refused_with_its_line() {
     let place = Place::new();
     fs::write(place.file(), SMALL.replace("workstations = 5", "workstations = 3")).unwrap();
-    let error = prepare(&place.file(), None).unwrap_err().to_string();
+    let error = prepare(&place.file(), &Overrides::default()).unwrap_err().to_string();
     let expected =
         "small.toml:29:16: expected at least 4 workstations, one for each rank of a program";
     assert!(error.ends_with(expected), "{error}");
@@ -245,12 +245,12 @@ fn a_trace_that_cannot_be_replayed_is_named_with_its_line() {
         fs::write(place.dir.path().join("bad.trace"), trace).unwrap();
         let ring = "ring = { ranks = 4, subtasks = 10, takes = \"5min\" }";
         fs::write(place.file(), SMALL.replace(ring, "trace = \"bad.trace\"")).unwrap();
-        prepare(&place.file(), None).unwrap_err().to_string()
+        prepare(&place.file(), &Overrides::default()).unwrap_err().to_string()
     };
     let error = with("not a trace\n");
     assert!(error.contains("bad.trace:1: "), "{error}");
     fs::remove_file(place.dir.path().join("bad.trace")).unwrap();
-    let error = prepare(&place.file(), None).unwrap_err().to_string();
+    let error = prepare(&place.file(), &Overrides::default()).unwrap_err().to_string();
     assert!(error.starts_with("cannot read the trace "), "{error}");
 }
 
@@ -258,6 +258,6 @@ fn a_trace_that_cannot_be_replayed_is_named_with_its_line() {
 fn a_log_with_too_few_workstations_says_how_many_it_has() {
     let place = Place::new();
     fs::write(place.file(), SMALL.replace("workstations = 7", "workstations = 70")).unwrap();
-    let error = prepare(&place.file(), None).unwrap_err().to_string();
+    let error = prepare(&place.file(), &Overrides::default()).unwrap_err().to_string();
     assert!(error.contains("no period has 70 workstations with a transition before"), "{error}");
 }

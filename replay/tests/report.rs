@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gleaner_replay::campaign::inputs::prepare;
+use gleaner_replay::campaign::inputs::{Overrides, prepare};
 use gleaner_replay::campaign::run::{Effort, run_campaign};
 use gleaner_replay::report;
 use gleaner_replay::results::store::Shard;
@@ -34,7 +34,7 @@ impl Made {
         });
         text += &programs.into_iter().chain(networks).collect::<String>();
         fs::write(dir.path().join("c.toml"), text).unwrap();
-        let prepared = prepare(&dir.path().join("c.toml"), None).unwrap();
+        let prepared = prepare(&dir.path().join("c.toml"), &Overrides::default()).unwrap();
         let effort = Effort { shard: Shard::default(), threads: 2 };
         let out = dir.path().join("out");
         run_campaign(&prepared.plan, &prepared.manifest, &out, effort, &|_| ()).unwrap();

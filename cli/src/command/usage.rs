@@ -22,7 +22,7 @@ use crate::flags::{OutFile, Span, UsageArchive};
 use crate::output::{self, Form, Listing, seconds};
 
 pub use import::ImportArgs;
-pub use reading::ReadingArgs;
+pub use reading::{InterpretArgs, ReadingArgs};
 pub use stats::StatsArgs;
 
 #[derive(Debug, clap::Args)]
