@@ -101,7 +101,9 @@ impl fmt::Display for Interpretation {
 
 /// Why a text is not an interpretation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not an interpretation: expected as-taken, exact, snapshots, snapshots:5min or previous-record")]
+#[error(
+    "`{text}` is not an interpretation: expected as-taken, exact, snapshots, snapshots:5min or previous-record"
+)]
 pub struct ParseInterpretationError {
     text: String,
 }

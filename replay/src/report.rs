@@ -49,6 +49,24 @@ impl Source {
             count(self.rows),
             count(self.given_up)
         )];
+        let setting = &self.manifest.setting;
+        if let Some(about) = &setting.model {
+            said.push(format!("The owners are made up: {about}."));
+        }
+        if !setting.fitted.is_empty() {
+            let names: Vec<&str> = setting.fitted.iter().map(|(name, _)| name.as_str()).collect();
+            said.push(format!(
+                "Of the owners, these were found by a search for the slowdowns of Phalen 1994, Table 12: {}.",
+                names.join(", ")
+            ));
+        }
+        if !setting.interpretation.is_empty() {
+            said.push(format!(
+                "The times of the log's records were understood as `{}`; a period is {:.0} h.",
+                setting.interpretation,
+                setting.period_s as f64 / 3_600.0
+            ));
+        }
         for network in &self.manifest.networks {
             if network.passed_over > 0 || network.periods < network.periods_wanted {
                 said.push(format!(

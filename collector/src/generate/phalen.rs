@@ -89,14 +89,20 @@ impl OwnerModel {
         (*self == Self::phalen1994()).then(|| {
             let lengths = |of: &[LogNormal]| {
                 let one = |it: &LogNormal| {
-                    format!("{:.0} % around {} s, sigma {}", 100.0 * it.share, it.median_s, it.sigma)
+                    format!(
+                        "{:.0} % around {} s, sigma {}",
+                        100.0 * it.share,
+                        it.median_s,
+                        it.sigma
+                    )
                 };
                 of.iter().map(one).collect::<Vec<_>>().join("; ")
             };
             let rates = |week: &Week| {
-                let (least, most) = week.hours().into_iter().fold((f64::INFINITY, 0.0_f64), |ends, rate| {
-                    (ends.0.min(rate), ends.1.max(rate))
-                });
+                let (least, most) =
+                    week.hours().into_iter().fold((f64::INFINITY, 0.0_f64), |ends, rate| {
+                        (ends.0.min(rate), ends.1.max(rate))
+                    });
                 format!("{least:.2} to {most:.2} an hour")
             };
             vec![

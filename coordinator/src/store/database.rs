@@ -17,12 +17,13 @@ const APPLICATION_ID: i32 = 0x676c_6e72;
 
 /// The steps that lead to the present form; a file knows how many it took
 /// (`user_version`). Append, never change one.
-const MIGRATIONS: [Migration; 5] = [
+const MIGRATIONS: [Migration; 6] = [
     Migration::Sql(include_str!("schema_1.sql")),
     Migration::Rewrite(spec_1::rewrite),
     Migration::Sql(include_str!("schema_3.sql")),
     Migration::Sql(include_str!("schema_4.sql")),
     Migration::Sql(include_str!("schema_5.sql")),
+    Migration::Sql(include_str!("schema_6.sql")),
 ];
 
 enum Migration {

@@ -95,7 +95,8 @@ impl LibraryReport<'_> {
     /// Policies that a lab can have; no lab knows the future.
     fn policies_to_have(&self, pairs: &Pairs) -> Vec<u16> {
         let policies = pairs.choices().into_iter().filter(|choice| self.policy(*choice) != ORACLE);
-        let policies: std::collections::BTreeSet<u16> = policies.map(|(policy, _)| policy).collect();
+        let policies: std::collections::BTreeSet<u16> =
+            policies.map(|(policy, _)| policy).collect();
         policies.into_iter().collect()
     }
 
@@ -113,9 +114,9 @@ impl LibraryReport<'_> {
         choices: &[Choice],
         disturbs: fn(&Outcome) -> f64,
     ) -> Option<Choice> {
-        let known = choices.iter().filter_map(|choice| {
-            Some((*choice, pairs.stretch(network, *choice)?.value))
-        });
+        let known = choices
+            .iter()
+            .filter_map(|choice| Some((*choice, pairs.stretch(network, *choice)?.value)));
         let (fastest, _) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
         let as_fast = |choice: &&Choice| {
             let against = pairs.time_against(network, **choice, fastest);
@@ -123,10 +124,8 @@ impl LibraryReport<'_> {
         };
         let disturbance =
             |choice: &Choice| pairs.mean(network, *choice, disturbs).map_or(0.0, |it| it.value);
-        let gentlest = choices
-            .iter()
-            .filter(as_fast)
-            .min_by(|a, b| disturbance(a).total_cmp(&disturbance(b)));
+        let gentlest =
+            choices.iter().filter(as_fast).min_by(|a, b| disturbance(a).total_cmp(&disturbance(b)));
         Some(gentlest.copied().unwrap_or(fastest))
     }
 
@@ -192,9 +191,8 @@ impl LibraryReport<'_> {
         }
         let time = self.ranks.time_against(of, best, usual)?;
         let moves = self.ranks.part_of(of, (best, usual), |it| it.moves);
-        let moves = moves.map_or_else(String::new, |moves| {
-            format!(", with {} of its moves", moves.spoken(2))
-        });
+        let moves = moves
+            .map_or_else(String::new, |moves| format!(", with {} of its moves", moves.spoken(2)));
         Some(format!(
             "With {network} workstations, {}: programs take {} times as long as with {} ({}){moves}. {}",
             self.policy(best),

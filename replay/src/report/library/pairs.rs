@@ -138,9 +138,10 @@ impl Pairs {
 
     /// Every choice that was tried.
     pub(super) fn choices(&self) -> Vec<Choice> {
-        self.pairs.values().next().map_or_else(Vec::new, |pair| {
-            pair.outcomes.keys().copied().collect()
-        })
+        self.pairs
+            .values()
+            .next()
+            .map_or_else(Vec::new, |pair| pair.outcomes.keys().copied().collect())
     }
 
     fn visit(&self, of: Where, mut visit: impl FnMut(&PairKey, &Pair)) {
@@ -197,8 +198,7 @@ impl Pairs {
         (choice, other): (Choice, Choice),
         quantity: fn(&Outcome) -> f64,
     ) -> Option<Estimate> {
-        let weeks =
-            self.weekly(of, (choice, other), |one, other| [quantity(one), quantity(other)]);
+        let weeks = self.weekly(of, (choice, other), |one, other| [quantity(one), quantity(other)]);
         Estimate::of(&weeks, |[one, other]| (*other > 0.0).then(|| one / other))
     }
 

@@ -38,8 +38,7 @@ impl LibraryReport<'_> {
         );
         self.table(document, ("policies", &caption, "policy"), &lines)?;
         let title = "How much longer programs take, by policy (geometric means)";
-        let panels =
-            self.panels(title, self.reaction(usual), &|_| self.policies_with(usual.1));
+        let panels = self.panels(title, self.reaction(usual), &|_| self.policies_with(usual.1));
         let caption = "By policy and number of workstations, on one scale; the oracle knows the future and cannot be had";
         document.figure("policies", caption, &panels)
     }
