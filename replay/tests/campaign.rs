@@ -162,6 +162,28 @@ fn results_of_another_campaign_are_not_added_to() {
     }
 }
 
+/// Phalen 1994, Table 6, by its footnote.
+#[test]
+fn the_way_a_log_is_read_reaches_the_owners_and_is_said() {
+    let place = Place::new();
+    fs::write(place.file(), SMALL.replace("months = 2", "months = 2\nsnapshots = true")).unwrap();
+    let by_snapshots = prepare(&place.file(), &Overrides::default()).unwrap().manifest;
+    assert_eq!(by_snapshots.setting.interpretation, "snapshots:3m");
+    let interpret = Some("previous-record".parse().unwrap());
+    let overrides = Overrides { interpret, ..Overrides::default() };
+    let by_footnote = prepare(&place.file(), &overrides).unwrap().manifest;
+    assert_eq!(by_footnote.setting.interpretation, "previous-record");
+    assert_ne!(by_footnote.digests, by_snapshots.digests);
+    let idle = |sums: &[u64]| sums.iter().sum::<u64>();
+    let (less, more) = (idle(&by_footnote.owners.idle_s), idle(&by_snapshots.owners.idle_s));
+    assert!(less < more, "half of what ends by load is busy");
+    let text = fs::read_to_string(place.file()).unwrap();
+    let text = text.replace("seed = 7", "seed = 7\ninterpret = \"previous-record\"");
+    fs::write(place.file(), text).unwrap();
+    let in_the_file = prepare(&place.file(), &Overrides::default()).unwrap().manifest;
+    assert_eq!(in_the_file, by_footnote);
+}
+
 #[test]
 fn what_makes_no_difference_may_change() {
     let place = Place::new();
@@ -218,6 +240,8 @@ fn a_value_without_its_unit_or_sense_is_named_with_its_place() {
     refused("to = \"2026-02-15\"", "to = \"15.2.2026\"", "c.toml:");
     refused("periods = 12", "periods = 12000", "c.toml:30:11: 12000 periods: expected 1 to 840");
     refused("workstations = 7", "workstations = 5", "two networks have 5 workstations");
+    refused("workers = 4", "workers = \"some\"", "expected a number of workers, or \"all\"");
+    refused("seed = 7", "seed = 7\ninterpret = \"guess\"", "`guess` is not an interpretation");
     refused("workers = 4", "workers = 0", "the bag of `bag`: expected one worker at least");
     refused(
         "workers = 4 }",
