@@ -33,6 +33,8 @@ pub enum ParseValueError {
     Zone,
     #[error("expected a load above 0, such as 0.5")]
     Load,
+    #[error("expected an amount that is not below 0, such as 0.05")]
+    Price,
     #[error("expected a width and a height, such as 900x500")]
     Size,
     #[error("expected operations in a second, such as 1e9")]

@@ -4,6 +4,7 @@
 
 mod availability;
 mod lengths;
+mod page;
 mod week;
 
 use std::path::Path;
@@ -29,6 +30,8 @@ gleaner_common::named! {
         Availability = "availability",
     }
 }
+
+pub use self::page::{Page, PageError, PageFigures, Price, page};
 
 /// What `plot` asks for.
 #[derive(Clone, Debug)]

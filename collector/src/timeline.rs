@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use gleaner_common::id::BootId;
 use gleaner_common::time::{Spoken, WallTime};
-use gleaner_common::units::parse_duration;
+use gleaner_common::units::{parse_duration, written_duration};
 use gleaner_common::usage::{Cause, UsageRecord};
 use serde::Serialize;
 
@@ -47,8 +47,11 @@ pub enum Interpretation {
     /// A record carries the moment of its transition.
     Exact,
     /// A record carries the time of the snapshot that showed the transition
-    /// (Phalen 1994, Table 6).
+    /// (Phalen 1994, Table 6), and what came before lies at most so long ago.
     Snapshots { every: Duration },
+    /// The same, with the footnote of Table 6 to the letter: what came before is
+    /// the previous *record*, however long ago that was written.
+    PreviousRecord,
 }
 
 impl Interpretation {
@@ -56,6 +59,7 @@ impl Interpretation {
     fn interval(self, boot: BootId) -> Option<Duration> {
         match (self, Origin::of(boot)) {
             (Self::Snapshots { every }, _) => Some(every),
+            (Self::PreviousRecord, _) => Some(Duration::MAX),
             (Self::AsTaken, Origin::Rwho) => Some(RWHO_INTERVAL),
             (Self::AsTaken, Origin::Agent | Origin::Csv | Origin::Trace | Origin::Generated)
             | (Self::Exact, _) => None,
@@ -66,14 +70,15 @@ impl Interpretation {
 impl FromStr for Interpretation {
     type Err = ParseInterpretationError;
 
-    /// Reads `as-taken`, `exact`, `snapshots` (three minutes apart) and
-    /// `snapshots:5min`.
+    /// Reads `as-taken`, `exact`, `snapshots` (three minutes apart),
+    /// `snapshots:5min` and `previous-record`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || ParseInterpretationError { text: text.to_owned() };
         match text.split_once(':') {
             None if text == "as-taken" => Ok(Self::AsTaken),
             None if text == "exact" => Ok(Self::Exact),
             None if text == "snapshots" => Ok(Self::Snapshots { every: RWHO_INTERVAL }),
+            None if text == "previous-record" => Ok(Self::PreviousRecord),
             Some(("snapshots", every)) => {
                 Ok(Self::Snapshots { every: parse_duration(every).map_err(|_| wrong())? })
             }
@@ -82,9 +87,23 @@ impl FromStr for Interpretation {
     }
 }
 
+/// As it is read.
+impl fmt::Display for Interpretation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AsTaken => f.write_str("as-taken"),
+            Self::Exact => f.write_str("exact"),
+            Self::Snapshots { every } => write!(f, "snapshots:{}", written_duration(*every)),
+            Self::PreviousRecord => f.write_str("previous-record"),
+        }
+    }
+}
+
 /// Why a text is not an interpretation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not an interpretation: expected as-taken, exact, snapshots or snapshots:5min")]
+#[error(
+    "`{text}` is not an interpretation: expected as-taken, exact, snapshots, snapshots:5min or previous-record"
+)]
 pub struct ParseInterpretationError {
     text: String,
 }

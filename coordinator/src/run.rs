@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use gleaner_common::id::ContentHash;
 use gleaner_common::wire::{Role, close};
+use gleaner_coordinator_core::outlook::Forgotten;
 use gleaner_coordinator_core::{Core, Restored, TicketKey};
 use gleaner_shell::clock::Clock;
 use gleaner_shell::endpoint::{self, Admission, BindError};
@@ -172,8 +173,9 @@ pub async fn serve(
     ended
 }
 
-/// Waits for the order to stop, and then until all usage is on the disk: what
-/// ended within the last minute is not there otherwise.
+/// Waits for the order to stop, and then until all usage and what was learned of
+/// owners is on the disk: what ended within the last minute, and what was seen
+/// within the last hour, is not there otherwise.
 async fn keep_usage(stop: impl Future<Output = ()>, brain: &BrainHandle) {
     stop.await;
     let kept = brain.ask(|reply| Input::KeepUsage {
@@ -212,9 +214,11 @@ fn start_brain(
     let placement = Arc::new(PlacementTimes::default());
     let agents = Agents::default();
     let (tell_unneeded, unneeded) = parts::channel();
+    let core = Core::restore(clock.now(), clock.wall(), core_config(config, tickets), restored);
+    tell_of_forgotten(&core, directory);
     let brain = Brain {
         clock,
-        core: Core::restore(clock.now(), clock.wall(), core_config(config, tickets), restored),
+        core,
         directory: directory.clone(),
         inputs,
         batches,
@@ -227,6 +231,20 @@ fn start_brain(
         state: BrainState::default(),
     };
     Ok(Started { brain, thread, handle, health, placement, agents, unneeded })
+}
+
+/// What cannot be read is learned anew: the policy knows less for some weeks.
+fn tell_of_forgotten(core: &Core, directory: &Arc<RwLock<Directory>>) {
+    let directory = directory.read().unwrap_or_else(PoisonError::into_inner);
+    for Forgotten { workstation, why } in core.forgotten() {
+        let whose = match workstation {
+            Some(id) => {
+                directory.workstation_name(*id).map_or_else(|| id.to_string(), str::to_owned)
+            }
+            None => "the lab as a whole".to_owned(),
+        };
+        tracing::warn!("what was learned of the owners' hours of {whose} begins anew: {why}");
+    }
 }
 
 fn core_config(config: &CoordinatorConfig, tickets: TicketKey) -> gleaner_coordinator_core::Config {

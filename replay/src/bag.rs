@@ -142,6 +142,28 @@ impl Bag {
     }
 }
 
+/// How many workers a bag begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workers {
+    Number(u32),
+    /// One for each workstation that is idle when the bag begins; where none
+    /// is, one that waits.
+    All,
+}
+
+impl Workers {
+    /// How many work at once where so many workstations are always idle.
+    pub(crate) fn among(self, workstations: u32) -> u32 {
+        if let Self::Number(many) = self { many.min(workstations) } else { workstations }
+    }
+}
+
+impl From<u32> for Workers {
+    fn from(many: u32) -> Self {
+        Self::Number(many)
+    }
+}
+
 /// How workers share the lab with the owners.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BagModel {
@@ -155,8 +177,7 @@ pub struct BagModel {
     /// own begin.
     pub start: Duration,
     pub renice_share: f64,
-    /// How many workers the program begins with.
-    pub workers: u32,
+    pub workers: Workers,
     /// A workstation that turns idle gets a new worker if there is work in
     /// the bag (models 2 and 4).
     pub grows: bool,
@@ -172,14 +193,14 @@ pub struct BagModel {
 
 impl BagModel {
     /// A model of Phalen 1994, Table 1, by its number: 1 to 4.
-    pub fn of_table1(model: u8, workers: u32, cost: Duration) -> Option<Self> {
+    pub fn of_table1(model: u8, workers: impl Into<Workers>, cost: Duration) -> Option<Self> {
         (1..=4).contains(&model).then_some(Self {
             placement: Placement::Core(Policy::LastIdleFirst),
             on_busy: OnBusy::at_once(Reaction::Retreat),
             costs: Costs { migrate: cost, rollback: cost, retreat: cost },
             start: cost,
             renice_share: RENICE_SHARE,
-            workers,
+            workers: workers.into(),
             grows: model.is_multiple_of(2),
             spawns: model >= 3,
             idle_needed: Config::default().idle_needed,

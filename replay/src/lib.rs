@@ -27,7 +27,7 @@ pub mod results;
 mod usage;
 pub mod workload;
 
-pub use bag::{Bag, BagError, BagExecution, BagModel, Subtask, run_bag};
+pub use bag::{Bag, BagError, BagExecution, BagModel, Subtask, Workers, run_bag};
 pub use engine::{Scratch, run, run_observed};
 pub use execution::{Breakdown, Execution};
 pub use lab::{Lab, Order, Owner, SelectError, Selection};

@@ -144,6 +144,12 @@ impl Places {
         Some(chosen)
     }
 
+    /// How many are idle and nobody's.
+    pub(crate) fn free(&self) -> u32 {
+        let free = self.workstations.iter().filter(|place| place.idle && place.guest == NONE);
+        u32::try_from(free.count()).unwrap_or(u32::MAX)
+    }
+
     pub(crate) fn none_is_free(&self) -> bool {
         self.free.is_empty()
     }

@@ -9,6 +9,7 @@ mod charts;
 mod cube;
 mod document;
 mod general;
+mod interval;
 mod library;
 mod phalen;
 
@@ -48,6 +49,24 @@ impl Source {
             count(self.rows),
             count(self.given_up)
         )];
+        let setting = &self.manifest.setting;
+        if let Some(about) = &setting.model {
+            said.push(format!("The owners are made up: {about}."));
+        }
+        if !setting.fitted.is_empty() {
+            let names: Vec<&str> = setting.fitted.iter().map(|(name, _)| name.as_str()).collect();
+            said.push(format!(
+                "Of the owners, these were found by a search for the slowdowns of Phalen 1994, Table 12: {}.",
+                names.join(", ")
+            ));
+        }
+        if !setting.interpretation.is_empty() {
+            said.push(format!(
+                "The times of the log's records were understood as `{}`; a period is {:.0} h.",
+                setting.interpretation,
+                setting.period_s as f64 / 3_600.0
+            ));
+        }
         for network in &self.manifest.networks {
             if network.passed_over > 0 || network.periods < network.periods_wanted {
                 said.push(format!(
@@ -73,33 +92,43 @@ impl Source {
 pub fn write(dir: &Path, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let (store, manifest) = Store::open_complete(dir)?;
     let (mut source, mut legend) = (Source { manifest, given_up: 0, rows: 0 }, Legend::default());
-    let mut cubes = match source.manifest.report {
-        ReportKind::General => vec![general::cube()],
-        ReportKind::Phalen1994 => vec![phalen::cube()],
-        ReportKind::Library => library::cubes(&source.manifest),
+    let mut collected = match source.manifest.report {
+        ReportKind::General => Collected::Cube(general::cube()),
+        ReportKind::Phalen1994 => Collected::Cube(phalen::cube()),
+        ReportKind::Library => Collected::Pairs(library::pairs(&source.manifest)),
     };
     read_rows(&store.results(), &mut legend, |_, rows| {
-        source.take(rows, &mut cubes);
+        source.take(rows, &mut collected);
         Ok(())
     })
     .map_err(|why| StoreError::Read { path: store.results(), why })?;
-    let mut named = cubes.into_iter().map(|cube| Named { cube, legend: legend.clone() });
-    let mut next = || named.next().unwrap_or_else(|| unreachable!("as many as were made"));
-    let document = match source.manifest.report {
-        ReportKind::General => general::write(&source, &next(), out)?,
-        ReportKind::Phalen1994 => phalen::write(&source, &next(), out)?,
-        ReportKind::Library => library::write(&source, &[next(), next(), next()], out)?,
+    let document = match collected {
+        Collected::Pairs(pairs) => library::write(&source, &pairs, &legend, out)?,
+        Collected::Cube(cube) => {
+            let named = Named { cube, legend };
+            match source.manifest.report {
+                ReportKind::Phalen1994 => phalen::write(&source, &named, out)?,
+                ReportKind::General | ReportKind::Library => general::write(&source, &named, out)?,
+            }
+        }
     };
     Ok(document.finish()?)
 }
 
+/// The rows, as far as a report needs them.
+enum Collected {
+    Cube(Cube),
+    Pairs([library::Pairs; 2]),
+}
+
 impl Source {
-    fn take(&mut self, rows: &[Row], cubes: &mut [Cube]) {
+    fn take(&mut self, rows: &[Row], collected: &mut Collected) {
         for row in rows {
             self.rows += 1;
             self.given_up += u64::from(!row.finished());
-            for cube in cubes.iter_mut() {
-                cube.add(row);
+            match collected {
+                Collected::Cube(cube) => cube.add(row),
+                Collected::Pairs(pairs) => pairs.iter_mut().for_each(|pairs| pairs.add(row)),
             }
         }
     }

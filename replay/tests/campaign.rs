@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gleaner_replay::campaign::file;
-use gleaner_replay::campaign::inputs::prepare;
+use gleaner_replay::campaign::inputs::{Overrides, prepare};
 use gleaner_replay::campaign::run::{Effort, Outcome, run_campaign};
 use gleaner_replay::results::store::{CSV, PARQUET, Shard};
 
@@ -74,7 +74,7 @@ impl Place {
     }
 
     fn run(&self, out: &str, shard: &str, threads: usize) -> Outcome {
-        let prepared = prepare(&self.file(), None).unwrap();
+        let prepared = prepare(&self.file(), &Overrides::default()).unwrap();
         let effort = Effort { shard: shard.parse().unwrap(), threads };
         run_campaign(&prepared.plan, &prepared.manifest, &self.out(out), effort, &|_| ()).unwrap()
     }
@@ -149,7 +149,7 @@ fn results_of_another_campaign_are_not_added_to() {
         ("\"small\"", "\"other\"", "it is of `small`, this is `other`"),
     ] {
         fs::write(place.file(), SMALL.replace(from, to)).unwrap();
-        let prepared = prepare(&place.file(), None).unwrap();
+        let prepared = prepare(&place.file(), &Overrides::default()).unwrap();
         let effort = Effort { shard: Shard::default(), threads: 1 };
         let error =
             run_campaign(&prepared.plan, &prepared.manifest, &place.out("out"), effort, &|_| ())
@@ -160,6 +160,28 @@ fn results_of_another_campaign_are_not_added_to() {
             "{error}"
         );
     }
+}
+
+/// Phalen 1994, Table 6, by its footnote.
+#[test]
+fn the_way_a_log_is_read_reaches_the_owners_and_is_said() {
+    let place = Place::new();
+    fs::write(place.file(), SMALL.replace("months = 2", "months = 2\nsnapshots = true")).unwrap();
+    let by_snapshots = prepare(&place.file(), &Overrides::default()).unwrap().manifest;
+    assert_eq!(by_snapshots.setting.interpretation, "snapshots:3m");
+    let interpret = Some("previous-record".parse().unwrap());
+    let overrides = Overrides { interpret, ..Overrides::default() };
+    let by_footnote = prepare(&place.file(), &overrides).unwrap().manifest;
+    assert_eq!(by_footnote.setting.interpretation, "previous-record");
+    assert_ne!(by_footnote.digests, by_snapshots.digests);
+    let idle = |sums: &[u64]| sums.iter().sum::<u64>();
+    let (less, more) = (idle(&by_footnote.owners.idle_s), idle(&by_snapshots.owners.idle_s));
+    assert!(less < more, "half of what ends by load is busy");
+    let text = fs::read_to_string(place.file()).unwrap();
+    let text = text.replace("seed = 7", "seed = 7\ninterpret = \"previous-record\"");
+    fs::write(place.file(), text).unwrap();
+    let in_the_file = prepare(&place.file(), &Overrides::default()).unwrap().manifest;
+    assert_eq!(in_the_file, by_footnote);
 }
 
 #[test]
@@ -218,6 +240,8 @@ fn a_value_without_its_unit_or_sense_is_named_with_its_place() {
     refused("to = \"2026-02-15\"", "to = \"15.2.2026\"", "c.toml:");
     refused("periods = 12", "periods = 12000", "c.toml:30:11: 12000 periods: expected 1 to 840");
     refused("workstations = 7", "workstations = 5", "two networks have 5 workstations");
+    refused("workers = 4", "workers = \"some\"", "expected a number of workers, or \"all\"");
+    refused("seed = 7", "seed = 7\ninterpret = \"guess\"", "`guess` is not an interpretation");
     refused("workers = 4", "workers = 0", "the bag of `bag`: expected one worker at least");
     refused(
         "workers = 4 }",
@@ -232,7 +256,7 @@ fn a_value_without_its_unit_or_sense_is_named_with_its_place() {
 fn a_network_smaller_than_a_program_is_refused_with_its_line() {
     let place = Place::new();
     fs::write(place.file(), SMALL.replace("workstations = 5", "workstations = 3")).unwrap();
-    let error = prepare(&place.file(), None).unwrap_err().to_string();
+    let error = prepare(&place.file(), &Overrides::default()).unwrap_err().to_string();
     let expected =
         "small.toml:29:16: expected at least 4 workstations, one for each rank of a program";
     assert!(error.ends_with(expected), "{error}");
@@ -245,12 +269,12 @@ fn a_trace_that_cannot_be_replayed_is_named_with_its_line() {
         fs::write(place.dir.path().join("bad.trace"), trace).unwrap();
         let ring = "ring = { ranks = 4, subtasks = 10, takes = \"5min\" }";
         fs::write(place.file(), SMALL.replace(ring, "trace = \"bad.trace\"")).unwrap();
-        prepare(&place.file(), None).unwrap_err().to_string()
+        prepare(&place.file(), &Overrides::default()).unwrap_err().to_string()
     };
     let error = with("not a trace\n");
     assert!(error.contains("bad.trace:1: "), "{error}");
     fs::remove_file(place.dir.path().join("bad.trace")).unwrap();
-    let error = prepare(&place.file(), None).unwrap_err().to_string();
+    let error = prepare(&place.file(), &Overrides::default()).unwrap_err().to_string();
     assert!(error.starts_with("cannot read the trace "), "{error}");
 }
 
@@ -258,6 +282,6 @@ fn a_trace_that_cannot_be_replayed_is_named_with_its_line() {
 fn a_log_with_too_few_workstations_says_how_many_it_has() {
     let place = Place::new();
     fs::write(place.file(), SMALL.replace("workstations = 7", "workstations = 70")).unwrap();
-    let error = prepare(&place.file(), None).unwrap_err().to_string();
+    let error = prepare(&place.file(), &Overrides::default()).unwrap_err().to_string();
     assert!(error.contains("no period has 70 workstations with a transition before"), "{error}");
 }

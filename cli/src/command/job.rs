@@ -28,7 +28,7 @@ pub struct Args {
     /// Every subprogram, however many.
     #[arg(long)]
     pub all: bool,
-    /// Draw who ran where and who moved into this file, .svg or .png.
+    /// Draw who ran where and who moved into this file, .svg, .png or .pdf.
     #[arg(long, value_name = "FILE")]
     pub gantt: Option<PathBuf>,
     #[command(flatten)]

@@ -4,6 +4,7 @@ mod generate;
 mod import;
 mod plot;
 mod reading;
+mod report;
 mod stats;
 
 use std::io;
@@ -22,7 +23,7 @@ use crate::flags::{OutFile, Span, UsageArchive};
 use crate::output::{self, Form, Listing, seconds};
 
 pub use import::ImportArgs;
-pub use reading::ReadingArgs;
+pub use reading::{InterpretArgs, ReadingArgs};
 pub use stats::StatsArgs;
 
 #[derive(Debug, clap::Args)]
@@ -56,11 +57,16 @@ pub enum UsageCommand {
   glean usage import --format rwho snapshots.txt --usage lab
   glean usage import --format uncg --zone America/New_York state-2015.csv.gz state-2016.csv.gz --usage uncg")]
     Import(Box<ImportArgs>),
-    /// Draw the week, how long periods last, or availability, as SVG or PNG.
+    /// Draw the week, how long periods last, or availability, as SVG, PNG or PDF.
     #[command(after_help = "Examples:
   glean usage plot --kind week --out week.png
   glean usage plot --kind survival --from 2026-11-01T00:00:00Z > survival.svg")]
     Plot(plot::PlotArgs),
+    /// Write one page, as HTML and PDF, about how much stands idle, what it is worth, when, and whom its use would disturb.
+    #[command(after_help = "Examples:
+  glean usage report --out report
+  glean usage report --price 0.03 --currency EUR --price-source 'our computing centre, 2026' --out report")]
+    Report(Box<report::ReportArgs>),
     /// Make up the logs of owners, for replay.
     #[command(after_help = "Examples:
   glean usage generate --workstations 30 --from 1993-09-01T00:00:00Z --months 6 --usage owners
@@ -129,6 +135,7 @@ pub fn run(command: UsageCommand) -> Result<Verdict> {
         UsageCommand::Export(args) => export(args),
         UsageCommand::Import(args) => import::import(&args),
         UsageCommand::Plot(args) => plot::run(args),
+        UsageCommand::Report(args) => report::run(*args),
         UsageCommand::Generate(args) => generate::run(&args),
     };
     result.map_err(elsewhere)

@@ -17,7 +17,7 @@ const DATA: &str = "/var/lib/gleaner/coordinator";
 
 const HEAD: &str = "\
 # glean coordinator: every setting with its default. Leave out what suits you.
-# policy: last-idle-first, first-idle-first, ranked or likely-longest.
+# policy: likely-longest, last-idle-first, first-idle-first or ranked.
 
 ";
 

@@ -193,7 +193,7 @@ fn in_turn(ranks: u32) -> Trace {
 fn compare(args: &Args, run: u32, lived: &Lived) -> Result<Row> {
     let cost = lived.cost();
     let model = Model {
-        placement: Placement::Core(Policy::default()),
+        placement: Placement::Core(Policy::LastIdleFirst),
         on_busy: args.on_busy,
         ..Model::phalen1994(Duration::ZERO)
     };

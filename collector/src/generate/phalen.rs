@@ -81,4 +81,41 @@ impl OwnerModel {
     }
 }
 
+impl OwnerModel {
+    /// What of [`Self::phalen1994`] was chosen to come near a printed figure,
+    /// and its value; `None` of any other model. The figure is every cell of
+    /// Table 12.
+    pub fn fitted_to_table_12(&self) -> Option<Vec<(&'static str, String)>> {
+        (*self == Self::phalen1994()).then(|| {
+            let lengths = |of: &[LogNormal]| {
+                let one = |it: &LogNormal| {
+                    format!(
+                        "{:.0} % around {} s, sigma {}",
+                        100.0 * it.share,
+                        it.median_s,
+                        it.sigma
+                    )
+                };
+                of.iter().map(one).collect::<Vec<_>>().join("; ")
+            };
+            let rates = |week: &Week| {
+                let (least, most) =
+                    week.hours().into_iter().fold((f64::INFINITY, 0.0_f64), |ends, rate| {
+                        (ends.0.min(rate), ends.1.max(rate))
+                    });
+                format!("{least:.2} to {most:.2} an hour")
+            };
+            vec![
+                ("how far workstations differ (sigma)", self.spread.to_string()),
+                ("how often owners come", rates(&self.visits.per_hour)),
+                ("how long visits last", lengths(&self.visits.lengths)),
+                ("chance that a visit is followed by a pause", self.pauses.chance.to_string()),
+                ("how long pauses last", lengths(&self.pauses.lengths)),
+                ("how often load appears", rates(&self.loads.per_hour)),
+                ("how long load lasts", lengths(&self.loads.lengths)),
+            ]
+        })
+    }
+}
+
 const ABOUT: &str = "made to slow programs down as Phalen 1994, Table 12, prints; rates and lengths found by trial, the rest guessed";

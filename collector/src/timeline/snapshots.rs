@@ -30,12 +30,14 @@ use super::{Fact, PeriodState, state_of};
 ///   so five are estimated. BUSY, BUSY is none: CHANGE records repeat it.
 /// - The fourth row prints (curr - prev)/2, which is a length. Like the
 ///   first row, we add the previous time.
-/// - The table's prev is the time of the previous *record*, and records are
-///   written at changes only, so hours may lie between two; but its margins
-///   and reasons ("sometime in 3 minute span") hold only if prev is the
-///   previous *snapshot*. So prev is here the later of the previous record
+/// - The table's prev is by its footnote the time of the previous *record*,
+///   and records are written at changes only, so hours may lie between two; but
+///   its margins and reasons ("sometime in 3 minute span") hold only if prev is
+///   the previous *snapshot*. So prev is here the later of the previous record
 ///   and `every` before the current one. Where records are three minutes
-///   apart the two are the same, and so are the table's numbers.
+///   apart the two are the same, and so are the table's numbers. With an
+///   `every` without end, prev is the previous record, as the footnote says:
+///   half of an idle period that ended by load then counts as busy.
 /// - The second and third row leave out idle = curr - prev. The last input
 ///   was then at the previous snapshot, which is all that made it busy: we
 ///   take it for the second row, whose later end leans to busy.

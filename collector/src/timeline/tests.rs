@@ -116,11 +116,15 @@ fn a_workstation_that_was_off_is_unknown() {
 }
 
 fn snapshots(records: &[(u64, Cause, u64)]) -> Timeline {
+    interpreted(Interpretation::Snapshots { every: 3 * MINUTE }, records)
+}
+
+fn interpreted(interpretation: Interpretation, records: &[(u64, Cause, u64)]) -> Timeline {
     let records = (1..).zip(records).map(|(sequence, (s, cause, idle_min))| UsageRecord {
         input_idle: Some(MINUTE * u32::try_from(*idle_min).unwrap()),
         ..record(sequence, *s, *cause)
     });
-    interpret(records, Interpretation::Snapshots { every: 3 * MINUTE })
+    interpret(records, interpretation)
 }
 
 /// Phalen 1994, Table 6, first row.
@@ -159,6 +163,9 @@ fn interpretations_are_read_by_name() {
     assert_eq!("as-taken".parse(), Ok(Interpretation::default()));
     assert_eq!("snapshots".parse(), Ok(every(180)));
     assert_eq!("snapshots:5min".parse(), Ok(every(300)));
+    for text in ["exact", "as-taken", "snapshots:3m", "previous-record"] {
+        assert_eq!(text.parse::<Interpretation>().unwrap().to_string(), text);
+    }
     for text in ["", "guess", "snapshots:", "snapshots:5", "exact:5min"] {
         assert!(text.parse::<Interpretation>().is_err(), "{text}");
     }
@@ -186,6 +193,21 @@ fn table_6_row_4_a_busy_period_begins_halfway_between_two_snapshots() {
     let timeline = snapshots(&[(0, Idle, 9), (3_600, Load, 69), (3_780, Finish, 72)]);
     check(&timeline, &[(PeriodState::Idle, 3_510), (PeriodState::Busy, 270)]);
     assert_eq!(timeline.periods[1].margin, Duration::from_secs(90));
+}
+
+/// The footnote's "previous transition record", to the letter.
+#[test]
+fn table_6_by_its_footnote_begins_a_busy_period_halfway_since_the_previous_record() {
+    let by_footnote = |records| interpreted(Interpretation::PreviousRecord, records);
+    let row_4 = by_footnote(&[(0, Idle, 9), (3_600, Load, 69), (3_780, Finish, 72)]);
+    check(&row_4, &[(PeriodState::Idle, 1_800), (PeriodState::Busy, 1_980)]);
+    let row_1 = by_footnote(&[(0, Idle, 9), (3_600, Idle, 10), (3_780, Finish, 13)]);
+    check(
+        &row_1,
+        &[(PeriodState::Idle, 1_500), (PeriodState::Busy, 1_500), (PeriodState::Idle, 780)],
+    );
+    let row_3 = by_footnote(&[(0, Load, 9), (3_600, Idle, 10), (3_780, Finish, 13)]);
+    check(&row_3, &[(PeriodState::Busy, 3_000), (PeriodState::Idle, 780)]);
 }
 
 /// Row 1 prints a margin of "at most 1 minute", for an idle duration of "at

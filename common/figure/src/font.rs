@@ -19,6 +19,11 @@ pub(crate) enum Weight {
     Bold,
 }
 
+/// The font's file.
+pub(crate) fn bytes(weight: Weight) -> &'static [u8] {
+    if weight == Weight::Bold { BOLD } else { REGULAR }
+}
+
 impl Weight {
     pub(crate) fn font(self) -> &'static FontRef<'static> {
         static FONTS: LazyLock<[FontRef<'static>; 2]> = LazyLock::new(|| {

@@ -1,7 +1,10 @@
-//! Charts: lines, heat maps and who-ran-where, as SVG and PNG.
+//! Charts: lines, heat maps and who-ran-where, as SVG, PNG and PDF; and a page of
+//! words and charts, as HTML and PDF.
 //!
 //! ```text
-//! LineChart, Panels, HeatMap, Gantt ─► Scene (plain shapes) ─► svg | png
+//! LineChart, Panels, HeatMap, Gantt ─► Scene (plain shapes) ─► svg | png | pdf
+//!                           Sheet ─┬─► Scene ───────────────────────────┘
+//!                                  └─► html
 //! ```
 //!
 //! A chart is plain data. Laying it out gives a [`Scene`], which is pure and can
@@ -18,9 +21,11 @@ mod legend;
 mod line;
 mod palette;
 mod panels;
+mod pdf;
 mod png;
 mod render;
 mod scene;
+mod sheet;
 mod svg;
 
 pub use axis::{Axis, Scale, counted};
@@ -31,3 +36,4 @@ pub use palette::{Colour, OKABE_ITO, series_colour};
 pub use panels::Panels;
 pub use render::{Figure, FigureError, Format, Size};
 pub use scene::Scene;
+pub use sheet::{Sheet, SheetPart};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::scene::Scene;
-use crate::{png, svg};
+use crate::{pdf, png, svg};
 
 /// The widest and highest page. A PNG of that size has 64 million pixels.
 const SIDE_MAX: u32 = 4_000;
@@ -25,13 +25,14 @@ pub struct Size {
 pub enum Format {
     Svg,
     Png,
+    Pdf,
 }
 
 impl Format {
     /// By the file's ending.
     ///
     /// # Errors
-    /// Any other ending than `.svg` and `.png`.
+    /// Any other ending than `.svg`, `.png` and `.pdf`.
     pub fn of(path: &Path) -> Result<Self, FigureError> {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         ending.parse().map_err(|_| FigureError::Ending { path: path.to_owned() })
@@ -45,6 +46,7 @@ impl FromStr for Format {
         match text.to_ascii_lowercase().as_str() {
             "svg" => Ok(Self::Svg),
             "png" => Ok(Self::Png),
+            "pdf" => Ok(Self::Pdf),
             _ => Err(ParseFormatError { text: text.to_owned() }),
         }
     }
@@ -52,7 +54,7 @@ impl FromStr for Format {
 
 /// Why a text is not a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a format of figures: expected svg or png")]
+#[error("`{text}` is not a format of figures: expected svg, png or pdf")]
 pub struct ParseFormatError {
     text: String,
 }
@@ -60,7 +62,7 @@ pub struct ParseFormatError {
 /// Why a chart was not drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
-    #[error("{}: expected a file that ends in .svg or .png", path.display())]
+    #[error("{}: expected a file that ends in .svg, .png or .pdf", path.display())]
     Ending { path: PathBuf },
     #[error("a figure of {width} x {height}: expected {SIDE_MIN} to {SIDE_MAX} each way")]
     Size { width: u32, height: u32 },
@@ -126,6 +128,7 @@ impl Scene {
         match format {
             Format::Svg => svg::paint(self).into_bytes(),
             Format::Png => png::paint(self),
+            Format::Pdf => pdf::paint(self),
         }
     }
 }
@@ -138,8 +141,9 @@ mod tests {
     fn the_ending_names_the_format() {
         assert_eq!(Format::of(Path::new("a/b.svg")).unwrap(), Format::Svg);
         assert_eq!(Format::of(Path::new("b.PNG")).unwrap(), Format::Png);
-        let said = Format::of(Path::new("b.pdf")).unwrap_err().to_string();
-        assert_eq!(said, "b.pdf: expected a file that ends in .svg or .png");
+        assert_eq!(Format::of(Path::new("b.pdf")).unwrap(), Format::Pdf);
+        let said = Format::of(Path::new("b.gif")).unwrap_err().to_string();
+        assert_eq!(said, "b.gif: expected a file that ends in .svg, .png or .pdf");
         assert!(Format::of(Path::new("png")).is_err());
     }
 

@@ -116,7 +116,8 @@ fn number(value: f64) -> String {
     if short == "-0" { "0".into() } else { short.into() }
 }
 
-fn escaped(text: &str) -> String {
+/// As text in XML and HTML.
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars() {
         match letter {

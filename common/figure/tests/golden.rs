@@ -71,11 +71,12 @@ fn a_gantt_chart_looks_as_it_did() {
 fn a_file_is_what_its_ending_says() {
     let folder = tempfile::tempdir().unwrap();
     let panels = Panels { columns: 2, charts: vec![lines(), lines()], ..Panels::default() };
-    for (name, start) in [("a.png", b"\x89PNG".as_slice()), ("a.svg", b"<svg")] {
+    for (name, start) in [("a.png", b"\x89PNG".as_slice()), ("a.svg", b"<svg"), ("a.pdf", b"%PDF")]
+    {
         let path = folder.path().join(name);
         panels.save(&path, panels.natural_size()).unwrap();
         assert!(std::fs::read(&path).unwrap().starts_with(start), "{name}");
     }
-    let said = panels.save(&folder.path().join("a.pdf"), SMALL).unwrap_err().to_string();
-    assert!(said.ends_with("a.pdf: expected a file that ends in .svg or .png"), "{said}");
+    let said = panels.save(&folder.path().join("a.gif"), SMALL).unwrap_err().to_string();
+    assert!(said.ends_with("a.gif: expected a file that ends in .svg, .png or .pdf"), "{said}");
 }

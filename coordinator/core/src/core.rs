@@ -33,6 +33,7 @@ use gleaner_program_core::address::Rank;
 use crate::attempt::{Attempt, Fences};
 use crate::event::{Event, Link};
 use crate::job::{Job, Position};
+use crate::outlook::{Forgotten, Memory};
 use crate::placement::Policy;
 use crate::pool::Pool;
 use crate::program::Program;
@@ -122,6 +123,8 @@ pub struct Core {
     more_to_place: bool,
     /// Programs whose journal does not read: they begin again.
     unreadable: Vec<JobId>,
+    /// What an earlier life learned of owners and this one cannot read.
+    forgotten: Vec<Forgotten>,
 }
 
 /// A step while it is being made, and the jobs that it changes.
@@ -189,6 +192,9 @@ impl Core {
         for (id, name) in restored.workstations {
             core.pool.enrol(id, name);
         }
+        let (memory, forgotten) = Memory::read(&restored.learned, wall);
+        core.pool.remember(memory);
+        core.forgotten = forgotten;
         for (id, incarnation) in restored.incarnations {
             core.change_workstation(now, id, |w| w.incarnation = Some(incarnation));
         }
@@ -421,12 +427,26 @@ impl Core {
             let due = self.shares.due(draft.now);
             draft.step.changes.extend(usage_changes(draft.wall, due));
         }
+        let learned = self.pool.learned_due(draft.now);
+        draft.step.changes.extend(learned.into_iter().map(Change::Learned));
         draft.step
     }
 
     /// All usage that is not written down yet, for a coordinator that stops.
     pub fn usage_to_keep(&mut self, now: Moment, wall: WallTime) -> Vec<Change> {
         usage_changes(wall, self.shares.all_unwritten(now)).collect()
+    }
+
+    /// All that was learned of owners and is not written down yet, for a
+    /// coordinator that stops.
+    pub fn learned_to_keep(&mut self) -> Vec<Change> {
+        self.pool.learned_unwritten().into_iter().map(Change::Learned).collect()
+    }
+
+    /// What an earlier life learned of owners and this one learns anew, because
+    /// it does not read.
+    pub fn forgotten(&self) -> &[Forgotten] {
+        &self.forgotten
     }
 
     fn change_workstation<R>(

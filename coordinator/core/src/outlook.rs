@@ -28,14 +28,23 @@
 //! and 6 for any. The longest idle did so as often: there, the age of a period
 //! says nearly all, and some computers stand unused for days.
 //!
+//! The live coordinator keeps what was learned in its store (`record`): a
+//! restart forgets at most what was learned since it was last written, and
+//! nothing is learned twice.
+//!
 //! No peeking: only what [`Outlook`] was told counts, and it is told of the
 //! past. Hours are those of UTC. Since there is one rate for each hour of the
 //! week, a lab's time zone only shifts the table; when its clocks change, the
 //! table is an hour off until the past fades.
 
+mod record;
+
 use std::time::Duration;
 
 use gleaner_common::time::WallTime;
+
+pub(crate) use self::record::Memory;
+pub use self::record::{COMMON_BYTES, Forgotten, LearnedRecord, OUTLOOK_BYTES, ReadLearnedError};
 
 const S: i64 = 1_000_000_000;
 const HOUR: i64 = 3_600 * S;
@@ -211,6 +220,8 @@ pub struct Common {
     /// than at noon.
     pieces: Vec<[Rate; BANDS]>,
     week: i64,
+    /// Until when anything was learned.
+    learned: i64,
 }
 
 impl Default for Common {
@@ -221,6 +232,7 @@ impl Default for Common {
             bands: [Rate::default(); BANDS],
             pieces: vec![[Rate::default(); BANDS]; HOURS],
             week: i64::MIN,
+            learned: i64::MIN,
         }
     }
 }
@@ -305,6 +317,11 @@ impl Outlook {
         self.learn_until(common, at.0, false);
     }
 
+    /// Until when its past was learned.
+    pub(crate) fn learned(&self) -> i64 {
+        self.learned
+    }
+
     /// How many returns of the owner are to be expected in that time.
     #[expect(clippy::cast_possible_truncation, reason = "a rank needs no more")]
     pub fn risk(&self, common: &Common, now: WallTime, need: Duration) -> f32 {
@@ -323,6 +340,7 @@ impl Outlook {
         let Some(since) = self.idle_since else { return };
         let from = since.max(self.learned).max(at.saturating_sub(SPAN_MAX));
         self.learned = at.max(self.learned);
+        common.learned = at.max(common.learned);
         common.fade(at);
         self.fade(at);
         for piece in Pieces::new(since, from, at) {

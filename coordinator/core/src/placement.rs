@@ -21,7 +21,6 @@ pub use self::free::Free;
 pub enum Policy {
     /// The workstation that turned idle last (Phalen 1994, §6.4: "strictly in
     /// a LIFO manner").
-    #[default]
     LastIdleFirst,
     /// The one that has been idle longest (Phalen 1994, §7.2.3).
     FirstIdleFirst,
@@ -30,7 +29,10 @@ pub enum Policy {
     Ranked,
     /// The one that is likeliest to stay idle for as long as a guest needs,
     /// told from its own past ([`Outlook`](crate::outlook::Outlook)). Among
-    /// equals the one that turned idle last.
+    /// equals the one that turned idle last. The default: of library computers
+    /// over years it had not seen, programs took no longer than with the last
+    /// idle first, and moved about a quarter as often.
+    #[default]
     LikelyLongest,
 }
 

@@ -13,7 +13,7 @@ use gleaner_common::time::{Moment, WallTime};
 use crate::core::Config;
 use crate::job::Avoided;
 use crate::needs::Needs;
-use crate::outlook::{Common, Outlook};
+use crate::outlook::{Common, LearnedRecord, Memory, Outlook};
 use crate::placement::{Cost, Free};
 use crate::workstation::{Standing, Workstation};
 
@@ -21,6 +21,14 @@ use crate::workstation::{Standing, Workstation};
 /// place never waits for the network: several round trips, commit included.
 /// A guess, not yet measured.
 pub(crate) const AHEAD: Duration = Duration::from_millis(50);
+
+/// How often what was learned of owners is written down: a coordinator that dies
+/// forgets so much of many weeks. A guess, not yet measured.
+const LEARNED_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Of so many workstations at once: a round of ten thousand is no commit that
+/// anybody waits for.
+const LEARNED_AT_ONCE: usize = 64;
 
 /// The keys of a workstation in the indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +95,66 @@ impl Pool {
         self.by_name.insert(name, id);
     }
 
+    /// What an earlier life of the coordinator has learned of owners that are
+    /// still known.
+    pub(crate) fn remember(&mut self, memory: Memory) {
+        self.past.common = memory.common;
+        for (id, outlook) in memory.outlooks {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                entry.outlook = Some(Box::new(outlook));
+            }
+        }
+    }
+
+    /// What was learned of a workstation's owner is not needed any more.
+    pub(crate) fn forget(&mut self, id: WorkstationId) {
+        self.past.unwritten.remove(&id);
+        self.past.round.remove(&id);
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.outlook = None;
+        }
+    }
+
+    /// What was learned and is to be written down now, a few workstations at a
+    /// time; at the end of a round what they have in common.
+    pub(crate) fn learned_due(&mut self, now: Moment) -> Vec<LearnedRecord> {
+        if self.past.round.is_empty() {
+            let due = *self.past.due.get_or_insert(now + LEARNED_EVERY);
+            if now < due || self.past.unwritten.is_empty() {
+                return vec![];
+            }
+            self.past.due = Some(now + LEARNED_EVERY);
+            self.past.round = std::mem::take(&mut self.past.unwritten);
+        }
+        let those: Vec<WorkstationId> =
+            self.past.round.iter().copied().take(LEARNED_AT_ONCE).collect();
+        self.past.round.retain(|id| !those.contains(id));
+        self.learned_of(&those, self.past.round.is_empty())
+    }
+
+    /// All that is not written down yet, for a coordinator that stops.
+    pub(crate) fn learned_unwritten(&mut self) -> Vec<LearnedRecord> {
+        let mut those = std::mem::take(&mut self.past.unwritten);
+        those.append(&mut self.past.round);
+        let those: Vec<WorkstationId> = those.into_iter().collect();
+        if those.is_empty() { vec![] } else { self.learned_of(&those, true) }
+    }
+
+    fn learned_of(&self, those: &[WorkstationId], and_common: bool) -> Vec<LearnedRecord> {
+        let outlook = |id: &WorkstationId| self.entries.get(id)?.outlook.as_ref();
+        let mut rows: Vec<LearnedRecord> = those
+            .iter()
+            .filter_map(|id| {
+                Some(LearnedRecord { workstation: Some(*id), bytes: outlook(id)?.to_bytes() })
+            })
+            .collect();
+        if and_common {
+            let bytes = self.past.common.to_bytes();
+            rows.push(LearnedRecord { workstation: None, bytes });
+        }
+        rows
+    }
+
     /// Says what the wall clock shows at a moment: owners have their hours.
     pub(crate) fn set_time(&mut self, now: Moment, wall: WallTime) {
         self.past.time = (now, wall);
@@ -123,16 +191,23 @@ impl Pool {
         change: impl FnOnce(&mut Workstation) -> R,
     ) -> Option<R> {
         let PoolEntry { workstation, keys, outlook } = self.entries.get_mut(&id)?;
-        let before = workstation.idle_since();
+        let idle_before = workstation.idle_since();
         let result = change(workstation);
         let standing = workstation.standing(now);
         let mut risk = 0.0;
         if config.policy.asks_outlook() {
             let outlook = outlook.get_or_insert_default();
-            self.past.learn(outlook, before, workstation);
-            let wall = self.past.wall(now);
-            risk = outlook.risk(&self.past.common, wall, config.idle_needed);
+            let learned = outlook.learned();
+            self.past.learn(outlook, idle_before, workstation);
+            if outlook.learned() != learned {
+                self.past.unwritten.insert(id);
+            }
+            if standing == Standing::Free {
+                let wall = self.past.wall(now);
+                risk = outlook.risk(&self.past.common, wall, config.idle_needed);
+            }
         }
+        let idle_after = workstation.idle_since();
         let after = IndexKeys {
             standing,
             cost: (standing == Standing::Free)
@@ -151,7 +226,12 @@ impl Pool {
         self.unheard = self.unheard - u32::from(had.is_none()) + u32::from(has.is_none());
         if before.cost != after.cost {
             self.free.set(id, after.cost);
-            self.version += 1;
+            // A cost that only aged lets nothing find a place that found none.
+            let aged = config.policy.ages()
+                && before.cost.is_some()
+                && after.cost.is_some()
+                && idle_before == idle_after;
+            self.version += u64::from(!aged);
         }
         reindex(&mut self.ahead, before.wait, after.wait, id);
         reindex(&mut self.due, before.due, after.due, id);
@@ -308,6 +388,12 @@ impl Pool {
 struct OwnersPast {
     common: Common,
     time: (Moment, WallTime),
+    /// Workstations of which something was learned that is not written down,
+    /// and those that are being written down in the present round.
+    unwritten: BTreeSet<WorkstationId>,
+    round: BTreeSet<WorkstationId>,
+    /// When the next round begins.
+    due: Option<Moment>,
 }
 
 impl OwnersPast {

@@ -18,6 +18,8 @@ use gleaner_common::report::{
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Finished;
 
+use crate::outlook::LearnedRecord;
+
 /// A row that is new or looks different.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
@@ -55,6 +57,8 @@ pub enum Change {
     Drained { workstation: WorkstationId, drained: bool },
     /// How much a user has used. Key: `user`.
     Usage(UsageRecord),
+    /// What was learned of owners. Key: `workstation`.
+    Learned(LearnedRecord),
     /// A program has ended: its events and parts are not needed any more, and
     /// the results of its ranks are accepted. Key: `job`.
     ProgramOver { job: JobId },
@@ -206,6 +210,8 @@ pub struct Restored {
     /// The events of those jobs' programs, in order.
     pub events: Vec<ProgramEvent>,
     pub usage: Vec<UsageRecord>,
+    /// What was learned of owners.
+    pub learned: Vec<LearnedRecord>,
     /// Workstations where nothing new is placed.
     pub drained: Vec<WorkstationId>,
 }

@@ -162,7 +162,8 @@ impl Brain {
             }
             Input::KeepUsage { then } => {
                 let changes = self.core.usage_to_keep(self.clock.now(), self.clock.wall());
-                self.state.writes.extend(changes.into_iter().map(Write::Change));
+                let learned = self.core.learned_to_keep();
+                self.state.writes.extend(changes.into_iter().chain(learned).map(Write::Change));
                 self.release_or_run(then);
             }
             Input::Watch { job, reply } => self.watch(job, reply),

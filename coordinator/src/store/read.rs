@@ -7,6 +7,7 @@ use gleaner_common::reaction::Keep;
 use gleaner_common::report::{Counts, JobState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::Finished;
+use gleaner_coordinator_core::outlook::LearnedRecord;
 use gleaner_coordinator_core::{
     AttemptRecord, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent,
     ReplicaRecord, Restored, SubprogramRecord, UsageRecord,
@@ -84,6 +85,12 @@ impl Tables {
             usage: self.rows("SELECT * FROM usage", [], |row| {
                 let (user, used_s) = (row.get("user")?, row.get("used_s")?);
                 Ok(UsageRecord { user, used_s, at: WallTime(row.get("at")?) })
+            })?,
+            // A workstation's number, or the one below all for what they have in common.
+            learned: self.rows("SELECT * FROM learned ORDER BY workstation", [], |row| {
+                let number: i64 = row.get("workstation")?;
+                let workstation = u32::try_from(number).ok().map(WorkstationId);
+                Ok(LearnedRecord { workstation, bytes: row.get("learned")? })
             })?,
         })
     }

@@ -3,3 +3,11 @@
 -- speed-up. None of it was said.
 
 UPDATE jobs SET spec = CAST(spec || x'000000000000000000' AS BLOB);
+
+-- What was learned of owners, in the bytes of the core's outlook: of each
+-- workstation's, and under number -1 what all have in common.
+
+CREATE TABLE learned (
+    workstation INTEGER PRIMARY KEY,
+    learned     BLOB NOT NULL
+) STRICT;

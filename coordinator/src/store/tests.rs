@@ -9,6 +9,7 @@ use gleaner_common::reaction::Keep;
 use gleaner_common::report::{Counts, JobState, SubprogramState};
 use gleaner_common::time::WallTime;
 use gleaner_common::wire::{Finished, Printed, Role};
+use gleaner_coordinator_core::outlook::LearnedRecord;
 use gleaner_coordinator_core::{
     AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, ReplicaRecord,
     SubprogramRecord, UsageRecord,
@@ -266,7 +267,7 @@ fn make_older(store: &Store, version: i32) {
                 ALTER TABLE workstations DROP COLUMN removed;
                  ALTER TABLE identities DROP COLUMN expires;
                  ALTER TABLE attempts DROP COLUMN replica;
-                 DROP TABLE replicas; DROP TABLE uploads;
+                 DROP TABLE replicas; DROP TABLE uploads; DROP TABLE learned;
                  UPDATE jobs SET spec = substr(spec, 1, length(spec) - 12);";
     store.writer.0.execute_batch(undo).unwrap();
     store.writer.0.pragma_update(None, "user_version", version).unwrap();
@@ -371,6 +372,25 @@ fn usage_and_what_is_drained_come_back() {
     let (restored, _) = Store::open(dir.path()).unwrap().load().unwrap();
     assert_eq!(restored.usage, [usage(2.5)]);
     assert_eq!(restored.drained, [workstation]);
+}
+
+#[test]
+fn what_was_learned_comes_back_and_goes_with_its_workstation() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let learned = |workstation: Option<u32>, byte| LearnedRecord {
+        workstation: workstation.map(WorkstationId),
+        bytes: vec![byte],
+    };
+    let rows = [learned(Some(3), 1), learned(None, 2), learned(Some(4), 3), learned(Some(3), 4)];
+    store.commit(&writes(rows.map(Change::Learned).to_vec())).unwrap();
+    drop(store);
+    let mut store = Store::open(dir.path()).unwrap();
+    let kept = [learned(None, 2), learned(Some(3), 4), learned(Some(4), 3)];
+    assert_eq!(store.load().unwrap().0.learned, kept);
+    let removed = DirectoryRecord::WorkstationRemoved { workstation: WorkstationId(3) };
+    store.commit(&[Write::Record(removed)]).unwrap();
+    assert_eq!(store.load().unwrap().0.learned, [learned(None, 2), learned(Some(4), 3)]);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId};
+use gleaner_common::id::{ContentHash, Fence, JobId, SubprogramId, WorkstationId};
 use gleaner_common::program::Life;
 use gleaner_common::reaction::Keep;
 use gleaner_common::time::WallTime;
@@ -80,6 +80,7 @@ enum RowKey<'a> {
     Notes(JobId),
     Cuts(JobId),
     Usage(&'a str),
+    Learned(Option<WorkstationId>),
 }
 
 /// Which writes are overtaken by a later one of the same row.
@@ -95,6 +96,7 @@ fn overtaken(writes: &[&Write]) -> Vec<bool> {
             Write::Change(Change::Notes { job, .. }) => RowKey::Notes(*job),
             Write::Change(Change::Cuts { job, .. }) => RowKey::Cuts(*job),
             Write::Change(Change::Usage(usage)) => RowKey::Usage(&usage.user),
+            Write::Change(Change::Learned(row)) => RowKey::Learned(row.workstation),
             Write::Change(
                 Change::Job(_)
                 // Only the one that says what a replica came to has its result.
@@ -179,6 +181,10 @@ fn apply(connection: &Connection, write: &Write) -> Done {
                 used_s: usage.used_s,
                 at: usage.at.0,
             }),
+            Change::Learned(row) => put!(connection, "INSERT OR REPLACE INTO learned", {
+                workstation: learned_key(row.workstation),
+                learned: row.bytes,
+            }),
             Change::ProgramOver { job } => end_program(connection, *job),
         },
         Write::Record(record) => put_record(connection, record),
@@ -193,6 +199,13 @@ fn apply(connection: &Connection, write: &Write) -> Done {
             .execute(named_params! { ":before": before.0 })
             .map(drop),
     }
+}
+
+/// What all workstations have in common is no workstation's.
+const COMMON: i64 = -1;
+
+fn learned_key(workstation: Option<WorkstationId>) -> i64 {
+    workstation.map_or(COMMON, |workstation| workstation.0.into())
 }
 
 fn put_job(connection: &Connection, record: &JobRecord) -> Done {
@@ -444,6 +457,11 @@ fn put_record(connection: &Connection, record: &DirectoryRecord) -> Done {
                  WHERE workstation = :workstation AND removed = 0",
             )?
             .execute(named_params! { ":workstation": workstation.0 })
+            .and_then(|_| {
+                connection
+                    .prepare_cached("DELETE FROM learned WHERE workstation = :workstation")?
+                    .execute(named_params! { ":workstation": workstation.0 })
+            })
             .map(drop),
         DirectoryRecord::Identity { key, identity } => {
             put!(connection, "INSERT OR REPLACE INTO identities", {

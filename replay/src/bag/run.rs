@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gleaner_common::reaction::{Keep, Step};
 
-use super::{Bag, BagExecution, BagModel};
+use super::{Bag, BagExecution, BagModel, Workers};
 use crate::engine::{Scratch, Tally, WHOLE, at_share, share_of};
 use crate::lab::{Lab, Transition, nanos};
 use crate::places::{Chooser, Places};
@@ -135,7 +135,7 @@ impl Run<'_> {
                     self.turned_idle(transition);
                 }
             } else if begins.take().is_some() {
-                (0..self.model.workers).for_each(|_| self.begin_worker(now, 0));
+                self.begin_workers(now);
             } else if let Some(Reverse(timer)) = self.room.timers.pop() {
                 self.handle(timer);
                 if self.outcome.done as usize == self.bag.subtasks() {
@@ -159,6 +159,14 @@ impl Run<'_> {
     }
 
     // Workers and subtasks.
+
+    fn begin_workers(&mut self, now: u64) {
+        let many = match self.model.workers {
+            Workers::Number(many) => many,
+            Workers::All => self.places.free().max(1),
+        };
+        (0..many).for_each(|_| self.begin_worker(now, 0));
+    }
 
     fn begin_worker(&mut self, now: u64, cost: u64) {
         let worker = u32::try_from(self.room.workers.len()).unwrap_or(NONE);

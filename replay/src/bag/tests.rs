@@ -36,6 +36,24 @@ fn workers_share_the_bag_evenly_where_nobody_comes() {
 }
 
 #[test]
+fn a_bag_begins_on_all_that_is_idle_if_it_is_told_to() {
+    let owners = vec![owner(1, true, &[]); 4];
+    let all = BagModel { workers: Workers::All, ..model(2, 1, 5) };
+    let spread = execute(&subtasks(12, 10), &owners, &all);
+    assert_eq!((spread.shared.execution, spread.workers_most), (s(30), 4));
+    let one = execute(&subtasks(12, 10), &owners, &model(2, 1, 5));
+    assert_eq!((one.shared.execution, one.workers_most), (s(120), 1), "nothing turns idle");
+    // What turns idle later is taken then, and where nothing is idle one waits.
+    let later = vec![owner(1, false, &[50]); 2];
+    let waited = execute(&subtasks(12, 10), &later, &BagModel { start: s(0), ..all });
+    assert_eq!((waited.shared.execution, waited.workers_most), (s(50 + 60), 2));
+    for number in 1..=4 {
+        let all = BagModel { workers: Workers::All, ..model(number, 1, 5) };
+        assert_eq!(execute(&subtasks(3, 10), &owners, &all).done, 3, "model {number}");
+    }
+}
+
+#[test]
 fn an_abandoned_subtask_is_done_again_elsewhere() {
     // One worker, interrupted 5 s into its third subtask.
     let owners = [owner(1, true, &[25]), owner(2, true, &[])];

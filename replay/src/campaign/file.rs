@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gleaner_collector::timeline::Interpretation;
 use gleaner_common::units;
 use gleaner_shell::config::{self, ConfigError, invalid};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use toml::Spanned;
 use super::criterion::CriterionChoice;
 use super::periods::{PeriodChoice, PeriodError};
 use super::values::{Choices, CostChoices, PlacementChoice, ReactionChoice};
+use crate::bag::Workers;
 use crate::results::manifest::ReportKind;
 
 /// More than any campaign needs, and few enough to count in memory.
@@ -49,6 +51,10 @@ pub struct Campaign {
     /// Which of the eligible workstations take part.
     #[serde(default)]
     pub choose: Choose,
+    /// How the times of the usage log's records are understood; without it, as
+    /// they were taken.
+    #[serde(default, with = "optional_spelled", skip_serializing_if = "Option::is_none")]
+    pub interpret: Option<Interpretation>,
     /// About how many executions are written at once: what an interruption
     /// costs at most, for each thread.
     #[serde(default = "chunk_rows")]
@@ -114,7 +120,7 @@ impl ProgramEntry {
             ));
         }
         if let Some(bag) = &self.bag
-            && (bag.workers == 0 || self.scale_to.is_some())
+            && (bag.workers == Workers::Number(0) || self.scale_to.is_some())
         {
             return Err(format!(
                 "the bag of `{name}`: expected one worker at least, and no `scale_to`"
@@ -150,8 +156,8 @@ pub struct BagEntry {
     pub work: Duration,
     #[serde(with = "units::duration")]
     pub subtask: Duration,
-    /// How many workers the bag begins with.
-    pub workers: u32,
+    /// How many workers the bag begins with: a number, or `all`.
+    pub workers: Workers,
 }
 
 const RING_RANKS_MAX: u32 = 10_000;
@@ -189,6 +195,32 @@ mod optional_duration {
     ) -> Result<Option<Duration>, D::Error> {
         let text = String::deserialize(from)?;
         units::parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A value that is written as a text and may be left out.
+mod optional_spelled {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::ref_option, reason = "the shape that serde asks for")]
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.collect_str(value),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<T>, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map(Some).map_err(serde::de::Error::custom)
     }
 }
 

@@ -37,6 +37,12 @@ pub enum MakeLogError {
     Nothing,
 }
 
+/// How a log was made up and read.
+pub(super) struct MadeLog {
+    pub(super) model: OwnerModel,
+    pub(super) interpretation: Interpretation,
+}
+
 /// Makes a log up and reads it, the workstations side by side. Which thread
 /// makes which makes no difference: each has a seed of its own.
 ///
@@ -46,13 +52,13 @@ pub(super) fn make_log(
     path: &Path,
     campaign: &Campaign,
     generate: &Generate,
-) -> Result<Vec<Usage>, MakeLogError> {
+) -> Result<(Vec<Usage>, MadeLog), MakeLogError> {
     let model = owner_model(path, generate)?;
     let plan = generator_plan(campaign, generate)?;
-    let interpretation = match plan.form {
+    let interpretation = campaign.interpret.unwrap_or(match plan.form {
         Form::Exact => Interpretation::Exact,
         Form::Snapshots => Interpretation::Snapshots { every: SNAPSHOTS_EVERY },
-    };
+    });
     let timelines_of = |number: u32| -> Vec<Timeline> {
         let records = records(&model, &plan, number);
         let criteria = campaign.criteria.0.iter();
@@ -74,7 +80,7 @@ pub(super) fn make_log(
             }
         }
     }
-    Ok(usages)
+    Ok((usages, MadeLog { model, interpretation }))
 }
 
 /// Workstations that one thread makes before all are waited for.

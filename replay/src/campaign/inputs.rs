@@ -1,5 +1,6 @@
 //! What a campaign reads: its file, its traces, its usage log.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,12 @@ use gleaner_shell::config::ConfigError;
 
 use super::criterion::CriterionChoice;
 use super::file::{BagEntry, Campaign, ProgramEntry, Ring};
-use super::generated::{MakeLogError, make_log};
+use super::generated::{MadeLog, MakeLogError, make_log};
 use super::owners;
 use super::plan::{NoPeriodError, Plan};
 use super::runnable::Runnable;
-use crate::results::manifest::{Digests, FORMAT, Manifest, ProgramFacts};
-use crate::{Bag, CompileError, Network, Program, Usage};
+use crate::results::manifest::{Digests, FORMAT, Manifest, ProgramFacts, Setting};
+use crate::{Bag, CompileError, Network, Program, Usage, Workers};
 
 /// Why a campaign cannot be run. Each is one line.
 #[derive(Debug, thiserror::Error)]
@@ -52,14 +53,26 @@ pub struct Prepared {
     pub notes: Vec<String>,
 }
 
+/// What the command line says instead of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// The collector's data directory.
+    pub usage: Option<PathBuf>,
+    /// How the times of the log's records are understood.
+    pub interpret: Option<Interpretation>,
+    /// Logs that are to be understood otherwise, by the workstation's name.
+    pub logs: BTreeMap<String, Interpretation>,
+}
+
 /// Reads everything.
 ///
 /// # Errors
 /// The first thing that is wrong, in one line.
-pub fn prepare(path: &Path, usage: Option<&Path>) -> Result<Prepared, InputError> {
+pub fn prepare(path: &Path, overrides: &Overrides) -> Result<Prepared, InputError> {
     let text = std::fs::read_to_string(path)
         .map_err(|why| InputError::Unreadable { path: path.to_owned(), why })?;
-    let campaign = super::file::parse(path, &text)?;
+    let mut campaign = super::file::parse(path, &text)?;
+    campaign.interpret = overrides.interpret.or(campaign.interpret);
     let here = path.parent().unwrap_or(Path::new("."));
     let (mut programs, mut facts, mut digests) = (vec![], vec![], vec![]);
     for entry in &campaign.programs {
@@ -70,7 +83,8 @@ pub fn prepare(path: &Path, usage: Option<&Path>) -> Result<Prepared, InputError
         facts.push(fact);
     }
     let mut notes = vec![];
-    let usages = read_usages(path, &campaign, usage, &mut notes)?;
+    let (usages, made) = read_usages(path, &campaign, overrides, &mut notes)?;
+    let setting = setting(&campaign, made.as_ref());
     let owners = owners::facts(&usages[0], campaign.periods.get_ref());
     let digests = Digests {
         campaign: digest_of_campaign(&campaign),
@@ -89,8 +103,27 @@ pub fn prepare(path: &Path, usage: Option<&Path>) -> Result<Prepared, InputError
         programs: facts,
         networks: plan.networks.clone(),
         owners,
+        setting,
     };
     Ok(Prepared { plan, manifest, notes })
+}
+
+/// What the report has to say of the campaign's making.
+fn setting(campaign: &Campaign, made: Option<&MadeLog>) -> Setting {
+    let stretched = campaign.programs.iter().filter_map(|program| {
+        let to = u64::try_from(program.scale_to?.as_millis()).unwrap_or(u64::MAX);
+        Some((program.name.get_ref().clone(), to))
+    });
+    let fitted = made.and_then(|made| made.model.fitted_to_table_12()).unwrap_or_default();
+    Setting {
+        interpretation: made
+            .map_or_else(|| campaign.interpret.unwrap_or_default(), |made| made.interpretation)
+            .to_string(),
+        period_s: campaign.periods.get_ref().length.as_secs(),
+        model: made.map(|made| made.model.about.clone()),
+        fitted: fitted.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        stretched: stretched.collect(),
+    }
 }
 
 /// Reads and compiles a trace file.
@@ -134,12 +167,14 @@ fn make_bag(entry: &ProgramEntry, made: &BagEntry) -> Result<(Runnable, ProgramF
     let bag = Bag::divided(name, made.work, made.subtask)
         .map_err(|why| InputError::Trace(format!("the bag `{name}`: {why}")))?;
     let workers = made.workers;
+    let ranks = if let Workers::Number(many) = workers { many } else { 1 };
     let facts = ProgramFacts {
         name: name.clone(),
         bag: true,
-        ranks: workers,
+        all: workers == Workers::All,
+        ranks,
         operations: bag.subtasks() as u64,
-        undisturbed_ns: nanos(bag.work() / workers),
+        undisturbed_ns: nanos(bag.work() / ranks),
         subtasks: bag.subtasks() as u64,
         compute_ns: nanos(bag.work()),
     };
@@ -155,6 +190,7 @@ fn program_facts(name: String, trace: &Trace, program: &Program) -> ProgramFacts
     ProgramFacts {
         name,
         bag: false,
+        all: false,
         ranks: u32::try_from(trace.ranks.len()).unwrap_or(u32::MAX),
         operations: trace.operations() as u64,
         undisturbed_ns: nanos(program.critical_path()),
@@ -183,23 +219,30 @@ fn ring_trace(ring: &Ring) -> Trace {
     Trace { name: "ring".to_owned(), ranks: (0..ring.ranks).map(rank).collect() }
 }
 
-/// The usage log, once for each criterion.
+/// The usage log, once for each criterion, and how it was made up if it was.
 fn read_usages(
     path: &Path,
     campaign: &Campaign,
-    usage: Option<&Path>,
+    overrides: &Overrides,
     notes: &mut Vec<String>,
-) -> Result<Vec<Usage>, InputError> {
+) -> Result<(Vec<Usage>, Option<MadeLog>), InputError> {
     let source = campaign.usage.as_ref();
     let here = path.parent().unwrap_or(Path::new("."));
     let named = source.and_then(|source| source.data.as_ref()).map(|data| here.join(data));
     let generate = source.and_then(|source| source.generate.as_ref());
-    match (usage.map(Path::to_owned).or(named), generate) {
+    match (overrides.usage.clone().or(named), generate) {
         (Some(data), _) => {
-            let criteria = campaign.criteria.0.iter();
-            criteria.map(|criterion| read_log(&data, campaign, *criterion, notes)).collect()
+            let read = |criterion: &CriterionChoice| {
+                let interpretation = campaign.interpret.unwrap_or_default();
+                let all = Reading { interpretation, criterion: criterion.criterion };
+                let readings = Readings { all, logs: overrides.logs.clone() };
+                read_log(&data, campaign, readings, notes)
+            };
+            let usages: Result<_, InputError> = campaign.criteria.0.iter().map(read).collect();
+            Ok((usages?, None))
         }
         (None, Some(generate)) => make_log(path, campaign, generate)
+            .map(|(usages, made)| (usages, Some(made)))
             .map_err(|why| InputError::Generate { path: path.to_owned(), why }),
         (None, None) => Err(InputError::NoUsage(path.to_owned())),
     }
@@ -209,11 +252,9 @@ fn read_usages(
 fn read_log(
     data: &Path,
     campaign: &Campaign,
-    criterion: CriterionChoice,
+    readings: Readings,
     notes: &mut Vec<String>,
 ) -> Result<Usage, InputError> {
-    let reading =
-        Reading { interpretation: Interpretation::default(), criterion: criterion.criterion };
     let choice = campaign.periods.get_ref();
     let span = owners::span(choice).map_or_else(Span::default, |(_, to)| {
         let length = i64::try_from(choice.length.as_nanos()).unwrap_or(i64::MAX);
@@ -221,7 +262,7 @@ fn read_log(
         // The span has all of the past, for the policies that learn from it.
         Span { from: None, to: Some(to) }
     });
-    let options = LoadOptions { names: vec![], span, readings: Readings::from(reading) };
+    let options = LoadOptions { names: vec![], span, readings };
     let loaded = timelines(data, &options, &mut |_| ())
         .map_err(|why| InputError::Usage { path: data.to_owned(), why })?;
     for note in loaded.notes() {

@@ -48,6 +48,8 @@ pub(crate) fn facts(usage: &Usage, choice: &PeriodChoice) -> OwnerFacts {
 struct WeekHours {
     from: i64,
     to: i64,
+    /// By the calendar: a day on which the clock changes has 23 or 25 hours.
+    days: u32,
     hours: Vec<u8>,
 }
 
@@ -68,7 +70,8 @@ impl WeekHours {
             Some(day * 24 + u8::try_from(at.hour()).ok()?)
         };
         let hours: Option<Vec<u8>> = (0..many).map(hour).collect();
-        Some(Self { from, to, hours: hours? })
+        let days = choice.from.until(choice.to).ok()?.get_days() + 1;
+        Some(Self { from, to, days: u32::try_from(days).ok()?, hours: hours? })
     }
 }
 
@@ -130,7 +133,7 @@ impl OwnerSums {
         };
         OwnerFacts {
             workstations: u32::try_from(usage.workstations()).unwrap_or(u32::MAX),
-            days: u32::try_from(week.hours.len() / 24).unwrap_or(u32::MAX),
+            days: week.days,
             idle_s: seconds(&self.idle),
             busy_s: seconds(&self.busy),
             unknown_s: seconds(&self.unknown),
@@ -144,4 +147,34 @@ impl OwnerSums {
 pub(crate) fn span(choice: &PeriodChoice) -> Option<(WallTime, WallTime)> {
     let week = WeekHours::new(choice)?;
     Some((WallTime(week.from), WallTime(week.to)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::civil::date;
+
+    use super::*;
+
+    /// The clocks of New York were put forward on 13 March 2016 and back on 6
+    /// November.
+    #[test]
+    fn a_day_on_which_the_clock_changes_is_a_day() {
+        for (from, to, days) in [
+            (date(2016, 3, 7), date(2016, 3, 20), 14),
+            (date(2016, 11, 6), date(2016, 11, 6), 1),
+            (date(2016, 1, 4), date(2016, 10, 30), 301),
+        ] {
+            let choice = PeriodChoice {
+                from,
+                to,
+                zone: "America/New_York".to_owned(),
+                weeks: None,
+                days_per_week: None,
+                length: Duration::from_secs(3_600),
+            };
+            assert_eq!(facts(&Usage::from_timelines([]), &choice).days, days, "{from} to {to}");
+        }
+    }
 }

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use crate::results::{Measure, Row};
-use crate::{Bag, BagModel, Breakdown, Execution, Lab, Model, Program, Scratch, run, run_bag};
+use crate::{
+    Bag, BagModel, Breakdown, Execution, Lab, Model, Program, Scratch, Workers, run, run_bag,
+};
 
 /// A program that is ready to be executed.
 #[derive(Clone, Debug)]
@@ -12,7 +14,7 @@ pub(crate) enum Runnable {
     /// Models 5 to 8: the processes are scheduled.
     Ranks { program: Program, table1: u8 },
     /// Models 1 to 4: the program adapts itself.
-    Bag { bag: Bag, table1: u8, workers: u32 },
+    Bag { bag: Bag, table1: u8, workers: Workers },
 }
 
 impl Runnable {
@@ -22,7 +24,7 @@ impl Runnable {
             Self::Ranks { program, .. } => program.critical_path(),
             Self::Bag { bag, table1, workers } => {
                 let grows = table1.is_multiple_of(2);
-                let at_once = if grows { workstations } else { (*workers).min(workstations) };
+                let at_once = if grows { workstations } else { workers.among(workstations) };
                 bag.work() / at_once.max(1)
             }
         }

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::bag::Workers;
 use crate::model::RENICE_SHARE;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::units::{ParseUnitError, parse_duration, written_duration};
@@ -99,6 +100,52 @@ impl Range {
             cost += step;
         }
         Ok(CostChoices(costs))
+    }
+}
+
+impl Serialize for Workers {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Number(many) => to.serialize_u32(*many),
+            Self::All => to.serialize_str(ALL),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Workers {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(WorkersVisitor)
+    }
+}
+
+const ALL: &str = "all";
+
+struct WorkersVisitor;
+
+impl Visitor<'_> for WorkersVisitor {
+    type Value = Workers;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a number of workers, or \"all\"")
+    }
+
+    fn visit_i64<E: de::Error>(self, many: i64) -> Result<Workers, E> {
+        u32::try_from(many)
+            .map(Workers::Number)
+            .map_err(|_| E::invalid_value(de::Unexpected::Signed(many), &self))
+    }
+
+    fn visit_u64<E: de::Error>(self, many: u64) -> Result<Workers, E> {
+        u32::try_from(many)
+            .map(Workers::Number)
+            .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(many), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Workers, E> {
+        if text == ALL {
+            return Ok(Workers::All);
+        }
+        Err(E::invalid_value(de::Unexpected::Str(text), &self))
     }
 }
 

@@ -30,7 +30,6 @@ impl Named {
             Dim::TimeOfDay => text(Label::TimeOfDay),
             Dim::Workstations => format!("{value} workstations"),
             Dim::Cost => format!("{} s", seconds(value)),
-            Dim::Hour => format!("{value:02}:00"),
             Dim::IdleClass => {
                 let place = usize::try_from(value).unwrap_or(0);
                 IDLE_CLASSES.get(place).copied().unwrap_or_default().to_owned()

@@ -18,7 +18,6 @@ pub(super) enum Dim {
     Workstations,
     /// In nanoseconds.
     Cost,
-    Hour,
     /// Phalen 1994, §7.4: by the mean length of the idle periods.
     IdleClass,
 }
@@ -38,7 +37,6 @@ impl Dim {
             Self::TimeOfDay => row.label(Label::TimeOfDay).into(),
             Self::Workstations => row[Measure::Workstations],
             Self::Cost => row[Measure::Cost],
-            Self::Hour => row[Measure::Hour],
             Self::IdleClass => {
                 let minutes = row[Measure::AverageIdle] / 60_000_000_000;
                 IDLE_CLASSES_MIN.iter().map(|end| i64::from(minutes >= *end)).sum()
@@ -63,9 +61,6 @@ pub(super) enum Quantity {
     ShareOnPath,
     /// Of the workstations' idle time, what did useful work, in percent.
     Utilisation,
-    /// How many workstations did useful work, on average: machine-hours an
-    /// hour. Also of what was given up.
-    AtWork,
     /// Of all work done, what was lost, in percent.
     WastedShare,
     /// A count as it is.
@@ -87,9 +82,6 @@ impl Quantity {
                 .filter(|_| row.finished()),
             Self::Utilisation => {
                 part(row[Measure::Useful], row[Measure::IdleTime]).filter(|_| row.finished())
-            }
-            Self::AtWork => {
-                part(row[Measure::Useful], row[Measure::Execution]).map(|percent| percent / 100.0)
             }
             Self::WastedShare => {
                 part(row[Measure::Wasted], row[Measure::Useful] + row[Measure::Wasted])
@@ -144,8 +136,6 @@ const DIMS_MAX: usize = 7;
 pub(super) struct Cube {
     dims: &'static [Dim],
     quantities: &'static [Quantity],
-    /// Only rows of these programs; all if there is no list.
-    programs: Option<Vec<u16>>,
     cells: BTreeMap<[i64; DIMS_MAX], Vec<Sample>>,
 }
 
@@ -155,19 +145,10 @@ pub(super) type Filter<'a> = &'a [(Dim, i64)];
 impl Cube {
     pub(super) fn new(dims: &'static [Dim], quantities: &'static [Quantity]) -> Self {
         assert!(dims.len() <= DIMS_MAX, "a cube has at most {DIMS_MAX} dimensions");
-        Self { dims, quantities, programs: None, cells: BTreeMap::new() }
-    }
-
-    /// Takes only rows of these programs.
-    pub(super) fn of(self, programs: Vec<u16>) -> Self {
-        Self { programs: Some(programs), ..self }
+        Self { dims, quantities, cells: BTreeMap::new() }
     }
 
     pub(super) fn add(&mut self, row: &Row) {
-        let program = row.label(Label::Program);
-        if self.programs.as_ref().is_some_and(|programs| !programs.contains(&program)) {
-            return;
-        }
         let mut key = [0; DIMS_MAX];
         for (place, dim) in key.iter_mut().zip(self.dims) {
             *place = dim.of(row);

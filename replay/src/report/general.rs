@@ -122,7 +122,7 @@ impl GeneralReport<'_> {
             .map(|program| {
                 vec![
                     program.name.clone(),
-                    program.ranks.to_string(),
+                    if program.all { "all idle".to_owned() } else { program.ranks.to_string() },
                     count(program.operations),
                     count(program.subtasks),
                     format!("{:.3}", subtask_s(program)),

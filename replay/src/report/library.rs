@@ -1,62 +1,52 @@
 //! What a lab's keeper wants to know: how many machine-hours can be had, when,
-//! with which policy, at what slowdown, with how many moves.
+//! with which policy, at what slowdown, with how many moves, and what it costs
+//! the owners.
+//!
+//! The promise: nothing is called better or worse that the weeks do not bear
+//! out, and no gain is printed without its cost to owners.
 
 mod hours;
+mod pairs;
+mod tables;
 
 use std::path::Path;
 
-use gleaner_figure::{Axis, LineChart, Look, Panels, Series};
+use gleaner_figure::{Axis, LineChart, Look, Panels, Series, series_colour};
 
-use super::charts::{Named, points};
-use super::cube::{Cube, Dim, Quantity};
-use super::document::{Document, count, number, percent};
+use self::pairs::{Choice, Outcome, Where};
+use super::charts::seconds;
+use super::document::{Document, count};
+use super::interval::{Compared, DRAWS, Estimate, SEED, WEEKS_MIN};
 use super::{Source, WriteReportError};
 use crate::results::manifest::{Manifest, OwnerFacts};
-use crate::results::{Label, Measure};
+use crate::results::{Label, Legend};
+
+pub(super) use self::pairs::Pairs;
 
 const ORACLE: &str = "oracle";
-const MOVES: Quantity = Quantity::Count(Measure::Moves);
-const TRANSITIONS: Quantity = Quantity::Count(Measure::Transitions);
+const LAST_IDLE_FIRST: &str = "last-idle-first";
+const MIGRATE: &str = "migrate";
 
-const QUANTITIES: &[Quantity] = &[
-    Quantity::Finished,
-    Quantity::Stretch,
-    Quantity::Slowdown,
-    Quantity::Utilisation,
-    Quantity::AtWork,
-    Quantity::WastedShare,
-    TRANSITIONS,
-    MOVES,
-    Quantity::Count(Measure::NodesUsed),
-    Quantity::Seconds(Measure::SharedComputing),
-    Quantity::Seconds(Measure::SharedFrozen),
-];
-
-/// Ranks and bags are in cubes of their own: ranks wait for each other, a bag spreads to
+/// Ranks and bags are told apart: ranks wait for each other, a bag spreads to
 /// whatever is idle.
-pub(super) fn cubes(manifest: &Manifest) -> Vec<Cube> {
-    let choices = &[Dim::Program, Dim::Workstations, Dim::Policy, Dim::OnBusy, Dim::Cost];
-    let hours = &[Dim::Workstations, Dim::Policy, Dim::OnBusy, Dim::Hour];
-    let of = |bag: bool| {
+pub(super) fn pairs(manifest: &Manifest) -> [Pairs; 2] {
+    [false, true].map(|bag| {
         let programs = (0..).zip(&manifest.programs).filter(|(_, facts)| facts.bag == bag);
-        programs.map(|(place, _)| place).collect::<Vec<u16>>()
-    };
-    vec![
-        Cube::new(choices, QUANTITIES).of(of(false)),
-        Cube::new(hours, QUANTITIES).of(of(false)),
-        Cube::new(hours, QUANTITIES).of(of(true)),
-    ]
+        Pairs::of(programs.map(|(place, _)| place).collect())
+    })
 }
 
 pub(super) fn write(
     source: &Source,
-    cubes: &[Named; 3],
+    [ranks, bags]: &[Pairs; 2],
+    legend: &Legend,
     out: &Path,
 ) -> Result<Document, WriteReportError> {
     let title = format!("What the lab can give: {}", source.manifest.name);
     let mut document = Document::new(out, &title)?;
-    let report = LibraryReport { source, choices: &cubes[0], hours: &cubes[1], bags: &cubes[2] };
+    let report = LibraryReport { source, ranks, bags, legend };
     report.answer(&mut document);
+    report.method(&mut document);
     report.machine_hours(&mut document)?;
     report.harvest(&mut document)?;
     report.policies(&mut document)?;
@@ -69,9 +59,9 @@ pub(super) fn write(
 
 struct LibraryReport<'a> {
     source: &'a Source,
-    choices: &'a Named,
-    hours: &'a Named,
-    bags: &'a Named,
+    ranks: &'a Pairs,
+    bags: &'a Pairs,
+    legend: &'a Legend,
 }
 
 impl LibraryReport<'_> {
@@ -79,48 +69,88 @@ impl LibraryReport<'_> {
         &self.source.manifest.owners
     }
 
-    fn networks(&self) -> Vec<i64> {
-        self.choices.cube.values(Dim::Workstations)
+    fn policy(&self, (policy, _): Choice) -> &str {
+        self.legend.text(Label::Policy, policy)
     }
 
-    /// What policies are compared with: to migrate, if that was tried.
-    fn usual_reaction(&self) -> i64 {
-        self.choices.value(Label::OnBusy, "migrate").unwrap_or(0)
+    fn reaction(&self, (_, reaction): Choice) -> &str {
+        self.legend.text(Label::OnBusy, reaction)
+    }
+
+    fn spoken(&self, choice: Choice) -> String {
+        format!("{} and {}", self.policy(choice), self.reaction(choice))
+    }
+
+    fn place(&self, label: Label, text: &str) -> u16 {
+        let place = self.legend.texts(label).iter().position(|known| known == text);
+        place.and_then(|place| u16::try_from(place).ok()).unwrap_or(0)
+    }
+
+    /// What everything is measured against: the thesis's own choice, if it was
+    /// tried.
+    fn usual(&self) -> Choice {
+        (self.place(Label::Policy, LAST_IDLE_FIRST), self.place(Label::OnBusy, MIGRATE))
     }
 
     /// Policies that a lab can have; no lab knows the future.
-    fn policies_to_have(&self) -> Vec<i64> {
-        let all = self.choices.cube.values(Dim::Policy).into_iter();
-        all.filter(|policy| self.choices.name(Dim::Policy, *policy) != ORACLE).collect()
+    fn policies_to_have(&self, pairs: &Pairs) -> Vec<u16> {
+        let policies = pairs.choices().into_iter().filter(|choice| self.policy(*choice) != ORACLE);
+        let policies: std::collections::BTreeSet<u16> =
+            policies.map(|(policy, _)| policy).collect();
+        policies.into_iter().collect()
     }
 
-    fn stretch(&self, workstations: i64, policy: i64, reaction: i64) -> Option<f64> {
-        let filter =
-            [(Dim::Workstations, workstations), (Dim::Policy, policy), (Dim::OnBusy, reaction)];
-        self.choices.cube.mean(&filter, Quantity::Stretch)
+    fn reactions_of(pairs: &Pairs) -> Vec<u16> {
+        let reactions: std::collections::BTreeSet<u16> =
+            pairs.choices().into_iter().map(|(_, reaction)| reaction).collect();
+        reactions.into_iter().collect()
+    }
+
+    /// Of the choices that take no longer than the fastest, as far as can be
+    /// told, the one that disturbs least.
+    fn gentlest_of_the_fast(
+        pairs: &Pairs,
+        network: Where,
+        choices: &[Choice],
+        disturbs: fn(&Outcome) -> f64,
+    ) -> Option<Choice> {
+        let known = choices
+            .iter()
+            .filter_map(|choice| Some((*choice, pairs.stretch(network, *choice)?.value)));
+        let (fastest, _) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let as_fast = |choice: &&Choice| {
+            let against = pairs.time_against(network, **choice, fastest);
+            against.is_some_and(|against| against.compared() == Compared::NoDifference)
+        };
+        let disturbance =
+            |choice: &Choice| pairs.mean(network, *choice, disturbs).map_or(0.0, |it| it.value);
+        let gentlest =
+            choices.iter().filter(as_fast).min_by(|a, b| disturbance(a).total_cmp(&disturbance(b)));
+        Some(gentlest.copied().unwrap_or(fastest))
     }
 
     /// With the usual reaction.
-    fn best_policy(&self, workstations: i64) -> Option<i64> {
-        let reaction = self.usual_reaction();
-        let policies = self.policies_to_have().into_iter();
-        let known = policies
-            .filter_map(|policy| Some((policy, self.stretch(workstations, policy, reaction)?)));
-        known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(policy, _)| policy)
+    fn best_policy(&self, network: i64) -> Option<Choice> {
+        let usual = self.usual();
+        let choices: Vec<Choice> =
+            self.policies_to_have(self.ranks).into_iter().map(|policy| (policy, usual.1)).collect();
+        Self::gentlest_of_the_fast(self.ranks, Where::network(network), &choices, |it| it.moves)
     }
 
-    /// The policy and reaction with which programs take the least time.
-    fn best_pair(&self, workstations: i64) -> Option<(i64, i64, f64)> {
-        let reactions = self.choices.cube.values(Dim::OnBusy);
-        let pairs = self
-            .policies_to_have()
+    /// With that policy, of the reactions under which nothing computes beside
+    /// an owner.
+    fn best_choice(&self, network: i64) -> Option<Choice> {
+        let (policy, _) = self.best_policy(network)?;
+        let of = Where::network(network);
+        let quiet = |choice: &Choice| {
+            self.ranks.mean(of, *choice, |it| it.beside_s).is_some_and(|it| it.value <= 0.0)
+        };
+        let choices: Vec<Choice> = Self::reactions_of(self.ranks)
             .into_iter()
-            .flat_map(|policy| reactions.iter().map(move |reaction| (policy, *reaction)));
-        pairs
-            .filter_map(|(policy, reaction)| {
-                Some((policy, reaction, self.stretch(workstations, policy, reaction)?))
-            })
-            .min_by(|a, b| a.2.total_cmp(&b.2))
+            .map(|reaction| (policy, reaction))
+            .filter(quiet)
+            .collect();
+        Self::gentlest_of_the_fast(self.ranks, of, &choices, |it| it.frozen_s)
     }
 
     fn answer(&self, document: &mut Document) {
@@ -141,194 +171,173 @@ impl LibraryReport<'_> {
             ));
             said.extend(self.best_hours());
         }
-        said.extend(self.networks().into_iter().filter_map(|network| self.best_of(network)));
-        said.extend(
-            self.bags
-                .cube
-                .values(Dim::Workstations)
-                .into_iter()
-                .filter_map(|n| self.most_harvest(n)),
-        );
+        said.extend(self.bags.networks().into_iter().filter_map(|n| self.most_harvest(n)));
+        for network in self.ranks.networks() {
+            said.extend(self.policy_said(network));
+            said.extend(self.reaction_said(network));
+            said.extend(self.beside_owners_said(network));
+        }
         document.list(&said);
     }
 
-    /// What is best for one network, and what the oracle would add.
-    fn best_of(&self, workstations: i64) -> Option<String> {
-        let (policy, reaction, stretch) = self.best_pair(workstations)?;
-        let filter =
-            [(Dim::Workstations, workstations), (Dim::Policy, policy), (Dim::OnBusy, reaction)];
-        let mean = |quantity| self.choices.cube.mean(&filter, quantity);
-        let oracle = self.choices.value(Label::Policy, ORACLE);
-        let oracle = oracle.and_then(|oracle| self.stretch(workstations, oracle, reaction));
-        let prophet = oracle.map_or_else(String::new, |stretch| {
-            format!("; a prophet's choice of workstations would give {stretch:.2}")
-        });
+    fn policy_said(&self, network: i64) -> Option<String> {
+        let (of, best) = (Where::network(network), self.best_policy(network)?);
+        let usual = self.usual();
+        if best == usual {
+            return Some(format!(
+                "With {network} workstations, no policy is both as fast as {} and moves less.",
+                self.policy(usual)
+            ));
+        }
+        let time = self.ranks.time_against(of, best, usual)?;
+        let moves = self.ranks.part_of(of, (best, usual), |it| it.moves);
+        let moves = moves
+            .map_or_else(String::new, |moves| format!(", with {} of its moves", moves.spoken(2)));
         Some(format!(
-            "With {workstations} workstations, {} and {} are best: programs take {stretch:.2} times as long as on workstations \
-             that are always idle{prophet}. {:.1} owners return and {:.1} moves are made in an execution; {:.1} % of the \
-             executions end with their period.",
-            self.choices.name(Dim::Policy, policy),
-            self.choices.name(Dim::OnBusy, reaction),
-            mean(TRANSITIONS)?,
-            mean(MOVES)?,
-            100.0 * mean(Quantity::Finished)?
+            "With {network} workstations, {}: programs take {} times as long as with {} ({}){moves}. {}",
+            self.policy(best),
+            time.spoken(3),
+            self.policy(usual),
+            compared(&time, "faster", "slower"),
+            self.costs_said(of, best)?
         ))
     }
 
-    fn policies(&self, document: &mut Document) -> Result<(), WriteReportError> {
-        let reaction = self.usual_reaction();
-        let name = self.choices.name(Dim::OnBusy, reaction);
-        document.section("With which policy, at what slowdown, with how many moves");
-        let caption = format!("Means by policy, with {name}, over all programs and costs");
-        let filter = |_| vec![(Dim::OnBusy, reaction)];
-        self.table(document, "policies", &caption, Dim::Policy, &filter)?;
-        let panels =
-            self.panels("How much longer programs take, by policy", &name, Dim::Policy, &filter);
-        let caption =
-            "By policy and number of workstations; the oracle knows the future and cannot be had";
-        document.figure("policies", caption, &panels)
+    /// What it costs owners.
+    fn costs_said(&self, of: Where, choice: Choice) -> Option<String> {
+        let mean = |quantity| Some(self.ranks.mean(of, choice, quantity)?.value);
+        Some(format!(
+            "An execution meets {:.1} owners' returns, computes for {} s beside owners, and stands still or leaves for {} s \
+             under them.",
+            mean(|it| it.returns)?,
+            whole(mean(|it| it.beside_s)?),
+            whole(mean(|it| it.frozen_s)?)
+        ))
     }
 
-    fn reactions(&self, document: &mut Document) -> Result<(), WriteReportError> {
-        document.section("With which reaction");
-        let caption =
-            "Means by reaction, with the best policy of each network, over all programs and costs";
-        let filter = |workstations| {
-            self.best_policy(workstations).map(|policy| (Dim::Policy, policy)).into_iter().collect()
+    fn reaction_said(&self, network: i64) -> Option<String> {
+        let (of, best) = (Where::network(network), self.best_choice(network)?);
+        let stretch = self.ranks.stretch(of, best)?;
+        let ended = self.ranks.mean(of, best, |it| f64::from(u8::from(it.ended)))?;
+        Some(format!(
+            "With {network} workstations, of what leaves owners their processors {} take the least time or no more than \
+             that, and least of it under owners: {} times as long as on workstations that are always idle; {:.1} % of the \
+             executions end with their period. {}",
+            self.spoken(best),
+            stretch.spoken(2),
+            100.0 * ended.value,
+            self.costs_said(of, best)?
+        ))
+    }
+
+    /// Reactions that are faster because they stay beside the owner: with their
+    /// price.
+    fn beside_owners_said(&self, network: i64) -> Vec<String> {
+        let (of, Some(best)) = (Where::network(network), self.best_choice(network)) else {
+            return vec![];
         };
-        self.table(document, "reactions", caption, Dim::OnBusy, &filter)?;
-        let title = "How much longer programs take, by reaction";
-        let panels = self.panels(title, "with the best policy of each", Dim::OnBusy, &filter);
-        document.figure("reactions", "By reaction and number of workstations", &panels)?;
-        self.programs(document)
-    }
-
-    /// Short and long programs, with what is best for each network.
-    fn programs(&self, document: &mut Document) -> Result<(), WriteReportError> {
-        let caption = "Means by program, with the best policy and reaction of each network";
-        let filter = |workstations| match self.best_pair(workstations) {
-            Some((policy, reaction, _)) => vec![(Dim::Policy, policy), (Dim::OnBusy, reaction)],
-            None => vec![],
+        let said = |reaction| {
+            let choice = (best.0, reaction);
+            let beside = self.ranks.mean(of, choice, |it| it.beside_s)?;
+            let time = self.ranks.time_against(of, choice, best)?;
+            (beside.value > 0.0).then(|| {
+                format!(
+                    "With {network} workstations, {} would take {} times as long as {} ({}), and compute for {} s an execution \
+                     beside owners who are there.",
+                    self.reaction(choice),
+                    time.spoken(2),
+                    self.reaction(best),
+                    compared(&time, "faster", "slower"),
+                    whole(beside.value)
+                )
+            })
         };
-        self.table(document, "programs", caption, Dim::Program, &filter)
+        Self::reactions_of(self.ranks).into_iter().filter_map(said).collect()
     }
 
-    /// One chart against cost for each network.
+    fn method(&self, document: &mut Document) {
+        document.section("How it was compared");
+        document.paragraph(&format!(
+            "Choices are compared by pairs: the same program in the same period on the same workstations at the same cost. \
+             Times are joined as geometric means of the pairs' ratios, or shown as medians: a single execution decides \
+             nothing. Intervals in brackets are of 95 %: {DRAWS} times as many weeks as there are ({}) are drawn with \
+             replacement, seed {SEED}, each with all that lies in it; with fewer than {WEEKS_MIN} weeks there are none. Where \
+             an interval of a ratio holds 1 there is no difference that these weeks show. An execution that was given up \
+             counts with the time that it was given. The best of many choices looks a little better than it will be, because \
+             it was chosen on the weeks that measure it.",
+            self.ranks.weeks().max(self.bags.weeks())
+        ));
+        let oracle = (self.place(Label::Policy, ORACLE), self.usual().1);
+        if self.policy(oracle) != ORACLE {
+            return;
+        }
+        let beaten = self.ranks.networks().into_iter().filter_map(|network| {
+            let best = self.best_policy(network)?;
+            let part = self.ranks.longer_in(Where::network(network), oracle, best)?;
+            Some(format!("{:.0} % of the pairs with {network} workstations", 100.0 * part))
+        });
+        let beaten: Vec<String> = beaten.collect();
+        document.paragraph(&format!(
+            "The oracle knows when each owner returns next and gives each subprogram the workstation that stays idle longest. It \
+             is no bound, and no policy to have. It sees one choice at a time: it saves moves, not time, and does not ask \
+             which rank the others wait for, how long an owner stays where a rank waits under them, or what is idle later; so \
+             it may be beaten, and is, by more than a hundredth against the policy named above, in {}.",
+            if beaten.is_empty() { "no pair".to_owned() } else { beaten.join(", ") }
+        ));
+    }
+
+    /// One chart against cost for each network, all on one scale.
     fn panels(
         &self,
         title: &str,
         subtitle: &str,
-        by: Dim,
-        filter: &dyn Fn(i64) -> Vec<(Dim, i64)>,
+        of_network: &dyn Fn(i64) -> Vec<(Choice, String)>,
     ) -> Panels {
-        let chart = |workstations| {
-            let filter = [filter(workstations), vec![(Dim::Workstations, workstations)]].concat();
-            let title = self.choices.name(Dim::Workstations, workstations);
-            let y_label = "times as long as undisturbed";
-            let mut chart =
-                self.choices.against_cost(&title, y_label, by, &filter, Quantity::Stretch);
-            for series in &mut chart.series {
-                series.look = if series.name == ORACLE { Look::Dashed } else { Look::Dotted };
+        let chart = |network| {
+            let lines = of_network(network).into_iter().enumerate();
+            let line = |(place, (choice, name)): (usize, (Choice, String))| {
+                let at = |cost: i64| {
+                    let of = Where { cost: Some(cost), ..Where::network(network) };
+                    Some((seconds(cost), self.ranks.stretch(of, choice)?.value))
+                };
+                let look = if name == ORACLE { Look::Dashed } else { Look::Dotted };
+                let points = self.ranks.costs().into_iter().filter_map(at).collect();
+                Series::new(name, points).looking(look).coloured(series_colour(place))
+            };
+            LineChart {
+                title: format!("{network} workstations"),
+                x_axis: Axis::linear("cost of a move (s)"),
+                y_axis: Axis::linear("times as long as undisturbed"),
+                series: lines.map(line).collect(),
+                ..LineChart::default()
             }
-            chart
         };
         Panels {
             title: title.to_owned(),
             subtitle: subtitle.to_owned(),
             columns: 2,
-            charts: self.networks().into_iter().map(chart).collect(),
-            ..Panels::default()
+            same_axes: true,
+            charts: self.ranks.networks().into_iter().map(chart).collect(),
         }
     }
+}
 
-    fn table(
-        &self,
-        document: &mut Document,
-        name: &str,
-        caption: &str,
-        by: Dim,
-        filter: &dyn Fn(i64) -> Vec<(Dim, i64)>,
-    ) -> Result<(), WriteReportError> {
-        let cube = &self.choices.cube;
-        let mut rows = vec![];
-        for workstations in self.networks() {
-            for value in cube.values(by) {
-                let own = vec![(Dim::Workstations, workstations), (by, value)];
-                let filter = [filter(workstations), own].concat();
-                let mean = |quantity| cube.mean(&filter, quantity);
-                rows.push(vec![
-                    workstations.to_string(),
-                    self.choices.name(by, value),
-                    percent(mean(Quantity::Finished).map(|part| 100.0 * part), 1),
-                    number(mean(Quantity::Stretch), 3),
-                    percent(mean(Quantity::Slowdown), 1),
-                    number(mean(TRANSITIONS), 2),
-                    number(mean(MOVES), 2),
-                    number(mean(Quantity::Count(Measure::NodesUsed)), 1),
-                    number(mean(Quantity::AtWork), 1),
-                    percent(mean(Quantity::Utilisation), 1),
-                    percent(mean(Quantity::WastedShare), 2),
-                    number(mean(Quantity::Seconds(Measure::SharedComputing)), 1),
-                ]);
-            }
-        }
-        let what = if by == Dim::Policy {
-            "policy"
-        } else if by == Dim::OnBusy {
-            "on busy"
-        } else {
-            "program"
-        };
-        let header = [
-            "workstations",
-            what,
-            "ended",
-            "times undisturbed",
-            "slowdown by cost",
-            "owners' returns",
-            "moves",
-            "nodes used",
-            "machine-hours an hour",
-            "idle time used",
-            "work in vain",
-            "beside owners (s)",
-        ];
-        document.table(name, caption, &header, &rows)
+/// How a ratio compares, in a word.
+fn compared(ratio: &Estimate, less: &'static str, more: &'static str) -> &'static str {
+    match ratio.compared() {
+        Compared::Less => less,
+        Compared::More => more,
+        Compared::NoDifference => "no difference",
+        Compared::TooFewWeeks => "too few weeks to tell",
     }
+}
 
-    fn when(&self, document: &mut Document) -> Result<(), WriteReportError> {
-        document.section("At which hour");
-        let cube = &self.hours.cube;
-        for (quantity, name, y, title) in [
-            (
-                Quantity::Stretch,
-                "hour-stretch",
-                "times as long as undisturbed",
-                "How much longer programs take",
-            ),
-            (TRANSITIONS, "hour-returns", "owners' returns", "Owners' returns an execution"),
-        ] {
-            let line = |workstations| {
-                let (policy, reaction, _) = self.best_pair(workstations)?;
-                let filter = [
-                    (Dim::Workstations, workstations),
-                    (Dim::Policy, policy),
-                    (Dim::OnBusy, reaction),
-                ];
-                let along = cube.along(Dim::Hour, &filter, quantity);
-                let name = self.hours.name(Dim::Workstations, workstations);
-                Some(Series::new(name, points(&along, |hour| hour as f64)).looking(Look::Dotted))
-            };
-            let chart = LineChart {
-                title: format!("{title}, by hour of the day"),
-                subtitle: "with the best policy and reaction of each".to_owned(),
-                x_axis: Axis::linear("hour at which the program begins"),
-                y_axis: Axis::linear(y),
-                series: self.networks().into_iter().filter_map(line).collect(),
-                ..LineChart::default()
-            };
-            document.figure(name, &format!("{title}, by hour of the day"), &chart)?;
-        }
-        Ok(())
-    }
+/// Seconds, counted.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times are positive, and the cast saturates"
+)]
+fn whole(seconds: f64) -> String {
+    count(seconds.round() as u64)
 }

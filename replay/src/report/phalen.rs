@@ -1,8 +1,10 @@
 //! Phalen 1994, §7 and Appendix 10.1, executed again: tables 7 to 12 and
 //! figures 5 to 50, each beside what the thesis prints.
 
+mod claims;
 mod compare;
 mod figures;
+mod fitted;
 mod path;
 mod printed;
 mod tables;
@@ -58,12 +60,15 @@ pub(super) fn write(
         "E. J. Phalen (Brown University, 1994) executed four parallel programs 400,000 times (420,000 by her Table 7) on the logged usage of \
          her department's workstations, with processes that migrate when an owner comes back. This report executes \
          the same grid with gleaner's own placement and reaction code and stands its results beside hers. Her logs \
-         and traces are lost; the owners and traces here are not hers, so equal numbers are not expected and equal \
-         trends are. Her tables and sentences can be compared; the numbers behind her figures are not printed.",
+         and traces are lost; the owners and traces here are not hers, so equal numbers are not expected; \
+         where they are near, they may have been fitted, and then they are called that. Her tables and sentences can be \
+         compared; the numbers behind her figures are not printed.",
     );
     let report = PhalenReport { source, named };
     report.executed(&mut document)?;
+    report.what_was_fitted(&mut document)?;
     report.differences(&mut document)?;
+    report.slowdown_by_cost(&mut document)?;
     report.by_workstations(&mut document)?;
     report.critical_path(&mut document)?;
     report.by_time_of_day(&mut document)?;

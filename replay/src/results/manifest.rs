@@ -21,6 +21,25 @@ pub struct Manifest {
     pub programs: Vec<ProgramFacts>,
     pub networks: Vec<NetworkFacts>,
     pub owners: OwnerFacts,
+    /// How the executions were set up; nothing in results of before this was said.
+    #[serde(default)]
+    pub setting: Setting,
+}
+
+/// What of a campaign's making its report has to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// How the times of the log's records were understood.
+    pub interpretation: String,
+    /// How long a period is: what takes longer is given up.
+    pub period_s: u64,
+    /// The model of the owners, if they were made up.
+    pub model: Option<String>,
+    /// Of that model, each parameter that was chosen to come near a printed
+    /// figure, and its value.
+    pub fitted: Vec<(String, String)>,
+    /// Programs whose computing was stretched to a length, in milliseconds.
+    pub stretched: Vec<(String, u64)>,
 }
 
 /// Which tables and figures a report holds.
@@ -52,6 +71,9 @@ pub struct ProgramFacts {
     /// Independent subtasks that any workstation takes; then `ranks` is how
     /// many workers it begins with.
     pub bag: bool,
+    /// The bag begins a worker on whatever is idle; `ranks` says nothing then.
+    #[serde(default)]
+    pub all: bool,
     pub ranks: u32,
     pub operations: u64,
     pub undisturbed_ns: u64,

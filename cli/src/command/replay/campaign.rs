@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::thread;
 
 use anyhow::Result;
-use gleaner_replay::campaign::inputs::{InputError, prepare};
+use gleaner_replay::campaign::inputs::{InputError, Overrides, prepare};
 use gleaner_replay::campaign::run::{Effort, Outcome, Progress, run_campaign};
 use gleaner_replay::report;
 use gleaner_replay::results::store::{CSV, PARQUET, Shard, StoreError};
 use indicatif::ProgressBar;
 
+use crate::command::usage::InterpretArgs;
 use crate::command::watch;
 use crate::failure::{Verdict, hinted};
 use crate::flags::{OutDir, UsageArchive};
@@ -24,6 +25,8 @@ pub struct CampaignArgs {
     pub out: OutDir,
     #[command(flatten)]
     pub usage: UsageArchive,
+    #[command(flatten)]
+    pub interpret: InterpretArgs,
     /// Only this share of the executions: 2/8 is the second of eight.
     #[arg(long, value_name = "I/N")]
     pub shard: Option<Shard>,
@@ -50,7 +53,9 @@ pub struct ReportArgs {
 /// # Errors
 /// A campaign that cannot be run, or results that cannot be written.
 pub(super) fn run(args: &CampaignArgs) -> Result<Verdict> {
-    let prepared = prepare(&args.file, args.usage.usage.as_deref()).map_err(unprepared)?;
+    let (interpret, logs) = args.interpret.split();
+    let overrides = Overrides { usage: args.usage.usage.clone(), interpret, logs };
+    let prepared = prepare(&args.file, &overrides).map_err(unprepared)?;
     output::notes(&prepared.notes);
     for network in &prepared.manifest.networks {
         if network.periods < network.periods_wanted {

@@ -39,7 +39,7 @@ pub struct Args {
     /// What one move costs.
     #[arg(long, value_name = "SPAN", value_parser = parse_duration, default_value = "10s")]
     pub cost: Duration,
-    /// Draw who ran where into this file, .svg or .png.
+    /// Draw who ran where into this file, .svg, .png or .pdf.
     #[arg(long, value_name = "FILE")]
     pub gantt: Option<PathBuf>,
     /// One record instead of a table.

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gleaner_collector::load::{LoadOptions, timelines};
-use gleaner_collector::timeline::{Interpretation, Reading, Readings};
+use gleaner_collector::timeline::{Reading, Readings};
 use gleaner_common::time::WallTime;
 use gleaner_common::units::parse_duration;
 use gleaner_replay::campaign::criterion::CriterionChoice;
 use gleaner_replay::{Lab, Order, Selection, Usage};
 
+use crate::command::usage::InterpretArgs;
 use crate::failure::hinted;
 use crate::flags::{self, UsageArchive};
 use crate::{output, values};
@@ -30,6 +31,8 @@ pub struct LabArgs {
     /// What counts as idle: as-recorded, or such as load:0.5 or tty:5min.
     #[arg(long, value_name = "CRITERION", default_value = "as-recorded")]
     pub criterion: CriterionChoice,
+    #[command(flatten)]
+    pub interpret: InterpretArgs,
     /// Draw the workstations with this seed instead of taking the first ones by name.
     #[arg(long, value_name = "SEED")]
     pub shuffle: Option<u64>,
@@ -38,9 +41,10 @@ pub struct LabArgs {
 impl LabArgs {
     /// The owners' past.
     pub(super) fn usage(&self) -> Result<Usage> {
-        let criterion = self.criterion.criterion;
-        let reading = Reading { interpretation: Interpretation::default(), criterion };
-        let options = LoadOptions { readings: Readings::from(reading), ..LoadOptions::default() };
+        let (all, logs) = self.interpret.split();
+        let (interpretation, criterion) = (all.unwrap_or_default(), self.criterion.criterion);
+        let readings = Readings { all: Reading { interpretation, criterion }, logs };
+        let options = LoadOptions { readings, ..LoadOptions::default() };
         let loaded = timelines(&self.archive.directory()?, &options, &mut |_| ())?;
         output::notes(&loaded.notes());
         Ok(Usage::from_timelines(loaded.timelines))

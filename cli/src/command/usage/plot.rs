@@ -19,7 +19,7 @@ pub struct PlotArgs {
     /// week, survival or availability.
     #[arg(long, value_name = "KIND")]
     pub kind: PlotKind,
-    /// The file to write, .svg or .png; without it, SVG goes to the standard output.
+    /// The file to write, .svg, .png or .pdf; without it, SVG goes to the standard output.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Its size in pixels of 1/96 inch, such as 900x500; a PNG has twice as many.

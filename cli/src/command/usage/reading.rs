@@ -13,13 +13,34 @@ use gleaner_common::units::parse_duration;
 
 use crate::values::ParseValueError;
 
+/// How the times of records are understood.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct InterpretArgs {
+    /// How times are understood: as-taken, exact, snapshots, snapshots:5min or previous-record; for one log only with its
+    /// name in front, such as ada=exact.
+    #[arg(long = "interpret", value_name = "[NAME=]HOW", value_parser = interpretation)]
+    pub interpretations: Vec<(Option<String>, Interpretation)>,
+}
+
+impl InterpretArgs {
+    /// For all logs, if that was said, and for those that were named.
+    pub fn split(&self) -> (Option<Interpretation>, BTreeMap<String, Interpretation>) {
+        let (mut all, mut logs) = (None, BTreeMap::new());
+        for (name, how) in &self.interpretations {
+            match name {
+                Some(name) => drop(logs.insert(name.clone(), *how)),
+                None => all = Some(*how),
+            }
+        }
+        (all, logs)
+    }
+}
+
 /// How records become idle and busy periods.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ReadingArgs {
-    /// How times are understood: as-taken, exact, snapshots or snapshots:5min; for one log only with its name in front,
-    /// such as ada=exact.
-    #[arg(long = "interpret", value_name = "[NAME=]HOW", value_parser = interpretation)]
-    pub interpretations: Vec<(Option<String>, Interpretation)>,
+    #[command(flatten)]
+    pub interpret: InterpretArgs,
     /// What makes a workstation busy [default: what did when it was recorded].
     #[arg(long, value_enum, value_name = "WHAT")]
     pub criterion: Option<What>,
@@ -61,15 +82,9 @@ impl ReadingArgs {
     /// # Errors
     /// Options that contradict each other.
     pub fn readings(&self) -> Result<Readings> {
-        let (mut all, mut logs) = (Interpretation::default(), BTreeMap::new());
-        for (name, how) in &self.interpretations {
-            match name {
-                Some(name) => drop(logs.insert(name.clone(), *how)),
-                None => all = *how,
-            }
-        }
-        let reading = Reading { interpretation: all, criterion: self.criterion()? };
-        Ok(Readings { all: reading, logs })
+        let (all, logs) = self.interpret.split();
+        let all = Reading { interpretation: all.unwrap_or_default(), criterion: self.criterion()? };
+        Ok(Readings { all, logs })
     }
 
     fn criterion(&self) -> Result<Option<Criterion>> {

@@ -175,6 +175,7 @@ impl Core {
         self.forget_session(draft.now, id);
         self.change_workstation(draft.now, id, |w| w.removed = true);
         self.pool.free_name(id);
+        self.pool.forget(id);
     }
 
     /// Sends again what ranks here may have missed with the old connection, and

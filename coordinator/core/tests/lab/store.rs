@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gleaner_common::id::{ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::Finished;
+use gleaner_coordinator_core::outlook::LearnedRecord;
 use gleaner_coordinator_core::{
     AttemptRecord, Change, JobProgress, JobRecord, ProgramEvent, ReplicaRecord, Restored, Step,
     SubprogramRecord, UsageRecord,
@@ -33,6 +34,7 @@ pub(crate) struct Store {
     events: BTreeMap<JobId, Vec<ProgramEvent>>,
     pub(crate) cuts: BTreeMap<JobId, Vec<ContentHash>>,
     pub(crate) usage: BTreeMap<String, UsageRecord>,
+    learned: BTreeMap<Option<WorkstationId>, LearnedRecord>,
 }
 
 impl Store {
@@ -104,6 +106,7 @@ impl Store {
                 }
             }
             Change::Drained { .. } => {}
+            Change::Learned(row) => drop(self.learned.insert(row.workstation, row.clone())),
             Change::Usage(usage) => drop(self.usage.insert(usage.user.clone(), usage.clone())),
             Change::FencesReserved { below } => {
                 assert!(self.fences_below < *below);
@@ -238,6 +241,7 @@ impl Store {
             fences_below: self.fences_below,
             last_job: self.jobs.keys().next_back().copied(),
             usage: self.usage.values().cloned().collect(),
+            learned: self.learned.values().cloned().collect(),
             drained: vec![],
         }
     }

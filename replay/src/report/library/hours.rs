@@ -4,10 +4,10 @@
 use gleaner_figure::{Axis, HeatMap, LineChart, Look, Series};
 
 use super::super::WriteReportError;
-use super::super::charts::{points, weekday};
-use super::super::cube::{Dim, Quantity};
+use super::super::charts::weekday;
 use super::super::document::{Document, count, number, percent};
-use super::{LibraryReport, MOVES, TRANSITIONS};
+use super::pairs::{Choice, Where};
+use super::{LibraryReport, ORACLE, whole};
 use crate::results::manifest::IDLE_LENGTHS_MIN;
 
 impl LibraryReport<'_> {
@@ -82,36 +82,22 @@ impl LibraryReport<'_> {
 
     /// What a bag of subtasks got: work that needs no messages.
     pub(super) fn harvest(&self, document: &mut Document) -> Result<(), WriteReportError> {
-        let cube = &self.bags.cube;
-        let networks = cube.values(Dim::Workstations);
+        let networks = self.bags.networks();
         if networks.is_empty() {
             return Ok(());
         }
         document.section("How many machine-hours work without messages gets");
-        let mut rows = vec![];
-        for workstations in &networks {
-            for policy in cube.values(Dim::Policy) {
-                for reaction in cube.values(Dim::OnBusy) {
-                    let filter = [
-                        (Dim::Workstations, *workstations),
-                        (Dim::Policy, policy),
-                        (Dim::OnBusy, reaction),
-                    ];
-                    let mean = |quantity| cube.mean(&filter, quantity);
-                    rows.push(vec![
-                        workstations.to_string(),
-                        self.bags.name(Dim::Policy, policy),
-                        self.bags.name(Dim::OnBusy, reaction),
-                        percent(mean(Quantity::Finished).map(|part| 100.0 * part), 1),
-                        number(mean(Quantity::AtWork), 1),
-                        percent(mean(Quantity::Utilisation), 1),
-                        percent(mean(Quantity::WastedShare), 1),
-                        number(mean(TRANSITIONS), 1),
-                        number(mean(MOVES), 1),
-                    ]);
-                }
-            }
+        for network in &networks {
+            document.paragraph(&format!(
+                "{network} workstations: {} on average are idle while a bag runs.",
+                number(self.idle_meanwhile(*network), 1)
+            ));
         }
+        let rows: Vec<Vec<String>> = networks
+            .iter()
+            .flat_map(|network| self.bags.choices().into_iter().map(|it| (*network, it)))
+            .map(|(network, choice)| self.harvest_row(network, choice))
+            .collect();
         let header = [
             "workstations",
             "policy",
@@ -122,53 +108,93 @@ impl LibraryReport<'_> {
             "work in vain",
             "owners' returns",
             "moves",
+            "beside owners (s)",
+            "frozen under owners (s)",
         ];
         document.table(
             "harvest",
-            "Bags of subtasks, means over all periods and costs",
+            "Bags of subtasks, over all periods and costs; what it costs owners is of one execution",
             &header,
             &rows,
         )?;
-        let line = |workstations: i64| {
-            let along =
-                cube.along(Dim::Hour, &[(Dim::Workstations, workstations)], Quantity::AtWork);
-            let name = self.bags.name(Dim::Workstations, workstations);
-            Series::new(name, points(&along, |hour| hour as f64)).looking(Look::Dotted)
+        let line = |network: i64| {
+            let choice = self.best_harvest(network)?;
+            let at = |hour: i64| {
+                let of = Where { hour: Some(hour), ..Where::network(network) };
+                Some((hour as f64, self.bags.mean(of, choice, |it| it.at_work)?.value))
+            };
+            let points = (0..24).filter_map(at).collect();
+            Some(Series::new(format!("{network} workstations"), points).looking(Look::Dotted))
         };
         let chart = LineChart {
             title: "Machine-hours an hour, by when the work begins".into(),
             x_axis: Axis::linear("hour at which the work begins"),
             y_axis: Axis::linear("workstations at useful work"),
-            series: networks.iter().map(|network| line(*network)).collect(),
+            series: networks.iter().filter_map(|network| line(*network)).collect(),
             ..LineChart::default()
         };
         document.figure(
             "harvest",
-            "Bags of subtasks: workstations at useful work, over all policies and reactions",
+            "Bags of subtasks: workstations at useful work, with the best policy and reaction of each",
             &chart,
         )
     }
 
-    /// The policy and reaction that get the most, for each network.
-    pub(super) fn most_harvest(&self, workstations: i64) -> Option<String> {
-        let cube = &self.bags.cube;
-        let reactions = cube.values(Dim::OnBusy);
-        let pairs = self
-            .policies_to_have()
-            .into_iter()
-            .flat_map(|policy| reactions.iter().map(move |reaction| (policy, *reaction)));
-        let found = pairs.filter_map(|(policy, reaction)| {
-            let filter =
-                [(Dim::Workstations, workstations), (Dim::Policy, policy), (Dim::OnBusy, reaction)];
-            let mean = |quantity| cube.mean(&filter, quantity);
-            Some((policy, reaction, mean(Quantity::AtWork)?, mean(Quantity::WastedShare)?))
+    fn harvest_row(&self, network: i64, choice: Choice) -> Vec<String> {
+        let (of, bags) = (Where::network(network), self.bags);
+        let mean = |quantity| bags.mean(of, choice, quantity).map(|it| it.value);
+        let share = |part, all| bags.share(of, choice, part, all).map(|part| 100.0 * part);
+        let at_work = bags.mean(of, choice, |it| it.at_work);
+        vec![
+            network.to_string(),
+            self.policy(choice).to_owned(),
+            self.reaction(choice).to_owned(),
+            percent(mean(|it| f64::from(u8::from(it.ended))).map(|part| 100.0 * part), 1),
+            at_work.map_or_else(|| "-".to_owned(), |it| it.spoken(1)),
+            percent(share(|it| it.useful_s, |it| it.idle_s), 1),
+            percent(share(|it| it.wasted_s, |it| it.useful_s + it.wasted_s), 1),
+            number(mean(|it| it.returns), 1),
+            number(mean(|it| it.moves), 1),
+            mean(|it| it.beside_s).map_or_else(|| "-".to_owned(), whole),
+            mean(|it| it.frozen_s).map_or_else(|| "-".to_owned(), whole),
+        ]
+    }
+
+    /// How many workstations are idle while a bag runs.
+    fn idle_meanwhile(&self, network: i64) -> Option<f64> {
+        let choice = self.best_harvest(network)?;
+        let of = Where::network(network);
+        self.bags.share(of, choice, |it| it.idle_s, |it| it.took_s)
+    }
+
+    /// Of the choices under which nothing computes beside an owner, the one that
+    /// gets the most.
+    fn best_harvest(&self, network: i64) -> Option<Choice> {
+        let of = Where::network(network);
+        let choices = self.bags.choices().into_iter().filter(|it| self.policy(*it) != ORACLE);
+        let known = choices.filter_map(|choice| {
+            let beside = self.bags.mean(of, choice, |it| it.beside_s)?.value;
+            let at_work = self.bags.mean(of, choice, |it| it.at_work)?.value;
+            (beside <= 0.0).then_some((choice, at_work))
         });
-        let (policy, reaction, at_work, wasted) = found.max_by(|a, b| a.2.total_cmp(&b.2))?;
+        known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(choice, _)| choice)
+    }
+
+    /// The policy and reaction that get the most, for each network.
+    pub(super) fn most_harvest(&self, network: i64) -> Option<String> {
+        let (of, choice) = (Where::network(network), self.best_harvest(network)?);
+        let at_work = self.bags.mean(of, choice, |it| it.at_work)?;
+        let wasted =
+            self.bags.share(of, choice, |it| it.wasted_s, |it| it.useful_s + it.wasted_s)?;
+        let mean = |quantity| self.bags.mean(of, choice, quantity).map_or(0.0, |it| it.value);
         Some(format!(
-            "Work without messages gets {at_work:.1} machine-hours an hour out of {workstations} workstations with {} and \
-             {}; {wasted:.1} % of it is done in vain.",
-            self.bags.name(Dim::Policy, policy),
-            self.bags.name(Dim::OnBusy, reaction)
+            "Work without messages gets {} machine-hours an hour out of {network} workstations, of which {} are idle              meanwhile, with {}; {:.1} % of it is done in vain. A bag meets {:.0} owners' returns, computes for 0 s beside              owners, and stands still or leaves for {} s under them.",
+            at_work.spoken(1),
+            number(self.idle_meanwhile(network), 1),
+            self.spoken(choice),
+            100.0 * wasted,
+            mean(|it| it.returns),
+            whole(mean(|it| it.frozen_s))
         ))
     }
 }

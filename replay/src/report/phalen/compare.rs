@@ -1,40 +1,30 @@
 //! Her sentences beside our numbers, and why they differ.
 
 use super::super::WriteReportError;
-use super::super::charts::{exponent, nanos};
+use super::super::charts::nanos;
 use super::super::cube::{Dim, Quantity};
-use super::super::document::{Document, number};
-use super::{ON_PATH, PhalenReport, TRANSITIONS, printed};
+use super::super::document::Document;
+use super::claims::Claim;
+use super::{ON_PATH, PhalenReport, printed};
 use crate::results::Measure;
-
-/// One of her sentences, and what we find.
-struct Claim {
-    hers: &'static str,
-    ours: String,
-    holds: Option<bool>,
-}
 
 impl PhalenReport<'_> {
     pub(super) fn differences(&self, document: &mut Document) -> Result<(), WriteReportError> {
+        let claims = self.claims();
+        let (fitted, predicted): (Vec<_>, Vec<_>) =
+            claims.into_iter().partition(|claim| claim.rests_on_fit && self.owners_are_fitted());
         document.section("Her sentences, and where and why ours differ");
-        let rows: Vec<Vec<String>> = self
-            .claims()
-            .into_iter()
-            .map(|claim| {
-                let holds = match claim.holds {
-                    Some(true) => "yes",
-                    Some(false) => "no",
-                    None => "-",
-                };
-                vec![claim.hers.to_owned(), claim.ours, holds.to_owned()]
-            })
-            .collect();
-        document.table(
+        sentences(
+            document,
             "sentences",
-            "What the thesis says of its results",
-            &["Phalen 1994", "here", "holds here"],
-            &rows,
+            "Predicted: what the thesis says of its results",
+            &predicted,
         )?;
+        if !fitted.is_empty() {
+            let caption = "Fitted, not predicted: sentences that say again what Table 12 or Table 11 prints, \
+                           to which our owners were fitted";
+            sentences(document, "sentences-fitted", caption, &fitted)?;
+        }
         document.paragraph(&self.why());
         Ok(())
     }
@@ -42,135 +32,6 @@ impl PhalenReport<'_> {
     pub(super) fn at(&self, workstations: i64, cost: i64, quantity: Quantity) -> Option<f64> {
         let filter = [(Dim::Workstations, workstations), (Dim::Cost, nanos(cost))];
         self.named.cube.mean(&filter, quantity)
-    }
-
-    /// The greatest mean of a quantity over costs up to so many seconds.
-    fn most(&self, workstations: i64, up_to: i64, quantity: Quantity) -> Option<f64> {
-        let along =
-            self.named.cube.along(Dim::Cost, &[(Dim::Workstations, workstations)], quantity);
-        let means = along.range(..=nanos(up_to)).filter_map(|(_, sample)| sample.mean());
-        means.reduce(f64::max)
-    }
-
-    fn most_of_all(&self, up_to: i64, quantity: Quantity) -> Option<f64> {
-        let networks = self.networks().into_iter();
-        networks.filter_map(|network| self.most(network, up_to, quantity)).reduce(f64::max)
-    }
-
-    fn claims(&self) -> Vec<Claim> {
-        let below = |hers, value: Option<f64>, limit: f64, unit: &str| Claim {
-            hers,
-            ours: format!("at most {}{unit}", number(value, 1)),
-            holds: value.map(|value| value < limit),
-        };
-        let larger =
-            [self.most(50, 100, Quantity::Slowdown), self.most(100, 100, Quantity::Slowdown)];
-        let larger = larger.into_iter().flatten().reduce(f64::max);
-        let mut claims = vec![
-            below(
-                "§7.1: \"The smallest migration cost considered is one second, and in all cases this causes less than a 1% slowdown\"",
-                self.most_of_all(1, Quantity::Slowdown),
-                1.0,
-                " %",
-            ),
-            below(
-                "§7.0: at costs of 1 to 50 s, \"a slowdown of less than 100%\"",
-                self.most_of_all(50, Quantity::Slowdown),
-                100.0,
-                " %",
-            ),
-            below(
-                "§7.2.1: with 50 or 100 workstations, 1 to 100 s cause \"less than 200%\"",
-                larger,
-                200.0,
-                " %",
-            ),
-            below(
-                "§7.2.1: with 30 workstations, \"below 200% for up to 80 second migration costs\"",
-                self.most(30, 80, Quantity::Slowdown),
-                200.0,
-                " %",
-            ),
-            below(
-                "§7.2.1: \"There are never more than 20 transitions\" (on average)",
-                self.most_of_all(100, TRANSITIONS),
-                printed::TRANSITIONS_MAX,
-                "",
-            ),
-        ];
-        claims.push(self.on_path_claim());
-        claims.push(self.few_claim());
-        claims.extend([self.early_claim(), self.night_claim(), self.superlinear_claim()]);
-        claims
-    }
-
-    fn on_path_claim(&self) -> Claim {
-        let ours = self.at(30, 100, ON_PATH);
-        Claim {
-            hers: "§7.2.1: with 30 workstations at 100 s, about seven and a half transitions on the critical path",
-            ours: number(ours, 2),
-            holds: ours.map(|ours| (ours / printed::ON_PATH_AT_30 - 1.0).abs() < 0.25),
-        }
-    }
-
-    fn few_claim(&self) -> Claim {
-        let [few, some, many] = [30, 50, 100].map(|n| self.at(n, 99, Quantity::Slowdown));
-        // A quarter more or less counts as little here.
-        let holds = || Some(few? > 1.25 * some? && some? < 1.25 * many? && many? < 1.25 * some?);
-        Claim {
-            hers: "§7.0: the number of workstations matters below twice that of the ranks, and little from three to five times",
-            ours: format!(
-                "at 99 s: {} %, {} % and {} %",
-                number(few, 0),
-                number(some, 0),
-                number(many, 0)
-            ),
-            holds: holds(),
-        }
-    }
-
-    fn early_claim(&self) -> Claim {
-        let means = self.networks().into_iter().map(|n| self.at(n, 40, Quantity::Slowdown));
-        let means: Vec<f64> = means.flatten().collect();
-        let least = means.iter().copied().reduce(f64::min);
-        let most = means.iter().copied().reduce(f64::max);
-        let spread = || Some(most? - least?);
-        Claim {
-            hers: "§7.1: \"Only when the migration cost increases beyond 50 seconds does the number of workstations introduce a difference of more than 15%\"",
-            ours: format!("at 40 s, {} points apart", number(spread(), 1)),
-            holds: spread().map(|points| points <= 15.0),
-        }
-    }
-
-    fn night_claim(&self) -> Claim {
-        let by_time = self.named.cube.along(Dim::TimeOfDay, &[], Quantity::Slowdown);
-        let means: Vec<(i64, f64)> =
-            by_time.iter().filter_map(|(time, sample)| Some((*time, sample.mean()?))).collect();
-        let texts = means
-            .iter()
-            .map(|(time, mean)| format!("{} {mean:.0} %", self.named.name(Dim::TimeOfDay, *time)));
-        let least = means.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-        Claim {
-            hers: "§7.3: \"night time hours would provide the best potential for efficient executions\"",
-            ours: texts.collect::<Vec<_>>().join(", "),
-            holds: least.map(|(time, _)| self.named.name(Dim::TimeOfDay, *time) == "night"),
-        }
-    }
-
-    fn superlinear_claim(&self) -> Claim {
-        let exponents: Vec<f64> = self
-            .networks()
-            .into_iter()
-            .filter_map(|network| exponent(&self.slowdowns(network), 40.0, 100.0))
-            .collect();
-        let texts: Vec<String> =
-            exponents.iter().map(|exponent| format!("{exponent:.2}")).collect();
-        Claim {
-            hers: "§7.2.2: \"performance degradation occurs at a superlinear rate\" above 40 s",
-            ours: format!("from 40 to 100 s it grows as cost to the power of {}", texts.join(", ")),
-            holds: (!exponents.is_empty())
-                .then(|| exponents.iter().all(|exponent| *exponent > 1.0)),
-        }
     }
 
     /// Where and why ours differ, as far as numbers can tell.
@@ -267,4 +128,15 @@ impl PhalenReport<'_> {
             idle / owners.idle_periods as f64 / 60.0
         )
     }
+}
+
+fn sentences(
+    document: &mut Document,
+    name: &str,
+    caption: &str,
+    claims: &[Claim],
+) -> Result<(), WriteReportError> {
+    let rows: Vec<Vec<String>> = claims.iter().map(Claim::row).collect();
+    let header = ["Phalen 1994", "here", "holds here", "counts as holding"];
+    document.table(name, caption, &header, &rows)
 }

@@ -9,9 +9,13 @@ use super::super::document::{Document, percent};
 use super::{ON_PATH, PhalenReport, SLOWDOWN, TRANSITIONS, printed};
 
 impl PhalenReport<'_> {
-    pub(super) fn by_workstations(&self, document: &mut Document) -> Result<(), WriteReportError> {
-        document.section("By number of workstations (§7.1, §7.2)");
-        self.table_10(document)?;
+    /// What the owners were fitted to, and what follows from it.
+    pub(super) fn slowdown_by_cost(&self, document: &mut Document) -> Result<(), WriteReportError> {
+        document.section(if self.owners_are_fitted() {
+            "Fitted, not predicted: slowdown by cost (§7.1; Tables 11 and 12, Figures 5 and 10)"
+        } else {
+            "Slowdown by cost (§7.1)"
+        });
         self.table_11(document)?;
         self.table_12(document)?;
         let mut slowdown = self.named.against_cost(
@@ -30,6 +34,20 @@ impl PhalenReport<'_> {
             "Figure 5: average slowdown by number of workstations",
             &slowdown,
         )?;
+        for series in &mut slowdown.series {
+            series.points.retain(|(cost, _)| *cost <= 40.0);
+            series.references.retain(|(cost, _)| *cost <= 40.0);
+        }
+        document.figure(
+            "figure-10",
+            "Figure 10: average slowdown at costs of 1 to 40 s",
+            &LineChart { title: "Average slowdown at costs of 1 to 40 s".into(), ..slowdown },
+        )
+    }
+
+    pub(super) fn by_workstations(&self, document: &mut Document) -> Result<(), WriteReportError> {
+        document.section("By number of workstations (§7.2)");
+        self.table_10(document)?;
         for (name, title, y, quantity) in [
             ("07", "Average busy transitions", "busy transitions", TRANSITIONS),
             (
@@ -53,15 +71,7 @@ impl PhalenReport<'_> {
             );
             document.figure(&format!("figure-{name}"), &caption, &chart)?;
         }
-        for series in &mut slowdown.series {
-            series.points.retain(|(cost, _)| *cost <= 40.0);
-            series.references.retain(|(cost, _)| *cost <= 40.0);
-        }
-        document.figure(
-            "figure-10",
-            "Figure 10: average slowdown at costs of 1 to 40 s",
-            &LineChart { title: "Average slowdown at costs of 1 to 40 s".into(), ..slowdown },
-        )
+        Ok(())
     }
 
     fn table_10(&self, document: &mut Document) -> Result<(), WriteReportError> {

@@ -67,6 +67,73 @@ fn a_lost_connection_is_no_return_of_the_owner() {
     assert_eq!(only(&offered).0, 2);
 }
 
+/// A new life of the coordinator, with these rows of what was learned; both
+/// workstations come back idle since the same moment.
+fn restarted(site: &Site, learned: Vec<LearnedRecord>) -> Site {
+    let workstations = (1..=2).map(|id| (WorkstationId(id), format!("ws-{id}"))).collect();
+    let restored = Restored { workstations, learned, ..Restored::default() };
+    let mut again = Site::new(Config::default());
+    again.now = site.now + s(60);
+    again.core = Core::restore(again.now, again.wall(), Config::default(), restored);
+    for id in 1..=2 {
+        again.connect(id, 1, 1);
+    }
+    again
+}
+
+/// What the store has when the coordinator has stopped.
+fn kept(mut site: Site) -> (Site, Vec<LearnedRecord>) {
+    site.last.changes = site.core.learned_to_keep();
+    site.keep_journal();
+    let rows = site.learned.values().cloned().collect();
+    (site, rows)
+}
+
+#[test]
+fn what_was_learned_of_owners_survives_a_restart() {
+    let (site, rows) = kept(after_two_weeks(Policy::default()));
+    assert_eq!(rows.len(), 3, "two owners, and what they have in common");
+    let (_, offered) = restarted(&site, rows).submit(1, 0);
+    assert_eq!(only(&offered).0, 2);
+    // Without a memory the first of two equals is taken.
+    let (_, offered) = restarted(&site, vec![]).submit(1, 0);
+    assert_eq!(only(&offered).0, 1);
+}
+
+#[test]
+fn a_damaged_memory_is_told_and_begun_anew() {
+    let (site, mut rows) = kept(after_two_weeks(Policy::default()));
+    for row in &mut rows {
+        row.bytes[9] ^= 1;
+    }
+    let mut again = restarted(&site, rows);
+    assert_eq!(again.core.forgotten().len(), 3);
+    let (_, offered) = again.submit(1, 0);
+    assert_eq!(only(&offered).0, 1);
+}
+
+/// Owners come every ten minutes; what is learned is written in rounds.
+#[test]
+fn what_is_learned_is_written_down_once_an_hour() {
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    site.connect(1, 1, 1);
+    let mut written = 0;
+    for _ in 0..24 * 6 {
+        site.now = site.now + s(600);
+        for busy in [true, false] {
+            site.hear(1, AgentFrame::Presence(presence(busy, 1)));
+            let is_learned = |change: &&Change| matches!(change, Change::Learned(_));
+            written += site.last.changes.iter().filter(is_learned).count();
+        }
+    }
+    assert!((46..=48).contains(&written), "{written} rows of two in a day");
+    site.now = site.now + s(600);
+    site.hear(1, AgentFrame::Presence(presence(true, 1)));
+    assert_eq!(site.core.learned_to_keep().len(), 2);
+    assert_eq!(site.core.learned_to_keep(), [], "all is written down");
+}
+
 #[test]
 fn a_busy_workstation_is_offered_nothing() {
     let mut site = Site::with_idle(1);

@@ -12,6 +12,7 @@ mod shares;
 mod snapshots;
 mod why;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
@@ -26,6 +27,7 @@ use gleaner_common::wire::{
 
 use super::{Config, Core};
 use crate::event::{Event, Link, RequestId};
+use crate::outlook::LearnedRecord;
 use crate::record::{Change, JobProgress, ProgramEvent, Restored};
 use crate::step::{Answer, Effect, Step};
 
@@ -48,13 +50,16 @@ struct Site {
     last: Step,
     /// What a store would hold of programs.
     journal: Vec<ProgramEvent>,
+    /// And of what was learned of owners.
+    learned: BTreeMap<Option<WorkstationId>, LearnedRecord>,
 }
 
 impl Site {
     fn new(config: Config) -> Self {
         let now = Moment(1_000_000_000_000);
         let core = Core::restore(now, WallTime(0), config, Restored::default());
-        Self { core, now, requests: 0, last: Step::default(), journal: vec![] }
+        let (last, journal, learned) = (Step::default(), vec![], BTreeMap::new());
+        Self { core, now, requests: 0, last, journal, learned }
     }
 
     /// With so many workstations connected, each with one core and place, all
@@ -97,6 +102,9 @@ impl Site {
 
     fn keep_journal(&mut self) {
         for change in &self.last.changes {
+            if let Change::Learned(row) = change {
+                self.learned.insert(row.workstation, row.clone());
+            }
             let Change::ProgramEvent { job, life, sequence, bytes } = change else { continue };
             if *sequence == 0 {
                 self.journal.retain(|event| event.job != *job);
