@@ -14,9 +14,11 @@
 
 mod engine;
 mod measures;
+mod site;
 pub mod swf;
 #[cfg(test)]
 mod tests;
 
-pub use self::engine::{ChangeCosts, WorkloadJob, run_workload};
+pub use self::engine::{ChangeCosts, WorkloadJob, run_on, run_workload};
 pub use self::measures::{Outcome, Summary};
+pub use self::site::Site;

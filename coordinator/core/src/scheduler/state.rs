@@ -308,7 +308,8 @@ impl State {
 
     pub(super) fn begin(&mut self, now: Moment, job: JobId, size: u32) {
         let Some(Waiting { request, submitted, .. }) = self.dequeue(job) else { return };
-        let progress = Progress::new(now, request.estimate, request.rate(size));
+        let rate = request.rate_on(size, self.resources.speed);
+        let progress = Progress::new(now, request.estimate, rate);
         let running = Running {
             request,
             submitted,
@@ -350,10 +351,11 @@ impl State {
 
     /// A running job has another size from now on.
     pub(super) fn resize(&mut self, now: Moment, job: JobId, size: u32) {
+        let speed = self.resources.speed;
         self.change(job, |it| {
             if it.size != size {
                 it.size = size;
-                let rate = it.request.rate(size);
+                let rate = it.request.rate_on(size, speed);
                 it.progress.enter(now, rate, Duration::ZERO);
             }
         });
