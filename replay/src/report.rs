@@ -71,7 +71,7 @@ impl Source {
 /// Results that are not there, not complete or not readable, or a directory
 /// that cannot be written.
 pub fn write(dir: &Path, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    let (store, manifest) = Store::open_complete(dir)?;
+    let (store, manifest) = Store::open_complete::<Manifest>(dir)?;
     let (mut source, mut legend) = (Source { manifest, given_up: 0, rows: 0 }, Legend::default());
     let mut cubes = match source.manifest.report {
         ReportKind::General => vec![general::cube()],

@@ -12,7 +12,9 @@
 //! carries out what is decided, and keeps what is true of each job, which the
 //! scheduler only estimates. Its memory holds those that wait or run.
 
+pub mod campaign;
 mod engine;
+pub mod generate;
 mod measures;
 mod site;
 pub mod swf;

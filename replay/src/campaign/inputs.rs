@@ -13,7 +13,7 @@ use gleaner_common::trace::{self, Op, Trace};
 use gleaner_shell::config::ConfigError;
 
 use super::criterion::CriterionChoice;
-use super::file::{BagEntry, Campaign, ProgramEntry, Ring};
+use super::file::{BagEntry, Campaign, ProgramEntry, Ring, UsageSource};
 use super::generated::{MakeLogError, make_log};
 use super::owners;
 use super::plan::{NoPeriodError, Plan};
@@ -39,6 +39,13 @@ pub enum InputError {
     Usage { path: PathBuf, why: ReadArchiveError },
     #[error("{}: [usage] generate: {why}", path.display())]
     Generate { path: PathBuf, why: MakeLogError },
+    #[error("cannot read the workload log {}: {why}", path.display())]
+    Log { path: PathBuf, why: io::Error },
+    /// Of a log, one that cannot be; or none.
+    #[error("{}: {why}", path.display())]
+    Jobs { path: PathBuf, why: String },
+    #[error("{}: the site `{site}` at {at}: {why}", path.display())]
+    Owners { path: PathBuf, site: String, at: String, why: crate::SelectError },
     #[error("{}: {why}", path.display())]
     Period { path: PathBuf, why: NoPeriodError },
 }
@@ -190,30 +197,6 @@ fn read_usages(
     usage: Option<&Path>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Usage>, InputError> {
-    let source = campaign.usage.as_ref();
-    let here = path.parent().unwrap_or(Path::new("."));
-    let named = source.and_then(|source| source.data.as_ref()).map(|data| here.join(data));
-    let generate = source.and_then(|source| source.generate.as_ref());
-    match (usage.map(Path::to_owned).or(named), generate) {
-        (Some(data), _) => {
-            let criteria = campaign.criteria.0.iter();
-            criteria.map(|criterion| read_log(&data, campaign, *criterion, notes)).collect()
-        }
-        (None, Some(generate)) => make_log(path, campaign, generate)
-            .map_err(|why| InputError::Generate { path: path.to_owned(), why }),
-        (None, None) => Err(InputError::NoUsage(path.to_owned())),
-    }
-}
-
-/// Reads a log, as far as the campaign's days need it.
-fn read_log(
-    data: &Path,
-    campaign: &Campaign,
-    criterion: CriterionChoice,
-    notes: &mut Vec<String>,
-) -> Result<Usage, InputError> {
-    let reading =
-        Reading { interpretation: Interpretation::default(), criterion: criterion.criterion };
     let choice = campaign.periods.get_ref();
     let span = owners::span(choice).map_or_else(Span::default, |(_, to)| {
         let length = i64::try_from(choice.length.as_nanos()).unwrap_or(i64::MAX);
@@ -221,6 +204,60 @@ fn read_log(
         // The span has all of the past, for the policies that learn from it.
         Span { from: None, to: Some(to) }
     });
+    let owners = OwnersOf {
+        source: campaign.usage.as_ref(),
+        usage,
+        span,
+        zone: &choice.zone,
+        seed: campaign.seed,
+        criteria: &campaign.criteria.0,
+    };
+    owners.read(path, notes)
+}
+
+/// Which owners a campaign asks for.
+pub(crate) struct OwnersOf<'a> {
+    pub(crate) source: Option<&'a UsageSource>,
+    /// What the command line names instead.
+    pub(crate) usage: Option<&'a Path>,
+    /// What of a log is needed.
+    pub(crate) span: Span,
+    pub(crate) zone: &'a str,
+    pub(crate) seed: u64,
+    pub(crate) criteria: &'a [CriterionChoice],
+}
+
+impl OwnersOf<'_> {
+    /// A usage for each criterion.
+    pub(crate) fn read(
+        &self,
+        path: &Path,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Usage>, InputError> {
+        let here = path.parent().unwrap_or(Path::new("."));
+        let named = self.source.and_then(|source| source.data.as_ref()).map(|data| here.join(data));
+        let generate = self.source.and_then(|source| source.generate.as_ref());
+        match (self.usage.map(Path::to_owned).or(named), generate) {
+            (Some(data), _) => {
+                let criteria = self.criteria.iter();
+                criteria.map(|choice| read_log(&data, self.span, *choice, notes)).collect()
+            }
+            (None, Some(generate)) => make_log(path, self, generate)
+                .map_err(|why| InputError::Generate { path: path.to_owned(), why }),
+            (None, None) => Err(InputError::NoUsage(path.to_owned())),
+        }
+    }
+}
+
+/// Reads a log, as far as it is needed.
+fn read_log(
+    data: &Path,
+    span: Span,
+    criterion: CriterionChoice,
+    notes: &mut Vec<String>,
+) -> Result<Usage, InputError> {
+    let reading =
+        Reading { interpretation: Interpretation::default(), criterion: criterion.criterion };
     let options = LoadOptions { names: vec![], span, readings: Readings::from(reading) };
     let loaded = timelines(data, &options, &mut |_| ())
         .map_err(|why| InputError::Usage { path: data.to_owned(), why })?;
@@ -248,7 +285,7 @@ fn digest_of_program(here: &Path, entry: &ProgramEntry) -> Result<String, InputE
     Ok(blake3::hash(&bytes).to_hex().to_string())
 }
 
-fn digest_of_usages(usages: &[Usage]) -> String {
+pub(crate) fn digest_of_usages(usages: &[Usage]) -> String {
     let mut hasher = blake3::Hasher::new();
     for usage in usages {
         for (name, workstation) in usage.names().iter().zip(0..) {

@@ -186,7 +186,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         true
     }
 
-    fn next(&self) -> Option<Moment> {
+    fn next(&mut self) -> Option<Moment> {
         let end = self.ends.peek().map(|Reverse((at, ..))| *at);
         let submitted = self.coming.peek().map(|job| job.submitted);
         if self.jobs.is_empty() {
