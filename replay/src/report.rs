@@ -11,6 +11,7 @@ mod document;
 mod general;
 mod library;
 mod phalen;
+mod workload;
 
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,7 @@ use document::count;
 use crate::results::manifest::{Manifest, ReportKind};
 use crate::results::store::{Store, StoreError};
 use crate::results::{Legend, Row, read_rows};
+use crate::workload::campaign::WorkloadManifest;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +73,9 @@ impl Source {
 /// Results that are not there, not complete or not readable, or a directory
 /// that cannot be written.
 pub fn write(dir: &Path, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
+    if is_of_workloads(dir) {
+        return Ok(workload::write(dir, out)?.finish()?);
+    }
     let (store, manifest) = Store::open_complete::<Manifest>(dir)?;
     let (mut source, mut legend) = (Source { manifest, given_up: 0, rows: 0 }, Legend::default());
     let mut cubes = match source.manifest.report {
@@ -91,6 +96,11 @@ pub fn write(dir: &Path, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
         ReportKind::Library => library::write(&source, &[next(), next(), next()], out)?,
     };
     Ok(document.finish()?)
+}
+
+/// Is this a campaign of workloads, and not of executions?
+fn is_of_workloads(dir: &Path) -> bool {
+    Store::is_of::<WorkloadManifest>(dir)
 }
 
 impl Source {

@@ -107,6 +107,11 @@ impl Store {
         Ok(Self { dir: dir.to_owned(), chunks: manifest.chunks() })
     }
 
+    /// Does a directory hold results of this kind of campaign?
+    pub(crate) fn is_of<M: Describes>(dir: &Path) -> bool {
+        manifest::read::<M>(&dir.join(MANIFEST)).is_ok()
+    }
+
     /// Opens a directory of which all chunks are merged.
     ///
     /// # Errors

@@ -32,5 +32,5 @@ pub(crate) use self::columns::AXES;
 pub use self::inputs::{WorkloadInputs, prepare};
 pub(crate) use self::manifest::WorkloadManifest;
 pub use self::plan::RunRow;
-pub(crate) use self::printed::{At, Key, Printed};
+pub(crate) use self::printed::{At, Key, Printed, PrintedRow, of_where};
 pub use self::run::{WorkloadOutcome, run_campaign, run_here};

@@ -53,7 +53,7 @@ struct Variant {
 
 /// A campaign with everything that it needs to run.
 #[derive(Clone, Debug)]
-pub struct WorkloadPlan {
+pub(super) struct WorkloadPlan {
     pub(super) campaign: WorkloadCampaign,
     variants: Vec<Variant>,
     /// Each with its name: one for all repetitions, or one for each.

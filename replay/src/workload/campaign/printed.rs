@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::columns::{TEXTS, axis, measure};
+use super::file::Where;
 
 /// A value of an axis.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +31,7 @@ impl Key {
     }
 
     /// `None` for what no axis has.
-    pub(crate) fn of_toml(value: &toml::Value) -> Option<Self> {
+    fn of_toml(value: &toml::Value) -> Option<Self> {
         match value {
             toml::Value::String(text) => Some(Self::Text(text.clone())),
             toml::Value::Integer(number) => Some(Self::Number(*number as f64)),
@@ -59,6 +60,12 @@ impl fmt::Display for Key {
 
 /// Where in the grid: axes and their values.
 pub(crate) type At = BTreeMap<String, Key>;
+
+/// What a campaign file says of a place; what no axis has is left out.
+pub(crate) fn of_where(place: &Where) -> At {
+    let keys = place.iter().filter_map(|(axis, value)| Some((axis.clone(), Key::of_toml(value)?)));
+    keys.collect()
+}
 
 /// A row of numbers that somebody printed.
 #[derive(Clone, Debug, PartialEq)]
