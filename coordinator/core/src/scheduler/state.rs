@@ -139,6 +139,8 @@ pub struct State {
     pub(super) resources: Resources,
     waiting: BTreeMap<Turn, Waiting>,
     turns: BTreeMap<JobId, Turn>,
+    /// How many of those who wait need so many at least.
+    needs: BTreeMap<u32, usize>,
     running: BTreeMap<JobId, Running>,
     by_start: BTreeSet<Started>,
     can_give: BTreeSet<Started>,
@@ -159,6 +161,7 @@ impl State {
             resources,
             waiting: BTreeMap::new(),
             turns: BTreeMap::new(),
+            needs: BTreeMap::new(),
             running: BTreeMap::new(),
             by_start: BTreeSet::new(),
             can_give: BTreeSet::new(),
@@ -221,6 +224,11 @@ impl State {
 
     pub fn waiting_at(&self, turn: Turn) -> Option<&Waiting> {
         self.waiting.get(&turn)
+    }
+
+    /// The fewest processors that any of those who wait can start on.
+    pub fn least_needed(&self) -> Option<u32> {
+        self.needs.first_key_value().map(|(needs, _)| *needs)
     }
 
     pub fn turn(&self, job: JobId) -> Option<Turn> {
@@ -289,6 +297,7 @@ impl State {
     pub(super) fn enqueue(&mut self, job: JobId, submitted: Moment, request: Box<Request>) {
         let turn = (Reverse(request.priority), submitted, job);
         let scans_before = self.scans;
+        *self.needs.entry(request.sizes.min()).or_default() += 1;
         self.waiting.insert(turn, Waiting { request, submitted, reason: None, scans_before });
         self.turns.insert(job, turn);
         self.changes.arrived.push(turn);
@@ -297,7 +306,15 @@ impl State {
     pub(super) fn dequeue(&mut self, job: JobId) -> Option<Waiting> {
         let turn = self.turns.remove(&job)?;
         self.changes.other = true;
-        self.waiting.remove(&turn)
+        let waiting = self.waiting.remove(&turn)?;
+        let needs = waiting.request.sizes.min();
+        if let Some(many) = self.needs.get_mut(&needs) {
+            *many -= 1;
+            if *many == 0 {
+                self.needs.remove(&needs);
+            }
+        }
+        Some(waiting)
     }
 
     pub(super) fn set_reason(&mut self, turn: Turn, reason: Reason) {

@@ -72,10 +72,31 @@ fn places(claim: &ClaimEntry) -> Vec<At> {
 }
 
 /// What a claim finds somewhere.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    value: f64,
-    error: f64,
+#[derive(Clone, Debug)]
+enum Found {
+    Runs(Spread),
+    /// A part of the jobs, in percent, and its standard error.
+    Jobs { part: f64, error: f64 },
+}
+
+impl Found {
+    fn value(&self) -> f64 {
+        match self {
+            Self::Runs(spread) => spread.mean(),
+            Self::Jobs { part, .. } => *part,
+        }
+    }
+
+    /// By how much another is above this, and the standard error of that.
+    fn rise(&self, to: &Self) -> (f64, f64) {
+        match (self, to) {
+            (Self::Runs(one), Self::Runs(other)) => one.rise(other),
+            (Self::Jobs { error, .. }, Self::Jobs { error: other, .. }) => {
+                (to.value() - self.value(), error.hypot(*other))
+            }
+            _ => (to.value() - self.value(), 0.0),
+        }
+    }
 }
 
 impl WorkloadReport<'_> {
@@ -89,8 +110,9 @@ impl WorkloadReport<'_> {
         let header = ["they say", "here", "holds here"];
         document.table("sentences", "What they say of their results", &header, &rows)?;
         document.paragraph(
-            "Something rises if each mean is above the one before by more than twice their standard error; by less, \
-             there is no difference.",
+            "Something rises if each mean is above the one before by more than twice the standard error of the \
+             difference, repetition by repetition, since the same repetitions have the same jobs; by less, there is no \
+             difference.",
         );
         Ok(())
     }
@@ -100,7 +122,7 @@ impl WorkloadReport<'_> {
         let found: Vec<Option<Found>> = places.iter().map(|at| self.found(claim, at)).collect();
         let texts: Vec<String> = found
             .iter()
-            .map(|found| found.map_or("-".to_owned(), |found| spoken(found.value)))
+            .map(|found| found.as_ref().map_or("-".to_owned(), |found| spoken(found.value())))
             .collect();
         let unit = match claim.jobs {
             Some([low, high]) => {
@@ -115,8 +137,7 @@ impl WorkloadReport<'_> {
 
     fn found(&self, claim: &ClaimEntry, at: &At) -> Option<Found> {
         let Some([low, high]) = claim.jobs else {
-            let spread: Spread = self.grid.spread(at, &claim.measure)?;
-            return Some(Found { value: spread.mean(), error: spread.error().unwrap_or(0.0) });
+            return self.grid.spread(at, &claim.measure).map(Found::Runs);
         };
         let is_it = |one: &&Wanted| one.measure == claim.measure && one.at == *at;
         let values = &self.wanted.iter().find(is_it)?.values;
@@ -124,20 +145,22 @@ impl WorkloadReport<'_> {
         let inside = values.iter().filter(|value| (low..=high).contains(*value)).count() as f64;
         let part = inside / many;
         let error = (part * (1.0 - part) / many).sqrt() * 100.0;
-        (many > 0.0).then_some(Found { value: part * 100.0, error })
+        (many > 0.0).then_some(Found::Jobs { part: part * 100.0, error })
     }
 }
 
 fn verdict(claim: &ClaimEntry, found: &[Found]) -> &'static str {
     if let Some([low, high]) = claim.between {
-        let inside = found.iter().all(|found| (low..=high).contains(&found.value));
+        let inside = found.iter().all(|found| (low..=high).contains(&found.value()));
         return if inside { "yes" } else { "no" };
     }
-    let steps = found.windows(2).map(|pair| {
-        let error = (pair[0].error.powi(2) + pair[1].error.powi(2)).sqrt();
-        (pair[1].value - pair[0].value, 2.0 * error)
-    });
-    let steps: Vec<(f64, f64)> = steps.collect();
+    let steps: Vec<(f64, f64)> = found
+        .windows(2)
+        .map(|pair| {
+            let (rise, error) = pair[0].rise(&pair[1]);
+            (rise, 2.0 * error)
+        })
+        .collect();
     if steps.iter().any(|(rise, error)| *rise < -error) {
         "no"
     } else if steps.iter().all(|(rise, error)| rise > error) {

@@ -66,7 +66,7 @@ impl WorkloadReport<'_> {
             let mut here = at.clone();
             here.insert(x.to_owned(), key.clone());
             if let (Key::Number(place), Some(spread)) = (key, self.grid.spread(&here, &figure.y)) {
-                line.push((place, spread.mean(), spread.least, spread.most));
+                line.push((place, spread.mean(), spread.least(), spread.most()));
             }
         }
         line.sort_by(|a, b| a.0.total_cmp(&b.0));

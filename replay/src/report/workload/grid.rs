@@ -5,49 +5,55 @@ use std::collections::BTreeMap;
 use crate::results::table::{Column, Table};
 use crate::workload::campaign::{AXES, At, Key};
 
-/// Values of the repetitions of a point.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Values of the repetitions of a point, in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Spread {
-    pub(super) many: u64,
-    sum: f64,
-    squares: f64,
-    pub(super) least: f64,
-    pub(super) most: f64,
-}
-
-impl Default for Spread {
-    fn default() -> Self {
-        Self { many: 0, sum: 0.0, squares: 0.0, least: f64::INFINITY, most: f64::NEG_INFINITY }
-    }
+    values: Vec<f64>,
 }
 
 impl Spread {
-    pub(super) fn add(&mut self, value: f64) {
-        self.many += 1;
-        self.sum += value;
-        self.squares += value * value;
-        self.least = self.least.min(value);
-        self.most = self.most.max(value);
+    fn add(&mut self, value: f64) {
+        self.values.push(value);
     }
 
-    fn join(&mut self, other: &Self) {
-        self.many += other.many;
-        self.sum += other.sum;
-        self.squares += other.squares;
-        self.least = self.least.min(other.least);
-        self.most = self.most.max(other.most);
+    pub(super) fn many(&self) -> usize {
+        self.values.len()
     }
 
     pub(super) fn mean(&self) -> f64 {
-        self.sum / self.many as f64
+        mean(&self.values)
     }
 
-    /// Of the mean; none of a single value.
-    pub(super) fn error(&self) -> Option<f64> {
-        let (many, mean) = (self.many as f64, self.mean());
-        let variance = (self.squares / many - mean * mean).max(0.0) * many / (many - 1.0);
-        (self.many > 1).then(|| (variance / many).sqrt())
+    pub(super) fn least(&self) -> f64 {
+        self.values.iter().copied().fold(f64::INFINITY, f64::min)
     }
+
+    pub(super) fn most(&self) -> f64 {
+        self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// By how much another is above this one, and the standard error of that.
+    /// The same repetitions have the same jobs: they are compared one by one.
+    pub(super) fn rise(&self, to: &Self) -> (f64, f64) {
+        if self.many() == to.many() {
+            let each = self.values.iter().zip(&to.values).map(|(before, after)| after - before);
+            let each: Vec<f64> = each.collect();
+            return (mean(&each), error(&each));
+        }
+        let both = error(&self.values).hypot(error(&to.values));
+        (to.mean() - self.mean(), both)
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Of the mean; nothing of a single value.
+fn error(values: &[f64]) -> f64 {
+    let (many, mean) = (values.len() as f64, mean(values));
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    if values.len() > 1 { (squares / (many - 1.0) / many).sqrt() } else { 0.0 }
 }
 
 #[derive(Clone, Debug)]
@@ -108,8 +114,10 @@ impl Grid {
     pub(super) fn spread(&self, filter: &At, measure: &str) -> Option<Spread> {
         let mut all = Spread::default();
         let there = self.points.iter().filter(|point| is_in(&point.at, filter));
-        there.filter_map(|point| point.values.get(measure)).for_each(|one| all.join(one));
-        (all.many > 0).then_some(all)
+        for one in there.filter_map(|point| point.values.get(measure)) {
+            all.values.extend(&one.values);
+        }
+        (all.many() > 0).then_some(all)
     }
 
     /// The values of an axis, in the order of the results.
@@ -138,6 +146,7 @@ impl Grid {
         reason = "it is a sum of counts"
     )]
     pub(super) fn total(&self, measure: &str) -> u64 {
-        self.points.iter().filter_map(|point| point.values.get(measure)).map(|it| it.sum as u64).sum()
+        let sums = self.points.iter().filter_map(|point| point.values.get(measure));
+        sums.flat_map(|it| &it.values).sum::<f64>() as u64
     }
 }

@@ -20,12 +20,13 @@ struct Cell<'a> {
 impl Cell<'_> {
     /// By how much ours is off, as a part of theirs.
     fn off(&self) -> Option<f64> {
-        let here = self.here?.mean();
+        let here = self.here.as_ref()?.mean();
         (self.printed != 0.0).then(|| (here - self.printed) / self.printed)
     }
 
     fn is_among_ours(&self) -> bool {
-        self.here.is_some_and(|here| (here.least..=here.most).contains(&self.printed))
+        let here = self.here.as_ref();
+        here.is_some_and(|here| (here.least()..=here.most()).contains(&self.printed))
     }
 }
 
@@ -126,12 +127,13 @@ impl WorkloadReport<'_> {
             .map(|cell| {
                 let axes = self.printed.axes.iter();
                 let mut row: Vec<String> = axes.map(|axis| key(&cell.row.at, axis)).collect();
-                let of = |of: fn(&Spread) -> f64| cell.here.map_or("-".into(), |it| spoken(of(&it)));
+                let here = cell.here.as_ref();
+                let of = |of: fn(&Spread) -> f64| here.map_or("-".into(), |it| spoken(of(it)));
                 row.extend([
                     spoken(cell.printed),
                     of(Spread::mean),
-                    of(|it| it.least),
-                    of(|it| it.most),
+                    of(Spread::least),
+                    of(Spread::most),
                     cell.off().map_or("-".into(), |off| format!("{:+.1} %", off * 100.0)),
                     if cell.is_fitted { "fitted".into() } else { String::new() },
                 ]);
@@ -155,7 +157,10 @@ impl WorkloadReport<'_> {
             "refused",
         ];
         document.section("Every point of the grid");
-        let varied = self.grid.varied();
+        let mut varied = self.grid.varied();
+        if varied.contains(&"site") {
+            varied.retain(|axis| *axis != "processors");
+        }
         let titles: Vec<String> =
             varied.iter().chain(&MEASURES).map(|name| title(name)).collect();
         let header: Vec<&str> = titles.iter().map(String::as_str).collect();
@@ -214,7 +219,8 @@ fn crossed(
                     row.extend(["fitted".to_owned(), spoken(cell.printed)]);
                 }
                 Some(cell) => {
-                    let here = cell.here.map_or("-".to_owned(), |here| spoken(here.mean()));
+                    let here = cell.here.as_ref();
+                    let here = here.map_or("-".to_owned(), |here| spoken(here.mean()));
                     row.extend([here, spoken(cell.printed)]);
                 }
                 None => row.extend(["-".to_owned(), "-".to_owned()]),
@@ -231,7 +237,7 @@ fn summary(measure: &str, cells: &[Cell<'_>]) -> Option<String> {
     let mut off: Vec<f64> = predicted.iter().filter_map(|cell| cell.off()).collect();
     off.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
     let (middle, most) = (off.get(off.len() / 2)?.abs(), off.last()?.abs());
-    let repeated = predicted.iter().all(|cell| cell.here.is_some_and(|here| here.many > 1));
+    let repeated = predicted.iter().all(|cell| cell.here.as_ref().is_some_and(|here| here.many() > 1));
     let among = predicted.iter().filter(|cell| cell.is_among_ours()).count();
     let within = |part: f64| off.iter().filter(|off| off.abs() <= part).count();
     let mut said = format!(
