@@ -146,6 +146,10 @@ impl Sizes {
         self.max
     }
 
+    pub fn allowed(&self) -> &Allowed {
+        &self.allowed
+    }
+
     pub fn contains(&self, size: u32) -> bool {
         self.at_most(size) == Some(size)
     }

@@ -12,6 +12,7 @@ mod general;
 mod interval;
 mod library;
 mod phalen;
+mod workload;
 
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,7 @@ use document::count;
 use crate::results::manifest::{Manifest, ReportKind};
 use crate::results::store::{Store, StoreError};
 use crate::results::{Legend, Row, read_rows};
+use crate::workload::campaign::WorkloadManifest;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +92,10 @@ impl Source {
 /// Results that are not there, not complete or not readable, or a directory
 /// that cannot be written.
 pub fn write(dir: &Path, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    let (store, manifest) = Store::open_complete(dir)?;
+    if is_of_workloads(dir) {
+        return Ok(workload::write(dir, out)?.finish()?);
+    }
+    let (store, manifest) = Store::open_complete::<Manifest>(dir)?;
     let (mut source, mut legend) = (Source { manifest, given_up: 0, rows: 0 }, Legend::default());
     let mut collected = match source.manifest.report {
         ReportKind::General => Collected::Cube(general::cube()),
@@ -119,6 +124,11 @@ pub fn write(dir: &Path, out: &Path) -> Result<Vec<PathBuf>, ReportError> {
 enum Collected {
     Cube(Cube),
     Pairs([library::Pairs; 2]),
+}
+
+/// Is this a campaign of workloads, and not of executions?
+fn is_of_workloads(dir: &Path) -> bool {
+    Store::is_of::<WorkloadManifest>(dir)
 }
 
 impl Source {

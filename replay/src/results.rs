@@ -15,6 +15,7 @@ mod csv;
 pub(crate) mod manifest;
 mod parquet;
 pub mod store;
+pub(crate) mod table;
 
 pub(crate) use columns::{Label, Legend, Measure, Row};
 pub(crate) use parquet::read_rows;

@@ -12,11 +12,15 @@
 //! carries out what is decided, and keeps what is true of each job, which the
 //! scheduler only estimates. Its memory holds those that wait or run.
 
+pub mod campaign;
 mod engine;
+pub mod generate;
 mod measures;
+mod site;
 pub mod swf;
 #[cfg(test)]
 mod tests;
 
-pub use self::engine::{ChangeCosts, WorkloadJob, run_workload};
+pub use self::engine::{ChangeCosts, WorkloadJob, run_on, run_workload};
 pub use self::measures::{Outcome, Summary};
+pub use self::site::Site;

@@ -5,6 +5,7 @@ mod campaign;
 mod execution;
 mod lab;
 mod queue;
+mod workload;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -45,6 +46,15 @@ What was interrupted goes on where it was. Shards fill one directory, or directo
 are put together; whoever finds all chunks there joins them to results.parquet and results.csv.
 Exit code: 0 all is there, 1 other shards have not done their share yet.")]
     Campaign(campaign::CampaignArgs),
+    /// Run jobs that arrive over time under scheduling policies: on clusters, or beside owners.
+    #[command(after_help = "Examples:
+  glean replay workload data/campaigns/workloads/kumar-4.2.toml --out results
+  glean replay report results --out report
+  glean replay workload mine.toml --json
+
+`glean policies` lists the policies. What was interrupted goes on where it was; shards fill one
+directory. Exit code: 0 all is there (without --out: every job ended), 1 it is not yet.")]
+    Workload(workload::Args),
     /// Write tables and figures of a campaign's results.
     #[command(after_help = "Example:\n  glean replay report results --out report")]
     Report(campaign::ReportArgs),
@@ -57,6 +67,7 @@ pub fn run(command: &ReplayCommand) -> Result<Verdict> {
         ReplayCommand::Run(args) => execution::run(args),
         ReplayCommand::Queue(args) => queue::run(args),
         ReplayCommand::Campaign(args) => campaign::run(args),
+        ReplayCommand::Workload(args) => workload::run(args),
         ReplayCommand::Report(args) => campaign::report(args),
     }
 }

@@ -93,7 +93,10 @@ fn printable(c: char) -> char {
 }
 
 /// Bytes, unpacked if they are compressed with gzip.
-pub(super) fn unpacked<'a>(input: impl Read + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+///
+/// # Errors
+/// Those of the source.
+pub fn unpacked<'a>(input: impl Read + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let mut input = BufReader::with_capacity(64 << 10, input);
     let packed = input.fill_buf()?.starts_with(&GZIP_MAGIC);
     Ok(if packed {

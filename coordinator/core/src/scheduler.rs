@@ -271,7 +271,7 @@ impl Scheduler {
             // Nobody got as far as this one.
             let (first, _) = self.state.first_waiting()?;
             let (needs, free) = (waiting.request.sizes.min(), self.state.free());
-            Some(if first == turn {
+            Some(if first == turn || needs > free {
                 Reason::TooFewFree { needs, free }
             } else {
                 Reason::Behind(first.2)

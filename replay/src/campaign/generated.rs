@@ -11,8 +11,9 @@ use gleaner_common::time::WallTime;
 use jiff::ToSpan;
 
 use super::criterion::CriterionChoice;
-use super::file::{Campaign, Generate, WORKSTATIONS_MAX};
-use super::periods::PeriodError;
+use super::file::{Generate, WORKSTATIONS_MAX};
+use super::inputs::OwnersOf;
+use super::periods::{PeriodError, zone};
 use crate::Usage;
 
 /// How often rwho looks (Phalen 1994, §5).
@@ -50,25 +51,25 @@ pub(super) struct MadeLog {
 /// A model, a date or a number that cannot be.
 pub(super) fn make_log(
     path: &Path,
-    campaign: &Campaign,
+    owners: &OwnersOf<'_>,
     generate: &Generate,
 ) -> Result<(Vec<Usage>, MadeLog), MakeLogError> {
     let model = owner_model(path, generate)?;
-    let plan = generator_plan(campaign, generate)?;
-    let interpretation = campaign.interpret.unwrap_or(match plan.form {
+    let plan = generator_plan(owners, generate)?;
+    let interpretation = owners.interpret.unwrap_or(match plan.form {
         Form::Exact => Interpretation::Exact,
         Form::Snapshots => Interpretation::Snapshots { every: SNAPSHOTS_EVERY },
     });
     let timelines_of = |number: u32| -> Vec<Timeline> {
         let records = records(&model, &plan, number);
-        let criteria = campaign.criteria.0.iter();
+        let criteria = owners.criteria.iter();
         let read = |choice: &CriterionChoice| {
             let criterion = choice.criterion;
             interpret(records.iter(), Reading { interpretation, criterion })
         };
         criteria.map(read).collect()
     };
-    let mut usages = vec![Usage::from_timelines([]); campaign.criteria.0.len()];
+    let mut usages = vec![Usage::from_timelines([]); owners.criteria.len()];
     // A batch at a time: the timelines of months are far larger than what is
     // kept of them.
     let numbers: Vec<u32> = (0..plan.workstations).collect();
@@ -102,10 +103,10 @@ fn owner_model(path: &Path, generate: &Generate) -> Result<OwnerModel, MakeLogEr
 
 /// The owners keep the hours of the campaign's time zone.
 fn generator_plan(
-    campaign: &Campaign,
+    owners: &OwnersOf<'_>,
     generate: &Generate,
 ) -> Result<generate::GeneratorPlan, MakeLogError> {
-    let zone = campaign.periods.get_ref().time_zone()?;
+    let zone = zone(owners.zone)?;
     let midnight = |day: jiff::civil::Date| {
         let moment = day.at(0, 0, 0, 0).to_zoned(zone.clone())?.timestamp();
         let nanos = i64::try_from(moment.as_nanosecond());
@@ -119,7 +120,7 @@ fn generator_plan(
         workstations: generate.workstations,
         from: midnight(generate.from)?,
         to: midnight(last)?,
-        seed: generate.seed.unwrap_or(campaign.seed),
+        seed: generate.seed.unwrap_or(owners.seed),
         form: if generate.snapshots { Form::Snapshots } else { Form::Exact },
         zone,
     })

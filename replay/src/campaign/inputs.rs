@@ -14,7 +14,7 @@ use gleaner_common::trace::{self, Op, Trace};
 use gleaner_shell::config::ConfigError;
 
 use super::criterion::CriterionChoice;
-use super::file::{BagEntry, Campaign, ProgramEntry, Ring};
+use super::file::{BagEntry, Campaign, ProgramEntry, Ring, UsageSource};
 use super::generated::{MadeLog, MakeLogError, make_log};
 use super::owners;
 use super::plan::{NoPeriodError, Plan};
@@ -40,6 +40,13 @@ pub enum InputError {
     Usage { path: PathBuf, why: ReadArchiveError },
     #[error("{}: [usage] generate: {why}", path.display())]
     Generate { path: PathBuf, why: MakeLogError },
+    #[error("cannot read the workload log {}: {why}", path.display())]
+    Log { path: PathBuf, why: io::Error },
+    /// Of a log, one that cannot be; or none.
+    #[error("{}: {why}", path.display())]
+    Jobs { path: PathBuf, why: String },
+    #[error("{}: the site `{site}` at {at}: {why}", path.display())]
+    Owners { path: PathBuf, site: String, at: String, why: crate::SelectError },
     #[error("{}: {why}", path.display())]
     Period { path: PathBuf, why: NoPeriodError },
 }
@@ -226,35 +233,6 @@ fn read_usages(
     overrides: &Overrides,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<Usage>, Option<MadeLog>), InputError> {
-    let source = campaign.usage.as_ref();
-    let here = path.parent().unwrap_or(Path::new("."));
-    let named = source.and_then(|source| source.data.as_ref()).map(|data| here.join(data));
-    let generate = source.and_then(|source| source.generate.as_ref());
-    match (overrides.usage.clone().or(named), generate) {
-        (Some(data), _) => {
-            let read = |criterion: &CriterionChoice| {
-                let interpretation = campaign.interpret.unwrap_or_default();
-                let all = Reading { interpretation, criterion: criterion.criterion };
-                let readings = Readings { all, logs: overrides.logs.clone() };
-                read_log(&data, campaign, readings, notes)
-            };
-            let usages: Result<_, InputError> = campaign.criteria.0.iter().map(read).collect();
-            Ok((usages?, None))
-        }
-        (None, Some(generate)) => make_log(path, campaign, generate)
-            .map(|(usages, made)| (usages, Some(made)))
-            .map_err(|why| InputError::Generate { path: path.to_owned(), why }),
-        (None, None) => Err(InputError::NoUsage(path.to_owned())),
-    }
-}
-
-/// Reads a log, as far as the campaign's days need it.
-fn read_log(
-    data: &Path,
-    campaign: &Campaign,
-    readings: Readings,
-    notes: &mut Vec<String>,
-) -> Result<Usage, InputError> {
     let choice = campaign.periods.get_ref();
     let span = owners::span(choice).map_or_else(Span::default, |(_, to)| {
         let length = i64::try_from(choice.length.as_nanos()).unwrap_or(i64::MAX);
@@ -262,6 +240,67 @@ fn read_log(
         // The span has all of the past, for the policies that learn from it.
         Span { from: None, to: Some(to) }
     });
+    let owners = OwnersOf {
+        source: campaign.usage.as_ref(),
+        overrides,
+        interpret: campaign.interpret,
+        span,
+        zone: &choice.zone,
+        seed: campaign.seed,
+        criteria: &campaign.criteria.0,
+    };
+    owners.read(path, notes)
+}
+
+/// Which owners a campaign asks for.
+pub(crate) struct OwnersOf<'a> {
+    pub(crate) source: Option<&'a UsageSource>,
+    /// What the command line says instead.
+    pub(crate) overrides: &'a Overrides,
+    pub(crate) interpret: Option<Interpretation>,
+    /// What of a log is needed.
+    pub(crate) span: Span,
+    pub(crate) zone: &'a str,
+    pub(crate) seed: u64,
+    pub(crate) criteria: &'a [CriterionChoice],
+}
+
+impl OwnersOf<'_> {
+    /// A usage for each criterion, and what a generated one was made of.
+    pub(crate) fn read(
+        &self,
+        path: &Path,
+        notes: &mut Vec<String>,
+    ) -> Result<(Vec<Usage>, Option<MadeLog>), InputError> {
+        let here = path.parent().unwrap_or(Path::new("."));
+        let named = self.source.and_then(|source| source.data.as_ref()).map(|data| here.join(data));
+        let generate = self.source.and_then(|source| source.generate.as_ref());
+        match (self.overrides.usage.clone().or(named), generate) {
+            (Some(data), _) => {
+                let read = |choice: &CriterionChoice| {
+                    let interpretation = self.interpret.unwrap_or_default();
+                    let all = Reading { interpretation, criterion: choice.criterion };
+                    let readings = Readings { all, logs: self.overrides.logs.clone() };
+                    read_log(&data, self.span, readings, notes)
+                };
+                let usages: Result<_, InputError> = self.criteria.iter().map(read).collect();
+                Ok((usages?, None))
+            }
+            (None, Some(generate)) => make_log(path, self, generate)
+                .map(|(usages, made)| (usages, Some(made)))
+                .map_err(|why| InputError::Generate { path: path.to_owned(), why }),
+            (None, None) => Err(InputError::NoUsage(path.to_owned())),
+        }
+    }
+}
+
+/// Reads a log, as far as it is needed.
+fn read_log(
+    data: &Path,
+    span: Span,
+    readings: Readings,
+    notes: &mut Vec<String>,
+) -> Result<Usage, InputError> {
     let options = LoadOptions { names: vec![], span, readings };
     let loaded = timelines(data, &options, &mut |_| ())
         .map_err(|why| InputError::Usage { path: data.to_owned(), why })?;
@@ -289,7 +328,7 @@ fn digest_of_program(here: &Path, entry: &ProgramEntry) -> Result<String, InputE
     Ok(blake3::hash(&bytes).to_hex().to_string())
 }
 
-fn digest_of_usages(usages: &[Usage]) -> String {
+pub(crate) fn digest_of_usages(usages: &[Usage]) -> String {
     let mut hasher = blake3::Hasher::new();
     for usage in usages {
         for (name, workstation) in usage.names().iter().zip(0..) {

@@ -145,11 +145,7 @@ impl PeriodChoice {
     /// # Errors
     /// A zone that this machine does not know.
     pub(crate) fn time_zone(&self) -> Result<TimeZone, PeriodError> {
-        if self.zone == "UTC" {
-            // Also where the machine knows no zones at all.
-            return Ok(TimeZone::UTC);
-        }
-        TimeZone::get(&self.zone).map_err(|_| PeriodError::NoZone(self.zone.clone()))
+        zone(&self.zone)
     }
 
     fn days(&self) -> Result<Vec<Date>, PeriodError> {
@@ -175,6 +171,18 @@ impl PeriodChoice {
         }
         Ok(days_of_weeks(&mondays, wanted, per_week as usize))
     }
+}
+
+/// A clock by its name.
+///
+/// # Errors
+/// One that this machine does not know.
+pub(crate) fn zone(name: &str) -> Result<TimeZone, PeriodError> {
+    if name == "UTC" {
+        // Also where the machine knows no zones at all.
+        return Ok(TimeZone::UTC);
+    }
+    TimeZone::get(name).map_err(|_| PeriodError::NoZone(name.to_owned()))
 }
 
 /// Evenly spaced weeks, and in each the next days of the week in steps of

@@ -76,8 +76,6 @@ pub fn run_campaign(
     Ok(Outcome { executed, kept: plan.executions() - executed - left, left, given_up })
 }
 
-/// Every thread takes the next chunk that nobody has taken. Which thread does
-/// which makes no difference to the files.
 fn execute_chunks(
     plan: &Plan,
     store: &Store,
@@ -85,16 +83,31 @@ fn execute_chunks(
     threads: usize,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<(), StoreError> {
+    share_out(chunks, threads, || {
+        let mut executor = plan.executor();
+        move |chunk| {
+            let mut done = |executions| progress(Progress::Done { executions });
+            plan.execute(chunk, &mut executor, &mut done);
+            store.write(chunk, plan.legend(), &executor.rows)
+        }
+    })
+}
+
+/// Every thread takes the next chunk that nobody has taken, and does it as its
+/// own worker does. Which thread does which makes no difference to the files.
+pub(crate) fn share_out<W: FnMut(u32) -> Result<(), StoreError>>(
+    chunks: &[u32],
+    threads: usize,
+    worker: impl Fn() -> W + Sync,
+) -> Result<(), StoreError> {
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failure = Mutex::new(None);
     let work = || {
-        let mut executor = plan.executor();
+        let mut worker = worker();
         while !failed.load(Ordering::Relaxed)
             && let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed))
         {
-            let mut done = |executions| progress(Progress::Done { executions });
-            plan.execute(*chunk, &mut executor, &mut done);
-            if let Err(error) = store.write(*chunk, plan.legend(), &executor.rows) {
+            if let Err(error) = worker(*chunk) {
                 failed.store(true, Ordering::Relaxed);
                 failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }

@@ -28,14 +28,27 @@ impl Serialize for CostChoices {
     }
 }
 
-/// One duration with its unit.
-struct Cost(Duration);
+/// One duration, written with its unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Spelt(pub Duration);
 
-impl FromStr for Cost {
+impl FromStr for Spelt {
     type Err = ParseUnitError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse_duration(text).map(Self)
+    }
+}
+
+impl Serialize for Spelt {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&written_duration(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Spelt {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Spelled::deserialize(from).map(|Spelled(span)| span)
     }
 }
 
@@ -58,7 +71,7 @@ impl<'de> Visitor<'de> for CostChoicesVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CostChoices, A::Error> {
         let mut costs = BTreeSet::new();
-        while let Some(Spelled(Cost(cost))) = list.next_element()? {
+        while let Some(Spelled(Spelt(cost))) = list.next_element()? {
             if !costs.insert(cost) {
                 return Err(de::Error::custom("a cost is there twice"));
             }
@@ -79,9 +92,9 @@ impl<'de> Visitor<'de> for CostChoicesVisitor {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Range {
-    from: Spelled<Cost>,
-    to: Spelled<Cost>,
-    step: Spelled<Cost>,
+    from: Spelled<Spelt>,
+    to: Spelled<Spelt>,
+    step: Spelled<Spelt>,
 }
 
 impl Range {

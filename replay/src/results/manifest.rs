@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Raised whenever results of the same campaign would come out otherwise.
@@ -126,25 +127,36 @@ pub enum ReadManifestError {
     Damaged { path: PathBuf, why: serde_json::Error },
 }
 
-impl Manifest {
-    pub(super) fn read(path: &Path) -> Result<Self, ReadManifestError> {
-        match std::fs::read(path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|why| ReadManifestError::Damaged { path: path.to_owned(), why }),
-            Err(why) if why.kind() == io::ErrorKind::NotFound => Err(ReadManifestError::Missing),
-            Err(why) => Err(ReadManifestError::Unreadable { path: path.to_owned(), why }),
-        }
-    }
-
-    pub(super) fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self)
-            .unwrap_or_else(|error| unreachable!("numbers and texts always serialise: {error}"));
-        text.push('\n');
-        text
-    }
+/// What a directory of results says of itself.
+pub(crate) trait Describes: Serialize + DeserializeOwned + PartialEq {
+    fn chunks(&self) -> u32;
 
     /// Why results of `now` cannot go where those of `self` are.
-    pub(super) fn difference(&self, now: &Self) -> Option<String> {
+    fn difference(&self, now: &Self) -> Option<String>;
+}
+
+pub(super) fn read<M: Describes>(path: &Path) -> Result<M, ReadManifestError> {
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map_err(|why| ReadManifestError::Damaged { path: path.to_owned(), why }),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Err(ReadManifestError::Missing),
+        Err(why) => Err(ReadManifestError::Unreadable { path: path.to_owned(), why }),
+    }
+}
+
+pub(super) fn to_json(manifest: &impl Describes) -> String {
+    let mut text = serde_json::to_string_pretty(manifest)
+        .unwrap_or_else(|error| unreachable!("numbers and texts always serialise: {error}"));
+    text.push('\n');
+    text
+}
+
+impl Describes for Manifest {
+    fn chunks(&self) -> u32 {
+        self.chunks
+    }
+
+    fn difference(&self, now: &Self) -> Option<String> {
         if self.format != now.format {
             return Some(format!(
                 "it was filled by another version (format {}, ours is {})",

@@ -12,8 +12,9 @@ use gleaner_shell::atomic::{self, PUBLIC, Replacement};
 
 use super::columns::{Legend, Row};
 use super::csv::CsvResults;
-use super::manifest::{Manifest, ReadManifestError};
+use super::manifest::{self, Describes, ReadManifestError};
 use super::parquet::{ParquetResults, count_rows, read_rows};
+use super::table::{Table, TableLines, TableWriter};
 
 const MANIFEST: &str = "campaign.json";
 const CHUNKS: &str = "chunks";
@@ -86,38 +87,44 @@ impl Store {
     ///
     /// # Errors
     /// A directory of another campaign, or one that cannot be written.
-    pub(crate) fn open(dir: &Path, manifest: &Manifest) -> Result<Self, StoreError> {
+    pub(crate) fn open<M: Describes>(dir: &Path, manifest: &M) -> Result<Self, StoreError> {
         let path = dir.join(MANIFEST);
         let chunks = dir.join(CHUNKS);
         fs::create_dir_all(&chunks).map_err(|why| StoreError::Write { path: chunks, why })?;
-        match Manifest::read(&path) {
-            Ok(there) => {
-                if let Some(difference) = there.difference(manifest) {
-                    return Err(StoreError::AnotherCampaign { dir: dir.to_owned(), difference });
-                }
-            }
-            Err(ReadManifestError::Missing) => {
-                let text = manifest.to_json();
-                atomic::replace(&path, text.as_bytes(), PUBLIC).map_err(write_failed)?;
-            }
+        let there = match manifest::read::<M>(&path) {
+            Ok(there) => Some(there),
+            Err(ReadManifestError::Missing) => None,
             Err(error) => return Err(error.into()),
+        };
+        if let Some(difference) = there.as_ref().and_then(|there| there.difference(manifest)) {
+            return Err(StoreError::AnotherCampaign { dir: dir.to_owned(), difference });
         }
-        Ok(Self { dir: dir.to_owned(), chunks: manifest.chunks })
+        // What its report is to say may have changed.
+        if there.as_ref() != Some(manifest) {
+            let text = manifest::to_json(manifest);
+            atomic::replace(&path, text.as_bytes(), PUBLIC).map_err(write_failed)?;
+        }
+        Ok(Self { dir: dir.to_owned(), chunks: manifest.chunks() })
+    }
+
+    /// Does a directory hold results of this kind of campaign?
+    pub(crate) fn is_of<M: Describes>(dir: &Path) -> bool {
+        manifest::read::<M>(&dir.join(MANIFEST)).is_ok()
     }
 
     /// Opens a directory of which all chunks are merged.
     ///
     /// # Errors
     /// A directory without results, or without all of them.
-    pub(crate) fn open_complete(dir: &Path) -> Result<(Self, Manifest), StoreError> {
-        let manifest = match Manifest::read(&dir.join(MANIFEST)) {
+    pub(crate) fn open_complete<M: Describes>(dir: &Path) -> Result<(Self, M), StoreError> {
+        let manifest: M = match manifest::read(&dir.join(MANIFEST)) {
             Ok(manifest) => manifest,
             Err(ReadManifestError::Missing) => {
                 return Err(StoreError::Nothing { dir: dir.to_owned() });
             }
             Err(error) => return Err(error.into()),
         };
-        let store = Self { dir: dir.to_owned(), chunks: manifest.chunks };
+        let store = Self { dir: dir.to_owned(), chunks: manifest.chunks() };
         if store.dir.join(PARQUET).exists() {
             return Ok((store, manifest));
         }
@@ -201,6 +208,103 @@ impl Store {
         columns.finish().map_err(write_failed)?;
         self.sweep();
         Ok(given_up)
+    }
+}
+
+/// Tables, instead of executions: those of runs, and those of jobs beside them.
+impl Store {
+    fn part_path(&self, chunk: u32, part: Part) -> PathBuf {
+        let path = self.path(chunk);
+        match part {
+            Part::Results => path,
+            Part::Jobs => path.with_extension("jobs"),
+        }
+    }
+
+    /// Where the whole of a part is.
+    pub(crate) fn whole(&self, part: Part) -> PathBuf {
+        self.dir.join(part.files().0)
+    }
+
+    /// Keeps a part of a chunk. The results come last, because they say that
+    /// the chunk is there.
+    ///
+    /// # Errors
+    /// A disk that is full or gone; the part is then not there.
+    pub(crate) fn keep(&self, chunk: u32, part: Part, table: &Table) -> Result<(), StoreError> {
+        let path = self.part_path(chunk, part);
+        let bytes = table.to_parquet();
+        let bytes = bytes.map_err(|why| StoreError::Write { path: path.clone(), why })?;
+        atomic::replace(&path, &bytes, PUBLIC).map_err(write_failed)
+    }
+
+    /// Joins a part of all chunks, in order.
+    ///
+    /// # Errors
+    /// A chunk that cannot be read, or a disk that is full or gone.
+    pub(crate) fn join(
+        &self,
+        part: Part,
+        look: &mut dyn FnMut(u32, &Table),
+    ) -> Result<(), StoreError> {
+        let (parquet, csv) = part.files();
+        let (parquet, csv) = (self.dir.join(parquet), self.dir.join(csv));
+        let begin = |path| Replacement::begin(path, PUBLIC).map_err(write_failed);
+        let (columns, lines) = (begin(&parquet)?, begin(&csv)?);
+        self.append_all(part, [columns.file(), lines.file()], look)?;
+        lines.finish().map_err(write_failed)?;
+        columns.finish().map_err(write_failed)?;
+        if part == Part::Results {
+            self.sweep();
+        }
+        Ok(())
+    }
+
+    fn append_all(
+        &self,
+        part: Part,
+        [columns, lines]: [&fs::File; 2],
+        look: &mut dyn FnMut(u32, &Table),
+    ) -> Result<(), StoreError> {
+        let mut writers: Option<(TableWriter<_>, TableLines<_>)> = None;
+        for chunk in 0..self.chunks {
+            let path = self.part_path(chunk, part);
+            let append = |table: Table| {
+                look(chunk, &table);
+                if writers.is_none() {
+                    let buffered = |file| BufWriter::with_capacity(1 << 20, file);
+                    let as_parquet = TableWriter::begin(buffered(columns), &table)?;
+                    let as_csv = TableLines::begin(buffered(lines), &table)?;
+                    writers = Some((as_parquet, as_csv));
+                }
+                let Some((as_parquet, as_csv)) = &mut writers else { return Ok(()) };
+                as_parquet.add(&table)?;
+                as_csv.add(&table)
+            };
+            Table::read(&path, append).map_err(|why| StoreError::Read { path, why })?;
+        }
+        if let Some((as_parquet, as_csv)) = writers {
+            let written = as_parquet.finish().and_then(|mut to| to.flush());
+            let written = written.and_then(|()| as_csv.finish()?.flush());
+            written.map_err(|why| StoreError::Write { path: self.whole(part), why })?;
+        }
+        Ok(())
+    }
+}
+
+/// What a chunk of a workload campaign has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Results,
+    Jobs,
+}
+
+impl Part {
+    fn files(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Results => (PARQUET, CSV),
+            Self::Jobs => ("jobs.parquet", "jobs.csv"),
+        }
     }
 }
 

@@ -8,10 +8,11 @@ use std::time::Duration;
 use gleaner_common::id::JobId;
 use gleaner_common::time::Moment;
 use gleaner_coordinator_core::scheduler::{
-    Decision, Fact, Progress, Request, Resources, Scheduler, Scheduling,
+    Class, Decision, Fact, Progress, Request, Resources, Scheduler, Scheduling,
 };
 
 use super::measures::{Outcome, Summary};
+use super::site::{Site, Turned, Workstations};
 
 /// A job that somebody submits.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,25 +39,54 @@ pub struct ChangeCosts {
 #[derive(Debug)]
 struct Job {
     job: WorkloadJob,
+    group: usize,
+    /// What is left of it, if it has to begin again.
+    left: Duration,
+    so_far: SoFar,
     run: Option<Run>,
 }
 
-#[derive(Debug)]
-struct Run {
-    started: Moment,
-    progress: Progress,
-    size: u32,
-    /// Since when it has this size, and what was used before.
-    since: Moment,
+/// What has become of a job in all of its runs.
+#[derive(Clone, Copy, Debug, Default)]
+struct SoFar {
+    started: Option<Moment>,
     used_s: f64,
+    lost_s: f64,
     adaptations: u32,
+    largest: u32,
     /// Which of its planned ends is still true.
     plan: u32,
 }
 
-impl Run {
-    fn used_until(&self, now: Moment) -> f64 {
-        self.used_s + f64::from(self.size) * now.since(self.since).as_secs_f64()
+#[derive(Debug)]
+struct Run {
+    progress: Progress,
+    size: u32,
+    /// Since when it has this size.
+    since: Moment,
+}
+
+impl Job {
+    /// Notes what was held until now.
+    fn hold_until(&mut self, now: Moment) {
+        if let Some(run) = &mut self.run {
+            let held_s = now.since(run.since).as_secs_f64();
+            self.so_far.used_s += f64::from(run.size) * held_s;
+            run.since = now;
+        }
+    }
+
+    /// Goes on with another size, or on other workstations; when it ends then.
+    fn resize(&mut self, now: Moment, size: u32, rate: f64, cost: Duration) -> Option<Moment> {
+        self.hold_until(now);
+        let (run, so_far) = (self.run.as_mut()?, &mut self.so_far);
+        run.size = size;
+        run.progress.enter(now, rate, cost);
+        so_far.lost_s += f64::from(size) * cost.as_secs_f64();
+        so_far.adaptations += 1;
+        so_far.largest = so_far.largest.max(size);
+        so_far.plan += 1;
+        Some(run.progress.end())
     }
 }
 
@@ -69,9 +99,34 @@ pub fn run_workload(
     costs: ChangeCosts,
     tell: impl FnMut(&Outcome),
 ) -> Summary {
+    let site = Site { speed: resources.speed, ..Site::steady(resources.processors) };
+    let mut policy = Some(policy);
+    let build = || policy.take().unwrap_or_else(|| unreachable!("the site has one group"));
+    run_on(jobs, &site, build, costs, tell)
+}
+
+/// The same on any site; each group of processors has a scheduler of its own,
+/// with a policy that is built for it.
+pub fn run_on(
+    jobs: impl IntoIterator<Item = WorkloadJob>,
+    site: &Site,
+    mut policy: impl FnMut() -> Box<dyn Scheduling>,
+    costs: ChangeCosts,
+    tell: impl FnMut(&Outcome),
+) -> Summary {
+    let resources = |processors: &u32| Resources {
+        processors: *processors,
+        all: *processors,
+        speed: site.speed,
+    };
+    let schedulers: Vec<Scheduler> =
+        site.groups.iter().map(|group| Scheduler::new(resources(group), policy())).collect();
     let mut engine = Engine {
         coming: jobs.into_iter().peekable(),
-        scheduler: Scheduler::new(resources, policy),
+        has_news: vec![false; schedulers.len()],
+        schedulers,
+        site,
+        workstations: Workstations::of(site),
         jobs: BTreeMap::new(),
         ends: BinaryHeap::new(),
         now: Moment::ZERO,
@@ -79,14 +134,22 @@ pub fn run_workload(
         summary: Summary::default(),
         tell,
     };
+    if let Some(workstations) = &engine.workstations {
+        engine.summary.has(Moment::ZERO, workstations.idle());
+    }
+    engine.know_owners();
     while engine.turn() {}
-    engine.summary.left = engine.jobs.len() as u64;
-    engine.summary
+    engine.finish()
 }
 
-struct Engine<I: Iterator<Item = WorkloadJob>, T> {
+struct Engine<'a, I: Iterator<Item = WorkloadJob>, T> {
     coming: Peekable<I>,
-    scheduler: Scheduler,
+    schedulers: Vec<Scheduler>,
+    /// Which of them have heard of something.
+    has_news: Vec<bool>,
+    site: &'a Site,
+    /// Only where there are owners.
+    workstations: Option<Workstations<'a>>,
     jobs: BTreeMap<JobId, Job>,
     ends: BinaryHeap<Reverse<(Moment, JobId, u32)>>,
     now: Moment,
@@ -95,69 +158,96 @@ struct Engine<I: Iterator<Item = WorkloadJob>, T> {
     tell: T,
 }
 
-impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
+impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
     /// All that happens at the next moment, and one cycle about it.
     fn turn(&mut self) -> bool {
-        let end = self.ends.peek().map(|Reverse((at, ..))| *at);
-        let next = self.coming.peek().map(|job| job.submitted);
-        let Some(first) = end.into_iter().chain(next).min() else { return false };
+        let Some(first) = self.next() else { return false };
         // What happened during negotiations is heard of when they are over.
-        self.now = self.now.max(first);
-        let mut is_news = false;
+        self.now = self.now.max(self.site.heard_at(first));
+        if self.now >= self.site.until() {
+            return false;
+        }
+        self.owners();
         while let Some(Reverse((at, job, plan))) = self.ends.peek().copied()
             && at <= self.now
         {
             self.ends.pop();
-            is_news |= self.end(at, job, plan);
+            self.end(at, job, plan);
         }
         while let Some(job) = self.coming.next_if(|job| job.submitted <= self.now) {
             self.submit(job);
-            is_news = true;
         }
-        if is_news {
-            self.cycle();
+        for group in 0..self.schedulers.len() {
+            // With a barrier, policies look at everything in every unit of time.
+            if std::mem::take(&mut self.has_news[group]) || self.site.barrier.is_some() {
+                self.cycle(group);
+            }
         }
         true
+    }
+
+    fn next(&mut self) -> Option<Moment> {
+        let end = self.ends.peek().map(|Reverse((at, ..))| *at);
+        let submitted = self.coming.peek().map(|job| job.submitted);
+        if self.jobs.is_empty() {
+            return submitted;
+        }
+        let owners = self.workstations.as_ref().and_then(Workstations::next);
+        let barrier = self.site.barrier.filter(|_| !self.ends.is_empty());
+        let barrier = barrier.map(|unit| self.now + unit);
+        end.into_iter().chain(submitted).chain(owners).chain(barrier).min()
     }
 
     fn submit(&mut self, job: WorkloadJob) {
         let (number, request) = (job.number, Box::new(job.request.clone()));
+        let group = self.site.group_for(&job.request, &self.schedulers);
         self.summary.submitted(job.submitted);
-        self.scheduler.handle(job.submitted, Fact::Submitted { job: number, request });
-        self.jobs.insert(number, Job { job, run: None });
+        self.schedulers[group].handle(job.submitted, Fact::Submitted { job: number, request });
+        self.has_news[group] = true;
+        let (left, so_far) = (job.takes, SoFar::default());
+        self.jobs.insert(number, Job { job, group, left, so_far, run: None });
     }
 
-    fn end(&mut self, at: Moment, job: JobId, plan: u32) -> bool {
-        let is_true = |it: &Job| it.run.as_ref().is_some_and(|run| run.plan == plan);
+    fn end(&mut self, at: Moment, job: JobId, plan: u32) {
+        let is_true = |it: &Job| it.run.is_some() && it.so_far.plan == plan;
         if !self.jobs.get(&job).is_some_and(is_true) {
-            return false;
+            return;
         }
-        let Some(Job { job: it, run: Some(run) }) = self.jobs.remove(&job) else { return false };
-        self.scheduler.handle(self.now, Fact::Ended { job });
-        let profit = it.request.profit.map_or(0.0, |profit| profit.at(at));
+        let Some(mut it) = self.jobs.remove(&job) else { return };
+        // A barrier holds a job's processors until it is over.
+        let ended = if self.site.barrier.is_some() { self.now } else { at };
+        it.hold_until(ended);
+        let (so_far, size) = (it.so_far, it.run.map_or(0, |run| run.size));
+        self.schedulers[it.group].handle(self.now, Fact::Ended { job });
+        self.has_news[it.group] = true;
+        if let Some(workstations) = &mut self.workstations {
+            workstations.give_all(self.now, job);
+        }
         let outcome = Outcome {
             job,
-            submitted: it.submitted,
-            started: run.started,
-            ended: at,
-            size: run.size,
-            used_s: run.used_until(at),
-            adaptations: run.adaptations,
-            profit,
+            class: it.job.request.class,
+            submitted: it.job.submitted,
+            started: so_far.started.unwrap_or(ended),
+            ended,
+            size,
+            largest: so_far.largest,
+            used_s: so_far.used_s,
+            lost_s: so_far.lost_s + f64::from(size) * ended.since(at).as_secs_f64(),
+            adaptations: so_far.adaptations,
+            profit: it.job.request.profit.map_or(0.0, |profit| profit.at(ended)),
         };
         self.summary.add(&outcome);
         (self.tell)(&outcome);
-        true
     }
 
-    fn cycle(&mut self) {
+    fn cycle(&mut self, group: usize) {
         self.summary.cycles += 1;
         loop {
             self.summary.stages += 1;
-            let decisions = self.scheduler.cycle(self.now);
+            let decisions = self.schedulers[group].cycle(self.now);
             let mut was_answered = false;
             for decision in decisions {
-                was_answered |= self.carry_out(decision);
+                was_answered |= self.carry_out(group, decision);
             }
             if !was_answered {
                 return;
@@ -166,7 +256,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
     }
 
     /// Was there an answer to it?
-    fn carry_out(&mut self, decision: Decision) -> bool {
+    fn carry_out(&mut self, group: usize, decision: Decision) -> bool {
         match decision {
             Decision::Start { job, size } => self.start(job, size),
             Decision::Refuse { job, .. } => {
@@ -184,49 +274,139 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
             }
             // No job of a workload asks for more by itself.
             Decision::Offer { job, .. } => {
-                self.scheduler.handle(self.now, Fact::Asked { job, more: 0, is_answer: true });
+                let answer = Fact::Asked { job, more: 0, is_answer: true };
+                self.schedulers[group].handle(self.now, answer);
             }
         }
         false
     }
 
     fn start(&mut self, job: JobId, size: u32) {
+        let now = self.now;
         let Some(it) = self.jobs.get_mut(&job) else { return };
-        let rate = it.job.request.rate(size);
-        let progress = Progress::new(self.now, Some(it.job.takes), rate);
-        self.ends.push(Reverse((progress.end(), job, 0)));
-        it.run = Some(Run {
-            started: self.now,
-            progress,
-            size,
-            since: self.now,
-            used_s: 0.0,
-            adaptations: 0,
-            plan: 0,
-        });
+        let rate = it.job.request.rate_on(size, self.site.speed);
+        let progress = Progress::new(now, Some(it.left), rate);
+        it.so_far.started.get_or_insert(now);
+        it.so_far.largest = it.so_far.largest.max(size);
+        self.ends.push(Reverse((progress.end(), job, it.so_far.plan)));
+        it.run = Some(Run { progress, size, since: now });
+        if let Some(workstations) = &mut self.workstations {
+            workstations.take(job, size);
+        }
     }
 
     /// The job does what its sizes let it; one that has just ended does not.
     fn negotiate(&mut self, job: JobId, next: impl Fn(&Request, u32) -> u32) {
         self.summary.negotiations += 1;
         self.now = self.now + self.costs.negotiation;
-        let now = self.now;
-        let by = match self.jobs.get_mut(&job) {
-            Some(Job { job: it, run: Some(run) }) if run.progress.end() > now => {
-                let (before, after) = (run.size, next(&it.request, run.size));
-                let by = before.abs_diff(after);
-                if by > 0 {
-                    run.used_s = run.used_until(now);
-                    (run.since, run.size) = (now, after);
-                    run.progress.enter(now, it.request.rate(after), self.costs.adaptation * by);
-                    run.adaptations += 1;
-                    run.plan += 1;
-                    self.ends.push(Reverse((run.progress.end(), job, run.plan)));
-                }
-                by
+        let Some(it) = self.jobs.get_mut(&job) else { return };
+        let group = it.group;
+        let by = match &it.run {
+            Some(run) if run.progress.end() > self.now => {
+                let (before, after) = (run.size, next(&it.job.request, run.size));
+                self.adapt(job, before, after);
+                before.abs_diff(after)
             }
             Some(_) | None => 0,
         };
-        self.scheduler.handle(now, Fact::Answered { job, by });
+        self.schedulers[group].handle(self.now, Fact::Answered { job, by });
     }
+
+    fn adapt(&mut self, job: JobId, before: u32, after: u32) {
+        let by = before.abs_diff(after);
+        let Some(it) = self.jobs.get_mut(&job).filter(|_| by > 0) else { return };
+        let rate = it.job.request.rate_on(after, self.site.speed);
+        if let Some(end) = it.resize(self.now, after, rate, self.costs.adaptation * by) {
+            self.ends.push(Reverse((end, job, it.so_far.plan)));
+        }
+        match &mut self.workstations {
+            Some(workstations) if after > before => workstations.take(job, by),
+            Some(workstations) => workstations.give(self.now, job, by),
+            None => {}
+        }
+    }
+}
+
+/// With owners.
+impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
+    /// Who comes back takes a workstation, whoever runs there; who leaves
+    /// leaves one to jobs.
+    fn owners(&mut self) {
+        let mut any = false;
+        while let Some(workstations) = &mut self.workstations
+            && let Some(Turned { at, lost }) = workstations.turn(self.now)
+        {
+            any = true;
+            self.summary.has(at, workstations.idle());
+            if let Some(job) = lost {
+                self.lose(at, job);
+            }
+        }
+        if any {
+            self.know_owners();
+        }
+    }
+
+    fn know_owners(&mut self) {
+        let Some(workstations) = &self.workstations else { return };
+        let processors = workstations.idle();
+        let all = self.site.groups[0];
+        let resources = Resources { processors, all, speed: self.site.speed };
+        self.schedulers[0].handle(self.now, Fact::Resources(resources));
+        self.has_news[0] = true;
+    }
+
+    /// A mandatory shrink that has been carried out already: a malleable job
+    /// goes on with less; another one moves to a workstation that nobody has;
+    /// if there is none, it waits again where it was.
+    fn lose(&mut self, at: Moment, job: JobId) {
+        let Some(it) = self.jobs.get_mut(&job) else { return };
+        let Some(run) = it.run.as_ref().filter(|run| run.progress.end() > at) else { return };
+        self.summary.taken_by_owners += 1;
+        let (size, request) = (run.size, &it.job.request);
+        let fewer = if request.class == Class::Malleable {
+            request.sizes.at_most(size - 1)
+        } else {
+            None
+        };
+        let Some(workstations) = &mut self.workstations else { return };
+        if let Some(fewer) = fewer {
+            // One is gone; its sizes may make it give more.
+            workstations.give(self.now, job, size - fewer - 1);
+            let rate = request.rate_on(fewer, self.site.speed);
+            let cost = self.costs.adaptation * (size - fewer);
+            let end = it.resize(self.now, fewer, rate, cost);
+            self.ends.extend(end.map(|end| Reverse((end, job, it.so_far.plan))));
+            return self.schedulers[0].handle(self.now, Fact::Resized { job, size: fewer });
+        }
+        if workstations.free() > 0 {
+            workstations.take(job, 1);
+            let rate = request.rate_on(size, self.site.speed);
+            let end = it.resize(self.now, size, rate, self.costs.adaptation);
+            return self.ends.extend(end.map(|end| Reverse((end, job, it.so_far.plan))));
+        }
+        workstations.give_all(self.now, job);
+        it.hold_until(self.now);
+        it.so_far.plan += 1;
+        if self.site.keeps_work {
+            it.left = run_left(it, self.now);
+        }
+        it.run = None;
+        self.summary.returned += 1;
+        self.schedulers[0].handle(self.now, Fact::Returned { job });
+    }
+
+    fn finish(mut self) -> Summary {
+        self.summary.left = self.jobs.len() as u64 + self.coming.count() as u64;
+        if self.workstations.is_none() {
+            self.summary.has(Moment::ZERO, self.site.groups.iter().sum());
+        }
+        self.summary.close();
+        self.summary
+    }
+}
+
+fn run_left(it: &Job, now: Moment) -> Duration {
+    let left = it.run.as_ref().and_then(|run| run.progress.left(now));
+    left.unwrap_or(it.left)
 }

@@ -9,8 +9,11 @@ use gleaner_coordinator_core::scheduler::{
 };
 use proptest::prelude::*;
 
+use super::generate::{Knobs, Kumar, KumarSpeedup, Model};
 use super::swf::{SwfJob, SwfLineError, SwfLog};
-use super::{ChangeCosts, Outcome, Summary, WorkloadJob, run_workload};
+use super::{ChangeCosts, Outcome, Site, Summary, WorkloadJob, run_on, run_workload};
+use crate::campaign::values::Spelt;
+use crate::{Lab, Owner};
 
 const LOG: &str = "\
 ; Version: 2.2
@@ -122,6 +125,118 @@ fn a_change_of_size_costs_what_it_is_said_to() {
     let costs = ChangeCosts { negotiation: Duration::from_secs(3), ..free };
     let (_, outcomes) = run("ghafoor", 8, &jobs, costs);
     assert_eq!(outcomes[1].started, at(13));
+}
+
+/// Kumar 2001, §4.1.1: linear jobs of 64.5 s on 64 processors in the mean, 16 to
+/// 64 at least. All processors work whenever there is a job, so this is an
+/// M/M/1 queue: 74, 95 and 182 s, where his Table 4.2 prints 69.9, 82.6 and
+/// 114.6. His utilisation is had.
+#[test]
+fn uniform_first_fit_with_linear_jobs_is_an_m_m_1_queue() {
+    let takes = Spelt(Duration::from_millis(64_500));
+    let (jobs, speedup) = (20_000, KumarSpeedup::Linear);
+    let model = Model::Kumar(Kumar { jobs, least: 16, takes, speedup, profit: None });
+    for (gap_s, queue_s, printed) in
+        [(500, 74.05, 0.1284), (200, 95.2, 0.3205), (100, 181.7, 0.6391)]
+    {
+        let gap = Duration::from_secs(gap_s);
+        let knobs = Knobs { seed: 2001, gap, malleable: 100, range: None };
+        let jobs: Vec<WorkloadJob> = model.jobs(knobs).collect();
+        let (summary, _) = run("kumar-uniform", 64, &jobs, ChangeCosts::default());
+        let load = 64.5 / gap.as_secs_f64();
+        assert!((64.5 / (1.0 - load) - queue_s).abs() < 0.1, "that is what such a queue takes");
+        let mean = summary.mean_turnaround_s();
+        assert!((mean / queue_s - 1.0).abs() < 0.05, "{mean} s, and not {queue_s} s");
+        let utilisation = summary.utilisation(64);
+        assert!((utilisation / printed - 1.0).abs() < 0.03, "{utilisation}");
+    }
+}
+
+fn on_site(policy: &str, site: &Site, jobs: &[WorkloadJob]) -> (Summary, Vec<Outcome>) {
+    let named = named(policy).expect("a policy");
+    let build = || (named.build)(&Parameters::default());
+    let mut outcomes = vec![];
+    let costs = ChangeCosts::default();
+    let summary =
+        run_on(jobs.iter().cloned(), site, build, costs, |outcome| outcomes.push(*outcome));
+    outcomes.sort_by_key(|outcome| outcome.job);
+    (summary, outcomes)
+}
+
+fn lab(changes: &[&[u64]]) -> Lab {
+    let owner = |changes: &&[u64]| Owner {
+        idle: true,
+        changes: changes.iter().map(|s| Duration::from_secs(*s)).collect(),
+        ..Owner::default()
+    };
+    let owners: Vec<Owner> = changes.iter().map(owner).collect();
+    Lab::of_owners(&owners, Duration::from_secs(1_000))
+}
+
+#[test]
+fn a_malleable_job_gives_way_to_an_owner_and_takes_the_workstation_again() {
+    // 40 processor seconds on 4: 20 by the owner's return, 15 on three by its
+    // leaving, the last five on four.
+    let site = Site::with_owners(lab(&[&[5, 10], &[], &[], &[]]));
+    let jobs = [job(1, 0, 10, Class::Malleable, [1, 4, 4])];
+    let (summary, outcomes) = on_site("equipartition", &site, &jobs);
+    assert_eq!(outcomes[0].ended, at(11) + Duration::from_millis(250));
+    assert_eq!((summary.taken_by_owners, summary.returned, summary.left), (1, 0, 0));
+    assert_eq!(outcomes[0].adaptations, 2);
+    assert!((summary.held() - 1.0).abs() < 1e-9, "all that owners left was used");
+}
+
+#[test]
+fn a_rigid_job_moves_if_it_can_and_waits_again_if_it_cannot() {
+    let jobs = [job(1, 0, 20, Class::Rigid, [2; 3])];
+    let moves = Site::with_owners(lab(&[&[5, 30], &[5, 30], &[], &[]]));
+    let (summary, outcomes) = on_site("fcfs", &moves, &jobs);
+    assert_eq!((summary.returned, outcomes[0].ended), (0, at(20)));
+    let waits = Site::with_owners(lab(&[&[5, 30], &[]]));
+    let (summary, outcomes) = on_site("fcfs", &waits, &jobs);
+    assert_eq!((summary.taken_by_owners, summary.returned), (1, 1));
+    assert_eq!((outcomes[0].started, outcomes[0].ended), (at(0), at(45)));
+    let forgets = Site { keeps_work: false, ..waits };
+    let (_, outcomes) = on_site("fcfs", &forgets, &jobs);
+    assert_eq!(outcomes[0].ended, at(50));
+}
+
+#[test]
+fn what_has_not_ended_with_the_owners_log_is_left() {
+    let site = Site::with_owners(lab(&[&[]]));
+    let jobs = [job(1, 0, 999, Class::Rigid, [1; 3]), job(2, 1, 9, Class::Rigid, [1; 3])];
+    let (summary, _) = on_site("fcfs", &site, &jobs);
+    assert_eq!((summary.ended, summary.left), (1, 1));
+}
+
+#[test]
+fn a_job_stays_in_the_group_that_had_most_room() {
+    let site = Site::grouped(vec![2, 4]);
+    let jobs = [
+        job(1, 0, 10, Class::Malleable, [2, 2, 6]),
+        job(2, 1, 10, Class::Rigid, [2; 3]),
+        // Nowhere are four free: it waits where there are as many, for the first.
+        job(3, 2, 10, Class::Rigid, [4; 3]),
+        job(4, 3, 10, Class::Rigid, [5; 3]),
+    ];
+    let (summary, outcomes) = on_site("fcfs", &site, &jobs);
+    let starts: Vec<Moment> = outcomes.iter().map(|outcome| outcome.started).collect();
+    assert_eq!(starts, [at(0), at(1), at(10)]);
+    assert_eq!(summary.refused, 1);
+}
+
+#[test]
+fn with_a_barrier_processors_are_held_until_it_is_over_and_counted_as_lost() {
+    // Bagga 2014, §4.1: 14.867 10⁹ cycles on five processors of 3.8 GHz hold 19
+    // of them in the one second that it takes, 4.13 too many.
+    let takes = Duration::from_secs_f64(14.867_457_867 / (5.0 * 2.8));
+    let mut one = job(1, 0, 1, Class::Rigid, [5; 3]);
+    (one.takes, one.request.estimate, one.request.speed) = (takes, Some(takes), Some(2.8));
+    let barrier = Some(Duration::from_secs(1));
+    let site = Site { speed: 3.8, barrier, ..Site::steady(20) };
+    let (summary, outcomes) = on_site("sdf", &site, &[one]);
+    assert_eq!(outcomes[0].ended, at(1));
+    assert!((summary.lost_s * 3.8 - 4.132_542_133).abs() < 1e-6, "{}", summary.lost_s * 3.8);
 }
 
 fn any_job(number: u32) -> impl Strategy<Value = WorkloadJob> {

@@ -79,11 +79,11 @@ pub(super) fn run(args: &CampaignArgs) -> Result<Verdict> {
     Ok(Verdict::from(outcome.left == 0))
 }
 
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn show(bar: &ProgressBar, progress: Progress) {
+pub(super) fn show(bar: &ProgressBar, progress: Progress) {
     match progress {
         Progress::Begun { executions } => bar.set_length(executions),
         Progress::Done { executions } => bar.inc(executions),
@@ -111,7 +111,7 @@ fn spoken(args: &CampaignArgs, outcome: &Outcome) -> String {
     }
 }
 
-fn unprepared(error: InputError) -> anyhow::Error {
+pub(super) fn unprepared(error: InputError) -> anyhow::Error {
     if let InputError::NoUsage(_) = error {
         let hint = "glean usage import takes in a log, glean usage generate makes one up";
         return hinted(error.to_string(), hint);
@@ -119,7 +119,7 @@ fn unprepared(error: InputError) -> anyhow::Error {
     error.into()
 }
 
-fn unstored(error: StoreError) -> anyhow::Error {
+pub(super) fn unstored(error: StoreError) -> anyhow::Error {
     let hint = if let StoreError::AnotherCampaign { .. } = error {
         "another --out keeps both; removing the directory starts anew"
     } else if let StoreError::Incomplete { .. } = error {

@@ -115,6 +115,12 @@ impl Request {
         Progress::rate(&self.speedup, size, self.sizes.preferred())
     }
 
+    /// The same on processors of this speed, against those that it was meant
+    /// for.
+    pub fn rate_on(&self, size: u32, speed: f64) -> f64 {
+        self.rate(size) * self.speed.map_or(1.0, |meant| speed / meant)
+    }
+
     /// How long it is said to take on so many processors; `None` if nobody
     /// knows.
     pub fn takes(&self, size: u32) -> Option<Duration> {

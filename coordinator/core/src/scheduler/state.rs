@@ -155,6 +155,8 @@ pub struct State {
     pub(super) resources: Resources,
     waiting: BTreeMap<Turn, Waiting>,
     turns: BTreeMap<JobId, Turn>,
+    /// How many of those who wait need so many at least.
+    needs: BTreeMap<u32, usize>,
     running: BTreeMap<JobId, Running>,
     by_start: BTreeSet<Started>,
     can_give: BTreeSet<Started>,
@@ -179,6 +181,7 @@ impl State {
             resources,
             waiting: BTreeMap::new(),
             turns: BTreeMap::new(),
+            needs: BTreeMap::new(),
             running: BTreeMap::new(),
             by_start: BTreeSet::new(),
             can_give: BTreeSet::new(),
@@ -302,6 +305,11 @@ impl State {
         self.waiting.get(&turn)
     }
 
+    /// The fewest processors that any of those who wait can start on.
+    pub fn least_needed(&self) -> Option<u32> {
+        self.needs.first_key_value().map(|(needs, _)| *needs)
+    }
+
     pub fn turn(&self, job: JobId) -> Option<Turn> {
         self.turns.get(&job).copied()
     }
@@ -404,6 +412,7 @@ impl State {
         if let Some(user) = waiting.request.user {
             self.users.put(user, turn, Kind::Waiting, true);
         }
+        *self.needs.entry(waiting.request.sizes.min()).or_default() += 1;
         self.waiting.insert(turn, waiting);
         self.turns.insert(job, turn);
         self.changes.arrived.push(turn);
@@ -416,7 +425,18 @@ impl State {
         if let Some(user) = waiting.request.user {
             self.users.put(user, turn, Kind::Waiting, false);
         }
+        self.needs_no_more(waiting.request.sizes.min());
         Some(waiting)
+    }
+
+    /// One that waits has needed so many at least.
+    fn needs_no_more(&mut self, least: u32) {
+        if let Some(many) = self.needs.get_mut(&least) {
+            *many -= 1;
+            if *many == 0 {
+                self.needs.remove(&least);
+            }
+        }
     }
 
     /// Nobody sees this job until all that stand aside are called back.
@@ -435,8 +455,12 @@ impl State {
     /// A job has other sizes from now on.
     pub(super) fn set_sizes(&mut self, job: JobId, sizes: Sizes) {
         let turn = self.turns.get(&job);
-        let queued = turn.and_then(|turn| self.waiting.get_mut(turn));
-        if let Some(waiting) = queued.or_else(|| self.aside.get_mut(&job)) {
+        if let Some(waiting) = turn.and_then(|turn| self.waiting.get_mut(turn)) {
+            let before = std::mem::replace(&mut waiting.request.sizes, sizes).min();
+            *self.needs.entry(waiting.request.sizes.min()).or_default() += 1;
+            self.needs_no_more(before);
+            self.changes.other = true;
+        } else if let Some(waiting) = self.aside.get_mut(&job) {
             waiting.request.sizes = sizes;
             self.changes.other = true;
         } else {
@@ -452,7 +476,8 @@ impl State {
 
     pub(super) fn begin(&mut self, now: Moment, job: JobId, size: u32) {
         let Some(Waiting { request, submitted, .. }) = self.dequeue(job) else { return };
-        let progress = Progress::new(now, request.estimate, request.rate(size));
+        let rate = request.rate_on(size, self.resources.speed);
+        let progress = Progress::new(now, request.estimate, rate);
         let running = Running {
             request,
             submitted,
@@ -501,10 +526,11 @@ impl State {
 
     /// A running job has another size from now on.
     pub(super) fn resize(&mut self, now: Moment, job: JobId, size: u32) {
+        let speed = self.resources.speed;
         self.change(job, |it| {
             if it.size != size {
                 it.size = size;
-                let rate = it.request.rate(size);
+                let rate = it.request.rate_on(size, speed);
                 it.progress.enter(now, rate, Duration::ZERO);
             }
         });

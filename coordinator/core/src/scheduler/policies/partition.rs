@@ -70,6 +70,7 @@ pub(super) fn divide(cycle: &mut Cycle<'_>, admission: Admission, rule: Rule) {
 fn admit(cycle: &mut Cycle<'_>, admission: Admission, floor: &mut u32) -> Vec<Turn> {
     let processors = cycle.resources().processors;
     let (mut admitted, mut refused) = (vec![], vec![]);
+    let least = cycle.least_needed().unwrap_or(0);
     for (turn, job) in cycle.waiting() {
         let needs = job.request.sizes.min();
         let free = processors.saturating_sub(*floor);
@@ -82,7 +83,8 @@ fn admit(cycle: &mut Cycle<'_>, admission: Admission, floor: &mut u32) -> Vec<Tu
                 break;
             }
         }
-        if free == 0 {
+        // Nobody behind fits either.
+        if processors.saturating_sub(*floor) < least {
             break;
         }
     }

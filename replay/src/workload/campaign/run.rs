@@ -1,0 +1,104 @@
+//! Running a workload campaign: threads take chunks, chunks become files.
+
+use std::path::Path;
+
+use super::columns;
+use super::inputs::WorkloadInputs;
+use super::plan::RunRow;
+use crate::campaign::run::{Effort, Progress, share_out};
+use crate::results::store::{Part, Store, StoreError};
+use crate::results::table::{Column, Table};
+
+/// What came of a campaign.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct WorkloadOutcome {
+    /// Runs done by this process now.
+    pub executed: u64,
+    /// Runs that were there already.
+    pub kept: u64,
+    /// Runs left to other shards that have not done them yet.
+    pub left: u64,
+    /// When all are there: how many jobs there were in all runs, ..
+    pub jobs: Option<u64>,
+    /// .. how many of them were refused, larger than their site or not worth
+    /// it, ..
+    pub refused: Option<u64>,
+    /// .. and how many had not ended when nothing happened any more.
+    pub unfinished: Option<u64>,
+}
+
+/// Runs a campaign, or its share of it, or what is left of it.
+///
+/// # Errors
+/// A directory of another campaign, or a disk that is full or gone. What was
+/// done stays done.
+pub fn run_campaign(
+    inputs: &WorkloadInputs,
+    dir: &Path,
+    effort: Effort,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<WorkloadOutcome, StoreError> {
+    let plan = &inputs.plan;
+    let store = Store::open(dir, &inputs.manifest)?;
+    let missing = store.missing(|chunk| plan.rows_of(chunk));
+    let rows = |chunks: &[u32]| chunks.iter().map(|chunk| plan.rows_of(*chunk)).sum::<u64>();
+    let mine: Vec<u32> =
+        missing.iter().copied().filter(|chunk| effort.shard.takes(*chunk)).collect();
+    let executed = rows(&mine);
+    progress(Progress::Begun { executions: executed });
+    share_out(&mine, effort.threads, || {
+        |chunk| {
+            let mut done = |executions| progress(Progress::Done { executions });
+            let runs = plan.execute(chunk, &mut done);
+            if plan.campaign.per_job {
+                store.keep(chunk, Part::Jobs, &columns::jobs(&runs))?;
+            }
+            store.keep(chunk, Part::Results, &columns::runs(&runs))
+        }
+    })?;
+    // Other shards may have finished meanwhile.
+    let missing = store.missing(|chunk| plan.rows_of(chunk));
+    let left = rows(&missing);
+    let kept = plan.runs() - executed - left;
+    let outcome = WorkloadOutcome { executed, kept, left, ..WorkloadOutcome::default() };
+    if !missing.is_empty() {
+        return Ok(outcome);
+    }
+    join(&store, inputs, outcome, progress)
+}
+
+fn join(
+    store: &Store,
+    inputs: &WorkloadInputs,
+    outcome: WorkloadOutcome,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<WorkloadOutcome, StoreError> {
+    let of = inputs.plan.chunks();
+    if inputs.plan.campaign.per_job {
+        store.join(Part::Jobs, &mut |chunk, _| progress(Progress::Merging { chunk, of }))?;
+    }
+    let mut sums = [0_u64; 3];
+    store.join(Part::Results, &mut |chunk, table| {
+        progress(Progress::Merging { chunk, of });
+        for (sum, name) in sums.iter_mut().zip(["jobs", "refused", "left"]) {
+            *sum += total(table, name);
+        }
+    })?;
+    let [jobs, refused, unfinished] = sums.map(Some);
+    Ok(WorkloadOutcome { jobs, refused, unfinished, ..outcome })
+}
+
+fn total(table: &Table, name: &str) -> u64 {
+    match table.column(name) {
+        Some(Column::Integer(values)) => values.iter().map(|value| value.unsigned_abs()).sum(),
+        _ => 0,
+    }
+}
+
+/// Runs everything without keeping it in a directory; tells of each run, in
+/// order.
+pub fn run_here(inputs: &WorkloadInputs, mut tell: impl FnMut(&RunRow)) {
+    for chunk in 0..inputs.plan.chunks() {
+        inputs.plan.execute(chunk, &mut |_| ()).iter().for_each(&mut tell);
+    }
+}
