@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use gleaner_replay::campaign::inputs::Overrides;
 use gleaner_replay::campaign::run::Effort;
 use gleaner_replay::results::store::{CSV, PARQUET, Shard};
 use gleaner_replay::workload::campaign::{
@@ -11,6 +12,7 @@ use gleaner_replay::workload::campaign::{
 use serde::Serialize;
 
 use super::campaign::{cores, show, unprepared, unstored};
+use crate::command::usage::InterpretArgs;
 use crate::command::watch;
 use crate::failure::Verdict;
 use crate::flags::UsageArchive;
@@ -26,6 +28,8 @@ pub struct Args {
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub usage: UsageArchive,
+    #[command(flatten)]
+    pub interpret: InterpretArgs,
     /// Only this share of the runs: 2/8 is the second of eight.
     #[arg(long, value_name = "I/N", requires = "out")]
     pub shard: Option<Shard>,
@@ -40,7 +44,9 @@ pub struct Args {
 /// # Errors
 /// A campaign that cannot be run, or results that cannot be written.
 pub(super) fn run(args: &Args) -> Result<Verdict> {
-    let inputs = prepare(&args.file, args.usage.usage.as_deref()).map_err(unprepared)?;
+    let (interpret, logs) = args.interpret.split();
+    let overrides = Overrides { usage: args.usage.usage.clone(), interpret, logs };
+    let inputs = prepare(&args.file, &overrides).map_err(unprepared)?;
     output::notes(&inputs.notes);
     let Some(out) = &args.out else { return here(args, &inputs) };
     let threads = args.threads.map_or_else(cores, |threads| threads.max(1) as usize);
