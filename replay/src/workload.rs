@@ -12,11 +12,12 @@
 //! carries out what is decided, and keeps what is true of each job, which the
 //! scheduler only estimates. Its memory holds those that wait or run.
 
+pub mod elastisim;
 mod engine;
 mod measures;
 pub mod swf;
 #[cfg(test)]
 mod tests;
 
-pub use self::engine::{ChangeCosts, WorkloadJob, run_workload};
+pub use self::engine::{ChangeCosts, Rules, WorkloadJob, run_workload};
 pub use self::measures::{Outcome, Summary};

@@ -34,11 +34,59 @@ pub struct ChangeCosts {
     pub adaptation: Duration,
 }
 
+/// What holds for all jobs of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    pub costs: ChangeCosts,
+    /// Jobs of so many equal parts change their size between two parts and
+    /// nowhere else; all others at any time.
+    pub parts: BTreeMap<JobId, u32>,
+    /// The scheduler is called this often and wherever a part ends, and not
+    /// after answers: as ElastiSim does. Whenever anything has happened, if it
+    /// is `None`.
+    pub every: Option<Duration>,
+}
+
+impl From<ChangeCosts> for Rules {
+    fn from(costs: ChangeCosts) -> Self {
+        Self { costs, ..Self::default() }
+    }
+}
+
 /// A job that has not ended.
 #[derive(Debug)]
 struct Job {
     job: WorkloadJob,
     run: Option<Run>,
+}
+
+/// What a job was told to do about its size.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Grow(u32),
+    Shrink(u32),
+    Nothing,
+}
+
+impl Order {
+    fn after(self, request: &Request, size: u32) -> u32 {
+        match self {
+            Self::Grow(by) => size + request.sizes.taken(size, by),
+            Self::Shrink(by) => size - request.sizes.given(size, by),
+            Self::Nothing => size,
+        }
+    }
+}
+
+/// The part that a job is in.
+#[derive(Debug)]
+struct Part {
+    /// How long one takes on the preferred number of processors.
+    takes: Duration,
+    /// How many there are to come, with this one.
+    left: u32,
+    /// What is to be done at its end.
+    order: Option<Order>,
 }
 
 #[derive(Debug)]
@@ -52,6 +100,7 @@ struct Run {
     adaptations: u32,
     /// Which of its planned ends is still true.
     plan: u32,
+    part: Option<Part>,
 }
 
 impl Run {
@@ -66,16 +115,18 @@ pub fn run_workload(
     jobs: impl IntoIterator<Item = WorkloadJob>,
     resources: Resources,
     policy: Box<dyn Scheduling>,
-    costs: ChangeCosts,
+    rules: impl Into<Rules>,
     tell: impl FnMut(&Outcome),
 ) -> Summary {
+    let rules = rules.into();
     let mut engine = Engine {
         coming: jobs.into_iter().peekable(),
         scheduler: Scheduler::new(resources, policy),
         jobs: BTreeMap::new(),
         ends: BinaryHeap::new(),
         now: Moment::ZERO,
-        costs,
+        call: rules.every.map(|every| Moment::ZERO + every),
+        rules,
         summary: Summary::default(),
         tell,
     };
@@ -90,7 +141,9 @@ struct Engine<I: Iterator<Item = WorkloadJob>, T> {
     jobs: BTreeMap<JobId, Job>,
     ends: BinaryHeap<Reverse<(Moment, JobId, u32)>>,
     now: Moment,
-    costs: ChangeCosts,
+    /// When the scheduler is called whatever happens.
+    call: Option<Moment>,
+    rules: Rules,
     summary: Summary,
     tell: T,
 }
@@ -101,23 +154,66 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
         let end = self.ends.peek().map(|Reverse((at, ..))| *at);
         let next = self.coming.peek().map(|job| job.submitted);
         let Some(first) = end.into_iter().chain(next).min() else { return false };
+        let first = self.call.map_or(first, |call| call.min(first));
         // What happened during negotiations is heard of when they are over.
         self.now = self.now.max(first);
-        let mut is_news = false;
+        let (mut is_news, mut between_parts) = (self.is_called(), vec![]);
         while let Some(Reverse((at, job, plan))) = self.ends.peek().copied()
             && at <= self.now
         {
             self.ends.pop();
-            is_news |= self.end(at, job, plan);
+            if self.is_between_parts(job) {
+                between_parts.push(job);
+            } else {
+                is_news |= self.end(at, job, plan);
+            }
         }
         while let Some(job) = self.coming.next_if(|job| job.submitted <= self.now) {
             self.submit(job);
             is_news = true;
         }
-        if is_news {
+        let is_called_first = self.rules.every.is_some();
+        if is_called_first && (is_news || !between_parts.is_empty()) {
+            self.cycle();
+        }
+        for job in between_parts {
+            is_news |= self.enter_part(job);
+        }
+        if is_news && !is_called_first {
             self.cycle();
         }
         true
+    }
+
+    fn is_called(&mut self) -> bool {
+        let Some(call) = self.call.filter(|call| *call <= self.now) else { return false };
+        self.call = self.rules.every.map(|every| call + every);
+        true
+    }
+
+    /// Has a part of this job ended that was not the last?
+    fn is_between_parts(&mut self, job: JobId) -> bool {
+        let run = self.jobs.get_mut(&job).and_then(|it| it.run.as_mut());
+        let Some(part) = run.and_then(|run| run.part.as_mut()) else { return false };
+        part.left -= 1;
+        part.left > 0
+    }
+
+    /// Does what the job was told, and begins its next part. Was it told
+    /// anything?
+    fn enter_part(&mut self, job: JobId) -> bool {
+        let run = |it: &mut Self| it.jobs.get_mut(&job)?.run.as_mut()?.part.as_mut()?.order.take();
+        let order = run(self);
+        let cost = order.map_or(Duration::ZERO, |order| self.negotiate(job, order));
+        self.plan_part(job, cost);
+        order.is_some()
+    }
+
+    fn plan_part(&mut self, job: JobId, cost: Duration) {
+        let Some(Job { job: it, run: Some(run) }) = self.jobs.get(&job) else { return };
+        let Some(part) = &run.part else { return };
+        let end = self.now + cost + part.takes.div_f64(it.request.rate(run.size));
+        self.ends.push(Reverse((end, job, run.plan)));
     }
 
     fn submit(&mut self, job: WorkloadJob) {
@@ -174,14 +270,8 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
                 self.jobs.remove(&job);
             }
             Decision::Reserve { .. } => {}
-            Decision::Grow { job, by, .. } => {
-                self.negotiate(job, |request, size| size + request.sizes.taken(size, by));
-                return true;
-            }
-            Decision::Shrink { job, by, .. } => {
-                self.negotiate(job, |request, size| size - request.sizes.given(size, by));
-                return true;
-            }
+            Decision::Grow { job, by, .. } => return self.order(job, Order::Grow(by)),
+            Decision::Shrink { job, by, .. } => return self.order(job, Order::Shrink(by)),
             // No job of a workload asks for more by itself.
             Decision::Offer { job, .. } => {
                 self.scheduler.handle(self.now, Fact::Asked { job, more: 0, is_answer: true });
@@ -194,7 +284,11 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
         let Some(it) = self.jobs.get_mut(&job) else { return };
         let rate = it.job.request.rate(size);
         let progress = Progress::new(self.now, Some(it.job.takes), rate);
-        self.ends.push(Reverse((progress.end(), job, 0)));
+        let parts = self.rules.parts.get(&job);
+        let part = parts.map(|&left| Part { takes: it.job.takes / left, left, order: None });
+        if part.is_none() {
+            self.ends.push(Reverse((progress.end(), job, 0)));
+        }
         it.run = Some(Run {
             started: self.now,
             progress,
@@ -203,30 +297,52 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
             used_s: 0.0,
             adaptations: 0,
             plan: 0,
+            part,
         });
+        self.plan_part(job, Duration::ZERO);
+    }
+
+    /// Has the job answered? One in parts does so at the end of a part. In its
+    /// last one it declines; under ElastiSim it is silent until it ends.
+    fn order(&mut self, job: JobId, order: Order) -> bool {
+        let run = self.jobs.get_mut(&job).and_then(|it| it.run.as_mut());
+        match run.and_then(|run| run.part.as_mut()) {
+            Some(part) if part.left > 1 || self.rules.every.is_some() => {
+                part.order = Some(order);
+                return false;
+            }
+            Some(_) => _ = self.negotiate(job, Order::Nothing),
+            None => _ = self.negotiate(job, order),
+        }
+        true
     }
 
     /// The job does what its sizes let it; one that has just ended does not.
-    fn negotiate(&mut self, job: JobId, next: impl Fn(&Request, u32) -> u32) {
+    /// How long it is busy with that.
+    fn negotiate(&mut self, job: JobId, order: Order) -> Duration {
+        let costs = self.rules.costs;
         self.summary.negotiations += 1;
-        self.now = self.now + self.costs.negotiation;
+        self.now = self.now + costs.negotiation;
         let now = self.now;
         let by = match self.jobs.get_mut(&job) {
             Some(Job { job: it, run: Some(run) }) if run.progress.end() > now => {
-                let (before, after) = (run.size, next(&it.request, run.size));
+                let (before, after) = (run.size, order.after(&it.request, run.size));
                 let by = before.abs_diff(after);
                 if by > 0 {
                     run.used_s = run.used_until(now);
                     (run.since, run.size) = (now, after);
-                    run.progress.enter(now, it.request.rate(after), self.costs.adaptation * by);
+                    run.progress.enter(now, it.request.rate(after), costs.adaptation * by);
                     run.adaptations += 1;
                     run.plan += 1;
-                    self.ends.push(Reverse((run.progress.end(), job, run.plan)));
+                    if run.part.is_none() {
+                        self.ends.push(Reverse((run.progress.end(), job, run.plan)));
+                    }
                 }
                 by
             }
             Some(_) | None => 0,
         };
         self.scheduler.handle(now, Fact::Answered { job, by });
+        costs.adaptation * by
     }
 }
