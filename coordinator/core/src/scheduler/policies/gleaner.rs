@@ -1,0 +1,393 @@
+//! Ours: each processor goes where it brings the completion of a job nearest.
+//!
+//! The rules, all of them:
+//! 1. *Equal margins.* A step of a job from one size to the next is worth
+//!    `(S(b) - S(a)) / W` to the sum of completion rates, W being the work that
+//!    is left on one processor, and it takes `b - a` processors. Steps are
+//!    given out by their worth per processor until there are none left. Since
+//!    speed-ups rise ever less, the sum is then as large as it can be (Fox 1966;
+//!    Ibaraki and Katoh 1988, §4.2). Of equal jobs each gets an equal part; the
+//!    shorter one gets more, as far as it makes use of it (shortest remaining
+//!    work first, Schrage 1968; with speed-ups, Berg, Vesilo and Harchol-Balter
+//!    2020, "heSRPT"). Whoever waits takes part with its first step; a rigid
+//!    job's only step makes it smallest area first (Carastan-Santos et al. 2019).
+//! 2. *Nobody is shut out by crumbs.* A first step that is larger than what is
+//!    left is taken before the others, if all together comes to more with it.
+//!    If not, whoever is worth less starts only if that delays it not, as under
+//!    EASY (Lifka 1995): by the minimums of those that run, which alone cannot
+//!    be taken back.
+//! 3. *A change must pay.* While it changes its size, a job does nothing for
+//!    `change_cost`. What it would have done is set against the steps that
+//!    leave its present size, spread over the time that it has left.
+//! 4. *Owners.* A processor whose owner returns costs its job a change. How
+//!    often that happens is counted, and each step pays for what it brings.
+//!    An owner's return is a shrink that has been carried out: the next cycle
+//!    gives out what there is.
+//!
+//! Nothing is fitted. A job of unknown length is taken to have as much before
+//! it as it has behind it (Harchol-Balter and Downey 1997).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use gleaner_common::id::JobId;
+use gleaner_common::time::Moment;
+
+use crate::scheduler::cycle::{Cycle, Obligation};
+use crate::scheduler::policy::{Named, Scheduling};
+use crate::scheduler::reason::Reason;
+use crate::scheduler::request::{Class, Request};
+use crate::scheduler::state::{State, Turn, Want};
+
+pub(super) const GLEANER: Named = Named {
+    name: "gleaner",
+    line: "each processor goes where it brings a job's end nearest, if the change pays",
+    source: "ours; equal margins (Fox 1966) of heSRPT's aim (Berg et al. 2020), smallest area, EASY",
+    build: |parameters| {
+        let (change_cost, owners) = (parameters.change_cost, Owners::default());
+        Box::new(Gleaner { change_cost, owners })
+    },
+};
+
+/// A job of which nothing is known has this before it at least.
+const UNKNOWN_S: f64 = 60.0;
+/// So many that do not fit are tried before all others.
+const TRIED_MAX: usize = 4;
+
+#[derive(Debug)]
+struct Gleaner {
+    change_cost: Duration,
+    owners: Owners,
+}
+
+/// How often owners return: measured, over all processors.
+#[derive(Debug, Default)]
+struct Owners {
+    last: Option<(Moment, u32)>,
+    returns: f64,
+    processor_s: f64,
+}
+
+impl Owners {
+    fn note(&mut self, now: Moment, processors: u32) {
+        if let Some((then, before)) = self.last {
+            self.processor_s += f64::from(before) * now.since(then).as_secs_f64();
+            self.returns += f64::from(before.saturating_sub(processors));
+        }
+        self.last = Some((now, processors));
+    }
+
+    /// Of one processor, a second.
+    fn hazard(&self) -> f64 {
+        if self.processor_s > 0.0 { self.returns / self.processor_s } else { 0.0 }
+    }
+}
+
+impl Scheduling for Gleaner {
+    fn decide(&mut self, cycle: &mut Cycle<'_>) {
+        self.owners.note(cycle.now(), cycle.resources().processors);
+        meet_wants(cycle);
+        let is_change_possible = cycle.can_any_take() || cycle.spare() > 0;
+        if cycle.waiting_count() == 0 && !is_change_possible {
+            return;
+        }
+        let cost_s = self.change_cost.as_secs_f64();
+        let table = Table::of(cycle, cycle.now(), cost_s, self.owners.hazard());
+        let given = table.give();
+        let orders = table.orders(&given);
+        carry_out(cycle, orders);
+    }
+}
+
+/// A running job that has asked for more gets it, or is told what is free.
+fn meet_wants(cycle: &mut Cycle<'_>) {
+    let wants: Vec<(JobId, Want)> = cycle.wanting().collect();
+    for (job, Want { more, is_answer }) in wants {
+        let free = cycle.free();
+        if more <= free && cycle.grow(job, more, Obligation::Mandatory) > 0 {
+            continue;
+        }
+        if more <= free || is_answer { cycle.drop_want(job) } else { cycle.offer(job, free) }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Whose {
+    Running(JobId),
+    Waiting(Turn),
+}
+
+/// A job that steps can be given to.
+#[derive(Debug)]
+struct Claim<'a> {
+    whose: Whose,
+    request: &'a Request,
+    /// What is left, on one processor.
+    work_s: f64,
+    /// What it has, and what of that cannot be taken back.
+    size: u32,
+    floor: u32,
+    /// What it does while it changes its size, spread over the time it has left.
+    change: f64,
+}
+
+/// From one size of a job to the next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Step {
+    /// Per processor.
+    worth: f64,
+    index: usize,
+    from: u32,
+    to: u32,
+}
+
+/// Higher priorities first, then worth, then whoever is first in the table.
+type Key = (i8, u64, Reverse<usize>, u32, u32);
+
+impl Claim<'_> {
+    fn first_size(&self) -> u32 {
+        let sizes = &self.request.sizes;
+        match self.request.class {
+            // It never changes afterwards.
+            Class::Moldable | Class::Rigid => sizes.preferred(),
+            Class::Malleable | Class::Evolving => sizes.min(),
+        }
+    }
+
+    fn next_size(&self, from: u32) -> Option<u32> {
+        if from == 0 { Some(self.first_size()) } else { self.request.sizes.at_least(from + 1) }
+    }
+
+    fn takes_s(&self, size: u32) -> f64 {
+        self.work_s / self.request.speedup.at(size)
+    }
+}
+
+/// What a guard lets start: whoever is over by then, or leaves enough.
+#[derive(Clone, Copy, Debug)]
+struct Guard {
+    first: usize,
+    in_s: f64,
+    extra: u32,
+}
+
+/// Who gets how many, and what that is worth.
+#[derive(Debug, Default)]
+struct Given {
+    sizes: Vec<u32>,
+    worth: f64,
+    guard: Option<Guard>,
+}
+
+#[derive(Debug)]
+struct Table<'a> {
+    state: &'a State,
+    now: Moment,
+    claims: Vec<Claim<'a>>,
+    /// Processors for them.
+    available: u32,
+    /// What a step costs for each of its processors, by its speed-up: owners.
+    risk: f64,
+}
+
+impl<'a> Table<'a> {
+    fn of(state: &'a State, now: Moment, cost_s: f64, hazard: f64) -> Self {
+        let running = state.negotiable().map(|(job, it)| {
+            let behind_s = now.since(it.started).as_secs_f64();
+            let left = it.progress.left(now).map(|left| left.as_secs_f64());
+            let speedup = it.request.speedup.at(it.size);
+            let alone = it.request.speedup.at(it.request.sizes.preferred());
+            let work_s =
+                left.map_or(behind_s.max(UNKNOWN_S) * speedup, |left| left * alone).max(1e-3);
+            Claim {
+                whose: Whose::Running(job),
+                request: &it.request,
+                work_s,
+                size: it.size,
+                floor: it.request.sizes.min().min(it.size),
+                change: cost_s * speedup * speedup / work_s,
+            }
+        });
+        let waiting = state.waiting().map(|(turn, it)| {
+            let alone = it.request.speedup.at(it.request.sizes.preferred());
+            let takes_s = it.request.estimate.map_or(UNKNOWN_S, |takes| takes.as_secs_f64());
+            let (request, work_s) = (&*it.request, (takes_s * alone).max(1e-3));
+            Claim { whose: Whose::Waiting(turn), request, work_s, size: 0, floor: 0, change: 0.0 }
+        });
+        let claims: Vec<Claim<'_>> = running.chain(waiting).collect();
+        let theirs: u32 = claims.iter().map(|claim| claim.size).sum();
+        let fixed = state.held() - theirs - state.releasing();
+        let available = state.resources().processors.saturating_sub(fixed);
+        Self { state, now, claims, available, risk: hazard * cost_s }
+    }
+
+    /// Rules 1, 3 and 4.
+    fn step(&self, index: usize, from: u32) -> Option<Step> {
+        let claim = &self.claims[index];
+        let to = claim.next_size(from)?;
+        let at = |size| claim.request.speedup.at(size);
+        let processors = f64::from(to - from);
+        let mut gain = at(to) - at(from) - self.risk * at(to) * processors;
+        if from == claim.size {
+            gain -= claim.change;
+        } else if to == claim.size {
+            gain += claim.change;
+        }
+        let worth = gain / processors / claim.work_s;
+        (worth > 0.0).then_some(Step { worth, index, from, to })
+    }
+
+    fn key(&self, step: &Step) -> Key {
+        let priority = self.claims[step.index].request.priority;
+        (priority, step.worth.to_bits(), Reverse(step.index), step.from, step.to)
+    }
+
+    /// Rule 2: whoever does not fit is tried before the others.
+    fn give(&self) -> Given {
+        let mut before = vec![];
+        let mut best = self.give_after(&before).unwrap_or_default();
+        while let Some(guard) = best.guard
+            && before.len() < TRIED_MAX
+        {
+            before.push(guard.first);
+            match self.give_after(&before) {
+                Some(other) if other.worth > best.worth => best = other,
+                Some(_) | None => break,
+            }
+        }
+        best
+    }
+
+    /// `None` if those before all others do not fit.
+    fn give_after(&self, before: &[usize]) -> Option<Given> {
+        let mut sizes: Vec<u32> = self.claims.iter().map(|claim| claim.floor).collect();
+        let mut left = self.available.saturating_sub(sizes.iter().sum());
+        let mut given = Given::default();
+        for index in before {
+            let step = self.step(*index, 0)?;
+            left = left.checked_sub(step.to)?;
+            sizes[*index] = step.to;
+            given.worth += step.worth * f64::from(step.to);
+        }
+        let first = |index: usize| self.step(index, sizes[index]).map(|step| self.key(&step));
+        let mut heap: BinaryHeap<Key> = (0..self.claims.len()).filter_map(first).collect();
+        while left > 0
+            && let Some((_, worth, Reverse(index), from, to)) = heap.pop()
+        {
+            let needs = to - from;
+            if from == 0 && !self.may_start(&mut given, index, to, left, &sizes) || needs > left {
+                continue;
+            }
+            (sizes[index], left) = (to, left - needs);
+            given.worth += f64::from_bits(worth) * f64::from(needs);
+            heap.extend(self.step(index, to).map(|step| self.key(&step)));
+        }
+        given.sizes = sizes;
+        Some(given)
+    }
+
+    fn may_start(&self, given: &mut Given, index: usize, to: u32, left: u32, sizes: &[u32]) -> bool {
+        let Some(guard) = &mut given.guard else {
+            if to > left {
+                given.guard = Some(self.guard(index, to, sizes));
+            }
+            return to <= left;
+        };
+        if to > left {
+            return false;
+        }
+        if self.claims[index].takes_s(to) <= guard.in_s {
+            return true;
+        }
+        let is_left = to <= guard.extra;
+        guard.extra -= if is_left { to } else { 0 };
+        is_left
+    }
+
+    /// When there will be so many beside minimums, and how many more.
+    fn guard(&self, first: usize, needs: u32, sizes: &[u32]) -> Guard {
+        let minimum = |(claim, size): (&Claim<'_>, &u32)| {
+            if *size == 0 { 0 } else { claim.floor.max(claim.first_size().min(*size)) }
+        };
+        let minimums = self.claims.iter().zip(sizes).map(minimum);
+        let mut free = self.available.saturating_sub(minimums.clone().sum());
+        let ends = minimums.zip(&self.claims).filter(|(minimum, _)| *minimum > 0);
+        let ends = ends.map(|(minimum, claim)| (claim.takes_s(claim.size.max(minimum)), minimum));
+        let fixed = self.state.running().filter(|(_, it)| it.spare() + it.room() == 0);
+        let fixed = fixed.map(|(_, it)| (it.progress.end().since(self.now).as_secs_f64(), it.size));
+        let mut ends: Vec<(f64, u32)> = ends.chain(fixed).collect();
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut in_s, mut ends) = (0.0, ends.into_iter());
+        while free < needs {
+            let Some((end_s, size)) = ends.next() else {
+                return Guard { first, in_s: f64::INFINITY, extra: 0 };
+            };
+            (in_s, free) = (end_s, free + size);
+        }
+        Guard { first, in_s, extra: free - needs }
+    }
+
+    fn orders(&self, given: &Given) -> Orders {
+        let mut orders = Orders::default();
+        for (claim, size) in self.claims.iter().zip(&given.sizes) {
+            match claim.whose {
+                Whose::Running(job) if *size < claim.size => {
+                    orders.shrinks.push((job, claim.size - size));
+                }
+                Whose::Running(job) if *size > claim.size => {
+                    orders.grows.push((job, size - claim.size));
+                }
+                Whose::Waiting(turn) if *size > 0 => orders.starts.push((turn, *size)),
+                Whose::Running(_) | Whose::Waiting(_) => {}
+            }
+        }
+        let first = given.guard.map(|guard| (&self.claims[guard.first], guard));
+        if let Some((Claim { whose: Whose::Waiting(turn), .. }, guard)) = first {
+            let start = Duration::try_from_secs_f64(guard.in_s).ok().map(|span| self.now + span);
+            orders.reserved = Some((*turn, self.claims[guard.first].first_size(), start));
+        }
+        orders
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Default)]
+struct Orders {
+    shrinks: Vec<(JobId, u32)>,
+    starts: Vec<(Turn, u32)>,
+    grows: Vec<(JobId, u32)>,
+    reserved: Option<(Turn, u32, Option<Moment>)>,
+}
+
+fn carry_out(cycle: &mut Cycle<'_>, orders: Orders) {
+    for (job, by) in orders.shrinks {
+        cycle.shrink(job, by, Obligation::Mandatory);
+    }
+    let mut missing = 0;
+    for (turn, size) in orders.starts {
+        let Some(job) = cycle.waiting_at(turn) else { continue };
+        // A malleable job begins with what is there and gets the rest later.
+        let is_fixed = !matches!(job.request.class, Class::Malleable);
+        let most = if is_fixed { size } else { size.min(cycle.free()) };
+        let size_now = job.request.sizes.at_most(most);
+        if !size_now.is_some_and(|now| cycle.start(turn, now)) {
+            let processors = size.saturating_sub(cycle.free());
+            cycle.wait(turn, Reason::Releasing { processors });
+            missing += size;
+        }
+    }
+    if let Some((turn, size, start)) = orders.reserved {
+        match start {
+            Some(start) if start > cycle.now() => cycle.reserve(turn, size, start),
+            Some(_) | None => {
+                let free = cycle.free();
+                cycle.wait(turn, Reason::TooFewFree { needs: size, free });
+            }
+        }
+    }
+    for (job, by) in orders.grows {
+        let by = by.min(cycle.free().saturating_sub(missing));
+        cycle.grow(job, by, Obligation::Voluntary);
+    }
+}
