@@ -158,7 +158,11 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
         // What happened during negotiations is heard of when they are over.
         self.now = self.now.max(first);
         let (mut is_news, mut between_parts) = (self.is_called(), vec![]);
-        while let Some(Reverse((at, job, plan))) = self.ends.peek().copied()
+        // ElastiSim's scheduler is called about each fact by itself.
+        let one_by_one = self.rules.every.is_some();
+        let is_enough = |is_news: bool, parts: &[JobId]| one_by_one && (is_news || !parts.is_empty());
+        while !is_enough(is_news, &between_parts)
+            && let Some(Reverse((at, job, plan))) = self.ends.peek().copied()
             && at <= self.now
         {
             self.ends.pop();
@@ -168,18 +172,20 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
                 is_news |= self.end(at, job, plan);
             }
         }
-        while let Some(job) = self.coming.next_if(|job| job.submitted <= self.now) {
+        while !is_enough(is_news, &between_parts)
+            && let Some(job) = self.coming.next_if(|job| job.submitted <= self.now)
+        {
             self.submit(job);
             is_news = true;
         }
-        let is_called_first = self.rules.every.is_some();
-        if is_called_first && (is_news || !between_parts.is_empty()) {
+        // It is also called before a job in parts does what it was told.
+        if is_enough(is_news, &between_parts) {
             self.cycle();
         }
         for job in between_parts {
             is_news |= self.enter_part(job);
         }
-        if is_news && !is_called_first {
+        if is_news && !one_by_one {
             self.cycle();
         }
         true

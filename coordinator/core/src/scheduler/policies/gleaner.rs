@@ -314,7 +314,7 @@ impl<'a> Table<'a> {
         let mut free = self.available.saturating_sub(minimums.clone().sum());
         let ends = minimums.zip(&self.claims).filter(|(minimum, _)| *minimum > 0);
         let ends = ends.map(|(minimum, claim)| (claim.takes_s(claim.size.max(minimum)), minimum));
-        let fixed = self.state.running().filter(|(_, it)| it.spare() + it.room() == 0);
+        let fixed = self.state.running().filter(|(_, it)| !it.is_negotiable());
         let fixed = fixed.map(|(_, it)| (it.progress.end().since(self.now).as_secs_f64(), it.size));
         let mut ends: Vec<(f64, u32)> = ends.chain(fixed).collect();
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));

