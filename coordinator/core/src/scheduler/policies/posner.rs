@@ -218,11 +218,10 @@ impl Strategy {
     fn order(&mut self, cycle: &mut Cycle<'_>, parts: &[Part]) {
         for part in parts {
             let keeps = part.gives.min(part.gets);
-            // Even one that exchanges nodes for as many others answers first:
-            // here, by a change of one that the next call takes back.
-            let is_exchange = keeps > 0 && part.gives == part.gets && false;
-            if part.gives > keeps || is_exchange {
-                cycle.shrink(part.job, (part.gives - keeps).max(1), Obligation::Mandatory);
+            // One that exchanges nodes for as many others has nothing to do
+            // here; theirs is silent until its next iteration all the same.
+            if part.gives > keeps {
+                cycle.shrink(part.job, part.gives - keeps, Obligation::Mandatory);
             }
             if part.gets > keeps {
                 cycle.grow(part.job, part.gets - keeps, Obligation::Voluntary);
