@@ -25,6 +25,7 @@ pub mod queue;
 pub mod report;
 pub mod results;
 mod usage;
+pub mod spot;
 pub mod workload;
 
 pub use bag::{Bag, BagError, BagExecution, BagModel, Subtask, run_bag};
