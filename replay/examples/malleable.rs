@@ -98,9 +98,8 @@ fn on_unseen(seeds: u64, generator: Generator) -> Result<()> {
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
         let best = (0..RIVALS.len()).min_by(|a, b| mean(&theirs[*a]).total_cmp(&mean(&theirs[*b])));
         let (best, count) = (best.unwrap_or(0), ours.len());
-        let of_each = |seed: usize| {
-            theirs.iter().map(|means| ours[seed] / means[seed]).fold(0.0, f64::max)
-        };
+        let of_each =
+            |seed: usize| theirs.iter().map(|means| ours[seed] / means[seed]).fold(0.0, f64::max);
         println!(
             "{:3.0} % malleable: {:.0} s, {} {:.0} s: {:.3}; 5 % better than whichever is best there: {} of {count}",
             malleable * 100.0,

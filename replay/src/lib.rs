@@ -24,8 +24,8 @@ mod program;
 pub mod queue;
 pub mod report;
 pub mod results;
-mod usage;
 pub mod spot;
+mod usage;
 pub mod workload;
 
 pub use bag::{Bag, BagError, BagExecution, BagModel, Subtask, run_bag};

@@ -325,7 +325,8 @@ mod tests {
     #[test]
     fn whoever_lasts_has_fewer_checkpoints() {
         // Half end within a minute or two, the others last for hours.
-        let spans: Vec<f64> = (0..200).map(|n| 60.0 + f64::from(n % 2) * 20_000.0 + f64::from(n)).collect();
+        let spans: Vec<f64> =
+            (0..200).map(|n| 60.0 + f64::from(n % 2) * 20_000.0 + f64::from(n)).collect();
         let survival = Survival::of(spans.clone());
         assert!(survival.hazard(0.0) > 5.0 * survival.hazard(1_000.0));
         let cost = Duration::from_secs(5);

@@ -90,7 +90,8 @@ fn ours_is_better_on_inputs_that_it_was_not_fitted_to() {
             for policy in ["gleaner", "easy", "pref-agreement", "min-common-pool"] {
                 let is_theirs = policy.contains('-');
                 let rules = if is_theirs { input.as_elastisim() } else { input.when_needed() };
-                *sums.entry(policy).or_insert(0.0) += run(policy, &input, rules).mean_turnaround_s();
+                *sums.entry(policy).or_insert(0.0) +=
+                    run(policy, &input, rules).mean_turnaround_s();
             }
         }
         let ours = sums.remove("gleaner").unwrap();

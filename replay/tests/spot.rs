@@ -17,8 +17,9 @@ fn traces(kind: &str) -> Vec<(String, SpotTrace)> {
         return vec![];
     };
     let files = files.map(|file| file.unwrap().path());
-    let mut files: Vec<_> =
-        files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(kind)).collect();
+    let mut files: Vec<_> = files
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(kind))
+        .collect();
     files.sort();
     let read = |path: &std::path::PathBuf| {
         let file = MultiGzDecoder::new(BufReader::new(File::open(path).unwrap()));
@@ -36,7 +37,8 @@ fn uniform_progress_is_never_late_and_comes_nearer_to_the_bound_than_greedy() {
     let hours = |hours: f64| Duration::from_secs_f64(hours * 3_600.0);
     let zones = traces("availability-1-node");
     for fraction in [0.6, 0.8] {
-        let task = Task { work: hours(48.0), deadline: hours(48.0 / fraction), restart: hours(0.2) };
+        let task =
+            Task { work: hours(48.0), deadline: hours(48.0 / fraction), restart: hours(0.2) };
         let (mut greedy, mut uniform, mut least) = (0.0, 0.0, 0.0);
         for (name, trace) in &zones {
             for from in (0..trace.machines.len()).step_by(110) {

@@ -125,8 +125,11 @@ impl Entry {
         let speedup = Speedup::Amdahl { parallel: self.parallel_percentage };
         speedup.check().map_err(|why| ReadInputError::Request { job, source: why.into() })?;
         let seconds = |what, value: f64| {
-            Duration::try_from_secs_f64(value)
-                .map_err(|_| ReadInputError::Number { job, what, value })
+            Duration::try_from_secs_f64(value).map_err(|_| ReadInputError::Number {
+                job,
+                what,
+                value,
+            })
         };
         let alone_s = self.flops / flops_per_node;
         let takes = seconds("run time", alone_s / speedup.at(sizes.preferred()))?;

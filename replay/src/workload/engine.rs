@@ -160,7 +160,8 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<I, T> {
         let (mut is_news, mut between_parts) = (self.is_called(), vec![]);
         // ElastiSim's scheduler is called about each fact by itself.
         let one_by_one = self.rules.every.is_some();
-        let is_enough = |is_news: bool, parts: &[JobId]| one_by_one && (is_news || !parts.is_empty());
+        let is_enough =
+            |is_news: bool, parts: &[JobId]| one_by_one && (is_news || !parts.is_empty());
         while !is_enough(is_news, &between_parts)
             && let Some(Reverse((at, job, plan))) = self.ends.peek().copied()
             && at <= self.now

@@ -75,8 +75,11 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
 fn read(path: &Path) -> Result<(u32, Vec<WorkloadJob>)> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let is_packed = path.extension().is_some_and(|it| it == "gz");
-    let input: Box<dyn Read> =
-        if is_packed { Box::new(MultiGzDecoder::new(BufReader::new(file))) } else { Box::new(file) };
+    let input: Box<dyn Read> = if is_packed {
+        Box::new(MultiGzDecoder::new(BufReader::new(file)))
+    } else {
+        Box::new(file)
+    };
     let log = SwfLog::read(BufReader::new(input))?;
     let processors = log.processors().context("the log does not say MaxProcs")?;
     Ok((processors, log.rigid()?))
@@ -85,7 +88,10 @@ fn read(path: &Path) -> Result<(u32, Vec<WorkloadJob>)> {
 /// The same job, from half to twice its size.
 fn made_malleable(job: &WorkloadJob, processors: u32) -> WorkloadJob {
     let size = job.request.sizes.preferred();
-    let request = match Sizes::new([size.div_ceil(2), size, (2 * size).min(processors).max(size)], Allowed::Any) {
+    let request = match Sizes::new(
+        [size.div_ceil(2), size, (2 * size).min(processors).max(size)],
+        Allowed::Any,
+    ) {
         Ok(sizes) => Request { class: Class::Malleable, sizes, ..job.request.clone() },
         Err(_) => job.request.clone(),
     };
@@ -261,7 +267,8 @@ impl Drive {
         loop {
             let mut was_answered = false;
             for decision in self.scheduler.cycle(self.now) {
-                if let Decision::Grow { job, by, .. } | Decision::Shrink { job, by, .. } = decision {
+                if let Decision::Grow { job, by, .. } | Decision::Shrink { job, by, .. } = decision
+                {
                     self.scheduler.handle(self.now, Fact::Answered { job, by });
                     was_answered = true;
                 }

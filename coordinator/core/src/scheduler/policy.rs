@@ -49,7 +49,12 @@ pub struct Parameters {
 
 impl Default for Parameters {
     fn default() -> Self {
-        Self { kept_free: 0, tries_max: 0, barrier: Duration::from_secs(1), change_cost: Duration::from_secs(60) }
+        Self {
+            kept_free: 0,
+            tries_max: 0,
+            barrier: Duration::from_secs(1),
+            change_cost: Duration::from_secs(60),
+        }
     }
 }
 

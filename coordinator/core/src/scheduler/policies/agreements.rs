@@ -76,7 +76,8 @@ impl Agreements {
     /// Starts whoever has what was promised.
     pub(super) fn resolve(&mut self, cycle: &mut Cycle<'_>) {
         self.settle(cycle);
-        let takers: Vec<(Turn, u32)> = self.needs.iter().map(|(turn, need)| (*turn, *need)).collect();
+        let takers: Vec<(Turn, u32)> =
+            self.needs.iter().map(|(turn, need)| (*turn, *need)).collect();
         for (taker, need) in takers {
             let is_met = match self.met {
                 Met::Directly => self.promises.iter().all(|promise| promise.taker != taker),

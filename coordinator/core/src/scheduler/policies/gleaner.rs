@@ -206,8 +206,7 @@ impl<'a> Table<'a> {
             let left = it.progress.left(now).map(|left| left.as_secs_f64());
             let speedup = it.request.speedup.at(it.size);
             let alone = it.request.speedup.at(it.request.sizes.preferred());
-            let work_s =
-                left.map_or(behind_s.max(UNKNOWN_S) * speedup, |left| left * alone);
+            let work_s = left.map_or(behind_s.max(UNKNOWN_S) * speedup, |left| left * alone);
             let work_s = work_s.max(WORK_MIN_S);
             Claim {
                 whose: Whose::Running(job),
@@ -310,7 +309,14 @@ impl<'a> Table<'a> {
         Some(given)
     }
 
-    fn may_start(&self, given: &mut Given, index: usize, to: u32, left: u32, sizes: &[u32]) -> bool {
+    fn may_start(
+        &self,
+        given: &mut Given,
+        index: usize,
+        to: u32,
+        left: u32,
+        sizes: &[u32],
+    ) -> bool {
         let Some(guard) = &mut given.guard else {
             if to > left {
                 given.guard = Some(self.guard(index, to, sizes));

@@ -35,11 +35,10 @@ pub(super) const MIN_STEAL: Named = named(
     |_| Strategy::boxed(Aim::Minimum, Met::BySteal),
 );
 
-pub(super) const MIN_POOL: Named = named(
-    "min-common-pool",
-    "as min-agreement; who waits takes whatever is free",
-    |_| Strategy::boxed(Aim::Minimum, Met::FromPool),
-);
+pub(super) const MIN_POOL: Named =
+    named("min-common-pool", "as min-agreement; who waits takes whatever is free", |_| {
+        Strategy::boxed(Aim::Minimum, Met::FromPool)
+    });
 
 pub(super) const PREF_AGREEMENT: Named = named(
     "pref-agreement",
@@ -53,11 +52,10 @@ pub(super) const PREF_STEAL: Named = named(
     |_| Strategy::boxed(Aim::Preferred, Met::BySteal),
 );
 
-pub(super) const PREF_POOL: Named = named(
-    "pref-common-pool",
-    "as pref-agreement; who waits takes whatever is free",
-    |_| Strategy::boxed(Aim::Preferred, Met::FromPool),
-);
+pub(super) const PREF_POOL: Named =
+    named("pref-common-pool", "as pref-agreement; who waits takes whatever is free", |_| {
+        Strategy::boxed(Aim::Preferred, Met::FromPool)
+    });
 
 pub(super) const AVERAGE_AGREEMENT: Named = named(
     "average-agreement",
@@ -71,11 +69,10 @@ pub(super) const AVERAGE_STEAL: Named = named(
     |_| Strategy::boxed(Aim::Average, Met::BySteal),
 );
 
-pub(super) const AVERAGE_POOL: Named = named(
-    "average-common-pool",
-    "as average-agreement; who waits takes whatever is free",
-    |_| Strategy::boxed(Aim::Average, Met::FromPool),
-);
+pub(super) const AVERAGE_POOL: Named =
+    named("average-common-pool", "as average-agreement; who waits takes whatever is free", |_| {
+        Strategy::boxed(Aim::Average, Met::FromPool)
+    });
 
 /// Which size is the measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +127,11 @@ impl Scheduling for Strategy {
             .collect();
         parts.sort_by_key(|part| part.job);
         self.agreements.resolve(cycle);
-        let mut waiting: Vec<Turn> =
-            cycle.waiting().map(|(turn, _)| turn).filter(|turn| !self.agreements.has(*turn)).collect();
+        let mut waiting: Vec<Turn> = cycle
+            .waiting()
+            .map(|(turn, _)| turn)
+            .filter(|turn| !self.agreements.has(*turn))
+            .collect();
         if waiting.first().is_some_and(|first| self.start(cycle, *first)) {
             waiting.remove(0);
         }
@@ -245,11 +245,10 @@ pub(super) const BACKFILL: Named = named(
     |_| Box::new(Simple(whoever_fits)),
 );
 
-pub(super) const FIFO: Named = named(
-    "rigid-fifo",
-    "in order, each on as many as are free, up to its maximum",
-    |_| Box::new(Simple(in_order)),
-);
+pub(super) const FIFO: Named =
+    named("rigid-fifo", "in order, each on as many as are free, up to its maximum", |_| {
+        Box::new(Simple(in_order))
+    });
 
 pub(super) const SHORTEST: Named = named(
     "rigid-shortest-job-first",

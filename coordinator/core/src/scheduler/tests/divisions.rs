@@ -127,7 +127,8 @@ fn a_change_that_does_not_pay_is_not_made() {
     let parameters = Parameters { change_cost: Duration::from_secs(20), ..Parameters::default() };
     let mut bench = Bench::with("gleaner", Resources::steady(8), &parameters);
     let sizes = Sizes::new([4, 4, 8], Allowed::Any).expect("in order");
-    let request = |takes| Request::new(Class::Malleable, sizes.clone(), Some(Duration::from_secs(takes)));
+    let request =
+        |takes| Request::new(Class::Malleable, sizes.clone(), Some(Duration::from_secs(takes)));
     bench.submit(request(100));
     bench.submit(request(70));
     bench.cycle();
