@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::bench::Bench;
 use crate::scheduler::{
-    Allowed, Class, Parameters, Request, Resources, Running, Sizes, Speedup, State,
+    Allowed, Class, Fact, Parameters, Request, Resources, Running, Sizes, Speedup, State,
 };
 
 const PROCESSORS: u32 = 9;
@@ -103,7 +103,7 @@ proptest! {
     fn no_division_brings_ends_nearer_than_ours(
         story in prop::collection::vec((0..60_u64, any_job()), 1..12)
     ) {
-        check("gleaner", story, weighed, |ours, other| *ours > other - 1e-9)?;
+        check("gleaner", story, weighed, |ours, other| *ours > other * (1.0 - 1e-5))?;
     }
 
     #[test]
@@ -141,7 +141,7 @@ fn a_change_that_does_not_pay_is_not_made() {
     bench.cycle();
     assert_eq!(bench.sizes(), [(1, 4), (3, 4)]);
     let third = JobId(3);
-    bench.tell(crate::scheduler::Fact::Ended { job: third });
+    bench.tell(Fact::Ended { job: third });
     bench.cycle();
     assert_eq!(bench.sizes(), [(1, 4)]);
 }
@@ -155,7 +155,7 @@ fn who_returns_often_is_lent_less() {
         for processors in [7, 8] {
             bench.go_to(bench.now + Duration::from_secs(5));
             let resources = Resources { processors, ..Resources::steady(8) };
-            bench.tell(crate::scheduler::Fact::Resources(resources));
+            bench.tell(Fact::Resources(resources));
             bench.cycle();
         }
     }
@@ -164,8 +164,7 @@ fn who_returns_often_is_lent_less() {
     let request = Request::new(Class::Malleable, sizes, Some(Duration::from_secs(10_000)));
     bench.submit(Request { speedup, ..request });
     bench.cycle();
-    // A fifth processor would bring 0.41 of one, and cost 60 s of 3.5 of them
-    // every 80 s.
+    // A processor is taken back every 75 s, and the job stands still for 60.
     let [(_, size)] = bench.sizes()[..] else { panic!("one job runs") };
     assert!(size < 8, "{size}");
 }
