@@ -24,6 +24,7 @@ mod program;
 pub mod queue;
 pub mod report;
 pub mod results;
+pub mod spot;
 mod usage;
 pub mod workload;
 

@@ -13,14 +13,17 @@
 //! scheduler only estimates. Its memory holds those that wait or run.
 
 pub mod campaign;
+pub mod elastisim;
 mod engine;
 pub mod generate;
 mod measures;
+mod rules;
 mod site;
 pub mod swf;
 #[cfg(test)]
 mod tests;
 
-pub use self::engine::{ChangeCosts, WorkloadJob, run_on, run_workload};
+pub use self::engine::{WorkloadJob, run_on, run_workload};
 pub use self::measures::{Outcome, Summary};
+pub use self::rules::{ChangeCosts, Rules};
 pub use self::site::Site;

@@ -35,6 +35,54 @@ pub struct ChangeCosts {
     pub adaptation: Duration,
 }
 
+/// What holds for all jobs of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    pub costs: ChangeCosts,
+    /// Jobs of so many equal parts, on a steady site, change their size between
+    /// two parts and nowhere else; all others at any time.
+    pub parts: BTreeMap<JobId, u32>,
+    /// The scheduler is called this often and wherever a part ends, and not
+    /// after answers: as ElastiSim does. Whenever anything has happened, if it
+    /// is `None`.
+    pub every: Option<Duration>,
+}
+
+impl From<ChangeCosts> for Rules {
+    fn from(costs: ChangeCosts) -> Self {
+        Self { costs, ..Self::default() }
+    }
+}
+
+/// What a job was told to do about its size.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Grow(u32),
+    Shrink(u32),
+    Nothing,
+}
+
+impl Order {
+    fn after(self, request: &Request, size: u32) -> u32 {
+        match self {
+            Self::Grow(by) => size + request.sizes.taken(size, by),
+            Self::Shrink(by) => size - request.sizes.given(size, by),
+            Self::Nothing => size,
+        }
+    }
+}
+
+/// The part that a job is in.
+#[derive(Debug)]
+struct Part {
+    /// How long one takes on the preferred number of processors.
+    takes: Duration,
+    /// How many there are to come, with this one.
+    left: u32,
+    /// What is to be done at its end.
+    order: Option<Order>,
+}
+
 /// A job that has not ended.
 #[derive(Debug)]
 struct Job {
@@ -64,6 +112,7 @@ struct Run {
     size: u32,
     /// Since when it has this size.
     since: Moment,
+    part: Option<Part>,
 }
 
 impl Job {
@@ -96,13 +145,13 @@ pub fn run_workload(
     jobs: impl IntoIterator<Item = WorkloadJob>,
     resources: Resources,
     policy: Box<dyn Scheduling>,
-    costs: ChangeCosts,
+    rules: impl Into<Rules>,
     tell: impl FnMut(&Outcome),
 ) -> Summary {
     let site = Site { speed: resources.speed, ..Site::steady(resources.processors) };
     let mut policy = Some(policy);
     let build = || policy.take().unwrap_or_else(|| unreachable!("the site has one group"));
-    run_on(jobs, &site, build, costs, tell)
+    run_on(jobs, &site, build, rules, tell)
 }
 
 /// The same on any site; each group of processors has a scheduler of its own,
@@ -111,7 +160,7 @@ pub fn run_on(
     jobs: impl IntoIterator<Item = WorkloadJob>,
     site: &Site,
     mut policy: impl FnMut() -> Box<dyn Scheduling>,
-    costs: ChangeCosts,
+    rules: impl Into<Rules>,
     tell: impl FnMut(&Outcome),
 ) -> Summary {
     let resources = |processors: &u32| Resources {
@@ -121,6 +170,7 @@ pub fn run_on(
     };
     let schedulers: Vec<Scheduler> =
         site.groups.iter().map(|group| Scheduler::new(resources(group), policy())).collect();
+    let rules = rules.into();
     let mut engine = Engine {
         coming: jobs.into_iter().peekable(),
         has_news: vec![false; schedulers.len()],
@@ -130,7 +180,8 @@ pub fn run_on(
         jobs: BTreeMap::new(),
         ends: BinaryHeap::new(),
         now: Moment::ZERO,
-        costs,
+        call: rules.every.map(|every| Moment::ZERO + every),
+        rules,
         summary: Summary::default(),
         tell,
     };
@@ -153,7 +204,9 @@ struct Engine<'a, I: Iterator<Item = WorkloadJob>, T> {
     jobs: BTreeMap<JobId, Job>,
     ends: BinaryHeap<Reverse<(Moment, JobId, u32)>>,
     now: Moment,
-    costs: ChangeCosts,
+    /// When the scheduler is called whatever happens.
+    call: Option<Moment>,
+    rules: Rules,
     summary: Summary,
     tell: T,
 }
@@ -168,25 +221,59 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
             return false;
         }
         self.owners();
-        while let Some(Reverse((at, job, plan))) = self.ends.peek().copied()
+        self.called();
+        let mut between_parts = vec![];
+        while !self.is_enough(&between_parts)
+            && let Some(Reverse((at, job, plan))) = self.ends.peek().copied()
             && at <= self.now
         {
             self.ends.pop();
-            self.end(at, job, plan);
+            if self.is_between_parts(job) {
+                between_parts.push(job);
+            } else {
+                self.end(at, job, plan);
+            }
         }
-        while let Some(job) = self.coming.next_if(|job| job.submitted <= self.now) {
+        while !self.is_enough(&between_parts)
+            && let Some(job) = self.coming.next_if(|job| job.submitted <= self.now)
+        {
             self.submit(job);
         }
+        // It is also called before a job in parts does what it was told.
+        if self.is_enough(&between_parts) {
+            self.has_news.fill(true);
+            self.cycles();
+        }
+        for job in between_parts {
+            self.enter_part(job);
+        }
+        if self.rules.every.is_none() {
+            self.cycles();
+        }
+        true
+    }
+
+    fn cycles(&mut self) {
         for group in 0..self.schedulers.len() {
             // With a barrier, policies look at everything in every unit of time.
             if std::mem::take(&mut self.has_news[group]) || self.site.barrier.is_some() {
                 self.cycle(group);
             }
         }
-        true
+    }
+
+    /// `ElastiSim`'s scheduler is called about each fact by itself.
+    fn is_enough(&self, between_parts: &[JobId]) -> bool {
+        let has_news = self.has_news.contains(&true) || !between_parts.is_empty();
+        self.rules.every.is_some() && has_news
     }
 
     fn next(&mut self) -> Option<Moment> {
+        let first = self.next_fact()?;
+        Some(self.call.map_or(first, |call| call.min(first)))
+    }
+
+    fn next_fact(&mut self) -> Option<Moment> {
         let end = self.ends.peek().map(|Reverse((at, ..))| *at);
         let submitted = self.coming.peek().map(|job| job.submitted);
         if self.jobs.is_empty() {
@@ -196,6 +283,40 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         let barrier = self.site.barrier.filter(|_| !self.ends.is_empty());
         let barrier = barrier.map(|unit| self.now + unit);
         end.into_iter().chain(submitted).chain(owners).chain(barrier).min()
+    }
+
+    fn called(&mut self) {
+        if let Some(call) = self.call.filter(|call| *call <= self.now) {
+            self.call = self.rules.every.map(|every| call + every);
+            self.has_news.fill(true);
+        }
+    }
+
+    /// Has a part of this job ended that was not the last?
+    fn is_between_parts(&mut self, job: JobId) -> bool {
+        let run = self.jobs.get_mut(&job).and_then(|it| it.run.as_mut());
+        let Some(part) = run.and_then(|run| run.part.as_mut()) else { return false };
+        part.left -= 1;
+        part.left > 0
+    }
+
+    /// Does what the job was told, and begins its next part.
+    fn enter_part(&mut self, job: JobId) {
+        let run = |it: &mut Self| it.jobs.get_mut(&job)?.run.as_mut()?.part.as_mut()?.order.take();
+        let order = run(self);
+        let cost = order.map_or(Duration::ZERO, |order| self.negotiate(job, order));
+        self.plan_part(job, cost);
+        if let Some(it) = self.jobs.get(&job).filter(|_| order.is_some()) {
+            self.has_news[it.group] |= self.rules.every.is_none();
+        }
+    }
+
+    fn plan_part(&mut self, job: JobId, cost: Duration) {
+        let Some(Job { job: it, so_far, run: Some(run), .. }) = self.jobs.get(&job) else { return };
+        let Some(part) = &run.part else { return };
+        let rate = it.request.rate_on(run.size, self.site.speed);
+        let end = self.now + cost + part.takes.div_f64(rate);
+        self.ends.push(Reverse((end, job, so_far.plan)));
     }
 
     fn submit(&mut self, job: WorkloadJob) {
@@ -264,14 +385,8 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
                 self.jobs.remove(&job);
             }
             Decision::Reserve { .. } => {}
-            Decision::Grow { job, by, .. } => {
-                self.negotiate(job, |request, size| size + request.sizes.taken(size, by));
-                return true;
-            }
-            Decision::Shrink { job, by, .. } => {
-                self.negotiate(job, |request, size| size - request.sizes.given(size, by));
-                return true;
-            }
+            Decision::Grow { job, by, .. } => return self.order(job, Order::Grow(by)),
+            Decision::Shrink { job, by, .. } => return self.order(job, Order::Shrink(by)),
             // No job of a workload asks for more by itself.
             Decision::Offer { job, .. } => {
                 let answer = Fact::Asked { job, more: 0, is_answer: true };
@@ -288,35 +403,60 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         let progress = Progress::new(now, Some(it.left), rate);
         it.so_far.started.get_or_insert(now);
         it.so_far.largest = it.so_far.largest.max(size);
-        self.ends.push(Reverse((progress.end(), job, it.so_far.plan)));
-        it.run = Some(Run { progress, size, since: now });
+        let parts = self.rules.parts.get(&job);
+        let part = parts.map(|&left| Part { takes: it.left / left, left, order: None });
+        if part.is_none() {
+            self.ends.push(Reverse((progress.end(), job, it.so_far.plan)));
+        }
+        it.run = Some(Run { progress, size, since: now, part });
+        self.plan_part(job, Duration::ZERO);
         if let Some(workstations) = &mut self.workstations {
             workstations.take(job, size);
         }
     }
 
+    /// Has the job answered? One in parts does so at the end of a part. In its
+    /// last one it declines; under `ElastiSim` it is silent until it ends.
+    fn order(&mut self, job: JobId, order: Order) -> bool {
+        let run = self.jobs.get_mut(&job).and_then(|it| it.run.as_mut());
+        match run.and_then(|run| run.part.as_mut()) {
+            Some(part) if part.left > 1 || self.rules.every.is_some() => {
+                part.order = Some(order);
+                return false;
+            }
+            Some(_) => _ = self.negotiate(job, Order::Nothing),
+            None => _ = self.negotiate(job, order),
+        }
+        true
+    }
+
     /// The job does what its sizes let it; one that has just ended does not.
-    fn negotiate(&mut self, job: JobId, next: impl Fn(&Request, u32) -> u32) {
+    /// How long it is busy with that.
+    fn negotiate(&mut self, job: JobId, order: Order) -> Duration {
+        let costs = self.rules.costs;
         self.summary.negotiations += 1;
-        self.now = self.now + self.costs.negotiation;
-        let Some(it) = self.jobs.get_mut(&job) else { return };
+        self.now = self.now + costs.negotiation;
+        let Some(it) = self.jobs.get_mut(&job) else { return Duration::ZERO };
         let group = it.group;
         let by = match &it.run {
             Some(run) if run.progress.end() > self.now => {
-                let (before, after) = (run.size, next(&it.job.request, run.size));
+                let (before, after) = (run.size, order.after(&it.job.request, run.size));
                 self.adapt(job, before, after);
                 before.abs_diff(after)
             }
             Some(_) | None => 0,
         };
         self.schedulers[group].handle(self.now, Fact::Answered { job, by });
+        costs.adaptation * by
     }
 
     fn adapt(&mut self, job: JobId, before: u32, after: u32) {
         let by = before.abs_diff(after);
         let Some(it) = self.jobs.get_mut(&job).filter(|_| by > 0) else { return };
         let rate = it.job.request.rate_on(after, self.site.speed);
-        if let Some(end) = it.resize(self.now, after, rate, self.costs.adaptation * by) {
+        let is_whole = it.run.as_ref().is_some_and(|run| run.part.is_none());
+        let end = it.resize(self.now, after, rate, self.rules.costs.adaptation * by);
+        if let Some(end) = end.filter(|_| is_whole) {
             self.ends.push(Reverse((end, job, it.so_far.plan)));
         }
         match &mut self.workstations {
@@ -374,7 +514,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
             // One is gone; its sizes may make it give more.
             workstations.give(self.now, job, size - fewer - 1);
             let rate = request.rate_on(fewer, self.site.speed);
-            let cost = self.costs.adaptation * (size - fewer);
+            let cost = self.rules.costs.adaptation * (size - fewer);
             let end = it.resize(self.now, fewer, rate, cost);
             self.ends.extend(end.map(|end| Reverse((end, job, it.so_far.plan))));
             return self.schedulers[0].handle(self.now, Fact::Resized { job, size: fewer });
@@ -382,7 +522,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         if workstations.free() > 0 {
             workstations.take(job, 1);
             let rate = request.rate_on(size, self.site.speed);
-            let end = it.resize(self.now, size, rate, self.costs.adaptation);
+            let end = it.resize(self.now, size, rate, self.rules.costs.adaptation);
             return self.ends.extend(end.map(|end| Reverse((end, job, it.so_far.plan))));
         }
         workstations.give_all(self.now, job);

@@ -15,6 +15,7 @@ mod programs;
 mod quic;
 mod record;
 mod replay;
+mod workload;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,6 +60,8 @@ enum What {
     Load,
     /// Replayed executions a second.
     Replay,
+    /// Simulated jobs a second under every policy, and the live cycle.
+    Workload,
     /// A key typed to a guest at work on another workstation, by its size.
     Migrate,
     /// Round trips and bandwidth between two ranks.
@@ -93,6 +96,10 @@ struct Args {
     /// The logs that `load` loads [default: made up for it].
     #[arg(long, global = true, value_name = "DIR")]
     usage: Option<PathBuf>,
+    /// The log in the Standard Workload Format that `workload` replays
+    /// [default: as many made-up jobs as San Diego's].
+    #[arg(long, global = true, value_name = "FILE")]
+    swf: Option<PathBuf>,
     /// The programs that `programs` runs [default: examples beside this one].
     #[arg(long, global = true, value_name = "DIR")]
     examples: Option<PathBuf>,
@@ -100,7 +107,7 @@ struct Args {
 
 type Bench = fn(&Args) -> Result<Vec<Record>>;
 
-const ALL: [Bench; 11] = [
+const ALL: [Bench; 12] = [
     owner_return::run,
     owner_latency::run,
     footprint::run,
@@ -109,6 +116,7 @@ const ALL: [Bench; 11] = [
     pool::run,
     load::run,
     replay::run_all,
+    workload::run,
     migrate::run,
     messages::run,
     programs::run,
@@ -136,6 +144,7 @@ fn run(what: What, args: &Args) -> Result<()> {
         What::Pool => pool::run,
         What::Load => load::run,
         What::Replay => replay::run_all,
+        What::Workload => workload::run,
         What::Migrate => migrate::run,
         What::Messages => messages::run,
         What::Programs => programs::run,

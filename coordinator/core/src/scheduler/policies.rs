@@ -1,5 +1,6 @@
 //! The policies, by name.
 
+mod agreements;
 mod apm;
 mod conservative;
 mod demand;
@@ -8,9 +9,11 @@ mod equipartition;
 mod fair;
 mod fcfs;
 mod folding;
+mod gleaner;
 mod koala;
 mod partition;
 mod pending_first;
+mod posner;
 mod profit;
 mod uniform;
 
@@ -40,6 +43,20 @@ pub static ALL: &[Named] = &[
     demand::EEMA,
     demand::M_LIDA,
     demand::PWP,
+    gleaner::GLEANER,
+    posner::MIN_AGREEMENT,
+    posner::MIN_STEAL,
+    posner::MIN_POOL,
+    posner::PREF_AGREEMENT,
+    posner::PREF_STEAL,
+    posner::PREF_POOL,
+    posner::AVERAGE_AGREEMENT,
+    posner::AVERAGE_STEAL,
+    posner::AVERAGE_POOL,
+    posner::EASY,
+    posner::BACKFILL,
+    posner::FIFO,
+    posner::SHORTEST,
 ];
 
 #[cfg(test)]

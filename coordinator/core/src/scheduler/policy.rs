@@ -52,11 +52,19 @@ pub struct Parameters {
     /// (Bagga 2014, §3.6 and §4.1): a second, by his worked burst.
     #[serde(with = "units::duration")]
     pub barrier: Duration,
+    /// How long it takes until a change of size has come about. A minute, as in
+    /// the inputs of Posner's group; a guess elsewhere, not yet measured.
+    pub change_cost: Duration,
 }
 
 impl Default for Parameters {
     fn default() -> Self {
-        Self { kept_free: 0, tries_max: 0, barrier: Duration::from_secs(1) }
+        Self {
+            kept_free: 0,
+            tries_max: 0,
+            barrier: Duration::from_secs(1),
+            change_cost: Duration::from_secs(60),
+        }
     }
 }
 

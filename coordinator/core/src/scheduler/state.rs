@@ -81,7 +81,7 @@ pub struct Running {
 }
 
 impl Running {
-    fn is_negotiable(&self) -> bool {
+    pub fn is_negotiable(&self) -> bool {
         self.request.class == Class::Malleable
             && self.asked == 0
             && self.offered == 0
