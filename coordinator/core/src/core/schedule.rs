@@ -29,8 +29,8 @@ use crate::attempt::Stage;
 use crate::job::Job;
 use crate::program::Program;
 use crate::scheduler::{
-    Allowed, Class, DEFAULT, Decision, Fact, Parameters, Reason, Request, Resources, Scheduler,
-    Sizes, Speedup, User, named,
+    Allowed, Class, DEFAULT, Decision, Fact, Parameters, Reason, Request, RequestError, Resources,
+    Scheduler, Sizes, Speedup, User, named,
 };
 
 /// A cycle of more stages than this goes on in the next step: what agents say
@@ -492,31 +492,14 @@ impl Core {
         if let Some(refusal) = self.too_much(user, spec).or_else(|| self.larger_than_all(spec)) {
             return Err(refusal);
         }
-        self.refusal(now, spec).map_or(Ok(()), Err)?;
-        let (needs, free) = (spec.needs_at_once(), self.schedule.scheduler.state().free());
-        let waiting = self.schedule.scheduler.state().waiting_count();
-        Ok(match free >= needs && waiting == 0 {
-            true => format!("it would start at once: it needs {needs} places, and {free} are free"),
-            false => format!(
-                "it would wait: it needs {needs} places, {free} are free and {waiting} jobs wait"
-            ),
-        })
-    }
-
-    /// Why the policy would not take such a job.
-    pub(super) fn refusal(&self, now: Moment, spec: &JobSpec) -> Option<String> {
-        let count = spec.indexes.len();
-        let sizes = if spec.program.is_some() {
-            Sizes::exactly(count).ok()
-        } else {
-            spec.shape.sizes_of_bag(count).ok()
-        };
-        let request = request_of(spec, sizes?);
-        if let Err(wrong) = request.check() {
-            return Some(wrong.to_string());
-        }
-        let asked = self.schedule.scheduler.ask(now, &request);
-        asked.err().map(|reason| format!("not taken: {reason}"))
+        let request = asked_for(spec).map_err(|wrong| wrong.to_string())?;
+        let scheduler = &self.schedule.scheduler;
+        scheduler.ask(now, &request).map_err(|reason| format!("not taken: {reason}"))?;
+        let (needs, free) = (spec.needs_at_once(), scheduler.state().free());
+        let waiting = scheduler.state().waiting_count();
+        let room = format!("it needs {needs} places, {free} are free and {waiting} jobs wait");
+        let at_once = free >= needs && waiting == 0;
+        Ok(format!("it would {}: {room}", if at_once { "start at once" } else { "wait" }))
     }
 
     fn refused(&mut self, draft: &mut Draft, id: JobId, reason: Reason) {
@@ -577,6 +560,19 @@ fn resources(processors: u32) -> Resources {
 /// When that was, on this life's clock.
 fn moment_of(at: WallTime, (now, wall): (Moment, WallTime)) -> Moment {
     Moment(now.0.saturating_sub(u64::try_from(wall.since(at).as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// What a job asks for when it is submitted.
+///
+/// # Errors
+/// What of it makes no sense.
+pub(super) fn asked_for(spec: &JobSpec) -> Result<Request, RequestError> {
+    let count = spec.indexes.len();
+    let is_program = spec.program.is_some();
+    let sizes = if is_program { Sizes::exactly(count)? } else { spec.shape.sizes_of_bag(count)? };
+    let request = request_of(spec, sizes);
+    request.check()?;
+    Ok(request)
 }
 
 /// The job as the scheduler sees it (`ARCHITECTURE.md` says which is which).
