@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::job::JobSpec;
-use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::units;
+use gleaner_common::wire::{CoordinatorFrame, GuestState};
 
 use super::grow::keep;
 use super::placement::PLACEMENTS_MAX;
@@ -101,6 +101,8 @@ pub(super) struct Schedule {
     unfilled: BTreeMap<JobId, u32>,
     /// Until when those who were asked for places may take their time.
     patient_until: BTreeMap<JobId, Moment>,
+    /// Attempts whose agents were asked to return them.
+    given_back: BTreeSet<Fence>,
     /// The pool's version when it was last told that it has changed.
     suits_at: u64,
     /// When all claims were told.
@@ -123,6 +125,7 @@ impl Schedule {
             left: BTreeMap::new(),
             unfilled: BTreeMap::new(),
             patient_until: BTreeMap::new(),
+            given_back: BTreeSet::new(),
             suits_at: 0,
             claims_at: Moment::ZERO,
         }
@@ -157,6 +160,15 @@ impl Schedule {
         } else {
             self.unfilled.insert(job, count);
         }
+    }
+
+    /// Was the attempt's agent asked to return it?
+    pub(super) fn is_given_back(&self, fence: Fence) -> bool {
+        self.given_back.contains(&fence)
+    }
+
+    pub(super) fn forget_attempt(&mut self, fence: Fence) {
+        self.given_back.remove(&fence);
     }
 
     /// When somebody's patience ends first.
@@ -456,23 +468,29 @@ impl Core {
         }
     }
 
-    /// Stops the guests that began last: they have the least to lose.
+    /// The agents of the guests that began last, which have the least to lose,
+    /// are asked to return them: only then can they begin elsewhere. Those that
+    /// have not heard it are asked again.
     fn take_places(&mut self, draft: &mut Draft, id: JobId) {
         let asked = self.schedule.scheduler.state().get(id).map_or(0, |it| it.asked);
+        if asked == 0 {
+            return;
+        }
         let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
-        let runs =
-            |fence: &Fence| self.attempts.get(fence).is_some_and(|it| !it.stage.is_suspended());
+        let runs = |fence: &Fence| {
+            let attempt = self.attempts.get(fence);
+            attempt.is_some_and(|it| !it.stage.is_suspended()) && !self.moves.contains_key(fence)
+        };
         let mut running: Vec<Fence> = placed.map(|(_, fence)| fence).filter(runs).collect();
         running.sort_unstable();
         for fence in running.into_iter().rev().take(asked as usize) {
-            let why = "taken back: another job needs its place";
-            let stopped = self.stop(draft, fence, why, SubprogramState::Queued);
-            if let (Some((attempt, history)), Some(job)) = (stopped, self.jobs.get_mut(&id)) {
-                job.begin_anew(attempt.position);
-                job.return_first(attempt.position, history);
+            self.schedule.given_back.insert(fence);
+            if let Some(at) = self.workstation_of(fence) {
+                self.send(draft, at, CoordinatorFrame::GiveBack { fence });
             }
         }
-        self.requeue(id);
+        let until = draft.now + self.config.scheduler.patience;
+        self.schedule.patient_until.insert(id, until);
     }
 
     /// Has this job more parts that run at once than there are places, whatever
@@ -549,7 +567,7 @@ impl Core {
     }
 }
 
-const FROZEN: Stage = Stage::Held(gleaner_common::wire::GuestState::Suspended);
+const FROZEN: Stage = Stage::Held(GuestState::Suspended);
 
 /// So many processors. How many there would be without owners is not said: a
 /// workstation that has not been heard of may have more.
