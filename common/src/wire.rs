@@ -470,6 +470,11 @@ pub enum CoordinatorFrame {
         /// The time by which certificates run out: workstations' clocks may be wrong.
         now: WallTime,
     },
+    /// Another job needs the attempt's place: the guest is to be abandoned, and
+    /// its work returned. Answered as any retreat is.
+    GiveBack {
+        fence: Fence,
+    },
 }
 
 /// The first half of the BLAKE3 hash of a public key, as `SubjectPublicKeyInfo`

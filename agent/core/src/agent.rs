@@ -361,6 +361,10 @@ impl Agent {
                 self.hush(fence, |word| matches!(word, AttemptEvent::Arrived { .. }));
                 self.guest_event(now, fence, guest::Event::GoOn, out);
             }
+            CoordinatorFrame::GiveBack { fence } => {
+                let reason = "another job needs its place";
+                self.send_back(now, reason, out, |held, _| held == fence);
+            }
             // For the ranks' endpoints and the port for other agents, which are not here.
             CoordinatorFrame::Revoked { .. }
             | CoordinatorFrame::Ranks { .. }

@@ -125,7 +125,8 @@ impl Hearers<'_> {
             | CoordinatorFrame::Refused { .. }
             | CoordinatorFrame::Depart { .. }
             | CoordinatorFrame::Stay { .. }
-            | CoordinatorFrame::GoOn { .. } => return Some(frame),
+            | CoordinatorFrame::GoOn { .. }
+            | CoordinatorFrame::GiveBack { .. } => return Some(frame),
         };
         self.router.deliver(command);
         back

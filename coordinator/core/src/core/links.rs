@@ -251,7 +251,9 @@ impl Core {
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }
             AttemptEvent::Retreated { reason, suspensions, .. } => {
-                self.change_workstation(now, id, |w| w.rest(now, reason.clone()));
+                if !self.schedule.is_given_back(fence) {
+                    self.change_workstation(now, id, |w| w.rest(now, reason.clone()));
+                }
                 self.came_back(draft, fence, &Return::Retreated { reason, suspensions });
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }

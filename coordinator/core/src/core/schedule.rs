@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::job::JobSpec;
-use gleaner_common::report::SubprogramState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::units;
+use gleaner_common::wire::{CoordinatorFrame, GuestState};
 
 use super::grow::keep;
 use super::placement::PLACEMENTS_MAX;
@@ -29,8 +29,8 @@ use crate::attempt::Stage;
 use crate::job::Job;
 use crate::program::Program;
 use crate::scheduler::{
-    Allowed, Class, DEFAULT, Decision, Fact, Parameters, Reason, Request, Resources, Scheduler,
-    Sizes, Speedup, User, named,
+    Allowed, Class, DEFAULT, Decision, Fact, Parameters, Reason, Request, RequestError, Resources,
+    Scheduler, Sizes, Speedup, User, named,
 };
 
 /// A cycle of more stages than this goes on in the next step: what agents say
@@ -101,6 +101,8 @@ pub(super) struct Schedule {
     unfilled: BTreeMap<JobId, u32>,
     /// Until when those who were asked for places may take their time.
     patient_until: BTreeMap<JobId, Moment>,
+    /// Attempts whose agents were asked to return them.
+    given_back: BTreeSet<Fence>,
     /// The pool's version when it was last told that it has changed.
     suits_at: u64,
     /// When all claims were told.
@@ -123,6 +125,7 @@ impl Schedule {
             left: BTreeMap::new(),
             unfilled: BTreeMap::new(),
             patient_until: BTreeMap::new(),
+            given_back: BTreeSet::new(),
             suits_at: 0,
             claims_at: Moment::ZERO,
         }
@@ -157,6 +160,15 @@ impl Schedule {
         } else {
             self.unfilled.insert(job, count);
         }
+    }
+
+    /// Was the attempt's agent asked to return it?
+    pub(super) fn is_given_back(&self, fence: Fence) -> bool {
+        self.given_back.contains(&fence)
+    }
+
+    pub(super) fn forget_attempt(&mut self, fence: Fence) {
+        self.given_back.remove(&fence);
     }
 
     /// When somebody's patience ends first.
@@ -456,23 +468,29 @@ impl Core {
         }
     }
 
-    /// Stops the guests that began last: they have the least to lose.
+    /// The agents of the guests that began last, which have the least to lose,
+    /// are asked to return them: only then can they begin elsewhere. Those that
+    /// have not heard it are asked again.
     fn take_places(&mut self, draft: &mut Draft, id: JobId) {
         let asked = self.schedule.scheduler.state().get(id).map_or(0, |it| it.asked);
+        if asked == 0 {
+            return;
+        }
         let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
-        let runs =
-            |fence: &Fence| self.attempts.get(fence).is_some_and(|it| !it.stage.is_suspended());
+        let runs = |fence: &Fence| {
+            let attempt = self.attempts.get(fence);
+            attempt.is_some_and(|it| !it.stage.is_suspended()) && !self.moves.contains_key(fence)
+        };
         let mut running: Vec<Fence> = placed.map(|(_, fence)| fence).filter(runs).collect();
         running.sort_unstable();
         for fence in running.into_iter().rev().take(asked as usize) {
-            let why = "taken back: another job needs its place";
-            let stopped = self.stop(draft, fence, why, SubprogramState::Queued);
-            if let (Some((attempt, history)), Some(job)) = (stopped, self.jobs.get_mut(&id)) {
-                job.begin_anew(attempt.position);
-                job.return_first(attempt.position, history);
+            self.schedule.given_back.insert(fence);
+            if let Some(at) = self.workstation_of(fence) {
+                self.send(draft, at, CoordinatorFrame::GiveBack { fence });
             }
         }
-        self.requeue(id);
+        let until = draft.now + self.config.scheduler.patience;
+        self.schedule.patient_until.insert(id, until);
     }
 
     /// Has this job more parts that run at once than there are places, whatever
@@ -492,31 +510,14 @@ impl Core {
         if let Some(refusal) = self.too_much(user, spec).or_else(|| self.larger_than_all(spec)) {
             return Err(refusal);
         }
-        self.refusal(now, spec).map_or(Ok(()), Err)?;
-        let (needs, free) = (spec.needs_at_once(), self.schedule.scheduler.state().free());
-        let waiting = self.schedule.scheduler.state().waiting_count();
-        Ok(match free >= needs && waiting == 0 {
-            true => format!("it would start at once: it needs {needs} places, and {free} are free"),
-            false => format!(
-                "it would wait: it needs {needs} places, {free} are free and {waiting} jobs wait"
-            ),
-        })
-    }
-
-    /// Why the policy would not take such a job.
-    pub(super) fn refusal(&self, now: Moment, spec: &JobSpec) -> Option<String> {
-        let count = spec.indexes.len();
-        let sizes = if spec.program.is_some() {
-            Sizes::exactly(count).ok()
-        } else {
-            spec.shape.sizes_of_bag(count).ok()
-        };
-        let request = request_of(spec, sizes?);
-        if let Err(wrong) = request.check() {
-            return Some(wrong.to_string());
-        }
-        let asked = self.schedule.scheduler.ask(now, &request);
-        asked.err().map(|reason| format!("not taken: {reason}"))
+        let request = asked_for(spec).map_err(|wrong| wrong.to_string())?;
+        let scheduler = &self.schedule.scheduler;
+        scheduler.ask(now, &request).map_err(|reason| format!("not taken: {reason}"))?;
+        let (needs, free) = (spec.needs_at_once(), scheduler.state().free());
+        let waiting = scheduler.state().waiting_count();
+        let room = format!("it needs {needs} places, {free} are free and {waiting} jobs wait");
+        let at_once = free >= needs && waiting == 0;
+        Ok(format!("it would {}: {room}", if at_once { "start at once" } else { "wait" }))
     }
 
     fn refused(&mut self, draft: &mut Draft, id: JobId, reason: Reason) {
@@ -566,7 +567,7 @@ impl Core {
     }
 }
 
-const FROZEN: Stage = Stage::Held(gleaner_common::wire::GuestState::Suspended);
+const FROZEN: Stage = Stage::Held(GuestState::Suspended);
 
 /// So many processors. How many there would be without owners is not said: a
 /// workstation that has not been heard of may have more.
@@ -577,6 +578,19 @@ fn resources(processors: u32) -> Resources {
 /// When that was, on this life's clock.
 fn moment_of(at: WallTime, (now, wall): (Moment, WallTime)) -> Moment {
     Moment(now.0.saturating_sub(u64::try_from(wall.since(at).as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// What a job asks for when it is submitted.
+///
+/// # Errors
+/// What of it makes no sense.
+pub(super) fn asked_for(spec: &JobSpec) -> Result<Request, RequestError> {
+    let count = spec.indexes.len();
+    let is_program = spec.program.is_some();
+    let sizes = if is_program { Sizes::exactly(count)? } else { spec.shape.sizes_of_bag(count)? };
+    let request = request_of(spec, sizes);
+    request.check()?;
+    Ok(request)
 }
 
 /// The job as the scheduler sees it (`ARCHITECTURE.md` says which is which).

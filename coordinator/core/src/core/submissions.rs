@@ -6,6 +6,7 @@ use gleaner_common::program::Life;
 use gleaner_common::report::{JobState, SubprogramState};
 use gleaner_common::wire::CoordinatorFrame;
 
+use super::schedule::asked_for;
 use super::{Core, Draft};
 use crate::event::RequestId;
 use crate::job::Job;
@@ -35,7 +36,7 @@ impl Core {
                 .too_much(&user, &spec)
                 .or_else(|| self.never_met(&spec))
                 .or_else(|| self.larger_than_all(&spec))
-                .or_else(|| self.refusal(draft.now, &spec)),
+                .or_else(|| asked_for(&spec).err().map(|wrong| wrong.to_string())),
         };
         if let Some(reason) = refusal {
             return draft.effect(Effect::Answer { request, answer: Answer::No(reason) });

@@ -442,7 +442,8 @@ impl Lab {
             | CoordinatorFrame::Depart { .. }
             | CoordinatorFrame::Stay { .. }
             | CoordinatorFrame::GoOn { .. }
-            | CoordinatorFrame::Revoked { .. } => {}
+            | CoordinatorFrame::Revoked { .. }
+            | CoordinatorFrame::GiveBack { .. } => {}
         }
     }
 

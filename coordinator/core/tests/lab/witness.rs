@@ -135,8 +135,7 @@ impl Witness {
         let was_lost = store.attempts[&fence].end.as_ref().is_some_and(|(_, how)| {
             // The agent did not hear for a lease, and stops the guest by
             // itself.
-            let was_taken = how.starts_with("taken back: ");
-            how.starts_with("lost: ") || how.starts_with("not needed: ") || was_taken
+            how.starts_with("lost: ") || how.starts_with("not needed: ")
         });
         assert!(
             !is_still || !is_wanted || was_lost || self.carried.contains(&fence),

@@ -324,6 +324,9 @@ impl Giver<'_> {
 struct Market<'a> {
     now: Moment,
     idle: u32,
+    /// What is held and not there any more: owners have taken it, and whatever is
+    /// given makes up for that first.
+    owed: u32,
     givers: Vec<Giver<'a>>,
     losses: BinaryHeap<Reverse<Loss>>,
     had: u32,
@@ -340,12 +343,13 @@ impl<'a> Market<'a> {
         let givers: Vec<Giver<'a>> = state.can_give().map(giver).collect();
         let losses = givers.iter().enumerate();
         let losses = losses.filter_map(|(rank, giver)| giver.loss(rank, now).map(Reverse));
-        Self { now, idle: state.free(), losses: losses.collect(), givers, had: 0 }
+        let owed = state.held().saturating_sub(state.resources().processors);
+        Self { now, idle: state.free(), owed, losses: losses.collect(), givers, had: 0 }
     }
 
     fn available(&self) -> u32 {
         let spare = self.givers.iter().map(|it| it.size.saturating_sub(it.floor));
-        self.idle + spare.sum::<u32>()
+        (self.idle + spare.sum::<u32>()).saturating_sub(self.owed)
     }
 
     /// Takes until there are so many; what that loses others. `None` if there
@@ -353,9 +357,9 @@ impl<'a> Market<'a> {
     /// been taken then.
     fn take(&mut self, until: u32, loss_max: f64) -> Option<f64> {
         let mut lost = 0.0;
-        while self.had < until {
+        while self.had < until + self.owed {
             if self.idle > 0 {
-                let part = self.idle.min(until - self.had);
+                let part = self.idle.min(until + self.owed - self.had);
                 (self.idle, self.had) = (self.idle - part, self.had + part);
                 continue;
             }
