@@ -199,7 +199,7 @@ fn a_keepers_report_answers_how_many_when_how_and_at_whose_cost() {
     ] {
         assert!(text.contains(said), "`{said}` is not in {text}");
     }
-    assert!(!text.contains("prophet"), "{text}");
+    assert!(!text.contains("prophet") && !text.contains("   "), "{text}");
     check_links(made);
 }
 
