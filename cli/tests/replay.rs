@@ -133,6 +133,51 @@ fn a_gantt_is_drawn_in_both_formats() {
     assert!(fs::read(place.path("out.png")).unwrap().starts_with(b"\x89PNG"));
 }
 
+/// Phalen 1994, Table 6: by its footnote half of an idle period that load ended is
+/// busy already.
+#[test]
+fn an_interpretation_reaches_replay_and_campaigns() {
+    let place = Place::new();
+    let idle = |how: &[&str]| {
+        let arguments = [&AT[..], &["--json"], how].concat();
+        let row: Value = serde_json::from_str(succeeds(&place.run(&arguments)).trim()).unwrap();
+        row["average_idle_s"].as_f64().unwrap()
+    };
+    let by_footnote = ["--interpret", "previous-record"];
+    assert!(idle(&by_footnote) < idle(&["--interpret", "exact"]));
+    let campaign = |out: &str, how: &[&str]| {
+        let arguments = ["replay", "campaign", "small.toml", "--usage", "usage", "--out", out];
+        succeeds(&place.glean(&[&arguments[..], how].concat()));
+        let manifest = fs::read_to_string(place.path(out).join("campaign.json")).unwrap();
+        let manifest: Value = serde_json::from_str(&manifest).unwrap();
+        manifest["setting"]["interpretation"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(campaign("by-footnote", &by_footnote), "previous-record");
+    assert_eq!(campaign("as-taken", &[]), "as-taken");
+    let results = |out: &str| fs::read(place.path(out).join("results.csv")).unwrap();
+    assert_ne!(results("by-footnote"), results("as-taken"));
+}
+
+#[test]
+fn a_page_is_written_for_whoever_pays_as_html_and_pdf() {
+    let place = Place::new();
+    let price = ["--price", "0.5", "--currency", "<EUR>", "--price-source", "our accounts"];
+    let arguments = ["usage", "report", "--usage", "usage", "--zone", "UTC", "--out", "page"];
+    let text = succeeds(&place.glean(&[&arguments[..], &price, &["--json"]].concat()));
+    let row: Value = serde_json::from_str(text.trim()).unwrap();
+    let year = row["useful_h_a_day"].as_f64().unwrap() * 365.0 * 0.5;
+    assert!((row["worth_a_year"].as_f64().unwrap() - year).abs() < 1e-6, "{row}");
+    assert_eq!(row["workstations"], 4);
+    let html = fs::read_to_string(place.path("page/usage.html")).unwrap();
+    assert!(html.contains("&lt;EUR&gt;") && html.contains("our accounts"), "{html}");
+    assert!(!html.contains("<script") && !html.contains("<EUR>"), "{html}");
+    assert!(fs::read(place.path("page/usage.pdf")).unwrap().starts_with(b"%PDF"));
+    let refused = place.glean(&[&arguments[..], &["--price=-1"]].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("expected an amount that is not below 0"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_executed_is_said_in_one_line() {
     let place = Place::new();

@@ -139,7 +139,7 @@ fn lay_out(
         subtitle: scope.spoken(),
         facts: facts(&figures),
         parts,
-        notes: notes(&figures, price),
+        notes: notes(&figures),
     };
     Ok((sheet, figures))
 }
@@ -232,7 +232,7 @@ fn when(map: &HeatMap) -> String {
 fn disturbance(figures: &PageFigures, busiest: Option<(i64, f64)>) -> String {
     let busiest = busiest.map_or_else(String::new, |(hour, part)| {
         format!(
-            " Most of these returns fall into the hour from {hour:02}:00 ({} of all).",
+            " The hour from {hour:02}:00 has the most of these returns ({} of all).",
             percent(Some(part))
         )
     });
@@ -248,17 +248,14 @@ fn disturbance(figures: &PageFigures, busiest: Option<(i64, f64)>) -> String {
     )
 }
 
-fn notes(figures: &PageFigures, price: &Price) -> Vec<String> {
+fn notes(figures: &PageFigures) -> Vec<String> {
     vec![
         format!(
             "From this site's own usage logs, by `glean usage report`. A year is {DAYS_A_YEAR} days like the {} that were \
              looked at; terms and holidays beyond them are not in it.",
             whole(figures.days)
         ),
-        format!(
-            "Price: {} {} a machine-hour ({}). --price and --price-source state another.",
-            price.amount, price.currency, price.source
-        ),
+        "--price, --currency and --price-source state a price of your own.".to_owned(),
     ]
 }
 

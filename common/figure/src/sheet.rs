@@ -16,6 +16,9 @@ const MARGIN: f64 = 52.0;
 /// fit then is cut off.
 const SHRUNK_MIN: f64 = 0.5;
 
+/// Between the facts, and around their words.
+const GAP: f64 = 10.0;
+
 const ACCENT: Colour = Colour(0, 94, 145);
 const PANEL: Colour = Colour(238, 243, 247);
 
@@ -223,7 +226,6 @@ impl Typesetter {
         if facts.is_empty() {
             return;
         }
-        const GAP: f64 = 10.0;
         let wide = (Self::across() + GAP) / facts.len() as f64 - GAP;
         let inner = wide - 2.0 * GAP;
         let small = Face { size: 9.5, ..BODY };

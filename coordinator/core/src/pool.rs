@@ -55,7 +55,8 @@ struct PoolEntry {
 
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    past: OwnersPast,
+    /// Three kilobytes, which whoever holds a core need not carry on the stack.
+    past: Box<OwnersPast>,
     entries: BTreeMap<WorkstationId, PoolEntry>,
     by_name: BTreeMap<String, WorkstationId>,
     free: Free<WorkstationId>,

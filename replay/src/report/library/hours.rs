@@ -6,8 +6,9 @@ use gleaner_figure::{Axis, HeatMap, LineChart, Look, Series};
 use super::super::WriteReportError;
 use super::super::charts::weekday;
 use super::super::document::{Document, count, number, percent};
+use super::super::interval::Compared;
 use super::pairs::{Choice, Where};
-use super::{LibraryReport, ORACLE, whole};
+use super::{LibraryReport, ORACLE, compared, whole};
 use crate::results::manifest::IDLE_LENGTHS_MIN;
 
 impl LibraryReport<'_> {
@@ -104,6 +105,8 @@ impl LibraryReport<'_> {
             "on busy",
             "ended",
             "machine-hours an hour",
+            "as a part of",
+            "so it is",
             "idle time used",
             "work in vain",
             "owners' returns",
@@ -111,12 +114,11 @@ impl LibraryReport<'_> {
             "beside owners (s)",
             "frozen under owners (s)",
         ];
-        document.table(
-            "harvest",
-            "Bags of subtasks, over all periods and costs; what it costs owners is of one execution",
-            &header,
-            &rows,
-        )?;
+        let caption = format!(
+            "Bags of subtasks, over all periods and costs, as a part of what {} get; what it costs owners is of one execution",
+            self.spoken(self.usual())
+        );
+        document.table("harvest", &caption, &header, &rows)?;
         let line = |network: i64| {
             let choice = self.best_harvest(network)?;
             let at = |hour: i64| {
@@ -145,12 +147,17 @@ impl LibraryReport<'_> {
         let mean = |quantity| bags.mean(of, choice, quantity).map(|it| it.value);
         let share = |part, all| bags.share(of, choice, part, all).map(|part| 100.0 * part);
         let at_work = bags.mean(of, choice, |it| it.at_work);
+        let usual = self.usual();
+        let against =
+            bags.part_of(of, (choice, usual), |it| it.at_work).filter(|_| choice != usual);
         vec![
             network.to_string(),
             self.policy(choice).to_owned(),
             self.reaction(choice).to_owned(),
             percent(mean(|it| f64::from(u8::from(it.ended))).map(|part| 100.0 * part), 1),
             at_work.map_or_else(|| "-".to_owned(), |it| it.spoken(1)),
+            against.map_or_else(|| "-".to_owned(), |it| it.spoken(3)),
+            against.map_or("-", |it| compared(&it, "less", "more")).to_owned(),
             percent(share(|it| it.useful_s, |it| it.idle_s), 1),
             percent(share(|it| it.wasted_s, |it| it.useful_s + it.wasted_s), 1),
             number(mean(|it| it.returns), 1),
@@ -167,8 +174,8 @@ impl LibraryReport<'_> {
         self.bags.share(of, choice, |it| it.idle_s, |it| it.took_s)
     }
 
-    /// Of the choices under which nothing computes beside an owner, the one that
-    /// gets the most.
+    /// Of the choices under which nothing computes beside an owner and that get
+    /// no less than the best of them, the one that disturbs least.
     fn best_harvest(&self, network: i64) -> Option<Choice> {
         let of = Where::network(network);
         let choices = self.bags.choices().into_iter().filter(|it| self.policy(*it) != ORACLE);
@@ -177,7 +184,19 @@ impl LibraryReport<'_> {
             let at_work = self.bags.mean(of, choice, |it| it.at_work)?.value;
             (beside <= 0.0).then_some((choice, at_work))
         });
-        known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(choice, _)| choice)
+        let known: Vec<(Choice, f64)> = known.collect();
+        let (best, _) = *known.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let mean =
+            |choice, quantity| self.bags.mean(of, choice, quantity).map_or(0.0, |it| it.value);
+        let as_much = known.into_iter().filter(|(choice, _)| {
+            let part = self.bags.part_of(of, (*choice, best), |it| it.at_work);
+            part.is_some_and(|part| part.compared() == Compared::NoDifference)
+        });
+        let disturbs = |choice| (mean(choice, |it| it.frozen_s), mean(choice, |it| it.moves));
+        let gentlest = as_much
+            .map(|(choice, _)| (choice, disturbs(choice)))
+            .min_by(|a, b| a.1.0.total_cmp(&b.1.0).then(a.1.1.total_cmp(&b.1.1)));
+        Some(gentlest.map_or(best, |(choice, _)| choice))
     }
 
     /// The policy and reaction that get the most, for each network.
@@ -188,7 +207,9 @@ impl LibraryReport<'_> {
             self.bags.share(of, choice, |it| it.wasted_s, |it| it.useful_s + it.wasted_s)?;
         let mean = |quantity| self.bags.mean(of, choice, quantity).map_or(0.0, |it| it.value);
         Some(format!(
-            "Work without messages gets {} machine-hours an hour out of {network} workstations, of which {} are idle              meanwhile, with {}; {:.1} % of it is done in vain. A bag meets {:.0} owners' returns, computes for 0 s beside              owners, and stands still or leaves for {} s under them.",
+            "Work without messages gets {} machine-hours an hour out of {network} workstations, of which {} are idle \
+             meanwhile, with {}; {:.1} % of it is done in vain. A bag meets {:.0} owners' returns, computes for 0 s beside \
+             owners, and stands still or leaves for {} s under them.",
             at_work.spoken(1),
             number(self.idle_meanwhile(network), 1),
             self.spoken(choice),
