@@ -174,7 +174,10 @@ fn a_log_is_read_packed_its_broken_lines_are_counted_and_what_is_too_large_is_re
     fs::write(made.path("a.swf.gz"), packed.finish().unwrap()).unwrap();
     let inputs = prepare(&made.path("c.toml"), None).unwrap();
     assert_eq!(inputs.notes.len(), 1);
-    assert!(inputs.notes[0].ends_with("1 lines are no jobs, the first of them line 3: 1 fields: expected 18"));
+    assert!(
+        inputs.notes[0]
+            .ends_with("1 lines are no jobs, the first of them line 3: 1 fields: expected 18")
+    );
     let mut seen = vec![];
     run_here(&inputs, |row| seen.push((row.summary.ended, row.summary.refused)));
     assert_eq!(seen, [(2, 1)]);
@@ -226,7 +229,8 @@ fn what_makes_no_sense_is_told_in_one_line() {
         assert!(error.contains(told), "{error}");
         assert!(!error.trim_end().contains('\n'), "{error}");
     }
-    let log = SMALL.replace("mixed = {", "# mixed = {").replace("gaps =", "swf = \"no.swf\"\n# gaps =");
+    let log =
+        SMALL.replace("mixed = {", "# mixed = {").replace("gaps =", "swf = \"no.swf\"\n# gaps =");
     assert!(Made::new(&log).refused().starts_with("cannot read the workload log"));
 }
 

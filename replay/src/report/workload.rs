@@ -62,8 +62,11 @@ impl WorkloadReport<'_> {
             document.paragraph(about);
         }
         document.list(&self.what_was_run());
-        if !self.printed.rows.is_empty() {
+        let has_printed = !self.printed.rows.is_empty();
+        if has_printed || !report.fitted.is_empty() || !report.chosen.is_empty() {
             self.chosen(&mut document)?;
+        }
+        if has_printed {
             self.predictions(&mut document)?;
         }
         self.claims(&mut document)?;

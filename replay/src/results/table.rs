@@ -138,7 +138,13 @@ impl Table {
                 }
                 Physical::INT64 => Column::Integer(read::<Int64Type>(group, place, many)?),
                 Physical::DOUBLE => Column::Real(read::<DoubleType>(group, place, many)?),
-                other => return Err(ParquetError::General(format!("a column of {other}"))),
+                other @ (Physical::BOOLEAN
+                | Physical::INT32
+                | Physical::INT96
+                | Physical::FLOAT
+                | Physical::FIXED_LEN_BYTE_ARRAY) => {
+                    return Err(ParquetError::General(format!("a column of {other}")));
+                }
             };
             table.push(column.column_descr().name(), values);
         }

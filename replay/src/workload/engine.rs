@@ -12,7 +12,7 @@ use gleaner_coordinator_core::scheduler::{
 };
 
 use super::measures::{Outcome, Summary};
-use super::site::{Site, Turned, Workstations};
+use super::site::{Site, Turned, Workstations, group_for};
 
 /// A job that somebody submits.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,7 +86,7 @@ struct Part {
 /// A job that has not ended.
 #[derive(Debug)]
 struct Job {
-    job: WorkloadJob,
+    of: WorkloadJob,
     group: usize,
     /// What is left of it, if it has to begin again.
     left: Duration,
@@ -312,7 +312,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
     }
 
     fn plan_part(&mut self, job: JobId, cost: Duration) {
-        let Some(Job { job: it, so_far, run: Some(run), .. }) = self.jobs.get(&job) else { return };
+        let Some(Job { of: it, so_far, run: Some(run), .. }) = self.jobs.get(&job) else { return };
         let Some(part) = &run.part else { return };
         let rate = it.request.rate_on(run.size, self.site.speed);
         let end = self.now + cost + part.takes.div_f64(rate);
@@ -321,12 +321,12 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
 
     fn submit(&mut self, job: WorkloadJob) {
         let (number, request) = (job.number, Box::new(job.request.clone()));
-        let group = self.site.group_for(&job.request, &self.schedulers);
+        let group = group_for(&job.request, &self.schedulers);
         self.summary.submitted(job.submitted);
         self.schedulers[group].handle(job.submitted, Fact::Submitted { job: number, request });
         self.has_news[group] = true;
         let (left, so_far) = (job.takes, SoFar::default());
-        self.jobs.insert(number, Job { job, group, left, so_far, run: None });
+        self.jobs.insert(number, Job { of: job, group, left, so_far, run: None });
     }
 
     fn end(&mut self, at: Moment, job: JobId, plan: u32) {
@@ -346,8 +346,8 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         }
         let outcome = Outcome {
             job,
-            class: it.job.request.class,
-            submitted: it.job.submitted,
+            class: it.of.request.class,
+            submitted: it.of.submitted,
             started: so_far.started.unwrap_or(ended),
             ended,
             size,
@@ -355,7 +355,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
             used_s: so_far.used_s,
             lost_s: so_far.lost_s + f64::from(size) * ended.since(at).as_secs_f64(),
             adaptations: so_far.adaptations,
-            profit: it.job.request.profit.map_or(0.0, |profit| profit.at(ended)),
+            profit: it.of.request.profit.map_or(0.0, |profit| profit.at(ended)),
         };
         self.summary.add(&outcome);
         (self.tell)(&outcome);
@@ -399,7 +399,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
     fn start(&mut self, job: JobId, size: u32) {
         let now = self.now;
         let Some(it) = self.jobs.get_mut(&job) else { return };
-        let rate = it.job.request.rate_on(size, self.site.speed);
+        let rate = it.of.request.rate_on(size, self.site.speed);
         let progress = Progress::new(now, Some(it.left), rate);
         it.so_far.started.get_or_insert(now);
         it.so_far.largest = it.so_far.largest.max(size);
@@ -440,7 +440,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         let group = it.group;
         let by = match &it.run {
             Some(run) if run.progress.end() > self.now => {
-                let (before, after) = (run.size, order.after(&it.job.request, run.size));
+                let (before, after) = (run.size, order.after(&it.of.request, run.size));
                 self.adapt(job, before, after);
                 before.abs_diff(after)
             }
@@ -453,7 +453,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
     fn adapt(&mut self, job: JobId, before: u32, after: u32) {
         let by = before.abs_diff(after);
         let Some(it) = self.jobs.get_mut(&job).filter(|_| by > 0) else { return };
-        let rate = it.job.request.rate_on(after, self.site.speed);
+        let rate = it.of.request.rate_on(after, self.site.speed);
         let is_whole = it.run.as_ref().is_some_and(|run| run.part.is_none());
         let end = it.resize(self.now, after, rate, self.rules.costs.adaptation * by);
         if let Some(end) = end.filter(|_| is_whole) {
@@ -503,12 +503,9 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         let Some(it) = self.jobs.get_mut(&job) else { return };
         let Some(run) = it.run.as_ref().filter(|run| run.progress.end() > at) else { return };
         self.summary.taken_by_owners += 1;
-        let (size, request) = (run.size, &it.job.request);
-        let fewer = if request.class == Class::Malleable {
-            request.sizes.at_most(size - 1)
-        } else {
-            None
-        };
+        let (size, request) = (run.size, &it.of.request);
+        let fewer =
+            if request.class == Class::Malleable { request.sizes.at_most(size - 1) } else { None };
         let Some(workstations) = &mut self.workstations else { return };
         if let Some(fewer) = fewer {
             // One is gone; its sizes may make it give more.

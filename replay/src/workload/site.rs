@@ -58,22 +58,22 @@ impl Site {
     pub(super) fn until(&self) -> Moment {
         self.owners.as_ref().map_or(Moment::MAX, |lab| Moment::ZERO + lab.span())
     }
+}
 
-    /// Worst fit: the group with most idle processors (Buisson et al. 2007,
-    /// §IV.A). Where none has room, the one where most can be had; a job waits
-    /// there, where theirs waits in a queue for all groups.
-    pub(super) fn group_for(&self, request: &Request, schedulers: &[Scheduler]) -> usize {
-        let needs = request.sizes.min();
-        let room = |group: usize| {
-            let state = schedulers[group].state();
-            let (free, all) = (state.free(), state.resources().all);
-            let fits = free >= needs;
-            let can_be_had = if fits { free } else { free.saturating_add(state.spare()) };
-            (all >= needs, fits, can_be_had, Reverse(state.waiting_count()))
-        };
-        let groups = (0..schedulers.len()).rev();
-        groups.max_by_key(|group| room(*group)).unwrap_or(0)
-    }
+/// Worst fit: the group with most idle processors (Buisson et al. 2007,
+/// §IV.A). Where none has room, the one where most can be had; a job waits
+/// there, where theirs waits in a queue for all groups.
+pub(super) fn group_for(request: &Request, schedulers: &[Scheduler]) -> usize {
+    let needs = request.sizes.min();
+    let room = |group: usize| {
+        let state = schedulers[group].state();
+        let (free, all) = (state.free(), state.resources().all);
+        let fits = free >= needs;
+        let can_be_had = if fits { free } else { free.saturating_add(state.spare()) };
+        (all >= needs, fits, can_be_had, Reverse(state.waiting_count()))
+    };
+    let groups = (0..schedulers.len()).rev();
+    groups.max_by_key(|group| room(*group)).unwrap_or(0)
 }
 
 /// An owner has come or gone.

@@ -135,7 +135,8 @@ fn a_change_of_size_costs_what_it_is_said_to() {
 fn uniform_first_fit_with_linear_jobs_is_an_m_m_1_queue() {
     let takes = Spelt(Duration::from_millis(64_500));
     let (jobs, speedup) = (20_000, KumarSpeedup::Linear);
-    let model = Model::Kumar(Kumar { jobs, least: 16, takes, speedup, profit: None });
+    let model =
+        Model::Kumar(Kumar { jobs, least: 16, takes, speedup, profit: None, one_stream: false });
     for (gap_s, queue_s, printed) in
         [(500, 74.05, 0.1284), (200, 95.2, 0.3205), (100, 181.7, 0.6391)]
     {

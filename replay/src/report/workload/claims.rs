@@ -76,7 +76,10 @@ fn places(claim: &ClaimEntry) -> Vec<At> {
 enum Found {
     Runs(Spread),
     /// A part of the jobs, in percent, and its standard error.
-    Jobs { part: f64, error: f64 },
+    Jobs {
+        part: f64,
+        error: f64,
+    },
 }
 
 impl Found {

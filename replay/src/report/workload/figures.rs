@@ -30,7 +30,7 @@ impl WorkloadReport<'_> {
 
     fn chart(&self, figure: &FigureEntry) -> LineChart {
         let series = lines(figure, &self.grid).into_iter().enumerate().map(|(place, at)| {
-            let name = at.get(&figure.by).map(|key| self.line_name(&figure.by, key));
+            let name = at.get(&figure.by).map(|key| line_name(&figure.by, key));
             let name = name.unwrap_or_default();
             let line = match &figure.x {
                 Some(x) => self.along(figure, x, name, &at),
@@ -50,13 +50,6 @@ impl WorkloadReport<'_> {
             series: series.filter(|line| !line.points.is_empty()).collect(),
             reference_name: format!("printed ({})", self.manifest.report.source),
             ..LineChart::default()
-        }
-    }
-
-    fn line_name(&self, axis: &str, key: &Key) -> String {
-        match key {
-            Key::Text(text) => text.clone(),
-            Key::Number(_) => format!("{} {key}", title(axis)),
         }
     }
 
@@ -105,5 +98,12 @@ impl WorkloadReport<'_> {
             .filter(|place| place % step == 0 || *place + 1 == values.len())
             .map(|place| (values[place], part(place)))
             .collect()
+    }
+}
+
+fn line_name(axis: &str, key: &Key) -> String {
+    match key {
+        Key::Text(text) => text.clone(),
+        Key::Number(_) => format!("{} {key}", title(axis)),
     }
 }

@@ -1,5 +1,7 @@
 //! Ours beside theirs, in numbers: what was fitted, and what came out.
 
+use std::fmt::Write as _;
+
 use super::super::WriteReportError;
 use super::super::document::Document;
 use super::WorkloadReport;
@@ -64,8 +66,10 @@ impl WorkloadReport<'_> {
                 "These parameters are not printed, and were chosen to come near a printed figure. Those figures test \
                  nothing and are not among the predictions below.",
             );
-            let rows: Vec<Vec<String>> =
-                report.fitted.iter().map(|fitted| {
+            let rows: Vec<Vec<String>> = report
+                .fitted
+                .iter()
+                .map(|fitted| {
                     let at = of_where(&fitted.at);
                     let measure = fitted.measure.as_deref().unwrap_or_default();
                     let cells = self.cells(measure);
@@ -78,7 +82,8 @@ impl WorkloadReport<'_> {
                         range(&printed),
                         here.map_or("-".to_owned(), |here| spoken(here.mean())),
                     ]
-                }).collect();
+                })
+                .collect();
             let header = ["parameter", "fitted to", "printed", "here"];
             document.table("fitted", "Fitted, and so no predictions", &header, &rows)?;
         }
@@ -161,8 +166,7 @@ impl WorkloadReport<'_> {
         if varied.contains(&"site") {
             varied.retain(|axis| *axis != "processors");
         }
-        let titles: Vec<String> =
-            varied.iter().chain(&MEASURES).map(|name| title(name)).collect();
+        let titles: Vec<String> = varied.iter().chain(&MEASURES).map(|name| title(name)).collect();
         let header: Vec<&str> = titles.iter().map(String::as_str).collect();
         let row = |point: &super::grid::Point| {
             let axes = varied.iter().map(|axis| key(&point.at, axis));
@@ -237,7 +241,8 @@ fn summary(measure: &str, cells: &[Cell<'_>]) -> Option<String> {
     let mut off: Vec<f64> = predicted.iter().filter_map(|cell| cell.off()).collect();
     off.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
     let (middle, most) = (off.get(off.len() / 2)?.abs(), off.last()?.abs());
-    let repeated = predicted.iter().all(|cell| cell.here.as_ref().is_some_and(|here| here.many() > 1));
+    let repeated =
+        predicted.iter().all(|cell| cell.here.as_ref().is_some_and(|here| here.many() > 1));
     let among = predicted.iter().filter(|cell| cell.is_among_ours()).count();
     let within = |part: f64| off.iter().filter(|off| off.abs() <= part).count();
     let mut said = format!(
@@ -251,7 +256,8 @@ fn summary(measure: &str, cells: &[Cell<'_>]) -> Option<String> {
         most * 100.0
     );
     if repeated {
-        said += &format!(" {among} lie between the least and the most of our repetitions.");
+        // A string never fails.
+        let _ = write!(said, " {among} lie between the least and the most of our repetitions.");
     }
     Some(said)
 }
@@ -296,7 +302,9 @@ fn range(values: &[f64]) -> String {
     let least = values.iter().copied().reduce(f64::min);
     let most = values.iter().copied().reduce(f64::max);
     match (least, most) {
-        (Some(least), Some(most)) if least < most => format!("{} to {}", spoken(least), spoken(most)),
+        (Some(least), Some(most)) if least < most => {
+            format!("{} to {}", spoken(least), spoken(most))
+        }
         (Some(value), _) => spoken(value),
         _ => "-".to_owned(),
     }

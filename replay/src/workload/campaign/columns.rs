@@ -5,6 +5,7 @@
 
 use super::plan::RunRow;
 use crate::results::table::{Column, Table};
+use crate::workload::Outcome;
 
 /// Axes that are texts.
 pub(crate) const TEXTS: [&str; 4] = ["workload", "policy", "site", "range"];
@@ -39,10 +40,15 @@ const COUNTS: [Named<u64>; 9] = [
     ("returned", |row| row.summary.returned),
 ];
 
-const NUMBERS: [Named<f64>; 14] = [
+const NUMBERS: [Named<f64>; 15] = [
     ("utilisation", |row| row.summary.held()),
     ("useful", |row| row.summary.useful()),
     ("turnaround_s", |row| row.summary.mean_turnaround_s()),
+    // Over all jobs, where one that was refused takes no time.
+    ("turnaround_all_s", |row| {
+        let all = row.summary.ended + row.summary.refused + row.summary.left;
+        row.summary.mean_turnaround_s() * row.summary.ended as f64 / all as f64
+    }),
     ("wait_s", |row| row.summary.mean_wait_s()),
     ("execution_s", |row| row.summary.mean_execution_s()),
     ("span_s", |row| row.summary.span().as_secs_f64()),
@@ -112,9 +118,8 @@ pub(super) fn jobs(rows: &[RunRow]) -> Table {
         std::time::Duration::from_nanos(moment.0).as_secs_f64()
     };
     table.push("class", Column::Text(all().map(|job| job.class.name().to_owned()).collect()));
-    let whole = |values: &mut dyn Iterator<Item = u32>| {
-        Column::Integer(values.map(i64::from).collect())
-    };
+    let whole =
+        |values: &mut dyn Iterator<Item = u32>| Column::Integer(values.map(i64::from).collect());
     table.push("job", whole(&mut all().map(|job| job.job.0)));
     table.push("submitted_s", Column::Real(all().map(|job| seconds(job.submitted)).collect()));
     table.push("started_s", Column::Real(all().map(|job| seconds(job.started)).collect()));
@@ -122,13 +127,13 @@ pub(super) fn jobs(rows: &[RunRow]) -> Table {
     let span = |spans: &mut dyn Iterator<Item = std::time::Duration>| {
         Column::Real(spans.map(|span| span.as_secs_f64()).collect())
     };
-    table.push("wait_s", span(&mut all().map(|job| job.wait())));
-    table.push("execution_s", span(&mut all().map(|job| job.execution())));
-    table.push("turnaround_s", span(&mut all().map(|job| job.turnaround())));
-    table.push("slowdown", Column::Real(all().map(|job| job.slowdown()).collect()));
+    table.push("wait_s", span(&mut all().map(Outcome::wait)));
+    table.push("execution_s", span(&mut all().map(Outcome::execution)));
+    table.push("turnaround_s", span(&mut all().map(Outcome::turnaround)));
+    table.push("slowdown", Column::Real(all().map(Outcome::slowdown).collect()));
     table.push("size", whole(&mut all().map(|job| job.size)));
     table.push("largest", whole(&mut all().map(|job| job.largest)));
-    table.push("mean_size", Column::Real(all().map(|job| job.mean_size()).collect()));
+    table.push("mean_size", Column::Real(all().map(Outcome::mean_size).collect()));
     table.push("used_s", Column::Real(all().map(|job| job.used_s).collect()));
     table.push("adaptations", whole(&mut all().map(|job| job.adaptations)));
     table.push("profit", Column::Real(all().map(|job| job.profit).collect()));

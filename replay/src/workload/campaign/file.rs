@@ -330,27 +330,29 @@ impl WorkloadCampaign {
             return whole("`repeats` and `chunk_runs`: expected at least 1");
         }
         check_each(&self.workloads, |one| &one.name, WorkloadEntry::check)?;
-        check_each(&self.sites, |one| &one.name, |site| self.check_site(site))
+        check_each(&self.sites, |one| &one.name, SiteEntry::check)
     }
+}
 
-    fn check_site(&self, site: &SiteEntry) -> Result<(), String> {
-        let name = site.name.get_ref();
-        let named = [site.processors.is_some(), site.groups.is_some(), site.owners.is_some()];
+impl SiteEntry {
+    fn check(&self) -> Result<(), String> {
+        let name = self.name.get_ref();
+        let named = [self.processors.is_some(), self.groups.is_some(), self.owners.is_some()];
         if named.into_iter().filter(|named| *named).count() != 1 {
             return Err(format!("`{name}` needs one of `processors`, `groups` and `owners`"));
         }
-        let groups = site.groups.clone().unwrap_or_default();
-        let none = site.processors == Some(0)
-            || site.groups.is_some() && groups.is_empty()
+        let groups = self.groups.clone().unwrap_or_default();
+        let none = self.processors == Some(0)
+            || self.groups.is_some() && groups.is_empty()
             || groups.contains(&0)
-            || site.owners.as_ref().is_some_and(|owners| owners.workstations == 0);
+            || self.owners.as_ref().is_some_and(|owners| owners.workstations == 0);
         if none {
             return Err(format!("`{name}` has no processors: expected at least one"));
         }
-        if !(site.speed.is_finite() && site.speed > 0.0) {
+        if !(self.speed.is_finite() && self.speed > 0.0) {
             return Err(format!("`speed` of `{name}`: expected a number above 0"));
         }
-        if site.barrier.is_some_and(|Spelt(barrier)| barrier.is_zero()) {
+        if self.barrier.is_some_and(|Spelt(barrier)| barrier.is_zero()) {
             return Err(format!("`barrier` of `{name}`: expected more than nothing"));
         }
         Ok(())

@@ -48,7 +48,8 @@ pub fn prepare(path: &Path, overrides: &Overrides) -> Result<WorkloadInputs, Inp
         });
     }
     let usage = read_owners(path, &campaign, overrides, &mut notes)?;
-    let sites = campaign.sites.iter().map(|entry| sites(path, entry, campaign.repeats, &usage));
+    let sites =
+        campaign.sites.iter().map(|entry| sites(path, entry, campaign.repeats, usage.as_ref()));
     let sites = sites.collect::<Result<Vec<_>, _>>()?;
     let printed = read_printed(here, &campaign)?;
     let usage = usage.as_ref().map(|usage| digest_of_usages(std::slice::from_ref(usage)));
@@ -141,7 +142,7 @@ fn sites(
     path: &Path,
     entry: &SiteEntry,
     repeats: u32,
-    usage: &Option<Usage>,
+    usage: Option<&Usage>,
 ) -> Result<(String, Vec<Site>), InputError> {
     let barrier = entry.barrier.map(|Spelt(barrier)| barrier);
     let complete = |site: Site| Site { speed: entry.speed, barrier, ..site };
@@ -166,9 +167,9 @@ fn with_owners(
     repeat: u32,
 ) -> Result<Site, InputError> {
     let nanos = i64::try_from(owners.at.as_nanosecond()).unwrap_or(i64::MAX);
-    let later = owners.every.map_or(0, |Spelt(every)| {
-        i64::try_from((every * repeat).as_nanos()).unwrap_or(i64::MAX)
-    });
+    let later = owners
+        .every
+        .map_or(0, |Spelt(every)| i64::try_from((every * repeat).as_nanos()).unwrap_or(i64::MAX));
     let start = WallTime(nanos.saturating_add(later));
     let (count, span) = (owners.workstations, owners.length.0);
     let selection = Selection { start, span, count, order: Order::AsRead };

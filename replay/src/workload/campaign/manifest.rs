@@ -46,7 +46,9 @@ impl Describes for WorkloadManifest {
     fn difference(&self, now: &Self) -> Option<String> {
         if self.format != now.format {
             let (theirs, ours) = (self.format, now.format);
-            return Some(format!("it was filled by another version (format {theirs}, ours {ours})"));
+            return Some(format!(
+                "it was filled by another version (format {theirs}, ours {ours})"
+            ));
         }
         if self.name != now.name {
             return Some(format!("it is of `{}`, this is `{}`", self.name, now.name));

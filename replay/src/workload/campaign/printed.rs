@@ -36,7 +36,10 @@ impl Key {
             toml::Value::String(text) => Some(Self::Text(text.clone())),
             toml::Value::Integer(number) => Some(Self::Number(*number as f64)),
             toml::Value::Float(number) => Some(Self::Number(*number)),
-            _ => None,
+            toml::Value::Boolean(_)
+            | toml::Value::Datetime(_)
+            | toml::Value::Array(_)
+            | toml::Value::Table(_) => None,
         }
     }
 

@@ -30,6 +30,11 @@ pub struct Kumar {
     pub takes: Spelt,
     pub speedup: KumarSpeedup,
     pub profit: Option<KumarProfit>,
+    /// A job's work is drawn with the very number that the time before it was
+    /// drawn with: a long gap brings a long job. He does not say so, and his
+    /// response times are what comes of it.
+    #[serde(default)]
+    pub one_stream: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,8 +75,10 @@ impl Kumar {
         let mut submitted = Moment::ZERO;
         let speedup = self.speedup();
         (0..self.jobs).filter_map(move |number| {
-            submitted = submitted + draws.exponential_span(knobs.gap);
-            let on_all_s = draws.exponential(self.takes.0.as_secs_f64());
+            let unit = draws.exponential(1.0);
+            submitted = submitted + span(unit * knobs.gap.as_secs_f64());
+            let unit = if self.one_stream { unit } else { draws.exponential(1.0) };
+            let on_all_s = unit * self.takes.0.as_secs_f64();
             let least = draws.whole([self.least, PROCESSORS]);
             let is_malleable = is_malleable(number, knobs.malleable);
             let (class, three) = if is_malleable {

@@ -77,8 +77,8 @@ impl Mixed {
     }
 
     fn rigid(&self, draws: &mut Draws, number: u32, submitted: Moment) -> Option<WorkloadJob> {
-        let drawn = draws.log_whole(self.sizes);
-        let size = if self.powers_of_two { 1 << drawn.ilog2() } else { drawn };
+        let most = draws.log_whole(self.sizes);
+        let size = if self.powers_of_two { 1 << most.ilog2() } else { most };
         let takes = draws.log_uniform(self.times.map(|Spelt(time)| time.as_secs_f64()));
         let estimate = span(takes * draws.uniform(self.estimates));
         let sizes = Sizes::new([size; 3], Allowed::Any).ok()?;

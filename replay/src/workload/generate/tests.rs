@@ -71,7 +71,7 @@ fn a_share_of_malleable_jobs_changes_nothing_else() {
 fn kumars_jobs_hold_the_same_work_whether_they_adapt_or_not() {
     for (speedup, least) in [(KumarSpeedup::Linear, 16), (KumarSpeedup::Table, 1)] {
         let takes = Spelt(Duration::from_millis(64_500));
-        let kumar = Kumar { jobs: 20_000, least, takes, speedup, profit: None };
+        let kumar = Kumar { jobs: 20_000, least, takes, speedup, profit: None, one_stream: false };
         let model = Model::Kumar(kumar);
         let with = |malleable| -> Vec<WorkloadJob> {
             model.jobs(Knobs { malleable, ..knobs(100.0) }).collect()
@@ -93,9 +93,7 @@ fn kumars_jobs_hold_the_same_work_whether_they_adapt_or_not() {
 fn koalas_programs_take_what_is_printed_of_figure_6() {
     let model = Model::Koala(Koala { jobs: 300 });
     let jobs: Vec<WorkloadJob> = model.jobs(Knobs { malleable: 100, ..knobs(120.0) }).collect();
-    let takes = |job: &WorkloadJob, size| {
-        job.takes.as_secs_f64() / job.request.rate(size)
-    };
+    let takes = |job: &WorkloadJob, size| job.takes.as_secs_f64() / job.request.rate(size);
     let mut seen = [0, 0];
     for job in &jobs {
         let is_gadget = job.request.sizes.max() == 46;
