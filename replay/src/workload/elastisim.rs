@@ -19,7 +19,8 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Normal};
 use serde::Deserialize;
 
-use super::engine::{Rules, WorkloadJob};
+use super::engine::WorkloadJob;
+use super::rules::Rules;
 
 /// How often ElastiSim calls a scheduler in these experiments.
 const CALLED_EVERY: Duration = Duration::from_secs(60);

@@ -12,6 +12,7 @@ use gleaner_coordinator_core::scheduler::{
 };
 
 use super::measures::{Outcome, Summary};
+use super::rules::{Order, Part, Rules};
 use super::site::{Site, Turned, Workstations, group_for};
 
 /// A job that somebody submits.
@@ -23,64 +24,6 @@ pub struct WorkloadJob {
     /// How long it really takes on its preferred number of processors.
     pub takes: Duration,
     pub request: Request,
-}
-
-/// What changes of sizes cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChangeCosts {
-    /// `C_n`: of each negotiation; they are held one after another, and
-    /// everything else waits (Ghafoor 2007, §3.3.4 and Figure 4.3, line 13).
-    pub negotiation: Duration,
-    /// `C`: for each processor more or less (3.16).
-    pub adaptation: Duration,
-}
-
-/// What holds for all jobs of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Rules {
-    pub costs: ChangeCosts,
-    /// Jobs of so many equal parts, on a steady site, change their size between
-    /// two parts and nowhere else; all others at any time.
-    pub parts: BTreeMap<JobId, u32>,
-    /// The scheduler is called this often and wherever a part ends, and not
-    /// after answers: as ElastiSim does. Whenever anything has happened, if it
-    /// is `None`.
-    pub every: Option<Duration>,
-}
-
-impl From<ChangeCosts> for Rules {
-    fn from(costs: ChangeCosts) -> Self {
-        Self { costs, ..Self::default() }
-    }
-}
-
-/// What a job was told to do about its size.
-#[derive(Clone, Copy, Debug)]
-enum Order {
-    Grow(u32),
-    Shrink(u32),
-    Nothing,
-}
-
-impl Order {
-    fn after(self, request: &Request, size: u32) -> u32 {
-        match self {
-            Self::Grow(by) => size + request.sizes.taken(size, by),
-            Self::Shrink(by) => size - request.sizes.given(size, by),
-            Self::Nothing => size,
-        }
-    }
-}
-
-/// The part that a job is in.
-#[derive(Debug)]
-struct Part {
-    /// How long one takes on the preferred number of processors.
-    takes: Duration,
-    /// How many there are to come, with this one.
-    left: u32,
-    /// What is to be done at its end.
-    order: Option<Order>,
 }
 
 /// A job that has not ended.

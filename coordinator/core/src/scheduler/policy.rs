@@ -101,6 +101,12 @@ pub static PARAMETERS: &[Parameter] = &[
         line: "the unit of time in which a job's cycles become its demand",
         policies: &["sdf", "eema", "m-lida", "pwp"],
     },
+    Parameter {
+        name: "change_cost",
+        default: "60s",
+        line: "how long it takes until a change of size has come about",
+        policies: &["gleaner"],
+    },
 ];
 
 /// A policy as the configuration knows it.

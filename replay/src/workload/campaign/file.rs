@@ -111,7 +111,8 @@ impl ParametersEntry {
     pub(crate) fn parameters(self) -> Parameters {
         let usual = Parameters::default();
         let barrier = self.barrier.map_or(usual.barrier, |Spelt(barrier)| barrier);
-        Parameters { kept_free: self.kept_free, tries_max: self.tries_max, barrier }
+        let Self { kept_free, tries_max, .. } = self;
+        Parameters { kept_free, tries_max, barrier, ..usual }
     }
 }
 
