@@ -41,6 +41,10 @@ const STAGES_MAX: u32 = 1_000;
 /// time. A place counts a quantum at once, which is 60 s by default.
 const CLAIMS_AGE_MAX: Duration = Duration::from_secs(1);
 
+/// An agent that was asked for a guest has so long at least before it is asked
+/// again.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// Which jobs and sizes come next, by whose policy.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -203,25 +207,26 @@ struct Demand {
 impl Core {
     /// One cycle about all that this event has brought.
     pub(super) fn schedule(&mut self, draft: &mut Draft) {
-        self.more_to_place = false;
+        let goes_on = std::mem::take(&mut self.more_to_place);
         self.tell_scheduler(draft);
         for id in self.schedule.unfilled.keys().copied().collect::<Vec<_>>() {
             self.fill_on(draft, id);
         }
-        self.decide_all(draft);
+        self.decide_all(draft, goes_on);
         self.send_ahead(draft);
         self.tell_scheduler(draft);
         self.more_to_place |= !self.schedule.unfilled.is_empty();
     }
 
-    fn decide_all(&mut self, draft: &mut Draft) {
+    /// All stages of a cycle, or of the rest of one that the last step began.
+    fn decide_all(&mut self, draft: &mut Draft, goes_on: bool) {
         for stage in 0..STAGES_MAX {
             if draft.step.placed >= PLACEMENTS_MAX {
                 self.more_to_place |= self.pool.has_free() && !self.queues.is_empty();
                 return;
             }
             self.tell_claims(draft.now);
-            if stage == 0 && !self.schedule.scheduler.has_news() {
+            if stage == 0 && !goes_on && !self.schedule.scheduler.has_news() {
                 return;
             }
             let decisions = self.schedule.scheduler.cycle(draft.now);
@@ -292,6 +297,9 @@ impl Core {
         let lost = left.lost + if keeps { 0 } else { left.done };
         let (before, most) = (it.size, held.saturating_add(queued));
         let size = before.saturating_sub(lost).min(most).max(held);
+        if it.asked <= before.saturating_sub(size) {
+            self.schedule.patient_until.remove(&id);
+        }
         if size != before {
             self.tell(draft.now, Fact::Resized { job: id, size });
         }
@@ -383,12 +391,13 @@ impl Core {
         }
     }
 
-    /// All ranks of a program have a place, or none; of a bag, as many as there
-    /// are.
+    /// What needs several places has them all, or none; a bag that does not, as
+    /// many as suit it.
     fn start(&mut self, draft: &mut Draft, id: JobId, size: u32) {
         let suits = self.jobs.get(&id).is_some_and(|job| self.suits_whole(job, size));
         let left = if suits { self.place_more(draft, id, size) } else { size };
         if left == size {
+            self.schedule.suits_at = self.pool.version();
             self.tell(draft.now, Fact::Unplaced { job: id });
         } else if left > 0 {
             self.tell(draft.now, Fact::Resized { job: id, size: size - left });
@@ -396,8 +405,10 @@ impl Core {
     }
 
     fn suits_whole(&self, job: &Job, size: u32) -> bool {
-        let (needs, is_bag) = (job.needs(), job.program.is_none());
-        is_bag
+        let needs = job.needs();
+        let sizes = self.schedule.scheduler.state().sizes(job.id());
+        let may_be_fewer = sizes.is_some_and(|sizes| sizes.min() == 1);
+        may_be_fewer
             || needs.are_none()
             || self.pool.room_where(size, |it| needs.are_met(&it.facts)) >= size
     }
@@ -489,7 +500,7 @@ impl Core {
                 self.send(draft, at, CoordinatorFrame::GiveBack { fence });
             }
         }
-        let until = draft.now + self.config.scheduler.patience;
+        let until = draft.now + self.config.scheduler.patience.max(ASKED_AGAIN_AFTER);
         self.schedule.patient_until.insert(id, until);
     }
 

@@ -67,8 +67,8 @@ impl Users {
         self.all.is_empty()
     }
 
-    /// What of these could be told is not known yet of a new user, who may have
-    /// nothing until it is.
+    /// One of a user's jobs waits or could grow from now on, or does not any
+    /// more. Who is new may have nothing until a claim is told.
     pub(super) fn put(&mut self, user: User, turn: Turn, kind: Kind, belongs: bool) {
         self.change(user, |one| {
             let set = match kind {
