@@ -177,3 +177,21 @@ fn a_rigid_bag_runs_all_of_its_subprograms_at_once_and_a_limited_one_no_more() {
     assert_eq!(jobs_of(&all), [three.0; 3], "places gather for what is more urgent");
     assert_eq!(jobs_of(&site.succeed(all[0])), [limited.0], "what is left of it has two");
 }
+
+#[test]
+fn shares_come_first_under_every_policy() {
+    for policy in ["fair", "fcfs", "easy", "pwa-egs", "ghafoor"] {
+        let mut site = Site::under(policy, 1);
+        let submit = |site: &mut Site, user: &str| {
+            let spec = JobSpec::new(vec!["x".into()], IndexRange::count_of(1).unwrap());
+            let (request, spec) = (RequestId(7), Box::new(spec));
+            site.handle(Event::Submitted { request, user: user.into(), spec })
+        };
+        let running = submit(&mut site, "bob");
+        assert_eq!(submit(&mut site, "bob"), [], "{policy}");
+        assert_eq!(submit(&mut site, "ada"), [], "{policy}");
+        site.now = site.now + s(60);
+        let next = site.succeed(only(&running));
+        assert_eq!(jobs_of(&next), [3], "{policy}: she has used nothing");
+    }
+}
