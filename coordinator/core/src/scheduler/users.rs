@@ -135,8 +135,8 @@ impl Users {
         let one = self.all.get(&user);
         let own =
             one.into_iter().flat_map(move |one| one.waiting.range((Excluded(after), Unbounded)));
-        let from = one.and_then(|one| one.standing(user));
-        // Of a user with nothing left nobody knows any more who came behind.
+        // Whose only job has just started stands where it stood.
+        let from = one.map(|one| one.standing(user).unwrap_or((one.claim, after.2, user)));
         let behind = from.map(|from| self.order.range((Excluded(from), Unbounded)));
         let behind = behind.into_iter().flatten().filter_map(|(.., user)| self.all.get(user));
         let behind = behind.filter(|one| one.places > 0).flat_map(|one| one.waiting.iter());
