@@ -72,7 +72,8 @@ fn without_a_directory_each_run_is_said() {
     let said = place.glean(&["replay", "workload", "c.toml", "--json"]);
     assert_eq!(said.status.code(), Some(0));
     let lines = String::from_utf8(said.stdout).unwrap();
-    let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(records.len(), 8);
     assert!(records.iter().all(|record| record["ended"] == 30 && record["turnaround_s"].is_f64()));
     let table = place.glean(&["replay", "workload", "c.toml"]);
@@ -116,7 +117,9 @@ fn the_workers_of_dask_give_the_same_results() {
     let python = std::env::var("GLEAN_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let has_dask = Command::new(&python).args(["-c", "import dask.distributed"]).output();
     if !has_dask.is_ok_and(|output| output.status.success()) {
-        return gleaner_skip::without("no Python with dask.distributed, which GLEAN_PYTHON may name");
+        return gleaner_skip::without(
+            "no Python with dask.distributed, which GLEAN_PYTHON may name",
+        );
     }
     let place = Place::new();
     let done = place.recipe(&python, "dask_shards.py", "parts").args(["--shards", "3"]).output();
