@@ -54,6 +54,7 @@ pub struct Parameters {
     pub barrier: Duration,
     /// How long it takes until a change of size has come about. A minute, as in
     /// the inputs of Posner's group; a guess elsewhere, not yet measured.
+    #[serde(with = "units::duration")]
     pub change_cost: Duration,
 }
 

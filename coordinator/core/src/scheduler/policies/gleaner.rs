@@ -141,6 +141,8 @@ struct Claim<'a> {
     /// What it has, and what of that cannot be taken back.
     size: u32,
     floor: u32,
+    /// What its user may have it grow to.
+    most: u32,
     /// What it does while it changes its size, spread over the time it has left.
     change: f64,
 }
@@ -218,6 +220,7 @@ impl<'a> Table<'a> {
                 weight: work_s.powf(EXPONENT),
                 size: it.size,
                 floor: it.request.sizes.min().min(it.size),
+                most: it.size.saturating_add(state.places_for(&it.request)),
                 change: cost_s * speedup * speedup / work_s,
             }
         });
@@ -232,6 +235,7 @@ impl<'a> Table<'a> {
                 weight: work_s.powf(EXPONENT),
                 size: 0,
                 floor: 0,
+                most: state.places_for(&it.request),
                 change: 0.0,
             }
         });
@@ -250,7 +254,8 @@ impl<'a> Table<'a> {
     fn step(&self, index: usize, from: u32) -> Option<Step> {
         let claim = &self.claims[index];
         let next = || claim.request.sizes.at_least(from + 1);
-        let to = if from == 0 { Some(self.first_size(index)) } else { next() }?;
+        let to = if from == 0 { Some(self.first_size(index)) } else { next() };
+        let to = to.filter(|to| *to <= claim.most.max(claim.size))?;
         let at = |size| claim.request.speedup.at(size);
         let processors = f64::from(to - from);
         let mut gain = at(to) - at(from);
