@@ -48,12 +48,12 @@ Exit code: 0 all is there, 1 other shards have not done their share yet.")]
     Campaign(campaign::CampaignArgs),
     /// Run jobs that arrive over time under scheduling policies: on clusters, or beside owners.
     #[command(after_help = "Examples:
-  glean replay workload data/campaigns/workloads/kumar-4.2.toml --out results
-  glean replay report results --out report
-  glean replay workload mine.toml --json
+  glean replay workload data/campaigns/workloads/ghafoor-5.7.toml --out arrivals
+  glean replay report arrivals --out compared
+  glean replay workload data/campaigns/workloads/ghafoor-5.6.toml --json
 
-`glean policies` lists the policies. What was interrupted goes on where it was; shards fill one
-directory. Exit code: 0 all is there (without --out: every job ended), 1 it is not yet.")]
+What was interrupted goes on where it was; shards fill one directory. Exit code: 0 all is there
+(without --out: every job has ended), 1 it is not.")]
     Workload(workload::Args),
     /// Write tables and figures of a campaign's results.
     #[command(after_help = "Example:\n  glean replay report results --out report")]

@@ -9,6 +9,7 @@ mod hours;
 mod pairs;
 mod tables;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use gleaner_figure::{Axis, LineChart, Look, Panels, Series, series_colour};
@@ -95,13 +96,12 @@ impl LibraryReport<'_> {
     /// Policies that a lab can have; no lab knows the future.
     fn policies_to_have(&self, pairs: &Pairs) -> Vec<u16> {
         let policies = pairs.choices().into_iter().filter(|choice| self.policy(*choice) != ORACLE);
-        let policies: std::collections::BTreeSet<u16> =
-            policies.map(|(policy, _)| policy).collect();
+        let policies: BTreeSet<u16> = policies.map(|(policy, _)| policy).collect();
         policies.into_iter().collect()
     }
 
     fn reactions_of(pairs: &Pairs) -> Vec<u16> {
-        let reactions: std::collections::BTreeSet<u16> =
+        let reactions: BTreeSet<u16> =
             pairs.choices().into_iter().map(|(_, reaction)| reaction).collect();
         reactions.into_iter().collect()
     }

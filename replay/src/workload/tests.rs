@@ -281,4 +281,32 @@ proptest! {
             }
         }
     }
+
+    /// Whatever owners do: nobody uses more than they leave, and a job that has
+    /// ended has done its work once.
+    #[test]
+    fn owners_take_and_leave_and_no_work_is_lost_nor_gained(
+        jobs in prop::collection::vec(any_job(0), 1..12),
+        owners in prop::collection::vec(prop::collection::btree_set(1..400_u64, 0..8), 4..9)
+    ) {
+        let mut jobs = jobs;
+        jobs.sort_by_key(|job| job.submitted);
+        (0..).zip(&mut jobs).for_each(|(number, job)| job.number = JobId(number));
+        let owners: Vec<Vec<u64>> =
+            owners.into_iter().map(|changes| changes.into_iter().collect()).collect();
+        let changes: Vec<&[u64]> = owners.iter().map(Vec::as_slice).collect();
+        let site = Site::with_owners(lab(&changes));
+        for policy in ALL {
+            let (summary, outcomes) = on_site(policy.name, &site, &jobs);
+            let all = summary.ended + summary.refused + summary.left;
+            prop_assert_eq!(all, jobs.len() as u64, "{}", policy.name);
+            prop_assert!(summary.used_s <= summary.available_s + 1e-3, "{}", policy.name);
+            for outcome in &outcomes {
+                let job = &jobs[outcome.job.0 as usize];
+                let work =
+                    job.takes.as_secs_f64() * f64::from(job.request.sizes.preferred());
+                prop_assert!((outcome.used_s - work).abs() < 1e-3, "{}: {outcome:?}", policy.name);
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@ use gleaner_common::job::{IndexRange, JobSpec};
 use gleaner_common::program::Life;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire;
+use gleaner_coordinator_core::outlook::LearnedRecord;
 use gleaner_coordinator_core::{
     Config, Core, Event, JobProgress, JobRecord, Link, ProgramEvent, RequestId, Restored,
 };
@@ -128,7 +129,8 @@ fn packed_endpoint(bytes: &[u8]) {
     assert!(Endpoint::unpack(&packed, Fence(3)).is_ok(), "it does not travel on");
 }
 
-/// A store whose journal of a program was written by something else.
+/// A store whose journal of a program, and whose memory of owners, were written by
+/// something else.
 pub fn journal(bytes: &[u8]) {
     let job = JobId(1);
     let events = bytes.split(|byte| *byte == 0xff).map(|event| ProgramEvent {
@@ -147,7 +149,13 @@ pub fn journal(bytes: &[u8]) {
         progress: JobProgress::new(job),
         notes: vec![],
     };
-    let restored = Restored { jobs: vec![record], events: events.collect(), ..Restored::default() };
+    let learned = |workstation| LearnedRecord { workstation, bytes: bytes.to_vec() };
+    let restored = Restored {
+        jobs: vec![record],
+        events: events.collect(),
+        learned: vec![learned(None), learned(Some(WorkstationId(1)))],
+        ..Restored::default()
+    };
     Core::restore(Moment::ZERO, WallTime(0), Config::default(), restored);
 }
 

@@ -123,7 +123,7 @@ pub(super) fn unstored(error: StoreError) -> anyhow::Error {
     let hint = if let StoreError::AnotherCampaign { .. } = error {
         "another --out keeps both; removing the directory starts anew"
     } else if let StoreError::Incomplete { .. } = error {
-        "glean replay campaign goes on where it was"
+        "the same campaign again goes on where it was"
     } else {
         return error.into();
     };

@@ -264,7 +264,9 @@ impl Core {
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }
             AttemptEvent::Refused { reason, blame: Blame::Workstation, .. } => {
-                self.change_workstation(now, id, |w| w.rest_from_refusal(now, reason.clone()));
+                if !self.schedule.is_given_back(fence) {
+                    self.change_workstation(now, id, |w| w.rest_from_refusal(now, reason.clone()));
+                }
                 self.came_back(draft, fence, &Return::Refused(reason));
                 return draft.send(from, CoordinatorFrame::Acknowledge { fence });
             }

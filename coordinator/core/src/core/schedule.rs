@@ -13,25 +13,28 @@
 //! event together. What a job holds are its guests that do not stand still for
 //! an owner, those on their way, and what it was given and is not placed yet.
 
+mod asked;
+mod check;
+mod config;
+mod decisions;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::time::{Moment, WallTime};
-use gleaner_common::units;
-use gleaner_common::wire::{CoordinatorFrame, GuestState};
+use gleaner_common::wire::GuestState;
 
+pub(super) use self::asked::asked_for;
+pub use self::config::{SchedulerConfig, UnknownPolicy};
 use super::grow::keep;
 use super::placement::PLACEMENTS_MAX;
 use super::{Core, Draft};
 use crate::attempt::Stage;
 use crate::job::Job;
 use crate::program::Program;
-use crate::scheduler::{
-    Allowed, Class, DEFAULT, Decision, Fact, Parameters, Reason, Request, RequestError, Resources,
-    Scheduler, Sizes, Speedup, User, named,
-};
+use crate::scheduler::{Allowed, Class, Fact, Request, Resources, Scheduler, Sizes, Speedup, User};
 
 /// A cycle of more stages than this goes on in the next step: what agents say
 /// meanwhile is not to wait for it.
@@ -40,45 +43,6 @@ const STAGES_MAX: u32 = 1_000;
 /// How old the claims of those may be whose usage has only decayed or grown by
 /// time. A place counts a quantum at once, which is 60 s by default.
 const CLAIMS_AGE_MAX: Duration = Duration::from_secs(1);
-
-/// Which jobs and sizes come next, by whose policy.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SchedulerConfig {
-    /// One of [`ALL`](crate::scheduler::ALL), by name.
-    pub policy: String,
-    /// How long a bag that is asked for places may wait for the ends of its
-    /// subprograms.
-    #[serde(with = "units::duration")]
-    pub patience: Duration,
-    pub parameters: Parameters,
-}
-
-impl Default for SchedulerConfig {
-    /// As long as a guest waits for its owner by default, before it is given up.
-    fn default() -> Self {
-        let patience = Duration::from_secs(600);
-        Self { policy: DEFAULT.to_owned(), patience, parameters: Parameters::default() }
-    }
-}
-
-/// A policy that nobody has heard of.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("scheduler.policy = \"{0}\": there is none of this name, `glean policies` lists them")]
-pub struct UnknownPolicy(pub String);
-
-impl SchedulerConfig {
-    /// # Errors
-    /// If there is no such policy.
-    pub fn check(&self) -> Result<(), UnknownPolicy> {
-        named(&self.policy).map(|_| ()).ok_or_else(|| UnknownPolicy(self.policy.clone()))
-    }
-
-    fn build(&self) -> Scheduler {
-        let policy = named(&self.policy).or_else(|| named(DEFAULT)).expect("there is a default");
-        Scheduler::new(resources(0), (policy.build)(&self.parameters))
-    }
-}
 
 /// How many of a job's places have become free since it was told of.
 #[derive(Clone, Copy, Debug, Default)]
@@ -203,25 +167,26 @@ struct Demand {
 impl Core {
     /// One cycle about all that this event has brought.
     pub(super) fn schedule(&mut self, draft: &mut Draft) {
-        self.more_to_place = false;
+        let goes_on = std::mem::take(&mut self.more_to_place);
         self.tell_scheduler(draft);
         for id in self.schedule.unfilled.keys().copied().collect::<Vec<_>>() {
             self.fill_on(draft, id);
         }
-        self.decide_all(draft);
+        self.decide_all(draft, goes_on);
         self.send_ahead(draft);
         self.tell_scheduler(draft);
         self.more_to_place |= !self.schedule.unfilled.is_empty();
     }
 
-    fn decide_all(&mut self, draft: &mut Draft) {
+    /// All stages of a cycle, or of the rest of one that the last step began.
+    fn decide_all(&mut self, draft: &mut Draft, goes_on: bool) {
         for stage in 0..STAGES_MAX {
             if draft.step.placed >= PLACEMENTS_MAX {
                 self.more_to_place |= self.pool.has_free() && !self.queues.is_empty();
                 return;
             }
             self.tell_claims(draft.now);
-            if stage == 0 && !self.schedule.scheduler.has_news() {
+            if stage == 0 && !goes_on && !self.schedule.scheduler.has_news() {
                 return;
             }
             let decisions = self.schedule.scheduler.cycle(draft.now);
@@ -292,6 +257,9 @@ impl Core {
         let lost = left.lost + if keeps { 0 } else { left.done };
         let (before, most) = (it.size, held.saturating_add(queued));
         let size = before.saturating_sub(lost).min(most).max(held);
+        if it.asked <= before.saturating_sub(size) {
+            self.schedule.patient_until.remove(&id);
+        }
         if size != before {
             self.tell(draft.now, Fact::Resized { job: id, size });
         }
@@ -362,209 +330,6 @@ impl Core {
             self.tell(now, Fact::Claim { user, claim, places });
         }
     }
-
-    // ── decisions ──────────────────────────────────────────────────────────
-
-    fn carry_out(&mut self, draft: &mut Draft, decision: Decision) {
-        match decision {
-            Decision::Start { job, size } => self.start(draft, job, size),
-            Decision::Grow { job, by, .. } => {
-                let left = self.place_more(draft, job, by);
-                self.tell(draft.now, Fact::Answered { job, by: by - left });
-            }
-            Decision::Shrink { job, by, .. } => self.shrink(draft, job, by),
-            // Programs that spawn have been answered.
-            Decision::Offer { job, .. } => {
-                self.tell(draft.now, Fact::Asked { job, more: 0, is_answer: true });
-            }
-            // A promise is the policy's to keep.
-            Decision::Reserve { .. } => {}
-            Decision::Refuse { job, reason } => self.refused(draft, job, reason),
-        }
-    }
-
-    /// All ranks of a program have a place, or none; of a bag, as many as there
-    /// are.
-    fn start(&mut self, draft: &mut Draft, id: JobId, size: u32) {
-        let suits = self.jobs.get(&id).is_some_and(|job| self.suits_whole(job, size));
-        let left = if suits { self.place_more(draft, id, size) } else { size };
-        if left == size {
-            self.tell(draft.now, Fact::Unplaced { job: id });
-        } else if left > 0 {
-            self.tell(draft.now, Fact::Resized { job: id, size: size - left });
-        }
-    }
-
-    fn suits_whole(&self, job: &Job, size: u32) -> bool {
-        let (needs, is_bag) = (job.needs(), job.program.is_none());
-        is_bag
-            || needs.are_none()
-            || self.pool.room_where(size, |it| needs.are_met(&it.facts)) >= size
-    }
-
-    /// Gives the job so many places more. How many of them it cannot use: what a
-    /// step has no time for is placed by the next one.
-    fn place_more(&mut self, draft: &mut Draft, id: JobId, by: u32) -> u32 {
-        let unfilled = self.schedule.unfilled(id);
-        self.schedule.set_unfilled(id, unfilled + by);
-        self.fill(draft, id).min(by)
-    }
-
-    /// Goes on with what a job was given before, and gives back what it cannot
-    /// use.
-    fn fill_on(&mut self, draft: &mut Draft, id: JobId) {
-        let left = self.fill(draft, id);
-        let size = self.schedule.scheduler.state().get(id).map(|it| it.size);
-        if let Some(size) = size.filter(|_| left > 0) {
-            self.tell(draft.now, Fact::Resized { job: id, size: size.saturating_sub(left) });
-        }
-    }
-
-    fn fill(&mut self, draft: &mut Draft, id: JobId) -> u32 {
-        loop {
-            let left = self.schedule.unfilled(id);
-            if left == 0 || draft.step.placed >= PLACEMENTS_MAX {
-                return 0;
-            }
-            if !self.place_next(draft, id) && !self.move_frozen(draft, id) {
-                if self.begin_more(draft, id, left) {
-                    continue;
-                }
-                self.schedule.set_unfilled(id, 0);
-                return left;
-            }
-            self.schedule.set_unfilled(id, left - 1);
-        }
-    }
-
-    /// Asks a job for places. A bag gives them as its subprograms end, so that
-    /// no work is lost, as long as whoever needs them is patient; the ranks of a
-    /// program have nowhere to go.
-    fn shrink(&mut self, draft: &mut Draft, id: JobId, by: u32) {
-        let Some(job) = self.jobs.get(&id) else { return };
-        if job.program.is_some() {
-            return self.tell(draft.now, Fact::Answered { job: id, by: 0 });
-        }
-        // What is not placed yet is given at once.
-        let given = self.schedule.unfilled(id).min(by);
-        let size = self.schedule.scheduler.state().get(id).map(|it| it.size);
-        if let Some(size) = size.filter(|_| given > 0) {
-            self.schedule.set_unfilled(id, self.schedule.unfilled(id) - given);
-            self.tell(draft.now, Fact::Resized { job: id, size: size - given });
-        }
-        if given < by {
-            let until = draft.now + self.config.scheduler.patience;
-            self.schedule.patient_until.entry(id).or_insert(until);
-        }
-    }
-
-    /// Who has been asked for places long enough has them taken.
-    pub(super) fn take_what_is_due(&mut self, draft: &mut Draft) {
-        let is_due = |(_, until): &(&JobId, &Moment)| **until <= draft.now;
-        let due = self.schedule.patient_until.iter().filter(is_due);
-        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.schedule.patient_until.remove(&id);
-            self.take_places(draft, id);
-        }
-    }
-
-    /// The agents of the guests that began last, which have the least to lose,
-    /// are asked to return them: only then can they begin elsewhere. Those that
-    /// have not heard it are asked again.
-    fn take_places(&mut self, draft: &mut Draft, id: JobId) {
-        let asked = self.schedule.scheduler.state().get(id).map_or(0, |it| it.asked);
-        if asked == 0 {
-            return;
-        }
-        let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
-        let runs = |fence: &Fence| {
-            let attempt = self.attempts.get(fence);
-            attempt.is_some_and(|it| !it.stage.is_suspended()) && !self.moves.contains_key(fence)
-        };
-        let mut running: Vec<Fence> = placed.map(|(_, fence)| fence).filter(runs).collect();
-        running.sort_unstable();
-        for fence in running.into_iter().rev().take(asked as usize) {
-            self.schedule.given_back.insert(fence);
-            if let Some(at) = self.workstation_of(fence) {
-                self.send(draft, at, CoordinatorFrame::GiveBack { fence });
-            }
-        }
-        let until = draft.now + self.config.scheduler.patience;
-        self.schedule.patient_until.insert(id, until);
-    }
-
-    /// Has this job more parts that run at once than there are places, whatever
-    /// owners do? Nobody knows before all workstations have been heard.
-    pub(super) fn larger_than_all(&self, spec: &JobSpec) -> Option<String> {
-        let (needs, all) = (spec.needs_at_once(), self.pool.places()?);
-        (needs > all).then(|| format!("not taken: {}", Reason::LargerThanAll { needs, all }))
-    }
-
-    /// Would this job be taken if it were submitted now (Kumar 2001, §3.2.1,
-    /// `is_available`)? And what would become of it.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn would_take(&self, now: Moment, user: &str, spec: &JobSpec) -> Result<String, String> {
-        spec.check().map_err(|wrong| wrong.to_string())?;
-        if let Some(refusal) = self.too_much(user, spec).or_else(|| self.larger_than_all(spec)) {
-            return Err(refusal);
-        }
-        let request = asked_for(spec).map_err(|wrong| wrong.to_string())?;
-        let scheduler = &self.schedule.scheduler;
-        scheduler.ask(now, &request).map_err(|reason| format!("not taken: {reason}"))?;
-        let (needs, free) = (spec.needs_at_once(), scheduler.state().free());
-        let waiting = scheduler.state().waiting_count();
-        let room = format!("it needs {needs} places, {free} are free and {waiting} jobs wait");
-        let at_once = free >= needs && waiting == 0;
-        Ok(format!("it would {}: {room}", if at_once { "start at once" } else { "wait" }))
-    }
-
-    fn refused(&mut self, draft: &mut Draft, id: JobId, reason: Reason) {
-        self.note(draft, id, format!("not taken: {reason}"));
-        self.withdraw(draft, id);
-    }
-}
-
-impl Core {
-    /// Does the scheduler know what jobs hold, and is what it calls free the
-    /// pool's room? All is counted anew, for tests.
-    ///
-    /// # Errors
-    /// What is wrong.
-    pub fn check_places(&self) -> Result<(), String> {
-        let mut held: BTreeMap<JobId, u32> = self.jobs.keys().map(|id| (*id, 0)).collect();
-        for (fence, attempt) in &self.attempts {
-            let placed = self.jobs.get(&attempt.job).and_then(|job| job.fence(attempt.position));
-            let counts = match placed == Some(*fence) {
-                true => !attempt.stage.is_suspended(),
-                false => attempt.coming.is_some(),
-            };
-            *held.entry(attempt.job).or_default() += u32::from(counts);
-        }
-        let state = self.schedule.scheduler.state();
-        let mut unplaced = 0;
-        for (id, held) in held {
-            let (size, unfilled) =
-                (state.get(id).map_or(0, |it| it.size), self.schedule.unfilled(id));
-            unplaced += unfilled;
-            if size != held + unfilled {
-                return Err(format!(
-                    "job {id} has {held} places, {unfilled} more to come, and {size} in the scheduler"
-                ));
-            }
-        }
-        if state.running().any(|(id, _)| !self.jobs.contains_key(&id)) {
-            return Err("a job that has ended runs in the scheduler".to_owned());
-        }
-        let (free, room) = (state.free(), self.pool.room());
-        match room.saturating_sub(unplaced) == free {
-            true => Ok(()),
-            false => Err(format!(
-                "{room} places are free, {unplaced} given away, and {free} in the scheduler"
-            )),
-        }
-    }
 }
 
 const FROZEN: Stage = Stage::Held(GuestState::Suspended);
@@ -578,19 +343,6 @@ fn resources(processors: u32) -> Resources {
 /// When that was, on this life's clock.
 fn moment_of(at: WallTime, (now, wall): (Moment, WallTime)) -> Moment {
     Moment(now.0.saturating_sub(u64::try_from(wall.since(at).as_nanos()).unwrap_or(u64::MAX)))
-}
-
-/// What a job asks for when it is submitted.
-///
-/// # Errors
-/// What of it makes no sense.
-pub(super) fn asked_for(spec: &JobSpec) -> Result<Request, RequestError> {
-    let count = spec.indexes.len();
-    let is_program = spec.program.is_some();
-    let sizes = if is_program { Sizes::exactly(count)? } else { spec.shape.sizes_of_bag(count)? };
-    let request = request_of(spec, sizes);
-    request.check()?;
-    Ok(request)
 }
 
 /// The job as the scheduler sees it (`ARCHITECTURE.md` says which is which).

@@ -80,10 +80,9 @@ impl Core {
                  expected at most {most} altogether"
             ));
         }
-        let ranks = spec.indexes.len();
-        let most = config.running_max;
-        (spec.program.is_some() && most > 0 && ranks > most).then(|| {
-            format!("a program of {ranks} ranks needs as many places: expected at most {most}")
+        let (needs, most) = (spec.needs_at_once(), config.running_max);
+        (most > 0 && needs > most).then(|| {
+            format!("it needs {needs} places at once: expected at most {most} for one user")
         })
     }
 

@@ -67,8 +67,8 @@ impl Users {
         self.all.is_empty()
     }
 
-    /// What of these could be told is not known yet of a new user, who may have
-    /// nothing until it is.
+    /// One of a user's jobs waits or could grow from now on, or does not any
+    /// more. Who is new may have nothing until a claim is told.
     pub(super) fn put(&mut self, user: User, turn: Turn, kind: Kind, belongs: bool) {
         self.change(user, |one| {
             let set = match kind {
@@ -135,8 +135,8 @@ impl Users {
         let one = self.all.get(&user);
         let own =
             one.into_iter().flat_map(move |one| one.waiting.range((Excluded(after), Unbounded)));
-        let from = one.and_then(|one| one.standing(user));
-        // Of a user with nothing left nobody knows any more who came behind.
+        // Whose only job has just started stands where it stood.
+        let from = one.map(|one| one.standing(user).unwrap_or((one.claim, after.2, user)));
         let behind = from.map(|from| self.order.range((Excluded(from), Unbounded)));
         let behind = behind.into_iter().flatten().filter_map(|(.., user)| self.all.get(user));
         let behind = behind.filter(|one| one.places > 0).flat_map(|one| one.waiting.iter());

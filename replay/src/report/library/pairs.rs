@@ -6,7 +6,7 @@
 //! long makes up for what is half as long. Everything is summed by week, for
 //! [`Estimate`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::interval::Estimate;
 use crate::results::{Label, Measure, Row};
@@ -124,7 +124,7 @@ impl Pairs {
     }
 
     fn distinct<T: Ord>(&self, of: impl Fn(&PairKey) -> T) -> Vec<T> {
-        let all: std::collections::BTreeSet<T> = self.pairs.keys().map(of).collect();
+        let all: BTreeSet<T> = self.pairs.keys().map(of).collect();
         all.into_iter().collect()
     }
 
@@ -250,8 +250,7 @@ impl Pairs {
 
     /// The weeks that the periods are from.
     pub(super) fn weeks(&self) -> usize {
-        let weeks: std::collections::BTreeSet<i64> =
-            self.pairs.values().map(|pair| pair.week).collect();
+        let weeks: BTreeSet<i64> = self.pairs.values().map(|pair| pair.week).collect();
         weeks.len()
     }
 }

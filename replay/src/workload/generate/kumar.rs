@@ -32,7 +32,7 @@ pub struct Kumar {
     pub profit: Option<KumarProfit>,
     /// A job's work is drawn with the very number that the time before it was
     /// drawn with: a long gap brings a long job. He does not say so, and his
-    /// response times are what comes of it.
+    /// response times are nearer to what comes of it.
     #[serde(default)]
     pub one_stream: bool,
 }

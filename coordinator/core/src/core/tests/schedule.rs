@@ -147,3 +147,51 @@ fn an_owners_return_is_a_place_given_up_and_is_made_good_elsewhere() {
     let next = site.succeed(taken[0]);
     assert_eq!(only(&next).1, which);
 }
+
+#[test]
+fn what_one_step_has_no_time_for_the_next_one_places() {
+    let mut site = Site::new(Config::default());
+    site.enrol(1);
+    let jobs = 150;
+    for _ in 0..jobs {
+        site.submit(1, 0);
+    }
+    let mut offered = site.connect(1, jobs, jobs);
+    assert!(offered.len() < jobs.into(), "not all of them in one step");
+    offered.extend(site.pass(Duration::ZERO));
+    assert_eq!(offered.len(), jobs.into());
+}
+
+#[test]
+fn a_rigid_bag_runs_all_of_its_subprograms_at_once_and_a_limited_one_no_more() {
+    use gleaner_common::shape::{Class, Shape};
+    let mut site = Site::with_idle(4);
+    let bag = |count| JobSpec::new(vec!["x".into()], IndexRange::count_of(count).unwrap());
+    let two = Shape { max: Some(2), ..Shape::default() };
+    let (limited, offered) = site.submit_spec(JobSpec { shape: two, ..bag(9) });
+    assert_eq!(jobs_of(&offered), [limited.0; 2]);
+    let rigid = Shape { class: Some(Class::Rigid), ..Shape::default() };
+    let (three, none) = site.submit_spec(JobSpec { shape: rigid, priority: 1, ..bag(3) });
+    assert_eq!(none, [], "two are free");
+    let all = site.succeed(offered[0]);
+    assert_eq!(jobs_of(&all), [three.0; 3], "places gather for what is more urgent");
+    assert_eq!(jobs_of(&site.succeed(all[0])), [limited.0], "what is left of it has two");
+}
+
+#[test]
+fn shares_come_first_under_every_policy() {
+    for policy in ["fair", "fcfs", "easy", "pwa-egs", "ghafoor"] {
+        let mut site = Site::under(policy, 1);
+        let submit = |site: &mut Site, user: &str| {
+            let spec = JobSpec::new(vec!["x".into()], IndexRange::count_of(1).unwrap());
+            let (request, spec) = (RequestId(7), Box::new(spec));
+            site.handle(Event::Submitted { request, user: user.into(), spec })
+        };
+        let running = submit(&mut site, "bob");
+        assert_eq!(submit(&mut site, "bob"), [], "{policy}");
+        assert_eq!(submit(&mut site, "ada"), [], "{policy}");
+        site.now = site.now + s(60);
+        let next = site.succeed(only(&running));
+        assert_eq!(jobs_of(&next), [3], "{policy}: she has used nothing");
+    }
+}

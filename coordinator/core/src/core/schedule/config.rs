@@ -1,0 +1,48 @@
+//! What a site can choose about its scheduler.
+
+use std::time::Duration;
+
+use gleaner_common::units;
+use serde::{Deserialize, Serialize};
+
+use super::resources;
+use crate::scheduler::{DEFAULT, Parameters, Scheduler, named};
+
+/// Which jobs and sizes come next, by whose policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SchedulerConfig {
+    /// One of [`ALL`](crate::scheduler::ALL), by name.
+    pub policy: String,
+    /// How long a bag that is asked for places may wait for the ends of its
+    /// subprograms.
+    #[serde(with = "units::duration")]
+    pub patience: Duration,
+    pub parameters: Parameters,
+}
+
+impl Default for SchedulerConfig {
+    /// As long as a guest waits for its owner by default, before it is given up.
+    fn default() -> Self {
+        let patience = Duration::from_secs(600);
+        Self { policy: DEFAULT.to_owned(), patience, parameters: Parameters::default() }
+    }
+}
+
+/// A policy that nobody has heard of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("scheduler.policy = \"{0}\": there is none of this name, `glean policies` lists them")]
+pub struct UnknownPolicy(pub String);
+
+impl SchedulerConfig {
+    /// # Errors
+    /// If there is no such policy.
+    pub fn check(&self) -> Result<(), UnknownPolicy> {
+        named(&self.policy).map(|_| ()).ok_or_else(|| UnknownPolicy(self.policy.clone()))
+    }
+
+    pub(super) fn build(&self) -> Scheduler {
+        let policy = named(&self.policy).or_else(|| named(DEFAULT)).expect("there is a default");
+        Scheduler::new(resources(0), (policy.build)(&self.parameters))
+    }
+}

@@ -1,0 +1,154 @@
+//! How what the scheduler decides is carried out: by placement, by growth, and by
+//! asking jobs for what they hold.
+
+use std::time::Duration;
+
+use gleaner_common::id::{Fence, JobId};
+use gleaner_common::wire::CoordinatorFrame;
+
+use crate::core::placement::PLACEMENTS_MAX;
+use crate::core::{Core, Draft};
+use crate::job::Job;
+use crate::scheduler::{Decision, Fact, Reason};
+
+/// An agent that was asked for a guest has so long at least before it is asked
+/// again.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+impl Core {
+    pub(super) fn carry_out(&mut self, draft: &mut Draft, decision: Decision) {
+        match decision {
+            Decision::Start { job, size } => self.start(draft, job, size),
+            Decision::Grow { job, by, .. } => {
+                let left = self.place_more(draft, job, by);
+                self.tell(draft.now, Fact::Answered { job, by: by - left });
+            }
+            Decision::Shrink { job, by, .. } => self.shrink(draft, job, by),
+            // Programs that spawn have been answered.
+            Decision::Offer { job, .. } => {
+                self.tell(draft.now, Fact::Asked { job, more: 0, is_answer: true });
+            }
+            // A promise is the policy's to keep.
+            Decision::Reserve { .. } => {}
+            Decision::Refuse { job, reason } => self.refused(draft, job, reason),
+        }
+    }
+
+    /// What needs several places has them all, or none; a bag that does not, as
+    /// many as suit it.
+    fn start(&mut self, draft: &mut Draft, id: JobId, size: u32) {
+        let suits = self.jobs.get(&id).is_some_and(|job| self.suits_whole(job, size));
+        let left = if suits { self.place_more(draft, id, size) } else { size };
+        if left == size {
+            self.schedule.suits_at = self.pool.version();
+            self.tell(draft.now, Fact::Unplaced { job: id });
+        } else if left > 0 {
+            self.tell(draft.now, Fact::Resized { job: id, size: size - left });
+        }
+    }
+
+    fn suits_whole(&self, job: &Job, size: u32) -> bool {
+        let needs = job.needs();
+        let sizes = self.schedule.scheduler.state().sizes(job.id());
+        let may_be_fewer = sizes.is_some_and(|sizes| sizes.min() == 1);
+        may_be_fewer
+            || needs.are_none()
+            || self.pool.room_where(size, |it| needs.are_met(&it.facts)) >= size
+    }
+
+    /// Gives the job so many places more. How many of them it cannot use: what a
+    /// step has no time for is placed by the next one.
+    fn place_more(&mut self, draft: &mut Draft, id: JobId, by: u32) -> u32 {
+        let unfilled = self.schedule.unfilled(id);
+        self.schedule.set_unfilled(id, unfilled + by);
+        self.fill(draft, id).min(by)
+    }
+
+    /// Goes on with what a job was given before, and gives back what it cannot
+    /// use.
+    pub(super) fn fill_on(&mut self, draft: &mut Draft, id: JobId) {
+        let left = self.fill(draft, id);
+        let size = self.schedule.scheduler.state().get(id).map(|it| it.size);
+        if let Some(size) = size.filter(|_| left > 0) {
+            self.tell(draft.now, Fact::Resized { job: id, size: size.saturating_sub(left) });
+        }
+    }
+
+    fn fill(&mut self, draft: &mut Draft, id: JobId) -> u32 {
+        loop {
+            let left = self.schedule.unfilled(id);
+            if left == 0 || draft.step.placed >= PLACEMENTS_MAX {
+                return 0;
+            }
+            if !self.place_next(draft, id) && !self.move_frozen(draft, id) {
+                if self.begin_more(draft, id, left) {
+                    continue;
+                }
+                self.schedule.set_unfilled(id, 0);
+                return left;
+            }
+            self.schedule.set_unfilled(id, left - 1);
+        }
+    }
+
+    /// Asks a job for places. A bag gives them as its subprograms end, so that
+    /// no work is lost, as long as whoever needs them is patient; the ranks of a
+    /// program have nowhere to go.
+    fn shrink(&mut self, draft: &mut Draft, id: JobId, by: u32) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        if job.program.is_some() {
+            return self.tell(draft.now, Fact::Answered { job: id, by: 0 });
+        }
+        // What is not placed yet is given at once.
+        let given = self.schedule.unfilled(id).min(by);
+        let size = self.schedule.scheduler.state().get(id).map(|it| it.size);
+        if let Some(size) = size.filter(|_| given > 0) {
+            self.schedule.set_unfilled(id, self.schedule.unfilled(id) - given);
+            self.tell(draft.now, Fact::Resized { job: id, size: size - given });
+        }
+        if given < by {
+            let until = draft.now + self.config.scheduler.patience;
+            self.schedule.patient_until.entry(id).or_insert(until);
+        }
+    }
+
+    /// Who has been asked for places long enough has them taken.
+    pub(in crate::core) fn take_what_is_due(&mut self, draft: &mut Draft) {
+        let is_due = |(_, until): &(&JobId, &Moment)| **until <= draft.now;
+        let due = self.schedule.patient_until.iter().filter(is_due);
+        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.schedule.patient_until.remove(&id);
+            self.take_places(draft, id);
+        }
+    }
+
+    /// The agents of the guests that began last, which have the least to lose,
+    /// are asked to return them: only then can they begin elsewhere. Those that
+    /// have not heard it are asked again.
+    fn take_places(&mut self, draft: &mut Draft, id: JobId) {
+        let asked = self.schedule.scheduler.state().get(id).map_or(0, |it| it.asked);
+        if asked == 0 {
+            return;
+        }
+        let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
+        let runs = |fence: &Fence| {
+            let attempt = self.attempts.get(fence);
+            attempt.is_some_and(|it| !it.stage.is_suspended()) && !self.moves.contains_key(fence)
+        };
+        let mut running: Vec<Fence> = placed.map(|(_, fence)| fence).filter(runs).collect();
+        running.sort_unstable();
+        for fence in running.into_iter().rev().take(asked as usize) {
+            self.schedule.given_back.insert(fence);
+            if let Some(at) = self.workstation_of(fence) {
+                self.send(draft, at, CoordinatorFrame::GiveBack { fence });
+            }
+        }
+        let until = draft.now + self.config.scheduler.patience.max(ASKED_AGAIN_AFTER);
+        self.schedule.patient_until.insert(id, until);
+    }
+
+    fn refused(&mut self, draft: &mut Draft, id: JobId, reason: Reason) {
+        self.note(draft, id, format!("not taken: {reason}"));
+        self.withdraw(draft, id);
+    }
+}
