@@ -153,10 +153,12 @@ impl Run {
         let lags = |at_s: f64| self.done_s < expected(at_s);
         let is_held = match rule {
             Rule::Greedy => false,
+            // Taking risks: a spot machine is taken wherever there is one.
+            Rule::UniformProgress if has_spot => false,
             // Hysteresis, and uniform progress.
             Rule::UniformProgress => match self.machine {
                 Machine::OnDemand => lags(now_s + 2.0 * restart_s),
-                Machine::None | Machine::Spot => !has_spot && lags(now_s),
+                Machine::None | Machine::Spot => lags(now_s),
             },
         };
         if is_short || is_held {
