@@ -39,7 +39,7 @@ pub enum MakeLogError {
 }
 
 /// How a log was made up and read.
-pub(super) struct MadeLog {
+pub(crate) struct MadeLog {
     pub(super) model: OwnerModel,
     pub(super) interpretation: Interpretation,
 }

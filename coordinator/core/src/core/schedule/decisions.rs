@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId};
+use gleaner_common::time::Moment;
 use gleaner_common::wire::CoordinatorFrame;
 
 use crate::core::placement::PLACEMENTS_MAX;
@@ -53,7 +54,7 @@ impl Core {
         let may_be_fewer = sizes.is_some_and(|sizes| sizes.min() == 1);
         may_be_fewer
             || needs.are_none()
-            || self.pool.room_where(size, |it| needs.are_met(&it.facts)) >= size
+            || self.pool.room_where(size, |it| needs.are_met(it)) >= size
     }
 
     /// Gives the job so many places more. How many of them it cannot use: what a
