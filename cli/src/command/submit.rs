@@ -417,7 +417,7 @@ mod tests {
         let words = ["glean", "submit"].into_iter().chain(line.split_whitespace());
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
         let Command::Submit(args) = cli.command else { unreachable!("submit is submit") };
-        Ok(args)
+        Ok(*args)
     }
 
     #[test]
