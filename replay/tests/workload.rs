@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use gleaner_replay::campaign::inputs::Overrides;
 use gleaner_replay::campaign::run::{Effort, Progress};
 use gleaner_replay::report;
 use gleaner_replay::results::store::Shard;
@@ -94,13 +95,13 @@ impl Made {
     }
 
     fn run(&self, out: &str, shard: &str, threads: usize) -> WorkloadOutcome {
-        let inputs = prepare(&self.path("c.toml"), None).unwrap();
+        let inputs = prepare(&self.path("c.toml"), &Overrides::default()).unwrap();
         let effort = Effort { shard: shard.parse::<Shard>().unwrap(), threads };
         run_campaign(&inputs, &self.path(out), effort, &|_: Progress| ()).unwrap()
     }
 
     fn refused(&self) -> String {
-        prepare(&self.path("c.toml"), None).map(|_| ()).unwrap_err().to_string()
+        prepare(&self.path("c.toml"), &Overrides::default()).map(|_| ()).unwrap_err().to_string()
     }
 }
 
@@ -136,7 +137,7 @@ fn a_directory_of_another_campaign_is_refused_and_another_report_is_not() {
     let again = made.run("out", "1/1", 2);
     assert_eq!((again.executed, again.kept), (0, 48));
     fs::write(made.path("c.toml"), SMALL.replace("seed = 7", "seed = 8")).unwrap();
-    let inputs = prepare(&made.path("c.toml"), None).unwrap();
+    let inputs = prepare(&made.path("c.toml"), &Overrides::default()).unwrap();
     let effort = Effort { shard: Shard::default(), threads: 1 };
     let error = run_campaign(&inputs, &made.path("out"), effort, &|_| ()).unwrap_err();
     assert!(error.to_string().contains("the campaign file of `small` has changed"), "{error}");
@@ -172,7 +173,7 @@ fn a_log_is_read_packed_its_broken_lines_are_counted_and_what_is_too_large_is_re
     let mut packed = GzEncoder::new(vec![], Compression::fast());
     packed.write_all(text.as_bytes()).unwrap();
     fs::write(made.path("a.swf.gz"), packed.finish().unwrap()).unwrap();
-    let inputs = prepare(&made.path("c.toml"), None).unwrap();
+    let inputs = prepare(&made.path("c.toml"), &Overrides::default()).unwrap();
     assert_eq!(inputs.notes.len(), 1);
     assert!(
         inputs.notes[0]
@@ -197,7 +198,7 @@ fn owners_come_from_a_usage_log() {
          mixed = { jobs = 60, sizes = [1, 8], times = [\"1min\", \"20min\"] }\n\
          gaps = [\"60s\"]\nmalleable = [100]\n",
     );
-    let inputs = prepare(&made.path("c.toml"), None).unwrap();
+    let inputs = prepare(&made.path("c.toml"), &Overrides::default()).unwrap();
     let mut rows = vec![];
     run_here(&inputs, |row| rows.push(row.summary));
     assert_eq!(rows.len(), 2);
@@ -245,7 +246,7 @@ fn every_published_campaign_can_be_run() {
             continue;
         }
         seen += 1;
-        match prepare(&path, None) {
+        match prepare(&path, &Overrides::default()) {
             Ok(inputs) => assert!(inputs.notes.is_empty(), "{}", path.display()),
             Err(error) => {
                 let error = error.to_string();
