@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId};
+use gleaner_common::time::Moment;
 use gleaner_common::wire::CoordinatorFrame;
 
 use crate::core::placement::PLACEMENTS_MAX;
