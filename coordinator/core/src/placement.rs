@@ -29,9 +29,10 @@ pub enum Policy {
     Ranked,
     /// The one that is likeliest to stay idle for as long as a guest needs,
     /// told from its own past ([`Outlook`](crate::outlook::Outlook)). Among
-    /// equals the one that turned idle last. The default: of library computers
-    /// over years it had not seen, programs took no longer than with the last
-    /// idle first, and moved about a quarter as often.
+    /// equals the one that turned idle last. The default: on library computers
+    /// in 2016 (`data/campaigns/library.toml`, 95 % by week) programs moved 0.29
+    /// [0.24, 0.37] times as often as with the last idle first on 100 of them,
+    /// 0.20 [0.16, 0.28] on 150, and took no longer.
     #[default]
     LikelyLongest,
 }

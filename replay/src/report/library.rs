@@ -280,8 +280,8 @@ impl LibraryReport<'_> {
         document.paragraph(&format!(
             "The oracle knows when each owner returns next and gives each subprogram the workstation that stays idle longest. It \
              is no bound, and no policy to have. It sees one choice at a time: it saves moves, not time, and does not ask \
-             which rank the others wait for, how long an owner stays where a rank waits under them, or what is idle later; so \
-             it may be beaten, and is, by more than a hundredth against the policy named above, in {}.",
+             which rank the others wait for, how long an owner stays where a rank waits under them, or what is idle later. So \
+             it may be beaten: it took longer than the policy named above, by more than a hundredth, in {}.",
             if beaten.is_empty() { "no pair".to_owned() } else { beaten.join(", ") }
         ));
     }
