@@ -209,7 +209,10 @@ fn shards_leave_work_to_each_other_and_say_so() {
     let outcome: Value = serde_json::from_slice(&first.stdout).unwrap();
     assert!(outcome["left"].as_u64().unwrap() > 0 && outcome["given_up"].is_null(), "{outcome}");
     let report = place.glean(&["replay", "report", "out", "--out", "report"]);
-    fails(&report, &["out is not complete: ", "hint: the same campaign again goes on where it was"]);
+    fails(
+        &report,
+        &["out is not complete: ", "hint: the same campaign again goes on where it was"],
+    );
     succeeds(&shard("2/2", "3"));
     let files = succeeds(&place.glean(&["replay", "report", "out", "--out", "report", "--json"]));
     assert!(files.lines().count() > 5, "{files}");
