@@ -174,7 +174,7 @@ mod tests {
         let config: CoordinatorConfig =
             gleaner_shell::config::parse(Path::new("c.toml"), text).unwrap();
         assert_eq!(config.check(), Ok(()));
-        let SchedulerConfig { policy, parameters } = config.scheduler;
+        let SchedulerConfig { policy, parameters, .. } = config.scheduler;
         assert_eq!((policy.as_str(), parameters.kept_free), ("pwa-egs", 2));
         let text = "scheduler.policy = \"best\"";
         let config: CoordinatorConfig =
