@@ -7,6 +7,7 @@ use crate::job::{IndexRange, Reaction, StagedFile};
 use crate::machine::{Disk, Temperature};
 use crate::program::Ticket;
 use crate::report::{Counts, JobState, ReplicaState};
+use crate::requirement::Value;
 use crate::shape::{Class, Millionths, Shape, SpeedupSpec};
 use crate::sizes::Allowed;
 use crate::usage::Cause;
@@ -65,7 +66,7 @@ fn spec_hex() -> String {
         "016102016103{}01ac020102013c0001014b01560101{}{}",
         "7b697d", // {i}
         "66",     // f
-        format_args!("{}0501000102{}0400040000000000000100000000000000", ab(32), "2f73")
+        format_args!("{}0501000102{}04000400000000000001000000000000000000", ab(32), "2f73")
     )
 }
 
@@ -119,6 +120,7 @@ fn what_agents_say() {
             }],
         }),
         shared_directories: vec!["/s".into()],
+        attributes: [("a".to_owned(), Value::Flag(true))].into(),
     };
     let hello = AgentFrame::Hello {
         incarnation: Incarnation(9),
@@ -128,7 +130,7 @@ fn what_agents_say() {
         held: vec![(Fence(300), GuestState::Suspended)],
     };
     let expected = format!(
-        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}{PRESENCE}01ac0202",
+        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001{PRESENCE}01ac0202",
         ab(16)
     );
     check(&hello, &expected);

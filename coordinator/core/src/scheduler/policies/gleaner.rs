@@ -362,10 +362,10 @@ impl<'a> Table<'a> {
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut in_s, mut ends) = (0.0, ends.into_iter());
         while free < needs {
-            let Some((end_s, size)) = ends.next() else {
+            let Some((at_s, size)) = ends.next() else {
                 return Guard { first, in_s: f64::INFINITY, extra: 0 };
             };
-            (in_s, free) = (end_s, free + size);
+            (in_s, free) = (at_s, free + size);
         }
         Guard { first, in_s, extra: free - needs }
     }
