@@ -48,7 +48,7 @@ impl Coordinator {
             let ready = move |address| {
                 let _ = tell.send(address);
             };
-            serve(&config, ready, async move { drop(stopped.await) }).await
+            Box::pin(serve(&config, ready, async move { drop(stopped.await) })).await
         });
         let Ok(address) = ready.await else {
             panic!("the coordinator did not start: {:?}", task.await)

@@ -5,7 +5,7 @@ use gleaner_coordinator::serve;
 use crate::coordinator::{Coordinator, config};
 
 async fn refusal(config: &gleaner_coordinator::CoordinatorConfig) -> String {
-    serve(config, |_| (), std::future::pending()).await.unwrap_err().to_string()
+    Box::pin(serve(config, |_| (), std::future::pending())).await.unwrap_err().to_string()
 }
 
 #[tokio::test]

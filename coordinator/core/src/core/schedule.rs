@@ -257,6 +257,9 @@ impl Core {
         let lost = left.lost + if keeps { 0 } else { left.done };
         let (before, most) = (it.size, held.saturating_add(queued));
         let size = before.saturating_sub(lost).min(most).max(held);
+        // What needs several and has none begins with all of them again.
+        let is_too_few = held == 0 && size < it.request.sizes.min();
+        let size = if is_too_few { 0 } else { size };
         if it.asked <= before.saturating_sub(size) {
             self.schedule.patient_until.remove(&id);
         }
