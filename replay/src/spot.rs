@@ -118,13 +118,13 @@ struct Run {
 pub fn run_task(trace: &SpotTrace, from: usize, task: Task, rule: Rule) -> Option<Bill> {
     let tick_s = trace.tick.as_secs_f64();
     let (work_s, deadline_s) = (task.work.as_secs_f64(), task.deadline.as_secs_f64());
-    let ticks = trace.machines.get(from..)?;
+    let there = trace.machines.get(from..)?;
     let mut run =
         Run { task, machine: Machine::None, done_s: 0.0, restart_s: 0.0, bill: Bill::default() };
-    if ticks.len() as f64 * tick_s < deadline_s {
+    if there.len() as f64 * tick_s < deadline_s {
         return None;
     }
-    for (tick, machines) in ticks.iter().enumerate() {
+    for (tick, machines) in there.iter().enumerate() {
         let now_s = tick as f64 * tick_s;
         let next = run.choose(rule, now_s, tick_s, *machines > 0);
         run.work(next, tick_s);

@@ -1,5 +1,7 @@
 //! The live core and replay, driven by the same events, decide the same.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

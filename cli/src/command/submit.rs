@@ -28,6 +28,7 @@ use crate::values::{self, Input, Patience};
 const QUIET_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each switch is one on the command line")]
 pub struct Args {
     /// How many subprograms: {i} is 0, 1, .. [default: 1].
     #[arg(long, value_name = "N", value_parser = values::number, conflicts_with = "array")]

@@ -73,7 +73,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Lived> {
     options.host.quiet = Duration::from_millis(1_500);
     // Phalen 1994, §6.4, as the prediction has it; and in a lab of a minute nothing
     // was learned of owners.
-    options.coordinator = "policy = \"last-idle-first\"".to_owned();
+    options.coordinator.push_str("policy = \"last-idle-first\"");
     let mut lab = Lab::start(options)?;
     lab.expect_cgroups("a run")?;
     lab.wait_for_idle(setting.workstations)?;

@@ -205,7 +205,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         }
     }
 
-    /// `ElastiSim`'s scheduler is called about each fact by itself.
+    /// ElastiSim's scheduler is called about each fact by itself.
     fn is_enough(&self, between_parts: &[JobId]) -> bool {
         let has_news = self.has_news.contains(&true) || !between_parts.is_empty();
         self.rules.every.is_some() && has_news
@@ -359,7 +359,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
     }
 
     /// Has the job answered? One in parts does so at the end of a part. In its
-    /// last one it declines; under `ElastiSim` it is silent until it ends.
+    /// last one it declines; under ElastiSim it is silent until it ends.
     fn order(&mut self, job: JobId, order: Order) -> bool {
         let run = self.jobs.get_mut(&job).and_then(|it| it.run.as_mut());
         match run.and_then(|run| run.part.as_mut()) {
