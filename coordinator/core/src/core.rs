@@ -11,6 +11,7 @@ mod ends;
 mod grow;
 mod links;
 mod moves;
+mod negotiations;
 mod placement;
 mod ranks;
 mod replicas;
@@ -30,6 +31,7 @@ use gleaner_program_core::address::Rank;
 use crate::attempt::{Attempt, Fences};
 use crate::event::{Event, Link};
 use crate::job::{Job, Position};
+use crate::negotiation::Prices;
 use crate::placement::Policy;
 use crate::pool::Pool;
 use crate::program::Program;
@@ -66,6 +68,9 @@ pub struct Config {
     pub shares: ShareConfig,
     /// For moves.
     pub tickets: TicketKey,
+    /// What running jobs pay for processors that they are offered; `None`:
+    /// nothing.
+    pub prices: Option<Prices>,
 }
 
 impl Default for Config {
@@ -82,6 +87,7 @@ impl Default for Config {
             idle_needed: IDLE_NEEDED,
             shares: ShareConfig::default(),
             tickets: TicketKey::default(),
+            prices: None,
         }
     }
 }

@@ -20,6 +20,7 @@ mod attempt;
 mod core;
 mod event;
 mod job;
+mod negotiation;
 pub mod outlook;
 pub mod placement;
 mod pool;
@@ -35,6 +36,7 @@ mod workstation;
 
 pub use crate::core::{Config, Core};
 pub use crate::event::{Event, Link, RequestId};
+pub use crate::negotiation::Prices;
 pub use crate::placement::Policy;
 pub use crate::record::{
     AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent,

@@ -14,6 +14,7 @@ use super::{Core, Draft};
 use crate::attempt::Stage;
 use crate::job::Job;
 use crate::program::Program;
+use crate::scheduler::{Decision, Obligation};
 
 impl Core {
     pub(super) fn grow(&mut self, draft: &mut Draft) {
@@ -59,6 +60,11 @@ impl Core {
         let room = self.room_for(draft.now, id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(program) = &mut job.program else { return };
+        if program.negotiator().is_some() {
+            let obligation = Obligation::Voluntary;
+            let offer = Decision::Grow { job: id, by: room, obligation };
+            return self.negotiate(draft, id, &offer);
+        }
         program.grow(room);
         self.obey_program(draft, id);
         self.place(draft);

@@ -30,7 +30,7 @@ pub struct Limits {
     pub within_max: Duration,
     /// After that long without an answer the newest statement is repeated.
     pub repeat: Duration,
-    /// So often.
+    /// So often; 0 where what carries it loses nothing.
     pub repeats_max: u32,
     /// From this round on an offer is the last.
     pub rounds_max: u32,
@@ -260,7 +260,8 @@ impl Talk {
         let (opener, negotiation) = (self.opener, self.number);
         let said = Said { opener, negotiation, round, statement };
         self.said = Some(said.clone());
-        (self.repeats, self.repeat_at) = (0, Some(now + self.limits.repeat));
+        let repeats = self.limits.repeats_max > 0;
+        (self.repeats, self.repeat_at) = (0, repeats.then_some(now + self.limits.repeat));
         said
     }
 
