@@ -21,6 +21,7 @@
 //! is negotiated in how much more and which ranks, not in whether: declined,
 //! unanswered or answered by nonsense, it is enforced.
 
+pub mod alone;
 pub mod talk;
 #[cfg(test)]
 mod tests;
