@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use gleaner_program::{
-    Agreed, Change, Communicator, Failure, Obligation, Proposal, Response, Run, live,
+    Agreed, Change, Communicator, Error, Failure, Obligation, Proposal, Response, Run, live,
 };
 
 /// Sweeps between two looks at what was agreed.
@@ -240,7 +240,11 @@ fn rank(comm: &mut Communicator, options: &Options) -> Result<Option<String>, Fa
     let (own, size) = (comm.rank(), options.size);
     let began_later = comm.members().start > 0;
     let mut plan = if began_later {
-        Plan::from_values(&comm.recv_values(0, PLAN)?)?
+        match comm.recv_values(0, PLAN) {
+            // It was over before this rank began.
+            Err(Error::PeerGone { .. }) => return Ok(None),
+            values => Plan::from_values(&values?)?,
+        }
     } else {
         let team: Vec<u32> = comm.members().collect();
         Plan { round: 0, before: team.clone(), team }
@@ -292,7 +296,7 @@ fn check(found: &[f64], options: &Options, sizes: &[usize]) -> String {
 
 /// Rank 0, which decides for all.
 struct Leader {
-    /// How many work on it: what an offer is answered by.
+    /// How many work on it: what an offer is answered by. 0: it is about to end.
     size: Arc<AtomicU32>,
     sizes: Vec<usize>,
 }
@@ -313,11 +317,18 @@ impl Leader {
         plan: &Plan,
     ) -> Result<Plan, Failure> {
         let (round, mut team) = (plan.round + 1, plan.team.clone());
+        let (is_last, mut too_late) = (round >= options.rounds, vec![]);
+        if is_last {
+            self.size.store(0, Ordering::Relaxed);
+            // With its answer all is here that was agreed before.
+            comm.processors()?;
+        }
         let shrink = |team: &mut Vec<u32>, by: u32| {
             team.truncate(team.len().saturating_sub(by as usize).max(1));
         };
         while let Some(agreed) = comm.agreed()? {
             match agreed {
+                Agreed::More(ranks) if is_last => too_late.extend(ranks),
                 Agreed::More(ranks) => team.extend(ranks),
                 Agreed::Fewer { by, enforced: false } => shrink(&mut team, by),
                 // The ranks go on, on fewer processors.
@@ -334,10 +345,12 @@ impl Leader {
         if team.len() != plan.team.len() {
             self.sizes.push(team.len());
         }
-        self.size.store(u32::try_from(team.len())?, Ordering::Relaxed);
+        if !is_last {
+            self.size.store(u32::try_from(team.len())?, Ordering::Relaxed);
+        }
         let next = Plan { round, before: plan.team.clone(), team };
         let newcomers = next.team.iter().filter(|rank| place(**rank, &plan.team).is_none());
-        for to in plan.team[1..].iter().chain(newcomers) {
+        for to in plan.team[1..].iter().chain(newcomers).chain(&too_late) {
             comm.send_values(*to, PLAN, &next.to_values())?;
         }
         Ok(next)
@@ -346,6 +359,9 @@ impl Leader {
 
 /// As many as make a whole multiple, within the bounds.
 fn answer(proposal: &Proposal, size: u32, options: &Options) -> Response {
+    if size == 0 {
+        return Response::Decline;
+    }
     let whole = |size: u32| size - size % options.multiple;
     let by = match proposal.change {
         Change::Grow { by } => {
