@@ -309,6 +309,13 @@ impl Leader {
         Ok(Self { size, sizes: vec![plan.team.len()] })
     }
 
+    /// Offers are answered by this from now on.
+    fn is_now(&self, team: &[u32], is_last: bool) -> Result<(), Failure> {
+        let size = if is_last { 0 } else { u32::try_from(team.len())? };
+        self.size.store(size, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// What follows for all from what was agreed since.
     fn look(
         &mut self,
@@ -319,7 +326,7 @@ impl Leader {
         let (round, mut team) = (plan.round + 1, plan.team.clone());
         let (is_last, mut too_late) = (round >= options.rounds, vec![]);
         if is_last {
-            self.size.store(0, Ordering::Relaxed);
+            self.is_now(&team, is_last)?;
             // With its answer all is here that was agreed before.
             comm.processors()?;
         }
@@ -334,6 +341,7 @@ impl Leader {
                 // The ranks go on, on fewer processors.
                 Agreed::Fewer { enforced: true, .. } => {}
             }
+            self.is_now(&team, is_last)?;
         }
         if options.request > 0 && round == options.rounds / 3 {
             team.extend(comm.request(options.request)?);
@@ -345,9 +353,7 @@ impl Leader {
         if team.len() != plan.team.len() {
             self.sizes.push(team.len());
         }
-        if !is_last {
-            self.size.store(u32::try_from(team.len())?, Ordering::Relaxed);
-        }
+        self.is_now(&team, is_last)?;
         let next = Plan { round, before: plan.team.clone(), team };
         let newcomers = next.team.iter().filter(|rank| place(**rank, &plan.team).is_none());
         for to in plan.team[1..].iter().chain(newcomers).chain(&too_late) {

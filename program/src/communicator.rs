@@ -342,6 +342,7 @@ impl Communicator {
         while let Some(event) = self.transport.poll()? {
             self.absorb(event)?;
         }
+        self.look_at_offer()?;
         self.heed_retreat()
     }
 

@@ -87,7 +87,8 @@ impl Communicator {
     /// Speaks for the program from now on: `handler` is called inside this
     /// rank's calls whenever the program is offered processors or asked for
     /// some. It only says what the program will do; what was agreed in the end,
-    /// [`Self::agreed`] tells, at a time that the program chooses.
+    /// [`Self::agreed`] tells, at a time that the program chooses. Until it has,
+    /// `handler` is not called again: it knows what the program has.
     ///
     /// A rank that goes back to where it was before does not hear offers again
     /// that it heard since: a program that reacts to them saves its state when
@@ -174,9 +175,9 @@ impl Communicator {
         let effects = match &mut self.offers.talk {
             Some(talk) if talk.number() == said.negotiation => talk.hear(now, said),
             talk => match Talk::answer(now, Party::Job, LIMITS, said) {
-                Ok((begun, may)) => {
+                Ok((begun, _)) => {
                     *talk = Some(begun);
-                    vec![Effect::Decide(may)]
+                    vec![]
                 }
                 // The end of what this process has not heard of, or nonsense.
                 Err(_) if said.statement.concludes() => {
@@ -187,13 +188,23 @@ impl Communicator {
                 Err(_) => vec![],
             },
         };
-        let mut todo = VecDeque::from(effects);
-        while let Some(effect) = todo.pop_front() {
+        for effect in effects {
             match effect {
                 Effect::Send(said) => self.order(Order::Say(said))?,
-                Effect::Decide(may) => todo.extend(self.decide(may)),
                 Effect::Over(outcome) => self.offers.agreed.extend(agreed_by(&outcome)),
-                Effect::Heard(_) => {}
+                Effect::Decide(_) | Effect::Heard(_) => {}
+            }
+        }
+        self.look_at_offer()
+    }
+
+    /// Answers an offer that nothing agreed before stands in the way of.
+    pub(crate) fn look_at_offer(&mut self) -> Result<(), Error> {
+        let may = self.offers.talk.as_ref().and_then(Talk::may);
+        let Some(may) = may.filter(|_| self.offers.agreed.is_empty()) else { return Ok(()) };
+        for effect in self.decide(may) {
+            if let Effect::Send(said) = effect {
+                self.order(Order::Say(said))?;
             }
         }
         Ok(())
