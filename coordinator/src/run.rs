@@ -238,6 +238,7 @@ fn core_config(config: &CoordinatorConfig, tickets: TicketKey) -> gleaner_coordi
         heartbeat_without_guests: config.heartbeat_without_guests,
         shares: config.shares.clone(),
         tickets,
+        prices: config.prices,
     }
 }
 

@@ -19,6 +19,7 @@
 //! workstations, queues and policies.
 
 mod execution;
+mod open;
 #[cfg(test)]
 mod tests;
 
@@ -28,14 +29,16 @@ use std::time::Duration;
 use gleaner_common::time::Moment;
 use gleaner_program_core::address::{Negotiation, Rank, Request};
 use gleaner_program_core::endpoint::OPEN_ASKS_MAX;
-use gleaner_program_core::negotiation::talk::{self, Choice, Limits, May, Talk};
+use gleaner_program_core::negotiation::talk::{self, Choice, May, Talk};
 use gleaner_program_core::negotiation::{
     Change, Item, Obligation, Outcome, Party, Price, Resource, Said, Statement, Status, Template,
-    Terms, Why, answer_to, said_by,
+    Terms, Why, said_by,
 };
 use gleaner_program_core::wire::{Answer, Ask};
+use serde::{Deserialize, Serialize};
 
 use execution::Execution;
+use open::{Open, Pending, Way, has_no_other, last_word, limits, ours, over, refusal, sends};
 
 /// How long a job has to answer: it hears at its next call, and may compute for
 /// long. Where processors are needed at once it has less. Guesses, not yet
@@ -54,8 +57,9 @@ const REPEATS_MAX: u32 = 24;
 /// The job's offers that wait while another negotiation goes on.
 const WAITING_MAX: usize = OPEN_ASKS_MAX;
 
-/// What one processor and hour costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What one processor and hour costs a job that runs already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Prices {
     /// It is offered for this.
     pub asked: Price,
@@ -117,58 +121,6 @@ pub(crate) enum Effect {
         by: u32,
     },
     Note(String),
-}
-
-/// What the scheduler waits for in a negotiation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pending {
-    Nothing,
-    /// It has set so many aside.
-    Grow(u32),
-    /// It has asked for so many.
-    Shrink(u32),
-    /// It has been asked, and we wait for it.
-    Wish,
-}
-
-/// How the job's side speaks.
-#[derive(Clone, Debug)]
-enum Way {
-    Frames,
-    Questions { request: Request, ask: Ask },
-}
-
-#[derive(Debug)]
-struct Open {
-    talk: Talk,
-    with: Rank,
-    way: Way,
-    pending: Pending,
-}
-
-impl Open {
-    fn is(&self, rank: Rank, said: &Said) -> bool {
-        self.with == rank
-            && self.talk.opener() == said.opener
-            && self.talk.number() == said.negotiation
-    }
-
-    fn carry(&self, said: Said) -> Effect {
-        let rank = self.with;
-        match &self.way {
-            Way::Frames => Effect::Tell { rank, said },
-            Way::Questions { request, ask } => {
-                Effect::Answer { rank, request: *request, answer: answer_to(ask, said) }
-            }
-        }
-    }
-
-    fn request(&self) -> Request {
-        match &self.way {
-            Way::Frames => Request(0),
-            Way::Questions { request, .. } => *request,
-        }
-    }
 }
 
 /// See the module.
@@ -580,65 +532,5 @@ impl Negotiations {
         }
         let effects = open.talk.wake(at.clock.now);
         self.carry_out(at, effects, out);
-    }
-}
-
-fn limits(repeats_max: u32) -> Limits {
-    Limits { within_max: ANSWER_WITHIN, repeat: REPEAT, repeats_max, rounds_max: 8 }
-}
-
-/// What is sent of it: the rest was carried out when it ended.
-fn sends(open: &Open, effects: Vec<talk::Effect>) -> Vec<Effect> {
-    let said = effects.into_iter().filter_map(|effect| match effect {
-        talk::Effect::Send(said) => Some(open.carry(said)),
-        talk::Effect::Decide(_) | talk::Effect::Heard(_) | talk::Effect::Over(_) => None,
-    });
-    said.collect()
-}
-
-fn over(said: &Said, why: Why) -> Said {
-    let round = said.round.saturating_add(1);
-    Said { round, statement: Statement::Reject(why), ..said.clone() }
-}
-
-fn refusal(rank: Rank, request: Request, ask: &Ask, why: Why) -> Option<Effect> {
-    let said = over(&said_by(request, ask)?, why);
-    Some(Effect::Answer { rank, request, answer: answer_to(ask, said) })
-}
-
-/// Is it about processors alone, or what is left of it?
-fn has_no_other(table: &Template) -> bool {
-    let is_settled = |item: &Item| {
-        item.resource == Resource::Processors || item.status == Status::Rejected
-    };
-    table.items.iter().all(is_settled)
-}
-
-/// An answer to what is on the table: so many processors, at no less than what
-/// they cost, and of everything else none, since nothing else of a running job
-/// can be changed. What is as it was offered is accepted.
-fn ours(table: &Template, change: Change, prices: Option<Prices>) -> Template {
-    let mut template = table.clone();
-    for item in &mut template.items {
-        if item.resource != Resource::Processors {
-            item.status = Status::Rejected;
-            continue;
-        }
-        let before = *item;
-        item.change = change;
-        if let Some(Prices { least, .. }) = prices {
-            item.terms.price = Some(item.terms.price.unwrap_or_default().max(least));
-        }
-        let is_as_offered = *item == Item { status: item.status, ..before };
-        item.status = if is_as_offered { Status::Accepted } else { Status::Open };
-    }
-    template
-}
-
-/// An offer of ours was answered by another one: what we say is the last word.
-fn last_word(choice: Choice) -> Choice {
-    match choice {
-        Choice::Counter(template) => Choice::Final(template),
-        Choice::Accept(_) | Choice::Reject(_) | Choice::Final(_) => choice,
     }
 }
