@@ -80,7 +80,8 @@ impl Alone {
         };
         let heard = talk.hear(Moment::ZERO, said);
         let (mut out, over) = carry_out(&mut talk, rank, heard, there);
-        if let Some(Change::Shrink { by }) = over.as_ref().and_then(Outcome::change) {
+        let agreed = over.filter(|outcome| matches!(outcome, Outcome::Accepted { .. }));
+        if let Some(Change::Shrink { by }) = agreed.as_ref().and_then(Outcome::change) {
             self.releasing = by;
         }
         self.talk = Some(talk);
