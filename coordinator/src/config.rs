@@ -100,7 +100,9 @@ pub enum ConfigMistake {
         "certificate_life = {0:?} is out of range: expected at least {CERTIFICATE_LIFE_MIN:?} and at most {LIFE_MAX:?}"
     )]
     CertificateLife(Duration),
-    #[error("prices: nothing is given for less than {least}, and offered for {asked}: expected no less")]
+    #[error(
+        "prices: nothing is given for less than {least}, and offered for {asked}: expected no less"
+    )]
     Prices { asked: u64, least: u64 },
 }
 

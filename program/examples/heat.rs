@@ -240,7 +240,7 @@ fn rank(comm: &mut Communicator, options: &Options) -> Result<Option<String>, Fa
     let (own, size) = (comm.rank(), options.size);
     let began_later = comm.members().start > 0;
     let mut plan = if began_later {
-        match comm.recv_values(0, PLAN) {
+        match comm.recv_values::<u32>(0, PLAN) {
             // It was over before this rank began.
             Err(Error::PeerGone { .. }) => return Ok(None),
             values => Plan::from_values(&values?)?,
@@ -370,9 +370,7 @@ fn answer(proposal: &Proposal, size: u32, options: &Options) -> Response {
     }
     let whole = |size: u32| size - size % options.multiple;
     let by = match proposal.change {
-        Change::Grow { by } => {
-            whole(size.saturating_add(by).min(options.max)).saturating_sub(size)
-        }
+        Change::Grow { by } => whole(size.saturating_add(by).min(options.max)).saturating_sub(size),
         Change::Shrink { by } => {
             size.saturating_sub(whole(size.saturating_sub(by)).max(options.min))
         }

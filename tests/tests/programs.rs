@@ -98,7 +98,8 @@ fn a_program_asks_for_ranks_in_its_midst_and_gives_some_back() -> Result<()> {
     let Some(lab) = lab_or_skip(options)? else { return Ok(()) };
     lab.wait_for_idle(3)?;
     let own = ["--request", "9", "--release", "3", "--linger", "20"];
-    let job = submit_example(&lab, &["--ranks", "2", "--ranks-max", "16", "--spawns"], "heat", &own)?;
+    let job =
+        submit_example(&lab, &["--ranks", "2", "--ranks-max", "16", "--spawns"], "heat", &own)?;
     let said = answer(&lab, job)?;
     assert!(said.contains("answer ok: 64 x 64 points by 2, then 6, then 3 ranks"), "{said}");
     Ok(())

@@ -43,7 +43,7 @@ use open::{Open, Pending, Way, has_no_other, last_word, limits, ours, over, refu
 /// How long a job has to answer: it hears at its next call, and may compute for
 /// long. Where processors are needed at once it has less. Guesses, not yet
 /// measured at a site.
-pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN_MANDATORY: Duration = Duration::from_secs(10);
 
 /// A program redistributes its data before it lets ranks go. A guess.
@@ -424,7 +424,8 @@ impl Negotiations {
                     // It wants more than was set aside.
                     out.push(Effect::Answered { by: 0 });
                 }
-                let is_answer = open.talk.may() == Some(May::YesOrNo) && open.talk.newest().is_some();
+                let is_answer =
+                    open.talk.may() == Some(May::YesOrNo) && open.talk.newest().is_some();
                 self.set_pending(Pending::Wish);
                 out.push(Effect::Asked { more: by, is_answer });
             }

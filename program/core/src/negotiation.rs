@@ -382,7 +382,10 @@ impl fmt::Display for Why {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The items that are marked so, and the first rank that begins by it.
-    Accepted { agreed: Template, first: Option<Rank> },
+    Accepted {
+        agreed: Template,
+        first: Option<Rank>,
+    },
     Declined(Why),
     /// It was mandatory, and is done to the job.
     Enforced(Template),

@@ -116,11 +116,7 @@ fn event(about: About, answer: Answer) -> Result<Option<Event>, Error> {
         (About::Quiet, _)
         | (
             _,
-            Answer::Left
-            | Answer::Done { .. }
-            | Answer::Returned
-            | Answer::Closed
-            | Answer::Noted,
+            Answer::Left | Answer::Done { .. } | Answer::Returned | Answer::Closed | Answer::Noted,
         ) => return Ok(None),
         (_, Answer::Negotiated(said)) => Event::Negotiated(said),
         (_, Answer::Task { task, bytes }) => Event::Task(Some(Task { id: id(task), work: bytes })),

@@ -18,12 +18,8 @@ use gleaner_program_core::wire::FromRank;
 use serde::{Deserialize, Serialize};
 
 const WITHIN: Duration = Duration::from_secs(10);
-const LIMITS: Limits = Limits {
-    within_max: WITHIN,
-    repeat: Duration::from_secs(2),
-    repeats_max: 3,
-    rounds_max: 4,
-};
+const LIMITS: Limits =
+    Limits { within_max: WITHIN, repeat: Duration::from_secs(2), repeats_max: 3, rounds_max: 4 };
 
 /// What happens to one side.
 #[derive(Debug, Serialize, Deserialize)]

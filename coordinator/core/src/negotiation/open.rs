@@ -86,9 +86,8 @@ pub(super) fn refusal(rank: Rank, request: Request, ask: &Ask, why: Why) -> Opti
 
 /// Is it about processors alone, or what is left of it?
 pub(super) fn has_no_other(table: &Template) -> bool {
-    let is_settled = |item: &Item| {
-        item.resource == Resource::Processors || item.status == Status::Rejected
-    };
+    let is_settled =
+        |item: &Item| item.resource == Resource::Processors || item.status == Status::Rejected;
     table.items.iter().all(is_settled)
 }
 

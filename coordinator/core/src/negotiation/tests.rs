@@ -263,7 +263,10 @@ fn a_job_may_give_more_than_it_was_asked_for_but_not_its_last() {
     desk.job_wants(4);
     desk.hear();
     let job = desk.job.unwrap();
-    assert_eq!((job.table().change(), job.may()), (Some(Change::Shrink { by: 3 }), Some(May::YesOrNo)));
+    assert_eq!(
+        (job.table().change(), job.may()),
+        (Some(Change::Shrink { by: 3 }), Some(May::YesOrNo))
+    );
 }
 
 #[test]
@@ -278,10 +281,9 @@ fn who_gives_less_than_must_be_hears_the_last_word_first() {
 
 #[test]
 fn yes_and_then_nothing_is_enforced_or_counts_as_what_was_given() {
-    for (obligation, told) in [
-        (Mandatory, Effect::Enforce { by: 1 }),
-        (Voluntary, Effect::Answered { by: 1 }),
-    ] {
+    for (obligation, told) in
+        [(Mandatory, Effect::Enforce { by: 1 }), (Voluntary, Effect::Answered { by: 1 })]
+    {
         let mut desk = Desk::new();
         desk.shrink(2, obligation);
         desk.job_says(Choice::Accept(None));

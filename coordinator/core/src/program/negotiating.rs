@@ -2,7 +2,7 @@
 
 use gleaner_program_core::address::{RANKS_MAX, Rank, Request};
 use gleaner_program_core::negotiation::{
-    Change, Obligation, Party, Said, Statement, Status, Template,
+    Change, Obligation, Party, Resource, Said, Statement, Status,
 };
 use gleaner_program_core::wire::{Answer, Ask, ToRank};
 
@@ -84,9 +84,12 @@ impl Program {
         let (Answer::Spawned { first, count }, Ask::Negotiate(said)) = (&answer, ask) else {
             return Some(answer);
         };
-        let (within, by) = (crate::negotiation::ANSWER_WITHIN, *count);
-        let grown = Template::processors(within, Change::Grow { by }, Obligation::Voluntary);
-        let agreed = grown.all(Status::Accepted);
+        let mut agreed = match &said.statement {
+            Statement::Accept { agreed, .. } => agreed.clone(),
+            other => other.proposes()?.0.clone(),
+        };
+        agreed.item_mut(Resource::Processors)?.change = Change::Grow { by: *count };
+        let agreed = agreed.all(Status::Accepted);
         let statement = Statement::Accept { agreed, first: Some(*first) };
         let (opener, round) = (Party::Job, said.round.saturating_add(1));
         Some(Answer::Negotiated(Said { opener, round, statement, ..said.clone() }))

@@ -18,16 +18,25 @@ use crate::wire::{Answer, Ask};
 
 const WITHIN: Duration = Duration::from_secs(3_600);
 
-const LIMITS: Limits =
-    Limits { within_max: WITHIN, repeat: WITHIN, repeats_max: 0, rounds_max: 8 };
+const LIMITS: Limits = Limits { within_max: WITHIN, repeat: WITHIN, repeats_max: 0, rounds_max: 8 };
 
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    Tell { rank: Rank, said: Said },
-    Answer { rank: Rank, request: Request, answer: Answer },
+    Tell {
+        rank: Rank,
+        said: Said,
+    },
+    Answer {
+        rank: Rank,
+        request: Request,
+        answer: Answer,
+    },
     /// So many ranks begin, the first of which is the next.
-    Begin { by: Rank, count: u32 },
+    Begin {
+        by: Rank,
+        count: u32,
+    },
 }
 
 /// What there is when something is decided.

@@ -114,11 +114,8 @@ impl Talk {
             repeat_at: None,
             until: now,
         };
-        let statement = if is_final {
-            Statement::FinalOffer(template)
-        } else {
-            Statement::Offer(template)
-        };
+        let statement =
+            if is_final { Statement::FinalOffer(template) } else { Statement::Offer(template) };
         let said = talk.propose(now, 0, statement);
         (talk, said)
     }
@@ -134,8 +131,7 @@ impl Talk {
         said: &Said,
     ) -> Result<(Self, May), Nonsense> {
         said.check()?;
-        let is_opening =
-            matches!(said.statement, Statement::Offer(_) | Statement::FinalOffer(_));
+        let is_opening = matches!(said.statement, Statement::Offer(_) | Statement::FinalOffer(_));
         let Some((template, is_final)) = said.statement.proposes().filter(|_| is_opening) else {
             return Err(Nonsense::OutOfTurn);
         };

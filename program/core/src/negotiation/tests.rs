@@ -9,12 +9,8 @@ use super::talk::{Choice, Effect, Limits, May, Talk};
 use super::*;
 
 const WITHIN: Duration = Duration::from_secs(3);
-const LIMITS: Limits = Limits {
-    within_max: WITHIN,
-    repeat: Duration::from_secs(2),
-    repeats_max: 2,
-    rounds_max: 3,
-};
+const LIMITS: Limits =
+    Limits { within_max: WITHIN, repeat: Duration::from_secs(2), repeats_max: 2, rounds_max: 3 };
 
 const GROW: Change = Change::Grow { by: 3 };
 const SHRINK: Change = Change::Shrink { by: 3 };
@@ -307,8 +303,11 @@ impl World {
             Statement::Offer(talk.table().clone()),
             Statement::Noted,
         ];
-        let said = |statement: &Statement, round| {
-            Said { opener, negotiation, round, statement: statement.clone() }
+        let said = |statement: &Statement, round| Said {
+            opener,
+            negotiation,
+            round,
+            statement: statement.clone(),
         };
         let rounds = [1, u32::MAX];
         statements.iter().flat_map(|it| rounds.map(|round| said(it, round))).collect()
@@ -387,11 +386,9 @@ fn walk(first: World) -> usize {
 
 #[test]
 fn every_path_of_what_the_coordinator_opens_ends_alike_on_both_sides() {
-    for template in [
-        processors(GROW, Voluntary),
-        processors(SHRINK, Voluntary),
-        processors(SHRINK, Mandatory),
-    ] {
+    for template in
+        [processors(GROW, Voluntary), processors(SHRINK, Voluntary), processors(SHRINK, Mandatory)]
+    {
         for is_final in [false, true] {
             let world = World::opened(Party::Coordinator, template.clone(), is_final, false);
             assert!(walk(world) > 100);

@@ -166,7 +166,8 @@ fn what_agents_say_to_each_other() {
 #[test]
 fn what_is_said_in_negotiations() {
     let within = Duration::from_secs(3);
-    let mut template = Template::processors(within, Change::Grow { by: 300 }, Obligation::Mandatory);
+    let mut template =
+        Template::processors(within, Change::Grow { by: 300 }, Obligation::Mandatory);
     let terms = Terms { obligation: Obligation::Voluntary, price: Some(Price(300)) };
     template.items.push(Item::open(Resource::Gpus, Change::Shrink { by: 1 }, terms));
     let items = "0300020000ac0201000003010100 01ac0200".replace(' ', "");
@@ -174,7 +175,10 @@ fn what_is_said_in_negotiations() {
         (Statement::Offer(template.clone()), format!("00{items}")),
         (Statement::CounterOffer(template.clone()), format!("01{items}")),
         (Statement::FinalOffer(template.clone()), format!("02{items}")),
-        (Statement::Accept { agreed: template.clone(), first: Some(Rank(3)) }, format!("03{items}0103")),
+        (
+            Statement::Accept { agreed: template.clone(), first: Some(Rank(3)) },
+            format!("03{items}0103"),
+        ),
         (Statement::Enforce(template), format!("05{items}")),
         (Statement::Noted, "06".to_owned()),
     ] {

@@ -129,17 +129,15 @@ fn said() -> impl Strategy<Value = FromRank> {
 /// What an agent could say that lets its rank say anything.
 fn negotiation() -> impl Strategy<Value = Said> {
     let by = prop_oneof![0u32..6, Just(u32::MAX)];
-    let change = (any::<bool>(), by).prop_map(|(grows, by)| {
-        if grows { Change::Grow { by } } else { Change::Shrink { by } }
-    });
+    let change = (any::<bool>(), by)
+        .prop_map(|(grows, by)| if grows { Change::Grow { by } } else { Change::Shrink { by } });
     let obligation = prop_oneof![Just(Obligation::Voluntary), Just(Obligation::Mandatory)];
     let within = prop_oneof![Just(Duration::MAX), Just(Duration::ZERO), Just(s(1))];
-    let template = (within, change, obligation, 0usize..3).prop_map(
-        |(within, change, obligation, times)| {
+    let template =
+        (within, change, obligation, 0usize..3).prop_map(|(within, change, obligation, times)| {
             let one = Template::processors(within, change, obligation);
             Template { items: one.items.repeat(times), ..one }
-        },
-    );
+        });
     let statement = (template, 0u8..7).prop_map(|(template, kind)| match kind {
         0 => Statement::Offer(template),
         1 => Statement::CounterOffer(template),

@@ -95,7 +95,8 @@ fn an_offer_that_is_not_heard_is_made_again_and_lapses_in_time() {
             site.heartbeat(id);
         }
         site.pass(s(4));
-        again += usize::from(site.told().contains(&(offered[0].0, ToRank::Negotiate(offer.clone()))));
+        again +=
+            usize::from(site.told().contains(&(offered[0].0, ToRank::Negotiate(offer.clone()))));
     }
     assert!((2..8).contains(&again), "{again} times");
     // What it says then is too late.

@@ -92,7 +92,8 @@ impl Site {
                 self.desk.happen(|it, at, out| it.grow(at, Some(JOB), by, obligation.into(), out));
             }
             Decision::Shrink { job: ID, by, obligation } => {
-                self.desk.happen(|it, at, out| it.shrink(at, Some(JOB), by, obligation.into(), out));
+                self.desk
+                    .happen(|it, at, out| it.shrink(at, Some(JOB), by, obligation.into(), out));
             }
             Decision::Offer { job: ID, up_to } => {
                 self.desk.happen(|it, at, out| it.offer(at, up_to, out));
