@@ -190,13 +190,11 @@ impl Negotiations {
         if !self.is_asked_for() {
             return;
         }
-        match self.choice(at, up_to.min(at.room)) {
-            // It is asked for what it has asked for already.
-            Choice::Accept(_) => {}
-            choice => {
-                self.set_pending(Pending::Nothing);
-                self.say(at, choice, out);
-            }
+        let choice = self.choice(at, up_to.min(at.room));
+        // All that it has asked for could be had: it is being seen to.
+        if !matches!(choice, Choice::Accept(_)) {
+            self.set_pending(Pending::Nothing);
+            self.say(at, choice, out);
         }
     }
 

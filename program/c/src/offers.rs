@@ -1,7 +1,6 @@
 //! Offers, requests and releases.
 
 use std::ffi::{c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gleaner_program::{Agreed, Change, Communicator, Proposal, Response};
 
@@ -49,12 +48,13 @@ fn ask(handler: Handler, argument: Argument, proposal: &Proposal) -> Response {
     let mut offer = before;
     // SAFETY: the caller gave this function for this argument; the offer lives
     // until it returns.
-    let given = catch_unwind(AssertUnwindSafe(|| unsafe { handler(&raw mut offer, argument.0) }));
-    match given {
-        Ok(OK) if offer.by == 0 => Response::Decline,
-        Ok(OK) if (offer.by, offer.price) == (before.by, before.price) => Response::Accept,
-        Ok(OK) => Response::Counter { by: offer.by, price: u64::try_from(offer.price).ok() },
-        Ok(_) | Err(_) => Response::Decline,
+    let given = unsafe { handler(&raw mut offer, argument.0) };
+    if given != OK || offer.by == 0 {
+        Response::Decline
+    } else if (offer.by, offer.price) == (before.by, before.price) {
+        Response::Accept
+    } else {
+        Response::Counter { by: offer.by, price: u64::try_from(offer.price).ok() }
     }
 }
 

@@ -470,6 +470,12 @@ pub fn answer_to(ask: &Ask, said: Said) -> Answer {
         }
         Statement::Reject(Why::TooFew { available }) => Answer::TooMany { available },
         Statement::Reject(why) => Answer::Declined { reason: why.to_string() },
-        other => Answer::Declined { reason: format!("{other:.60?}") },
+        // Never said to a final offer.
+        Statement::Accept { first: None, .. }
+        | Statement::Offer(_)
+        | Statement::CounterOffer(_)
+        | Statement::FinalOffer(_)
+        | Statement::Enforce(_)
+        | Statement::Noted => Answer::Declined { reason: Why::Nonsense.to_string() },
     }
 }

@@ -114,9 +114,11 @@ fn placed(core: &mut Core, now: Moment, wall: WallTime) -> Option<Fence> {
     spec.program = Some(program);
     let (request, user) = (RequestId(1), "ada".to_owned());
     let step = core.handle(now, wall, Event::Submitted { request, user, spec: Box::new(spec) });
-    let fence = step.effects.iter().find_map(|effect| match effect {
-        Effect::Send { frame: CoordinatorFrame::Offer(offer), .. } => Some(offer.fence),
-        _ => None,
+    let fence = step.effects.iter().find_map(|effect| {
+        let Effect::Send { frame: CoordinatorFrame::Offer(offer), .. } = effect else {
+            return None;
+        };
+        Some(offer.fence)
     })?;
     let started = AttemptEvent::Started { fence, waited: Duration::ZERO };
     let frame = AgentFrame::Attempt(started);

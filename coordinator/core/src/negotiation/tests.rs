@@ -108,9 +108,11 @@ impl Desk {
 
     /// What the last question was answered.
     fn answer(&self) -> Option<Said> {
-        self.made.iter().find_map(|effect| match effect {
-            Effect::Answer { answer: Answer::Negotiated(said), .. } => Some(said.clone()),
-            _ => None,
+        self.made.iter().find_map(|effect| {
+            let Effect::Answer { answer: Answer::Negotiated(said), .. } = effect else {
+                return None;
+            };
+            Some(said.clone())
         })
     }
 
@@ -147,9 +149,8 @@ impl Desk {
 
     /// What the scheduler is told.
     fn answered(&self) -> Vec<u32> {
-        let by = |effect: &Effect| match effect {
-            Effect::Answered { by } => Some(*by),
-            _ => None,
+        let by = |effect: &Effect| {
+            if let Effect::Answered { by } = effect { Some(*by) } else { None }
         };
         self.made.iter().filter_map(by).collect()
     }

@@ -84,9 +84,10 @@ impl Program {
         let (Answer::Spawned { first, count }, Ask::Negotiate(said)) = (&answer, ask) else {
             return Some(answer);
         };
-        let mut agreed = match &said.statement {
-            Statement::Accept { agreed, .. } => agreed.clone(),
-            other => other.proposes()?.0.clone(),
+        let mut agreed = if let Statement::Accept { agreed, .. } = &said.statement {
+            agreed.clone()
+        } else {
+            said.statement.proposes()?.0.clone()
         };
         agreed.item_mut(Resource::Processors)?.change = Change::Grow { by: *count };
         let agreed = agreed.all(Status::Accepted);

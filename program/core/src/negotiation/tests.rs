@@ -241,9 +241,10 @@ impl World {
             return;
         }
         let said = self.job.as_ref().and_then(Talk::newest).unwrap();
-        let wanted = match &said.statement {
-            Statement::Accept { agreed, .. } => agreed.clone(),
-            other => other.proposes().unwrap().0.clone().all(Status::Accepted),
+        let wanted = if let Statement::Accept { agreed, .. } = &said.statement {
+            agreed.clone()
+        } else {
+            said.statement.proposes().unwrap().0.clone().all(Status::Accepted)
         };
         assert_eq!(agreed.items, wanted.items, "it never said so");
     }

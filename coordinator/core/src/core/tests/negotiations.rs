@@ -39,9 +39,8 @@ fn becomes_idle(site: &mut Site, id: u32, places: u16) -> Vec<Offered> {
 #[track_caller]
 fn told_of(site: &Site, to: u32) -> Said {
     let told = site.told();
-    let said = told.iter().find_map(|(id, what)| match what {
-        ToRank::Negotiate(said) if *id == to => Some(said.clone()),
-        _ => None,
+    let said = told.iter().filter(|(id, _)| *id == to).find_map(|(_, what)| {
+        if let ToRank::Negotiate(said) = what { Some(said.clone()) } else { None }
     });
     said.unwrap_or_else(|| panic!("nothing was said: {told:?}"))
 }
@@ -126,13 +125,12 @@ fn what_is_asked_for_in_rounds_begins_when_the_rank_has_agreed() {
     };
     site.ask(offered[0], 2, Ask::Negotiate(opening.clone()));
     let answered = |site: &Site, request| {
-        site.told().into_iter().find_map(|(_, what)| match what {
-            ToRank::Answered { request: Request(to), answer: wire::Answer::Negotiated(said) }
-                if to == request =>
-            {
-                Some(said)
-            }
-            _ => None,
+        site.told().into_iter().find_map(|(_, what)| {
+            let ToRank::Answered { request: to, answer: wire::Answer::Negotiated(said) } = what
+            else {
+                return None;
+            };
+            (to == Request(request)).then_some(said)
         })
     };
     let counter = answered(&site, 2).expect("an answer at once");
