@@ -5,7 +5,7 @@ use gleaner_program_core::negotiation::talk::{self, Choice, Limits, Talk};
 use gleaner_program_core::negotiation::{
     Change, Item, Resource, Said, Statement, Status, Template, Why, answer_to, said_by,
 };
-use gleaner_program_core::wire::{Answer, Ask};
+use gleaner_program_core::wire::Ask;
 
 use super::{ANSWER_WITHIN, Effect, Prices, REPEAT};
 
