@@ -209,10 +209,10 @@ typedef struct {
 int glean_agreed(glean *rank, glean_agreement *agreement);
 /* Asks for so many more ranks, and takes what can be had of that: `more` from
  * `first` on, perhaps none. */
-int glean_request(glean *rank, uint32_t count, uint32_t *first, uint32_t *more);
+int glean_request_ranks(glean *rank, uint32_t count, uint32_t *first, uint32_t *more);
 /* Says that so many ranks are to leave soon; `counted`, which may be null: how
  * many are counted on, since one has to stay. */
-int glean_release(glean *rank, uint32_t count, uint32_t *counted);
+int glean_release_ranks(glean *rank, uint32_t count, uint32_t *counted);
 
 /* ---- moving --------------------------------------------------------------- */
 

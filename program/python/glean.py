@@ -160,8 +160,8 @@ def _load():
         "leave": [pointer],
         "on_offer": [pointer, _OnOffer, pointer],
         "agreed": [pointer, pointer],
-        "request": [pointer, number, pointer, pointer],
-        "release": [pointer, number, pointer],
+        "request_ranks": [pointer, number, pointer, pointer],
+        "release_ranks": [pointer, number, pointer],
         "save": [pointer, ctypes.c_char_p, size],
         "boundary": [pointer],
         "restore": [pointer, pointer],
@@ -459,13 +459,13 @@ class Rank:
     def request(self, count):
         """Asks for more ranks; gives those that begin, perhaps none."""
         first, more = ctypes.c_uint32(), ctypes.c_uint32()
-        self._call("request", count, ctypes.byref(first), ctypes.byref(more))
+        self._call("request_ranks", count, ctypes.byref(first), ctypes.byref(more))
         return range(first.value, first.value + more.value)
 
     def release(self, count):
         """Says that so many ranks leave soon; gives how many are counted on."""
         counted = ctypes.c_uint32()
-        self._call("release", count, ctypes.byref(counted))
+        self._call("release_ranks", count, ctypes.byref(counted))
         return counted.value
 
     # ---- moving

@@ -102,7 +102,7 @@ pub unsafe extern "C" fn glean_agreed(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn glean_request(
+pub unsafe extern "C" fn glean_request_ranks(
     rank: *mut Communicator,
     count: u32,
     first: *mut u32,
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn glean_request(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn glean_release(
+pub unsafe extern "C" fn glean_release_ranks(
     rank: *mut Communicator,
     count: u32,
     counted: *mut u32,

@@ -110,7 +110,7 @@ static int host(glean *rank, enum mode mode)
         TRY(glean_spawn(rank, processors, &first));
     } else if (mode == MALLEABLE) {
         TRY(glean_on_offer(rank, answer, &team));
-        TRY(glean_request(rank, WORKERS / 4, &first, &processors));
+        TRY(glean_request_ranks(rank, WORKERS / 4, &first, &processors));
         join(&team, first, processors);
     }
     while (sum.done < LIMIT / RANGE) {
