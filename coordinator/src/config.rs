@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gleaner_common::units;
 use gleaner_coordinator_core::shares::{ShareConfig, ShareMistake};
-use gleaner_coordinator_core::{Config, Policy, SchedulerConfig, UnknownPolicy};
+use gleaner_coordinator_core::{Config, Policy, Prices, SchedulerConfig, UnknownPolicy};
 use gleaner_shell::identity::{LIFE, LIFE_MAX};
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,8 @@ pub struct CoordinatorConfig {
     pub shares: ShareConfig,
     /// Which job starts when, and on how many places.
     pub scheduler: SchedulerConfig,
+    /// What running jobs pay for processors that they are offered; none: nothing.
+    pub prices: Option<Prices>,
 }
 
 impl Default for CoordinatorConfig {
@@ -77,6 +79,7 @@ impl Default for CoordinatorConfig {
             certificate_life: LIFE,
             shares: core.shares,
             scheduler: core.scheduler,
+            prices: core.prices,
         }
     }
 }
@@ -102,6 +105,10 @@ pub enum ConfigMistake {
         "certificate_life = {0:?} is out of range: expected at least {CERTIFICATE_LIFE_MIN:?} and at most {LIFE_MAX:?}"
     )]
     CertificateLife(Duration),
+    #[error(
+        "prices: nothing is given for less than {least}, and offered for {asked}: expected no less"
+    )]
+    Prices { asked: u64, least: u64 },
 }
 
 /// Certificates count seconds.
@@ -132,6 +139,9 @@ impl CoordinatorConfig {
         }
         if !(CERTIFICATE_LIFE_MIN..=LIFE_MAX).contains(&self.certificate_life) {
             return Err(ConfigMistake::CertificateLife(self.certificate_life));
+        }
+        if let Some(Prices { asked, least }) = self.prices.filter(|it| it.asked < it.least) {
+            return Err(ConfigMistake::Prices { asked: asked.0, least: least.0 });
         }
         if heartbeat > lease / 2 {
             return Err(ConfigMistake::HeartbeatTooSeldom { heartbeat, lease });
@@ -203,6 +213,16 @@ mod tests {
         let config =
             CoordinatorConfig { lease: Duration::from_secs(5), ..CoordinatorConfig::default() };
         assert!(matches!(config.check(), Err(ConfigMistake::HeartbeatTooSeldom { .. })));
+    }
+
+    #[test]
+    fn processors_are_not_offered_for_less_than_they_are_given_for() {
+        let priced = |asked: u64| -> CoordinatorConfig {
+            let text = format!("[prices]\nasked = {asked}\nleast = 700");
+            gleaner_shell::config::parse(Path::new("c.toml"), &text).unwrap()
+        };
+        assert_eq!(priced(900).check(), Ok(()));
+        assert_eq!(priced(600).check(), Err(ConfigMistake::Prices { asked: 600, least: 700 }));
     }
 
     #[test]

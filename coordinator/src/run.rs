@@ -257,6 +257,7 @@ fn core_config(config: &CoordinatorConfig, tickets: TicketKey) -> gleaner_coordi
         shares: config.shares.clone(),
         scheduler: config.scheduler.clone(),
         tickets,
+        prices: config.prices,
     }
 }
 

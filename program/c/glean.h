@@ -181,6 +181,39 @@ int glean_join(glean *rank, uint32_t other, int *well);
 /* Ends this rank's part before its function returns. */
 int glean_leave(glean *rank);
 
+/* ---- what the program has ------------------------------------------------- */
+
+/* What the program is offered (`more`) or asked to give. */
+typedef struct {
+    int more;
+    uint32_t by;   /* so many processors */
+    int mandatory; /* it is done to the program, if the program does not do it */
+    int last;      /* only yes or no is left to say */
+    int64_t price; /* for one and hour, in thousandths; -1: nothing is paid */
+} glean_offer;
+
+/* Speaks for the program from now on: the handler is called inside this rank's
+ * calls. It gives GLEAN_OK for what then stands in `offer`, where `by` and
+ * `price` may be others than before: a counter-offer; anything else declines.
+ * What was agreed in the end, glean_agreed says. */
+int glean_on_offer(glean *rank, int (*handler)(glean_offer *, void *), void *argument);
+
+/* What was agreed: `more` ranks from `first` on begin, or so many `fewer` are to
+ * leave soon, unless that is `enforced`: then their processors are being taken. */
+typedef struct {
+    uint32_t first, more, fewer;
+    int enforced;
+} glean_agreement;
+
+/* What was agreed since this was asked last; GLEAN_NONE: nothing. */
+int glean_agreed(glean *rank, glean_agreement *agreement);
+/* Asks for so many more ranks, and takes what can be had of that: `more` from
+ * `first` on, perhaps none. */
+int glean_request_ranks(glean *rank, uint32_t count, uint32_t *first, uint32_t *more);
+/* Says that so many ranks are to leave soon; `counted`, which may be null: how
+ * many are counted on, since one has to stay. */
+int glean_release_ranks(glean *rank, uint32_t count, uint32_t *counted);
+
 /* ---- moving --------------------------------------------------------------- */
 
 /* Keeps the state of this rank in place of what it saved before; at the end of

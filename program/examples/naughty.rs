@@ -18,9 +18,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
-use gleaner_program::{Communicator, Failure, Run, live};
-use gleaner_program_core::address::{Communicator as Space, Envelope, Rank, Tag, cost};
+use gleaner_program::{Change, Communicator, Failure, Obligation, Run, live};
+use gleaner_program_core::address::{
+    Communicator as Space, Envelope, Negotiation, Rank, Tag, cost,
+};
 use gleaner_program_core::framing::{FrameReader, encode_whole};
+use gleaner_program_core::negotiation::{Party, Said, Statement, Template};
 use gleaner_program_core::wire::{AgentFrame, PIPES_VARIABLE, ProgramFrame, VERSION};
 
 /// What is saved: this, and the round that is next. Tests look for it.
@@ -68,6 +71,8 @@ enum Mode {
     Corrupt,
     /// Says that it speaks another version.
     Version,
+    /// Answers an offer that nobody made by one that makes no sense.
+    Haggler,
     /// Never says anything, and ends.
     Mute,
     /// Leaves a process behind, in a session of its own, that holds the pipes.
@@ -89,7 +94,9 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.mode {
         Mode::Mute => Ok(()),
-        Mode::StrangerRaw | Mode::Flood | Mode::Corrupt => go_past_the_library(options.mode),
+        Mode::StrangerRaw | Mode::Flood | Mode::Corrupt | Mode::Haggler => {
+            go_past_the_library(options.mode)
+        }
         Mode::Version => Raw::take(VERSION + 1).map(|_| ()),
         Mode::Forker => leave_behind().and_then(|()| play(&options)),
         _ => play(&options),
@@ -103,6 +110,7 @@ fn go_past_the_library(mode: Mode) -> Result<(), Failure> {
         (Mode::StrangerRaw, 1) => raw.send(9_999, 1),
         (Mode::Flood, 1) => raw.send(0, u32::MAX),
         (Mode::Corrupt, 1) => raw.corrupt(),
+        (Mode::Haggler, 1) => raw.haggle(),
         _ => raw.hear_all(),
     }
 }
@@ -292,6 +300,16 @@ impl Raw {
             let payload = payload.clone();
             self.say(&ProgramFrame::Send { to: Rank(to), envelope, payload })?;
         }
+        self.hear_all()
+    }
+
+    /// Wants no more processors, and 70,000 of them.
+    fn haggle(mut self) -> Result<(), Failure> {
+        let (change, within) = (Change::Grow { by: 70_000 }, Duration::from_secs(1));
+        let template = Template::processors(within, change, Obligation::Mandatory);
+        let (opener, negotiation) = (Party::Coordinator, Negotiation(1));
+        let statement = Statement::CounterOffer(template);
+        self.say(&ProgramFrame::Negotiate(Said { opener, negotiation, round: 1, statement }))?;
         self.hear_all()
     }
 

@@ -29,7 +29,7 @@ from collections import namedtuple
 
 __all__ = [
     "ANY", "SUM", "PRODUCT", "MIN", "MAX", "Error", "Gone", "Deadlock", "Closed", "NoProcessors",
-    "Retreated", "Left", "Lost", "Message", "Task", "Rank", "Request", "run",
+    "Retreated", "Left", "Lost", "Message", "Task", "Offer", "Agreed", "Rank", "Request", "run",
 ]
 
 ANY = -1
@@ -40,6 +40,11 @@ _I64, _F64 = 2, 5
 
 Message = namedtuple("Message", "source tag data")
 Task = namedtuple("Task", "id data")
+# What the program is offered (`by` processors `more`) or asked to give; `last`:
+# only yes or no is left; `price` for one and hour in thousandths, or None.
+Offer = namedtuple("Offer", "more by mandatory last price")
+# Ranks that begin, or how many `fewer` are to leave (unless it is `enforced`).
+Agreed = namedtuple("Agreed", "more fewer enforced")
 
 
 class Error(Exception):
@@ -96,6 +101,21 @@ class _Task(ctypes.Structure):
     _fields_ = [("id", ctypes.c_uint64), ("bytes", ctypes.c_size_t), ("data", ctypes.c_void_p)]
 
 
+class _Offer(ctypes.Structure):
+    _fields_ = [
+        ("more", ctypes.c_int), ("by", ctypes.c_uint32), ("mandatory", ctypes.c_int),
+        ("last", ctypes.c_int), ("price", ctypes.c_int64),
+    ]
+
+
+class _Agreement(ctypes.Structure):
+    _fields_ = [
+        ("first", ctypes.c_uint32), ("more", ctypes.c_uint32), ("fewer", ctypes.c_uint32),
+        ("enforced", ctypes.c_int),
+    ]
+
+
+_OnOffer = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Offer), ctypes.c_void_p)
 _Program = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -138,6 +158,10 @@ def _load():
         "spawn": [pointer, number, pointer],
         "join": [pointer, number, pointer],
         "leave": [pointer],
+        "on_offer": [pointer, _OnOffer, pointer],
+        "agreed": [pointer, pointer],
+        "request_ranks": [pointer, number, pointer, pointer],
+        "release_ranks": [pointer, number, pointer],
         "save": [pointer, ctypes.c_char_p, size],
         "boundary": [pointer],
         "restore": [pointer, pointer],
@@ -396,6 +420,53 @@ class Rank:
     def leave(self):
         """Ends this rank's part before its function returns."""
         self._call("leave")
+
+    # ---- what the program has
+
+    def on_offer(self, handler):
+        """Speaks for the program: `handler(offer)` runs inside this rank's calls
+        and gives how many of `offer.by` processors it takes or gives, or that and
+        a price; 0 or None declines. `agreed` says what came of it."""
+        def call(pointer, _argument):
+            try:
+                offer = pointer.contents
+                price = None if offer.price < 0 else offer.price
+                answer = handler(Offer(
+                    bool(offer.more), offer.by, bool(offer.mandatory), bool(offer.last), price
+                ))
+                if isinstance(answer, tuple):
+                    answer, price = answer
+                    offer.price = -1 if price is None else price
+                offer.by = answer or 0
+                return _OK if answer else _PROGRAM
+            except Exception:
+                traceback.print_exc()
+                return _PROGRAM
+
+        self._handlers.append(_OnOffer(call))
+        self._call("on_offer", self._handlers[-1], None)
+
+    def agreed(self):
+        """What was agreed since this was asked last, or None."""
+        agreement = _Agreement()
+        number = _library.glean_agreed(self._pointer, ctypes.byref(agreement))
+        if number == _NONE:
+            return None
+        _tried(number)
+        more = range(agreement.first, agreement.first + agreement.more)
+        return Agreed(more, agreement.fewer, bool(agreement.enforced))
+
+    def request(self, count):
+        """Asks for more ranks; gives those that begin, perhaps none."""
+        first, more = ctypes.c_uint32(), ctypes.c_uint32()
+        self._call("request_ranks", count, ctypes.byref(first), ctypes.byref(more))
+        return range(first.value, first.value + more.value)
+
+    def release(self, count):
+        """Says that so many ranks leave soon; gives how many are counted on."""
+        counted = ctypes.c_uint32()
+        self._call("release_ranks", count, ctypes.byref(counted))
+        return counted.value
 
     # ---- moving
 

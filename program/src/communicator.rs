@@ -11,6 +11,7 @@ use gleaner_common::trace::{COLLECTIVE_TAGS, Op};
 use crate::cpu::CpuClock;
 use crate::error::{Awaited, Ending, Error};
 use crate::mailbox::{Mailbox, Message, Ticket, Wanted};
+use crate::offers::Offers;
 use crate::record::Recorder;
 use crate::transport::{Beginning, Event, Order, Transport};
 use crate::value::{Value, from_bytes, to_bytes};
@@ -65,6 +66,7 @@ pub struct Communicator {
     pub(crate) save_asked: bool,
     pub(crate) retreat_asked: bool,
     pub(crate) retreat_handler: Option<RetreatHandler>,
+    pub(crate) offers: Offers,
 }
 
 impl Communicator {
@@ -89,6 +91,7 @@ impl Communicator {
             save_asked: false,
             retreat_asked: false,
             retreat_handler: None,
+            offers: Offers::default(),
         }
     }
 
@@ -339,6 +342,7 @@ impl Communicator {
         while let Some(event) = self.transport.poll()? {
             self.absorb(event)?;
         }
+        self.look_at_offer()?;
         self.heed_retreat()
     }
 
@@ -472,11 +476,13 @@ impl Communicator {
             Event::Retreat => self.retreat_asked = true,
             // Asked for before the retreat, which took our attention away.
             Event::Task(Some(task)) => self.order(Order::ReturnTask(task.id))?,
+            Event::Negotiate(said) => self.hear_offer(&said)?,
             Event::Task(None)
             | Event::TaskResult(_)
             | Event::Added(_)
             | Event::Spawned(_)
-            | Event::Processors(_) => {}
+            | Event::Processors(_)
+            | Event::Negotiated(_) => {}
         }
         Ok(())
     }

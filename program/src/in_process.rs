@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 
 use gleaner_common::trace::{self, Lines, Op, Problem, Trace};
+use gleaner_program_core::negotiation::{Change, Obligation};
 
 use crate::communicator::{Communicator, Standing};
 use crate::cpu::CpuClock;
@@ -33,6 +34,9 @@ pub struct Run {
     pub processors: u32,
     /// Owners that come back, for programs with a task bag.
     pub retreats: Vec<Retreat>,
+    /// What the program is offered, or asked for, one after the other, once a
+    /// rank of it negotiates.
+    pub offers: Vec<(Change, Obligation)>,
     /// What ranks saved in an earlier run.
     pub saved: BTreeMap<u32, Vec<u8>>,
 }
@@ -100,7 +104,8 @@ pub fn run_in_process<T: Send>(
     }
     let (notices, heard) = channel();
     let retreats = run.retreats.iter().map(|retreat| (retreat.rank, retreat.task)).collect();
-    let hub = Hub::new(run.ranks, run.processors, retreats, run.saved.clone(), notices);
+    let processors = (run.processors, run.offers);
+    let hub = Hub::new(run.ranks, processors, retreats, run.saved.clone(), notices);
     let shared = Shared {
         hub: Arc::new(hub),
         program: &program,

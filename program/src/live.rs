@@ -194,6 +194,7 @@ impl Live {
                 self.events.push_back(Event::PleaseSave);
             }
             AgentFrame::GoOn => self.at_boundary = false,
+            AgentFrame::Negotiate(said) => self.events.push_back(Event::Negotiate(said)),
             AgentFrame::Refused { reason } => return Err(Error::Lost(reason)),
             other @ (AgentFrame::Welcome(_) | AgentFrame::State { .. }) => {
                 return Err(Error::Lost(format!("the agent said {other:.60?} out of turn")));
@@ -354,6 +355,15 @@ impl Transport for Live {
             Order::Processors => self.ask(Ask::Processors),
             Order::Save(state) => self.save(&state),
             Order::Boundary => self.boundary(),
+            Order::Negotiates => self.ask(Ask::Negotiates),
+            Order::Propose { statement, after } => {
+                let said = self.asking.said(statement, after);
+                self.ask(Ask::Negotiate(said))
+            }
+            Order::Say(said) => {
+                self.pipes.write(&ProgramFrame::Negotiate(said))?;
+                self.pipes.flush()
+            }
             Order::Leave => {
                 self.send_all()?;
                 self.ask(Ask::Leave)

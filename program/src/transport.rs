@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use gleaner_program_core::negotiation::{Said, Statement};
+
 use crate::bag::{Task, TaskId};
 use crate::error::{Awaited, Ending, Error};
 use crate::mailbox::Message;
@@ -51,6 +53,16 @@ pub enum Order {
     /// Waits, if an image is taken.
     Boundary,
     Leave,
+    /// This rank speaks for the program. Answered by [`Event::Negotiate`]s.
+    Negotiates,
+    /// Opens a negotiation, or goes on `after` what was said in it. Answered by
+    /// [`Event::Negotiated`].
+    Propose {
+        statement: Statement,
+        after: Option<Said>,
+    },
+    /// Says something in a negotiation that the coordinator has opened.
+    Say(Said),
 }
 
 /// What a rank hears.
@@ -71,6 +83,10 @@ pub enum Event {
     TaskResult(Option<(TaskId, Vec<u8>)>),
     Spawned(Result<Range<u32>, Error>),
     Processors(u32),
+    /// The coordinator says something in a negotiation that it has opened.
+    Negotiate(Said),
+    /// What it says to [`Order::Propose`].
+    Negotiated(Said),
     /// The state at the next subtask boundary is wanted.
     PleaseSave,
     /// The workstation is wanted back: keep what is worth keeping, and go.

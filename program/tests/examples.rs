@@ -14,6 +14,9 @@ mod determinant;
 #[path = "../examples/fft.rs"]
 mod fft;
 #[expect(dead_code, reason = "its `main`")]
+#[path = "../examples/heat.rs"]
+mod heat;
+#[expect(dead_code, reason = "its `main`")]
 #[path = "../examples/mandelbrot.rs"]
 mod mandelbrot;
 #[expect(dead_code, reason = "its `main`")]
@@ -27,6 +30,7 @@ mod support;
 use std::fs::File;
 
 use gleaner_common::trace::{self, Lines, Trace};
+use gleaner_program::{Change, Obligation};
 use support::agent::Setup;
 use support::example;
 
@@ -104,6 +108,27 @@ fn a_program_spawns_as_many_workers_as_there_are_processors() {
         assert!(told(&ran).contains("128 x 128 points"));
         assert_eq!(ran.ranks.len(), 4);
     }
+}
+
+/// It takes four of six, in whole pairs, and gives two for the one that must be
+/// had; asks for one more and is told that it has it.
+#[test]
+fn a_mesh_divides_its_rows_anew_among_as_many_processes_as_were_agreed() {
+    let mut command = example("heat");
+    command.args(["--size", "24", "--multiple", "2"]);
+    let offers = vec![
+        (Change::Grow { by: 5 }, Obligation::Voluntary),
+        (Change::Shrink { by: 1 }, Obligation::Mandatory),
+    ];
+    let setup = Setup { ranks: 2, processors: 5, offers, ..Setup::default() };
+    let ran = support::run_with(setup, &mut command);
+    assert_eq!(told(&ran), "heat: answer ok: 24 x 24 points by 2, then 6, then 4 ranks\n");
+    assert_eq!(ran.ranks.len(), 6);
+    let mut command = example("heat");
+    command.args(["--size", "24", "--request", "9", "--release", "4"]);
+    let setup = Setup { ranks: 2, processors: 5, ..Setup::default() };
+    let ran = support::run_with(setup, &mut command);
+    assert_eq!(told(&ran), "heat: answer ok: 24 x 24 points by 2, then 7, then 3 ranks\n");
 }
 
 /// Models 7 and 8.

@@ -35,6 +35,10 @@ fn who_breaks_the_rules_of_the_pipes_is_named_with_the_cause() {
     complains("stranger-raw", &["rank 1 sends to rank 9999: the program has ranks 0 to 1"]);
     complains("flood", &["rank 1 floods rank 0: "]);
     complains("corrupt", &["rank 1 broke the protocol of its pipes: a frame of 4294967295 bytes"]);
+    complains(
+        "haggler",
+        &["rank 1 broke the protocol of its pipes: 70000 of Processors: expected at least one"],
+    );
     let ran = naughty("version");
     let told = ["rank 0 speaks version 2 of the protocol", "rank 1 speaks version 2"];
     let all = told.iter().all(|told| ran.complaints.iter().any(|c| c.starts_with(told)));

@@ -73,6 +73,38 @@ fn a_program_of_a_dead_workstation_begins_again_and_ends_well() -> Result<()> {
     Ok(())
 }
 
+/// Places become free while it runs, and it is offered them: it takes an even
+/// number and divides its rows anew. What it computes is checked by itself.
+#[test]
+fn a_malleable_mesh_takes_some_of_what_it_is_offered_and_divides_its_data_anew() -> Result<()> {
+    let mut options = options(3)?;
+    options.host.places = 2;
+    let Some(lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(3)?;
+    let own = ["--multiple", "2", "--rounds", "60", "--linger", "100"];
+    let job = submit_example(&lab, &["--ranks", "2", "--ranks-max", "5", "--grows"], "heat", &own)?;
+    let said = answer(&lab, job)?;
+    assert!(said.contains("answer ok: 64 x 64 points by 2, then 4 ranks"), "{said}");
+    assert_eq!(subprograms(&lab, job)?.len(), 4, "of the three that it could have had more");
+    Ok(())
+}
+
+/// It asks for more than there is, and takes what can be had; then it says that
+/// it gives some back, and does.
+#[test]
+fn a_program_asks_for_ranks_in_its_midst_and_gives_some_back() -> Result<()> {
+    let mut options = options(3)?;
+    options.host.places = 2;
+    let Some(lab) = lab_or_skip(options)? else { return Ok(()) };
+    lab.wait_for_idle(3)?;
+    let own = ["--request", "9", "--release", "3", "--linger", "20"];
+    let job =
+        submit_example(&lab, &["--ranks", "2", "--ranks-max", "16", "--spawns"], "heat", &own)?;
+    let said = answer(&lab, job)?;
+    assert!(said.contains("answer ok: 64 x 64 points by 2, then 6, then 3 ranks"), "{said}");
+    Ok(())
+}
+
 /// Rounds of [`RING`] ranks: each saves after every round.
 const ROUNDS: u32 = 300;
 /// Of a ring that marks its boundaries.

@@ -336,6 +336,7 @@ impl Router {
                 return self.outgoing.tell(fence, life, &facts);
             }
             ToRank::Deadlock(waits) => Event::Deadlock(waits),
+            ToRank::Negotiate(said) => Event::Negotiate(said),
             ToRank::Cut(snapshot) => {
                 // Images are asked for at their own pace.
                 let waits = local_rank.pace.deadline().is_some();
@@ -557,6 +558,9 @@ impl Router {
                 }
                 Effect::NoCut(snapshot) => {
                     self.outgoing.tell(fence, local_rank.life, &FromRank::NoCut(snapshot));
+                }
+                Effect::Negotiate(said) => {
+                    self.outgoing.tell(fence, local_rank.life, &FromRank::Negotiate(said));
                 }
                 Effect::TakeImage => {
                     if local_rank.imaging == Imaging::Nothing {

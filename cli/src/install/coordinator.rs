@@ -18,6 +18,8 @@ const DATA: &str = "/var/lib/gleaner/coordinator";
 const HEAD: &str = "\
 # glean coordinator: every setting with its default. Leave out what suits you.
 # policy: likely-longest, last-idle-first, first-idle-first or ranked.
+# [prices] asked = 900, least = 700: what running jobs pay for processors that they are
+# offered, and the least; for one and hour, in thousandths of what the site counts in.
 
 ";
 

@@ -11,6 +11,7 @@ mod ends;
 mod grow;
 mod links;
 mod moves;
+mod negotiations;
 mod placement;
 mod ranks;
 mod replicas;
@@ -33,6 +34,7 @@ use gleaner_program_core::address::Rank;
 use crate::attempt::{Attempt, Fences};
 use crate::event::{Event, Link};
 use crate::job::{Job, Position};
+use crate::negotiation::Prices;
 use crate::outlook::{Forgotten, Memory};
 use crate::placement::Policy;
 use crate::pool::Pool;
@@ -73,6 +75,9 @@ pub struct Config {
     pub shares: ShareConfig,
     /// For moves.
     pub tickets: TicketKey,
+    /// What running jobs pay for processors that they are offered; `None`:
+    /// nothing.
+    pub prices: Option<Prices>,
 }
 
 impl Default for Config {
@@ -90,6 +95,7 @@ impl Default for Config {
             idle_needed: IDLE_NEEDED,
             shares: ShareConfig::default(),
             tickets: TicketKey::default(),
+            prices: None,
         }
     }
 }

@@ -21,6 +21,7 @@ mod core;
 mod event;
 mod job;
 mod needs;
+mod negotiation;
 pub mod outlook;
 pub mod placement;
 mod pool;
@@ -36,6 +37,7 @@ mod workstation;
 
 pub use crate::core::{Config, Core, SchedulerConfig, UnknownPolicy};
 pub use crate::event::{Event, Link, RequestId};
+pub use crate::negotiation::Prices;
 pub use crate::placement::Policy;
 pub use crate::record::{
     AttemptRecord, Change, Coming, History, JobProgress, JobRecord, LastAttempt, ProgramEvent,

@@ -10,6 +10,7 @@
 //!                                                       a new life ──► Happened::Began
 //! ```
 
+mod negotiating;
 mod past;
 mod record;
 mod waits;
@@ -31,6 +32,8 @@ use past::Question;
 pub(crate) use record::{Ended, Group, ProgramState, Whole};
 use record::{Happened, PackedPast};
 use waits::Waits;
+
+use crate::negotiation::{Clock, Negotiations};
 
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +57,19 @@ pub(crate) enum Order {
     Cuts(Vec<ContentHash>),
     /// Nothing of this program needs these parts any more.
     Unneeded(Vec<ContentHash>),
+    /// The program asks for so many more processors, or no longer (0).
+    Asked {
+        more: u32,
+        is_answer: bool,
+    },
+    /// So many were taken, or given up, of what was offered or asked for.
+    Answered {
+        by: u32,
+    },
+    /// So many are to be taken from the program.
+    Enforce {
+        by: u32,
+    },
 }
 
 /// A journal smaller than this is not written anew. A larger one is, when it
@@ -70,7 +86,8 @@ const NO_SNAPSHOTS: &str = "it uses its bag of tasks, which takes no part in sna
 impl Order {
     /// Is this order carried out even if the life that gave it is over?
     fn outlives_a_life(&self) -> bool {
-        matches!(self, Self::Note(_) | Self::Unneeded(_))
+        let is_of_the_job = matches!(self, Self::Note(_) | Self::Unneeded(_));
+        is_of_the_job || matches!(self, Self::Asked { .. } | Self::Answered { .. })
     }
 }
 
@@ -90,6 +107,7 @@ pub(crate) struct Program {
     /// The user was told why a snapshot failed, and none was whole since.
     missed: bool,
     waits: Waits,
+    negotiations: Negotiations,
     orders: Vec<Order>,
 }
 
@@ -152,6 +170,7 @@ impl Program {
             parts: None,
             missed: false,
             waits: Waits::default(),
+            negotiations: Negotiations::default(),
             orders: vec![],
         };
         program.drive_snapshots(now);
@@ -242,12 +261,23 @@ impl Program {
     }
 
     /// A rank asks. `free`: how many more ranks there are places for now.
-    pub(crate) fn asked(&mut self, rank: Rank, request: Request, ask: Ask, free: u32) {
+    pub(crate) fn asked(
+        &mut self,
+        clock: Clock,
+        rank: Rank,
+        (request, ask): (Request, Ask),
+        free: u32,
+    ) {
         let free = free.min(self.ranks_max().saturating_sub(self.past.ranks()));
         match ask {
+            // What would be offered to one that asks for all there can be.
             Ask::Processors => self.answer(rank, request, Answer::Processors { count: free }),
+            // To give one's own processor back needs nobody's consent.
             Ask::Leave => self.answer(rank, request, Answer::Left),
-            Ask::Spawn { count } => self.spawn(rank, request, count, free),
+            Ask::Spawn { .. } | Ask::Negotiate(_) => {
+                self.asked_to_negotiate(clock, rank, (request, ask), free);
+            }
+            Ask::Negotiates => self.negotiates(rank, request),
             Ask::Done { result: bytes, .. } | Ask::PutTask { task: bytes }
                 if bytes.len() > ASK_BYTES_MAX =>
             {
@@ -275,20 +305,6 @@ impl Program {
         }
     }
 
-    fn spawn(&mut self, by: Rank, request: Request, count: u32, free: u32) {
-        if let Some(answer) = self.past.spawned_before(by, request) {
-            return self.answer(by, request, answer);
-        }
-        if count == 0 || count > free {
-            return self.answer(by, request, Answer::TooMany { available: free });
-        }
-        let first = Rank(self.past.ranks());
-        // All are told before the answer: the rank that has it may send to the
-        // new ranks at once.
-        self.add_ranks(count, Happened::Spawned { by, request, first, count });
-        self.answer(by, request, Answer::Spawned { first, count });
-    }
-
     pub(crate) fn reacts_to_increases(&self) -> bool {
         self.spec.increases
     }
@@ -297,7 +313,13 @@ impl Program {
     /// without a bag would not know what new ranks are for.
     pub(crate) fn could_add(&self) -> u32 {
         let has_work = self.past.has_used_bag() && !self.past.bag.is_done();
-        let could = self.spec.increases && has_work;
+        let could = self.spec.increases && has_work && self.negotiator().is_none();
+        if could { self.ranks_max().saturating_sub(self.past.ranks()) } else { 0 }
+    }
+
+    /// How many ranks more a program that negotiates may be offered.
+    pub(crate) fn could_be_offered(&self) -> u32 {
+        let could = self.spec.increases && self.negotiator().is_some();
         if could { self.ranks_max().saturating_sub(self.past.ranks()) } else { 0 }
     }
 
@@ -334,7 +356,7 @@ impl Program {
 
     pub(crate) fn ended(
         &mut self,
-        now: Moment,
+        clock: Clock,
         rank: Rank,
         (end, snapshot): (End, Snapshot),
         sent: Vec<(Rank, u64)>,
@@ -350,19 +372,21 @@ impl Program {
         }
         self.happen(Happened::Ended { rank, end, snapshot, sent });
         self.gone(rank);
+        self.negotiator_ended(clock, rank);
         // A rank that waits for any other may wait in vain now.
-        self.waits.look_again(now);
+        self.waits.look_again(clock.now);
     }
 
     /// What a rank that begins, arrives or is connected again is told: who has
-    /// ended, and the snapshot that is under way.
+    /// ended, the snapshot that is under way, and what is negotiated with it.
     pub(crate) fn past_for(&self, to: Rank) -> impl Iterator<Item = ToRank> + '_ {
         let others = self.past.state.ended.iter().filter(move |(rank, _)| **rank != to);
         let ended = others.map(move |(&rank, ended)| {
             let &Ended { end, snapshot, .. } = ended;
             ToRank::PeerEnded { rank, snapshot, end, last: ended.last_to(to) }
         });
-        ended.chain(self.parts.as_ref().map(|_| ToRank::Cut(self.past.state.newest)))
+        let cut = self.parts.as_ref().map(|_| ToRank::Cut(self.past.state.newest));
+        ended.chain(cut).chain(self.negotiations.missed_by(to).map(ToRank::Negotiate))
     }
 
     pub(crate) fn drained(&mut self, now: Moment, rank: Rank) {
@@ -377,6 +401,7 @@ impl Program {
     /// start.
     pub(crate) fn begin_again(&mut self, now: Moment, floor: Fence, counts: bool) {
         self.drop_parts();
+        self.abandon_negotiations();
         let state = self.past.again(floor, counts);
         let life = Life(self.life.0 + 1);
         let mut next = Self::of(now, self.spec, life, state.clone());
@@ -512,11 +537,13 @@ impl Program {
     /// When `wake` is due: ask again after every call.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let snapshots = self.snapshots.as_ref().and_then(Snapshots::deadline);
-        [self.waits.deadline(), snapshots].into_iter().flatten().min()
+        [self.waits.deadline(), snapshots, self.negotiations.deadline()].into_iter().flatten().min()
     }
 
     /// Acts on a deadline. `all`: no rank is queued or being carried.
-    pub(crate) fn wake(&mut self, now: Moment, live: &BTreeSet<Rank>, all: bool) {
+    pub(crate) fn wake(&mut self, clock: Clock, live: &BTreeSet<Rank>, all: bool) {
+        let now = clock.now;
+        self.wake_negotiations(clock);
         if self.waits.deadline().is_some_and(|at| at <= now) {
             self.look_at_waits(now, live);
         }

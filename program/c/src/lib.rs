@@ -13,6 +13,7 @@ mod collective;
 mod error;
 mod message;
 mod moving;
+mod offers;
 mod run;
 
 pub use bag::*;
@@ -20,4 +21,5 @@ pub use collective::*;
 pub use error::glean_error;
 pub use message::*;
 pub use moving::*;
+pub use offers::*;
 pub use run::*;

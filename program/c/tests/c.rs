@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use gleaner_program::{Change, Obligation};
 use support::agent::Setup;
 
 /// Where the examples are, made with this build's library.
@@ -73,6 +74,20 @@ fn a_program_in_c_spawns_what_it_can_have() {
     assert_eq!(told(&ran), PRIMES);
     assert_eq!(ran.ranks.len(), 4);
     assert_eq!(example("bag").arg("spawn").output().unwrap().stdout, PRIMES.as_bytes());
+}
+
+const OFFERS: [(Change, Obligation); 2] = [
+    (Change::Grow { by: 2 }, Obligation::Voluntary),
+    (Change::Shrink { by: 3 }, Obligation::Mandatory),
+];
+
+#[test]
+fn a_malleable_bag_in_c_asks_for_workers_is_offered_more_and_sends_some_away() {
+    let setup = Setup { processors: 4, offers: OFFERS.to_vec(), ..Setup::default() };
+    let ran = support::run_with(setup, example("bag").arg("malleable"));
+    assert_eq!(told(&ran), PRIMES);
+    assert_eq!(ran.ranks.len(), 5, "two that it asked for, and two that it was offered");
+    assert_eq!(example("bag").arg("malleable").output().unwrap().stdout, PRIMES.as_bytes());
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod support;
 
 use std::process::Command;
 
+use gleaner_program::{Change, Obligation};
 use support::agent::Setup;
 
 fn example(name: &str) -> Command {
@@ -64,6 +65,23 @@ fn a_bag_in_python_is_worked_off_though_a_worker_retreats() {
     assert_eq!(told(&ran), PRIMES);
     assert_eq!(ran.ranks.len(), 4);
     let alone = example("bag").output().unwrap();
+    assert_eq!(alone.stdout, PRIMES.as_bytes(), "{}", String::from_utf8_lossy(&alone.stderr));
+}
+
+#[test]
+fn a_malleable_bag_in_python_asks_for_workers_is_offered_more_and_sends_some_away() {
+    if !has_python() {
+        return;
+    }
+    let offers = vec![
+        (Change::Grow { by: 2 }, Obligation::Voluntary),
+        (Change::Shrink { by: 3 }, Obligation::Mandatory),
+    ];
+    let setup = Setup { processors: 4, offers, ..Setup::default() };
+    let ran = support::run_with(setup, example("bag").arg("malleable"));
+    assert_eq!(told(&ran), PRIMES);
+    assert_eq!(ran.ranks.len(), 5, "two that it asked for, and two that it was offered");
+    let alone = example("bag").arg("malleable").output().unwrap();
     assert_eq!(alone.stdout, PRIMES.as_bytes(), "{}", String::from_utf8_lossy(&alone.stderr));
 }
 

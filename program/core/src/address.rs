@@ -59,6 +59,11 @@ number!(
     Task(u64),
     "task "
 );
+number!(
+    /// A negotiation of one job, counted from 1 by the side that opened it.
+    Negotiation(u64),
+    "negotiation "
+);
 
 /// The most bytes of a message that travel in one piece. Longer messages are
 /// cut into pieces of exactly this length and a shorter last one: always the

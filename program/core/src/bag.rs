@@ -139,7 +139,11 @@ impl Bag {
                 self.closed = true;
                 self.answer(rank, request, Answer::Closed, &mut effects);
             }
-            Ask::Spawn { .. } | Ask::Leave | Ask::Processors => {}
+            Ask::Spawn { .. }
+            | Ask::Leave
+            | Ask::Processors
+            | Ask::Negotiates
+            | Ask::Negotiate(_) => {}
         }
         self.feed(&mut effects);
         effects

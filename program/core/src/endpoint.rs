@@ -58,6 +58,7 @@ use crate::address::{Boundary, Rank, Request, Snapshot, window};
 use crate::complaint::Complaint;
 use crate::facts::{End, RankFacts, Stance};
 use crate::log::{Fill, Log};
+use crate::negotiation::Said;
 use crate::packed::{Mark, Presence, What};
 use crate::peer::Peer;
 use crate::wire::{AgentFrame, Answer, Ask, PeerFrame, ProgramFrame, Unreceived, Wait};
@@ -159,6 +160,8 @@ pub enum Event {
     },
     /// Take part in this snapshot.
     Cut(Snapshot),
+    /// The coordinator says something in a negotiation.
+    Negotiate(Said),
     /// Unpacked here, and the process with it.
     Arrived,
     /// The rank was packed, and stays after all.
@@ -226,6 +229,8 @@ pub enum Effect {
     TakeImage,
     /// The rank takes no part in this snapshot: it comes to nothing.
     NoCut(Snapshot),
+    /// Tell the coordinator. What is lost is asked for again.
+    Negotiate(Said),
 }
 
 /// See the module.
@@ -350,6 +355,7 @@ impl Endpoint {
             Event::PleaseSave => self.tell(AgentFrame::PleaseSave, out),
             Event::Retreat { within } => self.tell(AgentFrame::Retreat { within }, out),
             Event::Cut(snapshot) => self.cut(snapshot, out),
+            Event::Negotiate(said) => self.tell(AgentFrame::Negotiate(said), out),
             Event::Arrived => self.arrived(now, out),
             Event::Stayed => {
                 self.away = false;

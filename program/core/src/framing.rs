@@ -67,7 +67,8 @@ frame!(ProgramFrame, "a program's frame", frame => match frame {
     | ProgramFrame::Ask { .. }
     | ProgramFrame::Retreated
     | ProgramFrame::Bye { .. }
-    | ProgramFrame::Boundary => None,
+    | ProgramFrame::Boundary
+    | ProgramFrame::Negotiate(_) => None,
 });
 
 frame!(AgentFrame, "an agent's frame", frame => match frame {
@@ -81,7 +82,8 @@ frame!(AgentFrame, "an agent's frame", frame => match frame {
     | AgentFrame::Ranks { .. }
     | AgentFrame::Gone { .. }
     | AgentFrame::Deadlock { .. }
-    | AgentFrame::GoOn => None,
+    | AgentFrame::GoOn
+    | AgentFrame::Negotiate(_) => None,
 });
 
 frame!(PeerFrame, "a peer's frame", frame => match frame {

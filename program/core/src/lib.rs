@@ -6,6 +6,7 @@
 //!            directory        one per agent and job: where ranks are, and whose word counts
 //!  agent ⇄ agent              wire::Packet                        QUIC, or through the coordinator
 //!  coordinator                bag (tasks), snapshots (coordinated checkpoints), facts (who waits for whom)
+//!  job ⇄ coordinator          negotiation: what the job has, in a rank's questions and between them
 //! ```
 //!
 //! Between two ranks messages arrive once and in order through any number of
@@ -20,6 +21,7 @@ pub mod directory;
 pub mod endpoint;
 pub mod facts;
 pub mod framing;
+pub mod negotiation;
 pub mod snapshots;
 pub mod wire;
 

@@ -35,7 +35,9 @@ impl What {
                 | Answer::NoMoreResults
                 | Answer::BagClosed
                 | Answer::TooMany { .. }
-                | Answer::Declined { .. } => cost(0),
+                | Answer::Declined { .. }
+                | Answer::Noted
+                | Answer::Negotiated(_) => cost(0),
             },
         }
     }

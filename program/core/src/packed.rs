@@ -21,8 +21,8 @@ use crate::facts::End;
 use crate::wire::{Answer, Ask, Unreceived, Wait};
 
 /// The version of a packed endpoint, which comes first in its bytes. Version 1
-/// was whatever the core's own fields were.
-pub(crate) const VERSION: u16 = 2;
+/// was whatever the core's own fields were; 2 knew no negotiations.
+pub(crate) const VERSION: u16 = 3;
 
 /// No counter comes as far in earnest; beyond it, sums could overflow.
 pub(crate) const COUNT_MAX: u64 = 1 << 60;

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{Boundary, Communicator, Envelope, Rank, Request, Snapshot, Tag, Task};
 use crate::complaint::Complaint;
 use crate::facts::{End, RankFacts};
+use crate::negotiation::Said;
 
 /// The version of the frames on a program's pipes. Between agents that of
 /// [`gleaner_common::wire`] counts, which they tell each other first.
@@ -76,6 +77,9 @@ pub enum ProgramFrame<P = Bytes> {
     /// may take an image of its process. Only where [`Welcome::logged`]: first
     /// when it likes, then once after each [`AgentFrame::PleaseSave`].
     Boundary,
+    /// What the program says to an [`AgentFrame::Negotiate`]. It is repeated
+    /// where the coordinator repeats what it said.
+    Negotiate(Said),
 }
 
 /// What a blocked program waits for.
@@ -128,6 +132,11 @@ pub enum Ask {
     CloseBag,
     /// The next result that has not been given out.
     NextResult,
+    /// This rank speaks for its program from now on: make offers to it (his
+    /// "job registration", Ghafoor 2007, §4.3.1).
+    Negotiates,
+    /// What the program says in a negotiation that it has opened.
+    Negotiate(Said),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,6 +180,9 @@ pub enum Answer {
     Declined {
         reason: String,
     },
+    Noted,
+    /// What the coordinator says to [`Ask::Negotiate`].
+    Negotiated(Said),
 }
 
 // ── agent → program ────────────────────────────────────────────────────────
@@ -228,6 +240,9 @@ pub enum AgentFrame<P = Bytes> {
     /// Answers `Boundary`. In a process that is restored from the image that
     /// was taken there, too.
     GoOn,
+    /// What the coordinator says in a negotiation that it has opened. A program
+    /// that goes back does not hear it again.
+    Negotiate(Said),
 }
 
 /// What a program needs to know to begin.
@@ -367,6 +382,8 @@ pub enum FromRank {
     NoCut(Snapshot),
     /// Answered by [`Ranks`](gleaner_common::wire::CoordinatorFrame::Ranks).
     WhereIs(Rank),
+    /// Of a negotiation that the coordinator has opened.
+    Negotiate(Said),
 }
 
 /// What the coordinator tells a rank's agent; in
@@ -392,6 +409,9 @@ pub enum ToRank {
     },
     Deadlock(Vec<(Rank, Wait)>),
     Cut(Snapshot),
+    /// Of a negotiation that the coordinator has opened. Repeated until it is
+    /// answered.
+    Negotiate(Said),
 }
 
 // ── payloads ───────────────────────────────────────────────────────────────
@@ -412,6 +432,7 @@ impl<P> ProgramFrame<P> {
             Self::Bye { unreceived } => ProgramFrame::Bye { unreceived },
             Self::Save { last, state } => ProgramFrame::Save { last, state: change(state) },
             Self::Boundary => ProgramFrame::Boundary,
+            Self::Negotiate(said) => ProgramFrame::Negotiate(said),
         }
     }
 }
@@ -434,6 +455,7 @@ impl<P> AgentFrame<P> {
             Self::Deadlock { waits } => AgentFrame::Deadlock { waits },
             Self::State { last, state } => AgentFrame::State { last, state: change(state) },
             Self::GoOn => AgentFrame::GoOn,
+            Self::Negotiate(said) => AgentFrame::Negotiate(said),
         }
     }
 }

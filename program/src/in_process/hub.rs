@@ -10,6 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use gleaner_program_core::address::{Rank, Request};
 use gleaner_program_core::bag::{Bag, Effect, Limits};
+use gleaner_program_core::negotiation::alone::{self, Alone, Processors};
+use gleaner_program_core::negotiation::{Change, Obligation};
 use gleaner_program_core::wire::Ask;
 
 use crate::error::{Awaited, Ending, Error};
@@ -31,6 +33,7 @@ struct State {
     rank_states: Vec<RankState>,
     bag: Bag,
     processors: u32,
+    negotiations: Alone,
     /// Ranks that have not ended and do not wait.
     awake: usize,
     deadlock: Option<Error>,
@@ -59,7 +62,7 @@ impl RankState {
 impl Hub {
     pub(super) fn new(
         ranks: u32,
-        processors: u32,
+        (processors, offers): (u32, Vec<(Change, Obligation)>),
         retreats: BTreeMap<u32, u32>,
         saved: BTreeMap<u32, Vec<u8>>,
         notices: Sender<Notice>,
@@ -68,8 +71,18 @@ impl Hub {
         let awake = rank_states.len();
         let limits = Limits { tasks_max: u64::MAX, bytes_max: u64::MAX };
         let (bag, deadlock) = (Bag::new(limits, None), None);
-        let state =
-            State { rank_states, bag, processors, awake, deadlock, saved, retreats, notices };
+        let negotiations = Alone::new(offers);
+        let state = State {
+            rank_states,
+            bag,
+            processors,
+            negotiations,
+            awake,
+            deadlock,
+            saved,
+            retreats,
+            notices,
+        };
         Self { state: Mutex::new(state) }
     }
 
@@ -147,6 +160,23 @@ impl State {
             }
             // Threads are not gone back with.
             Order::Boundary => {}
+            Order::Negotiates => {
+                let effects = self.negotiations.negotiates(Rank(rank));
+                self.negotiated(effects)?;
+            }
+            Order::Propose { statement, after } => {
+                let asking = &mut self.rank_state(rank).asking;
+                let ask = Ask::Negotiate(asking.said(statement, after));
+                let (request, _) = asking.ask(&ask)?;
+                let there = self.there();
+                let effects = self.negotiations.asked(Rank(rank), (request, &ask), there);
+                self.negotiated(effects)?;
+            }
+            Order::Say(said) => {
+                let there = self.there();
+                let effects = self.negotiations.said(Rank(rank), &said, there);
+                self.negotiated(effects)?;
+            }
             Order::Leave => self.end(rank, &Ending::Left),
         }
         Ok(())
@@ -164,6 +194,25 @@ impl State {
             let event = self.rank_state(rank.0).asking.answered(request, answer)?;
             if let Some(event) = event {
                 self.give(rank.0, event);
+            }
+        }
+        Ok(())
+    }
+
+    fn there(&self) -> Processors {
+        let next = Rank(u32::try_from(self.rank_states.len()).unwrap_or(u32::MAX));
+        Processors { free: self.processors, next }
+    }
+
+    fn negotiated(&mut self, effects: Vec<alone::Effect>) -> Result<(), Error> {
+        for effect in effects {
+            match effect {
+                alone::Effect::Tell { rank, said } => self.push(rank.0, Event::Negotiate(said)),
+                alone::Effect::Answer { rank, request, answer } => {
+                    let event = self.rank_state(rank.0).asking.answered(request, answer)?;
+                    event.into_iter().for_each(|event| self.give(rank.0, event));
+                }
+                alone::Effect::Begin { by, count } => drop(self.spawn(by.0, count)?),
             }
         }
         Ok(())
@@ -219,6 +268,8 @@ impl State {
         let freed = self.bag.gone(Rank(rank), false);
         // Answers to what was asked: none of them is out of turn.
         let _ = self.answer(freed);
+        let next = self.negotiations.ended(Rank(rank));
+        let _ = self.negotiated(next);
         if self.rank_states.iter().all(|rank_state| rank_state.ended) {
             let _ = self.notices.send(Notice::AllEnded);
         }

@@ -1,10 +1,11 @@
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use gleaner_common::trace::Op;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ANY, Awaited, Wanted};
+use crate::{ANY, Agreed, Awaited, Proposal, Response, Wanted};
 
 fn run<T: Send>(
     ranks: u32,
@@ -415,4 +416,64 @@ proptest! {
         let trace = outcome.unwrap().trace.unwrap();
         prop_assert_eq!(trace.messages().0, sends.len() as u64);
     }
+}
+
+/// What rank 0 is told, call by call, of what it was offered.
+fn offered(
+    offers: Vec<(Change, Obligation)>,
+    answer: fn(&Proposal) -> Response,
+) -> Vec<(u32, Option<Agreed>)> {
+    let run = Run { ranks: 1, processors: 4, offers, ..Run::default() };
+    let outcome = run_in_process(run, move |comm| {
+        if comm.parent().is_some() {
+            return Ok(vec![]);
+        }
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        comm.on_offer(move |proposal| {
+            count.fetch_add(1, Ordering::Relaxed);
+            answer(proposal)
+        })?;
+        let mut told = vec![];
+        for _ in 0..3 {
+            comm.heed()?;
+            comm.heed()?;
+            told.push((asked.load(Ordering::Relaxed), comm.agreed()?));
+        }
+        Ok(told)
+    });
+    outcome.unwrap().values.remove(&0).unwrap()
+}
+
+#[test]
+fn the_next_offer_is_answered_when_the_program_knows_what_was_agreed_before() {
+    let grow = |by| (Change::Grow { by }, Obligation::Voluntary);
+    let told = offered(vec![grow(1), grow(2)], |_| Response::Accept);
+    let more = |ranks| Some(Agreed::More(ranks));
+    assert_eq!(told, [(1, more(1..2)), (2, more(2..4)), (2, None)]);
+}
+
+#[test]
+fn what_is_declined_changes_nothing_unless_it_must_be() {
+    let by = 1;
+    let told = offered(vec![(Change::Grow { by }, Obligation::Voluntary)], |_| Response::Decline);
+    assert_eq!(told, [(1, None), (1, None), (1, None)]);
+    let told = offered(vec![(Change::Shrink { by }, Obligation::Mandatory)], |proposal| {
+        assert!(proposal.is_mandatory && !proposal.is_final && proposal.price.is_none());
+        Response::Decline
+    });
+    assert_eq!(told[0], (1, Some(Agreed::Fewer { by: 1, enforced: true })));
+}
+
+#[test]
+fn a_request_gets_what_can_be_had_and_a_release_counts_on_what_is_there() {
+    let run = Run { ranks: 1, processors: 3, ..Run::default() };
+    let outcome = run_in_process(run, |comm| {
+        if comm.parent().is_some() {
+            comm.join(0)?;
+            return Ok((0..0, 0..0, 0));
+        }
+        Ok((comm.request(2)?, comm.request(5)?, comm.release(2)?))
+    });
+    assert_eq!(outcome.unwrap().values[&0], (1..3, 3..4, 2));
 }

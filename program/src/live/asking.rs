@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use gleaner_program_core::address::Negotiation;
 use gleaner_program_core::endpoint::OPEN_ASKS_MAX;
 use gleaner_program_core::facts::End;
+use gleaner_program_core::negotiation::{Party, Said, Statement};
 use gleaner_program_core::wire::ASK_BYTES_MAX;
 
 use super::{
@@ -41,14 +43,30 @@ impl Asking {
         oldest.filter(|_| self.open.len() >= OPEN_ASKS_MAX)
     }
 
+    /// What the next question says in a negotiation: it has the number of the
+    /// question that opened it.
+    pub(crate) fn said(&self, statement: Statement, after: Option<Said>) -> Said {
+        match after {
+            Some(before) => Said { round: before.round.saturating_add(1), statement, ..before },
+            None => {
+                let (opener, negotiation) = (Party::Job, Negotiation(self.next.0));
+                Said { opener, negotiation, round: 0, statement }
+            }
+        }
+    }
+
     /// Numbers a question; gives its answer if that has come.
     pub(crate) fn ask(&mut self, ask: &Ask) -> Result<(Request, Option<Event>), Error> {
         let (about, bytes) = match ask {
             Ask::PutTask { task } => (About::AddTask, task.len()),
             Ask::Spawn { count } => (About::Spawn(*count), 0),
             Ask::Done { result, .. } => (About::Quiet, result.len()),
-            Ask::CloseBag | Ask::ReturnTask { .. } | Ask::Leave => (About::Quiet, 0),
-            Ask::Processors | Ask::NextTask | Ask::NextResult => (About::Other, 0),
+            Ask::CloseBag | Ask::ReturnTask { .. } | Ask::Leave | Ask::Negotiates => {
+                (About::Quiet, 0)
+            }
+            Ask::Processors | Ask::NextTask | Ask::NextResult | Ask::Negotiate(_) => {
+                (About::Other, 0)
+            }
         };
         if bytes > ASK_BYTES_MAX {
             return Err(Error::TooLong { bytes, max: ASK_BYTES_MAX });
@@ -96,9 +114,11 @@ fn event(about: About, answer: Answer) -> Result<Option<Event>, Error> {
     let id = |task: gleaner_program_core::address::Task| TaskId(task.0);
     Ok(Some(match (about, answer) {
         (About::Quiet, _)
-        | (_, Answer::Left | Answer::Done { .. } | Answer::Returned | Answer::Closed) => {
-            return Ok(None);
-        }
+        | (
+            _,
+            Answer::Left | Answer::Done { .. } | Answer::Returned | Answer::Closed | Answer::Noted,
+        ) => return Ok(None),
+        (_, Answer::Negotiated(said)) => Event::Negotiated(said),
         (_, Answer::Task { task, bytes }) => Event::Task(Some(Task { id: id(task), work: bytes })),
         (_, Answer::NoMoreTasks) => Event::Task(None),
         (_, Answer::Result { task, bytes }) => Event::TaskResult(Some((id(task), bytes))),

@@ -20,6 +20,8 @@ use gleaner_program_core::complaint::Complaint;
 use gleaner_program_core::endpoint::{Back, Config, Effect, Endpoint, Event};
 use gleaner_program_core::facts::{End, diagnose};
 use gleaner_program_core::framing::{self, FrameReader};
+use gleaner_program_core::negotiation::alone::{self, Alone, Processors};
+use gleaner_program_core::negotiation::{Change, Obligation};
 use gleaner_program_core::wire::{AgentFrame, Answer, Ask, PIPE_BYTES_MAX};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -43,6 +45,8 @@ pub(crate) struct Setup {
     pub(crate) restarts: Vec<u32>,
     /// How many ranks more may be spawned.
     pub(crate) processors: u32,
+    /// What the program is offered or asked for, once a rank of it negotiates.
+    pub(crate) offers: Vec<(Change, Obligation)>,
     /// Ranks that are asked to retreat with their n-th task.
     pub(crate) retreats: Vec<(u32, u32)>,
     /// Ranks whose state is wanted once they are there.
@@ -53,9 +57,9 @@ pub(crate) struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        let (restarts, retreats, save_asked) = (vec![], vec![], vec![]);
+        let (restarts, retreats, save_asked, offers) = (vec![], vec![], vec![], vec![]);
         let (ranks, log_bytes_max, processors, record) = (1, 0, 3, None);
-        Self { ranks, log_bytes_max, restarts, processors, retreats, save_asked, record }
+        Self { ranks, log_bytes_max, restarts, processors, offers, retreats, save_asked, record }
     }
 }
 
@@ -79,6 +83,7 @@ pub(crate) struct Agent {
     /// What is to be handled before anything is read.
     todo: VecDeque<(usize, Event)>,
     bag: Bag,
+    negotiations: Alone,
     now: Moment,
     setup: Setup,
     /// Spawned, and not begun.
@@ -106,10 +111,12 @@ impl Agent {
     pub(crate) fn new(setup: Setup) -> (Self, Vec<Ends>) {
         let limits = bag::Limits { tasks_max: 1_000, bytes_max: 1 << 20 };
         let ranks = setup.ranks;
+        let negotiations = Alone::new(setup.offers.clone());
         let mut agent = Self {
             hosted: vec![],
             todo: VecDeque::new(),
             bag: Bag::new(limits, None),
+            negotiations,
             now: Moment(1),
             setup,
             spawned: vec![],
@@ -265,7 +272,27 @@ impl Agent {
         self.setup.processors += 1;
         let effects = self.bag.gone(Rank(rank), !matches!(end, End::Retreated | End::Left));
         self.bag_says(effects);
+        let effects = self.negotiations.ended(Rank(rank));
+        self.negotiated(effects);
         Next::Over
+    }
+
+    fn there(&self) -> Processors {
+        Processors { free: self.setup.processors, next: Rank(self.ranks()) }
+    }
+
+    fn negotiated(&mut self, effects: Vec<alone::Effect>) {
+        for effect in effects {
+            match effect {
+                alone::Effect::Tell { rank, said } => {
+                    self.todo.push_back((rank.0 as usize, Event::Negotiate(said)));
+                }
+                alone::Effect::Answer { rank, request, answer } => {
+                    self.todo.push_back((rank.0 as usize, Event::Answered { request, answer }));
+                }
+                alone::Effect::Begin { by, count } => drop(self.spawn(by.0, count)),
+            }
+        }
     }
 
     fn handle(&mut self, index: usize, event: Event) {
@@ -325,6 +352,22 @@ impl Agent {
                 Effect::Ask { request, ask: Ask::Spawn { count } } => {
                     let answer = self.spawn(rank.0, count);
                     self.todo.push_back((index, Event::Answered { request, answer }));
+                }
+                Effect::Ask { request, ask: Ask::Negotiates } => {
+                    let answer = Answer::Noted;
+                    self.todo.push_back((index, Event::Answered { request, answer }));
+                    let effects = self.negotiations.negotiates(rank);
+                    self.negotiated(effects);
+                }
+                Effect::Ask { request, ask: ask @ Ask::Negotiate(_) } => {
+                    let there = self.there();
+                    let effects = self.negotiations.asked(rank, (request, &ask), there);
+                    self.negotiated(effects);
+                }
+                Effect::Negotiate(said) => {
+                    let there = self.there();
+                    let effects = self.negotiations.said(rank, &said, there);
+                    self.negotiated(effects);
                 }
                 Effect::Ask { request, ask } => {
                     let effects = self.bag.ask(rank, request, ask);

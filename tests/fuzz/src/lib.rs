@@ -5,10 +5,12 @@
 
 mod files;
 mod messages;
+mod negotiation;
 mod words;
 
 pub use files::{archive, image, imports, logs, spool, stream, traces};
 pub use messages::{core, frames, journal, programs};
+pub use negotiation::{ranks, talks};
 pub use words::{owner, settings, texts};
 
 /// A target, and what a fuzzer may begin with.
@@ -38,6 +40,8 @@ targets! {
     messages: core false,
     messages: programs false,
     messages: journal false,
+    negotiation: talks false,
+    negotiation: ranks false,
     words: texts false,
     words: settings false,
     words: owner false,

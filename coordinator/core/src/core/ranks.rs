@@ -22,6 +22,7 @@ use crate::event::Link;
 use crate::job::{Job, Position};
 use crate::program::{Order, Program};
 use crate::record::{Change, History, SubprogramRecord};
+use crate::scheduler::Fact;
 use crate::step::Effect;
 use crate::workstation::Workstation;
 
@@ -173,7 +174,7 @@ impl Core {
             self.forget_session(draft.now, from.workstation);
             return draft.effect(Effect::Refuse { link: from, reason });
         };
-        let (now, rank) = (draft.now, Rank(position));
+        let (now, clock, rank) = (draft.now, self.clock(draft), Rank(position));
         let asks_for_room =
             matches!(said, FromRank::Ask { ask: Ask::Spawn { .. } | Ask::Processors, .. });
         let free = if asks_for_room { self.room_for(draft.now, id) } else { 0 };
@@ -190,13 +191,15 @@ impl Core {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(program) = &mut job.program else { return };
         match said {
-            FromRank::Ask { request, ask } if is_placed => program.asked(rank, request, ask, free),
+            FromRank::Ask { request, ask } if is_placed => {
+                program.asked(clock, rank, (request, ask), free);
+            }
             FromRank::Facts { asked, mut facts } => {
                 facts.rank = rank;
                 program.facts(now, asked, facts, &awake);
             }
             FromRank::Ended { end, snapshot, sent } => {
-                program.ended(now, rank, (end, snapshot), sent);
+                program.ended(clock, rank, (end, snapshot), sent);
             }
             FromRank::Drained => program.drained(now, rank),
             FromRank::Complain(complaint) if program.is_news(&complaint) => {
@@ -204,6 +207,7 @@ impl Core {
             }
             // The rank asked after its end, or complained of this before.
             FromRank::Ask { .. } | FromRank::Complain(_) => {}
+            FromRank::Negotiate(said) => program.said(clock, rank, &said),
             FromRank::Cut { snapshot, part, .. } => program.has_part(now, rank, snapshot, part),
             FromRank::NoCut(snapshot) => program.has_no_part(now, rank, snapshot),
             FromRank::WhereIs(rank) => {
@@ -270,6 +274,11 @@ impl Core {
                 Order::Note(note) => self.note(draft, id, note),
                 Order::Cuts(parts) => draft.change(Change::Cuts { job: id, parts }),
                 Order::Unneeded(parts) => draft.effect(Effect::Unneeded(parts)),
+                Order::Asked { more, is_answer } => {
+                    self.negotiated(draft, &Fact::Asked { job: id, more, is_answer });
+                }
+                Order::Answered { by } => self.negotiated(draft, &Fact::Answered { job: id, by }),
+                Order::Enforce { by } => self.enforce(draft, id, by),
             }
         }
         self.set_timer(id);
@@ -312,12 +321,12 @@ impl Core {
     }
 
     pub(super) fn program_is_due(&mut self, draft: &mut Draft, id: JobId) {
-        let live = self.live_ranks(id);
+        let (live, clock) = (self.live_ranks(id), self.clock(draft));
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let total = job.total() as usize;
         let all = live.len() + job.ended_ranks().len() >= total;
         if let Some(program) = &mut job.program {
-            program.wake(draft.now, &live, all);
+            program.wake(clock, &live, all);
         }
         self.obey_program(draft, id);
     }

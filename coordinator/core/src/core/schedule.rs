@@ -202,7 +202,7 @@ impl Core {
 
     // ── facts ──────────────────────────────────────────────────────────────
 
-    fn tell(&mut self, now: Moment, fact: Fact) {
+    pub(super) fn tell(&mut self, now: Moment, fact: Fact) {
         self.schedule.scheduler.handle(now, fact);
     }
 
@@ -288,8 +288,9 @@ impl Core {
         let sizes = match &job.program {
             Some(program) => {
                 let more = self.frozen(job).count();
-                let more =
-                    u32::try_from(more).unwrap_or(u32::MAX).saturating_add(program.could_add());
+                let more = u32::try_from(more)
+                    .unwrap_or(u32::MAX)
+                    .saturating_add(program.could_add() + program.could_be_offered());
                 let least_if_any = if least == 0 { more.min(1) } else { least };
                 [least_if_any, least_if_any, least.saturating_add(more)]
             }

@@ -36,7 +36,8 @@ impl Past {
         let base = state.whole.as_ref().map(|whole| whole.snapshot);
         // A rank that had asked and not heard by then asks again.
         let spawned = state.whole.as_ref().map(|whole| whole.spawned.clone()).unwrap_or_default();
-        let asked = Asked { spawned, ..Asked::default() };
+        let negotiator = state.whole.as_ref().and_then(|whole| whole.negotiator);
+        let asked = Asked { spawned, negotiator, ..Asked::default() };
         Self { state, base, bag: Bag::new(BAG, None), asked }
     }
 
@@ -94,6 +95,7 @@ impl Past {
                 }
             }
             Happened::CutBegan(snapshot) => self.state.newest = snapshot,
+            Happened::Negotiates(rank) => self.asked.negotiator = Some(rank),
             Happened::Whole { snapshot, parts } => {
                 let over = |(rank, _): &(&Rank, &Ended)| !parts.contains_key(rank);
                 let ended = self.state.ended.iter().filter(over);
@@ -101,6 +103,7 @@ impl Past {
                     snapshot,
                     groups: self.state.groups.clone(),
                     spawned: self.asked.spawned.clone(),
+                    negotiator: self.asked.negotiator,
                     ended: ended.map(|(rank, ended)| (*rank, ended.clone())).collect(),
                     parts,
                 });
@@ -112,6 +115,17 @@ impl Past {
     /// How many ranks there are.
     pub(crate) fn ranks(&self) -> u32 {
         self.state.groups.last().map_or(0, |group| group.first.saturating_add(group.count))
+    }
+
+    /// How many ranks have not ended.
+    pub(crate) fn size(&self) -> u32 {
+        let ended = u32::try_from(self.state.ended.len()).unwrap_or(u32::MAX);
+        self.ranks().saturating_sub(ended)
+    }
+
+    /// The rank that speaks for the program, unless it has ended.
+    pub(crate) fn negotiator(&self) -> Option<Rank> {
+        self.asked.negotiator.filter(|rank| !self.state.ended.contains_key(rank))
     }
 
     /// The group that this rank began with.

@@ -14,7 +14,7 @@ use gleaner_program_core::wire::{Answer, Ask};
 use serde::{Deserialize, Serialize};
 
 /// The version of an event, which comes first in its bytes.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Ranks that began together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,7 @@ pub(crate) struct Whole {
     pub(super) groups: Vec<Group>,
     pub(super) ended: BTreeMap<Rank, Ended>,
     pub(super) spawned: BTreeMap<Rank, VecDeque<(Request, Answer)>>,
+    pub(super) negotiator: Option<Rank>,
 }
 
 impl Whole {
@@ -82,6 +83,8 @@ pub(crate) struct Asked {
     pub(super) void: BTreeMap<Rank, Request>,
     /// The last answers of their kind: a question may come again.
     pub(super) spawned: BTreeMap<Rank, VecDeque<(Request, Answer)>>,
+    /// Who speaks for the program: the last rank that said so.
+    pub(super) negotiator: Option<Rank>,
 }
 
 /// What happened to a program: written down before anybody hears of it.
@@ -121,6 +124,7 @@ pub(super) enum Happened {
     },
     /// All that had happened so far in this life: a journal begins anew.
     AllThis(Box<PackedPast>),
+    Negotiates(Rank),
 }
 
 /// The form in which a [`Past`](super::Past) is written down.

@@ -55,6 +55,10 @@ impl Endpoint {
             }
             ProgramFrame::Save { last, state } => self.save(last, state, out),
             ProgramFrame::Boundary => self.stands_at_boundary(out),
+            ProgramFrame::Negotiate(said) => match said.check() {
+                Ok(()) => out.push(Effect::Negotiate(said)),
+                Err(nonsense) => self.fault(&nonsense.to_string(), out),
+            },
             ProgramFrame::Hello { .. } => self.fault("it says Hello twice", out),
         }
     }
@@ -207,7 +211,14 @@ impl Endpoint {
             | Ask::NextTask
             | Ask::ReturnTask { .. }
             | Ask::CloseBag
-            | Ask::NextResult => 0,
+            | Ask::NextResult
+            | Ask::Negotiates => 0,
+            Ask::Negotiate(said) => {
+                if let Err(nonsense) = said.check() {
+                    return self.fault(&nonsense.to_string(), out);
+                }
+                0
+            }
         };
         if request.0 != self.program_asked.0 + 1 {
             return self.fault("its questions are not numbered one after the other", out);

@@ -7,13 +7,14 @@ use gleaner_common::time::Moment;
 use proptest::prelude::*;
 
 use super::*;
-use crate::address::{Communicator, PIECE_BYTES_MAX, Part, Tag, Task};
+use crate::address::{Communicator, Negotiation, PIECE_BYTES_MAX, Part, Tag, Task};
 use crate::endpoint::{Back, Effect, Endpoint, Event};
+use crate::negotiation::{Party, Said, Statement, Why};
 use crate::wire::{Ack, PeerFrame, ProgramFrame};
 
 /// The bytes of [`filled`] in each version, the oldest first; of version 1, those
 /// of an endpoint to which nothing has happened.
-const GOLDEN: [(u16, &str); 2] = [
+const GOLDEN: [(u16, &str); 3] = [
     (
         1,
         "010103000300802080804000008080100b0000008080400000000000000000000001000000000000000000\
@@ -22,6 +23,14 @@ const GOLDEN: [(u16, &str); 2] = [
     (
         2,
         "0201030003010204e80701050300020001020102ac02000268690304ac02e807059003de02882701050107\
+         0601011204010104c801a01fac02fa0109010702030808000202ac02000268690102090901020701000a0a\
+         000202ac0200026869000a080301010201030100030206010102010101060105010204c801a01fac02fa01\
+         09010201010102060105010204c801a01fac02fa01090204030104040101ab0b0101020101020207ac0202\
+         01020103",
+    ),
+    (
+        3,
+        "0301030003010204e80701050300020001020102ac02000268690304ac02e807059003de02882701050107\
          0601011204010104c801a01fac02fa0109010702030808000202ac02000268690102090901020701000a0a\
          000202ac0200026869000a080301010201030100030206010102010101060105010204c801a01fac02fa01\
          09010201010102060105010204c801a01fac02fa01090204030104040101ab0b0101020101020207ac0202\
@@ -301,6 +310,7 @@ fn events() -> Vec<Event> {
         Event::PeerAt(OTHER),
         Event::PeerEnded { rank: OTHER, snapshot: Snapshot(0), end: End::Left, last: u64::MAX },
         Event::Cut(Snapshot(u32::MAX)),
+        Event::Negotiate(said()),
         Event::Ranks(4),
         Event::CoordinatorBack,
         Event::Answered { request: Request(4), answer: Answer::Left },
@@ -319,6 +329,7 @@ fn events() -> Vec<Event> {
             ProgramFrame::Ask { request: Request(2), ask },
             ProgramFrame::Save { last: true, state: payload },
             ProgramFrame::Boundary,
+            ProgramFrame::Negotiate(said()),
             ProgramFrame::Waiting {
                 on: Wait::Message { from: None, communicator: Communicator(0), tag: None },
                 read: 11,
@@ -327,6 +338,11 @@ fn events() -> Vec<Event> {
         .map(Event::FromProgram),
     );
     events
+}
+
+fn said() -> Said {
+    let statement = Statement::Reject(Why::Unwanted);
+    Said { opener: Party::Coordinator, negotiation: Negotiation(1), round: 1, statement }
 }
 
 /// Lives with whatever was taken in: nothing of it may panic.

@@ -2,8 +2,11 @@
 //! has to change is a new [`VERSION`](super::VERSION).
 
 use super::*;
-use crate::address::Part;
+use crate::address::{Negotiation, Part};
 use crate::framing::{self, Frame};
+use crate::negotiation::{
+    Change, Item, Obligation, Party, Price, Resource, Statement, Template, Terms, Why,
+};
 
 #[track_caller]
 fn check<F: Frame + PartialEq + std::fmt::Debug>(frame: &F, hex: &str) {
@@ -20,6 +23,10 @@ fn envelope(part: Part) -> Envelope {
 }
 
 const REQUEST: Request = Request(5);
+
+fn said(statement: Statement) -> Said {
+    Said { opener: Party::Coordinator, negotiation: Negotiation(7), round: 2, statement }
+}
 
 #[test]
 fn what_programs_say() {
@@ -50,6 +57,7 @@ fn what_programs_say() {
     check(&ProgramFrame::Bye { unreceived: vec![left] }, "0701030207ac02");
     check(&ProgramFrame::Save { last: true, state: payload }, "0801026869");
     check(&ProgramFrame::Boundary, "09");
+    check(&ProgramFrame::Negotiate(said(Statement::Noted)), "0a00070206");
 }
 
 #[test]
@@ -65,6 +73,8 @@ fn what_programs_ask() {
         (Ask::PutTask { task: vec![0xab] }, "05050601ab"),
         (Ask::CloseBag, "050507"),
         (Ask::NextResult, "050508"),
+        (Ask::Negotiates, "050509"),
+        (Ask::Negotiate(said(Statement::Reject(Why::Price))), "05050a0007020407"),
     ] {
         check(&ProgramFrame::Ask { request: REQUEST, ask }, hex);
     }
@@ -103,6 +113,7 @@ fn what_agents_say() {
     check(&AgentFrame::Deadlock { waits }, "0901010103");
     check(&AgentFrame::State { last: false, state }, "0a00026869");
     check(&AgentFrame::GoOn, "0b");
+    check(&AgentFrame::Negotiate(said(Statement::Noted)), "0c00070206");
 }
 
 #[test]
@@ -123,6 +134,8 @@ fn what_programs_are_answered() {
         (Answer::BagClosed, "04050b"),
         (Answer::TooMany { available: 300 }, "04050cac02"),
         (Answer::Declined { reason: "r".into() }, "04050d0172"),
+        (Answer::Noted, "04050e"),
+        (Answer::Negotiated(said(Statement::Noted)), "04050f00070206"),
     ] {
         check(&AgentFrame::Answer { request: REQUEST, answer }, hex);
     }
@@ -148,4 +161,41 @@ fn what_agents_say_to_each_other() {
     }
     let begun = Begun { job: JobId(8), rank: Rank(2), fence: Fence(300) };
     assert_eq!(postcard::to_stdvec(&begun).unwrap(), [8, 2, 0xac, 2]);
+}
+
+#[test]
+fn what_is_said_in_negotiations() {
+    let within = Duration::from_secs(3);
+    let mut template =
+        Template::processors(within, Change::Grow { by: 300 }, Obligation::Mandatory);
+    let terms = Terms { obligation: Obligation::Voluntary, price: Some(Price(300)) };
+    template.items.push(Item::open(Resource::Gpus, Change::Shrink { by: 1 }, terms));
+    let items = "0300020000ac0201000003010100 01ac0200".replace(' ', "");
+    for (statement, hex) in [
+        (Statement::Offer(template.clone()), format!("00{items}")),
+        (Statement::CounterOffer(template.clone()), format!("01{items}")),
+        (Statement::FinalOffer(template.clone()), format!("02{items}")),
+        (
+            Statement::Accept { agreed: template.clone(), first: Some(Rank(3)) },
+            format!("03{items}0103"),
+        ),
+        (Statement::Enforce(template), format!("05{items}")),
+        (Statement::Noted, "06".to_owned()),
+    ] {
+        check(&ProgramFrame::Negotiate(said(statement)), &format!("0a000702{hex}"));
+    }
+    for (why, hex) in [
+        (Why::Unwanted, "00"),
+        (Why::Late, "01"),
+        (Why::Nonsense, "02"),
+        (Why::Busy, "03"),
+        (Why::Overtaken, "04"),
+        (Why::TooFew { available: 300 }, "05ac02"),
+        (Why::NotNegotiable, "06"),
+        (Why::Price, "07"),
+        (Why::Over, "08"),
+        (Why::Gone, "09"),
+    ] {
+        check(&ProgramFrame::Negotiate(said(Statement::Reject(why))), &format!("0a00070204{hex}"));
+    }
 }

@@ -369,7 +369,10 @@ impl Program {
                 assert_eq!(self.stands, Some(false), "it is told to go on and does not stand");
                 self.stands = Some(true);
             }
-            AgentFrame::PleaseSave | AgentFrame::Retreat { .. } | AgentFrame::Ranks { .. } => {}
+            AgentFrame::PleaseSave
+            | AgentFrame::Retreat { .. }
+            | AgentFrame::Ranks { .. }
+            | AgentFrame::Negotiate(_) => {}
             AgentFrame::Refused { reason } => panic!("refused: {reason}"),
         }
     }

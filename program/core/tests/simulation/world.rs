@@ -438,6 +438,7 @@ impl World {
                 self.after(us, Due::CutKept { rank, snapshot, run });
             }
             Effect::TakeImage => self.after(us, Due::Image { rank, life }),
+            Effect::Negotiate(said) => panic!("nobody negotiates here: {said:?}"),
             Effect::NoCut(snapshot) => {
                 let now = self.now;
                 let event = coordinator::Event::NotKept { rank, snapshot };

@@ -20,6 +20,10 @@ impl Core {
     pub(super) fn carry_out(&mut self, draft: &mut Draft, decision: Decision) {
         match decision {
             Decision::Start { job, size } => self.start(draft, job, size),
+            // It answers later, by `negotiated`.
+            Decision::Grow { job, .. } | Decision::Shrink { job, .. } if self.negotiates(job) => {
+                self.negotiate(draft, job, &decision);
+            }
             Decision::Grow { job, by, .. } => {
                 let left = self.place_more(draft, job, by);
                 self.tell(draft.now, Fact::Answered { job, by: by - left });

@@ -5,8 +5,11 @@ use proptest::prelude::*;
 use gleaner_common::id::ContentHash;
 use gleaner_common::program::{Life, ProgramSpec};
 use gleaner_common::reaction::Keep;
-use gleaner_program_core::address::{Rank, Request, Snapshot, Task};
+use gleaner_program_core::address::{Negotiation, Rank, Request, Snapshot, Task};
 use gleaner_program_core::facts::{End, RankFacts, Stance};
+use gleaner_program_core::negotiation::{
+    Change, Obligation, Party, Said, Statement, Template, Why,
+};
 use gleaner_program_core::wire::{Ask, FromRank, Wait};
 
 use super::*;
@@ -88,6 +91,8 @@ fn said() -> impl Strategy<Value = FromRank> {
         Just(Ask::Processors),
         Just(Ask::NextTask),
         Just(Ask::NextResult),
+        Just(Ask::Negotiates),
+        negotiation().prop_map(Ask::Negotiate),
         Just(Ask::CloseBag),
         Just(Ask::PutTask { task: vec![1] }),
         task.clone().prop_map(|task| Ask::ReturnTask { task }),
@@ -110,6 +115,7 @@ fn said() -> impl Strategy<Value = FromRank> {
             sent: vec![(Rank(77), 3)],
         }),
         Just(FromRank::Drained),
+        negotiation().prop_map(FromRank::Negotiate),
         (0u32..9).prop_map(|rank| FromRank::WhereIs(Rank(rank))),
         snapshot.clone().prop_map(FromRank::NoCut),
         snapshot.prop_map(|snapshot| FromRank::Cut {
@@ -118,6 +124,34 @@ fn said() -> impl Strategy<Value = FromRank> {
             size_bytes: u64::MAX,
         }),
     ]
+}
+
+/// What an agent could say that lets its rank say anything.
+fn negotiation() -> impl Strategy<Value = Said> {
+    let by = prop_oneof![0u32..6, Just(u32::MAX)];
+    let change = (any::<bool>(), by)
+        .prop_map(|(grows, by)| if grows { Change::Grow { by } } else { Change::Shrink { by } });
+    let obligation = prop_oneof![Just(Obligation::Voluntary), Just(Obligation::Mandatory)];
+    let within = prop_oneof![Just(Duration::MAX), Just(Duration::ZERO), Just(s(1))];
+    let template =
+        (within, change, obligation, 0usize..3).prop_map(|(within, change, obligation, times)| {
+            let one = Template::processors(within, change, obligation);
+            Template { items: one.items.repeat(times), ..one }
+        });
+    let statement = (template, 0u8..7).prop_map(|(template, kind)| match kind {
+        0 => Statement::Offer(template),
+        1 => Statement::CounterOffer(template),
+        2 => Statement::FinalOffer(template),
+        3 => Statement::Accept { agreed: template, first: Some(Rank(u32::MAX)) },
+        4 => Statement::Enforce(template),
+        5 => Statement::Reject(Why::TooFew { available: u32::MAX }),
+        _ => Statement::Noted,
+    });
+    let round = prop_oneof![0u32..4, Just(u32::MAX)];
+    (any::<bool>(), 0u64..4, round, statement).prop_map(|(is_job, number, round, statement)| {
+        let opener = if is_job { Party::Job } else { Party::Coordinator };
+        Said { opener, negotiation: Negotiation(number), round, statement }
+    })
 }
 
 fn event(kind: u8, fence: Fence) -> AttemptEvent {

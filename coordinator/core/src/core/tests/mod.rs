@@ -5,6 +5,7 @@ mod choosing;
 mod grow;
 mod hostile;
 mod moves;
+mod negotiations;
 mod ranks;
 mod replicas;
 mod schedule;

@@ -34,6 +34,7 @@ fn whole() -> Whole {
         groups: vec![Group { first: 0, count: 4, parent: Some(RANK) }],
         ended: [(Rank(1), ended())].into(),
         spawned: spawned(),
+        negotiator: Some(RANK),
     }
 }
 
@@ -69,6 +70,7 @@ fn past() -> Past {
     }
     let _ = past.apply(Happened::Gone { rank: Rank(0), lost: true });
     let _ = past.apply(Happened::Spawned { by: RANK, request: REQUEST, first: Rank(4), count: 2 });
+    let _ = past.apply(Happened::Negotiates(RANK));
     past
 }
 
@@ -81,29 +83,30 @@ fn an_event_has_the_bytes_of_its_version() {
     let (rank, request, snapshot) = (RANK, REQUEST, Snapshot(2));
     let parts = [(RANK, ContentHash([0xab; 32]))].into();
     let (end, sent) = (End::ExitCode(1), vec![(Rank(0), 300)]);
-    check(&Happened::Asked { rank, request, ask: Ask::Leave }, "0101030501");
-    check(&Happened::Gone { rank, lost: true }, "01020301");
+    check(&Happened::Asked { rank, request, ask: Ask::Leave }, "0201030501");
+    check(&Happened::Gone { rank, lost: true }, "02020301");
     let first = Rank(4);
-    check(&Happened::Spawned { by: rank, request, first, count: 2 }, "010303050402");
-    check(&Happened::Ended { rank, end, snapshot, sent }, "0104030002020100ac02");
-    check(&Happened::Drained(rank), "010503");
-    check(&Happened::CutBegan(snapshot), "010602");
-    check(&Happened::Whole { snapshot, parts }, &format!("0107020103{}", "ab".repeat(32)));
-    check(&Happened::Grew { first, count: 2 }, "01080402");
+    check(&Happened::Spawned { by: rank, request, first, count: 2 }, "020303050402");
+    check(&Happened::Ended { rank, end, snapshot, sent }, "0204030002020100ac02");
+    check(&Happened::Drained(rank), "020503");
+    check(&Happened::CutBegan(snapshot), "020602");
+    check(&Happened::Whole { snapshot, parts }, &format!("0207020103{}", "ab".repeat(32)));
+    check(&Happened::Grew { first, count: 2 }, "02080402");
     check(&Happened::Began(Box::new(state())), BEGAN);
     check(&all_this(), ALL_THIS);
+    check(&Happened::Negotiates(rank), "020a03");
 }
 
-const BEGAN: &str = "0100ac02010100040001010112020100ac02010201020103abababababababababababab\
-                     abababababababababababababababababababab010004010301010112020100ac020101\
-                     030105000402";
+const BEGAN: &str = "0200ac02010100040001010112020100ac02010201020103ababababababababababababababa\
+                     bababababababababababababababababab010004010301010112020100ac0201010301050004\
+                     020103";
 
-const ALL_THIS: &str = "0109ac0201020004000402010301010112020100ac02010201020103abababababababab\
-                        abababababababababababababababababababababababab010004010301010112020100\
-                        ac0201010301050004020102c0843d8080802003000002000101bb010200020002000001\
-                        01000103010301080207090001dd08090201ee02060304030001aa05050106030101bb03\
-                        0b050107000207010307020905010a0801030b000301080206030b000103020500040205\
-                        000402";
+const ALL_THIS: &str = "0209ac0201020004000402010301010112020100ac02010201020103ababababababababab\
+                        ababababababababababababababababababababababab010004010301010112020100ac02\
+                        010103010500040201030102c0843d8080802003000002000101bb01020002000200000101\
+                        000103010301080207090001dd08090201ee02060304030001aa05050106030101bb030b05\
+                        0107000207010307020905010a0801030b000301080206030b000103020500040205000402\
+                        0103";
 
 #[test]
 fn a_past_is_what_it_was_after_it_was_written_and_read() {
