@@ -92,8 +92,14 @@ pub(crate) fn main(program: &str) -> ExitCode {
             std::thread::sleep(Duration::from_secs(60));
         }
     }
-    let alone =
-        Run { ranks: 4, record: None, processors: 0, retreats: vec![], saved: BTreeMap::new() };
+    let alone = Run {
+        ranks: 4,
+        record: None,
+        processors: 0,
+        offers: false,
+        retreats: vec![],
+        saved: BTreeMap::new(),
+    };
     let ran = run(alone, |comm| match program {
         "ring" => play_ring(comm),
         "deaf" => play_deaf(comm),

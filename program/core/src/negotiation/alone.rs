@@ -111,20 +111,18 @@ impl Alone {
     ) -> Vec<Effect> {
         let Some(said) = said_by(request, ask) else { return vec![] };
         let key = (rank, said.negotiation);
-        let heard = match self.asked.get_mut(&key) {
-            Some(talk) => talk.hear(Moment::ZERO, &said),
-            None => match Talk::answer(Moment::ZERO, Party::Coordinator, LIMITS, &said) {
-                Ok((talk, may)) => {
-                    self.asked.insert(key, talk);
-                    vec![talk::Effect::Decide(may)]
-                }
-                Err(_) => {
-                    let statement = Statement::Reject(Why::Nonsense);
-                    let said = Said { round: said.round.saturating_add(1), statement, ..said };
-                    let answer = answer_to(ask, said);
-                    return vec![Effect::Answer { rank, request, answer }];
-                }
-            },
+        let heard = if let Some(talk) = self.asked.get_mut(&key) {
+            talk.hear(Moment::ZERO, &said)
+        } else if let Ok((talk, may)) =
+            Talk::answer(Moment::ZERO, Party::Coordinator, LIMITS, &said)
+        {
+            self.asked.insert(key, talk);
+            vec![talk::Effect::Decide(may)]
+        } else {
+            let statement = Statement::Reject(Why::Nonsense);
+            let said = Said { round: said.round.saturating_add(1), statement, ..said };
+            let answer = answer_to(ask, said);
+            return vec![Effect::Answer { rank, request, answer }];
         };
         let Some(mut talk) = self.asked.remove(&key) else { return vec![] };
         let (out, over) = carry_out(&mut talk, rank, heard, there);

@@ -252,12 +252,11 @@ impl World {
     fn arrive(&mut self, to: Party, said: &Said) {
         let now = self.now;
         let (talk, _) = self.side(to);
-        let effects = match talk {
-            Some(talk) => talk.hear(now, said),
-            None => {
-                *talk = Talk::answer(now, to, AT_ANY_TIME, said).ok().map(|(talk, _)| talk);
-                vec![]
-            }
+        let effects = if let Some(talk) = talk {
+            talk.hear(now, said)
+        } else {
+            *talk = Talk::answer(now, to, AT_ANY_TIME, said).ok().map(|(talk, _)| talk);
+            vec![]
         };
         self.carry_out(to, effects);
     }
