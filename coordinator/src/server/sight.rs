@@ -13,6 +13,7 @@ use gleaner_common::wire::{Request, Role};
 
 use super::request::Refusal;
 use super::{Peer, Shared, listing};
+use crate::store::{DatabaseError, Tables};
 
 impl Peer {
     pub(super) fn may_see(&self, shared: &Shared, user: &str, public: bool) -> bool {
@@ -96,7 +97,7 @@ pub(super) async fn known(
     let known = shared.reader.read(move |tables| {
         let mut known = BTreeSet::new();
         for hash in hashes {
-            let is_theirs = tables.was_sent(who.name(), hash)?;
+            let is_theirs = sent_by(&who, hash)(tables)?;
             let jobs = if is_theirs { vec![] } else { tables.jobs_of_file(hash)? };
             let is_seen = |(_, user, public): &(_, String, _)| who.may_see(&asked, user, *public);
             if is_theirs || jobs.iter().any(is_seen) {
@@ -106,6 +107,24 @@ pub(super) async fn known(
         Ok(known)
     });
     Ok(known.await?)
+}
+
+/// Under which name a peer's files are remembered. No name holds a slash: no
+/// user is taken for a workstation.
+pub(super) fn sender(peer: &Peer) -> String {
+    match peer.identity.role {
+        Role::User | Role::Admin => peer.name().to_owned(),
+        role @ (Role::Agent | Role::Collector) => format!("{}/{}", role.name(), peer.name()),
+    }
+}
+
+/// Has the peer sent this file?
+pub(super) fn sent_by(
+    peer: &Peer,
+    hash: ContentHash,
+) -> impl FnOnce(&Tables) -> Result<bool, DatabaseError> + Send + 'static {
+    let sender = sender(peer);
+    move |tables| tables.was_sent(&sender, hash)
 }
 
 /// May the peer have this file?
