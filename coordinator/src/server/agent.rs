@@ -109,17 +109,15 @@ async fn listen(
 /// not here, or neither did it send them nor may it have them. To know a hash
 /// is no permission, or somebody else's file would become this job's.
 async fn unstaged(shared: &Arc<Shared>, peer: &Arc<Peer>, frame: &AgentFrame) -> Option<Fence> {
-    let (fence, named) = named(frame)?;
+    let (fence, named) = named(frame).filter(|(_, named)| !named.is_empty())?;
     let (blobs, wall, looked_for) = (shared.blobs.clone(), shared.clock.wall(), named.clone());
     let all_here = spawn_blocking(move || looked_for.into_iter().all(|hash| blobs.has(hash, wall)));
     if !all_here.await.unwrap_or(true) {
         return Some(fence);
     }
-    for hash in named {
-        let sent = shared.reader.read(sight::sent_by(peer, hash));
-        // A database that cannot be read says nothing against an agent.
-        if !sent.await.unwrap_or(true) && !sight::may_get(shared, peer, hash).await.unwrap_or(true)
-        {
+    // A database that cannot be read says nothing against an agent.
+    for hash in sight::not_sent(shared, peer, named).await.unwrap_or_default() {
+        if !sight::may_get(shared, peer, hash).await.unwrap_or(true) {
             return Some(fence);
         }
     }

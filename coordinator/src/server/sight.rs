@@ -13,7 +13,6 @@ use gleaner_common::wire::{Request, Role};
 
 use super::request::Refusal;
 use super::{Peer, Shared, listing};
-use crate::store::{DatabaseError, Tables};
 
 impl Peer {
     pub(super) fn may_see(&self, shared: &Shared, user: &str, public: bool) -> bool {
@@ -93,11 +92,11 @@ pub(super) async fn known(
     }
     // The brain answers after everything that it may know is in the store.
     shared.brain.look(|_, _| ()).await?;
-    let (asked, who) = (shared.clone(), peer.clone());
+    let (asked, who, sender) = (shared.clone(), peer.clone(), sender(peer));
     let known = shared.reader.read(move |tables| {
         let mut known = BTreeSet::new();
         for hash in hashes {
-            let is_theirs = sent_by(&who, hash)(tables)?;
+            let is_theirs = tables.was_sent(&sender, hash)?;
             let jobs = if is_theirs { vec![] } else { tables.jobs_of_file(hash)? };
             let is_seen = |(_, user, public): &(_, String, _)| who.may_see(&asked, user, *public);
             if is_theirs || jobs.iter().any(is_seen) {
@@ -110,21 +109,33 @@ pub(super) async fn known(
 }
 
 /// Under which name a peer's files are remembered. No name holds a slash: no
-/// user is taken for a workstation.
+/// user is taken for anybody else.
 pub(super) fn sender(peer: &Peer) -> String {
     match peer.identity.role {
-        Role::User | Role::Admin => peer.name().to_owned(),
-        role @ (Role::Agent | Role::Collector) => format!("{}/{}", role.name(), peer.name()),
+        Role::User => peer.name().to_owned(),
+        role @ (Role::Admin | Role::Agent | Role::Collector) => {
+            format!("{}/{}", role.name(), peer.name())
+        }
     }
 }
 
-/// Has the peer sent this file?
-pub(super) fn sent_by(
+/// Those of these files that the peer has not sent.
+pub(super) async fn not_sent(
+    shared: &Arc<Shared>,
     peer: &Peer,
-    hash: ContentHash,
-) -> impl FnOnce(&Tables) -> Result<bool, DatabaseError> + Send + 'static {
+    hashes: Vec<ContentHash>,
+) -> Result<Vec<ContentHash>, Refusal> {
     let sender = sender(peer);
-    move |tables| tables.was_sent(&sender, hash)
+    let not_sent = shared.reader.read(move |tables| {
+        let mut not_sent = vec![];
+        for hash in hashes {
+            if !tables.was_sent(&sender, hash)? {
+                not_sent.push(hash);
+            }
+        }
+        Ok(not_sent)
+    });
+    Ok(not_sent.await?)
 }
 
 /// May the peer have this file?
