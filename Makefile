@@ -3,7 +3,7 @@
 #   make test   formatting, lints, and every test
 # Two more want root and apt, and live the README under a real systemd:
 #   make test-units      in containers of Debian 13, two minutes once its tree is made
-#   make test-units-vm   in a VM with its own kernel and a PS/2 keyboard, fifteen
+#   make test-units-vm   in a VM with its own kernel and a PS/2 keyboard, six
 .PHONY: demo test test-units test-units-vm lint check-core bench fuzz deny install deps test-deps clean
 
 PACKAGES = gcc libc6-dev make iproute2

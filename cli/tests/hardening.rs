@@ -85,9 +85,14 @@ fn an_agent_under_its_units_hardening_runs_guests_and_sees_a_key() {
     fs::write(dir.path().join("agent.toml"), configuration(home, &terminal.path, &cgroup)).unwrap();
     let socket = format!("{home}/run/agent.sock");
     let log = fs::File::create(dir.path().join("agent.log")).unwrap();
+    // Wherever it was built, which may be below the `/tmp` that the agent does not see.
+    let program = dir.path().join("glean");
+    fs::copy(env!("CARGO_BIN_EXE_glean"), &program).unwrap();
     let agent = Command::new("unshare")
         .args(["--mount", "--propagation", "slave", "sh", "-c", SCRIPT, "sh", home])
-        .args([&capabilities(&unit), env!("CARGO_BIN_EXE_glean"), "agent", "--config"])
+        .arg(capabilities(&unit))
+        .arg(program)
+        .args(["agent", "--config"])
         .arg(dir.path().join("agent.toml"))
         .stdin(Stdio::null())
         .stderr(log)

@@ -11,7 +11,7 @@ exec 3>&1
 MACHINES=a
 # A move takes some seconds here, and is called off when the owner has gone again.
 quiet=20s
-# Asking takes the only core, slow as it is.
+# Asking takes a core of the two, slow as they are.
 pause=4
 
 # There is one machine here.

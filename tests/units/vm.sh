@@ -29,7 +29,7 @@ start_vm() {
     mkfifo "$vm/monitor.in" "$vm/monitor.out"
     # Somebody must read what it says.
     cat "$vm/monitor.out" >"$vm/monitor.log" &
-    timeout $((MINUTES_MAX * 60)) qemu-system-x86_64 -machine pc -accel tcg -m 2048 -display none \
+    timeout $((MINUTES_MAX * 60)) qemu-system-x86_64 -machine pc -accel tcg,thread=multi -smp 2 -m 2048 -display none \
         -kernel "$tree/vmlinuz" -initrd "$tree/initrd.img" \
         -append 'root=/dev/vda rw console=ttyS0 quiet' \
         -drive "file=$vm/disk,format=raw,if=virtio,cache=unsafe" \

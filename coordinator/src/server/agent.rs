@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gleaner_common::id::Fence;
+use gleaner_common::id::{ContentHash, Fence};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Printed, close};
 use gleaner_coordinator_core::{Event, Link};
+use gleaner_program_core::wire::FromRank;
 use gleaner_shell::stream::{FrameReader, FrameWriter, StreamError};
 use quinn::VarInt;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::check::{Excess, check};
-use super::{Peer, Shared};
+use super::{Peer, Shared, sight};
 use crate::brain::{Input, LinkedPeer, Stopping};
 use crate::outbox::Outbox;
 
@@ -94,7 +95,7 @@ async fn listen(
             shared.agents.relay(link.workstation, to, bytes);
             continue;
         }
-        if let Some(fence) = unstaged(shared, &frame).await {
+        if let Some(fence) = unstaged(shared, peer, &frame).await {
             let event = Event::Unstaged { from: link, fence };
             shared.brain.tell(Input::Fact(event)).await?;
             continue;
@@ -104,22 +105,49 @@ async fn listen(
     Err(ListenError::Finished)
 }
 
-/// The attempt whose result names files that are not here. Whatever is under a
-/// hash has been found to have it; what an agent only says has not.
-async fn unstaged(shared: &Arc<Shared>, frame: &AgentFrame) -> Option<Fence> {
-    let AgentFrame::Attempt(AttemptEvent::Finished(finished)) = frame else { return None };
-    let printed = [&finished.stdout, &finished.stderr].into_iter();
-    let printed = printed.filter_map(|printed| match printed {
-        Printed::Staged { hash, .. } => Some(*hash),
-        Printed::Inline(_) => None,
-    });
-    let named: Vec<_> = finished.outputs.iter().map(|file| file.hash).chain(printed).collect();
-    if named.is_empty() {
-        return None;
+/// The attempt of which files are named that its agent may not name: they are
+/// not here, or neither did it send them nor may it have them. To know a hash
+/// is no permission, or somebody else's file would become this job's.
+async fn unstaged(shared: &Arc<Shared>, peer: &Arc<Peer>, frame: &AgentFrame) -> Option<Fence> {
+    let (fence, named) = named(frame).filter(|(_, named)| !named.is_empty())?;
+    let (blobs, wall, looked_for) = (shared.blobs.clone(), shared.clock.wall(), named.clone());
+    let all_here = spawn_blocking(move || looked_for.into_iter().all(|hash| blobs.has(hash, wall)));
+    if !all_here.await.unwrap_or(true) {
+        return Some(fence);
     }
-    let (blobs, wall) = (shared.blobs.clone(), shared.clock.wall());
-    let all_here = spawn_blocking(move || named.into_iter().all(|hash| blobs.has(hash, wall)));
-    (!all_here.await.unwrap_or(true)).then_some(finished.fence)
+    // A database that cannot be read says nothing against an agent.
+    for hash in sight::not_sent(shared, peer, named).await.unwrap_or_default() {
+        if !sight::may_get(shared, peer, hash).await.unwrap_or(true) {
+            return Some(fence);
+        }
+    }
+    None
+}
+
+/// What a frame says to have been staged, and for which attempt.
+fn named(frame: &AgentFrame) -> Option<(Fence, Vec<ContentHash>)> {
+    match frame {
+        AgentFrame::Attempt(AttemptEvent::Finished(finished)) => {
+            let printed = [&finished.stdout, &finished.stderr].into_iter();
+            let printed = printed.filter_map(|printed| match printed {
+                Printed::Staged { hash, .. } => Some(*hash),
+                Printed::Inline(_) => None,
+            });
+            let outputs = finished.outputs.iter().map(|file| file.hash);
+            Some((finished.fence, outputs.chain(printed).collect()))
+        }
+        AgentFrame::FromRank { fence, bytes, .. } => match postcard::from_bytes(bytes) {
+            Ok(FromRank::Cut { part, .. }) => Some((*fence, vec![part])),
+            _ => None,
+        },
+        AgentFrame::Hello { .. }
+        | AgentFrame::Heartbeat { .. }
+        | AgentFrame::Presence(_)
+        | AgentFrame::Attempt(_)
+        | AgentFrame::Leaving { .. }
+        | AgentFrame::Relay { .. }
+        | AgentFrame::Missing(_) => None,
+    }
 }
 
 /// Returns when the brain has closed the outbox and the last frame has arrived,

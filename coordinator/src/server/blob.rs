@@ -60,14 +60,15 @@ pub(super) async fn put(
     }
 }
 
-/// The user has had this file in hand, and may name it from now on.
+/// The peer has had this file in hand, and may name it from now on. Admins may
+/// name any.
 async fn remember(shared: &Arc<Shared>, peer: &Peer, hash: ContentHash) -> Result<(), Refusal> {
-    if peer.identity.role != Role::User {
+    if peer.identity.role == Role::Admin {
         return Ok(());
     }
     refuse_without_disk(shared)?;
-    let (user, at) = (peer.name().to_owned(), shared.clock.wall());
-    Ok(shared.brain.write(vec![Write::Uploaded { user, hash, at }]).await?)
+    let (sender, at) = (sight::sender(peer), shared.clock.wall());
+    Ok(shared.brain.write(vec![Write::Uploaded { sender, hash, at }]).await?)
 }
 
 async fn receive(

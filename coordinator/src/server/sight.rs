@@ -93,11 +93,11 @@ pub(super) async fn known(
     }
     // The brain answers after everything that it may know is in the store.
     shared.brain.look(|_, _| ()).await?;
-    let (asked, who) = (shared.clone(), peer.clone());
+    let (asked, who, sender) = (shared.clone(), peer.clone(), sender(peer));
     let known = shared.reader.read(move |tables| {
         let mut known = BTreeSet::new();
         for hash in hashes {
-            let is_theirs = tables.was_sent(who.name(), hash)?;
+            let is_theirs = tables.was_sent(&sender, hash)?;
             let jobs = if is_theirs { vec![] } else { tables.jobs_of_file(hash)? };
             let is_seen = |(_, user, public): &(_, String, _)| who.may_see(&asked, user, *public);
             if is_theirs || jobs.iter().any(is_seen) {
@@ -107,6 +107,36 @@ pub(super) async fn known(
         Ok(known)
     });
     Ok(known.await?)
+}
+
+/// Under which name a peer's files are remembered. No name holds a slash: no
+/// user is taken for anybody else.
+pub(super) fn sender(peer: &Peer) -> String {
+    match peer.identity.role {
+        Role::User => peer.name().to_owned(),
+        role @ (Role::Admin | Role::Agent | Role::Collector) => {
+            format!("{}/{}", role.name(), peer.name())
+        }
+    }
+}
+
+/// Those of these files that the peer has not sent.
+pub(super) async fn not_sent(
+    shared: &Arc<Shared>,
+    peer: &Peer,
+    hashes: Vec<ContentHash>,
+) -> Result<Vec<ContentHash>, Refusal> {
+    let sender = sender(peer);
+    let not_sent = shared.reader.read(move |tables| {
+        let mut not_sent = vec![];
+        for hash in hashes {
+            if !tables.was_sent(&sender, hash)? {
+                not_sent.push(hash);
+            }
+        }
+        Ok(not_sent)
+    });
+    Ok(not_sent.await?)
 }
 
 /// May the peer have this file?

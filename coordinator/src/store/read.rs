@@ -201,10 +201,10 @@ impl Tables {
         Ok(self.one(query, named_params! { ":before": before.0 }, |_| Ok(()))?.is_some())
     }
 
-    /// Has the user sent this file, whether or not a job names it yet?
-    pub(crate) fn was_sent(&self, user: &str, hash: ContentHash) -> Read<bool> {
-        let query = "SELECT 1 FROM uploads WHERE user = :user AND hash = :hash";
-        let of = named_params! { ":user": user, ":hash": hash.0 };
+    /// Has the sender sent this file, whether or not a job names it yet?
+    pub(crate) fn was_sent(&self, sender: &str, hash: ContentHash) -> Read<bool> {
+        let query = "SELECT 1 FROM uploads WHERE sender = :sender AND hash = :hash";
+        let of = named_params! { ":sender": sender, ":hash": hash.0 };
         Ok(self.one(query, of, |_| Ok(()))?.is_some())
     }
 

@@ -53,14 +53,14 @@ CREATE TABLE replicas (
 
 ALTER TABLE attempts ADD COLUMN replica INTEGER NOT NULL DEFAULT 0;
 
--- The files that a user has sent, and since when they may be said to be here
--- to them: nobody learns of a file by its hash alone.
+-- The files that a user has sent, or an agent ("agent/NAME"), and since when
+-- they may name them: nobody learns of a file by its hash alone.
 
 CREATE TABLE uploads (
-    user TEXT    NOT NULL,
-    hash BLOB    NOT NULL,
-    at   INTEGER NOT NULL,
-    PRIMARY KEY (user, hash)
+    sender TEXT    NOT NULL,
+    hash   BLOB    NOT NULL,
+    at     INTEGER NOT NULL,
+    PRIMARY KEY (sender, hash)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX uploads_by_age ON uploads (at);

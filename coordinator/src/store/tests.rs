@@ -343,7 +343,7 @@ fn what_a_user_has_sent_is_theirs_to_name_for_a_while() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     let hash = ContentHash([1; 32]);
-    let sent = |at| Write::Uploaded { user: "ada".into(), hash, at: WallTime(at) };
+    let sent = |at| Write::Uploaded { sender: "ada".into(), hash, at: WallTime(at) };
     store.commit(&[sent(5), sent(9)]).unwrap();
     let known = |store: &Store, user: &str| read(store, |tables| tables.was_sent(user, hash));
     assert!(known(&store, "ada") && !known(&store, "eve"));

@@ -27,9 +27,9 @@ pub(crate) enum Write {
     Record(DirectoryRecord),
     /// An ended job that nobody wants to hear of any more.
     Forget(JobId),
-    /// A user has sent this file.
+    /// A user or an agent has sent this file.
     Uploaded {
-        user: String,
+        sender: String,
         hash: ContentHash,
         at: WallTime,
     },
@@ -189,11 +189,13 @@ fn apply(connection: &Connection, write: &Write) -> Done {
         },
         Write::Record(record) => put_record(connection, record),
         Write::Forget(job) => forget(connection, *job),
-        Write::Uploaded { user, hash, at } => put!(connection, "INSERT OR REPLACE INTO uploads", {
-            user: user,
-            hash: hash.0,
-            at: at.0,
-        }),
+        Write::Uploaded { sender, hash, at } => {
+            put!(connection, "INSERT OR REPLACE INTO uploads", {
+                sender: sender,
+                hash: hash.0,
+                at: at.0,
+            })
+        }
         Write::ForgetUploads { before } => connection
             .prepare_cached("DELETE FROM uploads WHERE at < :before")?
             .execute(named_params! { ":before": before.0 })

@@ -1,6 +1,6 @@
 //! Subprograms that run on several workstations, through the server.
 
-use gleaner_common::id::{ContentHash, SubprogramId};
+use gleaner_common::id::{ContentHash, Fence, SubprogramId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::report::{JobState, ReplicaRow, ReplicaState};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, OutputFile, Printed, Reply, Request, Role};
@@ -84,15 +84,7 @@ async fn a_result_that_names_what_nobody_has_sent_is_worth_nothing() {
     let job = submit(&ada, spec(1)).await;
     let fence = agent.offer().await.fence;
     agent.started(fence).await;
-    let with = |fence, hash| {
-        let AgentFrame::Attempt(AttemptEvent::Finished(mut end)) = finished(fence, "") else {
-            unreachable!("it is one")
-        };
-        let path = "out".to_owned();
-        end.outputs = vec![OutputFile { path, hash, size_bytes: 2, executable: false }];
-        AgentFrame::Attempt(AttemptEvent::Finished(end))
-    };
-    agent.say(with(fence, ContentHash([9; 32]))).await;
+    agent.say(with_output(fence, ContentHash([9; 32]))).await;
     agent.acknowledged(fence).await;
     let rows = listing(&ada, all_of(job)).await;
     let [Reply::Subprogram(row)] = &rows[..] else { panic!("{rows:?}") };
@@ -102,8 +94,40 @@ async fn a_result_that_names_what_nobody_has_sent_is_worth_nothing() {
     agent.started(fence).await;
     let sends = Client::connect(&desk, None).await.unwrap();
     let hash = sends.put_bytes(b"42").await.unwrap();
-    agent.say(with(fence, hash)).await;
+    agent.say(with_output(fence, hash)).await;
     agent.acknowledged(fence).await;
     assert_eq!(watch(&ada, job).await.state, JobState::Succeeded);
     coordinator.stop().await;
+}
+
+/// To know a hash is no permission: neither for users nor for agents.
+#[tokio::test]
+async fn a_result_that_names_anothers_file_is_worth_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(dir.path()).await;
+    let ada = coordinator.client(Role::User, "ada").await;
+    let grace = coordinator.client(Role::User, "grace").await;
+    let secret = grace.put_bytes(b"grace's own").await.unwrap();
+    let desk = coordinator.enrol(Role::Agent, "desk-1").await;
+    let mut agent = Agent::connect(&desk, 1, 1).await;
+    let job = submit(&ada, spec(1)).await;
+    let fence = agent.offer().await.fence;
+    agent.started(fence).await;
+    agent.say(with_output(fence, secret)).await;
+    agent.acknowledged(fence).await;
+    let rows = listing(&ada, all_of(job)).await;
+    let [Reply::Subprogram(row)] = &rows[..] else { panic!("{rows:?}") };
+    let outcome = row.outcome.clone().unwrap_or_default();
+    assert!(outcome.contains("names files that its agent has not staged"), "{outcome}");
+    assert!(ada.get_bytes(secret).await.is_err(), "it is grace's");
+    coordinator.stop().await;
+}
+
+fn with_output(fence: Fence, hash: ContentHash) -> AgentFrame {
+    let AgentFrame::Attempt(AttemptEvent::Finished(mut end)) = finished(fence, "") else {
+        unreachable!("it is one")
+    };
+    let path = "out".to_owned();
+    end.outputs = vec![OutputFile { path, hash, size_bytes: 2, executable: false }];
+    AgentFrame::Attempt(AttemptEvent::Finished(end))
 }

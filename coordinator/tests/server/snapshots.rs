@@ -58,10 +58,7 @@ impl Lab {
             let content = content(offer.subprogram.index, snapshot);
             let part = store.put_bytes(&content).await.unwrap();
             let size_bytes = content.len() as u64;
-            let said = FromRank::Cut { snapshot, part, size_bytes };
-            let bytes = postcard::to_stdvec(&said).unwrap();
-            let life = offer.rank.as_ref().unwrap().life;
-            agent.say(AgentFrame::FromRank { fence: offer.fence, life, bytes }).await;
+            agent.say(cut(offer, &FromRank::Cut { snapshot, part, size_bytes })).await;
             parts[offer.subprogram.index as usize] = part;
         }
         (number, parts)
@@ -96,6 +93,11 @@ impl Lab {
     async fn last_note(&self) -> String {
         job_row(&self.ada, self.job).await.notes.pop().unwrap_or_default()
     }
+}
+
+fn cut(offer: &Offer, said: &FromRank) -> AgentFrame {
+    let bytes = postcard::to_stdvec(said).unwrap();
+    AgentFrame::FromRank { fence: offer.fence, life: offer.rank.as_ref().unwrap().life, bytes }
 }
 
 fn content(rank: u32, snapshot: Snapshot) -> Vec<u8> {
@@ -184,4 +186,21 @@ async fn the_coordinator_goes_back_to_the_same_after_a_restart() {
     lab.dies(0, 7).await;
     assert_eq!(cuts(&lab.offers), [(0, Some(parts[0])), (1, Some(parts[1]))]);
     lab.check_ends_well(2).await;
+}
+
+/// To know a hash is no permission: what is somebody else's is no rank's past.
+#[tokio::test]
+async fn a_part_that_is_anothers_file_ends_the_attempt_that_names_it() {
+    let mut lab = Lab::new(EVERY).await;
+    let grace = lab.coordinator.client(Role::User, "grace").await;
+    let part = grace.put_bytes(b"grace's own").await.unwrap();
+    let (agent, offer) = (&mut lab.agents[0], lab.offers[0].clone());
+    agent.renews_its_lease().await;
+    let snapshot = agent.until(|frame| cut_of(&frame)).await;
+    agent.say(cut(&offer, &FromRank::Cut { snapshot, part, size_bytes: 11 })).await;
+    agent.acknowledged(offer.fence).await;
+    let note = lab.last_note().await;
+    assert!(note.contains("names files that its agent has not staged"), "{note}");
+    assert!(lab.stores[0].get_bytes(part).await.is_err(), "it is grace's");
+    lab.coordinator.stop().await;
 }
