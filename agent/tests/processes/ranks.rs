@@ -96,7 +96,7 @@ pub(crate) fn main(program: &str) -> ExitCode {
         ranks: 4,
         record: None,
         processors: 0,
-        offers: false,
+        offers: Vec::new(),
         retreats: vec![],
         saved: BTreeMap::new(),
     };
