@@ -123,11 +123,13 @@ pub struct Scheduler {
     state: State,
     policy: Box<dyn Scheduling>,
     refused: Vec<Decision>,
+    /// The last stage gave somebody something.
+    has_given: bool,
 }
 
 impl Scheduler {
     pub fn new(resources: Resources, policy: Box<dyn Scheduling>) -> Self {
-        Self { state: State::new(resources), policy, refused: vec![] }
+        Self { state: State::new(resources), policy, refused: vec![], has_given: false }
     }
 
     pub fn state(&self) -> &State {
@@ -222,8 +224,9 @@ impl Scheduler {
         }
     }
 
-    /// One stage: decides what is to be done about all that was told. Whenever
-    /// something has been answered, there is another one.
+    /// One stage: decides what is to be done about all that was told.
+    /// [`Scheduler::has_another_stage`] says whether there is another one, after
+    /// this one's decisions have been carried out.
     #[must_use]
     pub fn cycle(&mut self, now: Moment) -> Vec<Decision> {
         let mut cycle = Cycle::new(now, &mut self.state);
@@ -231,6 +234,8 @@ impl Scheduler {
         make_whole(&mut cycle);
         self.policy.decide(&mut cycle);
         let decisions = std::mem::take(&mut cycle.decisions);
+        let is_given = |it: &Decision| matches!(it, Decision::Start { .. } | Decision::Grow { .. });
+        self.has_given = decisions.iter().any(is_given);
         // A policy knows what it has done itself.
         self.state.changes = Changes::default();
         decisions
@@ -240,6 +245,12 @@ impl Scheduler {
     pub fn has_news(&self) -> bool {
         let changes = &self.state.changes;
         changes.is_news || changes.other || !changes.arrived.is_empty() || !self.refused.is_empty()
+    }
+
+    /// Has anything been answered since the last stage, or comes another's turn
+    /// after what it gave?
+    pub fn has_another_stage(&self) -> bool {
+        self.has_news() || self.has_given && self.policy.takes_turns() && self.state.has_users()
     }
 
     /// See [`Scheduling::keeps`].

@@ -308,19 +308,16 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         self.summary.cycles += 1;
         loop {
             self.summary.stages += 1;
-            let decisions = self.schedulers[group].cycle(self.now);
-            let mut was_answered = false;
-            for decision in decisions {
-                was_answered |= self.carry_out(group, decision);
+            for decision in self.schedulers[group].cycle(self.now) {
+                self.carry_out(group, decision);
             }
-            if !was_answered {
+            if !self.schedulers[group].has_another_stage() {
                 return;
             }
         }
     }
 
-    /// Was there an answer to it?
-    fn carry_out(&mut self, group: usize, decision: Decision) -> bool {
+    fn carry_out(&mut self, group: usize, decision: Decision) {
         match decision {
             Decision::Start { job, size } => self.start(job, size),
             Decision::Refuse { job, .. } => {
@@ -328,15 +325,14 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
                 self.jobs.remove(&job);
             }
             Decision::Reserve { .. } => {}
-            Decision::Grow { job, by, .. } => return self.order(job, Order::Grow(by)),
-            Decision::Shrink { job, by, .. } => return self.order(job, Order::Shrink(by)),
+            Decision::Grow { job, by, .. } => self.order(job, Order::Grow(by)),
+            Decision::Shrink { job, by, .. } => self.order(job, Order::Shrink(by)),
             // No job of a workload asks for more by itself.
             Decision::Offer { job, .. } => {
                 let answer = Fact::Asked { job, more: 0, is_answer: true };
                 self.schedulers[group].handle(self.now, answer);
             }
         }
-        false
     }
 
     fn start(&mut self, job: JobId, size: u32) {
@@ -358,19 +354,17 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         }
     }
 
-    /// Has the job answered? One in parts does so at the end of a part. In its
-    /// last one it declines; under ElastiSim it is silent until it ends.
-    fn order(&mut self, job: JobId, order: Order) -> bool {
+    /// A job in parts answers at the end of a part. In its last one it declines;
+    /// under ElastiSim it is silent until it ends.
+    fn order(&mut self, job: JobId, order: Order) {
         let run = self.jobs.get_mut(&job).and_then(|it| it.run.as_mut());
         match run.and_then(|run| run.part.as_mut()) {
             Some(part) if part.left > 1 || self.rules.every.is_some() => {
                 part.order = Some(order);
-                return false;
             }
             Some(_) => _ = self.negotiate(job, Order::Nothing),
             None => _ = self.negotiate(job, order),
         }
-        true
     }
 
     /// The job does what its sizes let it; one that has just ended does not.

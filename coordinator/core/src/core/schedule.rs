@@ -189,12 +189,11 @@ impl Core {
             if stage == 0 && !goes_on && !self.schedule.scheduler.has_news() {
                 return;
             }
-            let decisions = self.schedule.scheduler.cycle(draft.now);
-            if decisions.is_empty() {
-                return;
-            }
-            for decision in decisions {
+            for decision in self.schedule.scheduler.cycle(draft.now) {
                 self.carry_out(draft, decision);
+            }
+            if !self.schedule.scheduler.has_another_stage() {
+                return;
             }
         }
         self.more_to_place = true;

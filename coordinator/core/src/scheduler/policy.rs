@@ -21,6 +21,12 @@ pub trait Scheduling: fmt::Debug + Send {
     /// answered, and is to decide nothing once there is nothing left to do.
     fn decide(&mut self, cycle: &mut Cycle<'_>);
 
+    /// Does it give to one user at a time, and look at all claims again
+    /// after that?
+    fn takes_turns(&self) -> bool {
+        false
+    }
+
     /// Does a job keep a processor when what ran on it has ended and it has more
     /// to run? Otherwise whoever comes first may have it.
     fn keeps(&self) -> bool {

@@ -44,6 +44,10 @@ impl Scheduling for Fair {
         while serve(cycle) && !cycle.has_users() {}
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     fn keeps(&self) -> bool {
         false
     }
