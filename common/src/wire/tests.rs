@@ -121,6 +121,9 @@ fn what_agents_say() {
         }),
         shared_directories: vec!["/s".into()],
         attributes: [("a".to_owned(), Value::Flag(true))].into(),
+        memory_lent_bytes: 300,
+        disk_lent_bytes: 1,
+        gpus: 2,
     };
     let hello = AgentFrame::Hello {
         incarnation: Incarnation(9),
@@ -130,7 +133,7 @@ fn what_agents_say() {
         held: vec![(Fence(300), GuestState::Suspended)],
     };
     let expected = format!(
-        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001{PRESENCE}01ac0202",
+        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001ac020102{PRESENCE}01ac0202",
         ab(16)
     );
     check(&hello, &expected);
