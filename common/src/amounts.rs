@@ -158,8 +158,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn so_many_fit_and_not_one_more(has in amounts(), mut each in amounts()) {
-            each.cores = each.cores.max(1);
+        fn so_many_fit_and_not_one_more(has in amounts(), each in amounts()) {
+            let each = Amounts { cores: each.cores.max(1), ..each };
             let count = has.count_of(each);
             let taken = (0..count).fold(Amounts::default(), |taken, _| taken.plus(each));
             prop_assert!(has.covers(taken));

@@ -217,7 +217,7 @@ impl Core {
         }
         let version = self.pool.version();
         let suits = self.schedule.suits_at != version;
-        if suits && self.schedule.scheduler.state().has_aside() {
+        if suits && self.schedule.scheduler.state().has_misfits() {
             self.schedule.suits_at = version;
             self.tell(draft.now, Fact::Suits);
         }
