@@ -159,7 +159,8 @@ mod tests {
     proptest! {
         #[test]
         fn so_many_fit_and_not_one_more(has in amounts(), each in amounts()) {
-            let each = Amounts { cores: each.cores.max(1), ..each };
+            let disk_bytes = each.disk_bytes.min(20);
+            let each = Amounts { cores: each.cores.max(1), disk_bytes, ..each };
             let count = has.count_of(each);
             let taken = (0..count).fold(Amounts::default(), |taken, _| taken.plus(each));
             prop_assert!(has.covers(taken));
