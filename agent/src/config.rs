@@ -20,7 +20,7 @@ pub struct AgentConfig {
     pub identity: PathBuf,
     pub data: PathBuf,
     pub runtime: PathBuf,
-    /// 0: one per core.
+    /// How many cores are lent; 0: all. The owner keeps the rest.
     pub places: u16,
     pub log: String,
     pub criteria: Criteria,
@@ -136,14 +136,18 @@ pub struct GuestsConfig {
     pub readable: Vec<PathBuf>,
     /// Below these a job may choose its working directory.
     pub shared_directories: Vec<PathBuf>,
-    /// 0: a half of the machine's, shared among the places.
+    /// Memory that all guests may have together; 0: a half of the machine's.
     #[serde(with = "units::size")]
-    pub memory_bytes_max: u64,
+    pub memory_lent: u64,
     pub processes_max: u32,
     /// Of one process; 0: as many as the agent may have.
     pub descriptors_max: u32,
+    /// Disk space that all guests may have together; 0: 10 GiB for each place, and a
+    /// half of what is free at most.
     #[serde(with = "units::size")]
-    pub disk_bytes_max: u64,
+    pub disk_lent: u64,
+    /// How many GPUs are lent.
+    pub gpus: u16,
     /// Keep guests that cannot move from rare system calls; 32-bit programs do not
     /// run then.
     pub filter: bool,
@@ -260,10 +264,11 @@ impl Default for GuestsConfig {
                 .map(PathBuf::from)
                 .to_vec(),
             shared_directories: vec![],
-            memory_bytes_max: 0,
+            memory_lent: 0,
             processes_max: 512,
             descriptors_max: 4_096,
-            disk_bytes_max: 10 << 30,
+            disk_lent: 0,
+            gpus: 0,
             filter: true,
             output_bytes_max: 64 << 20,
             cache_bytes_max: 2 << 30,
@@ -271,7 +276,22 @@ impl Default for GuestsConfig {
     }
 }
 
+/// What the disk of one place is, where nobody has said more.
+const DISK_OF_PLACE: u64 = 10 << 30;
+
 impl GuestsConfig {
+    /// How much of the machine's memory guests may have together.
+    pub fn memory_lent(&self, all: u64) -> u64 {
+        if self.memory_lent == 0 { all / 2 } else { self.memory_lent }
+    }
+
+    /// How much disk space, with so much of it free.
+    pub fn disk_lent(&self, places: u16, free: Option<u64>) -> u64 {
+        let half = free.unwrap_or(u64::MAX) / 2;
+        let usual = (DISK_OF_PLACE * u64::from(places.max(1))).min(half.max(1));
+        if self.disk_lent == 0 { usual } else { self.disk_lent }
+    }
+
     /// Who guests of a place are.
     pub fn uid(&self, place: PlaceId) -> u32 {
         self.uid_base.saturating_add(1).saturating_add(place.0.into())
@@ -292,7 +312,7 @@ pub enum InvalidConfig {
 }
 
 impl AgentConfig {
-    /// How many guests run side by side.
+    /// How many cores are lent.
     pub fn places(&self, cores: u16) -> u16 {
         if self.places == 0 { cores.max(1) } else { self.places }
     }
@@ -388,6 +408,9 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let mut config = AgentConfig::default();
         assert_eq!(config.check(), Ok(()));
+        let guests = &config.guests;
+        assert_eq!((guests.memory_lent(8 << 30), guests.disk_lent(4, None)), (4 << 30, 40 << 30));
+        assert_eq!(guests.disk_lent(4, Some(30 << 30)), 15 << 30, "half of what is free");
         config.guests.uid_base = 0;
         assert_eq!(config.check(), Err(InvalidConfig::Uid(0)));
     }

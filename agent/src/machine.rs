@@ -56,6 +56,13 @@ fn disks() -> Vec<Disk> {
         .collect()
 }
 
+/// How much is free where this directory lies, for those who are not root; `None`
+/// if nobody knows.
+pub(crate) fn room(directory: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(directory).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 fn temperatures() -> Vec<Temperature> {
     let Ok(components) = Components::new_with_refreshed_list() else { return vec![] };
     let told = components.iter().filter_map(|component| {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gleaner_agent_core::{agent, guest};
+use gleaner_common::amounts::Amounts;
 use gleaner_common::id::{BootId, Incarnation};
 use gleaner_common::job::Limits;
 use gleaner_common::requirement::Attributes;
@@ -112,14 +113,21 @@ fn work(
     let mut missing = missing.to_vec();
     missing.extend(notes);
     let memory_bytes = memory_bytes();
-    let guests = &config.guests;
+    let facts = Facts {
+        cores,
+        places,
+        memory_bytes,
+        memory_lent_bytes: config.guests.memory_lent(memory_bytes),
+        disk_lent_bytes: config.guests.disk_lent(places, machine::room(&config.data)),
+        gpus: config.guests.gpus,
+        ..Facts::default()
+    };
+    let processes_max = config.guests.processes_max;
+    let plain = facts.lends().part(Amounts::ONE_CORE);
     let limits = Limits {
-        memory_bytes_max: match guests.memory_bytes_max {
-            0 => memory_bytes / 2 / u64::from(places),
-            bytes => bytes,
-        },
-        processes_max: guests.processes_max,
-        disk_bytes_max: guests.disk_bytes_max,
+        memory_bytes_max: plain.memory_bytes,
+        processes_max,
+        disk_bytes_max: plain.disk_bytes,
     };
     let begun = Clock.now();
     let mover = Mover::find(config, tree, boot).map(Arc::new);
@@ -145,9 +153,6 @@ fn work(
     missing.extend(site.try_out());
     tracing::debug!(took = %Spoken(Clock.now().since(begun)), "knows whether guests can start");
     let facts = Facts {
-        cores,
-        places,
-        memory_bytes,
         speed: speed::of_this_machine(&config.data),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         missing: missing.clone(),
@@ -156,13 +161,17 @@ fn work(
         machine: Box::new(machine::describe()),
         shared_directories: shared_directories(config),
         attributes,
+        ..facts
     };
     let setup = agent::Setup {
         incarnation: incarnation(),
         boot,
         facts,
         criteria: config.criteria.clone(),
-        site: guest::Site { limits, moves: site.mover.as_ref().map(|_| ()).map_err(Clone::clone) },
+        site: guest::Site {
+            limits: Limits { processes_max, ..Limits::default() },
+            moves: site.mover.as_ref().map(|_| ()).map_err(Clone::clone),
+        },
         pause: crate::pause::kept(&config.data, now),
     };
     let info = OwnerInfo {

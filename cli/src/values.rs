@@ -35,6 +35,10 @@ pub enum ParseValueError {
     Load,
     #[error("expected an amount that is not below 0, such as 0.05")]
     Price,
+    #[error("expected a size above 0, such as 512MiB")]
+    NoSize,
+    #[error(transparent)]
+    Unit(#[from] units::ParseUnitError),
     #[error("expected a width and a height, such as 900x500")]
     Size,
     #[error("expected operations in a second, such as 1e9")]
@@ -47,6 +51,15 @@ pub enum ParseValueError {
 /// Not a whole number, or one that is too large.
 pub fn number(text: &str) -> Result<u32, ParseValueError> {
     text.parse().map_err(|_| ParseValueError::Number)
+}
+
+/// `512MiB`.
+///
+/// # Errors
+/// Not a size, or one of nothing.
+pub fn some_size(text: &str) -> Result<u64, ParseValueError> {
+    let bytes = units::parse_size(text)?;
+    if bytes == 0 { Err(ParseValueError::NoSize) } else { Ok(bytes) }
 }
 
 /// `1-1000` or `0-90:10`.

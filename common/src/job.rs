@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::amounts::{Amounts, CORES_MAX, GPUS_MAX};
 use crate::id::ContentHash;
 use crate::program::{CHECKPOINT_EVERY_MIN, ProgramSpec, RANKS_MAX};
 use crate::requirement::Requirement;
@@ -165,8 +166,8 @@ pub struct StagedFile {
     pub executable: bool,
 }
 
-/// What one guest may use; 0 means the workstation's own limit. The lower of
-/// the job's and the workstation's limit holds.
+/// What one guest asks for and may use. 0 of memory or disk is the part that
+/// goes with its cores, 0 processes are the workstation's own limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub memory_bytes_max: u64,
@@ -209,6 +210,9 @@ pub struct JobSpec {
     pub prefer: Requirement,
     /// What it says of its size.
     pub shape: Shape,
+    /// How many cores and GPUs each subprogram takes, beside its limits.
+    pub cores: u16,
+    pub gpus: u16,
 }
 
 /// Why a job cannot be accepted.
@@ -242,6 +246,10 @@ pub enum InvalidJob {
     Priority(i8),
     #[error("{} of memory is more than any machine has: expected at most {}", spoken_size(*.0), spoken_size(MEMORY_BYTES_MAX))]
     Memory(u64),
+    #[error("{0} cores for one subprogram are out of range: expected 1 to {CORES_MAX}")]
+    Cores(u16),
+    #[error("{0} GPUs for one subprogram are out of range: expected at most {GPUS_MAX}")]
+    Gpus(u16),
     #[error("a timeout of nothing lets nothing run: expected a span")]
     NoTime,
     #[error("the program has {ranks} ranks and may have {most}: expected at least as many")]
@@ -309,6 +317,18 @@ impl JobSpec {
             require: Requirement::default(),
             prefer: Requirement::default(),
             shape: Shape::default(),
+            cores: 1,
+            gpus: 0,
+        }
+    }
+
+    /// What each subprogram asks of its workstation.
+    pub fn asked(&self) -> Amounts {
+        Amounts {
+            cores: self.cores,
+            gpus: self.gpus,
+            memory_bytes: self.limits.memory_bytes_max,
+            disk_bytes: self.limits.disk_bytes_max,
         }
     }
 
@@ -326,6 +346,12 @@ impl JobSpec {
         let memory = self.limits.memory_bytes_max;
         if memory > MEMORY_BYTES_MAX {
             return Err(InvalidJob::Memory(memory));
+        }
+        if !(1..=CORES_MAX).contains(&self.cores) {
+            return Err(InvalidJob::Cores(self.cores));
+        }
+        if self.gpus > GPUS_MAX {
+            return Err(InvalidJob::Gpus(self.gpus));
         }
         if self.timeout == Some(Duration::ZERO) {
             return Err(InvalidJob::NoTime);
@@ -541,6 +567,9 @@ mod tests {
             (few, "the program has 3 ranks and may have 2"),
             (JobSpec { timeout: Some(Duration::ZERO), ..job() }, "a timeout of nothing"),
             (JobSpec { priority: 101, ..job() }, "priority 101 is out of range"),
+            (JobSpec { cores: 0, ..job() }, "0 cores for one subprogram are out of range"),
+            (JobSpec { cores: 1_025, ..job() }, "1025 cores for one subprogram"),
+            (JobSpec { gpus: 65, ..job() }, "65 GPUs for one subprogram are out of range"),
             (JobSpec { replicas: 0, ..job() }, "0 replicas are out of range"),
             (JobSpec { replicas: REPLICAS_MAX + 1, ..job() }, "6 replicas are out of range"),
             (ranks, "the ranks of a program cannot be replicated"),

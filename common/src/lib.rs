@@ -4,6 +4,7 @@
 //! Pure: no socket, file, clock or thread. What every daemon's shell shares
 //! (clock, configuration, identity, QUIC) is `common/shell`.
 
+pub mod amounts;
 pub mod fingerprint;
 pub mod frame;
 pub mod id;

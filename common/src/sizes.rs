@@ -46,6 +46,23 @@ impl Allowed {
     }
 }
 
+impl Allowed {
+    /// The same of parts that take so many processors each.
+    fn times(self, each: u32) -> Self {
+        match self {
+            _ if each == 1 => self,
+            Self::Any => Self::MultiplesOf(each),
+            Self::PowersOfTwo => {
+                Self::List((0..u32::BITS).filter_map(|n| each.checked_mul(1 << n)).collect())
+            }
+            Self::MultiplesOf(step) => Self::MultiplesOf(step.saturating_mul(each)),
+            Self::List(sizes) => {
+                Self::List(sizes.into_iter().map(|size| size.saturating_mul(each)).collect())
+            }
+        }
+    }
+}
+
 impl FromStr for Allowed {
     type Err = ParseIdError;
 
@@ -132,6 +149,17 @@ impl Sizes {
         }
         let preferred = allowed.at_most(preferred).unwrap_or(least).max(least);
         Ok(Self { min: least, preferred, max: most, allowed })
+    }
+
+    /// The same of parts that take so many processors each: more of them than can
+    /// be counted are as many as can.
+    ///
+    /// # Errors
+    /// If not even the least can be counted.
+    pub fn times(self, each: u32) -> Result<Self, SizesError> {
+        let most = (u32::MAX / each.max(1)).min(self.max);
+        let three = [self.min, self.preferred.min(most), most].map(|size| size.saturating_mul(each));
+        Self::new(three, self.allowed.times(each))
     }
 
     pub fn min(&self) -> u32 {
@@ -229,6 +257,20 @@ mod tests {
             let told = Sizes::new(three, allowed).expect_err("no sizes").to_string();
             assert!(told.starts_with(text), "{told}");
         }
+    }
+
+    #[test]
+    fn parts_of_several_processors_have_sizes_of_whole_parts() {
+        let each = |three, allowed| {
+            let sizes = sizes(three, allowed).times(3).expect("sizes");
+            (sizes.min(), sizes.preferred(), sizes.max(), sizes.at_most(13))
+        };
+        assert_eq!(each([2, 4, 9], Allowed::Any), (6, 12, 27, Some(12)));
+        assert_eq!(each([2, 4, 9], Allowed::PowersOfTwo), (6, 12, 24, Some(12)));
+        assert_eq!(each([2, 4, 9], Allowed::MultiplesOf(2)), (6, 12, 24, Some(12)));
+        assert_eq!(each([1, 3, 9], Allowed::List(vec![1, 3, 7])), (3, 9, 21, Some(9)));
+        let many = sizes([1, 1, u32::MAX], Allowed::Any).times(1_024).expect("sizes");
+        assert!(many.max().is_multiple_of(1_024));
     }
 
     fn any_allowed() -> impl Strategy<Value = Allowed> {

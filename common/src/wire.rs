@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::amounts::{Amounts, UNKNOWN};
 use crate::fingerprint::Fingerprint;
 use crate::id::{BootId, ContentHash, Fence, Incarnation, JobId, SubprogramId, WorkstationId};
 use crate::job::{JobSpec, Limits, OnBusy, Outcome};
@@ -140,13 +141,22 @@ impl Facts {
     pub fn why_no_moves(&self) -> Option<&str> {
         self.missing.iter().find_map(|line| line.strip_prefix(NO_MOVES))
     }
+
+    /// What guests may take together, if the owner needs none of it now.
+    pub fn lends(&self) -> Amounts {
+        let known = |bytes: u64| if bytes == 0 { UNKNOWN } else { bytes };
+        let memory_bytes = known(self.memory_lent_bytes).min(known(self.memory_bytes));
+        let disk_bytes = known(self.disk_lent_bytes);
+        Amounts { cores: self.places, gpus: self.gpus, memory_bytes, disk_bytes }
+    }
 }
 
 /// What a workstation is, said once per connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     pub cores: u16,
-    /// How many guests run side by side at most.
+    /// How many of its cores are lent: so many guests of one core run side by
+    /// side at most.
     pub places: u16,
     pub memory_bytes: u64,
     /// A measured speed: millions of integer steps a second on one core.
@@ -165,6 +175,12 @@ pub struct Facts {
     pub shared_directories: Vec<String>,
     /// What the site says of it, beside all this.
     pub attributes: Attributes,
+    /// How much of its memory is lent, and of its disk; 0: it has not said, all
+    /// of it.
+    pub memory_lent_bytes: u64,
+    pub disk_lent_bytes: u64,
+    /// How many GPUs are lent.
+    pub gpus: u16,
 }
 
 /// The digital view of a workstation, and beside it the analogue one.

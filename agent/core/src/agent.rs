@@ -18,6 +18,7 @@ mod status;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use gleaner_common::amounts::Amounts;
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId};
 use gleaner_common::time::Moment;
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame, Facts, Presence};
@@ -55,6 +56,14 @@ struct Leaving {
     said: bool,
 }
 
+/// What the guest at a place was given, for as long as the place is not free.
+#[derive(Clone, Debug, Default)]
+struct Given {
+    part: Amounts,
+    /// Which GPUs, by number.
+    gpus: Vec<u16>,
+}
+
 /// Effects being collected: what touches guests goes first.
 #[derive(Debug, Default)]
 struct Out {
@@ -85,6 +94,8 @@ pub struct Agent {
     owner: Owner,
     lease: Lease,
     places: Vec<Place>,
+    /// What each of them was given last.
+    given: Vec<Given>,
     /// Accepted and not ended: they wait, are at a place, or are collected.
     attempts: BTreeMap<Fence, Attempt>,
     waiting: VecDeque<Fence>,
@@ -121,6 +132,7 @@ impl Agent {
             places: (0..setup.facts.places)
                 .map(|id| Place::new(PlaceId(id), Arc::clone(&site)))
                 .collect(),
+            given: vec![Given::default(); setup.facts.places.into()],
             attempts: BTreeMap::new(),
             waiting: VecDeque::new(),
             jobs: BTreeMap::new(),

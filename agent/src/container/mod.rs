@@ -52,7 +52,7 @@ pub(crate) struct Site {
     pub(crate) config: AgentConfig,
     pub(crate) program: keeper::Program,
     pub(crate) tree: Option<Tree>,
-    /// The workstation's own limits of one guest.
+    /// What a guest may use that asks for nothing.
     pub(crate) limits: Limits,
     /// What moves guests, or why nothing can.
     pub(crate) mover: Result<Arc<Mover>, String>,

@@ -36,6 +36,10 @@ pub(super) fn with_index(command: &[String], index: u32) -> Vec<String> {
     command.iter().map(|word| word.replace("{i}", &index.to_string())).collect()
 }
 
+/// Which GPUs are the guest's own, by number: for itself, and for what is built
+/// with CUDA.
+const GPUS: [&str; 2] = ["GLEAN_GPUS", "CUDA_VISIBLE_DEVICES"];
+
 /// A clean environment: ours, then the job's.
 pub(super) fn environment(seen: &Seen, start: &Start) -> Vec<(String, String)> {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
@@ -49,10 +53,12 @@ pub(super) fn environment(seen: &Seen, start: &Start) -> Vec<(String, String)> {
         ("GLEAN_INDEX", start.subprogram.index.to_string()),
         ("GLEAN_OUTPUT", text(seen.output.clone())),
     ];
+    let gpus = start.gpus.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+    // None is said too: programs take all that they see otherwise.
+    let ours = ours.into_iter().chain(GPUS.map(|name| (name, gpus.clone())));
     let given = &start.spec.environment;
     let about_rank = rank_environment(seen, start);
-    ours.into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
+    ours.map(|(key, value)| (key.to_owned(), value))
         .filter(|(key, _)| !given.iter().any(|(name, _)| name == key))
         .chain(
             given.iter().filter(|(name, _)| ![PIPES_VARIABLE, RECORD].contains(&&**name)).cloned(),

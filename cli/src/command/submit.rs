@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use gleaner_common::amounts::{CORES_MAX, GPUS_MAX};
 use gleaner_common::id::JobId;
-use gleaner_common::job::{IndexRange, JobSpec, Limits, OnBusy, Reaction};
+use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Reaction};
 use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::{JobState, JobSummary};
 use gleaner_common::requirement::Requirement;
@@ -71,19 +72,8 @@ pub struct Args {
     /// [default: 10min].
     #[arg(long, value_name = "SPAN", value_parser = values::patience)]
     pub patience: Option<Patience>,
-    /// What one subprogram needs of memory and may use, such as 512MiB: only workstations that have
-    /// so much get it [default: any, up to the workstation's limit].
-    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
-    pub memory: Option<u64>,
-    /// What its workstations must be like, such as
-    /// 'memory >= 8GiB && (os ~ "debian" || has("matlab"))': conditions on name, cores,
-    /// `physical_cores`, places, memory, disk, speed, kernel, os, processor, moves, and on what the site
-    /// says of them (`attributes` in the agent's configuration).
-    #[arg(long, value_name = "CONDITIONS")]
-    pub require: Option<Requirement>,
-    /// Of those, take the ones first that meet most of these conditions, joined by &&.
-    #[arg(long, value_name = "CONDITIONS")]
-    pub prefer: Option<Requirement>,
+    #[command(flatten)]
+    pub needs: Needs,
     /// Run each subprogram on so many different workstations, 2 to 5: its result counts when more
     /// than half of them (of 2: both) give the same exit status, standard output and files.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5),
@@ -110,6 +100,53 @@ pub struct Args {
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+/// What each subprogram asks of its workstation.
+#[derive(Debug, clap::Args)]
+pub struct Needs {
+    /// How many cores of its workstation each subprogram takes.
+    #[arg(long, value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(CORES_MAX)))]
+    pub cores: u16,
+    /// How much memory each subprogram takes and may use, such as 512MiB: only workstations that
+    /// lend so much get it [default: the part of what is lent that goes with its cores].
+    #[arg(long, value_name = "SIZE", value_parser = values::some_size)]
+    pub memory: Option<u64>,
+    /// How much disk space each takes and may use, such as 20GiB [default: as with --memory].
+    #[arg(long, value_name = "SIZE", value_parser = values::some_size)]
+    pub disk: Option<u64>,
+    /// How many GPUs of its workstation each subprogram takes: `CUDA_VISIBLE_DEVICES` says which
+    /// [default: none].
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(GPUS_MAX)))]
+    pub gpu: Option<u16>,
+    /// What its workstations must be like, such as
+    /// 'memory >= 8GiB && (os ~ "debian" || has("matlab"))': conditions on name, cores,
+    /// `physical_cores`, places, gpus, memory, disk, speed, kernel, os, processor, moves, and on what the
+    /// site says of them (`attributes` in the agent's configuration).
+    #[arg(long, value_name = "CONDITIONS")]
+    pub require: Option<Requirement>,
+    /// Of those, take the ones first that meet most of these conditions, joined by &&.
+    #[arg(long, value_name = "CONDITIONS")]
+    pub prefer: Option<Requirement>,
+}
+
+impl Needs {
+    /// May it be that no workstation will do?
+    fn are_choosy(&self) -> bool {
+        let amounts = self.memory.is_some() || self.disk.is_some() || self.gpu.is_some();
+        amounts || self.cores > 1 || self.require.is_some()
+    }
+
+    fn put_into(&self, spec: &mut JobSpec) {
+        spec.cores = self.cores;
+        spec.gpus = self.gpu.unwrap_or(0);
+        spec.limits.memory_bytes_max = self.memory.unwrap_or(0);
+        spec.limits.disk_bytes_max = self.disk.unwrap_or(0);
+        spec.require = self.require.clone().unwrap_or_default();
+        spec.prefer = self.prefer.clone().unwrap_or_default();
+    }
 }
 
 /// What makes the job one program of ranks.
@@ -197,10 +234,7 @@ impl Program {
 impl Args {
     /// May it be that no workstation will do?
     fn is_choosy(&self) -> bool {
-        self.memory.is_some()
-            || self.shared.is_some()
-            || self.replicas.is_some()
-            || self.require.is_some()
+        self.needs.are_choosy() || self.shared.is_some() || self.replicas.is_some()
     }
 }
 
@@ -292,9 +326,7 @@ fn spec(args: &Args) -> Result<JobSpec> {
     spec.on_busy = on_busy(args)?;
     (spec.priority, spec.public) = (args.priority, args.public);
     spec.replicas = args.replicas.unwrap_or(1);
-    spec.require = args.require.clone().unwrap_or_default();
-    spec.prefer = args.prefer.clone().unwrap_or_default();
-    spec.limits = Limits { memory_bytes_max: args.memory.unwrap_or(0), ..Limits::default() };
+    args.needs.put_into(&mut spec);
     Ok(spec)
 }
 
@@ -410,6 +442,7 @@ fn summarise(summary: &JobSummary) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use gleaner_common::amounts::Amounts;
 
     use super::*;
     use crate::arguments::{Cli, Command};
@@ -425,7 +458,7 @@ mod tests {
     fn a_whole_command_line_becomes_a_job() {
         let args = parse(
             "--array 1-9:2 --name p --retries 0 --timeout 90s --env A=b=c --shared /srv --on-busy suspend \
-             --patience 30s --memory 1GiB --require memory>=4GiB&&os~\"debian\" \
+             --patience 30s --cores 2 --memory 1GiB --disk 20GiB --gpu 1 --require memory>=4GiB&&os~\"debian\" \
              --prefer cores>3&&has(\"ssd\") -- sh -c {i}",
         )
         .unwrap();
@@ -438,7 +471,8 @@ mod tests {
         assert_eq!(spec.on_busy, OnBusy::suspend(thirty, Reaction::Retreat));
         assert_eq!(spec.require.to_string(), "memory>=4GiB&&os~\"debian\"");
         assert_eq!(spec.prefer.conditions().len(), 2);
-        assert_eq!(spec.limits.memory_bytes_max, 1 << 30);
+        let (memory_bytes, disk_bytes) = (1 << 30, 20 << 30);
+        assert_eq!(spec.asked(), Amounts { cores: 2, gpus: 1, memory_bytes, disk_bytes });
         assert_eq!(spec.command, ["sh", "-c", "{i}"]);
     }
 
@@ -447,6 +481,7 @@ mod tests {
         let (spec, found) = prepare(&parse("-- /bin/true").unwrap()).unwrap();
         assert_eq!(spec, JobSpec { name: "true".into(), ..spec.clone() });
         assert_eq!((spec.indexes.len(), spec.on_busy), (1, OnBusy::default()));
+        assert_eq!(spec.asked(), Amounts::ONE_CORE);
         assert!(found.is_empty());
     }
 
@@ -499,6 +534,11 @@ mod tests {
             ("--timeout 90 -- x", "`90` is not a duration: expected a number with a unit"),
             ("--require memory=>4GiB -- x", "does not read from `=>4GiB` on: expected `==`"),
             ("--memory 1G -- x", "`1G` is not a size: expected a whole number with a unit"),
+            ("--memory 0B -- x", "expected a size above 0, such as 512MiB"),
+            ("--disk much -- x", "`much` is not a size: expected a whole number with a unit"),
+            ("--cores 0 -- x", "0 is not in 1..=1024"),
+            ("--cores two -- x", "invalid digit found in string"),
+            ("--gpu 65 -- x", "65 is not in 1..=64"),
             ("--patience soon -- x", "`soon` is not a duration"),
             ("--array 9-1 -- x", "the array is empty"),
             ("--env A -- x", "expected NAME=VALUE"),

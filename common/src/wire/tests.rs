@@ -66,7 +66,7 @@ fn spec_hex() -> String {
         "016102016103{}01ac020102013c0001014b01560101{}{}",
         "7b697d", // {i}
         "66",     // f
-        format_args!("{}0501000102{}04000400000000000001000000000000000000", ab(32), "2f73")
+        format_args!("{}0501000102{}040004000000000000010000000000000000000100", ab(32), "2f73")
     )
 }
 
@@ -121,6 +121,9 @@ fn what_agents_say() {
         }),
         shared_directories: vec!["/s".into()],
         attributes: [("a".to_owned(), Value::Flag(true))].into(),
+        memory_lent_bytes: 300,
+        disk_lent_bytes: 1,
+        gpus: 2,
     };
     let hello = AgentFrame::Hello {
         incarnation: Incarnation(9),
@@ -130,7 +133,7 @@ fn what_agents_say() {
         held: vec![(Fence(300), GuestState::Suspended)],
     };
     let expected = format!(
-        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001{PRESENCE}01ac0202",
+        "0009{}020280080000803f013601017801007f000001ac0200{MACHINE}0101610001ac020102{PRESENCE}01ac0202",
         ab(16)
     );
     check(&hello, &expected);

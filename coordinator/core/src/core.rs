@@ -44,7 +44,7 @@ use crate::record::{AttemptRecord, Change, ProgramEvent, Restored, UsageRecord};
 use crate::shares::{ShareConfig, Shares};
 use crate::step::{Effect, Step};
 use crate::tickets::TicketKey;
-use crate::workstation::Workstation;
+use crate::workstation::{Guest, Workstation};
 
 /// When a deadline is acted on this late, the coordinator itself was asleep or
 /// stalled, and what agents have said meanwhile is still to be read.
@@ -251,7 +251,8 @@ impl Core {
             let user = &job.record().user;
             let from =
                 written.get(user.as_str()).map_or(attempt.placed, |at| attempt.placed.max(*at));
-            self.shares.restore(now, user, self.shares.accrued(wall.since(from)));
+            let used_s = self.shares.accrued(wall.since(from), job.each());
+            self.shares.restore(now, user, used_s);
         }
     }
 
@@ -282,10 +283,11 @@ impl Core {
             let restored =
                 Attempt::new(attempt.subprogram.job, position, workstation, attempt.placed);
             self.attempts.insert(attempt.fence, Attempt { coming, arrived, ..restored });
-            self.shares.placed(now, &job.record().user);
+            let asked = job.spec().asked();
+            self.shares.placed(now, &job.record().user, asked.cores.into());
             let lease = self.config.lease;
             self.change_workstation(now, workstation, |w| {
-                w.take(now, lease, attempt.fence, None);
+                w.take(now, lease, attempt.fence, Guest { asked, expected: None });
             });
         }
     }
@@ -483,11 +485,12 @@ impl Core {
     fn open(&mut self, draft: &mut Draft, fence: Fence, attempt: Attempt) {
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         job.touch(attempt.position, attempt.workstation);
-        let (now, lease, expected) = (draft.now, self.config.lease, job.expected());
+        let (now, lease) = (draft.now, self.config.lease);
+        let guest = Guest { asked: job.spec().asked(), expected: job.expected() };
         draft.change(attempt.change(fence, job, None));
-        self.shares.placed(now, &job.record().user);
+        self.shares.placed(now, &job.record().user, job.each());
         let at = attempt.workstation;
-        self.change_workstation(now, at, |w| w.take(now, lease, fence, expected));
+        self.change_workstation(now, at, |w| w.take(now, lease, fence, guest));
         self.attempts.insert(fence, attempt);
         draft.step.placed += 1;
     }

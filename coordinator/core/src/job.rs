@@ -229,6 +229,11 @@ impl Job {
         Needs::of(self.spec())
     }
 
+    /// How many processors each of its subprograms takes.
+    pub(crate) fn each(&self) -> u32 {
+        u32::from(self.spec().cores.max(1))
+    }
+
     pub(crate) fn record(&self) -> &JobRecord {
         &self.record
     }

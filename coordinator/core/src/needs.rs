@@ -1,63 +1,73 @@
-//! What a job asks of a workstation beside a place, and what workstations say
-//! of themselves.
+//! What a job asks of a workstation, and what workstations say of themselves.
 
 use std::path::Path;
 
+use gleaner_common::amounts::Amounts;
 use gleaner_common::job::JobSpec;
 use gleaner_common::requirement::{Attributes, Requirement, Value};
-use gleaner_common::units::spoken_size;
 use gleaner_common::wire::Facts;
 
 use crate::workstation::Workstation;
 
-/// What a job asks of a workstation beside a place.
+/// What each subprogram of a job asks of its workstation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs<'a> {
-    pub(crate) memory_bytes: u64,
+    pub(crate) asked: Amounts,
     pub(crate) shared: Option<&'a str>,
     pub(crate) require: &'a Requirement,
     pub(crate) prefer: &'a Requirement,
 }
 
+/// Something that a workstation has not, and what it has instead, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unmet {
+    pub(crate) what: String,
+    pub(crate) lends: Option<String>,
+}
+
 impl<'a> Needs<'a> {
     pub(crate) fn of(spec: &'a JobSpec) -> Self {
         Self {
-            memory_bytes: spec.limits.memory_bytes_max,
+            asked: spec.asked(),
             shared: spec.shared_directory.as_deref(),
             require: &spec.require,
             prefer: &spec.prefer,
         }
     }
 
-    /// Will any workstation do?
+    /// Will any workstation do, as long as it has a core free?
     pub(crate) fn are_none(&self) -> bool {
-        self.memory_bytes == 0 && self.shared.is_none() && self.require.is_none()
+        self.asked == Amounts::ONE_CORE && self.shared.is_none() && self.require.is_none()
     }
 
-    /// Has the workstation what is needed?
+    /// Has the workstation what is needed, and would lend it if nobody had it?
     pub(crate) fn are_met(&self, by: &Workstation) -> bool {
-        self.has_memory(by) && self.has_shared(by) && self.require.is_met(&by.attributes)
+        let lends = by.facts.lends();
+        lends.covers(lends.part(self.asked))
+            && self.has_shared(by)
+            && self.require.is_met(&by.attributes)
     }
 
-    /// How many of the preferred conditions a workstation meets.
+    /// And is that free now?
+    pub(crate) fn are_met_now(&self, by: &Workstation) -> bool {
+        by.has_free(self.asked) && self.are_met(by)
+    }
+
+    /// How many preferred conditions a workstation meets.
     pub(crate) fn preference(&self, of: &Workstation) -> usize {
         self.prefer.conditions().len() - self.prefer.unmet(&of.attributes).count()
     }
 
-    /// Each condition that the workstation does not meet, in words.
-    pub(crate) fn unmet(&self, by: &Workstation) -> Vec<String> {
-        let memory =
-            (!self.has_memory(by)).then(|| format!("memory >= {}", spoken_size(self.memory_bytes)));
+    /// Each condition that the workstation does not meet.
+    pub(crate) fn unmet(&self, by: &Workstation) -> Vec<Unmet> {
+        let lends = by.facts.lends();
+        let lacking = lends.part(self.asked).lacking(lends).into_iter();
+        let amounts = lacking.map(|(what, lends)| Unmet { what, lends: Some(lends) });
         let shared = (!self.has_shared(by))
             .then(|| format!("the shared directory {}", self.shared.unwrap_or_default()));
         let required = self.require.unmet(&by.attributes).map(ToString::to_string);
-        memory.into_iter().chain(shared).chain(required).collect()
-    }
-
-    /// One that does not say how much memory it has is tried.
-    fn has_memory(&self, workstation: &Workstation) -> bool {
-        let has = workstation.facts.memory_bytes;
-        has == 0 || self.memory_bytes <= has
+        let others = shared.into_iter().chain(required).map(|what| Unmet { what, lends: None });
+        amounts.chain(others).collect()
     }
 
     fn has_shared(&self, workstation: &Workstation) -> bool {
@@ -80,6 +90,7 @@ pub(crate) fn attributes(name: &str, facts: &Facts) -> Attributes {
         ("cores", count(facts.cores)),
         ("physical_cores", count(machine.physical_cores)),
         ("places", count(facts.places)),
+        ("gpus", count(facts.gpus)),
         ("memory", size(facts.memory_bytes)),
         ("disk", size(disk)),
         ("speed", Value::Number(facts.speed.into())),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use gleaner_common::time::Moment;
 use serde::{Deserialize, Serialize};
 
-pub use self::free::Free;
+pub use self::free::{Free, Has};
 
 /// A placement policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

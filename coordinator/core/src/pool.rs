@@ -1,12 +1,14 @@
 //! All workstations, and the ordered indexes that make placing no scan.
 //!
 //! The promise: the indexes always agree with the workstations, because the
-//! only way to change one is [`Pool::update`]. Knows nothing of jobs.
+//! only way to change one is [`Pool::update`]. A guest is placed only where all
+//! that it asks for is free. Knows nothing of jobs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use gleaner_common::amounts::Amounts;
 use gleaner_common::id::WorkstationId;
 use gleaner_common::time::{Moment, WallTime};
 
@@ -14,7 +16,7 @@ use crate::core::Config;
 use crate::job::Avoided;
 use crate::needs::Needs;
 use crate::outlook::{Common, LearnedRecord, Memory, Outlook};
-use crate::placement::{Cost, Free};
+use crate::placement::{Cost, Free, Has};
 use crate::workstation::{Standing, Workstation};
 
 /// How much work the core keeps at an agent beyond its free places, so that a
@@ -34,15 +36,21 @@ const LEARNED_AT_ONCE: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct IndexKeys {
     standing: Standing,
-    /// Its cost among the free ones.
-    cost: Option<Cost>,
+    /// Its cost among the free ones, and what is free of it.
+    cost: Option<(Cost, Amounts)>,
     /// Its wait among the full ones that something can be sent ahead to.
     wait: Option<Duration>,
     due: Option<Moment>,
-    /// How many more guests would find a place.
+    /// How many more cores guests may have.
     room: u32,
-    /// How many could if no owner ever came; `None` if it has never said.
+    /// How many they would if no owner ever came; `None` if it has never said.
     places: Option<u32>,
+}
+
+impl Has for Amounts {
+    fn or_more(self, other: Self) -> Self {
+        Self::or_more(self, other)
+    }
 }
 
 #[derive(Debug)]
@@ -59,7 +67,7 @@ pub(crate) struct Pool {
     past: Box<OwnersPast>,
     entries: BTreeMap<WorkstationId, PoolEntry>,
     by_name: BTreeMap<String, WorkstationId>,
-    free: Free<WorkstationId>,
+    free: Free<WorkstationId, Amounts>,
     ahead: BTreeSet<(Duration, WorkstationId)>,
     due: BTreeSet<(Moment, WorkstationId)>,
     tally: [u32; Standing::COUNT],
@@ -212,7 +220,7 @@ impl Pool {
         let after = IndexKeys {
             standing,
             cost: (standing == Standing::Free)
-                .then(|| config.policy.cost(&workstation.candidate(risk))),
+                .then(|| (config.policy.cost(&workstation.candidate(risk)), workstation.free())),
             wait: if standing == Standing::Full { workstation.wait_ahead() } else { None },
             due: workstation.due(config),
             room: workstation.room(standing),
@@ -226,13 +234,17 @@ impl Pool {
         self.places = self.places - had.unwrap_or(0) + has.unwrap_or(0);
         self.unheard = self.unheard - u32::from(had.is_none()) + u32::from(has.is_none());
         if before.cost != after.cost {
-            self.free.set(id, after.cost);
-            // A cost that only aged lets nothing find a place that found none.
-            let aged = config.policy.ages()
-                && before.cost.is_some()
-                && after.cost.is_some()
-                && idle_before == idle_after;
-            self.version += u64::from(!aged);
+            self.free.set_having(id, after.cost);
+            // A cost that only aged lets nothing find a place that found none, and
+            // neither does what was taken of a workstation.
+            let is_no_news = match (before.cost, after.cost) {
+                (Some((before, had)), Some((after, has))) => {
+                    let aged = config.policy.ages() && idle_before == idle_after;
+                    had.covers(has) && (aged || before == after)
+                }
+                (None, _) | (Some(_), None) => false,
+            };
+            self.version += u64::from(!is_no_news);
         }
         reindex(&mut self.ahead, before.wait, after.wait, id);
         reindex(&mut self.due, before.due, after.due, id);
@@ -245,7 +257,7 @@ impl Pool {
 
     /// The policy's choice of the free ones. An avoided one is chosen only if
     /// no other is idle: a place elsewhere is worth waiting for.
-    pub(crate) fn choose(&self, avoided: Option<WorkstationId>) -> Option<WorkstationId> {
+    fn choose(&self, avoided: Option<WorkstationId>) -> Option<WorkstationId> {
         self.free.choose(avoided).or_else(|| {
             let only = self.open() == 1;
             avoided.filter(|_| only).and_then(|_| self.free.choose(None))
@@ -255,7 +267,8 @@ impl Pool {
     /// The policy's choice of the free ones that have what is needed.
     pub(crate) fn choose_for(&self, needs: Needs<'_>, avoided: &Avoided) -> Option<WorkstationId> {
         let Avoided { rather, never } = avoided;
-        let will_do = |id: WorkstationId, w: &Workstation| !never.contains(&id) && needs.are_met(w);
+        let will_do =
+            |id: WorkstationId, w: &Workstation| !never.contains(&id) && needs.are_met_now(w);
         if needs.prefer.is_none()
             && let Some(first) = self.choose(*rather)
             && self.get(first).is_some_and(|w| will_do(first, w))
@@ -271,7 +284,7 @@ impl Pool {
             let only = self.open() as usize == barred + 1;
             rather
                 .filter(|_| only && barred > 0)
-                .and_then(|rather| self.choose_where(|id, w| id == rather && will_do(id, w)))
+                .and_then(|rather| self.choose_where(needs, |id, w| id == rather && will_do(id, w)))
         })
     }
 
@@ -292,6 +305,9 @@ impl Pool {
         needs: Needs<'_>,
         will_do: impl Fn(WorkstationId, &Workstation) -> bool,
     ) -> Option<WorkstationId> {
+        if needs.prefer.is_none() {
+            return self.choose_where(needs, will_do);
+        }
         let of = |(id, cost)| Some((id, cost, self.get(id)?));
         let free = self.free.iter().filter_map(of).filter(|(id, _, w)| will_do(*id, w));
         let order = |(id, cost, w): &(WorkstationId, Cost, &Workstation)| {
@@ -300,14 +316,14 @@ impl Pool {
         free.min_by_key(order).map(|(id, ..)| id)
     }
 
-    /// The policy's choice of those that will do.
+    /// The policy's choice of those that will do and have free what is asked.
     pub(crate) fn choose_where(
         &self,
+        needs: Needs<'_>,
         will_do: impl Fn(WorkstationId, &Workstation) -> bool,
     ) -> Option<WorkstationId> {
-        let free =
-            self.free.iter().filter(|(id, _)| self.get(*id).is_some_and(|w| will_do(*id, w)));
-        free.min_by_key(|(id, cost)| (*cost, *id)).map(|(id, _)| id)
+        let will_do = |id| self.get(id).is_some_and(|w| w.has_free(needs.asked) && will_do(id, w));
+        self.free.choose_among(&|has: &Amounts| has.covers(needs.asked), &will_do)
     }
 
     /// All that are free, by number.
@@ -315,28 +331,35 @@ impl Pool {
         self.free.iter().filter_map(|(id, _)| Some((id, self.get(id)?)))
     }
 
-    /// How many more guests would find a place now.
+    /// How many more cores guests may have now.
     pub(crate) fn room(&self) -> u32 {
         self.room
     }
 
-    /// How many guests would find a place if no owner ever came; `None` while
-    /// some workstation has not said.
+    /// How many cores guests would have if no owner ever came; `None` while some
+    /// workstation has not said.
     pub(crate) fn places(&self) -> Option<u32> {
         (self.unheard == 0 && self.places > 0).then_some(self.places)
     }
 
-    /// How many more guests would find a place at those that will do, as far as
-    /// `most` of them.
-    pub(crate) fn room_where(&self, most: u32, will_do: impl Fn(&Workstation) -> bool) -> u32 {
-        let mut found = 0;
-        for (_, workstation) in self.free_ones().filter(|(_, it)| will_do(it)) {
-            found += workstation.room(Standing::Free);
-            if found >= most {
-                return most;
-            }
-        }
-        found
+    /// How many more guests with these needs would find room now, as far as `most`
+    /// of them.
+    pub(crate) fn room_for(&self, most: u32, needs: Needs<'_>) -> u32 {
+        let mut found = 0_u32;
+        let may = |has: &Amounts| has.covers(needs.asked);
+        self.free.each_among(may, |id| {
+            let of = self.get(id).filter(|it| needs.are_met(it));
+            found = found.saturating_add(of.map_or(0, |it| it.room_for(needs.asked)));
+            found < most
+        });
+        found.min(most)
+    }
+
+    /// How many would if no guest were there and no owner ever came.
+    pub(crate) fn places_for(&self, needs: Needs<'_>) -> u32 {
+        let all = self.known().filter(|it| !it.removed && needs.are_met(it));
+        let each = all.map(|it| it.facts.lends().count_of(it.facts.lends().part(needs.asked)));
+        each.fold(0, u32::saturating_add)
     }
 
     /// A number that differs when what found no place might find one now.
@@ -356,7 +379,7 @@ impl Pool {
         let will_do = |id: &WorkstationId| {
             Some(*id) != avoided.rather
                 && !avoided.never.contains(id)
-                && self.get(*id).is_some_and(|w| needs.are_met(w))
+                && self.get(*id).is_some_and(|w| w.would_have_free(needs.asked) && needs.are_met(w))
         };
         self.ahead.iter().take(2).filter_map(soon).find(will_do)
     }

@@ -1,6 +1,6 @@
 //! Fair shares: whose turn it is at the next free place.
 //!
-//! Usage is counted in place-seconds, for as long as an attempt has its place,
+//! Usage is counted in core-seconds, for as long as an attempt has its cores,
 //! and halves with every half-life. Whoever has the lowest usage for their
 //! share comes first; what runs now counts as if each place had been used for a
 //! quantum longer, so that a burst of placements takes turns. A group is one to
@@ -35,7 +35,8 @@ pub struct ShareConfig {
     pub jobs_max: u32,
     /// How many subprograms of one user may be queued.
     pub queued_max: u64,
-    /// How many places one user may have at a time; 0: as many as there are.
+    /// How many places of one core a user may have at a time; 0: as many as there
+    /// are.
     pub running_max: u32,
     /// The weights of users; anybody else's is 1.
     pub users: BTreeMap<String, u32>,
@@ -190,20 +191,20 @@ impl Shares {
         used_s * (-after.as_secs_f64() / self.config.half_life.as_secs_f64()).exp2()
     }
 
-    /// What one place comes to, used for so long until now.
-    pub fn accrued(&self, span: Duration) -> f64 {
-        let used_now = Account { running: 1, ..Account::default() };
+    /// What so many cores come to, used for so long until now.
+    pub fn accrued(&self, span: Duration, cores: u32) -> f64 {
+        let used_now = Account { running: cores, ..Account::default() };
         used_now.used(Moment::ZERO + span, self.config.half_life)
     }
 
-    /// One of the user's attempts has a place from now on.
-    pub fn placed(&mut self, now: Moment, user: &str) {
-        self.change(now, user, |account| account.running += 1);
+    /// One of the user's attempts has so many cores from now on.
+    pub fn placed(&mut self, now: Moment, user: &str, cores: u32) {
+        self.change(now, user, |account| account.running += cores);
     }
 
     /// One of them has left its place.
-    pub fn ended(&mut self, now: Moment, user: &str) {
-        self.change(now, user, |account| account.running = account.running.saturating_sub(1));
+    pub fn ended(&mut self, now: Moment, user: &str, cores: u32) {
+        self.change(now, user, |account| account.running = account.running.saturating_sub(cores));
     }
 
     fn change(&mut self, now: Moment, user: &str, change: impl Fn(&mut Account)) {

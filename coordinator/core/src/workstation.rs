@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use gleaner_common::amounts::Amounts;
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
 use gleaner_common::program::Life;
 use gleaner_common::requirement::Attributes;
@@ -77,7 +78,14 @@ pub(crate) struct Session {
     pub(crate) ranks_sent: BTreeMap<JobId, Life>,
 }
 
-/// What is expected of the guests here, in time.
+/// An attempt here: what it asks for, and how long it is expected to have that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Guest {
+    pub(crate) asked: Amounts,
+    pub(crate) expected: Option<Duration>,
+}
+
+/// What is expected of the guests here, in the time of one core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backlog {
     known: Duration,
@@ -117,8 +125,9 @@ pub(crate) struct Workstation {
     pub(crate) rest: Option<(Moment, String)>,
     /// Refusals since a guest started here; those of one rest count as one.
     refusals: u32,
-    /// Attempts here, each with how long it is expected to take its place.
-    attempts: BTreeMap<Fence, Option<Duration>>,
+    attempts: BTreeMap<Fence, Guest>,
+    /// What they take together.
+    taken: Amounts,
     /// Ranks that ended here, of which others may still need something.
     pub(crate) undelivered: BTreeSet<(JobId, Position)>,
     backlog: Backlog,
@@ -137,12 +146,33 @@ impl Workstation {
         self.presence.as_ref().is_none_or(|presence| presence.busy)
     }
 
-    /// How many guests may run here side by side: as many as its configuration
-    /// says, less the cores that its owner needs. The agent counts alike.
-    pub(crate) fn capacity(&self) -> usize {
+    /// What guests may take here side by side: as much as is lent, less the cores
+    /// that its owner needs. The agent counts alike.
+    pub(crate) fn capacity(&self) -> Amounts {
         let slots = self.presence.as_ref().map_or(0, |presence| presence.slots);
-        let taken = self.facts.cores.saturating_sub(slots);
-        if slots == 0 { 0 } else { usize::from(self.facts.places.saturating_sub(taken)) }
+        let needed = self.facts.cores.saturating_sub(slots);
+        let cores = if slots == 0 { 0 } else { self.facts.places.saturating_sub(needed) };
+        Amounts { cores, ..self.facts.lends() }
+    }
+
+    /// What of that no guest has.
+    pub(crate) fn free(&self) -> Amounts {
+        self.capacity().minus(self.taken)
+    }
+
+    /// How many guests that ask for so much would find it free.
+    pub(crate) fn room_for(&self, asked: Amounts) -> u32 {
+        self.free().count_of(self.facts.lends().part(asked))
+    }
+
+    /// Will one, when all that is here has ended?
+    pub(crate) fn would_have_free(&self, asked: Amounts) -> bool {
+        self.capacity().covers(self.facts.lends().part(asked))
+    }
+
+    /// Would a guest that asks for so much find it free?
+    pub(crate) fn has_free(&self, asked: Amounts) -> bool {
+        self.free().covers(self.facts.lends().part(asked))
     }
 
     /// Notes that a job's spec is sent on the present connection; true if it
@@ -164,13 +194,18 @@ impl Workstation {
             Standing::Silent
         } else if self.is_resting(now) {
             Standing::Resting
-        } else if self.capacity() == 0 {
+        } else if self.capacity().cores == 0 {
             Standing::NoSlots
-        } else if self.attempts.len() < self.capacity() {
+        } else if self.has_room() {
             Standing::Free
         } else {
             Standing::Full
         }
+    }
+
+    fn has_room(&self) -> bool {
+        let free = self.free();
+        free.cores > 0 && free.memory_bytes > 0 && free.disk_bytes > 0
     }
 
     /// Since when the workstation is idle, as far as can be seen.
@@ -179,15 +214,13 @@ impl Workstation {
         (in_sight && !self.is_busy()).then_some(self.present_since)
     }
 
-    /// How many more guests would find a place at once.
+    /// How many more cores guests may have at once.
     pub(crate) fn room(&self, standing: Standing) -> u32 {
-        let room = self.capacity().saturating_sub(self.attempts.len());
-        let room = if standing == Standing::Free { room } else { 0 };
-        u32::try_from(room).unwrap_or(u32::MAX)
+        if standing == Standing::Free { self.free().cores.into() } else { 0 }
     }
 
-    /// How many guests would find a place if no owner ever came; `None` if it
-    /// has never said what it has.
+    /// How many cores guests would have if no owner ever came; `None` if it has
+    /// never said what it has.
     pub(crate) fn places_known(&self) -> Option<u32> {
         match self.facts.cores {
             _ if self.removed => Some(0),
@@ -207,12 +240,13 @@ impl Workstation {
         }
     }
 
-    /// How long until a guest sent ahead would find a place, one place's worth
-    /// of the work that is here; `None` if that is not known or enough waits.
+    /// How long until a guest sent ahead would find a core, one core's worth of
+    /// the work that is here; `None` if that is not known or enough waits.
     pub(crate) fn wait_ahead(&self) -> Option<Duration> {
-        let places = u32::try_from(self.capacity()).ok().filter(|places| *places > 0)?;
-        let ahead = self.attempts.len().saturating_sub(self.capacity());
-        (self.backlog.unknown == 0 && ahead < AHEAD_MAX).then(|| self.backlog.known / places)
+        let cores = u32::from(self.capacity().cores);
+        let ahead = self.attempts.len().saturating_sub(cores as usize);
+        let is_known = cores > 0 && self.backlog.unknown == 0 && ahead < AHEAD_MAX;
+        is_known.then(|| self.backlog.known / cores)
     }
 
     /// An attempt is placed here. The first one gives the agent a lease's time
@@ -223,28 +257,33 @@ impl Workstation {
         now: Moment,
         lease: Duration,
         fence: Fence,
-        expected: Option<Duration>,
+        guest: Guest,
     ) {
         if self.attempts.is_empty() {
             self.lease_until = self.lease_until.max(now + lease);
         }
-        self.insert(fence, expected);
-    }
-
-    pub(crate) fn insert(&mut self, fence: Fence, expected: Option<Duration>) {
-        match expected {
-            Some(span) => self.backlog.known += span,
+        match guest.work() {
+            Some(work) => self.backlog.known += work,
             None => self.backlog.unknown += 1,
         }
-        self.attempts.insert(fence, expected);
+        self.attempts.insert(fence, guest);
+        self.count_taken();
     }
 
     pub(crate) fn remove(&mut self, fence: Fence) {
-        match self.attempts.remove(&fence) {
-            Some(Some(span)) => self.backlog.known -= span,
-            Some(None) => self.backlog.unknown -= 1,
-            None => {}
+        let Some(guest) = self.attempts.remove(&fence) else { return };
+        match guest.work() {
+            Some(work) => self.backlog.known -= work,
+            None => self.backlog.unknown -= 1,
         }
+        self.count_taken();
+    }
+
+    /// They are few; and what they take changes with what the agent lends.
+    fn count_taken(&mut self) {
+        let lends = self.facts.lends();
+        let parts = self.attempts.values().map(|guest| lends.part(guest.asked));
+        self.taken = parts.fold(Amounts::default(), Amounts::plus);
     }
 
     /// A message that the agent's lease may run from was handled.
@@ -262,6 +301,7 @@ impl Workstation {
         self.attributes = needs::attributes(&self.name, &facts);
         self.facts = facts;
         self.learn_missing(missing);
+        self.count_taken();
     }
 
     pub(crate) fn learn_missing(&mut self, mut missing: Vec<String>) {
@@ -344,6 +384,12 @@ impl Workstation {
     /// When an agent without guests that was not heard from counts as silent.
     pub(crate) fn silent_from(&self, config: &Config) -> Moment {
         self.heard + config.heartbeat_without_guests + config.lease
+    }
+}
+
+impl Guest {
+    fn work(self) -> Option<Duration> {
+        Some(self.expected?.saturating_mul(self.asked.cores.into()))
     }
 }
 

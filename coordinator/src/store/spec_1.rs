@@ -52,13 +52,16 @@ impl From<Spec> for JobSpec {
             require: Requirement::default(),
             prefer: Requirement::default(),
             shape: Shape::default(),
+            cores: 1,
+            gpus: 0,
         }
     }
 }
 
 /// A spec's priority, whether it is public, its replicas, what it requires and
-/// prefers, a byte each, and a shape that says nothing in seven: the last ones.
-const ADDED_SINCE: usize = 5 + 7;
+/// prefers, a byte each, a shape that says nothing in seven, and cores and GPUs:
+/// the last ones.
+const ADDED_SINCE: usize = 5 + 7 + 2;
 
 /// # Errors
 /// Those of `SQLite`, and a spec that does not read.

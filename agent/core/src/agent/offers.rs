@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use gleaner_common::amounts::Amounts;
 use gleaner_common::id::{Fence, JobId, PlaceId, SubprogramId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::program::{Arrival, RankOffer};
@@ -158,6 +159,10 @@ impl Agent {
         if self.waiting.len() >= WAITING_MAX {
             return Err(format!("{WAITING_MAX} attempts are waiting here already"));
         }
+        let lends = self.setup.facts.lends();
+        if let Some((asked, has)) = lends.part(job.spec.asked()).lacking(lends).pop() {
+            return Err(format!("it asks for {asked}, and {has} are lent here"));
+        }
         match job.spec.on_busy.check() {
             Ok(()) => Ok(job.spec.clone()),
             Err(not_here) => Err(not_here.to_string()),
@@ -201,11 +206,16 @@ impl Agent {
         }
     }
 
-    /// The oldest attempt whose input files are here. What comes with its state
-    /// stands still meanwhile: its files may come beside it.
-    pub(super) fn next_staged(&self) -> Option<Fence> {
+    /// The oldest attempt whose input files are here and for which there is enough
+    /// free. What comes with its state stands still meanwhile: its files may come
+    /// beside it.
+    pub(super) fn next_staged(&self, free: Amounts) -> Option<Fence> {
+        let lends = self.setup.facts.lends();
         self.waiting.iter().copied().find(|fence| {
             let Some(attempt) = self.attempts.get(fence) else { return false };
+            if !free.covers(lends.part(attempt.spec.asked())) {
+                return false;
+            }
             let job = self.jobs.get(&attempt.subprogram.job);
             job.is_some_and(|job| job.inputs == Inputs::Here || attempt.arrival.is_some())
         })

@@ -1,17 +1,21 @@
 //! The agent and its guest places: who runs where, and what is told of guests.
 //!
+//! Guests have as much as they ask for, and never more together than is lent:
+//! whatever the coordinator says, the owner's part stays the owner's.
+//!
 //! What is told of a move is told again on every new connection for as long as
 //! it holds: whoever did not hear it would wait for ever.
 
 use std::time::Duration;
 
+use gleaner_common::amounts::Amounts;
 use gleaner_common::id::{Fence, PlaceId};
 use gleaner_common::job::{JobSpec, Limits, Outcome};
 use gleaner_common::time::{Moment, Spoken};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, Blame, Finished, GuestState};
 
 use super::offers::{Attempt, Stage};
-use super::{Agent, Out};
+use super::{Agent, Given, Out};
 use crate::guest::{
     self, ARRIVAL_WITHIN, Clock, Effect, End, Exit, GuestAt, KeeperEvent, Left, NotHere, Owner,
     Place, Start, Why, Word,
@@ -21,8 +25,8 @@ impl Agent {
     /// Starts what waits, as far as owner, lease and places allow.
     pub(super) fn fill(&mut self, now: Moment, out: &mut Out) {
         while self.leaving.is_none() && self.owner == Owner::Away {
-            let Some(free) = self.free_place(now) else { return };
-            let Some(fence) = self.next_staged() else { return };
+            let Some(place) = self.free_place() else { return };
+            let Some(fence) = self.next_staged(self.free(now)) else { return };
             if !self.lease.is_valid(now) {
                 // Without guests it is renewed too seldom to last. Ask for it.
                 if !self.lease.is_asking(now) {
@@ -30,40 +34,61 @@ impl Agent {
                 }
                 return;
             }
-            self.start(now, free, fence, out);
+            self.start(now, place, fence, out);
         }
     }
 
-    /// A free place, if the owner leaves enough cores for one more guest.
-    fn free_place(&self, now: Moment) -> Option<PlaceId> {
-        let slots = self.occupancy.slots(now);
-        // On a machine that nobody uses, its configuration says how many
-        // guests run; cores that the owner needs come off that.
-        let taken = self.setup.facts.cores.saturating_sub(slots);
-        let guests = self.places.iter().filter(|place| !place.is_free()).count();
-        let places = self.places.len().saturating_sub(usize::from(taken));
-        if slots == 0 || guests >= places {
-            return None;
-        }
+    fn free_place(&self) -> Option<PlaceId> {
         let index = self.places.iter().position(Place::is_free)?;
         u16::try_from(index).ok().map(PlaceId)
     }
 
+    /// What of the lent part no guest has.
+    fn free(&self, now: Moment) -> Amounts {
+        let slots = self.occupancy.slots(now);
+        // On a machine that nobody uses, its configuration says how much is
+        // lent; cores that the owner needs come off that.
+        let needed = self.setup.facts.cores.saturating_sub(slots);
+        let lends = self.setup.facts.lends();
+        let cores = if slots == 0 { 0 } else { lends.cores.saturating_sub(needed) };
+        let taken = self.held_by_guests().map(|given| given.part);
+        let taken = taken.fold(Amounts::default(), Amounts::plus);
+        Amounts { cores, ..lends }.minus(taken)
+    }
+
+    fn held_by_guests(&self) -> impl Iterator<Item = &Given> {
+        let places = self.places.iter().zip(&self.given);
+        places.filter(|(place, _)| !place.is_free()).map(|(_, given)| given)
+    }
+
+    /// So many GPUs that no guest has, the first ones first.
+    fn free_gpus(&self, count: u16) -> Vec<u16> {
+        let is_free = |gpu: &u16| !self.held_by_guests().any(|given| given.gpus.contains(gpu));
+        (0..self.setup.facts.gpus).filter(is_free).take(count.into()).collect()
+    }
+
     fn start(&mut self, now: Moment, place: PlaceId, fence: Fence, out: &mut Out) {
         self.waiting.retain(|waiting| *waiting != fence);
-        let limits = self.setup.site.limits;
+        let Some(spec) = self.attempts.get(&fence).map(|attempt| attempt.spec.clone()) else {
+            return;
+        };
+        let part = self.setup.facts.lends().part(spec.asked());
+        let gpus = self.free_gpus(part.gpus);
+        let limits = limits(self.setup.site.limits, &spec, part);
         let Some(attempt) = self.attempts.get_mut(&fence) else { return };
         attempt.stage = Stage::At(place);
-        let Attempt { subprogram, spec, rank, arrival, .. } = attempt;
+        let Attempt { subprogram, rank, arrival, .. } = attempt;
         let start = Start {
             at: GuestAt { place, fence },
             subprogram: *subprogram,
-            spec: spec.clone(),
-            limits: lower(limits, spec),
+            spec,
+            limits,
+            gpus: gpus.clone(),
             rank: rank.clone(),
             arrival: arrival.clone(),
         };
         let (job, cost) = (subprogram.job, self.experience.patience_for(0));
+        self.given[usize::from(place.0)] = Given { part, gpus };
         let done = self.places[usize::from(place.0)].take(now, start);
         self.carry_out(done, "", out);
         self.guest_event(now, fence, guest::Event::MoveTakes(cost), out);
@@ -351,15 +376,17 @@ impl Agent {
     }
 }
 
-/// The lower of the workstation's and the job's limits; 0 is the workstation's.
-fn lower(site: Limits, spec: &JobSpec) -> Limits {
-    let of = |ours: u64, theirs: u64| if theirs == 0 { ours } else { ours.min(theirs) };
-    let theirs = spec.limits;
-    let processes_max = of(site.processes_max.into(), theirs.processes_max.into());
+/// What a guest may use: its part, and no more than the workstation's own limits.
+fn limits(site: Limits, spec: &JobSpec, part: Amounts) -> Limits {
+    let lower = |ours: u64, theirs: u64| match (ours, theirs) {
+        (0, one) | (one, 0) => one,
+        (ours, theirs) => ours.min(theirs),
+    };
+    let processes_max = lower(site.processes_max.into(), spec.limits.processes_max.into());
     Limits {
-        memory_bytes_max: of(site.memory_bytes_max, theirs.memory_bytes_max),
+        memory_bytes_max: lower(site.memory_bytes_max, part.memory_bytes),
         processes_max: u32::try_from(processes_max).unwrap_or(site.processes_max),
-        disk_bytes_max: of(site.disk_bytes_max, theirs.disk_bytes_max),
+        disk_bytes_max: lower(site.disk_bytes_max, part.disk_bytes),
     }
 }
 

@@ -162,8 +162,10 @@ pub struct Start {
     pub at: GuestAt,
     pub subprogram: SubprogramId,
     pub spec: Arc<JobSpec>,
-    /// The lower of the workstation's and the job's limits.
+    /// The lower of the workstation's limits and what the job asks for.
     pub limits: Limits,
+    /// Which GPUs are its own, by number.
+    pub gpus: Vec<u16>,
     /// If it is a rank of a program.
     pub rank: Option<Box<RankOffer>>,
     /// Where its state comes from.

@@ -69,7 +69,7 @@ const MEASURE_EVERY: Duration = Duration::from_secs(5);
 /// What all places of a workstation have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The workstation's own limits of one guest.
+    /// The workstation's own limits of one guest, whatever is lent; 0: none.
     pub limits: Limits,
     /// Can guests be moved from and to here? If not, why.
     pub moves: Result<(), String>,

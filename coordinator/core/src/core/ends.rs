@@ -282,7 +282,7 @@ impl Core {
         self.schedule.changed(attempt.job);
         job.open_suspensions -= u64::from(attempt.suspensions);
         job.progress_mut().counts.suspensions += u64::from(suspensions.max(attempt.suspensions));
-        self.shares.ended(draft.now, &job.record().user);
+        self.shares.ended(draft.now, &job.record().user, job.each());
         clip(&mut outcome);
         let workstation = attempt.workstation;
         let last = LastAttempt { fence, workstation, outcome: outcome.as_str().into() };

@@ -35,8 +35,7 @@ impl Core {
     /// The program begins ranks for so many places, if it has tasks for them.
     pub(super) fn begin_more(&mut self, draft: &mut Draft, id: JobId, room: u32) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
-        let needs = job.needs();
-        let room = self.pool.room_where(room, |it| needs.are_met(it));
+        let room = self.pool.room_for(room, job.needs());
         // What waits already found nothing that suits it.
         let may = room > 0 && job.queued() == 0;
         let Some(program) = job.program.as_mut().filter(|it| may && it.could_add() > 0) else {

@@ -26,6 +26,7 @@ use gleaner_common::wire::{CoordinatorFrame, GuestState, Offer};
 use gleaner_program_core::address::Rank;
 
 use super::ranks::rank_at;
+use super::why::lacks_now;
 use super::{Core, Draft};
 use crate::attempt::{Attempt, Return, Stage};
 use crate::event::Link;
@@ -144,10 +145,12 @@ impl Core {
         let (moving, attempt) = (self.moves.get(&fence)?, self.attempts.get(&fence)?);
         let source = self.pool.get(attempt.workstation)?;
         source.session.as_ref()?;
-        let barred = self.jobs.get(&attempt.job)?.avoided(attempt.position).never;
+        let job = self.jobs.get(&attempt.job)?;
+        let (needs, barred) = (job.needs(), job.avoided(attempt.position).never);
         let could_do = |id: WorkstationId, target: &Workstation| {
             id != attempt.workstation
                 && !barred.contains(&id)
+                && needs.are_met(target)
                 && misfit(source, target, moving.keep).is_none()
         };
         let is_new = |id: WorkstationId| !moving.tried.contains(&id);
@@ -155,13 +158,15 @@ impl Core {
             // A target that restores images is preferred: only the source's
             // agent knows whether the guest goes back to one.
             let fits = |target: &Workstation| misfit(source, target, Keep::State).is_none();
-            let best = self.pool.choose_where(|id, at| is_new(id) && could_do(id, at) && fits(at));
+            let best = self.pool.choose_where(needs, |id, at| {
+                is_new(id) && could_do(id, at) && fits(at)
+            });
             if best.is_some() {
                 return best;
             }
         }
-        let new = self.pool.choose_where(|id, target| is_new(id) && could_do(id, target));
-        new.or_else(|| self.pool.choose_where(could_do))
+        let new = self.pool.choose_where(needs, |id, target| is_new(id) && could_do(id, target));
+        new.or_else(|| self.pool.choose_where(needs, could_do))
     }
 
     pub(super) fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {
@@ -393,7 +398,7 @@ impl Core {
         job.untouch(attempt.position, attempt.workstation);
         job.no_more_coming();
         self.schedule.lost(attempt.job);
-        self.shares.ended(draft.now, &job.record().user);
+        self.shares.ended(draft.now, &job.record().user, job.each());
         draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
         draft.job_changed(attempt.job);
     }
@@ -434,12 +439,15 @@ impl Core {
         }
         let Some(source) = self.pool.get(attempt.workstation) else { return vec![] };
         let mut reasons: Vec<String> = vec![];
-        let barred = self.jobs.get(&attempt.job).map(|it| it.avoided(attempt.position).never);
+        let job = self.jobs.get(&attempt.job);
+        let barred = job.map(|it| it.avoided(attempt.position).never);
         for (id, target) in self.pool.free_ones() {
             let misfit = if barred.as_ref().is_some_and(|barred| barred.contains(&id)) {
                 Some("another replica has been there".to_owned())
             } else if moving.tried.contains(&id) {
                 Some("it came to nothing there".to_owned())
+            } else if let Some(lacks) = job.and_then(|job| lacks_now(job.needs(), target)) {
+                Some(lacks)
             } else {
                 misfit(source, target, moving.keep)
             };

@@ -237,9 +237,12 @@ impl Core {
         let others = self.waiting(now).into_iter().take_while(|next| next.is_before(&claim));
         let others = others.filter(|next| next.user != job.record().user);
         let own = self.queues.of(&job.record().user).into_iter().flat_map(|own| own.before(job));
-        let waiting = self.queued_of(others.flat_map(|next| next.queue.jobs()).chain(own));
-        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(job.queued());
-        self.pool.room().saturating_sub(waiting)
+        let before = others.flat_map(|next| next.queue.jobs()).chain(own);
+        let before = before.filter_map(|id| self.jobs.get(&id)).chain([job]);
+        let waits = |job: &Job| job.queued().saturating_mul(job.each());
+        let waiting = before.map(waits).fold(0, u32::saturating_add);
+        let room = self.pool.room().saturating_sub(waiting) / job.each();
+        if job.needs().are_none() { room } else { self.pool.room_for(room, job.needs()) }
     }
 
     /// The ranks that can answer: they have begun, and are not being carried.

@@ -157,7 +157,8 @@ impl Schedule {
     }
 }
 
-/// What a job holds, what waits of it, and what it could run on.
+/// What a job holds, what waits of it, and what it could run on: in processors,
+/// of which each of its subprograms takes some.
 struct Demand {
     held: u32,
     queued: u32,
@@ -215,7 +216,7 @@ impl Core {
         }
         let version = self.pool.version();
         let suits = self.schedule.suits_at != version;
-        if suits && self.schedule.scheduler.state().has_aside() {
+        if suits && self.schedule.scheduler.state().has_misfits() {
             self.schedule.suits_at = version;
             self.tell(draft.now, Fact::Suits);
         }
@@ -253,7 +254,8 @@ impl Core {
         // Who cannot grow has no other way to come by it again.
         let keeps_it = self.schedule.scheduler.keeps() || it.request.class != Class::Malleable;
         let keeps = keeps_it && !is_needed;
-        let lost = left.lost + if keeps { 0 } else { left.done };
+        let each = self.jobs.get(&id).map_or(1, Job::each);
+        let lost = each * (left.lost + if keeps { 0 } else { left.done });
         let (before, most) = (it.size, held.saturating_add(queued));
         let size = before.saturating_sub(lost).min(most).max(held);
         // What needs several and has none begins with all of them again.
@@ -282,8 +284,9 @@ impl Core {
     /// could.
     fn demand(&self, id: JobId) -> Option<Demand> {
         let job = self.jobs.get(&id).filter(|job| !job.has_ended())?;
-        let (held, queued) = (job.held(), job.queued());
+        let (held, queued, each) = (job.held(), job.queued(), job.each());
         let least = held.saturating_add(queued);
+        let (held, queued) = (held.saturating_mul(each), queued.saturating_mul(each));
         let sizes = match &job.program {
             Some(program) => {
                 let more = self.frozen(job).count();
@@ -299,11 +302,11 @@ impl Core {
                 return Some(Demand {
                     held,
                     queued,
-                    sizes: job.spec().shape.sizes_of_rest(least)?,
+                    sizes: job.spec().shape.sizes_of_rest(least)?.times(each).ok()?,
                 });
             }
         };
-        let sizes = Sizes::new(sizes, Allowed::Any).ok()?;
+        let sizes = Sizes::new(sizes, Allowed::Any).and_then(|sizes| sizes.times(each)).ok()?;
         Some(Demand { held, queued, sizes })
     }
 
@@ -352,7 +355,7 @@ fn moment_of(at: WallTime, (now, wall): (Moment, WallTime)) -> Moment {
 fn request_of(spec: &JobSpec, sizes: Sizes) -> Request {
     Request {
         priority: spec.priority,
-        speedup: Speedup::from(&spec.shape.speedup),
+        speedup: Speedup::of_parts(&spec.shape.speedup, spec.cores.into()),
         is_modest: spec.program.is_some_and(|program| program.increases),
         ..Request::new(spec.class(), sizes, spec.shape.estimate)
     }

@@ -80,7 +80,8 @@ impl Core {
                  expected at most {most} altogether"
             ));
         }
-        let (needs, most) = (spec.needs_at_once(), config.running_max);
+        let needs = spec.needs_at_once().saturating_mul(spec.cores.into());
+        let most = config.running_max;
         (most > 0 && needs > most).then(|| {
             format!("it needs {needs} places at once: expected at most {most} for one user")
         })
@@ -88,7 +89,7 @@ impl Core {
 
     /// Why no workstation can take it, where all of them have said what they
     /// have; while some have not, the job waits for them.
-    fn never_met(&self, spec: &JobSpec) -> Option<String> {
+    pub(super) fn never_met(&self, spec: &JobSpec) -> Option<String> {
         let all_known = self.pool.known().count() == self.pool.len();
         all_known.then(|| self.unmet(Needs::of(spec))).flatten()
     }

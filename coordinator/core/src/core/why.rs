@@ -4,7 +4,9 @@
 //! what the core decides by: a workstation's standing, a subprogram's turn and
 //! its last attempt's end.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use gleaner_common::id::{Fence, JobId, SubprogramId, WorkstationId};
@@ -14,10 +16,10 @@ use gleaner_common::time::{Moment, Spoken};
 use super::Core;
 use super::ends::placed_state;
 use crate::job::{Job, Position, Whereabouts};
-use crate::needs::Needs;
+use crate::needs::{Needs, Unmet};
 use crate::record::{History, short};
 use crate::scheduler::Reason;
-use crate::workstation::Standing;
+use crate::workstation::{Standing, Workstation};
 
 /// For so long it is told that another machine has shown the same identity.
 const RIVAL_TOLD_FOR: Duration = Duration::from_secs(3_600);
@@ -51,6 +53,7 @@ impl Core {
             reasons.extend(self.what_nobody_has(job));
             reasons.extend(self.too_few(job));
             reasons.extend(self.why_nothing_is_free());
+            reasons.extend(self.why_nothing_free_suits(job));
             reasons.extend(self.why_not_scheduled(job));
             reasons.extend(self.who_is_before(now, job));
             reasons.push(format!("{} queued", subprograms(summary.queued.into())));
@@ -121,8 +124,8 @@ impl Core {
             Standing::NoSlots if places == 0 => "it offers no places".to_owned(),
             Standing::NoSlots => format!("no core is free of its owner: {presence}"),
             Standing::Full => {
-                let capacity = workstation.capacity();
-                format!("full: guests: {guests}, room: {capacity}, places: {places}")
+                let room = workstation.capacity().cores;
+                format!("full: guests: {guests}, room: {room}, places: {places}")
             }
             Standing::Free => format!("idle: {presence}"),
         };
@@ -174,6 +177,7 @@ impl Core {
         let mut reasons: Vec<String> = self.what_nobody_has(job);
         reasons.extend(self.too_few(job));
         reasons.extend(self.why_nothing_is_free());
+        reasons.extend(self.why_nothing_free_suits(job));
         reasons.extend(self.why_not_scheduled(job));
         if let Some(name) = avoided.and_then(|id| self.workstation_name(id))
             && self.pool.has_free()
@@ -221,6 +225,20 @@ impl Core {
             .map(|(standing, what)| format!("{} {what}", self.pool.count(standing)))
             .collect();
         Some(format!("no workstation is free; of {}: {}", self.pool.len(), counts.join(", ")))
+    }
+
+    /// Of those that are free, which condition excludes how many now.
+    fn why_nothing_free_suits(&self, job: &Job) -> Option<String> {
+        let needs = job.needs();
+        if !self.pool.has_free() || self.pool.room_for(1, needs) > 0 {
+            return None;
+        }
+        let mut excludes = Excludes::default();
+        for (_, workstation) in self.pool.free_ones() {
+            let lacking = lacking_now(needs, workstation).into_iter().map(|(what, _)| what);
+            excludes.count(needs.unmet(workstation).into_iter().map(|it| it.what).chain(lacking));
+        }
+        Some(format!("none of the {} with a free core suits it now: {excludes}", excludes.of))
     }
 
     /// Which users come first and why, and what of the user's own.
@@ -325,30 +343,28 @@ impl Core {
         if needs.are_none() {
             return None;
         }
-        let mut excludes: BTreeMap<String, usize> = BTreeMap::new();
-        let mut nearest: Option<(Vec<String>, &str)> = None;
-        let mut known = 0;
+        let mut excludes = Excludes::default();
+        let mut nearest: Option<(Vec<Unmet>, &Workstation)> = None;
         for workstation in self.pool.known() {
             let unmet = needs.unmet(workstation);
             if unmet.is_empty() {
                 return None;
             }
-            known += 1;
-            for what in &unmet {
-                *excludes.entry(what.clone()).or_default() += 1;
-            }
-            if nearest.as_ref().is_none_or(|(least, _)| unmet.len() < least.len()) {
-                nearest = Some((unmet, &workstation.name));
+            excludes.count(unmet.iter().map(|it| it.what.clone()));
+            let rank = |unmet: &[Unmet], it: &Workstation| (unmet.len(), Reverse(order(needs, it)));
+            let is_nearer =
+                nearest.as_ref().is_none_or(|(least, it)| rank(&unmet, workstation) < rank(least, it));
+            if is_nearer {
+                nearest = Some((unmet, workstation));
             }
         }
-        let (lacks, name) = nearest?;
-        let of = |(what, count): (&String, &usize)| format!("`{what}` excludes {count}");
-        let excludes: Vec<_> = excludes.iter().map(of).collect();
-        let lacks = lacks.join("` and `");
+        let (lacks, Workstation { name, .. }) = nearest?;
+        let lacks: Vec<_> = lacks.iter().map(ToString::to_string).collect();
         Some(format!(
-            "no workstation meets all that is required; of {known}: {}; the nearest is {name}, \
-             without `{lacks}`",
-            excludes.join(", ")
+            "no workstation meets all that is required; of {}: {excludes}; the nearest is {name}, \
+             without {}",
+            excludes.of,
+            lacks.join(" and ")
         ))
     }
 
@@ -361,6 +377,63 @@ impl Core {
              retries: {retries})"
         )
     }
+}
+
+/// Which conditions exclude how many of so many workstations.
+#[derive(Debug, Default)]
+struct Excludes {
+    of: usize,
+    by: BTreeMap<String, usize>,
+}
+
+impl Excludes {
+    /// One workstation, and each condition that excludes it.
+    fn count(&mut self, those: impl Iterator<Item = String>) {
+        self.of += 1;
+        for what in those.collect::<BTreeSet<_>>() {
+            *self.by.entry(what).or_default() += 1;
+        }
+    }
+}
+
+impl fmt::Display for Excludes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |(what, count): (&String, &usize)| format!("`{what}` excludes {count}");
+        f.write_str(&self.by.iter().map(of).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.lends {
+            Some(lends) => write!(f, "`{}` (it lends {lends})", self.what),
+            None => write!(f, "`{}`", self.what),
+        }
+    }
+}
+
+/// How near a workstation comes to what is asked: the amounts in the order in
+/// which they are lacking most often.
+fn order(needs: Needs<'_>, of: &Workstation) -> (u16, u16, u64, u64) {
+    let (asked, lends) = (needs.asked, of.facts.lends());
+    (
+        lends.gpus.min(asked.gpus),
+        lends.cores.min(asked.cores),
+        lends.memory_bytes.min(asked.memory_bytes),
+        lends.disk_bytes.min(asked.disk_bytes),
+    )
+}
+
+/// What of the amounts asked is lent there and not free now, and what is.
+fn lacking_now(needs: Needs<'_>, at: &Workstation) -> Vec<(String, String)> {
+    at.facts.lends().part(needs.asked).lacking(at.free())
+}
+
+/// What somebody who needs this misses there now.
+pub(super) fn lacks_now(needs: Needs<'_>, at: &Workstation) -> Option<String> {
+    let unmet = needs.unmet(at).into_iter().map(|it| it.what);
+    let lacking = lacking_now(needs, at).into_iter().map(|(what, _)| what);
+    unmet.chain(lacking).next().map(|what| format!("`{what}` is not to be had there"))
 }
 
 fn subprograms(count: u64) -> String {

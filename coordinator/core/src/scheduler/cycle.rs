@@ -61,6 +61,22 @@ pub enum Decision {
     },
 }
 
+impl Decision {
+    /// The same in parts of a job that take so many processors each.
+    pub(crate) fn in_parts(self, each: u32) -> Self {
+        match self {
+            Self::Start { job, size } => Self::Start { job, size: size / each },
+            Self::Grow { job, by, obligation } => Self::Grow { job, by: by / each, obligation },
+            Self::Shrink { job, by, obligation } => {
+                Self::Shrink { job, by: by.div_ceil(each), obligation }
+            }
+            Self::Offer { job, up_to } => Self::Offer { job, up_to: up_to / each },
+            Self::Reserve { job, size, start } => Self::Reserve { job, size: size / each, start },
+            Self::Refuse { .. } => self,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Cycle<'a> {
     now: Moment,

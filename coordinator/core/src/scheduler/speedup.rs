@@ -16,6 +16,8 @@ pub enum Speedup {
     /// Measured: processors and speed-ups, ascending; straight lines between
     /// them, from (0, 0), and nothing gained beyond the last.
     Table(Vec<(u32, f64)>),
+    /// That of parts, each of which takes so many processors.
+    Parts { each: u32, of: Box<Self> },
 }
 
 impl From<&SpeedupSpec> for Speedup {
@@ -30,6 +32,17 @@ impl From<&SpeedupSpec> for Speedup {
             SpeedupSpec::Table(table) => {
                 Self::Table(table.iter().map(|(n, speedup)| (*n, speedup.value())).collect())
             }
+        }
+    }
+}
+
+impl Speedup {
+    /// Of a job whose parts take so many processors each: what was said is about
+    /// parts, and one of them is the unit.
+    pub fn of_parts(said: &SpeedupSpec, each: u32) -> Self {
+        match Self::from(said) {
+            of if each <= 1 => of,
+            of => Self::Parts { each, of: Box::new(of) },
         }
     }
 }
@@ -70,6 +83,7 @@ impl Speedup {
             Self::Downey { parallelism, variance } => {
                 Err(SpeedupError::Downey { parallelism, variance })
             }
+            Self::Parts { ref of, .. } => of.check(),
             Self::Table(ref table) => {
                 let ascends = table.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1);
                 let sane = |(n, s): &(u32, f64)| *n > 0 && *s > 0.0 && s.is_finite();
@@ -88,6 +102,7 @@ impl Speedup {
             Self::Amdahl { parallel } => 1.0 / ((1.0 - parallel) + parallel / n),
             Self::Downey { parallelism, variance } => downey(n, *parallelism, *variance),
             Self::Table(table) => between(table, processors),
+            Self::Parts { each, of } => of.at(processors / each),
         }
     }
 }

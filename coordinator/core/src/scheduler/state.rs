@@ -332,8 +332,10 @@ impl State {
         self.aside.get(&job)
     }
 
-    pub fn has_aside(&self) -> bool {
-        !self.aside.is_empty()
+    /// Is there a job that might fit if other workstations were free: one that
+    /// stands aside, or runs and could not use what it was given?
+    pub fn has_misfits(&self) -> bool {
+        !self.aside.is_empty() || !self.declined.is_empty()
     }
 
     /// Does it wait, run, or stand aside?

@@ -56,7 +56,7 @@ impl Site {
         let claim = |user: &&String| self.shares.claim(self.now, user);
         let next = users.iter().min_by(|a, b| claim(a).order(&claim(b))).unwrap().clone();
         let span = s(self.rng.random_range(1..120));
-        self.shares.placed(self.now, &next);
+        self.shares.placed(self.now, &next, 1);
         *self.used.entry(next.clone()).or_default() += span.as_secs_f64();
         self.places.push((self.now + span, next.clone()));
         self.order.push(next);
@@ -66,7 +66,7 @@ impl Site {
         let first = (0..self.places.len()).min_by_key(|at| self.places[*at].0).unwrap();
         let (at, user) = self.places.swap_remove(first);
         self.now = at;
-        self.shares.ended(at, &user);
+        self.shares.ended(at, &user, 1);
     }
 }
 
@@ -115,15 +115,15 @@ proptest! {
     fn usage_is_the_same_however_often_it_is_asked(cuts in proptest::collection::vec(1u64..900, 1..20)) {
         let mut shares = Shares::new(START, ShareConfig { half_life: s(600), ..ShareConfig::default() });
         let whole = Shares::new(START, shares.config().clone());
-        shares.placed(START, "ada");
+        shares.placed(START, "ada", 1);
         let mut now = START;
         for cut in cuts {
             now = now + s(cut);
             // A second place that is left at once settles the account.
-            shares.placed(now, "ada");
-            shares.ended(now, "ada");
+            shares.placed(now, "ada", 1);
+            shares.ended(now, "ada", 1);
         }
-        let (asked, expected) = (shares.used_s(now, "ada"), whole.accrued(now.since(START)));
+        let (asked, expected) = (shares.used_s(now, "ada"), whole.accrued(now.since(START), 1));
         prop_assert!((asked - expected).abs() < 1e-6 * expected.max(1.0), "{asked}, {expected}");
     }
 }
@@ -141,10 +141,10 @@ fn usage_halves_with_every_half_life() {
 #[test]
 fn a_second_at_a_place_is_a_place_second() {
     let mut shares = Shares::new(START, ShareConfig::default());
-    shares.placed(START, "ada");
-    shares.placed(START, "ada");
-    shares.ended(START + s(10), "ada");
-    shares.ended(START + s(10), "ada");
+    shares.placed(START, "ada", 1);
+    shares.placed(START, "ada", 1);
+    shares.ended(START + s(10), "ada", 1);
+    shares.ended(START + s(10), "ada", 1);
     let used = shares.used_s(START + s(10), "ada");
     assert!((used - 20.0).abs() < 0.01, "{used}");
 }
@@ -156,7 +156,7 @@ fn a_burst_takes_turns_by_what_runs_already() {
     for _ in 0..20 {
         let claim = |user: &&String| shares.claim(START, user);
         let next = users.iter().min_by(|a, b| claim(a).order(&claim(b))).unwrap();
-        shares.placed(START, next);
+        shares.placed(START, next, 1);
     }
     assert_eq!(users.each_ref().map(|user| shares.running(user)), [10, 10]);
 }
@@ -181,11 +181,11 @@ fn a_group_is_one_to_the_others_however_many_it_has() {
 #[test]
 fn usage_is_written_once_a_minute_at_most() {
     let mut shares = Shares::new(START, ShareConfig::default());
-    shares.placed(START, "ada");
+    shares.placed(START, "ada", 1);
     assert_eq!(shares.due(START + s(59)), []);
     assert_eq!(shares.due(START + s(60)).len(), 1);
     for second in 61..120 {
-        shares.placed(START + s(second), "ada");
+        shares.placed(START + s(second), "ada", 1);
         assert_eq!(shares.due(START + s(second)), []);
     }
     assert_eq!(shares.due(START + s(120)).len(), 1);

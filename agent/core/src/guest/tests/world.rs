@@ -539,6 +539,7 @@ pub(super) fn start(setting: Setting) -> Start {
         subprogram: SubprogramId { job: JobId(1), index: 0 },
         spec: Arc::new(spec),
         limits: Limits { disk_bytes_max: 9, ..Limits::default() },
+        gpus: vec![],
         rank: setting.rank.then(|| Box::new(offer)),
         arrival: setting.arrives.then(|| Arrival {
             from: WorkstationId(9),

@@ -5,14 +5,25 @@ use gleaner_common::time::Moment;
 
 use super::request_of;
 use crate::core::Core;
+use crate::needs::Needs;
 use crate::scheduler::{Reason, Request, RequestError, Sizes};
 
 impl Core {
     /// Has this job more parts that run at once than there are places, whatever
     /// owners do? Nobody knows before all workstations have been heard.
     pub(in crate::core) fn larger_than_all(&self, spec: &JobSpec) -> Option<String> {
-        let (needs, all) = (spec.needs_at_once(), self.pool.places()?);
-        (needs > all).then(|| format!("not taken: {}", Reason::LargerThanAll { needs, all }))
+        let (parts, asked) = (spec.needs_at_once(), Needs::of(spec));
+        let (needs, all) = (parts.saturating_mul(spec.cores.into()), self.pool.places()?);
+        if needs > all {
+            return Some(format!("not taken: {}", Reason::LargerThanAll { needs, all }));
+        }
+        if asked.are_none() || parts <= 1 {
+            return None;
+        }
+        let fit = self.pool.places_for(asked);
+        (parts > fit).then(|| {
+            format!("not taken: {parts} parts of it are to run at once, and {fit} fit on all workstations")
+        })
     }
 
     /// Would this job be taken if it were submitted now (Kumar 2001, §3.2.1,
@@ -22,13 +33,19 @@ impl Core {
     /// Why not.
     pub fn would_take(&self, now: Moment, user: &str, spec: &JobSpec) -> Result<String, String> {
         spec.check().map_err(|wrong| wrong.to_string())?;
-        if let Some(refusal) = self.too_much(user, spec).or_else(|| self.larger_than_all(spec)) {
+        let refusal = self.too_much(user, spec).or_else(|| self.never_met(spec));
+        if let Some(refusal) = refusal.or_else(|| self.larger_than_all(spec)) {
             return Err(refusal);
         }
         let request = asked_for(spec).map_err(|wrong| wrong.to_string())?;
         let scheduler = &self.schedule.scheduler;
         scheduler.ask(now, &request).map_err(|reason| format!("not taken: {reason}"))?;
-        let (needs, free) = (spec.needs_at_once(), scheduler.state().free());
+        let needs = spec.needs_at_once();
+        let free = if Needs::of(spec).are_none() {
+            scheduler.state().free()
+        } else {
+            self.pool.room_for(u32::MAX, Needs::of(spec))
+        };
         let waiting = scheduler.state().waiting_count();
         let room = format!("it needs {needs} places, {free} are free and {waiting} jobs wait");
         let at_once = free >= needs && waiting == 0;
@@ -44,7 +61,7 @@ pub(in crate::core) fn asked_for(spec: &JobSpec) -> Result<Request, RequestError
     let count = spec.indexes.len();
     let is_program = spec.program.is_some();
     let sizes = if is_program { Sizes::exactly(count)? } else { spec.shape.sizes_of_bag(count)? };
-    let request = request_of(spec, sizes);
+    let request = request_of(spec, sizes.times(spec.cores.into())?);
     request.check()?;
     Ok(request)
 }

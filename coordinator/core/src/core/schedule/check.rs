@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gleaner_common::id::JobId;
 
 use crate::core::Core;
+use crate::job::Job;
 
 impl Core {
     /// Does the scheduler know what jobs hold, and is what it calls free the
@@ -21,7 +22,8 @@ impl Core {
             } else {
                 attempt.coming.is_some()
             };
-            *held.entry(attempt.job).or_default() += u32::from(counts);
+            let each = self.jobs.get(&attempt.job).map_or(1, Job::each);
+            *held.entry(attempt.job).or_default() += each * u32::from(counts);
         }
         let state = self.schedule.scheduler.state();
         let mut unplaced = 0;

@@ -22,7 +22,8 @@ impl Core {
             Decision::Start { job, size } => self.start(draft, job, size),
             // It answers later, by `negotiated`.
             Decision::Grow { job, .. } | Decision::Shrink { job, .. } if self.negotiates(job) => {
-                self.negotiate(draft, job, &decision);
+                let each = self.jobs.get(&job).map_or(1, Job::each);
+                self.negotiate(draft, job, &decision.in_parts(each));
             }
             Decision::Grow { job, by, .. } => {
                 let left = self.place_more(draft, job, by);
@@ -55,13 +56,12 @@ impl Core {
     fn suits_whole(&self, job: &Job, size: u32) -> bool {
         let needs = job.needs();
         let sizes = self.schedule.scheduler.state().sizes(job.id());
-        let may_be_fewer = sizes.is_some_and(|sizes| sizes.min() == 1);
-        may_be_fewer
-            || needs.are_none()
-            || self.pool.room_where(size, |it| needs.are_met(it)) >= size
+        let may_be_fewer = sizes.is_some_and(|sizes| sizes.min() <= job.each());
+        let parts = size / job.each();
+        may_be_fewer || needs.are_none() || self.pool.room_for(parts, needs) >= parts
     }
 
-    /// Gives the job so many places more. How many of them it cannot use: what a
+    /// Gives the job so many processors more. How many of them it cannot use: what a
     /// step has no time for is placed by the next one.
     fn place_more(&mut self, draft: &mut Draft, id: JobId, by: u32) -> u32 {
         let unfilled = self.schedule.unfilled(id);
@@ -80,19 +80,20 @@ impl Core {
     }
 
     fn fill(&mut self, draft: &mut Draft, id: JobId) -> u32 {
+        let each = self.jobs.get(&id).map_or(1, Job::each);
         loop {
             let left = self.schedule.unfilled(id);
             if left == 0 || draft.step.placed >= PLACEMENTS_MAX {
                 return 0;
             }
             if !self.place_next(draft, id) && !self.move_frozen(draft, id) {
-                if self.begin_more(draft, id, left) {
+                if self.begin_more(draft, id, left / each) {
                     continue;
                 }
                 self.schedule.set_unfilled(id, 0);
                 return left;
             }
-            self.schedule.set_unfilled(id, left - 1);
+            self.schedule.set_unfilled(id, left.saturating_sub(each));
         }
     }
 
@@ -104,8 +105,8 @@ impl Core {
         if job.program.is_some() {
             return self.tell(draft.now, Fact::Answered { job: id, by: 0 });
         }
-        // What is not placed yet is given at once.
-        let given = self.schedule.unfilled(id).min(by);
+        // What is not placed yet is given at once, in whole parts.
+        let given = by.next_multiple_of(job.each()).min(self.schedule.unfilled(id));
         let size = self.schedule.scheduler.state().get(id).map(|it| it.size);
         if let Some(size) = size.filter(|_| given > 0) {
             self.schedule.set_unfilled(id, self.schedule.unfilled(id) - given);
@@ -132,10 +133,8 @@ impl Core {
     /// have not heard it are asked again.
     fn take_places(&mut self, draft: &mut Draft, id: JobId) {
         let asked = self.schedule.scheduler.state().get(id).map_or(0, |it| it.asked);
-        if asked == 0 {
-            return;
-        }
-        let placed = self.jobs.get(&id).into_iter().flat_map(Job::placed);
+        let Some(job) = self.jobs.get(&id).filter(|_| asked > 0) else { return };
+        let (asked, placed) = (asked.div_ceil(job.each()), job.placed());
         let runs = |fence: &Fence| {
             let attempt = self.attempts.get(fence);
             attempt.is_some_and(|it| !it.stage.is_suspended()) && !self.moves.contains_key(fence)

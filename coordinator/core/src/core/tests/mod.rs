@@ -6,6 +6,7 @@ mod grow;
 mod hostile;
 mod moves;
 mod negotiations;
+mod packing;
 mod ranks;
 mod replicas;
 mod schedule;

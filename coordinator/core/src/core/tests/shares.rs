@@ -18,7 +18,7 @@ impl Site {
         job
     }
 
-    fn refusal_of(&mut self, user: &str, spec: JobSpec) -> String {
+    pub(super) fn refusal_of(&mut self, user: &str, spec: JobSpec) -> String {
         assert_eq!(self.submit_as(user, spec), []);
         self.refusal()
     }
@@ -203,8 +203,8 @@ fn what_no_workstation_has_is_refused_and_the_nearest_named() {
     site.connect_with(2, Facts { shared_directories, attributes, ..one_place(8 << 30) });
     let mut large = count(1);
     large.limits.memory_bytes_max = 16 << 30;
-    let told = "no workstation meets all that is required; of 2: `memory >= 16.0 GiB` excludes 2; \
-                the nearest is host1, without `memory >= 16.0 GiB`";
+    let told = "no workstation meets all that is required; of 2: `16.0 GiB of memory` excludes 2; \
+                the nearest is host2, without `16.0 GiB of memory` (it lends 8.0 GiB of memory)";
     assert_eq!(site.refusal_of("bob", large), told);
     let nowhere = JobSpec { shared_directory: Some("/nowhere".into()), ..count(1) };
     assert!(site.refusal_of("bob", nowhere).contains("`the shared directory /nowhere` excludes 2"));
