@@ -5,20 +5,10 @@ use gleaner_common::reaction::Keep;
 use gleaner_coordinator_core::residence::{Escape, Turn, Wait};
 
 use crate::observer::{Observer, What};
-use crate::places::Sought;
 use crate::program::NONE;
 
 use super::Engine;
-use super::scratch::{PathRecordKind, RankState, RankTimerKind, Scratch};
-
-/// Ranks that seek a workstation, and the workstations as they see them.
-macro_rules! sought {
-    ($engine:ident, $now:expr) => {{
-        let Scratch { residence, places, ranks, .. } = &mut *$engine.s;
-        let here = |rank: u32| ranks[rank as usize].workstation;
-        (residence, Sought { places, by: &$engine.chooser, now: $now, here })
-    }};
-}
+use super::scratch::{PathRecordKind, RankState, RankTimerKind};
 
 impl<O: Observer> Engine<'_, O> {
     pub(super) fn rank_begins(&mut self, rank: u32, now: u64) {
@@ -32,7 +22,7 @@ impl<O: Observer> Engine<'_, O> {
 
     /// Goes to a free workstation, or waits for one.
     pub(super) fn seek_place(&mut self, rank: u32, now: u64) {
-        let (residence, mut sought) = sought!(self, now);
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
         match residence.seek(rank, &mut sought) {
             Some(turn) => self.obey(rank, turn, now),
             None => self.begins_to_wait(rank, now),
@@ -48,7 +38,7 @@ impl<O: Observer> Engine<'_, O> {
     /// An idle workstation has no guest any more: the next rank takes it.
     pub(super) fn became_free(&mut self, workstation: u32, now: u64) {
         self.s.places.set_free(workstation, &self.chooser, now);
-        let (residence, mut sought) = sought!(self, now);
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
         if let Some((rank, turn)) = residence.next(&mut 0, &mut sought) {
             residence.leaves_line(rank);
             self.obey(rank, turn, now);
@@ -60,7 +50,7 @@ impl<O: Observer> Engine<'_, O> {
 
     /// One of the ranks under owners goes elsewhere.
     pub(super) fn escape_one(&mut self, now: u64) -> bool {
-        let (residence, mut sought) = sought!(self, now);
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
         let escapes = residence.escape((), &mut sought);
         escapes.map(|(rank, _)| self.escape(rank, now)).is_some()
     }
@@ -68,7 +58,7 @@ impl<O: Observer> Engine<'_, O> {
     /// A newcomer takes a free workstation.
     pub(super) fn begin_one(&mut self, now: u64) -> bool {
         let Some(rank) = self.s.newcomers.front().copied() else { return false };
-        let (residence, mut sought) = sought!(self, now);
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
         let Some(turn) = residence.turn(rank, &mut sought) else { return false };
         self.s.newcomers.pop_front();
         self.obey(rank, turn, now);
@@ -77,7 +67,7 @@ impl<O: Observer> Engine<'_, O> {
 
     /// The owner has left whose workstation a rank still waits at.
     pub(super) fn may_stay(&mut self, rank: u32, now: u64) {
-        let (residence, mut sought) = sought!(self, now);
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
         let Some(turn) = residence.turn(rank, &mut sought) else { return };
         residence.leaves_line(rank);
         self.obey(rank, turn, now);
