@@ -28,12 +28,14 @@ mod owners;
 mod path;
 mod residence;
 mod scratch;
+mod starts;
 mod tally;
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use gleaner_common::reaction::Keep;
+use gleaner_coordinator_core::residence::Rules;
 
 use crate::execution::Execution;
 use crate::lab::{Lab, nanos};
@@ -47,6 +49,7 @@ use path::Route;
 pub(crate) use scratch::PathRecordKind;
 pub use scratch::Scratch;
 use scratch::{PathRecord, RankProgress, RankState, RankTimer, RankTimerKind};
+use starts::Starts;
 pub(crate) use tally::{Tally, span};
 
 /// A share of 1, in the millionths that the engine counts in.
@@ -65,13 +68,14 @@ pub fn run_observed(
     scratch: &mut Scratch,
     observer: &mut impl Observer,
 ) -> Execution {
-    scratch.prepare(program);
+    scratch.prepare(program, model.rules);
     let mut engine = Engine {
         program,
         lab,
         model,
         chooser: Chooser::new(model.placement, model.idle_needed, lab),
         share: share_of(model.renice_share),
+        starts: (model.rules == Rules::LIVE).then(|| Starts::new(model)),
         s: scratch,
         observer,
         now: 0,
@@ -96,6 +100,8 @@ struct Engine<'a, O> {
     chooser: Chooser<'a>,
     /// What a demoted guest gets, in millionths.
     share: u64,
+    /// The live coordinator's scheduler, if ranks begin when it says so.
+    starts: Option<Starts>,
     s: &'a mut Scratch,
     observer: &'a mut O,
     now: u64,
@@ -177,6 +183,8 @@ impl<O: Observer> Engine<'_, O> {
         }
         if self.s.places.leave(place) {
             self.became_free(place, at);
+        } else {
+            self.schedule(at);
         }
     }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::reaction::{Keep, Step};
+use gleaner_coordinator_core::residence::Rules;
 use gleaner_coordinator_core::{Config, Policy};
 
 /// Who gets which workstation, and what happens when its owner returns.
@@ -36,6 +37,10 @@ pub struct Model {
     /// A spawned rank takes its place when it is spawned, not from the start
     /// (models 7 and 8).
     pub spawns: bool,
+    /// Where ranks wait, when those under owners go elsewhere, and whether a
+    /// program begins as soon as one of its ranks can (her simulations) or when all
+    /// can (the live coordinator's scheduler).
+    pub rules: Rules,
     /// How long a rank is likely to need a workstation, for the policies that
     /// ask: the program's own length is a good answer.
     pub idle_needed: Duration,
@@ -58,6 +63,7 @@ impl Model {
             renice_share: RENICE_SHARE,
             grows: false,
             spawns: false,
+            rules: Rules::PHALEN_1994,
             idle_needed: Config::default().idle_needed,
             begins: Duration::ZERO,
         }

@@ -1,11 +1,13 @@
 //! The workstations during an execution, and who gets which: the
-//! coordinator's own policies (`gleaner_coordinator_core::placement`), asked.
+//! coordinator's own policies (`gleaner_coordinator_core::placement`), asked; and
+//! who goes first is its too (`gleaner_coordinator_core::residence`).
 
 use std::time::Duration;
 
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_coordinator_core::outlook::{Common, Outlook};
 use gleaner_coordinator_core::placement::{Candidate, Cost, Free};
+use gleaner_coordinator_core::residence::Workstations;
 
 use crate::lab::{Lab, Transition};
 use crate::model::Placement;
@@ -61,6 +63,28 @@ impl<'a> Chooser<'a> {
 
     fn wall(&self, now: u64) -> WallTime {
         WallTime(self.start.0.saturating_add_unsigned(now))
+    }
+}
+
+/// The places at a moment, as guests see them that seek one. `here` says at which
+/// one a guest is.
+pub(crate) struct Sought<'a, 'b, F> {
+    pub(crate) places: &'a mut Places,
+    pub(crate) by: &'a Chooser<'b>,
+    pub(crate) now: u64,
+    pub(crate) here: F,
+}
+
+impl<F: Fn(u32) -> u32> Workstations<u32> for Sought<'_, '_, F> {
+    type Id = u32;
+
+    fn owner_has_left(&self, guest: u32) -> bool {
+        let here = (self.here)(guest);
+        here != NONE && self.places.is_idle(here)
+    }
+
+    fn choose(&mut self, _: u32) -> Option<u32> {
+        self.places.choose(self.by, self.now)
     }
 }
 
@@ -133,15 +157,13 @@ impl Places {
         self.free.set(id, Some(cost));
     }
 
-    /// The best of the free ones, which is free no longer.
-    pub(crate) fn choose(&mut self, by: &Chooser<'_>, now: u64) -> Option<u32> {
-        if by.ages() {
+    /// The best of the free ones.
+    fn choose(&mut self, by: &Chooser<'_>, now: u64) -> Option<u32> {
+        if by.ages() && !self.free.is_empty() {
             let (places, outlooks) = (&self.workstations, &self.outlooks);
             self.free.refresh(|id| by.cost(&places[id as usize], outlooks.get(id as usize), now));
         }
-        let chosen = self.free.choose(None)?;
-        self.free.set(chosen, None);
-        Some(chosen)
+        self.free.choose(None)
     }
 
     /// How many are idle and nobody's.
@@ -157,6 +179,7 @@ impl Places {
     pub(crate) fn take(&mut self, id: u32, guest: u32) {
         let place = &mut self.workstations[id as usize];
         (place.guest, place.used) = (guest, true);
+        self.free.set(id, None);
     }
 
     /// A workstation's guest is gone; returns whether the workstation is idle.

@@ -41,6 +41,7 @@ use crate::pool::Pool;
 use crate::program::Program;
 use crate::queue::Queues;
 use crate::record::{AttemptRecord, Change, ProgramEvent, Restored, UsageRecord};
+use crate::residence::Residence;
 use crate::shares::{ShareConfig, Shares};
 use crate::step::{Effect, Step};
 use crate::tickets::TicketKey;
@@ -115,10 +116,11 @@ pub struct Core {
     pool: Pool,
     fences: Fences,
     last_job: JobId,
-    /// Attempts that are to leave their workstation, those of them without a
-    /// target, and the pool's version when a target was last looked for.
+    /// Attempts that are to leave their workstation; those of them without a
+    /// target, and those that stay under their owners; and the pool's version when
+    /// a target was last looked for.
     moves: BTreeMap<Fence, Moving>,
-    waiting_moves: BTreeSet<Fence>,
+    residence: Residence<JobId, Fence>,
     moves_looked_at: Option<u64>,
     /// The last attempts of ranks that have ended in their program's life.
     ended_ranks: BTreeMap<Fence, (JobId, Position)>,

@@ -29,6 +29,7 @@ mod program;
 mod queue;
 mod record;
 mod replicas;
+pub mod residence;
 pub mod scheduler;
 pub mod shares;
 mod step;

@@ -8,11 +8,12 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use gleaner_common::reaction::{Keep, Step};
+use gleaner_coordinator_core::residence::{Residence, Rules, Turn};
 
 use super::{Bag, BagExecution, BagModel, Workers};
 use crate::engine::{Scratch, Tally, WHOLE, at_share, share_of};
 use crate::lab::{Lab, Transition, nanos};
-use crate::places::{Chooser, Places};
+use crate::places::{Chooser, Places, Sought};
 use crate::program::NONE;
 
 /// What a bag's execution works in.
@@ -24,7 +25,7 @@ pub(crate) struct BagScratch {
     /// Workers without a subtask on a workstation of their own.
     without_subtask: VecDeque<u32>,
     /// Workers without a workstation.
-    waiting: VecDeque<u32>,
+    residence: Residence<(), u32>,
     timers: BinaryHeap<Reverse<WorkerTimer>>,
 }
 
@@ -73,7 +74,7 @@ pub fn run_bag(bag: &Bag, lab: &Lab, model: &BagModel, scratch: &mut Scratch) ->
     room.bag.clear();
     room.bag.extend(&bag.roots);
     room.without_subtask.clear();
-    room.waiting.clear();
+    room.residence.clear(Rules::PHALEN_1994);
     room.timers.clear();
     let mut run = Run {
         bag,
@@ -377,21 +378,30 @@ impl Run<'_> {
     // Workstations.
 
     fn seek_place(&mut self, worker: u32, now: u64) {
-        if let Some(workstation) = self.places.choose(&self.chooser, now) {
-            self.take(worker, workstation, now);
-        } else {
-            self.room.workers[worker as usize].state = WorkerState::Waiting;
-            self.room.waiting.push_back(worker);
-            self.tally.waits += 1;
+        let mut sought = Sought { places: self.places, by: &self.chooser, now, here: |_| NONE };
+        match self.room.residence.seek(worker, &mut sought) {
+            Some(turn) => self.obey(worker, turn, now),
+            None => {
+                self.room.workers[worker as usize].state = WorkerState::Waiting;
+                self.tally.waits += 1;
+            }
+        }
+    }
+
+    fn obey(&mut self, worker: u32, turn: Turn<u32>, now: u64) {
+        match turn {
+            Turn::GoesTo(workstation) => self.take(worker, workstation, now),
+            Turn::Stays => unreachable!("a worker that leaves is nowhere until it has arrived"),
         }
     }
 
     fn became_free(&mut self, workstation: u32, now: u64) {
-        if let Some(worker) = self.room.waiting.pop_front() {
-            self.take(worker, workstation, now);
-            return;
-        }
         self.places.set_free(workstation, &self.chooser, now);
+        let mut sought = Sought { places: self.places, by: &self.chooser, now, here: |_| NONE };
+        if let Some((worker, turn)) = self.room.residence.next(&mut 0, &mut sought) {
+            self.room.residence.leaves_line(worker);
+            return self.obey(worker, turn, now);
+        }
         if self.model.grows && self.has_work() {
             self.begin_worker(now, nanos(self.model.start));
         }

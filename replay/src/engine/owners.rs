@@ -2,6 +2,8 @@
 //! (`gleaner_common::reaction`), carried out.
 
 use gleaner_common::reaction::{Keep, Step};
+use gleaner_common::time::Moment;
+use gleaner_coordinator_core::residence::Wait;
 
 use crate::lab::{Transition, nanos};
 use crate::observer::{Observer, What};
@@ -33,17 +35,15 @@ impl<O: Observer> Engine<'_, O> {
         match self.s.ranks[guest as usize].state {
             RankState::Here => self.settle(guest, at),
             RankState::Frozen => self.thaw(guest, at),
-            RankState::NotBegun
-            | RankState::Waiting
-            | RankState::Moving
-            | RankState::Finishing
-            | RankState::Gone => {
+            RankState::Waiting => return self.may_stay(guest, at),
+            RankState::NotBegun | RankState::Moving | RankState::Finishing | RankState::Gone => {
                 return;
             }
         }
         self.no_longer_stays(guest);
         self.tell(guest, at, What::Resumed);
         self.go_on(guest, at);
+        self.schedule(at);
     }
 
     /// The owner of a rank's workstation returned, or was there before it.
@@ -56,7 +56,7 @@ impl<O: Observer> Engine<'_, O> {
             Step::Move(keep) => self.leave(rank, now, keep),
             Step::Freeze => self.freeze(rank, now),
             Step::Demote => {
-                self.stays(rank, now);
+                self.stays(rank, now, false);
                 self.s.ranks[rank as usize].demoted = true;
                 self.tell(rank, now, What::WasDemoted);
                 self.go_on(rank, now);
@@ -66,7 +66,7 @@ impl<O: Observer> Engine<'_, O> {
     }
 
     fn freeze(&mut self, rank: u32, now: u64) {
-        self.stays(rank, now);
+        self.stays(rank, now, true);
         let it = &mut self.s.ranks[rank as usize];
         it.state = RankState::Frozen;
         it.stamp += 1;
@@ -74,6 +74,7 @@ impl<O: Observer> Engine<'_, O> {
         if let Some((patience, _)) = self.model.costs.patience(self.model.on_busy) {
             self.set_timer(now.saturating_add(nanos(patience)), rank, RankTimerKind::Patience);
         }
+        self.schedule(now);
     }
 
     fn thaw(&mut self, rank: u32, now: u64) {
@@ -99,47 +100,57 @@ impl<O: Observer> Engine<'_, O> {
 
     /// A rank under an owner leaves for a workstation that just became free.
     pub(super) fn escape(&mut self, rank: u32, now: u64) {
-        if self.s.ranks[rank as usize].state == RankState::Frozen {
+        let is_frozen = self.s.ranks[rank as usize].state == RankState::Frozen;
+        let Some(keep) = self.escapes_with(is_frozen) else { return };
+        if is_frozen {
             self.thaw(rank, now);
         } else {
             self.settle(rank, now);
         }
         self.no_longer_stays(rank);
-        self.leave(rank, now, Keep::State);
+        self.leave(rank, now, keep);
     }
 
-    fn stays(&mut self, rank: u32, now: u64) {
+    fn escapes_with(&self, is_frozen: bool) -> Option<Keep> {
+        let keep = self.model.rules.escape.keep(self.model.on_busy, is_frozen);
+        keep.filter(|_| self.model.grows)
+    }
+
+    fn stays(&mut self, rank: u32, now: u64, is_frozen: bool) {
         self.s.ranks[rank as usize].since = now;
-        if self.model.grows {
-            self.s.under_owners.insert((now, rank));
+        if self.escapes_with(is_frozen).is_some() {
+            self.s.residence.stays(Moment(now), (), rank);
         }
     }
 
     pub(super) fn no_longer_stays(&mut self, rank: u32) {
-        let it = &mut self.s.ranks[rank as usize];
-        it.demoted = false;
+        self.s.ranks[rank as usize].demoted = false;
         if self.model.grows {
-            self.s.under_owners.remove(&(it.since, rank));
+            self.s.residence.no_longer_stays(rank);
         }
     }
 
-    /// Gives up a busy workstation, and its work as far as it is not kept.
+    /// Is to give up a busy workstation, and its work as far as it is not kept.
     fn leave(&mut self, rank: u32, now: u64, keep: Keep) {
-        if keep != Keep::State {
+        let stays_until_it_goes = self.model.rules.wait == Wait::Here;
+        let has_process = keep == Keep::State || stays_until_it_goes && keep != Keep::Nothing;
+        if !has_process {
             self.lose_subtask(rank, now);
         }
         let it = &mut self.s.ranks[rank as usize];
-        self.s.places.leave(it.workstation);
+        if !stays_until_it_goes {
+            self.s.places.leave(it.workstation);
+        }
         (it.keep, it.since) = (keep, now);
         let owner_leaves = self.s.places.until(it.workstation);
-        it.held_until = if keep == Keep::State { owner_leaves } else { 0 };
+        it.held_until = if has_process { owner_leaves } else { 0 };
         self.seek_place(rank, now);
     }
 
     /// Back to the start of its subtask: to its last receive. What it has
     /// sent since is not sent twice, so only work has to be done again. One
     /// that is at a receive has no subtask to lose.
-    fn lose_subtask(&mut self, rank: u32, now: u64) {
+    pub(super) fn lose_subtask(&mut self, rank: u32, now: u64) {
         let first = self.program.first[rank as usize];
         let it = &mut self.s.ranks[rank as usize];
         if it.blocked {

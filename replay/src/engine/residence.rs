@@ -1,6 +1,11 @@
-//! How ranks come by workstations, leave for others and go on there.
+//! How ranks come by workstations, leave for others and go on there: what the
+//! live coordinator's `residence` decides, in simulated time.
+
+use gleaner_common::reaction::Keep;
+use gleaner_coordinator_core::residence::{Escape, Turn, Wait};
 
 use crate::observer::{Observer, What};
+use crate::program::NONE;
 
 use super::Engine;
 use super::scratch::{PathRecordKind, RankState, RankTimerKind};
@@ -8,30 +13,80 @@ use super::scratch::{PathRecordKind, RankState, RankTimerKind};
 impl<O: Observer> Engine<'_, O> {
     pub(super) fn rank_begins(&mut self, rank: u32, now: u64) {
         self.s.ranks[rank as usize].since = now;
+        if self.starts.is_some() {
+            self.s.newcomers.push_back(rank);
+            return self.begins_are_due(now);
+        }
         self.seek_place(rank, now);
     }
 
-    /// Takes a free workstation, or waits for one.
+    /// Goes to a free workstation, or waits for one.
     pub(super) fn seek_place(&mut self, rank: u32, now: u64) {
-        if let Some(workstation) = self.s.places.choose(&self.chooser, now) {
-            self.take(rank, workstation, now);
-        } else {
-            self.s.ranks[rank as usize].state = RankState::Waiting;
-            self.s.waiting.push_back(rank);
-            self.tally.waits += 1;
-            self.tell(rank, now, What::Waits);
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
+        match residence.seek(rank, &mut sought) {
+            Some(turn) => self.obey(rank, turn, now),
+            None => self.begins_to_wait(rank, now),
         }
+    }
+
+    pub(super) fn begins_to_wait(&mut self, rank: u32, now: u64) {
+        self.s.ranks[rank as usize].state = RankState::Waiting;
+        self.tally.waits += 1;
+        self.tell(rank, now, What::Waits);
     }
 
     /// An idle workstation has no guest any more: the next rank takes it.
     pub(super) fn became_free(&mut self, workstation: u32, now: u64) {
-        if let Some(rank) = self.s.waiting.pop_front() {
-            self.take(rank, workstation, now);
-            return;
-        }
         self.s.places.set_free(workstation, &self.chooser, now);
-        if let Some((_, rank)) = self.s.under_owners.first().copied() {
-            self.escape(rank, now);
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
+        if let Some((rank, turn)) = residence.next(&mut 0, &mut sought) {
+            residence.leaves_line(rank);
+            self.obey(rank, turn, now);
+        } else if self.model.rules.escape == Escape::AtIncreases {
+            self.escape_one(now);
+        }
+        self.schedule(now);
+    }
+
+    /// One of the ranks under owners goes elsewhere.
+    pub(super) fn escape_one(&mut self, now: u64) -> bool {
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
+        let escapes = residence.escape((), &mut sought);
+        escapes.map(|(rank, _)| self.escape(rank, now)).is_some()
+    }
+
+    /// A newcomer takes a free workstation.
+    pub(super) fn begin_one(&mut self, now: u64) -> bool {
+        let Some(rank) = self.s.newcomers.front().copied() else { return false };
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
+        let Some(turn) = residence.turn(rank, &mut sought) else { return false };
+        self.s.newcomers.pop_front();
+        self.obey(rank, turn, now);
+        true
+    }
+
+    /// The owner has left whose workstation a rank still waits at.
+    pub(super) fn may_stay(&mut self, rank: u32, now: u64) {
+        let (residence, mut sought) = self.s.sought(&self.chooser, now);
+        let Some(turn) = residence.turn(rank, &mut sought) else { return };
+        residence.leaves_line(rank);
+        self.obey(rank, turn, now);
+        self.schedule(now);
+    }
+
+    fn obey(&mut self, rank: u32, turn: Turn<u32>, now: u64) {
+        match turn {
+            Turn::GoesTo(workstation) => self.take(rank, workstation, now),
+            Turn::Stays => {
+                let it = &mut self.s.ranks[rank as usize];
+                let (waited, held_until) = (now - it.since, it.held_until);
+                it.stamp += 1;
+                let held = now.min(held_until).saturating_sub(it.since);
+                self.tally.shared_frozen += u128::from(held);
+                self.note(rank, now, waited, PathRecordKind::Waiting);
+                self.tell(rank, now, What::Resumed);
+                self.go_on(rank, now);
+            }
         }
     }
 
@@ -40,6 +95,15 @@ impl<O: Observer> Engine<'_, O> {
         self.s.places.take(workstation, rank);
         let it = &mut self.s.ranks[rank as usize];
         let begins = !std::mem::replace(&mut it.placed, true);
+        let stays_until_it_goes = self.model.rules.wait == Wait::Here;
+        let loses = stays_until_it_goes && !begins && it.keep == Keep::SubtaskStart;
+        if stays_until_it_goes {
+            it.from = it.workstation;
+        }
+        if loses {
+            self.lose_subtask(rank, now);
+        }
+        let it = &mut self.s.ranks[rank as usize];
         it.workstation = workstation;
         let (waited, keep, held_until) = (now - it.since, it.keep, it.held_until);
         if it.state == RankState::Waiting {
@@ -65,7 +129,10 @@ impl<O: Observer> Engine<'_, O> {
     pub(super) fn arrived(&mut self, rank: u32, now: u64) {
         let it = &mut self.s.ranks[rank as usize];
         it.clock = now;
-        let workstation = it.workstation;
+        let (workstation, from) = (it.workstation, std::mem::replace(&mut it.from, NONE));
+        if from != NONE && self.s.places.leave(from) {
+            self.became_free(from, now);
+        }
         if self.s.places.is_idle(workstation) {
             self.tell(rank, now, What::Arrived { workstation });
             self.go_on(rank, now);

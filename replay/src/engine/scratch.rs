@@ -1,12 +1,13 @@
 //! Room to work in.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 
 use gleaner_common::reaction::Keep;
+use gleaner_coordinator_core::residence::{Residence, Rules};
 
 use crate::bag::BagScratch;
-use crate::places::Places;
+use crate::places::{Chooser, Places, Sought};
 use crate::program::{NONE, Program};
 
 /// What an execution works in, to be used again and again: once it is as
@@ -18,10 +19,10 @@ pub struct Scratch {
     pub(super) awaits: Vec<u32>,
     pub(crate) messages: Vec<Message>,
     pub(crate) places: Places,
-    /// Ranks without a place, who waits longest first.
-    pub(super) waiting: VecDeque<u32>,
-    /// Ranks under an owner, by when that began; kept if the model grows.
-    pub(super) under_owners: BTreeSet<(u64, u32)>,
+    /// Ranks without a place; those under an owner only if the model grows.
+    pub(super) residence: Residence<(), u32>,
+    /// Ranks that the scheduler has not begun yet.
+    pub(super) newcomers: VecDeque<u32>,
     /// Ranks that can run on.
     pub(super) ready: Vec<u32>,
     pub(super) timers: BinaryHeap<Reverse<RankTimer>>,
@@ -46,6 +47,8 @@ pub(super) struct RankProgress {
     /// The rank's newest record.
     pub(super) head: u32,
     pub(super) workstation: u32,
+    /// Where the rank's process is while it moves, if it stays there until then.
+    pub(super) from: u32,
     /// Since when the rank has been frozen, demoted or waiting.
     pub(super) since: u64,
     /// Until when an owner is at the workstation that the rank left, where its
@@ -139,7 +142,7 @@ pub(super) enum RankTimerKind {
 }
 
 impl Scratch {
-    pub(super) fn prepare(&mut self, program: &Program) {
+    pub(super) fn prepare(&mut self, program: &Program, rules: Rules) {
         let steps = program.first.iter().zip(&program.spawner);
         self.ranks.clear();
         self.ranks.extend(steps.map(|(&at, _)| RankProgress {
@@ -150,6 +153,7 @@ impl Scratch {
             binding: NONE,
             head: NONE,
             workstation: NONE,
+            from: NONE,
             since: 0,
             held_until: 0,
             keep: Keep::State,
@@ -164,10 +168,21 @@ impl Scratch {
         self.messages.clear();
         let unsent = Message { arrival: UNSENT, cause: NONE, head: NONE };
         self.messages.resize(program.ends.len(), unsent);
-        self.waiting.clear();
-        self.under_owners.clear();
+        self.residence.clear(rules);
+        self.newcomers.clear();
         self.ready.clear();
         self.timers.clear();
         self.records.clear();
+    }
+
+    /// Ranks that seek a workstation, and the workstations as they see them.
+    pub(super) fn sought<'a, 'b>(
+        &'a mut self,
+        by: &'a Chooser<'b>,
+        now: u64,
+    ) -> (&'a mut Residence<(), u32>, Sought<'a, 'b, impl Fn(u32) -> u32 + use<'a, 'b>>) {
+        let Self { residence, places, ranks, .. } = self;
+        let here = |rank: u32| ranks[rank as usize].workstation;
+        (residence, Sought { places, by, now, here })
     }
 }

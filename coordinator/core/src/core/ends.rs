@@ -49,6 +49,7 @@ impl Core {
             job.open_suspensions += 1;
         }
         draft.job_changed(attempt.job);
+        self.may_stay(draft.now, fence);
     }
 
     /// An open attempt ended by itself or by a limit: its result counts.
@@ -273,6 +274,7 @@ impl Core {
     ) -> Option<(Attempt, History)> {
         let attempt = self.attempts.remove(&fence)?;
         self.schedule.forget_attempt(fence);
+        self.residence.no_longer_stays(fence);
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(fence));
         let job: &mut Job = self.jobs.get_mut(&attempt.job)?;
         job.set_suspended(attempt.position, (attempt.stage.is_suspended(), false));

@@ -1,35 +1,63 @@
 //! What a program that reacts to increases makes of a workstation that has
 //! become free (Phalen 1994, §2.1.2 and Table 1: models 2, 4, 6 and 8).
 //!
-//! When it may grow, and by how much, the scheduler decides. The places are
-//! taken by ranks that are frozen for an owner elsewhere, and then by new ranks,
-//! where the program has a bag of tasks for them.
+//! When it may grow, and by how much, the scheduler decides; which of the ranks
+//! that are frozen for an owner elsewhere goes there, [`Residence`]. What is left
+//! is taken by new ranks, where the program has a bag of tasks for them.
+//!
+//! [`Residence`]: crate::residence::Residence
 
 use gleaner_common::id::{Fence, JobId};
-use gleaner_common::reaction::{Keep, Step};
+use gleaner_common::reaction::Keep;
+use gleaner_common::time::Moment;
+use gleaner_common::wire::GuestState;
 
-use super::moves::Moving;
+use super::moves::{Moving, Targets};
 use super::{Core, Draft};
+use crate::attempt::Stage;
 use crate::job::Job;
+use crate::program::Program;
+
+const FROZEN: Stage = Stage::Held(GuestState::Suspended);
 
 impl Core {
+    /// What an attempt would take along that stays under its owner and is not to
+    /// leave, of a program that reacts to increases.
+    pub(super) fn escapes_with(&self, fence: Fence) -> Option<Keep> {
+        let attempt = self.attempts.get(&fence)?;
+        let job = self.jobs.get(&attempt.job)?;
+        let reacts = job.program.as_deref().is_some_and(Program::reacts_to_increases);
+        let escape = self.residence.rules().escape;
+        let on_busy = job.spec().on_busy;
+        let stays = reacts && attempt.stage == FROZEN && !self.moves.contains_key(&fence);
+        stays.then(|| escape.keep(on_busy, true)).flatten()
+    }
+
+    /// An attempt may have come to stay under its owner, or not to any more.
+    pub(super) fn may_stay(&mut self, now: Moment, fence: Fence) {
+        let Some(job) = self.attempts.get(&fence).map(|attempt| attempt.job) else { return };
+        if self.escapes_with(fence).is_some() {
+            self.residence.stays(now, job, fence);
+        } else {
+            self.residence.no_longer_stays(fence);
+        }
+        self.schedule.changed(job);
+    }
+
+    /// Ranks that stand still for an owner and would go on elsewhere.
+    pub(super) fn frozen(&self, job: &Job) -> impl Iterator<Item = Fence> + '_ {
+        self.residence.under_owners(job.id())
+    }
+
     /// Moves one of the job's frozen ranks to a free place, if that suits.
     pub(super) fn move_frozen(&mut self, draft: &mut Draft, id: JobId) -> bool {
-        let Some(job) = self.jobs.get(&id) else { return false };
-        let Some(keep) = keep(job) else { return false };
-        let mut frozen: Vec<Fence> = self.frozen(job).collect();
-        frozen.sort_unstable();
-        for fence in frozen {
-            self.moves.insert(fence, Moving::new(keep, None));
-            match self.target_for(fence) {
-                Some(target) => {
-                    self.begin_move(draft, fence, target);
-                    return true;
-                }
-                None => drop(self.moves.remove(&fence)),
-            }
-        }
-        false
+        let found = self.residence.escape(id, &mut Targets(self));
+        let Some((fence, target)) = found else { return false };
+        let Some(keep) = self.escapes_with(fence) else { return false };
+        self.moves.insert(fence, Moving::new(keep, None));
+        self.residence.no_longer_stays(fence);
+        self.begin_move(draft, fence, target);
+        true
     }
 
     /// The program begins ranks for so many places, if it has tasks for them.
@@ -45,13 +73,4 @@ impl Core {
         self.obey_program(draft, id);
         true
     }
-}
-
-/// What a frozen rank of the job would take along.
-pub(super) fn keep(job: &Job) -> Option<Keep> {
-    let on_busy = job.spec().on_busy;
-    [on_busy.when_busy(), on_busy.then.step()].into_iter().find_map(|step| match step {
-        Step::Move(keep) => Some(keep),
-        Step::Stay | Step::Demote | Step::Freeze => None,
-    })
 }

@@ -32,6 +32,7 @@ use crate::attempt::{Attempt, Return, Stage};
 use crate::event::Link;
 use crate::job::Job;
 use crate::record::Coming;
+use crate::residence::{Turn, Workstations, moves_with};
 use crate::workstation::{Workstation, clip};
 
 /// How many workstations are tried before the owner's agent decides again.
@@ -73,7 +74,7 @@ impl Core {
             self.returns_tasks(draft, fence);
         }
         self.moves.insert(fence, Moving::new(keep, None));
-        self.waiting_moves.insert(fence);
+        self.residence.join(fence);
         self.moves_looked_at = None;
     }
 
@@ -93,25 +94,19 @@ impl Core {
     /// frozen.
     pub(super) fn try_moves(&mut self, draft: &mut Draft) {
         let version = self.pool.version();
-        if self.waiting_moves.is_empty() || self.moves_looked_at == Some(version) {
+        if self.residence.nobody_waits() || self.moves_looked_at == Some(version) {
             return;
         }
-        for fence in self.waiting_moves.clone() {
-            if self.may_stay(fence) {
-                self.stays(draft, fence, "its owner has left");
-            } else if let Some(target) = self.target_for(fence) {
-                self.begin_move(draft, fence, target);
+        let mut asked = 0;
+        while let Some((fence, turn)) = self.residence.next(&mut asked, &mut Targets(self)) {
+            match turn {
+                Turn::Stays => self.stays(draft, fence, "its owner has left"),
+                Turn::GoesTo(target) => self.begin_move(draft, fence, target),
             }
+            // A target whose connection is gone is none.
+            asked += usize::from(self.residence.waits(fence));
         }
         self.moves_looked_at = Some(self.pool.version());
-    }
-
-    /// Has the owner left while nothing of the attempt is being carried? Its
-    /// agent may not know the latter, and would not thaw it by itself.
-    fn may_stay(&self, fence: Fence) -> bool {
-        let source = self.workstation_of(fence).and_then(|id| self.pool.get(id));
-        self.moves.get(&fence).is_some_and(|moving| !moving.ordered)
-            && source.is_some_and(|source| source.session.is_some() && !source.is_busy())
     }
 
     /// Whatever can leave a workstation is to leave it; the rest ends there.
@@ -119,10 +114,11 @@ impl Core {
         for fence in self.attempts_at(workstation) {
             let attempt = self.attempts.get(&fence).filter(|it| it.coming.is_none());
             let job = attempt.and_then(|attempt| self.jobs.get(&attempt.job));
-            let Some(keep) = job.and_then(moves_with) else { continue };
+            let Some(keep) = job.and_then(moves_whole) else { continue };
             if let Entry::Vacant(vacant) = self.moves.entry(fence) {
                 vacant.insert(Moving { ordered: true, ..Moving::new(keep, None) });
-                self.waiting_moves.insert(fence);
+                self.residence.no_longer_stays(fence);
+                self.residence.join(fence);
             }
         }
         self.moves_looked_at = None;
@@ -141,8 +137,8 @@ impl Core {
 
     /// A workstation where this move has failed is tried once more only if no
     /// other has room: the others may have none for long.
-    pub(super) fn target_for(&self, fence: Fence) -> Option<WorkstationId> {
-        let (moving, attempt) = (self.moves.get(&fence)?, self.attempts.get(&fence)?);
+    fn target_for(&self, fence: Fence, moving: &Moving) -> Option<WorkstationId> {
+        let attempt = self.attempts.get(&fence)?;
         let source = self.pool.get(attempt.workstation)?;
         source.session.as_ref()?;
         let job = self.jobs.get(&attempt.job)?;
@@ -184,7 +180,7 @@ impl Core {
             job.sets_out();
         }
         self.schedule.changed(new.job);
-        self.waiting_moves.remove(&old);
+        self.residence.leaves_line(old);
         self.offer(draft, to, fence);
         self.send_depart(draft, old);
     }
@@ -256,7 +252,7 @@ impl Core {
         };
         let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
         self.moves.remove(&coming.old);
-        self.waiting_moves.remove(&coming.old);
+        self.residence.leaves_line(coming.old);
         let ended = self.end(draft, coming.old, format!("moved to {name}"), 0);
         let source = ended.as_ref().map(|(attempt, _)| attempt.workstation);
         let (Some(job), Some(attempt)) = (self.jobs.get_mut(&id), self.attempts.get_mut(&fence))
@@ -319,11 +315,12 @@ impl Core {
             moving.tried.clear();
         }
         if goes_on {
-            self.waiting_moves.insert(coming.old);
+            self.residence.join(coming.old);
             self.moves_looked_at = None;
             return;
         }
         self.moves.remove(&coming.old);
+        self.may_stay(draft.now, coming.old);
         self.send(draft, coming.from, CoordinatorFrame::Stay { fence: coming.old });
         let name = self.workstation_name(target).unwrap_or_default();
         let what = self.called(id, position);
@@ -380,8 +377,10 @@ impl Core {
 
     /// Calls off an attempt's move, if it has one.
     pub(super) fn stop_move(&mut self, draft: &mut Draft, old: Fence, why: &str) {
-        self.waiting_moves.remove(&old);
-        let Some(new) = self.moves.remove(&old).and_then(|moving| moving.new) else { return };
+        self.residence.leaves_line(old);
+        let Some(moving) = self.moves.remove(&old) else { return };
+        self.may_stay(draft.now, old);
+        let Some(new) = moving.new else { return };
         let at = self.workstation_of(new);
         self.end_coming(draft, new, format!("not needed: {why}"));
         if let Some(at) = at {
@@ -415,7 +414,7 @@ impl Core {
 
     /// Which attempts of a job are to leave and have no target, and why.
     pub(super) fn why_not_all_moved(&self, job: &Job) -> Vec<String> {
-        let waiting = job.placed().filter(|(_, fence)| self.waiting_moves.contains(fence));
+        let waiting = job.placed().filter(|(_, fence)| self.residence.waits(*fence));
         let mut reasons = vec![];
         for (position, fence) in waiting.take(MOVES_NAMED) {
             let at = self.workstation_of(fence).and_then(|at| self.workstation_name(at));
@@ -463,9 +462,33 @@ impl Core {
     }
 }
 
+/// The workstations, as attempts that are to leave theirs see them.
+pub(super) struct Targets<'a>(pub(super) &'a Core);
+
+impl Workstations<Fence> for Targets<'_> {
+    type Id = WorkstationId;
+
+    /// While nothing of the attempt is being carried. Its agent may not know that,
+    /// and would not thaw it by itself.
+    fn owner_has_left(&self, fence: Fence) -> bool {
+        let Self(core) = self;
+        let source = core.workstation_of(fence).and_then(|id| core.pool.get(id));
+        core.moves.get(&fence).is_some_and(|moving| !moving.ordered)
+            && source.is_some_and(|source| source.session.is_some() && !source.is_busy())
+    }
+
+    fn choose(&mut self, fence: Fence) -> Option<WorkstationId> {
+        let Self(core) = self;
+        match core.moves.get(&fence) {
+            Some(moving) => core.target_for(fence, moving),
+            None => core.target_for(fence, &Moving::new(core.escapes_with(fence)?, None)),
+        }
+    }
+}
+
 /// What a guest takes along that can leave without a loss, as its job has chosen.
-fn moves_with(job: &Job) -> Option<Keep> {
-    super::grow::keep(job).filter(|keep| *keep != Keep::Nothing)
+fn moves_whole(job: &Job) -> Option<Keep> {
+    moves_with(job.spec().on_busy).filter(|keep| *keep != Keep::Nothing)
 }
 
 /// How many unsuitable workstations are named.

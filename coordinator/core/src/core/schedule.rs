@@ -24,16 +24,11 @@ use std::time::Duration;
 use gleaner_common::id::{Fence, JobId};
 use gleaner_common::job::JobSpec;
 use gleaner_common::time::{Moment, WallTime};
-use gleaner_common::wire::GuestState;
 
 pub(super) use self::asked::asked_for;
 pub use self::config::{SchedulerConfig, UnknownPolicy};
-use super::grow::keep;
 use super::placement::PLACEMENTS_MAX;
 use super::{Core, Draft};
-use crate::attempt::Stage;
-use crate::job::Job;
-use crate::program::Program;
 use crate::scheduler::{Allowed, Class, Fact, Request, Resources, Scheduler, Sizes, Speedup, User};
 
 /// A cycle of more stages than this goes on in the next step: what agents say
@@ -310,18 +305,6 @@ impl Core {
         Some(Demand { held, queued, sizes })
     }
 
-    /// Ranks that stand still for an owner and would go on elsewhere, of a
-    /// program that reacts to increases.
-    pub(super) fn frozen<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = Fence> + 'a {
-        let program = job.program.as_deref();
-        let would = program.is_some_and(Program::reacts_to_increases) && keep(job).is_some();
-        let placed = would.then(|| job.placed()).into_iter().flatten();
-        placed.map(|(_, fence)| fence).filter(|fence| {
-            let attempt = self.attempts.get(fence);
-            attempt.is_some_and(|it| it.stage == FROZEN) && !self.moves.contains_key(fence)
-        })
-    }
-
     /// Tells the claims that have changed, and now and then all of those who
     /// wait.
     fn tell_claims(&mut self, now: Moment) {
@@ -337,8 +320,6 @@ impl Core {
         }
     }
 }
-
-const FROZEN: Stage = Stage::Held(GuestState::Suspended);
 
 /// So many processors. How many there would be without owners is not said: a
 /// workstation that has not been heard of may have more.

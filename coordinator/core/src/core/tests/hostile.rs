@@ -273,7 +273,7 @@ fn check_counts(core: &Core) {
     assert_eq!(core.shares.running("ann") as usize, core.attempts.len());
     for (old, moving) in &core.moves {
         assert!(core.attempts[old].coming.is_none());
-        assert_eq!(core.waiting_moves.contains(old), moving.new.is_none());
+        assert_eq!(core.residence.waits(*old), moving.new.is_none());
         if let Some(new) = moving.new {
             assert_eq!(core.attempts[&new].coming.map(|coming| coming.old), Some(*old));
         }
