@@ -2,6 +2,7 @@
 //! slow ones that do what a definition says.
 
 mod bench;
+mod brute;
 mod divisions;
 mod examples;
 mod properties;
