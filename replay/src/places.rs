@@ -144,6 +144,20 @@ impl Places {
         Some(chosen)
     }
 
+    /// How likely an owner is to return in that time, by what the past has
+    /// taught; 0, if nobody asks for that.
+    pub(crate) fn chance_of_return(
+        &self,
+        id: u32,
+        by: &Chooser<'_>,
+        now: u64,
+        need: Duration,
+    ) -> f64 {
+        let risk = by.common.zip(self.outlooks.get(id as usize));
+        let risk = risk.map_or(0.0, |(common, it)| it.risk(common, by.wall(now), need));
+        1.0 - f64::from(-risk).exp()
+    }
+
     /// How many are idle and nobody's.
     pub(crate) fn free(&self) -> u32 {
         let free = self.workstations.iter().filter(|place| place.idle && place.guest == NONE);
