@@ -27,8 +27,8 @@ pub(crate) struct Chooser<'a> {
 
 impl<'a> Chooser<'a> {
     pub(crate) fn new(placement: Placement, idle_needed: Duration, lab: &'a Lab) -> Self {
-        let asks = matches!(placement, Placement::Core(policy) if policy.asks_outlook());
-        let common = lab.learned.as_ref().filter(|_| asks).map(|learned| &learned.common);
+        let asked = lab.learned.as_ref().filter(|_| placement.asks_outlook());
+        let common = asked.map(|learned| &learned.common);
         Self { placement, idle_needed, start: lab.start, common }
     }
 

@@ -24,11 +24,20 @@
 //!    brings. An owner's return is a shrink that has been carried out: the next cycle gives
 //!    out what there is. Which workstations are likely to last is placement's.
 //!
+//! 6. *Nobody is overtaken for ever.* Whoever has waited for longer than
+//!    `overtaken_max` comes before all others that wait, by age and whatever it
+//!    is worth, and nobody starts who would delay it. Where estimates hold, it
+//!    waits from then on for those that run, at most until their ends on
+//!    minimums, and for those that are overdue before it.
+//! 7. *Plans.* Where nobody can change its size, only the order is to be chosen:
+//!    some are tried, and that with the smallest sum of ends is begun (`plan`).
+//!
 //! One number is fitted: the exponent of rule 2, to the mean turnaround of
-//! inputs 1 to 8 of `replay`'s generator of Posner's kind. Long jobs can wait
-//! for as long as shorter ones keep coming; a priority lifts them. A job of
-//! unknown length is taken to have as much before it as it has behind it
+//! inputs 1 to 8 of `replay`'s generator of Posner's kind. A job of unknown
+//! length is taken to have as much before it as it has behind it
 //! (Harchol-Balter and Downey 1997).
+
+mod plan;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,6 +46,7 @@ use std::time::Duration;
 use gleaner_common::id::JobId;
 use gleaner_common::time::Moment;
 
+use self::plan::{Item, plan};
 use crate::scheduler::cycle::{Cycle, Obligation};
 use crate::scheduler::policy::{Named, Scheduling};
 use crate::scheduler::reason::Reason;
@@ -48,8 +58,8 @@ pub(super) const GLEANER: Named = Named {
     line: "each processor goes where it brings a job's end nearest, if the change pays",
     source: "ours: Fox 1966; Berg et al. 2020 (heSRPT); Carastan-Santos et al. 2019; Lifka 1995",
     build: |parameters| {
-        let (change_cost, owners) = (parameters.change_cost, Owners::default());
-        Box::new(Gleaner { change_cost, owners })
+        let (change_cost, overtaken_max) = (parameters.change_cost, parameters.overtaken_max);
+        Box::new(Gleaner { change_cost, overtaken_max, owners: Owners::default() })
     },
 };
 
@@ -70,6 +80,7 @@ const TRIED_MAX: usize = 4;
 #[derive(Debug)]
 struct Gleaner {
     change_cost: Duration,
+    overtaken_max: Duration,
     owners: Owners,
 }
 
@@ -104,8 +115,7 @@ impl Scheduling for Gleaner {
         if !is_wanted || cycle.free() + cycle.spare() == 0 {
             return;
         }
-        let cost_s = self.change_cost.as_secs_f64();
-        let table = Table::of(cycle, cycle.now(), cost_s, self.owners.hazard());
+        let table = Table::of(cycle, cycle.now(), self);
         let given = table.give();
         let orders = table.orders(&given);
         carry_out(cycle, orders);
@@ -145,6 +155,8 @@ struct Claim<'a> {
     most: u32,
     /// What it does while it changes its size, spread over the time it has left.
     change: f64,
+    /// It has waited for so long that it comes before all others, by age.
+    overdue: Option<Duration>,
 }
 
 /// From one size of a job to the next.
@@ -157,8 +169,9 @@ struct Step {
     to: u32,
 }
 
-/// Higher priorities first, then worth, then whoever is first in the table.
-type Key = (i8, u64, Reverse<usize>, u32, u32);
+/// The longest overdue first, then higher priorities, then worth, then whoever
+/// is first in the table.
+type Key = (Option<Duration>, i8, u64, Reverse<usize>, u32, u32);
 
 impl Claim<'_> {
     /// Of a job that is to start where there are so many processors at most.
@@ -205,7 +218,8 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn of(state: &'a State, now: Moment, cost_s: f64, hazard: f64) -> Self {
+    fn of(state: &'a State, now: Moment, by: &Gleaner) -> Self {
+        let cost_s = by.change_cost.as_secs_f64();
         let running = state.negotiable().map(|(job, it)| {
             let behind_s = now.since(it.started).as_secs_f64();
             let left = it.progress.left(now).map(|left| left.as_secs_f64());
@@ -222,6 +236,7 @@ impl<'a> Table<'a> {
                 floor: it.request.sizes.min().min(it.size),
                 most: it.size.saturating_add(state.places_for(&it.request)),
                 change: cost_s * speedup * speedup / work_s,
+                overdue: None,
             }
         });
         let waiting = state.waiting().map(|(turn, it)| {
@@ -237,13 +252,14 @@ impl<'a> Table<'a> {
                 floor: 0,
                 most: state.places_for(&it.request),
                 change: 0.0,
+                overdue: Some(now.since(it.submitted)).filter(|waited| *waited > by.overtaken_max),
             }
         });
         let claims: Vec<Claim<'_>> = running.chain(waiting).collect();
         let theirs: u32 = claims.iter().map(|claim| claim.size).sum();
         let fixed = state.held() - theirs - state.releasing();
         let available = state.resources().processors.saturating_sub(fixed);
-        Self { state, now, claims, available, risk: hazard * cost_s }
+        Self { state, now, claims, available, risk: by.owners.hazard() * cost_s }
     }
 
     fn first_size(&self, index: usize) -> u32 {
@@ -272,15 +288,23 @@ impl<'a> Table<'a> {
     }
 
     fn key(&self, step: &Step) -> Key {
-        let priority = self.claims[step.index].request.priority;
-        (priority, step.worth.to_bits(), Reverse(step.index), step.from, step.to)
+        let claim = &self.claims[step.index];
+        let overdue = claim.overdue.filter(|_| step.from == 0);
+        let priority = claim.request.priority;
+        (overdue, priority, step.worth.to_bits(), Reverse(step.index), step.from, step.to)
     }
 
-    /// Rule 3: whoever does not fit is tried before the others.
+    /// Rule 3: whoever does not fit is tried before the others, but not before
+    /// those that rule 6 is for.
     fn give(&self) -> Given {
+        if let Some(given) = self.planned() {
+            return given;
+        }
         let mut before = vec![];
         let mut best = self.give_after(&before).unwrap_or_default();
-        while let Some(guard) = best.guard
+        let has_overdue = self.claims.iter().any(|claim| claim.overdue.is_some());
+        while !has_overdue
+            && let Some(guard) = best.guard
             && before.len() < TRIED_MAX
         {
             before.push(guard.first);
@@ -290,6 +314,47 @@ impl<'a> Table<'a> {
             }
         }
         best
+    }
+
+    /// Rule 7; `None` if somebody can change its size, or nobody knows how long
+    /// somebody takes.
+    fn planned(&self) -> Option<Given> {
+        let is_fixed = |claim: &Claim<'_>| {
+            let can_change = matches!(claim.request.class, Class::Malleable | Class::Evolving);
+            !can_change && claim.request.estimate.is_some() && claim.size == 0
+        };
+        let may = |claim: &Claim<'_>| claim.most == u32::MAX;
+        if !self.claims.iter().all(|claim| is_fixed(claim) && may(claim)) {
+            return None;
+        }
+        let mut order: Vec<Step> =
+            (0..self.claims.len()).filter_map(|index| self.step(index, 0)).collect();
+        order.sort_by_key(|step| Reverse(self.key(step)));
+        let mut group = 0;
+        let mut last = None;
+        let items = order.iter().map(|step| {
+            let claim = &self.claims[step.index];
+            let now = (claim.overdue, claim.request.priority);
+            group += u32::from(last.replace(now).is_some_and(|before| before != now));
+            Item { size: step.to, takes_s: claim.takes_s(step.to), rank: group }
+        });
+        let items: Vec<Item> = items.collect();
+        let ends = self.state.running().filter(|(_, it)| it.size > 0);
+        let ends = ends.map(|(_, it)| {
+            let end = it.progress.end();
+            // Whoever is past its estimate ends any moment, but not now.
+            (end.since(self.now).as_secs_f64().max(WORK_MIN_S), it.size)
+        });
+        let plan = plan(&items, self.available, ends.collect());
+        let mut given = Given { sizes: vec![0; self.claims.len()], ..Given::default() };
+        for (step, start_s) in order.iter().zip(&plan.starts_s) {
+            if *start_s <= 0.0 {
+                given.sizes[step.index] = step.to;
+            } else if given.guard.is_none() {
+                given.guard = Some(Guard { first: step.index, in_s: *start_s, extra: 0 });
+            }
+        }
+        Some(given)
     }
 
     /// `None` if those before all others do not fit.
@@ -306,7 +371,7 @@ impl<'a> Table<'a> {
         let first = |index: usize| self.step(index, sizes[index]).map(|step| self.key(&step));
         let mut heap: BinaryHeap<Key> = (0..self.claims.len()).filter_map(first).collect();
         while left > 0
-            && let Some((_, worth, Reverse(index), from, to)) = heap.pop()
+            && let Some((_, _, worth, Reverse(index), from, to)) = heap.pop()
         {
             let needs = to - from;
             if from == 0 && !self.may_start(&mut given, index, to, left, &sizes) || needs > left {
