@@ -5,5 +5,6 @@ mod bench;
 mod brute;
 mod divisions;
 mod examples;
+mod patience;
 mod properties;
 mod rivals;

@@ -40,7 +40,7 @@
 mod plan;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use gleaner_common::id::JobId;
@@ -59,7 +59,8 @@ pub(super) const GLEANER: Named = Named {
     source: "ours: Fox 1966; Berg et al. 2020 (heSRPT); Carastan-Santos et al. 2019; Lifka 1995",
     build: |parameters| {
         let (change_cost, overtaken_max) = (parameters.change_cost, parameters.overtaken_max);
-        Box::new(Gleaner { change_cost, overtaken_max, owners: Owners::default() })
+        let (owners, asked) = (Owners::default(), Asked::default());
+        Box::new(Gleaner { change_cost, overtaken_max, owners, asked })
     },
 };
 
@@ -82,6 +83,28 @@ struct Gleaner {
     change_cost: Duration,
     overtaken_max: Duration,
     owners: Owners,
+    asked: Asked,
+}
+
+/// Whom it has asked for processors at this moment, and how often.
+#[derive(Debug, Default)]
+struct Asked {
+    at: Moment,
+    times: BTreeMap<JobId, u32>,
+}
+
+impl Asked {
+    fn go_to(&mut self, now: Moment) {
+        if self.at != now {
+            (self.at, self.times) = (now, BTreeMap::new());
+        }
+    }
+
+    /// Has it been asked again after it had grown? Then who starts depends on
+    /// its size, and both would go on in turn for ever.
+    fn goes_in_circles(&self, job: JobId) -> bool {
+        self.times.get(&job).is_some_and(|times| *times > 1)
+    }
 }
 
 /// How often owners return: measured, over all processors.
@@ -118,7 +141,8 @@ impl Scheduling for Gleaner {
         let table = Table::of(cycle, cycle.now(), self);
         let given = table.give();
         let orders = table.orders(&given);
-        carry_out(cycle, orders);
+        self.asked.go_to(cycle.now());
+        carry_out(cycle, orders, &mut self.asked);
     }
 }
 
@@ -467,9 +491,10 @@ struct Orders {
     reserved: Option<(Turn, u32, Option<Moment>)>,
 }
 
-fn carry_out(cycle: &mut Cycle<'_>, orders: Orders) {
+fn carry_out(cycle: &mut Cycle<'_>, orders: Orders, asked: &mut Asked) {
     for (job, by) in orders.shrinks {
         cycle.shrink(job, by, Obligation::Mandatory);
+        *asked.times.entry(job).or_default() += 1;
     }
     let mut missing = 0;
     for (turn, size) in orders.starts {
@@ -494,6 +519,9 @@ fn carry_out(cycle: &mut Cycle<'_>, orders: Orders) {
         }
     }
     for (job, by) in orders.grows {
+        if asked.goes_in_circles(job) {
+            continue;
+        }
         let by = by.min(cycle.free().saturating_sub(missing));
         cycle.grow(job, by, Obligation::Voluntary);
     }

@@ -35,13 +35,8 @@ pub(super) struct Plan {
 }
 
 /// `items` are in an order to begin with; `ends` says when how many become free.
-pub(super) fn plan(items: &[Item], free: u32, mut ends: Vec<(f64, u32)>) -> Plan {
-    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut steps: Steps = vec![(0.0, free)];
-    for (at_s, size) in ends {
-        let before = steps.last().map_or(0, |(_, free)| *free);
-        steps.push((at_s.max(0.0), before + size));
-    }
+pub(super) fn plan(items: &[Item], free: u32, ends: Vec<(f64, u32)>) -> Plan {
+    let steps = steps_of(free, ends);
     let by = |key: &dyn Fn(&Item) -> f64| {
         let mut order: Vec<usize> = (0..items.len()).collect();
         order.sort_by(|a, b| {
@@ -61,6 +56,19 @@ pub(super) fn plan(items: &[Item], free: u32, mut ends: Vec<(f64, u32)>) -> Plan
         descend(items, &steps, plan, order);
     }
     best.map_or_else(|| Plan { starts_s: vec![], sum_s: 0.0 }, |(plan, _)| plan)
+}
+
+fn steps_of(free: u32, mut ends: Vec<(f64, u32)>) -> Steps {
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut steps = vec![(0.0, free)];
+    for (end_s, size) in ends {
+        let (at_s, free) = steps[steps.len() - 1];
+        if end_s <= at_s {
+            steps.pop();
+        }
+        steps.push((end_s.max(at_s), free + size));
+    }
+    steps
 }
 
 /// Puts one before another as long as that is better.
@@ -130,4 +138,66 @@ fn step_at(steps: &mut Steps, at_s: f64) -> usize {
         steps.insert(next, (at_s, free));
     }
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PROCESSORS: u32 = 8;
+
+    fn any_items() -> impl Strategy<Value = Vec<Item>> {
+        let item = (1..=PROCESSORS, 1..50_u32, 0..2_u32);
+        prop::collection::vec(item, 1..7).prop_map(|items| {
+            let item = |(size, takes, rank)| Item { size, takes_s: f64::from(takes), rank };
+            items.into_iter().map(item).collect()
+        })
+    }
+
+    /// Of what runs, each (end, processors).
+    fn any_ends() -> impl Strategy<Value = Vec<(f64, u32)>> {
+        prop::collection::vec((1..60_u32, 1..=2_u32), 0..4)
+            .prop_map(|ends| ends.into_iter().map(|(end, size)| (f64::from(end), size)).collect())
+    }
+
+    proptest! {
+        /// Nobody starts where too few are free, and no order by length, by
+        /// area or as they come is better.
+        #[test]
+        fn a_plan_can_be_carried_out_and_no_order_it_begins_with_is_better(
+            items in any_items(), ends in any_ends()
+        ) {
+            let held: u32 = ends.iter().map(|(_, size)| size).sum();
+            let found = plan(&items, PROCESSORS - held, ends.clone());
+            let starts = &found.starts_s;
+            for at_s in starts {
+                let runs = |(item, start_s): (&Item, &f64)| {
+                    (start_s <= at_s && *at_s < start_s + item.takes_s).then_some(item.size)
+                };
+                let new: u32 = items.iter().zip(starts).filter_map(runs).sum();
+                let old = ends.iter().filter(|(end_s, _)| end_s > at_s);
+                prop_assert!(new + old.map(|(_, size)| size).sum::<u32>() <= PROCESSORS);
+            }
+            let total = |starts: &[f64]| {
+                starts.iter().zip(&items).map(|(start_s, item)| start_s + item.takes_s).sum::<f64>()
+            };
+            let mut order: Vec<usize> = (0..items.len()).collect();
+            order.sort_by(|a, b| {
+                let (a, b) = (&items[*a], &items[*b]);
+                a.rank.cmp(&b.rank).then(a.takes_s.total_cmp(&b.takes_s))
+            });
+            let other = carried_out(&items, &order, &steps_of(PROCESSORS - held, ends));
+            prop_assert!(total(starts) <= total(&other.starts_s) + 1e-3);
+        }
+    }
+
+    #[test]
+    fn the_short_one_goes_first_and_nobody_passes_who_is_overdue() {
+        let item = |takes_s, rank| Item { size: 8, takes_s, rank };
+        let found = plan(&[item(100.0, 0), item(10.0, 0)], 8, vec![]);
+        assert_eq!(found.starts_s, [10.0, 0.0]);
+        let found = plan(&[item(100.0, 0), item(10.0, 1)], 8, vec![]);
+        assert_eq!(found.starts_s, [0.0, 100.0]);
+    }
 }
