@@ -29,15 +29,17 @@
 //!    is worth, and nobody starts who would delay it. Where estimates hold, it
 //!    waits from then on for those that run, at most until their ends on
 //!    minimums, and for those that are overdue before it.
-//! 7. *Plans.* Where nobody can change its size, only the order is to be chosen:
-//!    some are tried, and that with the smallest sum of ends is begun (`plan`).
+//!
+//! Where nobody can change its size, that is a list schedule in the order of
+//! rule 2. Trying orders instead, for the smallest sum of ends of all who wait,
+//! was no better (0.961 of EASY's mean turnaround on 30 unseen inputs without
+//! malleable jobs, against 0.958): with a handful waiting, little is left to
+//! choose.
 //!
 //! One number is fitted: the exponent of rule 2, to the mean turnaround of
 //! inputs 1 to 8 of `replay`'s generator of Posner's kind. A job of unknown
 //! length is taken to have as much before it as it has behind it
 //! (Harchol-Balter and Downey 1997).
-
-mod plan;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -46,7 +48,6 @@ use std::time::Duration;
 use gleaner_common::id::JobId;
 use gleaner_common::time::Moment;
 
-use self::plan::{Item, plan};
 use crate::scheduler::cycle::{Cycle, Obligation};
 use crate::scheduler::policy::{Named, Scheduling};
 use crate::scheduler::reason::Reason;
@@ -321,9 +322,6 @@ impl<'a> Table<'a> {
     /// Rule 3: whoever does not fit is tried before the others, but not before
     /// those that rule 6 is for.
     fn give(&self) -> Given {
-        if let Some(given) = self.planned() {
-            return given;
-        }
         let mut before = vec![];
         let mut best = self.give_after(&before).unwrap_or_default();
         let has_overdue = self.claims.iter().any(|claim| claim.overdue.is_some());
@@ -338,47 +336,6 @@ impl<'a> Table<'a> {
             }
         }
         best
-    }
-
-    /// Rule 7; `None` if somebody can change its size, or nobody knows how long
-    /// somebody takes.
-    fn planned(&self) -> Option<Given> {
-        let is_fixed = |claim: &Claim<'_>| {
-            let can_change = matches!(claim.request.class, Class::Malleable | Class::Evolving);
-            !can_change && claim.request.estimate.is_some() && claim.size == 0
-        };
-        let may = |claim: &Claim<'_>| claim.most == u32::MAX;
-        if !self.claims.iter().all(|claim| is_fixed(claim) && may(claim)) {
-            return None;
-        }
-        let mut order: Vec<Step> =
-            (0..self.claims.len()).filter_map(|index| self.step(index, 0)).collect();
-        order.sort_by_key(|step| Reverse(self.key(step)));
-        let mut group = 0;
-        let mut last = None;
-        let items = order.iter().map(|step| {
-            let claim = &self.claims[step.index];
-            let now = (claim.overdue, claim.request.priority);
-            group += u32::from(last.replace(now).is_some_and(|before| before != now));
-            Item { size: step.to, takes_s: claim.takes_s(step.to), rank: group }
-        });
-        let items: Vec<Item> = items.collect();
-        let ends = self.state.running().filter(|(_, it)| it.size > 0);
-        let ends = ends.map(|(_, it)| {
-            let end = it.progress.end();
-            // Whoever is past its estimate ends any moment, but not now.
-            (end.since(self.now).as_secs_f64().max(WORK_MIN_S), it.size)
-        });
-        let plan = plan(&items, self.available, ends.collect());
-        let mut given = Given { sizes: vec![0; self.claims.len()], ..Given::default() };
-        for (step, start_s) in order.iter().zip(&plan.starts_s) {
-            if *start_s <= 0.0 {
-                given.sizes[step.index] = step.to;
-            } else if given.guard.is_none() {
-                given.guard = Some(Guard { first: step.index, in_s: *start_s, extra: 0 });
-            }
-        }
-        Some(given)
     }
 
     /// `None` if those before all others do not fit.
