@@ -189,6 +189,13 @@ pub struct BagModel {
     pub idle_needed: Duration,
     /// When the program begins, after the start of the lab's period.
     pub begins: Duration,
+    /// A worker that finds the bag empty begins a second copy of a subtask that
+    /// another one is at; the first that is done counts.
+    pub copies: bool,
+    /// Between two subtasks a worker leaves for a workstation whose owner is
+    /// less likely to return, if that pays; only where the policy asks for
+    /// what the past has taught.
+    pub leaves_early: bool,
 }
 
 impl BagModel {
@@ -205,6 +212,8 @@ impl BagModel {
             spawns: model >= 3,
             idle_needed: Config::default().idle_needed,
             begins: Duration::ZERO,
+            copies: false,
+            leaves_early: false,
         })
     }
 }
@@ -222,6 +231,10 @@ pub struct BagExecution {
     /// How many workers began, and how many there were at most.
     pub workers: u32,
     pub workers_most: u32,
+    /// How many second copies began.
+    pub copies: u32,
+    /// How often a worker left before the owner came.
+    pub left_early: u32,
 }
 
 #[cfg(test)]

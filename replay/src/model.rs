@@ -85,6 +85,13 @@ pub enum Placement {
     Oracle,
 }
 
+impl Placement {
+    /// Does it look at what the past has taught of each workstation?
+    pub(crate) fn asks_outlook(self) -> bool {
+        matches!(self, Self::Core(policy) if policy.asks_outlook())
+    }
+}
+
 /// How long a rank is away when it moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {

@@ -29,8 +29,8 @@ pub(crate) struct Chooser<'a> {
 
 impl<'a> Chooser<'a> {
     pub(crate) fn new(placement: Placement, idle_needed: Duration, lab: &'a Lab) -> Self {
-        let asks = matches!(placement, Placement::Core(policy) if policy.asks_outlook());
-        let common = lab.learned.as_ref().filter(|_| asks).map(|learned| &learned.common);
+        let asked = lab.learned.as_ref().filter(|_| placement.asks_outlook());
+        let common = asked.map(|learned| &learned.common);
         Self { placement, idle_needed, start: lab.start, common }
     }
 
@@ -164,6 +164,20 @@ impl Places {
             self.free.refresh(|id| by.cost(&places[id as usize], outlooks.get(id as usize), now));
         }
         self.free.choose(None)
+    }
+
+    /// How likely an owner is to return in that time, by what the past has
+    /// taught; 0, if nobody asks for that.
+    pub(crate) fn chance_of_return(
+        &self,
+        id: u32,
+        by: &Chooser<'_>,
+        now: u64,
+        need: Duration,
+    ) -> f64 {
+        let risk = by.common.zip(self.outlooks.get(id as usize));
+        let risk = risk.map_or(0.0, |(common, it)| it.risk(common, by.wall(now), need));
+        1.0 - f64::from(-risk).exp()
     }
 
     /// How many are idle and nobody's.

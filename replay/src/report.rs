@@ -9,7 +9,7 @@ mod charts;
 mod cube;
 mod document;
 mod general;
-mod interval;
+pub(crate) mod interval;
 mod library;
 mod phalen;
 mod workload;

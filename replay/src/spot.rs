@@ -5,10 +5,15 @@
 //! Savings under Deadlines" (NSDI): how many machines could be had, tick by
 //! tick.
 
+pub mod judge;
+
 use std::io::Read;
 use std::time::Duration;
 
+use gleaner_common::time::WallTime;
 use serde::Deserialize;
+
+use crate::usage::Usage;
 
 /// How many machines could be had at each tick.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +52,25 @@ impl SpotTrace {
         let gap = metadata.gap_seconds;
         let tick = Duration::try_from_secs_f64(gap).ok().filter(|tick| !tick.is_zero());
         Ok(Self { tick: tick.ok_or(ReadSpotError::Tick(gap))?, machines: data })
+    }
+
+    /// A workstation as a machine that can be had while its owner is away;
+    /// `None` if not all of that time is known.
+    pub fn of_workstation(
+        usage: &Usage,
+        workstation: usize,
+        (from, until): (WallTime, WallTime),
+        tick: Duration,
+    ) -> Option<Self> {
+        let past = usage.past(workstation);
+        let is_known = past.changes.first()? <= &from.0 && past.known_until >= until.0;
+        let step = i64::try_from(tick.as_nanos()).ok().filter(|step| *step > 0)?;
+        let is_idle = |at: i64| {
+            let after = past.changes.partition_point(|change| *change <= at);
+            u32::from(past.is_idle_after(after - 1))
+        };
+        let ticks = (0..).map(|tick| from.0 + tick * step).take_while(|at| *at < until.0);
+        is_known.then(|| Self { tick, machines: ticks.map(is_idle).collect() })
     }
 
     /// How long a machine could be kept, each time; without the first and the

@@ -5,6 +5,7 @@ mod campaign;
 mod execution;
 mod lab;
 mod queue;
+mod spot;
 mod workload;
 
 use anyhow::Result;
@@ -55,6 +56,15 @@ Exit code: 0 all is there, 1 other shards have not done their share yet.")]
 What was interrupted goes on where it was; shards fill one directory. Exit code: 0 all is there
 (without --out: every job has ended), 1 it is not.")]
     Workload(workload::Args),
+    /// Say what rules for machines that may be taken back are worth, on traces and owners of years to come.
+    #[command(after_help = "Examples:
+  glean replay spot availability-*.json.gz
+  glean replay spot --usage uncg --from 2013-01-01T00:00:00Z --until 2014-01-01T00:00:00Z
+
+Uniform progress beside greedy (Wu et al. 2024), checkpoints paced by the measured hazard beside those of
+Young and Daly, a move before the owner's return and second copies of the last subtasks beside neither.
+Nobody looks ahead: what teaches is before what is judged. Exit code: 0.")]
+    Spot(spot::Args),
     /// Write tables and figures of a campaign's results.
     #[command(after_help = "Example:\n  glean replay report results --out report")]
     Report(campaign::ReportArgs),
@@ -68,6 +78,7 @@ pub fn run(command: &ReplayCommand) -> Result<Verdict> {
         ReplayCommand::Queue(args) => queue::run(args),
         ReplayCommand::Campaign(args) => campaign::run(args),
         ReplayCommand::Workload(args) => workload::run(args),
+        ReplayCommand::Spot(args) => spot::run(args),
         ReplayCommand::Report(args) => campaign::report(args),
     }
 }

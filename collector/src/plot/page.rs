@@ -35,13 +35,16 @@ pub struct Price {
 
 impl Default for Price {
     /// A small virtual machine of the largest provider, for want of the site's
-    /// own figure.
+    /// own figure: an assumption, and the page calls it one. As quoted, with the
+    /// price of the next size (0.0832), by hacecuentas.com (reviewed 2026-04-17)
+    /// and go-cloud.io/?p=10607 (2026); the provider's own list was not read.
     fn default() -> Self {
         Self {
             amount: 0.0416,
             currency: "USD".to_owned(),
-            source: "the list price of Amazon EC2's t3.medium (2 virtual processors, 4 GiB), Linux, on demand, us-east-1; \
-                     machines that may be taken back at any time, as these may, are let for less, often a third of it"
+            source: "an assumption of this program, not of the site: Amazon EC2's t3.medium (2 virtual processors, 4 GiB), \
+                     Linux, on demand, us-east-1, as hacecuentas.com quoted it on 17 April 2026; machines that may be taken \
+                     back at any time, as these may, are let for up to 90 % less. `--price` says the site's own figure"
                 .to_owned(),
         }
     }

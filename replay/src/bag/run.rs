@@ -3,6 +3,9 @@
 //! Transitions of one moment come before everything else, by workstation;
 //! then workers, by number.
 
+mod copies;
+mod early;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -195,6 +198,7 @@ impl Run<'_> {
         let done = std::mem::replace(&mut it.subtask, NONE);
         self.outcome.done += 1;
         self.useful += self.bag.works[done as usize];
+        self.drop_copies(done, now);
         let children = self.bag.children_of(done);
         self.room.bag.extend(children);
         self.next_subtask(worker, now);
@@ -216,12 +220,16 @@ impl Run<'_> {
         let it = &mut self.room.workers[worker as usize];
         it.clock = now;
         if it.subtask == NONE {
-            let Some(subtask) = self.room.bag.pop_front() else {
-                self.found_nothing(worker, now);
-                return;
+            let Some(subtask) = self.room.bag.pop_front().or_else(|| self.to_copy()) else {
+                return self.found_nothing(worker, now);
             };
+            let it = &mut self.room.workers[worker as usize];
             (it.subtask, it.left) = (subtask, self.bag.works[subtask as usize]);
+            if self.leaves_early(worker, now) {
+                return;
+            }
         }
+        let it = &mut self.room.workers[worker as usize];
         it.state = WorkerState::Working;
         let took = if it.demoted { at_share(it.left, self.share) } else { it.left };
         self.set_timer(worker, now.saturating_add(took));
@@ -367,7 +375,9 @@ impl Run<'_> {
             if keep == Keep::Nothing {
                 let subtask = std::mem::replace(&mut it.subtask, NONE);
                 self.outcome.abandoned += 1;
-                self.room.bag.push_front(subtask);
+                if !self.model.copies || self.holders(subtask) == 0 {
+                    self.room.bag.push_front(subtask);
+                }
             }
         }
         self.places.leave(workstation);

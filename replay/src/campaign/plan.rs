@@ -163,10 +163,7 @@ impl Plan {
 
     /// What one thread works with.
     pub(crate) fn executor(&self) -> Executor<'_> {
-        let asks = |choice: &PlacementChoice| match choice {
-            PlacementChoice::Core(policy) => policy.asks_outlook(),
-            PlacementChoice::Oracle => false,
-        };
+        let asks = |choice: &PlacementChoice| Placement::from(*choice).asks_outlook();
         let learners = if self.campaign.policies.0.iter().any(asks) {
             self.usages.iter().map(Learner::new).collect()
         } else {
@@ -268,12 +265,8 @@ fn legend(campaign: &Campaign) -> Legend {
 
 /// The model of a campaign's choices, at no cost.
 pub fn model(placement: PlacementChoice, reaction: ReactionChoice) -> Model {
-    let placement = match placement {
-        PlacementChoice::Core(policy) => Placement::Core(policy),
-        PlacementChoice::Oracle => Placement::Oracle,
-    };
     Model {
-        placement,
+        placement: placement.into(),
         on_busy: reaction.on_busy,
         renice_share: reaction.share,
         ..Model::phalen1994(Duration::ZERO)

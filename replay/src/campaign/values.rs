@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::bag::Workers;
+use crate::model::Placement;
 use crate::model::RENICE_SHARE;
 use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::units::{ParseUnitError, parse_duration, written_duration};
@@ -179,6 +180,15 @@ impl Default for PlacementChoice {
     }
 }
 
+impl From<PlacementChoice> for Placement {
+    fn from(choice: PlacementChoice) -> Self {
+        match choice {
+            PlacementChoice::Core(policy) => Self::Core(policy),
+            PlacementChoice::Oracle => Self::Oracle,
+        }
+    }
+}
+
 /// As in a campaign file: `last-idle-first`.
 impl fmt::Display for PlacementChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -313,7 +323,14 @@ impl<'de, T: FromStr<Err: fmt::Display> + PartialEq> Deserialize<'de> for Choice
 }
 
 /// A value that is written as a text.
-struct Spelled<T>(T);
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spelled<T>(pub T);
+
+impl<T: fmt::Display> Serialize for Spelled<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&self.0)
+    }
+}
 
 impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Spelled<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

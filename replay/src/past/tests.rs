@@ -8,7 +8,7 @@ use crate::lab::{Order, Selection};
 use crate::model::{Model, Placement};
 use crate::observer::What;
 use crate::program::{Network, Program};
-use crate::{Scratch, run_observed};
+use crate::{Bag, BagModel, Scratch, run_bag, run_observed};
 use gleaner_common::trace::{Op, Trace};
 
 const DAY: i64 = 86_400;
@@ -79,4 +79,32 @@ fn what_is_learned_does_not_depend_on_what_was_asked_before() {
         past_of(&mut learner, before);
         assert_eq!(past_of(&mut learner, 9), straight);
     }
+}
+
+/// One owner comes at four every afternoon; another has just left for weeks.
+#[test]
+fn a_worker_leaves_between_two_subtasks_before_the_owner_comes() {
+    const HOUR: i64 = 3_600;
+    let regular = ("regular".to_owned(), log(16 * HOUR, 8 * HOUR, 0));
+    let leaves = 30 * DAY + 14 * HOUR;
+    let seldom = ("seldom".to_owned(), log(20 * DAY, HOUR, leaves - 20 * DAY - HOUR));
+    let usage = Usage::from_timelines([regular, seldom]);
+    let start = WallTime::from_unix_s(30 * DAY + 13 * HOUR);
+    let span = Duration::from_secs(86_400);
+    let mut lab =
+        Lab::select(&usage, &Selection { start, span, count: 2, order: Order::AsRead }).unwrap();
+    Learner::new(&usage).teach(&mut lab);
+    let hour = Duration::from_secs(3_600);
+    let bag = Bag::divided("hours", 4 * hour, hour).unwrap();
+    let model = BagModel {
+        placement: Placement::Core(Policy::LikelyLongest),
+        ..BagModel::of_table1(1, 1, Duration::from_secs(60)).unwrap()
+    };
+    let run = |leaves_early| {
+        run_bag(&bag, &lab, &BagModel { leaves_early, ..model }, &mut Scratch::default())
+    };
+    let (left, stayed) = (run(true), run(false));
+    assert_eq!((left.left_early, left.shared.busy_transitions, left.done), (1, 0, 4));
+    assert_eq!((stayed.left_early, stayed.shared.busy_transitions, stayed.abandoned), (0, 1, 1));
+    assert!(left.shared.execution < stayed.shared.execution, "{left:?} {stayed:?}");
 }

@@ -16,15 +16,15 @@ pub(super) const WEEKS_MIN: usize = 8;
 
 /// A figure, and where it lies in 95 of 100 draws of the weeks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Estimate {
-    pub(super) value: f64,
+pub(crate) struct Estimate {
+    pub(crate) value: f64,
     /// `None` where there are too few weeks.
-    pub(super) between: Option<(f64, f64)>,
+    pub(crate) between: Option<(f64, f64)>,
 }
 
 /// How something compares with what it is measured against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Compared {
+pub(crate) enum Compared {
     Less,
     NoDifference,
     More,
@@ -34,7 +34,7 @@ pub(super) enum Compared {
 impl Estimate {
     /// Of sums over each week, the figure that `of` makes of the sums over
     /// several; `None` if it makes none of all weeks.
-    pub(super) fn of<const N: usize>(
+    pub(crate) fn of<const N: usize>(
         weeks: &[[f64; N]],
         of: impl Fn(&[f64; N]) -> Option<f64>,
     ) -> Option<Self> {
@@ -54,7 +54,7 @@ impl Estimate {
     }
 
     /// As a ratio, against 1.
-    pub(super) fn compared(&self) -> Compared {
+    pub(crate) fn compared(&self) -> Compared {
         match self.between {
             None => Compared::TooFewWeeks,
             Some((_, high)) if high < 1.0 => Compared::Less,
@@ -64,7 +64,7 @@ impl Estimate {
     }
 
     /// `0.24 [0.19, 0.31]`.
-    pub(super) fn spoken(&self, digits: usize) -> String {
+    pub(crate) fn spoken(&self, digits: usize) -> String {
         let Self { value, between } = self;
         match between {
             Some((low, high)) => format!("{value:.digits$} [{low:.digits$}, {high:.digits$}]"),

@@ -350,7 +350,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         it.run = Some(Run { progress, size, since: now, part });
         self.plan_part(job, Duration::ZERO);
         if let Some(workstations) = &mut self.workstations {
-            workstations.take(job, size);
+            workstations.take(now, job, size);
         }
     }
 
@@ -397,7 +397,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
             self.ends.push(Reverse((end, job, it.so_far.plan)));
         }
         match &mut self.workstations {
-            Some(workstations) if after > before => workstations.take(job, by),
+            Some(workstations) if after > before => workstations.take(self.now, job, by),
             Some(workstations) => workstations.give(self.now, job, by),
             None => {}
         }
@@ -454,7 +454,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
             return self.schedulers[0].handle(self.now, Fact::Resized { job, size: fewer });
         }
         if workstations.free() > 0 {
-            workstations.take(job, 1);
+            workstations.take(self.now, job, 1);
             let rate = request.rate_on(size, self.site.speed);
             let end = it.resize(self.now, size, rate, self.rules.costs.adaptation);
             return self.ends.extend(end.map(|end| Reverse((end, job, it.so_far.plan))));

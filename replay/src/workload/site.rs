@@ -5,15 +5,18 @@
 //! owner comes first. Knows nothing of sizes and of time that jobs need.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gleaner_common::id::JobId;
 use gleaner_common::time::Moment;
 use gleaner_coordinator_core::scheduler::{Request, Scheduler};
+use gleaner_coordinator_core::{Config, Policy};
 
-use crate::Lab;
 use crate::lab::Transition;
+use crate::places::{Chooser, Places};
+use crate::program::NONE;
+use crate::{Lab, Placement};
 
 /// Where jobs run.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +30,8 @@ pub struct Site {
     pub barrier: Option<Duration>,
     /// Whose workstations the processors of the only group are.
     pub owners: Option<Lab>,
+    /// Which of them is taken first.
+    pub placement: Placement,
     /// A job that has lost its workstations goes on where it was, instead of
     /// from the beginning.
     pub keeps_work: bool,
@@ -39,7 +44,15 @@ impl Site {
     }
 
     pub fn grouped(groups: Vec<u32>) -> Self {
-        Self { groups, speed: 1.0, barrier: None, owners: None, keeps_work: true }
+        Self {
+            groups,
+            speed: 1.0,
+            barrier: None,
+            owners: None,
+            // As Phalen 1994, §6.4, does.
+            placement: Placement::Core(Policy::LastIdleFirst),
+            keeps_work: true,
+        }
     }
 
     pub fn with_owners(lab: Lab) -> Self {
@@ -84,35 +97,27 @@ pub(super) struct Turned {
     pub(super) lost: Option<JobId>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Workstation {
-    is_idle: bool,
-    holder: Option<JobId>,
-}
-
 /// Workstations with owners, and who holds which.
 #[derive(Debug)]
 pub(super) struct Workstations<'a> {
-    each: Vec<Workstation>,
-    /// Idle, and nobody's, by when that began: the last is taken first, as
-    /// Phalen 1994, §6.4, does.
-    free: BTreeSet<(Moment, u32)>,
+    places: Places,
+    by: Chooser<'a>,
     held: BTreeMap<JobId, Vec<u32>>,
     coming: &'a [Transition],
     idle: u32,
+    free: usize,
 }
 
 impl<'a> Workstations<'a> {
     /// `None` where there are no owners.
     pub(super) fn of(site: &'a Site) -> Option<Self> {
         let lab = site.owners.as_ref()?;
-        let each = lab.starts.iter();
-        let each: Vec<Workstation> =
-            each.map(|start| Workstation { is_idle: start.idle, holder: None }).collect();
-        let idle = (0..).zip(&each).filter(|(_, it)| it.is_idle);
-        let free: BTreeSet<(Moment, u32)> = idle.map(|(id, _)| (Moment::ZERO, id)).collect();
-        let idle = u32::try_from(free.len()).unwrap_or(u32::MAX);
-        Some(Self { each, free, held: BTreeMap::new(), coming: &lab.transitions, idle })
+        let by = Chooser::new(site.placement, Config::default().idle_needed, lab);
+        let mut places = Places::default();
+        places.open(lab, &by);
+        let idle = places.free();
+        let (held, coming) = (BTreeMap::new(), &lab.transitions[..]);
+        Some(Self { places, by, held, coming, idle, free: idle as usize })
     }
 
     /// Those whose owners are away.
@@ -121,7 +126,7 @@ impl<'a> Workstations<'a> {
     }
 
     pub(super) fn free(&self) -> usize {
-        self.free.len()
+        self.free
     }
 
     pub(super) fn next(&self) -> Option<Moment> {
@@ -131,31 +136,41 @@ impl<'a> Workstations<'a> {
     /// The next owner who has come or gone by then.
     pub(super) fn turn(&mut self, now: Moment) -> Option<Turned> {
         let (one, rest) = self.coming.split_first()?;
-        let at = Moment(one.at);
+        let (at, id) = (Moment(one.at), one.workstation);
         if at > now {
             return None;
         }
         self.coming = rest;
-        let it = &mut self.each[one.workstation as usize];
-        let was_idle = std::mem::replace(&mut it.is_idle, !one.busy);
-        let lost = it.holder.take();
-        if was_idle && one.busy {
-            self.idle -= 1;
-            self.free.retain(|(_, id)| *id != one.workstation);
-        } else if !was_idle && !one.busy {
-            self.idle += 1;
-            self.free.insert((at, one.workstation));
+        let was_idle = self.places.is_idle(id);
+        if !one.busy {
+            self.places.turned_idle(*one, &self.by);
+            if !was_idle {
+                self.idle += 1;
+                self.set_free(at, id);
+            }
+            return Some(Turned { at, lost: None });
         }
-        if let Some(held) = lost.and_then(|job| self.held.get_mut(&job)) {
-            held.retain(|id| *id != one.workstation);
+        let holder = self.places.turned_busy(*one);
+        let lost = (holder != NONE).then_some(JobId(holder));
+        self.idle -= u32::from(was_idle);
+        match lost.and_then(|job| self.held.get_mut(&job)) {
+            Some(held) => held.retain(|other| *other != id),
+            None => self.free -= usize::from(was_idle),
         }
+        self.places.leave(id);
         Some(Turned { at, lost })
     }
 
-    pub(super) fn take(&mut self, job: JobId, many: u32) {
+    fn set_free(&mut self, now: Moment, id: u32) {
+        self.places.set_free(id, &self.by, now.0);
+        self.free += 1;
+    }
+
+    pub(super) fn take(&mut self, now: Moment, job: JobId, many: u32) {
         for _ in 0..many {
-            let Some((_, id)) = self.free.pop_last() else { return };
-            self.each[id as usize].holder = Some(job);
+            let Some(id) = self.places.choose(&self.by, now.0) else { return };
+            self.free -= 1;
+            self.places.take(id, job.0);
             self.held.entry(job).or_default().push(id);
         }
     }
@@ -164,8 +179,8 @@ impl<'a> Workstations<'a> {
     pub(super) fn give(&mut self, now: Moment, job: JobId, many: u32) {
         for _ in 0..many {
             let Some(id) = self.held.get_mut(&job).and_then(Vec::pop) else { return };
-            self.each[id as usize].holder = None;
-            self.free.insert((now, id));
+            self.places.leave(id);
+            self.set_free(now, id);
         }
     }
 

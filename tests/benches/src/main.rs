@@ -100,6 +100,9 @@ struct Args {
     /// [default: as many made-up jobs as San Diego's].
     #[arg(long, global = true, value_name = "FILE")]
     swf: Option<PathBuf>,
+    /// The only scheduling policy that `workload` measures [default: all].
+    #[arg(long, global = true, value_name = "NAME")]
+    only: Option<String>,
     /// The programs that `programs` runs [default: examples beside this one].
     #[arg(long, global = true, value_name = "DIR")]
     examples: Option<PathBuf>,

@@ -11,8 +11,14 @@ pub(super) fn pss_bytes(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// The most memory that this process ever had resident, in bytes; 0 if the
-/// kernel does not say.
+/// From now on [`peak_bytes`] is about what comes.
+pub(super) fn reset_peak() {
+    // Where the kernel does not let it, the peak is that of all so far.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+/// The most memory that this process ever had resident, or since
+/// [`reset_peak`], in bytes; 0 if the kernel does not say.
 pub(super) fn peak_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));

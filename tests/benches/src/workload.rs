@@ -23,7 +23,7 @@ use gleaner_shell::clock::Clock;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::process::peak_bytes;
+use crate::process::{peak_bytes, reset_peak};
 use crate::record::Record;
 use crate::{Args, Progress};
 
@@ -32,6 +32,10 @@ const LOG_JOBS: u32 = 54_034;
 const LOG_PROCESSORS: u32 = 128;
 const MANY_JOBS: u32 = 1_000_000;
 const MANY_PROCESSORS: u32 = 10_000;
+const RIGID: [&str; 2] = ["fcfs", "easy"];
+const MANY: [&str; 4] = ["fcfs", "easy", "ghafoor", "gleaner"];
+/// Ten times as many jobs may take so much more memory.
+const MEMORY_GROWS: f64 = 1.2;
 /// The goals of a whole log, of a million jobs, and of a live cycle.
 const RIGID_S: f64 = 1.0;
 const MALLEABLE_S: f64 = 5.0;
@@ -49,26 +53,29 @@ pub(super) fn run(args: &Args) -> Result<Vec<Record>> {
     };
     let malleable: Vec<WorkloadJob> =
         jobs.iter().map(|job| made_malleable(job, processors)).collect();
-    let progress = Progress::new(args, "workload", 2 * ALL.len() as u64 + 6);
+    let is_chosen = |name: &str| args.only.as_deref().is_none_or(|only| only == name);
+    let all = || ALL.iter().filter(|policy| is_chosen(policy.name));
+    let rigid = RIGID.into_iter().filter(|name| is_chosen(name));
+    let many = MANY.into_iter().filter(|name| is_chosen(name));
+    let steps = rigid.clone().count() + 2 * all().count() + many.clone().count();
+    let progress = Progress::new(args, "workload", steps as u64);
     let mut records = vec![];
-    for name in ["fcfs", "easy"] {
+    for name in rigid {
         records.extend(whole_log(name, &jobs, processors, "rigid", RIGID_S));
         progress.step();
     }
-    for policy in ALL {
+    for policy in all() {
         records.extend(whole_log(policy.name, &malleable, processors, "malleable", MALLEABLE_S));
         progress.step();
     }
-    for name in ["fcfs", "easy", "ghafoor", "gleaner"] {
+    for name in many {
         records.extend(million(name));
         progress.step();
     }
-    for policy in ALL {
+    for policy in all() {
         records.push(live_cycle(policy));
         progress.step();
     }
-    let peak = peak_bytes() as f64;
-    records.push(Record::value("workload", "peak memory of all of it", "byte", peak));
     Ok(records)
 }
 
@@ -159,15 +166,27 @@ fn whole_log(
     Some(record.at_most("s", goal_s))
 }
 
-fn million(name: &str) -> Option<Record> {
-    let jobs = generated(MANY_JOBS, MANY_PROCESSORS, 8, 0.5);
-    let (summary, took_s) = replayed(named(name)?, MANY_PROCESSORS, jobs);
+fn million(name: &str) -> Vec<Record> {
+    let run = |jobs| {
+        reset_peak();
+        let before = peak_bytes();
+        let jobs = generated(jobs, MANY_PROCESSORS, 8, 0.5);
+        let (summary, took_s) = replayed(named(name)?, MANY_PROCESSORS, jobs);
+        Some((summary, took_s, before, peak_bytes()))
+    };
+    let Some((few, many)) = run(MANY_JOBS / 10).zip(run(MANY_JOBS)) else { return vec![] };
+    let (summary, took_s, _, peak) = many;
     let case = format!("1,000,000 jobs on 10,000 processors, half malleable, {name}");
     let record = Record::value("workload", &case, "jobs/s", f64::from(MANY_JOBS) / took_s)
         .with("s", took_s)
         .with("mean_turnaround_s", summary.mean_turnaround_s())
-        .with("peak_bytes", peak_bytes());
-    Some(record.at_most("s", MANY_S))
+        .at_most("s", MANY_S);
+    let grown = peak as f64 / few.3 as f64;
+    let case = format!("peak memory of 1,000,000 jobs over that of 100,000, {name}");
+    let memory = Record::value("workload", &case, "ratio", grown)
+        .with("peak_bytes", peak)
+        .with("bytes_before", few.2);
+    vec![record, memory.at_most("value", MEMORY_GROWS)]
 }
 
 /// Jobs a second, if nothing is decided about them.

@@ -23,7 +23,7 @@ const PDF: &str = "usage.pdf";
 pub struct ReportArgs {
     #[command(flatten)]
     pub out: OutDir,
-    /// What a machine-hour is worth [default: 0.0416, the list price of a small virtual machine].
+    /// What a machine-hour is worth [default: 0.0416, an assumption: a small virtual machine, quoted in 2026].
     #[arg(long, value_name = "AMOUNT", value_parser = price)]
     pub price: Option<f64>,
     /// In which currency [default: USD].

@@ -166,6 +166,9 @@ impl Core {
         let goes_on = std::mem::take(&mut self.more_to_place);
         self.tell_scheduler(draft);
         for id in self.schedule.unfilled.keys().copied().collect::<Vec<_>>() {
+            if draft.step.placed >= PLACEMENTS_MAX {
+                break;
+            }
             self.fill_on(draft, id);
         }
         self.decide_all(draft, goes_on);

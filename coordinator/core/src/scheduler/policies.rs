@@ -84,8 +84,9 @@ mod tests {
     fn every_parameter_is_told_with_its_default_and_the_policies_that_look_at_it() {
         let of: BTreeSet<_> = PARAMETERS.iter().flat_map(|it| it.policies).collect();
         assert!(of.iter().all(|name| named(name).is_some()), "{of:?}");
-        let Parameters { kept_free, tries_max, barrier, change_cost } = Parameters::default();
-        let spans = [barrier, change_cost].map(|span| format!("{span:?}"));
+        let Parameters { kept_free, tries_max, barrier, change_cost, overtaken_max } =
+            Parameters::default();
+        let spans = [barrier, change_cost, overtaken_max].map(|span| format!("{span:?}"));
         let numbers = [kept_free.to_string(), tries_max.to_string()];
         let defaults: Vec<_> = numbers.into_iter().chain(spans).collect();
         let told: Vec<_> = PARAMETERS.iter().map(|it| it.default).collect();

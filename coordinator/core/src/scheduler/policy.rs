@@ -62,6 +62,10 @@ pub struct Parameters {
     /// the inputs of Posner's group; a guess elsewhere, not yet measured.
     #[serde(with = "units::duration")]
     pub change_cost: Duration,
+    /// Whoever has waited for longer comes first. A day: a choice, and not
+    /// fitted.
+    #[serde(with = "units::duration")]
+    pub overtaken_max: Duration,
 }
 
 impl Default for Parameters {
@@ -71,6 +75,7 @@ impl Default for Parameters {
             tries_max: 0,
             barrier: Duration::from_secs(1),
             change_cost: Duration::from_secs(60),
+            overtaken_max: Duration::from_secs(86_400),
         }
     }
 }
@@ -111,6 +116,12 @@ pub static PARAMETERS: &[Parameter] = &[
         name: "change_cost",
         default: "60s",
         line: "how long it takes until a change of size has come about",
+        policies: &["gleaner"],
+    },
+    Parameter {
+        name: "overtaken_max",
+        default: "86400s",
+        line: "whoever has waited for longer comes first, and nobody delays it",
         policies: &["gleaner"],
     },
 ];

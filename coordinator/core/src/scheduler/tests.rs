@@ -2,7 +2,9 @@
 //! slow ones that do what a definition says.
 
 mod bench;
+mod brute;
 mod divisions;
 mod examples;
+mod patience;
 mod properties;
 mod rivals;

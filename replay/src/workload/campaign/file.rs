@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::campaign::file::UsageSource;
-use crate::campaign::values::{Choices, CostChoices, Spelt};
+use crate::campaign::values::{Choices, CostChoices, PlacementChoice, Spelled, Spelt};
 use crate::workload::generate::{Bagga, Downey, Koala, Kumar, Mixed, Model, Range};
 
 /// What to run, and under which conditions.
@@ -105,14 +105,21 @@ pub struct ParametersEntry {
     pub kept_free: u32,
     pub tries_max: u64,
     pub barrier: Option<Spelt>,
+    pub change_cost: Option<Spelt>,
+    pub overtaken_max: Option<Spelt>,
 }
 
 impl ParametersEntry {
     pub(crate) fn parameters(self) -> Parameters {
         let usual = Parameters::default();
-        let barrier = self.barrier.map_or(usual.barrier, |Spelt(barrier)| barrier);
-        let Self { kept_free, tries_max, .. } = self;
-        Parameters { kept_free, tries_max, barrier, ..usual }
+        let or = |said: Option<Spelt>, usual| said.map_or(usual, |Spelt(span)| span);
+        Parameters {
+            kept_free: self.kept_free,
+            tries_max: self.tries_max,
+            barrier: or(self.barrier, usual.barrier),
+            change_cost: or(self.change_cost, usual.change_cost),
+            overtaken_max: or(self.overtaken_max, usual.overtaken_max),
+        }
     }
 }
 
@@ -147,6 +154,9 @@ pub struct OwnersEntry {
     /// Whether a job that has lost its workstations goes on where it was.
     #[serde(default = "yes")]
     pub keeps_work: bool,
+    /// Which workstation is taken first: a policy of placement.
+    #[serde(default)]
+    pub placement: Spelled<PlacementChoice>,
 }
 
 fn yes() -> bool {

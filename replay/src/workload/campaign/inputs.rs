@@ -19,7 +19,7 @@ use crate::campaign::inputs::{InputError, Overrides, OwnersOf, digest_of_usages}
 use crate::campaign::values::Spelt;
 use crate::workload::Site;
 use crate::workload::swf::SwfLog;
-use crate::{Lab, Order, Selection, Usage};
+use crate::{Lab, Learner, Order, Placement, Selection, Usage};
 
 /// A campaign that can be run.
 #[derive(Debug)]
@@ -150,7 +150,9 @@ fn sites(
     let sites = match (&entry.owners, usage, &entry.groups) {
         (Some(owners), Some(usage), _) => {
             let times = if owners.every.is_some() { repeats } else { 1 };
-            let sites = (0..times).map(|repeat| with_owners(path, &name, owners, usage, repeat));
+            let mut learner = Learner::new(usage);
+            let sites = (0..times)
+                .map(|repeat| with_owners(path, &name, owners, (usage, &mut learner), repeat));
             sites.collect::<Result<Vec<_>, _>>()?
         }
         (_, _, Some(groups)) => vec![Site::grouped(groups.clone())],
@@ -163,7 +165,7 @@ fn with_owners(
     path: &Path,
     site: &str,
     owners: &OwnersEntry,
-    usage: &Usage,
+    (usage, learner): (&Usage, &mut Learner<'_>),
     repeat: u32,
 ) -> Result<Site, InputError> {
     let nanos = i64::try_from(owners.at.as_nanosecond()).unwrap_or(i64::MAX);
@@ -173,13 +175,17 @@ fn with_owners(
     let start = WallTime(nanos.saturating_add(later));
     let (count, span) = (owners.workstations, owners.length.0);
     let selection = Selection { start, span, count, order: Order::AsRead };
-    let lab = Lab::select(usage, &selection).map_err(|why| InputError::Owners {
+    let mut lab = Lab::select(usage, &selection).map_err(|why| InputError::Owners {
         path: path.to_owned(),
         site: site.to_owned(),
         at: gleaner_collector::wall::spoken_time(start),
         why,
     })?;
-    Ok(Site { keeps_work: owners.keeps_work, ..Site::with_owners(lab) })
+    let placement = Placement::from(owners.placement.0);
+    if placement.asks_outlook() {
+        learner.teach(&mut lab);
+    }
+    Ok(Site { placement, keeps_work: owners.keeps_work, ..Site::with_owners(lab) })
 }
 
 fn read_printed(here: &Path, campaign: &WorkloadCampaign) -> Result<Option<String>, InputError> {

@@ -24,14 +24,25 @@
 //!    brings. An owner's return is a shrink that has been carried out: the next cycle gives
 //!    out what there is. Which workstations are likely to last is placement's.
 //!
+//! 6. *Nobody is overtaken for ever.* Whoever has waited for longer than
+//!    `overtaken_max` comes before all others that wait, by age and whatever it
+//!    is worth, and nobody starts who would delay it. Where estimates hold, it
+//!    waits from then on for those that run, at most until their ends on
+//!    minimums, and for those that are overdue before it.
+//!
+//! Where nobody can change its size, that is a list schedule in the order of
+//! rule 2. Trying orders instead, for the smallest sum of ends of all who wait,
+//! was no better (0.961 of EASY's mean turnaround on 30 unseen inputs without
+//! malleable jobs, against 0.958): with a handful waiting, little is left to
+//! choose.
+//!
 //! One number is fitted: the exponent of rule 2, to the mean turnaround of
-//! inputs 1 to 8 of `replay`'s generator of Posner's kind. Long jobs can wait
-//! for as long as shorter ones keep coming; a priority lifts them. A job of
-//! unknown length is taken to have as much before it as it has behind it
+//! inputs 1 to 8 of `replay`'s generator of Posner's kind. A job of unknown
+//! length is taken to have as much before it as it has behind it
 //! (Harchol-Balter and Downey 1997).
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use gleaner_common::id::JobId;
@@ -48,8 +59,9 @@ pub(super) const GLEANER: Named = Named {
     line: "each processor goes where it brings a job's end nearest, if the change pays",
     source: "ours: Fox 1966; Berg et al. 2020 (heSRPT); Carastan-Santos et al. 2019; Lifka 1995",
     build: |parameters| {
-        let (change_cost, owners) = (parameters.change_cost, Owners::default());
-        Box::new(Gleaner { change_cost, owners })
+        let (change_cost, overtaken_max) = (parameters.change_cost, parameters.overtaken_max);
+        let (owners, asked) = (Owners::default(), Asked::default());
+        Box::new(Gleaner { change_cost, overtaken_max, owners, asked })
     },
 };
 
@@ -70,7 +82,30 @@ const TRIED_MAX: usize = 4;
 #[derive(Debug)]
 struct Gleaner {
     change_cost: Duration,
+    overtaken_max: Duration,
     owners: Owners,
+    asked: Asked,
+}
+
+/// Whom it has asked for processors at this moment, and how often.
+#[derive(Debug, Default)]
+struct Asked {
+    at: Moment,
+    times: BTreeMap<JobId, u32>,
+}
+
+impl Asked {
+    fn go_to(&mut self, now: Moment) {
+        if self.at != now {
+            (self.at, self.times) = (now, BTreeMap::new());
+        }
+    }
+
+    /// Has it been asked again after it had grown? Then who starts depends on
+    /// its size, and both would go on in turn for ever.
+    fn goes_in_circles(&self, job: JobId) -> bool {
+        self.times.get(&job).is_some_and(|times| *times > 1)
+    }
 }
 
 /// How often owners return: measured, over all processors.
@@ -104,11 +139,11 @@ impl Scheduling for Gleaner {
         if !is_wanted || cycle.free() + cycle.spare() == 0 {
             return;
         }
-        let cost_s = self.change_cost.as_secs_f64();
-        let table = Table::of(cycle, cycle.now(), cost_s, self.owners.hazard());
+        let table = Table::of(cycle, cycle.now(), self);
         let given = table.give();
         let orders = table.orders(&given);
-        carry_out(cycle, orders);
+        self.asked.go_to(cycle.now());
+        carry_out(cycle, orders, &mut self.asked);
     }
 }
 
@@ -145,6 +180,8 @@ struct Claim<'a> {
     most: u32,
     /// What it does while it changes its size, spread over the time it has left.
     change: f64,
+    /// It has waited for so long that it comes before all others, by age.
+    overdue: Option<Duration>,
 }
 
 /// From one size of a job to the next.
@@ -157,8 +194,9 @@ struct Step {
     to: u32,
 }
 
-/// Higher priorities first, then worth, then whoever is first in the table.
-type Key = (i8, u64, Reverse<usize>, u32, u32);
+/// The longest overdue first, then higher priorities, then worth, then whoever
+/// is first in the table.
+type Key = (Option<Duration>, i8, u64, Reverse<usize>, u32, u32);
 
 impl Claim<'_> {
     /// Of a job that is to start where there are so many processors at most.
@@ -205,7 +243,8 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn of(state: &'a State, now: Moment, cost_s: f64, hazard: f64) -> Self {
+    fn of(state: &'a State, now: Moment, by: &Gleaner) -> Self {
+        let cost_s = by.change_cost.as_secs_f64();
         let running = state.negotiable().map(|(job, it)| {
             let behind_s = now.since(it.started).as_secs_f64();
             let left = it.progress.left(now).map(|left| left.as_secs_f64());
@@ -222,6 +261,7 @@ impl<'a> Table<'a> {
                 floor: it.request.sizes.min().min(it.size),
                 most: it.size.saturating_add(state.places_for(&it.request)),
                 change: cost_s * speedup * speedup / work_s,
+                overdue: None,
             }
         });
         let waiting = state.waiting().map(|(turn, it)| {
@@ -237,13 +277,14 @@ impl<'a> Table<'a> {
                 floor: 0,
                 most: state.places_for(&it.request),
                 change: 0.0,
+                overdue: Some(now.since(it.submitted)).filter(|waited| *waited > by.overtaken_max),
             }
         });
         let claims: Vec<Claim<'_>> = running.chain(waiting).collect();
         let theirs: u32 = claims.iter().map(|claim| claim.size).sum();
         let fixed = state.held() - theirs - state.releasing();
         let available = state.resources().processors.saturating_sub(fixed);
-        Self { state, now, claims, available, risk: hazard * cost_s }
+        Self { state, now, claims, available, risk: by.owners.hazard() * cost_s }
     }
 
     fn first_size(&self, index: usize) -> u32 {
@@ -272,15 +313,20 @@ impl<'a> Table<'a> {
     }
 
     fn key(&self, step: &Step) -> Key {
-        let priority = self.claims[step.index].request.priority;
-        (priority, step.worth.to_bits(), Reverse(step.index), step.from, step.to)
+        let claim = &self.claims[step.index];
+        let overdue = claim.overdue.filter(|_| step.from == 0);
+        let priority = claim.request.priority;
+        (overdue, priority, step.worth.to_bits(), Reverse(step.index), step.from, step.to)
     }
 
-    /// Rule 3: whoever does not fit is tried before the others.
+    /// Rule 3: whoever does not fit is tried before the others, but not before
+    /// those that rule 6 is for.
     fn give(&self) -> Given {
         let mut before = vec![];
         let mut best = self.give_after(&before).unwrap_or_default();
-        while let Some(guard) = best.guard
+        let has_overdue = self.claims.iter().any(|claim| claim.overdue.is_some());
+        while !has_overdue
+            && let Some(guard) = best.guard
             && before.len() < TRIED_MAX
         {
             before.push(guard.first);
@@ -306,7 +352,7 @@ impl<'a> Table<'a> {
         let first = |index: usize| self.step(index, sizes[index]).map(|step| self.key(&step));
         let mut heap: BinaryHeap<Key> = (0..self.claims.len()).filter_map(first).collect();
         while left > 0
-            && let Some((_, worth, Reverse(index), from, to)) = heap.pop()
+            && let Some((_, _, worth, Reverse(index), from, to)) = heap.pop()
         {
             let needs = to - from;
             if from == 0 && !self.may_start(&mut given, index, to, left, &sizes) || needs > left {
@@ -402,9 +448,10 @@ struct Orders {
     reserved: Option<(Turn, u32, Option<Moment>)>,
 }
 
-fn carry_out(cycle: &mut Cycle<'_>, orders: Orders) {
+fn carry_out(cycle: &mut Cycle<'_>, orders: Orders, asked: &mut Asked) {
     for (job, by) in orders.shrinks {
         cycle.shrink(job, by, Obligation::Mandatory);
+        *asked.times.entry(job).or_default() += 1;
     }
     let mut missing = 0;
     for (turn, size) in orders.starts {
@@ -429,6 +476,9 @@ fn carry_out(cycle: &mut Cycle<'_>, orders: Orders) {
         }
     }
     for (job, by) in orders.grows {
+        if asked.goes_in_circles(job) {
+            continue;
+        }
         let by = by.min(cycle.free().saturating_sub(missing));
         cycle.grow(job, by, Obligation::Voluntary);
     }

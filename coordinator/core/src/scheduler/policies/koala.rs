@@ -109,11 +109,24 @@ impl Koala {
         }
         let mut next = cycle.first_waiting().map(|(turn, _)| turn);
         while let Some(turn) = next {
+            if self.tries_max == 0 && !self.may_place_any(cycle) {
+                return;
+            }
             next = cycle.next_waiting(turn).map(|(turn, _)| turn);
             if !self.try_to_place(cycle, turn) {
                 return;
             }
         }
+    }
+
+    /// Is there enough for whoever needs least? Otherwise the rest of the scan
+    /// would find nothing, and nobody is refused for that.
+    fn may_place_any(&self, state: &State) -> bool {
+        let could_give = match self.precedence {
+            Precedence::Running => 0,
+            Precedence::Waiting => state.spare() + state.releasing(),
+        };
+        state.least_needed().is_some_and(|least| least <= self.budget(state) + could_give)
     }
 
     /// Goes the scan on?

@@ -74,6 +74,41 @@ pub(super) const AVERAGE_POOL: Named =
         Strategy::boxed(Aim::Average, Met::FromPool)
     });
 
+/// Who is asked first, as long as nobody has been promised more: whoever is
+/// furthest above the aim.
+#[derive(Debug)]
+struct Donors {
+    order: Vec<usize>,
+    /// What all can give together, if each keeps its minimum (0) or preferred
+    /// size (1).
+    spare: [u32; 2],
+}
+
+impl Donors {
+    fn of(aim: Aim, parts: &[Part]) -> Self {
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by(|a, b| parts[*b].excess(aim).total_cmp(&parts[*a].excess(aim)));
+        let spare = [0, 1].map(|keeps| parts.iter().map(|part| part.spare(keeps)).sum());
+        Self { order, spare }
+    }
+
+    /// Who gives how many; each gives all it can, and then the next.
+    fn find(&self, parts: &[Part], needs: u32, keeps: usize) -> Option<Vec<(usize, u32)>> {
+        if needs > self.spare[keeps] {
+            return None;
+        }
+        let (mut missing, mut gives) = (needs, vec![]);
+        for index in &self.order {
+            let count = parts[*index].spare(keeps).min(missing);
+            if count > 0 {
+                gives.push((*index, count));
+                missing -= count;
+            }
+        }
+        Some(gives)
+    }
+}
+
 /// Which size is the measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
@@ -101,6 +136,10 @@ struct Part {
 impl Part {
     fn now(&self) -> u32 {
         self.size - self.gives + self.gets
+    }
+
+    fn spare(&self, keeps: usize) -> u32 {
+        self.now().saturating_sub(self.three[keeps])
     }
 
     /// How far above the aim it is; by it they are sorted.
@@ -135,8 +174,16 @@ impl Scheduling for Strategy {
         if waiting.first().is_some_and(|first| self.start(cycle, *first)) {
             waiting.remove(0);
         }
+        let mut donors = Donors::of(self.aim, &parts);
         for turn in waiting {
-            self.agree(cycle, turn, &mut parts);
+            // Nobody behind can be promised anything either.
+            if cycle.least_needed().is_none_or(|least| least > donors.spare[0]) {
+                let free = self.agreements.free(cycle);
+                let needs = cycle.waiting_at(turn).map_or(0, |it| it.request.sizes.min());
+                cycle.wait(turn, Reason::TooFewFree { needs, free });
+                break;
+            }
+            self.agree(cycle, turn, &mut parts, &mut donors);
         }
         self.expand(cycle, &mut parts);
         self.order(cycle, &parts);
@@ -159,15 +206,21 @@ impl Strategy {
     }
 
     /// Promises a waiting job what running ones can give, if that is enough.
-    fn agree(&mut self, cycle: &mut Cycle<'_>, turn: Turn, parts: &mut [Part]) {
+    fn agree(
+        &mut self,
+        cycle: &mut Cycle<'_>,
+        turn: Turn,
+        parts: &mut [Part],
+        donors: &mut Donors,
+    ) {
         let Some(job) = cycle.waiting_at(turn) else { return };
         let [min, preferred] = [job.request.sizes.min(), job.request.sizes.preferred()];
         let gives = match self.aim {
-            Aim::Minimum | Aim::Average => self.find(parts, min, 0),
-            Aim::Preferred => self
+            Aim::Minimum | Aim::Average => donors.find(parts, min, 0),
+            Aim::Preferred => donors
                 .find(parts, preferred, 1)
-                .or_else(|| self.find(parts, min, 1))
-                .or_else(|| self.find(parts, min, 0)),
+                .or_else(|| donors.find(parts, min, 1))
+                .or_else(|| donors.find(parts, min, 0)),
         };
         let Some(gives) = gives else {
             let free = self.agreements.free(cycle);
@@ -178,24 +231,8 @@ impl Strategy {
             parts[index].gives += count;
             self.agreements.promise(parts[index].job, turn, count);
         }
+        *donors = Donors::of(self.aim, parts);
         cycle.wait(turn, Reason::Releasing { processors });
-    }
-
-    /// Who gives how many, if each keeps its minimum (0) or preferred size (1);
-    /// whoever is furthest above the aim gives all it can, and then the next.
-    fn find(&self, parts: &[Part], needs: u32, keeps: usize) -> Option<Vec<(usize, u32)>> {
-        let mut order: Vec<usize> = (0..parts.len()).collect();
-        order.sort_by(|a, b| parts[*b].excess(self.aim).total_cmp(&parts[*a].excess(self.aim)));
-        let (mut missing, mut gives) = (needs, vec![]);
-        for index in order {
-            let part = &parts[index];
-            let count = part.now().saturating_sub(part.three[keeps]).min(missing);
-            if count > 0 {
-                gives.push((index, count));
-                missing -= count;
-            }
-        }
-        (missing == 0).then_some(gives)
     }
 
     /// What is free to whoever is furthest below the aim.
