@@ -21,6 +21,7 @@
 //! jobs that wait or run, and those that have ended only if each is asked for.
 
 mod columns;
+mod experiment;
 pub mod file;
 mod inputs;
 mod manifest;
@@ -29,6 +30,7 @@ mod printed;
 mod run;
 
 pub(crate) use self::columns::AXES;
+pub use self::experiment::Experiment;
 pub use self::inputs::{WorkloadInputs, prepare};
 pub(crate) use self::manifest::WorkloadManifest;
 pub use self::plan::RunRow;
