@@ -30,7 +30,7 @@ use gleaner_common::time::Moment;
 use gleaner_common::units::parse_duration;
 use gleaner_replay::campaign::inputs::Overrides;
 use gleaner_replay::workload::campaign::{Experiment, prepare};
-use gleaner_replay::workload::{ChangeCosts, Outcome, Site, WorkloadJob, run_on};
+use gleaner_replay::workload::{Outcome, Rules, Site, WorkloadJob, run_on};
 use serde::Serialize;
 
 use self::bags::Bag;
@@ -232,7 +232,9 @@ fn replayed(experiment: &Experiment, bags: &[Bag], start_cost: Duration) -> Run 
     };
     let build = || (experiment.policy.build)(&experiment.parameters);
     let site = Site { speed: 1.0, ..experiment.site.clone() };
-    run_on(jobs, &site, build, ChangeCosts::default(), tell);
+    let numbered = experiment.jobs.iter().zip(bags).map(|(job, bag)| (job.number, bag.parts));
+    let rules = Rules { bags: numbered.collect(), ..Rules::default() };
+    run_on(jobs, &site, build, rules, tell);
     run_of(times, bags, used_s, experiment.site.groups.iter().sum())
 }
 
