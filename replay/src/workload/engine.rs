@@ -209,10 +209,11 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         }
     }
 
-    /// ElastiSim's scheduler is called about each fact by itself.
+    /// ElastiSim's scheduler is called about each fact by itself, and so is the
+    /// coordinator's: it hears of one end after the other.
     fn is_enough(&self, between_parts: &[JobId]) -> bool {
         let has_news = self.has_news.contains(&true) || !between_parts.is_empty();
-        self.rules.every.is_some() && has_news
+        (self.rules.every.is_some() || !self.rules.bags.is_empty()) && has_news
     }
 
     fn next(&mut self) -> Option<Moment> {
