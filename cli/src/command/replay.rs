@@ -52,7 +52,7 @@ Exit code: 0 all is there, 1 other shards have not done their share yet.")]
   glean replay workload data/campaigns/workloads/ghafoor-5.7.toml --out arrivals
   glean replay report arrivals --out compared
   glean replay workload data/campaigns/workloads/ghafoor-5.6.toml --json
-  glean replay workload data/campaigns/workloads/ghafoor-4.1.toml --out many --on lab --shards 8
+  glean replay workload data/campaigns/workloads/ghafoor-5.6.toml --out far --on lab --shards 8
 
 What was interrupted goes on where it was; shards fill one directory. With --on lab they are the
 subprograms of a job, which goes on without this command; the same command again waits for it, and
