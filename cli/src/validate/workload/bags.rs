@@ -66,6 +66,11 @@ impl Bag {
         })
     }
 
+    /// Do all of its parts begin at once?
+    pub(super) fn is_rigid(&self) -> bool {
+        self.class == Class::Rigid
+    }
+
     /// How long it takes on its preferred number of places, if each part takes
     /// so much longer than it sleeps.
     pub(super) fn takes(&self, longer: Duration) -> Duration {

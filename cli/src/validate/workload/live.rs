@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use gleaner_common::id::{JobId, SubprogramId};
+use gleaner_common::job::{IndexRange, JobSpec};
 use gleaner_common::report::JobState;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_coordinator_core::SchedulerConfig;
@@ -12,6 +13,7 @@ use gleaner_lab::blocking_client::BlockingClient;
 use gleaner_lab::{Lab, Options};
 use gleaner_replay::workload::campaign::Experiment;
 use gleaner_shell::clock::Clock;
+use serde::{Serialize, Serializer};
 
 use super::bags::Bag;
 
@@ -40,7 +42,27 @@ pub(super) struct Lived {
     /// Of all places, how long they were held.
     pub(super) used: Duration,
     /// What a subprogram took longer than it sleeps, in the mean.
-    pub(super) start_cost: Duration,
+    pub(super) costs: StartCosts,
+}
+
+/// What a subprogram takes longer than it sleeps: where a job begins all of its
+/// own at once, and where one follows another on its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct StartCosts {
+    #[serde(rename = "at_once_s", serialize_with = "seconds")]
+    pub(super) at_once: Duration,
+    #[serde(rename = "in_turn_s", serialize_with = "seconds")]
+    pub(super) in_turn: Duration,
+}
+
+fn seconds<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(span.as_secs_f64())
+}
+
+impl StartCosts {
+    pub(super) fn of(&self, bag: &Bag) -> Duration {
+        if bag.is_rigid() { self.at_once } else { self.in_turn }
+    }
 }
 
 /// # Errors
@@ -48,6 +70,7 @@ pub(super) struct Lived {
 pub(super) fn run(experiment: &Experiment, processors: u32, bags: &[Bag]) -> Result<Lived> {
     let lab = start(experiment, processors)?;
     let client = BlockingClient::connect(&lab.admin(), Some(lab.address()))?;
+    warm_up(&client, processors)?;
     let origin = Clock.now();
     let mut jobs = vec![];
     for bag in bags {
@@ -65,6 +88,15 @@ pub(super) fn run(experiment: &Experiment, processors: u32, bags: &[Bag]) -> Res
     let submitted = client.job(*first)?.submitted;
     let before = i64::try_from(bag.submitted.0).unwrap_or(i64::MAX);
     read(&client, WallTime(submitted.0.saturating_sub(before)), &jobs, bags)
+}
+
+/// The first subprograms of a workstation take longer to begin than any later.
+fn warm_up(client: &BlockingClient, processors: u32) -> Result<()> {
+    let indexes = IndexRange::count_of(2 * processors).context("a site of no processors")?;
+    let job = client.submit(JobSpec::new(vec!["sleep".into(), "0.5".into()], indexes))?;
+    let summary = client.wait(job)?;
+    ensure!(summary.state == JobState::Succeeded, "the lab cannot sleep: {summary:?}");
+    Ok(())
 }
 
 fn start(experiment: &Experiment, processors: u32) -> Result<Lab> {
@@ -102,7 +134,8 @@ fn wait(client: &BlockingClient, job: JobId, until: Moment) -> Result<()> {
 }
 
 fn read(client: &BlockingClient, origin: WallTime, jobs: &[JobId], bags: &[Bag]) -> Result<Lived> {
-    let (mut lived, mut parts, mut longer) = (Lived::default(), 0, Duration::ZERO);
+    let mut lived = Lived::default();
+    let (mut at_once, mut in_turn) = (vec![], vec![]);
     for (job, bag) in jobs.iter().zip(bags) {
         let mut times: Option<Times> = None;
         for index in 0..bag.parts {
@@ -116,11 +149,16 @@ fn read(client: &BlockingClient, origin: WallTime, jobs: &[JobId], bags: &[Bag])
             let so_far = times.unwrap_or(Times { start, end });
             times = Some(Times { start: so_far.start.min(start), end: so_far.end.max(end) });
             lived.used += held;
-            longer += held.saturating_sub(bag.sleeps);
-            parts += 1;
+            let longer = if bag.is_rigid() { &mut at_once } else { &mut in_turn };
+            longer.push(held.saturating_sub(bag.sleeps));
         }
         lived.jobs.push(times.context("a job of no parts")?);
     }
-    lived.start_cost = longer.checked_div(parts).unwrap_or_default();
+    lived.costs = StartCosts { at_once: mean(&at_once), in_turn: mean(&in_turn) };
     Ok(lived)
+}
+
+fn mean(spans: &[Duration]) -> Duration {
+    let many = u32::try_from(spans.len()).unwrap_or(u32::MAX);
+    spans.iter().sum::<Duration>().checked_div(many).unwrap_or_default()
 }
