@@ -144,8 +144,10 @@ Exit code: 0 all is well, 1 something needs repair.")]
     #[command(after_help = "Examples:
   glean validate                                  ten runs of a built-in program
   glean validate data/traces/fft.trace --runs 3   a program of your own
+  glean validate workload data/campaigns/workloads/ghafoor-5.6.toml   jobs that arrive
 
 Exit code: 0 the distance of end times is small enough, 1 it is not.")]
+    #[command(args_conflicts_with_subcommands = true)]
     Validate(validate::Args),
     /// Write the completions of a shell.
     #[command(after_help = "Example:

@@ -158,7 +158,7 @@ impl Places {
     }
 
     /// The best of the free ones.
-    fn choose(&mut self, by: &Chooser<'_>, now: u64) -> Option<u32> {
+    pub(crate) fn choose(&mut self, by: &Chooser<'_>, now: u64) -> Option<u32> {
         if by.ages() && !self.free.is_empty() {
             let (places, outlooks) = (&self.workstations, &self.outlooks);
             self.free.refresh(|id| by.cost(&places[id as usize], outlooks.get(id as usize), now));

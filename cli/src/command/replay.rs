@@ -5,6 +5,7 @@ mod campaign;
 mod execution;
 mod lab;
 mod queue;
+mod shards;
 mod spot;
 mod workload;
 
@@ -52,9 +53,11 @@ Exit code: 0 all is there, 1 other shards have not done their share yet.")]
   glean replay workload data/campaigns/workloads/ghafoor-5.7.toml --out arrivals
   glean replay report arrivals --out compared
   glean replay workload data/campaigns/workloads/ghafoor-5.6.toml --json
+  glean replay workload data/campaigns/workloads/ghafoor-5.6.toml --out far --on lab --shards 8
 
-What was interrupted goes on where it was; shards fill one directory. Exit code: 0 all is there
-(without --out: every job has ended), 1 it is not.")]
+What was interrupted goes on where it was; shards fill one directory. With --on lab they are the
+subprograms of a job, which goes on without this command; the same command again waits for it, and
+brings what it left. Exit code: 0 all is there (without --out: every job has ended), 1 it is not.")]
     Workload(workload::Args),
     /// Say what rules for machines that may be taken back are worth, on traces and owners of years to come.
     #[command(after_help = "Examples:

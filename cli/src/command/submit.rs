@@ -347,7 +347,11 @@ fn on_busy(args: &Args) -> Result<OnBusy> {
     }
 }
 
-async fn submit(client: &Client, spec: JobSpec, found: &[Found]) -> Result<JobId> {
+/// Sends what the coordinator lacks, and submits.
+///
+/// # Errors
+/// No answer, or the job is refused.
+pub(super) async fn submit(client: &Client, spec: JobSpec, found: &[Found]) -> Result<JobId> {
     if !found.is_empty() {
         send(client, found).await?;
     }

@@ -11,11 +11,12 @@
 //!                            └─► times of its subprograms ────────────────────────────┘
 //! ```
 //!
-//! Source: Ghafoor 2007, §5.1.
+//! Source: Ghafoor 2007, §5.1. Jobs that arrive are [`workload`]'s.
 
 mod distance;
 mod live;
 mod predict;
+mod workload;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,6 +47,8 @@ const SPAN_FACTOR: u32 = 10;
 /// Arguments of `glean validate`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
+    #[command(subcommand)]
+    pub part: Option<Part>,
     /// The program's trace [default: two halves that compute in turn and write to each other].
     #[arg(value_name = "PROGRAM.trace")]
     pub trace: Option<PathBuf>,
@@ -70,6 +73,18 @@ pub struct Args {
     /// One record a run, and one for all of them.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What is not one program.
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Part {
+    /// Compare what replay says of jobs that arrive with a real run of them, on a lab.
+    #[command(after_help = "Example:
+  glean validate workload data/campaigns/workloads/ghafoor-5.6.toml --faster 50
+
+Beside each distance stands the one that Ghafoor 2007, Tables 5.5 and 5.6, prints for the same share
+of malleable jobs. Exit code: 0 none of ours is above his, 1 some are.")]
+    Workload(workload::Args),
 }
 
 /// One run, as it was and as replay has it.
@@ -110,6 +125,9 @@ struct Summary {
 /// # Errors
 /// The lab does not start, a run fails, or replay cannot end.
 pub fn run(args: &Args) -> Result<bool> {
+    if let Some(Part::Workload(args)) = &args.part {
+        return workload::run(args);
+    }
     let trace = program(args)?;
     let ranks = u32::try_from(trace.ranks.len())?;
     let workstations = args.workstations.unwrap_or(ranks + 2);

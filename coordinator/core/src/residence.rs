@@ -298,7 +298,9 @@ mod tests {
     #[test]
     fn who_is_in_the_line_keeps_its_turn() {
         let mut residence = residence(Rules::LIVE);
-        [1, 2, 1].into_iter().for_each(|guest| residence.join(guest));
+        for guest in [1, 2, 1] {
+            residence.join(guest);
+        }
         assert_eq!(residence.next(&mut 0, &mut free(&[7])), Some((1, Turn::GoesTo(7))));
         residence.leaves_line(1);
         assert!(!residence.waits(1) && residence.waits(2));
@@ -307,7 +309,9 @@ mod tests {
     #[test]
     fn one_whom_nothing_suits_holds_nobody_up() {
         let mut residence = residence(Rules::LIVE);
-        [1, 2].into_iter().for_each(|guest| residence.join(guest));
+        for guest in [1, 2] {
+            residence.join(guest);
+        }
         let mut lab = Lab { is_choosy: true, ..free(&[8]) };
         let mut asked = 0;
         assert_eq!(residence.next(&mut asked, &mut lab), Some((2, Turn::GoesTo(8))));

@@ -238,6 +238,16 @@ impl Store {
         atomic::replace(&path, &bytes, PUBLIC).map_err(write_failed)
     }
 
+    /// Takes a part of a chunk over from another directory.
+    ///
+    /// # Errors
+    /// A part that cannot be read, or a disk that is full or gone.
+    pub(crate) fn take(&self, chunk: u32, part: Part, from: &Self) -> Result<(), StoreError> {
+        let path = from.part_path(chunk, part);
+        let bytes = fs::read(&path).map_err(|why| StoreError::Read { path, why })?;
+        atomic::replace(&self.part_path(chunk, part), &bytes, PUBLIC).map_err(write_failed)
+    }
+
     /// Joins a part of all chunks, in order.
     ///
     /// # Errors

@@ -21,6 +21,7 @@
 //! jobs that wait or run, and those that have ended only if each is asked for.
 
 mod columns;
+mod experiment;
 pub mod file;
 mod inputs;
 mod manifest;
@@ -29,8 +30,9 @@ mod printed;
 mod run;
 
 pub(crate) use self::columns::AXES;
+pub use self::experiment::Experiment;
 pub use self::inputs::{WorkloadInputs, prepare};
 pub(crate) use self::manifest::WorkloadManifest;
 pub use self::plan::RunRow;
 pub(crate) use self::printed::{At, Key, Printed, PrintedRow, of_where};
-pub use self::run::{WorkloadOutcome, run_campaign, run_here};
+pub use self::run::{WorkloadOutcome, join_campaign, run_campaign, run_here, shards_left, take_in};

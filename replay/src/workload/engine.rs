@@ -1,5 +1,7 @@
 //! The engine: what happens when, and what is true of each job.
 
+mod bags;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::iter::Peekable;
@@ -11,6 +13,7 @@ use gleaner_coordinator_core::scheduler::{
     Class, Decision, Fact, Progress, Request, Resources, Scheduler, Scheduling,
 };
 
+use self::bags::Bag;
 use super::measures::{Outcome, Summary};
 use super::rules::{Order, Part, Rules};
 use super::site::{Site, Turned, Workstations, group_for};
@@ -56,6 +59,7 @@ struct Run {
     /// Since when it has this size.
     since: Moment,
     part: Option<Part>,
+    bag: Option<Bag>,
 }
 
 impl Job {
@@ -173,7 +177,7 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
             self.ends.pop();
             if self.is_between_parts(job) {
                 between_parts.push(job);
-            } else {
+            } else if !self.end_of_part(job) {
                 self.end(at, job, plan);
             }
         }
@@ -205,10 +209,11 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         }
     }
 
-    /// ElastiSim's scheduler is called about each fact by itself.
+    /// ElastiSim's scheduler is called about each fact by itself, and so is the
+    /// coordinator's: it hears of one end after the other.
     fn is_enough(&self, between_parts: &[JobId]) -> bool {
         let has_news = self.has_news.contains(&true) || !between_parts.is_empty();
-        self.rules.every.is_some() && has_news
+        (self.rules.every.is_some() || !self.rules.bags.is_empty()) && has_news
     }
 
     fn next(&mut self) -> Option<Moment> {
@@ -344,11 +349,16 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         it.so_far.largest = it.so_far.largest.max(size);
         let parts = self.rules.parts.get(&job);
         let part = parts.map(|&left| Part { takes: it.left / left, left, order: None });
-        if part.is_none() {
+        // One that had given its last processor goes on with the rest.
+        let begun = it.run.take().and_then(|run| run.bag);
+        let bag = || self.rules.bags.get(&job).map(|&parts| Bag::of(&it.of, parts));
+        let bag = begun.or_else(bag);
+        if part.is_none() && bag.is_none() {
             self.ends.push(Reverse((progress.end(), job, it.so_far.plan)));
         }
-        it.run = Some(Run { progress, size, since: now, part });
+        it.run = Some(Run { progress, size, since: now, part, bag });
         self.plan_part(job, Duration::ZERO);
+        self.begin_parts(now, job, size);
         if let Some(workstations) = &mut self.workstations {
             workstations.take(now, job, size);
         }
@@ -358,6 +368,9 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
     /// under ElastiSim it is silent until it ends.
     fn order(&mut self, job: JobId, order: Order) {
         let run = self.jobs.get_mut(&job).and_then(|it| it.run.as_mut());
+        if run.as_ref().is_some_and(|run| run.bag.is_some()) {
+            return self.order_bag(job, order);
+        }
         match run.and_then(|run| run.part.as_mut()) {
             Some(part) if part.left > 1 || self.rules.every.is_some() => {
                 part.order = Some(order);

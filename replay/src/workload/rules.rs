@@ -24,6 +24,10 @@ pub struct Rules {
     /// Jobs of so many equal parts, on a steady site, change their size between
     /// two parts and nowhere else; all others at any time.
     pub parts: BTreeMap<JobId, u32>,
+    /// Jobs of so many equal parts that have a processor each, on a steady
+    /// site, and give processors as parts end: the coordinator's bags. They are
+    /// as many times faster as they have processors.
+    pub bags: BTreeMap<JobId, u32>,
     /// The scheduler is called this often and wherever a part ends, and not
     /// after answers: as ElastiSim does. Whenever anything has happened, if it
     /// is `None`.

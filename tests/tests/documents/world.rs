@@ -358,12 +358,17 @@ fn states() -> String {
 fn shrink(campaigns: &Path) -> Result<()> {
     for entry in fs::read_dir(campaigns)? {
         let path = entry?.path();
+        if path.is_dir() {
+            shrink(&path)?;
+            continue;
+        }
         let text = fs::read_to_string(&path)?;
         let mut networks = 0;
         let lines = text.lines().map(|line| {
             let key = line.split(" = ").next().unwrap_or_default();
             match key {
                 "periods" => "periods = 1",
+                "repeats" => "repeats = 1",
                 "step" => "step = \"90s\"",
                 // The library's computers here are few.
                 "workstations" if path.ends_with("library.toml") => {

@@ -14,9 +14,7 @@ use gleaner_common::time::WallTime;
 use gleaner_common::trace::unpacked;
 use gleaner_replay::Usage;
 use gleaner_replay::spot::SpotTrace;
-use gleaner_replay::spot::judge::{
-    Judged, Years, bags, deadlines, halves, paces, workstations,
-};
+use gleaner_replay::spot::judge::{Judged, Years, bags, deadlines, halves, paces, workstations};
 use serde::Serialize;
 
 use crate::command::usage::InterpretArgs;
@@ -57,7 +55,10 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     }
     ensure!(!judged.is_empty(), "nothing to compare: no trace is longer than a task's deadline");
     if args.json {
-        return judged.iter().try_for_each(|one| output::record(&Line::of(one))).map(|()| Verdict::Yes);
+        return judged
+            .iter()
+            .try_for_each(|one| output::record(&Line::of(one)))
+            .map(|()| Verdict::Yes);
     }
     let rows: Vec<Vec<String>> = judged.iter().map(row).collect();
     output::table(&HEADER, &rows)?;

@@ -1,6 +1,6 @@
 //! `glean replay workload`: jobs that arrive, under scheduling policies.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use gleaner_replay::campaign::inputs::Overrides;
@@ -12,6 +12,8 @@ use gleaner_replay::workload::campaign::{
 use serde::Serialize;
 
 use super::campaign::{cores, show, unprepared, unstored};
+use super::shards;
+use crate::ask::Access;
 use crate::command::usage::InterpretArgs;
 use crate::command::watch;
 use crate::failure::Verdict;
@@ -33,12 +35,27 @@ pub struct Args {
     /// Only this share of the runs: 2/8 is the second of eight.
     #[arg(long, value_name = "I/N", requires = "out")]
     pub shard: Option<Shard>,
+    /// Where the runs are done: here, or as a job of a lab, a shard a subprogram.
+    #[arg(long, value_name = "WHERE", value_enum, default_value = "here")]
+    pub on: On,
+    /// On a lab: how many shards [default: one for each chunk, up to 256].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub shards: Option<u32>,
     /// How many threads [default: one for each core].
     #[arg(long, value_name = "N", value_parser = values::number, requires = "out")]
     pub threads: Option<u32>,
     /// One record of what was done; without --out, one for each run.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub access: Access,
+}
+
+/// Where the runs are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum On {
+    Here,
+    Lab,
 }
 
 /// # Errors
@@ -48,6 +65,12 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     let overrides = Overrides { usage: args.usage.usage.clone(), interpret, logs };
     let inputs = prepare(&args.file, &overrides).map_err(unprepared)?;
     output::notes(&inputs.notes);
+    if args.on == On::Lab {
+        let outcome = shards::on_lab(args, &inputs)?;
+        let out = args.out.as_deref().unwrap_or(Path::new("."));
+        output::told(args.json, &outcome, || spoken(out, &outcome))?;
+        return Ok(Verdict::from(outcome.left == 0));
+    }
     let Some(out) = &args.out else { return here(args, &inputs) };
     let threads = args.threads.map_or_else(cores, |threads| threads.max(1) as usize);
     let effort = Effort { shard: args.shard.unwrap_or_default(), threads };
@@ -60,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     Ok(Verdict::from(outcome.left == 0))
 }
 
-fn spoken(out: &std::path::Path, outcome: &WorkloadOutcome) -> String {
+fn spoken(out: &Path, outcome: &WorkloadOutcome) -> String {
     let out = out.display();
     let kept = match outcome.kept {
         0 => String::new(),

@@ -29,6 +29,7 @@ pub(super) use self::asked::asked_for;
 pub use self::config::{SchedulerConfig, UnknownPolicy};
 use super::placement::PLACEMENTS_MAX;
 use super::{Core, Draft};
+use crate::job::Job;
 use crate::scheduler::{Allowed, Class, Fact, Request, Resources, Scheduler, Sizes, Speedup, User};
 
 /// A cycle of more stages than this goes on in the next step: what agents say

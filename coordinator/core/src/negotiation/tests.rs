@@ -133,7 +133,7 @@ impl Desk {
         let (until, mut made) = (self.at.clock.now + span, vec![]);
         while let Some(due) = self.negotiations.deadline().filter(|due| *due <= until) {
             self.at.clock.now = due.max(self.at.clock.now);
-            self.happen(|it, at, out| it.wake(at, out));
+            self.happen(Negotiations::wake);
             made.append(&mut self.made);
         }
         self.at.clock.now = until;
@@ -514,7 +514,8 @@ fn what_a_job_says_that_makes_no_sense_is_refused_and_noted() {
 
 #[test]
 fn a_program_that_begins_again_leaves_nothing_unanswered() {
-    let ways: [(fn(&mut Desk), Effect); 4] = [
+    type Way = fn(&mut Desk);
+    let ways: [(Way, Effect); 4] = [
         (|desk| desk.grow(2), Effect::Answered { by: 0 }),
         (|desk| desk.shrink(2, Mandatory), Effect::Answered { by: 0 }),
         (|desk| _ = desk.requests(2), Effect::Asked { more: 0, is_answer: false }),

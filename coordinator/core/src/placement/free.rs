@@ -143,10 +143,8 @@ impl<Id: Copy + From<u32> + Into<u32>, H: Has> Free<Id, H> {
             }
             self.grow(leaf + 1);
         }
-        let after = of.map_or_else(Node::nobody, |(cost, has)| Node {
-            player: Player { cost, number },
-            has,
-        });
+        let after = of
+            .map_or_else(Node::nobody, |(cost, has)| Node { player: Player { cost, number }, has });
         let mut node = self.leaves() + leaf;
         let before = std::mem::replace(&mut self.nodes[node], after);
         self.len = self.len + usize::from(of.is_some()) - usize::from(before.player != NOBODY);
@@ -340,7 +338,7 @@ mod tests {
     }
 
     impl Pair {
-        fn covers(&self, other: Self) -> bool {
+        fn covers(self, other: Self) -> bool {
             self.0 >= other.0 && self.1 >= other.1
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gleaner_collector::archive::Span as LogSpan;
@@ -28,6 +28,30 @@ pub struct WorkloadInputs {
     pub(super) manifest: WorkloadManifest,
     /// What was strange about the logs, one line each.
     pub notes: Vec<String>,
+    /// What it reads beside the campaign file, as the file names it.
+    pub files: Vec<PathBuf>,
+}
+
+impl WorkloadInputs {
+    /// The campaign's name.
+    pub fn name(&self) -> &str {
+        &self.manifest.name
+    }
+
+    /// What its results depend on, of the file itself.
+    pub fn digest(&self) -> &str {
+        &self.manifest.campaign
+    }
+
+    /// In how many pieces it can be done.
+    pub fn chunks(&self) -> u32 {
+        self.manifest.chunks
+    }
+
+    /// Is any of its sites one of workstations with owners?
+    pub fn has_owners(&self) -> bool {
+        self.plan.campaign.sites.iter().any(|site| site.owners.is_some())
+    }
 }
 
 /// Reads everything.
@@ -53,6 +77,8 @@ pub fn prepare(path: &Path, overrides: &Overrides) -> Result<WorkloadInputs, Inp
     let sites = sites.collect::<Result<Vec<_>, _>>()?;
     let printed = read_printed(here, &campaign)?;
     let usage = usage.as_ref().map(|usage| digest_of_usages(std::slice::from_ref(usage)));
+    let files = campaign.workloads.iter().filter_map(|entry| entry.swf.clone());
+    let files = files.chain(campaign.report.printed.clone()).collect();
     let plan = WorkloadPlan::new(campaign, jobs, sites);
     let manifest = WorkloadManifest {
         format: FORMAT,
@@ -67,7 +93,7 @@ pub fn prepare(path: &Path, overrides: &Overrides) -> Result<WorkloadInputs, Inp
         report: plan.campaign.report.clone(),
         printed,
     };
-    Ok(WorkloadInputs { plan, manifest, notes })
+    Ok(WorkloadInputs { plan, manifest, notes, files })
 }
 
 fn digest(campaign: &WorkloadCampaign) -> String {

@@ -43,21 +43,21 @@ pub(super) enum Jobs {
 
 /// A workload with what it is varied in.
 #[derive(Clone, Debug)]
-struct Variant {
-    name: String,
+pub(super) struct Variant {
+    pub(super) name: String,
     jobs: Jobs,
     gap: Duration,
-    malleable: u32,
-    range: Option<Range>,
+    pub(super) malleable: u32,
+    pub(super) range: Option<Range>,
 }
 
 /// A campaign with everything that it needs to run.
 #[derive(Clone, Debug)]
 pub(super) struct WorkloadPlan {
     pub(super) campaign: WorkloadCampaign,
-    variants: Vec<Variant>,
+    pub(super) variants: Vec<Variant>,
     /// Each with its name: one for all repetitions, or one for each.
-    sites: Vec<(String, Vec<Site>)>,
+    pub(super) sites: Vec<(String, Vec<Site>)>,
 }
 
 /// A log's jobs that can be malleable have half of their processors to twice as
@@ -191,7 +191,7 @@ impl WorkloadPlan {
 }
 
 impl Variant {
-    fn jobs(&self, seed: u64) -> Box<dyn Iterator<Item = WorkloadJob> + '_> {
+    pub(super) fn jobs(&self, seed: u64) -> Box<dyn Iterator<Item = WorkloadJob> + '_> {
         match &self.jobs {
             Jobs::Model(model) => {
                 let Self { gap, malleable, range, .. } = *self;

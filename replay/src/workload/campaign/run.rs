@@ -6,7 +6,7 @@ use super::columns;
 use super::inputs::WorkloadInputs;
 use super::plan::RunRow;
 use crate::campaign::run::{Effort, Progress, share_out};
-use crate::results::store::{Part, Store, StoreError};
+use crate::results::store::{Part, Shard, Store, StoreError};
 use crate::results::table::{Column, Table};
 
 /// What came of a campaign.
@@ -56,15 +56,68 @@ pub fn run_campaign(
             store.keep(chunk, Part::Results, &columns::runs(&runs))
         }
     })?;
+    conclude(&store, inputs, executed, progress)
+}
+
+/// Takes in the chunks that another directory has of the same campaign, and
+/// that this one has not.
+///
+/// # Errors
+/// A directory of another campaign, or a disk that is full or gone.
+pub fn take_in(inputs: &WorkloadInputs, dir: &Path, from: &Path) -> Result<(), StoreError> {
+    let (store, from) = (Store::open(dir, &inputs.manifest)?, Store::open(from, &inputs.manifest)?);
+    let rows_of = |chunk| inputs.plan.rows_of(chunk);
+    let elsewhere = from.missing(rows_of);
+    let wanted = store.missing(rows_of).into_iter().filter(|chunk| !elsewhere.contains(chunk));
+    let parts = if inputs.plan.campaign.per_job { &[Part::Jobs][..] } else { &[] };
+    wanted.into_iter().try_for_each(|chunk| {
+        let mut parts = parts.iter().chain(&[Part::Results]);
+        parts.try_for_each(|part| store.take(chunk, *part, &from))
+    })
+}
+
+/// The shards, of so many, that have not done their share yet.
+///
+/// # Errors
+/// A directory of another campaign.
+pub fn shards_left(inputs: &WorkloadInputs, dir: &Path, of: u32) -> Result<Vec<u32>, StoreError> {
+    let store = Store::open(dir, &inputs.manifest)?;
+    let missing = store.missing(|chunk| inputs.plan.rows_of(chunk));
+    let has_some = |index: &u32| {
+        let shard = Shard { index: *index, of };
+        missing.iter().any(|chunk| shard.takes(*chunk))
+    };
+    Ok((1..=of).filter(has_some).collect())
+}
+
+/// Joins what others did, if all of it is there.
+///
+/// # Errors
+/// As for [`run_campaign`].
+pub fn join_campaign(
+    inputs: &WorkloadInputs,
+    dir: &Path,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<WorkloadOutcome, StoreError> {
+    conclude(&Store::open(dir, &inputs.manifest)?, inputs, 0, progress)
+}
+
+fn conclude(
+    store: &Store,
+    inputs: &WorkloadInputs,
+    executed: u64,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<WorkloadOutcome, StoreError> {
     // Other shards may have finished meanwhile.
+    let plan = &inputs.plan;
     let missing = store.missing(|chunk| plan.rows_of(chunk));
-    let left = rows(&missing);
+    let left = missing.iter().map(|chunk| plan.rows_of(*chunk)).sum::<u64>();
     let kept = plan.runs() - executed - left;
     let outcome = WorkloadOutcome { executed, kept, left, ..WorkloadOutcome::default() };
     if !missing.is_empty() {
         return Ok(outcome);
     }
-    join(&store, inputs, outcome, progress)
+    join(store, inputs, outcome, progress)
 }
 
 fn join(

@@ -128,16 +128,16 @@ impl Site {
         }
     }
 
-    fn step(&mut self, next: Next) {
-        match next {
+    fn step(&mut self, next: &Next) {
+        match *next {
             Next::Rigid(size) => {
                 self.others += 1;
                 let request = Box::new(JobRequest::rigid(size, None).unwrap());
                 self.tell(Fact::Submitted { job: JobId(self.others), request });
             }
             Next::OtherEnds => {
-                let ended = self.scheduler.state().running().map(|(job, _)| job);
-                let ended = ended.filter(|job| *job != ID).last();
+                let mut ended = self.scheduler.state().running().map(|(job, _)| job);
+                let ended = ended.rfind(|job| *job != ID);
                 if let Some(job) = ended {
                     self.tell(Fact::Ended { job });
                 }
@@ -151,7 +151,7 @@ impl Site {
             Next::Arrives(true, is_lost) => {
                 if !self.to_job.is_empty() {
                     let said = self.to_job.remove(0);
-                    self.arrives(said, is_lost);
+                    self.arrives(&said, is_lost);
                 }
             }
             Next::Arrives(false, is_lost) => {
@@ -170,18 +170,18 @@ impl Site {
         self.settle();
     }
 
-    fn arrives(&mut self, said: Said, is_lost: bool) {
+    fn arrives(&mut self, said: &Said, is_lost: bool) {
         if is_lost {
             return;
         }
         let now = self.desk.at.clock.now;
         match &mut self.desk.job {
             Some(talk) if talk.number() == said.negotiation => {
-                let said = sent(talk.hear(now, &said));
+                let said = sent(talk.hear(now, said));
                 self.to_coordinator.extend(said);
             }
             _ => {
-                let talk = Talk::answer(now, Party::Job, limits(2), &said).ok();
+                let talk = Talk::answer(now, Party::Job, limits(2), said).ok();
                 self.desk.job = talk.map(|(talk, _)| talk).or(self.desk.job.take());
             }
         }
@@ -235,7 +235,7 @@ proptest! {
     ) {
         let mut site = Site::new(policy, class);
         for step in steps {
-            site.step(step);
+            site.step(&step);
         }
         // Nobody wants anything any more, and nobody answers.
         for _ in 0..200 {
