@@ -28,12 +28,14 @@ impl Core {
         self.obey_program(draft, id);
     }
 
-    /// Is the job asked about its size? Its ranks that stand still for owners
-    /// move to what is free before anybody is asked.
+    /// Is the job asked about its size? Its ranks that were agreed about and have
+    /// no place yet, and those that stand still for owners, get what is free
+    /// before anybody is asked.
     pub(super) fn negotiates(&self, id: JobId) -> bool {
         self.jobs.get(&id).is_some_and(|job| {
             let program = job.program.as_ref();
             program.is_some_and(|program| program.negotiator().is_some())
+                && job.queued() <= self.schedule.unfilled(id)
                 && self.frozen(job).next().is_none()
         })
     }
