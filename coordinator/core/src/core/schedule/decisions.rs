@@ -22,7 +22,7 @@ impl Core {
             Decision::Start { job, size } => self.start(draft, job, size),
             // Ranks that share places are no question. Otherwise it answers later,
             // by `negotiated`.
-            Decision::Grow { job, .. } if self.negotiates(job) && !self.shares(job) => {
+            Decision::Grow { job, .. } if self.negotiates(job) && !self.shares_places(job) => {
                 self.negotiate(draft, job, &decision);
             }
             Decision::Shrink { job, .. } if self.negotiates(job) => {
@@ -44,7 +44,7 @@ impl Core {
     }
 
     /// Are there ranks of the program that share places?
-    fn shares(&self, id: JobId) -> bool {
+    fn shares_places(&self, id: JobId) -> bool {
         self.jobs.get(&id).is_some_and(|job| job.riding() > 0)
     }
 
