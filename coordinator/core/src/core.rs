@@ -8,6 +8,7 @@
 //! change is durable before anybody hears of it.
 
 mod ends;
+mod folding;
 mod grow;
 mod links;
 mod moves;
@@ -490,11 +491,19 @@ impl Core {
         let (now, lease) = (draft.now, self.config.lease);
         let guest = Guest { asked: job.spec().asked(), expected: job.expected() };
         draft.change(attempt.change(fence, job, None));
-        self.shares.placed(now, &job.record().user, job.each());
-        let at = attempt.workstation;
-        self.change_workstation(now, at, |w| w.take(now, lease, fence, guest));
+        if !attempt.rides {
+            self.shares.placed(now, &job.record().user, job.each());
+        }
+        let (at, rides) = (attempt.workstation, attempt.rides);
+        self.change_workstation(now, at, |w| {
+            w.take(now, lease, fence, guest);
+            w.set_rides(fence, rides);
+        });
         self.attempts.insert(fence, attempt);
         draft.step.placed += 1;
+        if rides {
+            self.send_riders(draft, at);
+        }
     }
 
     /// The workstation of an open attempt.

@@ -126,7 +126,10 @@ pub(crate) struct Workstation {
     /// Refusals since a guest started here; those of one rest count as one.
     refusals: u32,
     attempts: BTreeMap<Fence, Guest>,
-    /// What they take together.
+    /// Those of them that share the place of another one: they take nothing
+    /// themselves.
+    riders: BTreeSet<Fence>,
+    /// What the others take together.
     taken: Amounts,
     /// Ranks that ended here, of which others may still need something.
     pub(crate) undelivered: BTreeSet<(JobId, Position)>,
@@ -140,6 +143,40 @@ impl Workstation {
 
     pub(crate) fn attempts(&self) -> impl ExactSizeIterator<Item = Fence> + '_ {
         self.attempts.keys().copied()
+    }
+
+    pub(crate) fn riders(&self) -> impl ExactSizeIterator<Item = Fence> + '_ {
+        self.riders.iter().copied()
+    }
+
+    pub(crate) fn set_rides(&mut self, fence: Fence, rides: bool) {
+        if rides {
+            self.riders.insert(fence);
+        } else {
+            self.riders.remove(&fence);
+        }
+        self.count_taken();
+    }
+
+    /// How many more can share places: an agent has a second seat for each.
+    pub(crate) fn seats_left(&self) -> usize {
+        usize::from(self.facts.places).saturating_sub(self.riders.len())
+    }
+
+    /// Are there more guests than places, whatever owners do?
+    pub(crate) fn is_overfull(&self) -> bool {
+        !self.facts.lends().covers(self.taken)
+    }
+
+    /// May guests come?
+    pub(crate) fn is_open(&self) -> bool {
+        let is_here = self.session.is_some() && self.leaving.is_none();
+        is_here && !self.is_busy() && !self.drained && !self.removed && self.capacity().cores > 0
+    }
+
+    /// Is there a place for one of those that ask for so much?
+    pub(crate) fn has_room_for(&self, now: Moment, asked: Amounts) -> bool {
+        self.standing(now) == Standing::Free && self.has_free(asked)
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -244,7 +281,8 @@ impl Workstation {
     /// the work that is here; `None` if that is not known or enough waits.
     pub(crate) fn wait_ahead(&self) -> Option<Duration> {
         let cores = u32::from(self.capacity().cores);
-        let ahead = self.attempts.len().saturating_sub(cores as usize);
+        let holders = self.attempts.len() - self.riders.len();
+        let ahead = holders.saturating_sub(cores as usize);
         let is_known = cores > 0 && self.backlog.unknown == 0 && ahead < AHEAD_MAX;
         is_known.then(|| self.backlog.known / cores)
     }
@@ -265,6 +303,7 @@ impl Workstation {
     }
 
     pub(crate) fn remove(&mut self, fence: Fence) {
+        self.riders.remove(&fence);
         let Some(guest) = self.attempts.remove(&fence) else { return };
         match guest.work() {
             Some(work) => self.backlog.known -= work,
@@ -276,7 +315,8 @@ impl Workstation {
     /// They are few; and what they take changes with what the agent lends.
     fn count_taken(&mut self) {
         let lends = self.facts.lends();
-        let parts = self.attempts.values().map(|guest| lends.part(guest.asked));
+        let holders = self.attempts.iter().filter(|(fence, _)| !self.riders.contains(fence));
+        let parts = holders.map(|(_, guest)| lends.part(guest.asked));
         self.taken = parts.fold(Amounts::default(), Amounts::plus);
     }
 

@@ -207,13 +207,14 @@ impl Agent {
     }
 
     /// The oldest attempt whose input files are here and for which there is enough
-    /// free. What comes with its state stands still meanwhile: its files may come
-    /// beside it.
+    /// free; who shares a place needs no more than a seat. What comes with its state
+    /// stands still meanwhile: its files may come beside it.
     pub(super) fn next_staged(&self, free: Amounts) -> Option<Fence> {
         let lends = self.setup.facts.lends();
         self.waiting.iter().copied().find(|fence| {
             let Some(attempt) = self.attempts.get(fence) else { return false };
-            if !free.covers(lends.part(attempt.spec.asked())) {
+            let rides = self.riders.contains(fence);
+            if !rides && !free.covers(lends.part(attempt.spec.asked())) {
                 return false;
             }
             let job = self.jobs.get(&attempt.subprogram.job);

@@ -25,8 +25,7 @@ impl Agent {
     /// Starts what waits, as far as owner, lease and places allow.
     pub(super) fn fill(&mut self, now: Moment, out: &mut Out) {
         while self.leaving.is_none() && self.owner == Owner::Away {
-            let Some(place) = self.free_place() else { return };
-            let Some(fence) = self.next_staged(self.free(now)) else { return };
+            let Some((place, fence)) = self.next_start(now) else { return };
             if !self.lease.is_valid(now) {
                 // Without guests it is renewed too seldom to last. Ask for it.
                 if !self.lease.is_asking(now) {
@@ -38,9 +37,12 @@ impl Agent {
         }
     }
 
-    fn free_place(&self) -> Option<PlaceId> {
-        let index = self.places.iter().position(Place::is_free)?;
-        u16::try_from(index).ok().map(PlaceId)
+    /// Who is next, and where, if the owner leaves cores for guests.
+    fn next_start(&self, now: Moment) -> Option<(PlaceId, Fence)> {
+        let has_slots = self.occupancy.slots(now) > 0;
+        let index = self.places.iter().position(Place::is_free).filter(|_| has_slots)?;
+        let fence = self.next_staged(self.free(now))?;
+        u16::try_from(index).ok().map(|index| (PlaceId(index), fence))
     }
 
     /// What of the lent part no guest has.
@@ -56,9 +58,11 @@ impl Agent {
         Amounts { cores, ..lends }.minus(taken)
     }
 
+    /// What each of the guests has that share nobody's place.
     fn held_by_guests(&self) -> impl Iterator<Item = &Given> {
+        let rides = |place: &Place| self.riders.iter().any(|fence| place.holds(*fence));
         let places = self.places.iter().zip(&self.given);
-        places.filter(|(place, _)| !place.is_free()).map(|(_, given)| given)
+        places.filter(move |(place, _)| !place.is_free() && !rides(place)).map(|(_, given)| given)
     }
 
     /// So many GPUs that no guest has, the first ones first.

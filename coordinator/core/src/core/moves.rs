@@ -53,11 +53,18 @@ pub(crate) struct Moving {
     /// It is to leave whatever its owner does: an admin wants the workstation
     /// empty. It runs on until there is a target.
     ordered: bool,
+    /// It is to share a place, or not to any more: if that comes to nothing, it
+    /// stays.
+    folds: bool,
 }
 
 impl Moving {
     pub(super) fn new(keep: Keep, new: Option<Fence>) -> Self {
-        Self { keep, tried: BTreeSet::new(), failures: 0, new, ordered: false }
+        Self { keep, tried: BTreeSet::new(), failures: 0, new, ordered: false, folds: false }
+    }
+
+    pub(super) fn to_fold(keep: Keep) -> Self {
+        Self { ordered: true, folds: true, ..Self::new(keep, None) }
     }
 }
 
@@ -101,7 +108,10 @@ impl Core {
         while let Some((fence, turn)) = self.residence.next(&mut asked, &mut Targets(self)) {
             match turn {
                 Turn::Stays => self.stays(draft, fence, "its owner has left"),
-                Turn::GoesTo(target) => self.begin_move(draft, fence, target),
+                Turn::GoesTo(target) => {
+                    let rides = self.free_target_for(fence) != Some(target);
+                    self.begin_move(draft, fence, target, rides);
+                }
             }
             // A target whose connection is gone is none.
             asked += usize::from(self.residence.waits(fence));
@@ -137,7 +147,7 @@ impl Core {
 
     /// A workstation where this move has failed is tried once more only if no
     /// other has room: the others may have none for long.
-    fn target_for(&self, fence: Fence, moving: &Moving) -> Option<WorkstationId> {
+    pub(super) fn target_for(&self, fence: Fence, moving: &Moving) -> Option<WorkstationId> {
         let attempt = self.attempts.get(&fence)?;
         let source = self.pool.get(attempt.workstation)?;
         source.session.as_ref()?;
@@ -164,7 +174,23 @@ impl Core {
         new.or_else(|| self.pool.choose_where(needs, could_do))
     }
 
-    pub(super) fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {
+    fn free_target_for(&self, fence: Fence) -> Option<WorkstationId> {
+        self.target_for(fence, self.moves.get(&fence)?)
+    }
+
+    /// Nothing is free for an attempt that its owner sends away.
+    fn place_to_share_for(&self, fence: Fence) -> Option<WorkstationId> {
+        let moving = self.moves.get(&fence).filter(|moving| !moving.ordered)?;
+        self.place_to_share(fence, moving.keep).filter(|at| !moving.tried.contains(at))
+    }
+
+    pub(super) fn begin_move(
+        &mut self,
+        draft: &mut Draft,
+        old: Fence,
+        target: WorkstationId,
+        rides: bool,
+    ) {
         let Some(to) = self.link(target) else { return };
         let fence = self.next_fence(draft);
         let (Some(attempt), Some(moving)) = (self.attempts.get(&old), self.moves.get_mut(&old))
@@ -174,8 +200,8 @@ impl Core {
         moving.new = Some(fence);
         let coming = Some(Coming { from: attempt.workstation, old, keep: moving.keep });
         let new = Attempt::new(attempt.job, attempt.position, target, draft.wall);
-        self.open(draft, fence, Attempt { coming, ..new });
-        if let Some(job) = self.jobs.get_mut(&new.job) {
+        self.open(draft, fence, Attempt { coming, rides, ..new });
+        if let Some(job) = self.jobs.get_mut(&new.job).filter(|_| !rides) {
             job.sets_out();
         }
         self.schedule.changed(new.job);
@@ -252,6 +278,7 @@ impl Core {
         let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
         self.moves.remove(&coming.old);
         self.residence.leaves_line(coming.old);
+        self.fold_ended(id, coming.old);
         let ended = self.end(draft, coming.old, format!("moved to {name}"), 0);
         let source = ended.as_ref().map(|(attempt, _)| attempt.workstation);
         let (Some(job), Some(attempt)) = (self.jobs.get_mut(&id), self.attempts.get_mut(&fence))
@@ -266,7 +293,9 @@ impl Core {
             draft.change(job.subprogram_change(position, &history, SubprogramState::Queued));
             job.go_on(position, history, fence);
         }
-        if !was_placed {
+        if !was_placed && attempt.rides {
+            job.count_riding(true, true);
+        } else if !was_placed {
             job.no_more_coming();
         }
         self.schedule.changed(id);
@@ -309,7 +338,8 @@ impl Core {
         moving.failures += 1;
         // A rank without a process has nothing to stay for: it waits for
         // another target.
-        let goes_on = moving.failures < TARGETS_MAX || moving.keep == Keep::Nothing;
+        let may_try = moving.failures < TARGETS_MAX || moving.keep == Keep::Nothing;
+        let goes_on = may_try && !moving.folds;
         if moving.failures.is_multiple_of(TARGETS_MAX) {
             moving.tried.clear();
         }
@@ -320,6 +350,7 @@ impl Core {
         }
         self.moves.remove(&coming.old);
         self.may_stay(draft.now, coming.old);
+        self.fold_ended(id, coming.old);
         self.send(draft, coming.from, CoordinatorFrame::Stay { fence: coming.old });
         let name = self.workstation_name(target).unwrap_or_default();
         let what = self.called(id, position);
@@ -377,6 +408,9 @@ impl Core {
     /// Calls off an attempt's move, if it has one.
     pub(super) fn stop_move(&mut self, draft: &mut Draft, old: Fence, why: &str) {
         self.residence.leaves_line(old);
+        if let Some(attempt) = self.attempts.get(&old) {
+            self.fold_ended(attempt.job, old);
+        }
         let Some(moving) = self.moves.remove(&old) else { return };
         self.may_stay(draft.now, old);
         let Some(new) = moving.new else { return };
@@ -394,11 +428,14 @@ impl Core {
         clip(&mut outcome);
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         job.untouch(attempt.position, attempt.workstation);
-        job.no_more_coming();
-        self.schedule.lost(attempt.job);
-        self.shares.ended(draft.now, &job.record().user, job.each());
+        if !attempt.rides {
+            job.no_more_coming();
+            self.schedule.lost(attempt.job);
+            self.shares.ended(draft.now, &job.record().user, job.each());
+        }
         draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
         draft.job_changed(attempt.job);
+        self.pass_place_on(draft, attempt.job, attempt.workstation);
     }
 
     /// Was this handover ordered, from this workstation to that one?
@@ -479,14 +516,14 @@ impl Workstations<Fence> for Targets<'_> {
     fn choose(&mut self, fence: Fence) -> Option<WorkstationId> {
         let Self(core) = self;
         match core.moves.get(&fence) {
-            Some(moving) => core.target_for(fence, moving),
+            Some(_) => core.free_target_for(fence).or_else(|| core.place_to_share_for(fence)),
             None => core.target_for(fence, &Moving::new(core.escapes_with(fence)?, None)),
         }
     }
 }
 
 /// What a guest takes along that can leave without a loss, as its job has chosen.
-fn moves_whole(job: &Job) -> Option<Keep> {
+pub(super) fn moves_whole(job: &Job) -> Option<Keep> {
     moves_with(job.spec().on_busy).filter(|keep| *keep != Keep::Nothing)
 }
 
@@ -497,7 +534,7 @@ const MISFITS_NAMED: usize = 5;
 const MOVES_NAMED: usize = 3;
 
 /// Why a guest from the source cannot go on at the target.
-fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<String> {
+pub(super) fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<String> {
     if keep != Keep::State {
         return None;
     }

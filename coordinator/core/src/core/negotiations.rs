@@ -58,16 +58,4 @@ impl Core {
         };
         self.negotiate(draft, job, &decision);
     }
-
-    /// A job has not given what it must. Whoever can take processors from it
-    /// does so here, and says how many.
-    pub(super) fn enforce(&mut self, draft: &mut Draft, id: JobId, by: u32) {
-        let note = format!("{by} processors were to be taken from it, and it keeps them");
-        self.note(draft, id, note);
-        let Some(program) = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut()) else {
-            return;
-        };
-        program.enforced(0);
-        self.obey_program(draft, id);
-    }
 }
