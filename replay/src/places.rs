@@ -68,14 +68,14 @@ impl<'a> Chooser<'a> {
 
 /// The places at a moment, as guests see them that seek one. `here` says at which
 /// one a guest is.
-pub(crate) struct Sought<'a, 'b, F> {
+pub(crate) struct Sought<'a, 'b> {
     pub(crate) places: &'a mut Places,
     pub(crate) by: &'a Chooser<'b>,
     pub(crate) now: u64,
-    pub(crate) here: F,
+    pub(crate) here: &'a dyn Fn(u32) -> u32,
 }
 
-impl<F: Fn(u32) -> u32> Workstations<u32> for Sought<'_, '_, F> {
+impl Workstations<u32> for Sought<'_, '_> {
     type Id = u32;
 
     fn owner_has_left(&self, guest: u32) -> bool {
