@@ -156,7 +156,7 @@ gleaner_common::named! {
 }
 
 /// A stretch in one state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
     pub state: PeriodState,
     pub start: WallTime,
@@ -165,6 +165,9 @@ pub struct Period {
     pub cause: Option<Cause>,
     /// Cores free of the owner when it began.
     pub slots: u16,
+    /// The owner's one-minute load, as the record says that began it; 0 where nothing
+    /// is known.
+    pub load_1m: f32,
     /// How far the start may be off either way.
     pub margin: Duration,
 }
@@ -249,7 +252,7 @@ impl From<UsageRecord> for Observed {
 }
 
 /// A log, interpreted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     /// The periods one after the other; neighbours differ in state.
     pub periods: Vec<Period>,
@@ -390,6 +393,7 @@ impl TimelineBuilder {
                 duration: fact.lasted,
                 cause: known.then_some(fact.cause),
                 slots: fact.slots,
+                load_1m: fact.load_1m,
                 margin: fact.margin,
             });
         }
@@ -414,6 +418,7 @@ impl TimelineBuilder {
                 duration: next.since(since),
                 cause: None,
                 slots: 0,
+                load_1m: 0.0,
                 margin: Duration::ZERO,
             });
         }
@@ -431,7 +436,7 @@ impl TimelineBuilder {
             return;
         }
         if period.state == PeriodState::Unknown {
-            (period.cause, period.slots) = (None, 0);
+            (period.cause, period.slots, period.load_1m) = (None, 0, 0.0);
         }
         match self.timeline.periods.last_mut() {
             Some(last) if last.state == period.state => last.duration += period.duration,

@@ -13,6 +13,7 @@ pub mod criterion;
 pub mod file;
 mod generated;
 pub mod inputs;
+mod machines;
 mod owners;
 mod periods;
 pub mod plan;

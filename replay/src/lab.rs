@@ -36,6 +36,16 @@ pub enum Order {
     Shuffled { seed: u64 },
 }
 
+/// What a policy may look at of a made-up workstation, beside its owner.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Machine {
+    /// 0 if it was never measured.
+    pub speed: f32,
+    /// The owner's load from the start on, and after each of the owner's changes; 0
+    /// after the last one here.
+    pub loads: Vec<f32>,
+}
+
 /// Why a lab cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -81,22 +91,28 @@ pub(crate) struct Learned {
 }
 
 /// How a workstation is at the start of the period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct WorkstationStart {
     pub(crate) idle: bool,
     /// How long the workstation has been so.
     pub(crate) since: u64,
     /// When the workstation changes, perhaps after the period.
     pub(crate) until: u64,
+    /// The owner's load then.
+    pub(crate) load_1m: f32,
+    /// 0 if it was never measured.
+    pub(crate) speed: f32,
 }
 
 /// A workstation turns busy or idle, after the start and before the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Transition {
     pub(crate) at: u64,
     /// When the workstation changes again, perhaps after the period.
     pub(crate) until: u64,
     pub(crate) workstation: u32,
+    /// The owner's load from then on.
+    pub(crate) load_1m: f32,
     pub(crate) busy: bool,
 }
 
@@ -137,7 +153,7 @@ impl Lab {
     pub fn of_owners(owners: &[Owner], span: Duration) -> Self {
         let mut lab = Self::empty(nanos(span), owners.len());
         for owner in owners {
-            let changes = owner.changes.iter().map(|at| nanos(*at));
+            let changes = owner.changes.iter().map(|at| (nanos(*at), 0.0));
             lab.add(owner.idle, nanos(owner.since), changes);
         }
         lab.chosen = (0..).take(owners.len()).collect();
@@ -149,6 +165,26 @@ impl Lab {
     pub fn always_idle(count: u32, span: Duration) -> Self {
         let owner = Owner { idle: true, ..Owner::default() };
         Self::of_owners(&vec![owner; count as usize], span)
+    }
+
+    /// The same lab on these machines.
+    #[must_use]
+    pub fn with_machines(mut self, machines: &[Machine]) -> Self {
+        let load = |machine: &Machine, change: usize| {
+            machine.loads.get(change).copied().unwrap_or_default()
+        };
+        for (start, machine) in self.starts.iter_mut().zip(machines) {
+            (start.speed, start.load_1m) = (machine.speed, load(machine, 0));
+        }
+        let mut changes = vec![0; machines.len()];
+        for one in &mut self.transitions {
+            let workstation = one.workstation as usize;
+            if let Some(machine) = machines.get(workstation) {
+                changes[workstation] += 1;
+                one.load_1m = load(machine, changes[workstation]);
+            }
+        }
+        self
     }
 
     fn empty(end: u64, workstations: usize) -> Self {
@@ -164,26 +200,31 @@ impl Lab {
         let begun = past.changes[after - 1];
         // One more change than the log holds: nothing is known any more.
         let last = past.is_idle_after(past.changes.len() - 1);
-        let later = past.changes[after..].iter().copied().chain(last.then_some(past.known_until));
-        let changes = later.map(|at| at.saturating_sub(from).unsigned_abs());
+        let of_log = past.changes[after..].iter().copied().zip(past.loads[after..].iter().copied());
+        let later = of_log.chain(last.then_some((past.known_until, 0.0)));
+        let changes = later.map(|(at, load)| (at.saturating_sub(from).unsigned_abs(), load));
         self.add(past.is_idle_after(after - 1), from.abs_diff(begun), changes);
+        if let Some(start) = self.starts.last_mut() {
+            (start.load_1m, start.speed) = (past.loads[after - 1], past.speed);
+        }
     }
 
-    fn add(&mut self, idle: bool, since: u64, changes: impl Iterator<Item = u64>) {
+    fn add(&mut self, idle: bool, since: u64, changes: impl Iterator<Item = (u64, f32)>) {
         let workstation = u32::try_from(self.starts.len()).unwrap_or(u32::MAX);
         let mut changes = changes.peekable();
         self.starts.push(WorkstationStart {
             idle,
             since,
-            until: changes.peek().copied().unwrap_or(NEVER),
+            until: changes.peek().map_or(NEVER, |change| change.0),
+            ..WorkstationStart::default()
         });
         let mut busy = idle;
-        while let Some(at) = changes.next() {
+        while let Some((at, load_1m)) = changes.next() {
             if at >= self.end {
                 break;
             }
-            let until = changes.peek().copied().unwrap_or(NEVER);
-            self.transitions.push(Transition { at, until, workstation, busy });
+            let until = changes.peek().map_or(NEVER, |change| change.0);
+            self.transitions.push(Transition { at, until, workstation, load_1m, busy });
             busy = !busy;
         }
     }

@@ -54,9 +54,8 @@ impl<'a> Chooser<'a> {
         policy.cost(&Candidate {
             idle_since: since,
             idle_for: Moment(EPOCH + now).since(since),
-            // Timelines tell neither; all workstations are alike (§1.2).
-            load_1m: 0.0,
-            speed: 0.0,
+            load_1m: place.load_1m,
+            speed: place.speed,
             risk,
         })
     }
@@ -68,14 +67,14 @@ impl<'a> Chooser<'a> {
 
 /// The places at a moment, as guests see them that seek one. `here` says at which
 /// one a guest is.
-pub(crate) struct Sought<'a, 'b, F> {
+pub(crate) struct Sought<'a, 'b> {
     pub(crate) places: &'a mut Places,
     pub(crate) by: &'a Chooser<'b>,
     pub(crate) now: u64,
-    pub(crate) here: F,
+    pub(crate) here: &'a dyn Fn(u32) -> u32,
 }
 
-impl<F: Fn(u32) -> u32> Workstations<u32> for Sought<'_, '_, F> {
+impl Workstations<u32> for Sought<'_, '_> {
     type Id = u32;
 
     fn owner_has_left(&self, guest: u32) -> bool {
@@ -94,6 +93,11 @@ struct Workstation {
     until: u64,
     /// When its owner left, on the core's clock.
     idle_since: u64,
+    /// The owner's load, as it was when the owner last came or left.
+    load_1m: f32,
+    /// How fast the workstation is; guests run on it as fast as on any (Phalen
+    /// 1994, §1.2: all are alike).
+    speed: f32,
     /// The guest that is there or on the way.
     guest: u32,
     idle: bool,
@@ -116,6 +120,8 @@ impl Places {
         self.workstations.extend(lab.starts.iter().map(|start| Workstation {
             until: start.until,
             idle_since: EPOCH.saturating_sub(start.since),
+            load_1m: start.load_1m,
+            speed: start.speed,
             guest: NONE,
             idle: start.idle,
             used: false,
@@ -133,6 +139,7 @@ impl Places {
     pub(crate) fn turned_busy(&mut self, transition: Transition) -> u32 {
         let place = &mut self.workstations[transition.workstation as usize];
         (place.idle, place.until) = (false, transition.until);
+        place.load_1m = transition.load_1m;
         if place.guest == NONE {
             self.free.set(transition.workstation, None);
         }
@@ -144,6 +151,7 @@ impl Places {
     pub(crate) fn turned_idle(&mut self, transition: Transition, by: &Chooser<'_>) -> u32 {
         let place = &mut self.workstations[transition.workstation as usize];
         (place.idle, place.until) = (true, transition.until);
+        place.load_1m = transition.load_1m;
         place.idle_since = EPOCH + transition.at;
         if let Some(outlook) = self.outlooks.get_mut(transition.workstation as usize) {
             outlook.turned_idle(by.wall(transition.at));

@@ -177,8 +177,8 @@ impl<'a> QueueRun<'a> {
             let hello = AgentFrame::Hello {
                 incarnation: Incarnation(1),
                 boot: BootId::default(),
-                facts: facts.clone(),
-                presence: presence(!start.idle, Duration::from_nanos(start.since)),
+                facts: Facts { speed: start.speed, ..facts.clone() },
+                presence: presence(!start.idle, Duration::from_nanos(start.since), start.load_1m),
                 held: vec![],
             };
             self.hear(place, hello);
@@ -240,13 +240,13 @@ impl<'a> QueueRun<'a> {
         self.places[place].idle = !one.busy;
         if one.busy {
             self.stand_still(place);
-            self.hear(place, AgentFrame::Presence(presence(true, Duration::ZERO)));
+            self.hear(place, AgentFrame::Presence(presence(true, Duration::ZERO, one.load_1m)));
             for fence in std::mem::take(&mut self.places[place].ahead) {
                 self.retreat(fence);
             }
         } else {
             self.go_on(place);
-            self.hear(place, AgentFrame::Presence(presence(false, Duration::ZERO)));
+            self.hear(place, AgentFrame::Presence(presence(false, Duration::ZERO, one.load_1m)));
         }
     }
 
@@ -403,8 +403,8 @@ fn link(place: usize) -> Link {
     Link { workstation: WorkstationId(number), serial: 1 }
 }
 
-fn presence(busy: bool, lasted: Duration) -> Presence {
-    let load = LoadAverages::default();
+fn presence(busy: bool, lasted: Duration, load_1m: f32) -> Presence {
+    let load = LoadAverages { one: load_1m, ..LoadAverages::default() };
     Presence { busy, reason: String::new(), lasted, slots: u16::from(!busy), load, users: 0 }
 }
 

@@ -3,6 +3,8 @@
 //! The promise: a workstation is idle only where its log says so; unknown
 //! time counts as busy.
 
+use std::collections::BTreeMap;
+
 use gleaner_collector::timeline::{PeriodState, Timeline};
 use gleaner_common::time::WallTime;
 
@@ -18,6 +20,10 @@ pub struct Usage {
     known_until: Vec<i64>,
     /// Nanoseconds of the wall clock.
     changes: Vec<i64>,
+    /// The owner's load after each change, as the record of it says.
+    loads: Vec<f32>,
+    /// How fast each workstation is; 0 if nobody has said.
+    speeds: Vec<f32>,
 }
 
 /// One workstation of a [`Usage`].
@@ -26,10 +32,14 @@ pub(crate) struct History<'a> {
     /// When the state changed, in wall nanoseconds; the first is when the log
     /// begins.
     pub(crate) changes: &'a [i64],
+    /// The owner's load after each of them.
+    pub(crate) loads: &'a [f32],
     /// Idle after the first change, busy after the second, ..: or the reverse.
     pub(crate) idle_at_first: bool,
     /// When something is last known.
     pub(crate) known_until: i64,
+    /// 0 if nobody has said.
+    pub(crate) speed: f32,
 }
 
 impl History<'_> {
@@ -57,6 +67,7 @@ impl Usage {
             let now = period.state == PeriodState::Idle;
             if idle != Some(now) {
                 self.changes.push(period.start.0);
+                self.loads.push(period.load_1m);
                 idle = Some(now);
             }
         }
@@ -66,6 +77,36 @@ impl Usage {
         debug_assert!(self.changes[from..].is_sorted(), "a timeline's periods are in order");
         self.first.push(self.changes.len());
         self.names.push(name);
+        self.speeds.push(0.0);
+    }
+
+    /// Says how fast workstations are, by name, in whatever unit: those that are not
+    /// among them count as never measured.
+    pub fn know_speeds(&mut self, speeds: &BTreeMap<String, f32>) {
+        for (name, speed) in self.names.iter().zip(&mut self.speeds) {
+            *speed = speeds.get(name).copied().unwrap_or(0.0);
+        }
+    }
+
+    /// What the `ranked` policy looks at and is not known, one line each: it then
+    /// takes all workstations for alike in that.
+    pub fn ranked_lacks(&self) -> Vec<String> {
+        let is_told = |figures: &[f32]| figures.iter().any(|figure| *figure > 0.0);
+        let mut lines = vec![];
+        if !is_told(&self.loads) {
+            lines.push(
+                "the usage log tells no load: `ranked` takes all as equally loaded".to_owned(),
+            );
+        }
+        let measured = self.speeds.iter().filter(|speed| **speed > 0.0).count();
+        if measured < self.workstations() {
+            let all = self.workstations();
+            lines.push(format!(
+                "the speed of {measured} of {all} workstations is known (usage.machines): `ranked` \
+                 takes the rest for the slowest"
+            ));
+        }
+        lines
     }
 
     pub fn workstations(&self) -> usize {
@@ -79,8 +120,10 @@ impl Usage {
     pub(crate) fn past(&self, workstation: usize) -> History<'_> {
         History {
             changes: &self.changes[self.first[workstation]..self.first[workstation + 1]],
+            loads: &self.loads[self.first[workstation]..self.first[workstation + 1]],
             idle_at_first: self.idle_at_first[workstation],
             known_until: self.known_until[workstation],
+            speed: self.speeds[workstation],
         }
     }
 

@@ -26,7 +26,7 @@ use gleaner_common::wire::{
 use gleaner_coordinator_core::residence::Rules;
 use gleaner_coordinator_core::{Config, Core, Effect, Event, Link, Policy, RequestId, Restored};
 use gleaner_replay::{
-    Costs, Lab, Model, Network, Owner, Placement, Program, Scratch, What, run_observed,
+    Costs, Lab, Machine, Model, Network, Owner, Placement, Program, Scratch, What, run_observed,
 };
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -48,6 +48,7 @@ struct Case {
     /// What each rank computes.
     works: Vec<u64>,
     owners: Vec<Owner>,
+    machines: Vec<Machine>,
     span: Duration,
     policy: Policy,
     on_busy: OnBusy,
@@ -76,9 +77,12 @@ impl Case {
         let works = 0..rng.random_range(1..6);
         let works = works.map(|_| nanos(s(rng.random_range(1..60)))).collect();
         let owners = 0..rng.random_range(1..9);
+        let owners: Vec<Owner> = owners.map(|_| owner(&mut rng, span)).collect();
+        let machines = owners.iter().map(|owner| machine(&mut rng, owner)).collect();
         Self {
             works,
-            owners: owners.map(|_| owner(&mut rng, span)).collect(),
+            owners,
+            machines,
             span,
             policy: *policies.choose(&mut rng).unwrap(),
             on_busy,
@@ -91,7 +95,7 @@ impl Case {
         let of = |nanos: &u64| vec![Op::Compute { nanos: *nanos }];
         let trace = Trace { name: "apart".into(), ranks: self.works.iter().map(of).collect() };
         let program = Program::compile(&trace, Network::default()).unwrap();
-        let lab = Lab::of_owners(&self.owners, self.span);
+        let lab = Lab::of_owners(&self.owners, self.span).with_machines(&self.machines);
         let model = Model {
             placement: Placement::Core(self.policy),
             on_busy: self.on_busy,
@@ -120,6 +124,14 @@ fn owner(rng: &mut StdRng, span: Duration) -> Owner {
         changes.push(at);
     }
     Owner { idle, since: s(rng.random_range(0..20)), changes }
+}
+
+fn machine(rng: &mut StdRng, owner: &Owner) -> Machine {
+    let loads = 0..=owner.changes.len();
+    Machine {
+        speed: *[0.0, 500.0, 800.0].choose(rng).unwrap(),
+        loads: loads.map(|_| *[0.0, 0.07, 0.21].choose(rng).unwrap()).collect(),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,6 +169,8 @@ struct Live<'a> {
     core: Core,
     now: u64,
     idle: Vec<bool>,
+    /// How often each owner has come or left.
+    changes: Vec<usize>,
     guests: BTreeMap<Fence, Guest>,
     /// Those on their way: where to, and whose place they take.
     coming: BTreeMap<Fence, (usize, Fence)>,
@@ -174,6 +188,7 @@ impl<'a> Live<'a> {
             core,
             now: 0,
             idle: case.owners.iter().map(|owner| owner.idle).collect(),
+            changes: vec![0; case.owners.len()],
             guests: BTreeMap::new(),
             coming: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -212,12 +227,12 @@ impl<'a> Live<'a> {
             system: "Debian 13".into(),
             root: [1; 16],
         };
-        let fingerprint = Some(Box::new(machine));
+        let (fingerprint, speed) = (Some(Box::new(machine)), self.case.machines[place].speed);
         let hello = AgentFrame::Hello {
             incarnation: Incarnation(1),
             boot: BootId::default(),
-            facts: Facts { cores: 1, places: 1, fingerprint, ..Facts::default() },
-            presence: presence(!owner.idle, owner.since),
+            facts: Facts { cores: 1, places: 1, speed, fingerprint, ..Facts::default() },
+            presence: self.presence(place, owner.since),
             held: vec![],
         };
         let from = link(place);
@@ -245,10 +260,21 @@ impl<'a> Live<'a> {
     fn heartbeats(&mut self) {
         for place in 0..self.idle.len() {
             if self.idle[place] {
-                let load = LoadAverages::default();
+                let load = self.load(place);
                 self.hear(place, AgentFrame::Heartbeat { sequence: 1, slots: 1, load });
             }
         }
+    }
+
+    fn load(&self, place: usize) -> LoadAverages {
+        let one = self.case.machines[place].loads[self.changes[place]];
+        LoadAverages { one, ..LoadAverages::default() }
+    }
+
+    fn presence(&self, place: usize, lasted: Duration) -> Presence {
+        let (idle, load) = (self.idle[place], self.load(place));
+        let (slots, reason) = (u16::from(idle), String::new());
+        Presence { busy: !idle, reason, lasted, slots, load, users: 0 }
     }
 
     fn tell(&mut self, rank: usize, what: What) {
@@ -259,10 +285,12 @@ impl<'a> Live<'a> {
 
     fn owner_changes(&mut self, place: usize) {
         self.idle[place] = !self.idle[place];
+        self.changes[place] += 1;
         let is_busy = !self.idle[place];
         let here = |(_, guest): &(&Fence, &Guest)| guest.place == place;
         let guest = self.guests.iter().find(here).map(|(fence, guest)| (*fence, guest.does));
-        self.hear(place, AgentFrame::Presence(presence(is_busy, Duration::ZERO)));
+        let presence = self.presence(place, Duration::ZERO);
+        self.hear(place, AgentFrame::Presence(presence));
         let Some((fence, does)) = guest else { return };
         match (is_busy, does) {
             (true, Doing::Runs) => self.owner_is_here(fence),
@@ -460,11 +488,6 @@ impl<'a> Live<'a> {
 /// The core's workstations count from 1.
 fn link(place: usize) -> Link {
     Link { workstation: WorkstationId(u32::try_from(place).unwrap() + 1), serial: 1 }
-}
-
-fn presence(busy: bool, lasted: Duration) -> Presence {
-    let load = LoadAverages::default();
-    Presence { busy, reason: String::new(), lasted, slots: u16::from(!busy), load, users: 0 }
 }
 
 fn check(seed: u64) -> Course {

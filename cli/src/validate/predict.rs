@@ -97,6 +97,7 @@ mod tests {
             duration: at(to).since(at(from)),
             cause: None,
             slots: 1,
+            load_1m: 0.0,
             margin: Duration::ZERO,
         }
     }

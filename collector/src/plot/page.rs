@@ -410,7 +410,15 @@ mod tests {
             let start = WallTime::from_unix_s(at);
             at += i64::try_from(minutes * 60).unwrap();
             let duration = Duration::from_secs(minutes * 60);
-            Period { state: *state, start, duration, cause: None, slots: 1, margin: Duration::ZERO }
+            Period {
+                state: *state,
+                start,
+                duration,
+                cause: None,
+                slots: 1,
+                load_1m: 0.0,
+                margin: Duration::ZERO,
+            }
         });
         Timeline { periods: periods.collect(), ..Timeline::default() }
     }

@@ -44,6 +44,17 @@ fn exact_transitions_are_taken_at_their_word() {
 }
 
 #[test]
+fn a_period_has_the_load_of_the_record_that_began_it() {
+    let mut log =
+        log(&[(0, Start), (1, Idle), (101, Load), (111, Change), (161, Idle), (200, Finish)]);
+    for (record, load) in log.iter_mut().zip([9.0, 0.1, 0.5, 2.0, 0.2, 9.0]) {
+        record.load.one = load;
+    }
+    let loads: Vec<f32> = exact(log).periods.iter().map(|period| period.load_1m).collect();
+    assert_eq!(loads, [0.0, 0.1, 0.5, 0.2]);
+}
+
+#[test]
 fn the_end_of_the_last_period_is_not_known_yet() {
     let timeline = exact(log(&[(0, Start), (1, Idle)]));
     check(&timeline, &[(PeriodState::Unknown, 1)]);

@@ -113,9 +113,10 @@ pub struct Residence<P, G> {
     rules: Rules,
     /// Those who are to go elsewhere, who has waited longest first.
     line: VecDeque<G>,
-    /// Those who stay under their owners and would go: by program, and since when.
-    under_owners: BTreeMap<P, BTreeSet<(Moment, G)>>,
-    stays: BTreeMap<G, (P, Moment)>,
+    /// Those who stay under their owners and would go: by program, since when, and of
+    /// one moment by rank.
+    under_owners: BTreeMap<P, BTreeSet<(Moment, u32, G)>>,
+    stays: BTreeMap<G, (P, Moment, u32)>,
 }
 
 impl<P, G> Default for Residence<P, G> {
@@ -211,18 +212,18 @@ impl<P: Copy + Ord, G: Copy + Ord> Residence<P, G> {
 
     /// A guest stays under its owner from now on, and would rather be elsewhere. If it
     /// was so before, it has been all the while.
-    pub fn stays(&mut self, now: Moment, program: P, guest: G) {
+    pub fn stays(&mut self, now: Moment, program: P, (rank, guest): (u32, G)) {
         if self.stays.contains_key(&guest) {
             return;
         }
-        self.stays.insert(guest, (program, now));
-        self.under_owners.entry(program).or_default().insert((now, guest));
+        self.stays.insert(guest, (program, now, rank));
+        self.under_owners.entry(program).or_default().insert((now, rank, guest));
     }
 
     pub fn no_longer_stays(&mut self, guest: G) {
-        let Some((program, since)) = self.stays.remove(&guest) else { return };
+        let Some((program, since, rank)) = self.stays.remove(&guest) else { return };
         let Some(those) = self.under_owners.get_mut(&program) else { return };
-        those.remove(&(since, guest));
+        those.remove(&(since, rank, guest));
         if those.is_empty() {
             self.under_owners.remove(&program);
         }
@@ -230,7 +231,7 @@ impl<P: Copy + Ord, G: Copy + Ord> Residence<P, G> {
 
     /// A program's guests that stay under owners, who does longest first.
     pub fn under_owners(&self, program: P) -> impl Iterator<Item = G> + '_ {
-        self.under_owners.get(&program).into_iter().flatten().map(|(_, guest)| *guest)
+        self.under_owners.get(&program).into_iter().flatten().map(|(.., guest)| *guest)
     }
 
     /// Of those, the first whom something suits, and what.
@@ -329,15 +330,15 @@ mod tests {
     #[test]
     fn who_has_stayed_under_an_owner_longest_escapes_first() {
         let mut residence = residence(Rules::LIVE);
-        for (guest, since) in [(1, 9), (2, 5), (3, 7), (1, 2)] {
-            residence.stays(Moment(since), 0, guest);
+        for (guest, since) in [(1, 9), (5, 5), (2, 5), (3, 7), (1, 2)] {
+            residence.stays(Moment(since), 0, (100 - guest, guest));
         }
-        residence.stays(Moment(1), 1, 4);
-        assert_eq!(residence.under_owners(0).collect::<Vec<_>>(), [2, 3, 1]);
-        assert_eq!(residence.escape(0, &mut free(&[6])), Some((2, 6)));
+        residence.stays(Moment(1), 1, (0, 4));
+        assert_eq!(residence.under_owners(0).collect::<Vec<_>>(), [5, 2, 3, 1]);
+        assert_eq!(residence.escape(0, &mut free(&[6])), Some((5, 6)));
         residence.no_longer_stays(2);
         let mut lab = Lab { is_choosy: true, ..free(&[8]) };
-        assert_eq!(residence.escape(0, &mut lab), None, "of 3 and 1, even ones suit neither");
+        assert_eq!(residence.escape(0, &mut lab), None, "of 5, 3 and 1, even ones suit none");
         assert_eq!(residence.escape(1, &mut lab), Some((4, 8)));
     }
 

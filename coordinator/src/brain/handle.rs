@@ -48,7 +48,7 @@ pub(crate) enum Input {
         then: Release,
     },
     /// Something that has happened beside the agents and their jobs.
-    Fact(Event),
+    Fact(Box<Event>),
     /// Keys are worth nothing any more: the connections that show them are to be
     /// closed, and agents to hear of those of other agents.
     Revoked {

@@ -153,7 +153,7 @@ impl Brain {
                 self.state.writes.extend(writes);
                 self.state.release.push(Released::Run(then));
             }
-            Input::Fact(event) => self.feed(event),
+            Input::Fact(event) => self.feed(*event),
             Input::Revoked { workstation, keys } => {
                 if let Some(workstation) = workstation {
                     self.close_revoked(workstation);

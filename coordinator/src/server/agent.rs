@@ -97,7 +97,7 @@ async fn listen(
         }
         if let Some(fence) = unstaged(shared, peer, &frame).await {
             let event = Event::Unstaged { from: link, fence };
-            shared.brain.tell(Input::Fact(event)).await?;
+            shared.brain.tell(Input::Fact(Box::new(event))).await?;
             continue;
         }
         shared.brain.tell(Input::Heard { from: link, frame }).await?;

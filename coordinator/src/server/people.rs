@@ -66,7 +66,7 @@ pub(super) async fn remove_workstation(
     let (workstation, records) = removed.ok_or(Refusal::UnknownWorkstation(name))?;
     let keys = taken_from_agents(&records);
     shared.brain.tell(Input::Revoked { workstation: Some(workstation), keys }).await?;
-    shared.brain.tell(Input::Fact(Event::Removed(workstation))).await?;
+    shared.brain.tell(Input::Fact(Box::new(Event::Removed(workstation)))).await?;
     shared.brain.write(records.into_iter().map(Write::Record).collect()).await?;
     Ok(Reply::Done)
 }
@@ -80,7 +80,7 @@ pub(super) async fn drain(
     let asked = name.clone();
     let known = shared.brain.look(move |core, _| core.workstation_named(&asked)).await?;
     let workstation = known.ok_or(Refusal::UnknownWorkstation(name))?;
-    shared.brain.tell(Input::Fact(Event::Drained { workstation, drained, now })).await?;
+    shared.brain.tell(Input::Fact(Box::new(Event::Drained { workstation, drained, now }))).await?;
     // Answered when that is on the disk.
     shared.brain.write(vec![]).await?;
     Ok(Reply::Done)

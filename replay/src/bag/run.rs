@@ -388,7 +388,7 @@ impl Run<'_> {
     // Workstations.
 
     fn seek_place(&mut self, worker: u32, now: u64) {
-        let mut sought = Sought { places: self.places, by: &self.chooser, now, here: |_| NONE };
+        let mut sought = Sought { places: self.places, by: &self.chooser, now, here: &|_| NONE };
         match self.room.residence.seek(worker, &mut sought) {
             Some(turn) => self.obey(worker, turn, now),
             None => {
@@ -407,7 +407,7 @@ impl Run<'_> {
 
     fn became_free(&mut self, workstation: u32, now: u64) {
         self.places.set_free(workstation, &self.chooser, now);
-        let mut sought = Sought { places: self.places, by: &self.chooser, now, here: |_| NONE };
+        let mut sought = Sought { places: self.places, by: &self.chooser, now, here: &|_| NONE };
         if let Some((worker, turn)) = self.room.residence.next(&mut 0, &mut sought) {
             self.room.residence.leaves_line(worker);
             return self.obey(worker, turn, now);

@@ -231,6 +231,9 @@ pub struct UsageSource {
     /// The collector's data directory, relative to the campaign file.
     pub data: Option<PathBuf>,
     pub generate: Option<Generate>,
+    /// What is known of the machines, as `glean workstations --json` prints it,
+    /// relative to the campaign file: the `ranked` policy looks at their speed.
+    pub machines: Option<PathBuf>,
 }
 
 /// A usage log that is made for the campaign.
@@ -327,11 +330,11 @@ impl Campaign {
 
     fn check_usage(&self) -> Result<(), Wrong> {
         match &self.usage {
-            Some(UsageSource { data: None, generate: None }) => Err(Wrong {
+            Some(UsageSource { data: None, generate: None, .. }) => Err(Wrong {
                 span: 0..0,
                 what: "[usage] is empty: expected `data` or `generate`".to_owned(),
             }),
-            Some(UsageSource { data: Some(_), generate: Some(_) }) => Err(Wrong {
+            Some(UsageSource { data: Some(_), generate: Some(_), .. }) => Err(Wrong {
                 span: 0..0,
                 what: "[usage] has both `data` and `generate`: expected one of them".to_owned(),
             }),

@@ -11,14 +11,17 @@ use gleaner_collector::load::{LoadOptions, timelines};
 use gleaner_collector::timeline::{Interpretation, Reading, Readings};
 use gleaner_common::time::WallTime;
 use gleaner_common::trace::{self, Op, Trace};
+use gleaner_coordinator_core::Policy;
 use gleaner_shell::config::ConfigError;
 
 use super::criterion::CriterionChoice;
 use super::file::{BagEntry, Campaign, ProgramEntry, Ring, UsageSource};
 use super::generated::{MadeLog, MakeLogError, make_log};
+use super::machines::{ReadMachinesError, read_speeds};
 use super::owners;
 use super::plan::{NoPeriodError, Plan};
 use super::runnable::Runnable;
+use super::values::PlacementChoice;
 use crate::results::manifest::{Digests, FORMAT, Manifest, ProgramFacts, Setting};
 use crate::{Bag, CompileError, Network, Program, Usage, Workers};
 
@@ -38,6 +41,8 @@ pub enum InputError {
     NoUsage(PathBuf),
     #[error("usage log {}: {why}", path.display())]
     Usage { path: PathBuf, why: ReadArchiveError },
+    #[error("machines {}: {why}", path.display())]
+    Machines { path: PathBuf, why: ReadMachinesError },
     #[error("{}: [usage] generate: {why}", path.display())]
     Generate { path: PathBuf, why: MakeLogError },
     #[error("cannot read the workload log {}: {why}", path.display())]
@@ -92,11 +97,16 @@ pub fn prepare(path: &Path, overrides: &Overrides) -> Result<Prepared, InputErro
     let mut notes = vec![];
     let (usages, made) = read_usages(path, &campaign, overrides, &mut notes)?;
     let setting = setting(&campaign, made.as_ref());
+    let ranked = PlacementChoice::Core(Policy::Ranked);
+    let asks_ranked = campaign.policies.0.contains(&ranked);
+    if asks_ranked {
+        notes.extend(usages[0].ranked_lacks());
+    }
     let owners = owners::facts(&usages[0], campaign.periods.get_ref());
     let digests = Digests {
         campaign: digest_of_campaign(&campaign),
         traces: digests,
-        usage: digest_of_usages(&usages),
+        usage: if asks_ranked { digest_with_machines(&usages) } else { digest_of_usages(&usages) },
     };
     let plan = Plan::new(campaign, programs, usages)
         .map_err(|why| InputError::Period { path: path.to_owned(), why })?;
@@ -272,6 +282,21 @@ impl OwnersOf<'_> {
         path: &Path,
         notes: &mut Vec<String>,
     ) -> Result<(Vec<Usage>, Option<MadeLog>), InputError> {
+        let (mut usages, made) = self.read_owners(path, notes)?;
+        let here = path.parent().unwrap_or(Path::new("."));
+        if let Some(machines) = self.source.and_then(|source| source.machines.as_ref()) {
+            let path = here.join(machines);
+            let speeds = read_speeds(&path).map_err(|why| InputError::Machines { path, why })?;
+            usages.iter_mut().for_each(|usage| usage.know_speeds(&speeds));
+        }
+        Ok((usages, made))
+    }
+
+    fn read_owners(
+        &self,
+        path: &Path,
+        notes: &mut Vec<String>,
+    ) -> Result<(Vec<Usage>, Option<MadeLog>), InputError> {
         let here = path.parent().unwrap_or(Path::new("."));
         let named = self.source.and_then(|source| source.data.as_ref()).map(|data| here.join(data));
         let generate = self.source.and_then(|source| source.generate.as_ref());
@@ -326,6 +351,19 @@ fn digest_of_program(here: &Path, entry: &ProgramEntry) -> Result<String, InputE
         InputError::Trace(format!("cannot read the trace {}: {why}", path.display()))
     })?;
     Ok(blake3::hash(&bytes).to_hex().to_string())
+}
+
+/// For a policy that looks at machines and loads as well.
+fn digest_with_machines(usages: &[Usage]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(digest_of_usages(usages).as_bytes());
+    for usage in usages {
+        for past in (0..usage.workstations()).map(|workstation| usage.past(workstation)) {
+            let figures = past.loads.iter().chain([&past.speed]);
+            figures.for_each(|figure| _ = hasher.update(&figure.to_le_bytes()));
+        }
+    }
+    hasher.finalize().to_hex().to_string()
 }
 
 pub(crate) fn digest_of_usages(usages: &[Usage]) -> String {

@@ -119,7 +119,7 @@ impl<O: Observer> Engine<'_, O> {
     fn stays(&mut self, rank: u32, now: u64, is_frozen: bool) {
         self.s.ranks[rank as usize].since = now;
         if self.escapes_with(is_frozen).is_some() {
-            self.s.residence.stays(Moment(now), (), rank);
+            self.s.residence.stays(Moment(now), (), (rank, rank));
         }
     }
 

@@ -2,15 +2,28 @@
 //! live coordinator's `residence` decides, in simulated time.
 
 use gleaner_common::reaction::Keep;
-use gleaner_coordinator_core::residence::{Escape, Turn, Wait};
+use gleaner_coordinator_core::residence::{Escape, Residence, Turn, Wait};
 
 use crate::observer::{Observer, What};
+use crate::places::Sought;
 use crate::program::NONE;
 
 use super::Engine;
-use super::scratch::{PathRecordKind, RankState, RankTimerKind};
+use super::scratch::{PathRecordKind, RankState, RankTimerKind, Scratch};
 
 impl<O: Observer> Engine<'_, O> {
+    /// Asks about ranks that seek a workstation, and the workstations as they see
+    /// them.
+    fn ask<R>(
+        &mut self,
+        now: u64,
+        ask: impl FnOnce(&mut Residence<(), u32>, &mut Sought<'_, '_>) -> R,
+    ) -> R {
+        let Scratch { residence, places, ranks, .. } = &mut *self.s;
+        let here = |rank: u32| ranks[rank as usize].workstation;
+        ask(residence, &mut Sought { places, by: &self.chooser, now, here: &here })
+    }
+
     pub(super) fn rank_begins(&mut self, rank: u32, now: u64) {
         self.s.ranks[rank as usize].since = now;
         if self.starts.is_some() {
@@ -22,8 +35,7 @@ impl<O: Observer> Engine<'_, O> {
 
     /// Goes to a free workstation, or waits for one.
     pub(super) fn seek_place(&mut self, rank: u32, now: u64) {
-        let (residence, mut sought) = self.s.sought(&self.chooser, now);
-        match residence.seek(rank, &mut sought) {
+        match self.ask(now, |residence, sought| residence.seek(rank, sought)) {
             Some(turn) => self.obey(rank, turn, now),
             None => self.begins_to_wait(rank, now),
         }
@@ -38,9 +50,9 @@ impl<O: Observer> Engine<'_, O> {
     /// An idle workstation has no guest any more: the next rank takes it.
     pub(super) fn became_free(&mut self, workstation: u32, now: u64) {
         self.s.places.set_free(workstation, &self.chooser, now);
-        let (residence, mut sought) = self.s.sought(&self.chooser, now);
-        if let Some((rank, turn)) = residence.next(&mut 0, &mut sought) {
-            residence.leaves_line(rank);
+        let next = self.ask(now, |residence, sought| residence.next(&mut 0, sought));
+        if let Some((rank, turn)) = next {
+            self.s.residence.leaves_line(rank);
             self.obey(rank, turn, now);
         } else if self.model.rules.escape == Escape::AtIncreases {
             self.escape_one(now);
@@ -50,16 +62,15 @@ impl<O: Observer> Engine<'_, O> {
 
     /// One of the ranks under owners goes elsewhere.
     pub(super) fn escape_one(&mut self, now: u64) -> bool {
-        let (residence, mut sought) = self.s.sought(&self.chooser, now);
-        let escapes = residence.escape((), &mut sought);
+        let escapes = self.ask(now, |residence, sought| residence.escape((), sought));
         escapes.map(|(rank, _)| self.escape(rank, now)).is_some()
     }
 
     /// A newcomer takes a free workstation.
     pub(super) fn begin_one(&mut self, now: u64) -> bool {
         let Some(rank) = self.s.newcomers.front().copied() else { return false };
-        let (residence, mut sought) = self.s.sought(&self.chooser, now);
-        let Some(turn) = residence.turn(rank, &mut sought) else { return false };
+        let turn = self.ask(now, |residence, sought| residence.turn(rank, sought));
+        let Some(turn) = turn else { return false };
         self.s.newcomers.pop_front();
         self.obey(rank, turn, now);
         true
@@ -67,9 +78,9 @@ impl<O: Observer> Engine<'_, O> {
 
     /// The owner has left whose workstation a rank still waits at.
     pub(super) fn may_stay(&mut self, rank: u32, now: u64) {
-        let (residence, mut sought) = self.s.sought(&self.chooser, now);
-        let Some(turn) = residence.turn(rank, &mut sought) else { return };
-        residence.leaves_line(rank);
+        let turn = self.ask(now, |residence, sought| residence.turn(rank, sought));
+        let Some(turn) = turn else { return };
+        self.s.residence.leaves_line(rank);
         self.obey(rank, turn, now);
         self.schedule(now);
     }

@@ -7,7 +7,7 @@ use gleaner_common::reaction::Keep;
 use gleaner_coordinator_core::residence::{Residence, Rules};
 
 use crate::bag::BagScratch;
-use crate::places::{Chooser, Places, Sought};
+use crate::places::Places;
 use crate::program::{NONE, Program};
 
 /// What an execution works in, to be used again and again: once it is as
@@ -173,16 +173,5 @@ impl Scratch {
         self.ready.clear();
         self.timers.clear();
         self.records.clear();
-    }
-
-    /// Ranks that seek a workstation, and the workstations as they see them.
-    pub(super) fn sought<'a, 'b>(
-        &'a mut self,
-        by: &'a Chooser<'b>,
-        now: u64,
-    ) -> (&'a mut Residence<(), u32>, Sought<'a, 'b, impl Fn(u32) -> u32 + use<'a, 'b>>) {
-        let Self { residence, places, ranks, .. } = self;
-        let here = |rank: u32| ranks[rank as usize].workstation;
-        (residence, Sought { places, by, now, here })
     }
 }

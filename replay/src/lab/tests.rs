@@ -10,6 +10,7 @@ fn log(states: &[(i64, PeriodState)], until: i64) -> Timeline {
         duration: Duration::from_secs((end - at).unsigned_abs()),
         cause: None,
         slots: 0,
+        load_1m: 0.0,
         margin: Duration::ZERO,
     });
     Timeline { periods: periods.collect(), ..Timeline::default() }
@@ -53,10 +54,13 @@ fn a_seed_chooses_the_same_again() {
 fn unknown_time_is_busy_and_the_end_of_the_log_ends_idleness() {
     let lab = Lab::select(&usage(), &selection(3, Order::AsRead)).unwrap();
     let s = |seconds: u64| seconds * 1_000_000_000;
-    assert_eq!(lab.starts[0], WorkstationStart { idle: false, since: s(10), until: s(20) });
-    assert_eq!(lab.starts[1], WorkstationStart { idle: true, since: s(50), until: s(10) });
-    assert_eq!(lab.starts[2], WorkstationStart { idle: true, since: s(70), until: s(50) });
-    let transition = |at, until, workstation, busy| Transition { at, until, workstation, busy };
+    let start =
+        |idle, since, until| WorkstationStart { idle, since, until, ..WorkstationStart::default() };
+    assert_eq!(lab.starts[0], start(false, s(10), s(20)));
+    assert_eq!(lab.starts[1], start(true, s(50), s(10)));
+    assert_eq!(lab.starts[2], start(true, s(70), s(50)));
+    let transition =
+        |at, until, workstation, busy| Transition { at, until, workstation, busy, load_1m: 0.0 };
     assert_eq!(
         lab.transitions,
         [

@@ -24,6 +24,7 @@ fn log(idle_s: i64, busy_s: i64, from: i64) -> Timeline {
             duration: Duration::from_secs(length.unsigned_abs()),
             cause: None,
             slots: 0,
+            load_1m: 0.0,
             margin: Duration::ZERO,
         });
         (at, idle) = (at + length, !idle);
@@ -44,9 +45,13 @@ fn lab(usage: &Usage, start_s: i64) -> Lab {
 }
 
 fn chosen(lab: &Lab) -> u32 {
+    chosen_by(Policy::LikelyLongest, lab)
+}
+
+fn chosen_by(policy: Policy, lab: &Lab) -> u32 {
     let ranks = vec![vec![Op::Compute { nanos: 1 }]];
     let program = Program::compile(&Trace { name: String::new(), ranks }, Network::default());
-    let placement = Placement::Core(Policy::LikelyLongest);
+    let placement = Placement::Core(policy);
     let model = Model { placement, ..Model::phalen1994(Duration::ZERO) };
     let mut observed = vec![];
     run_observed(&program.unwrap(), lab, &model, &mut Scratch::default(), &mut observed);
@@ -107,4 +112,26 @@ fn a_worker_leaves_between_two_subtasks_before_the_owner_comes() {
     assert_eq!((left.left_early, left.shared.busy_transitions, left.done), (1, 0, 4));
     assert_eq!((stayed.left_early, stayed.shared.busy_transitions, stayed.abandoned), (0, 1, 1));
     assert!(left.shared.execution < stayed.shared.execution, "{left:?} {stayed:?}");
+}
+
+/// Two workstations that turned idle long before, with these loads.
+fn loaded(loads: [f32; 2]) -> Usage {
+    Usage::from_timelines(loads.map(|load_1m| {
+        let mut log = log(10 * DAY, 300, 0);
+        log.periods.iter_mut().for_each(|period| period.load_1m = load_1m);
+        (format!("of {load_1m}"), log)
+    }))
+}
+
+#[test]
+fn the_ranked_policy_looks_at_the_logs_load_and_at_speeds_and_says_what_is_missing() {
+    let mut usage = loaded([0.2, 0.1]);
+    let chosen = |usage: &Usage| chosen_by(Policy::Ranked, &lab(usage, DAY));
+    assert_eq!(chosen(&usage), 1, "the less loaded one");
+    assert_eq!(usage.ranked_lacks().len(), 1, "of no machine the speed is known");
+    usage.know_speeds(&[("of 0.2".to_owned(), 900.0), ("of 0.1".to_owned(), 300.0)].into());
+    assert_eq!(chosen(&usage), 0, "the faster one");
+    assert_eq!(usage.ranked_lacks(), Vec::<String>::new());
+    let silent = loaded([0.0, 0.0]).ranked_lacks();
+    assert!(silent[0].contains("tells no load"), "{silent:?}");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use gleaner_common::units::parse_duration;
+use gleaner_coordinator_core::Policy;
 use gleaner_figure::Figure;
 use gleaner_replay::campaign::inputs::read_trace;
 use gleaner_replay::campaign::plan::model;
@@ -67,6 +68,9 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     let usage = args.lab.usage()?;
     let mut lab = args.lab.select(&usage)?;
     Learner::new(&usage).teach(&mut lab);
+    if args.policy == PlacementChoice::Core(Policy::Ranked) {
+        output::notes(&usage.ranked_lacks());
+    }
     let model = model(args.policy, args.on_busy);
     let cost = args.cost;
     let dear = gleaner_replay::Model {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gleaner_coordinator::CoordinatorConfig;
-use gleaner_coordinator_core::Config;
+use gleaner_coordinator_core::{Config, Policy};
 use gleaner_replay::queue::{JobRun, QueuedJob, run_queue};
 use gleaner_shell::config;
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,11 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
         None => CoordinatorConfig::default(),
     };
     site.check()?;
-    let lab = args.lab.select(&args.lab.usage()?)?;
+    let usage = args.lab.usage()?;
+    if site.policy == Policy::Ranked {
+        output::notes(&usage.ranked_lacks());
+    }
+    let lab = args.lab.select(&usage)?;
     let config = Config {
         policy: site.policy,
         idle_needed: site.idle_needed,

@@ -1,5 +1,5 @@
 //! Folding: the ranks of a program on fewer places than it has ranks, and back
-//! (Kumar 2001, §2.2; McCann and Zahorjan 1994).
+//! (Kumar 2001, §2.2; `McCann` and Zahorjan 1994).
 //!
 //! ```text
 //!            fold: beside another rank of its program, here or by a move
@@ -107,7 +107,8 @@ impl Core {
     fn fold_here(&mut self, draft: &mut Draft, id: JobId) -> bool {
         let Some(job) = self.jobs.get(&id).filter(|job| Self::folds(job)) else { return false };
         let teams = self.teams(job);
-        let several = teams.iter().filter(|(at, team)| team.own.len() > 1 && self.seats_at(**at) > 0);
+        let several =
+            teams.iter().filter(|(at, team)| team.own.len() > 1 && self.seats_at(**at) > 0);
         let most = several.max_by_key(|(_, team)| team.own.len());
         // The newest has the least to lose by waiting for its turns.
         let Some(newest) = most.and_then(|(_, team)| team.own.iter().max().copied()) else {
@@ -206,9 +207,9 @@ impl Core {
         let (turn, _) = job.turns().next()?;
         let teams = self.teams(job);
         let open = |at: WorkstationId| self.pool.get(at).is_some_and(Workstation::is_open);
-        let with_places = teams.iter().filter(|(at, team)| {
-            !team.own.is_empty() && self.seats_at(**at) > 0 && open(**at)
-        });
+        let with_places = teams
+            .iter()
+            .filter(|(at, team)| !team.own.is_empty() && self.seats_at(**at) > 0 && open(**at));
         let (at, _) = with_places.min_by_key(|(at, team)| (team.len() / team.own.len(), **at))?;
         Some((turn, *at))
     }
@@ -257,12 +258,16 @@ impl Core {
         attempt.rides = rides;
         let (id, at) = (attempt.job, attempt.workstation);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let counted = if job.fence(attempt.position) != Some(fence) {
-            if rides { job.no_more_coming() } else { job.sets_out() }
-            true
-        } else {
+        let counted = if job.fence(attempt.position) == Some(fence) {
             job.count_riding(!attempt.stage.is_suspended(), rides);
             !attempt.stage.is_suspended()
+        } else {
+            if rides {
+                job.no_more_coming();
+            } else {
+                job.sets_out();
+            }
+            true
         };
         let (user, each) = (job.record().user.clone(), job.each());
         if rides {

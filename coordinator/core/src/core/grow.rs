@@ -35,9 +35,10 @@ impl Core {
 
     /// An attempt may have come to stay under its owner, or not to any more.
     pub(super) fn may_stay(&mut self, now: Moment, fence: Fence) {
-        let Some(job) = self.attempts.get(&fence).map(|attempt| attempt.job) else { return };
+        let attempt = self.attempts.get(&fence).map(|attempt| (attempt.job, attempt.position));
+        let Some((job, rank)) = attempt else { return };
         if self.escapes_with(fence).is_some() {
-            self.residence.stays(now, job, fence);
+            self.residence.stays(now, job, (rank, fence));
         } else {
             self.residence.no_longer_stays(fence);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::trace::{Op, Trace};
 use gleaner_coordinator_core::Policy;
-use gleaner_replay::{Costs, Lab, Model, Network, Owner, Placement, Program};
+use gleaner_replay::{Costs, Lab, Machine, Model, Network, Owner, Placement, Program};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -16,6 +16,7 @@ pub(crate) struct Case {
     pub(crate) trace: Trace,
     pub(crate) network: Network,
     pub(crate) owners: Vec<Owner>,
+    pub(crate) machines: Vec<Machine>,
     pub(crate) span: Duration,
     pub(crate) model: Model,
 }
@@ -34,13 +35,11 @@ impl Case {
         };
         let span = ns(rng.random_range(50..3_000));
         let workstations = rng.random_range(1..9);
-        Self {
-            trace: trace(&mut rng),
-            network,
-            owners: (0..workstations).map(|_| owner(&mut rng, span)).collect(),
-            span,
-            model: model(&mut rng),
-        }
+        let trace = trace(&mut rng);
+        let owners: Vec<Owner> = (0..workstations).map(|_| owner(&mut rng, span)).collect();
+        let model = model(&mut rng);
+        let machines = owners.iter().map(|owner| machine(&mut rng, owner)).collect();
+        Self { trace, network, owners, machines, span, model }
     }
 
     pub(crate) fn program(&self) -> Program {
@@ -48,7 +47,7 @@ impl Case {
     }
 
     pub(crate) fn lab(&self) -> Lab {
-        Lab::of_owners(&self.owners, self.span)
+        Lab::of_owners(&self.owners, self.span).with_machines(&self.machines)
     }
 
     /// How long a message takes, in the slow simulator's own words.
@@ -123,6 +122,14 @@ fn owner(rng: &mut StdRng, span: Duration) -> Owner {
         }
     }
     Owner { idle: begins_idle, since: ns(rng.random_range(0..20)), changes }
+}
+
+fn machine(rng: &mut StdRng, owner: &Owner) -> Machine {
+    let loads = 0..=owner.changes.len();
+    Machine {
+        speed: *[0.0, 50.0, 100.0].choose(rng).unwrap(),
+        loads: loads.map(|_| *[0.0, 0.1, 0.2].choose(rng).unwrap()).collect(),
+    }
 }
 
 fn model(rng: &mut StdRng) -> Model {

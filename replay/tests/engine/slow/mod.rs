@@ -15,13 +15,16 @@ use gleaner_common::job::{OnBusy, Patience, Reaction};
 use gleaner_common::time::Moment;
 use gleaner_common::trace::Op;
 use gleaner_coordinator_core::Policy;
-use gleaner_coordinator_core::placement::Candidate;
+use gleaner_coordinator_core::placement::{Candidate, Cost};
 use gleaner_replay::{Breakdown, Placement, What};
 
 use account::Account;
 use cases::Case;
 
 const SHARE_WHOLE: u64 = 1_000_000;
+
+/// Of policies that look at times only.
+const ALIKE: Option<Cost> = None;
 
 /// What happened, to be compared: when, to whom, what. Messages are known by
 /// their sender and how many it had sent before.
@@ -514,10 +517,10 @@ impl Slow<'_> {
         let free = self.free();
         let i64_of = |at: u64| i64::try_from(at.min(i64::MAX.unsigned_abs())).unwrap();
         let best = free.into_iter().min_by_key(|place| match self.case.model.placement {
-            Placement::Core(Policy::LastIdleFirst) => (-self.idle_since(*place), *place),
-            Placement::Core(Policy::FirstIdleFirst) => (self.idle_since(*place), *place),
-            Placement::Core(Policy::Ranked) => (self.cost_of(*place), *place),
-            Placement::Oracle => (-i64_of(self.next_change(*place)), *place),
+            Placement::Core(Policy::LastIdleFirst) => (-self.idle_since(*place), ALIKE, *place),
+            Placement::Core(Policy::FirstIdleFirst) => (self.idle_since(*place), ALIKE, *place),
+            Placement::Core(Policy::Ranked) => (0, Some(self.cost_of(*place)), *place),
+            Placement::Oracle => (-i64_of(self.next_change(*place)), ALIKE, *place),
             Placement::Core(other) => panic!("{other:?} is not compared here"),
         });
         if let Some(place) = best {
@@ -531,21 +534,14 @@ impl Slow<'_> {
         }
     }
 
-    /// Quahog's rank is coarser than a nanosecond: all but who has been idle
-    /// for seconds is alike, so of this one the formula itself is asked.
-    fn cost_of(&self, place: usize) -> i64 {
+    /// Quahog's rank is a formula of its own, and is asked.
+    fn cost_of(&self, place: usize) -> Cost {
         let now = i64::try_from(self.now).unwrap();
         let idle_for = Duration::from_nanos((now - self.idle_since(place)).unsigned_abs());
         let idle_since = Moment(u64::MAX / 2) - idle_for;
-        let candidate = Candidate { idle_since, idle_for, load_1m: 0.0, speed: 0.0, risk: 0.0 };
-        // Its place among all idle times that can be: the ranks themselves
-        // are not numbers.
-        let rank = Policy::Ranked.cost(&candidate);
-        let better = |longer: &u64| {
-            let idle_for = Duration::from_nanos(*longer);
-            Policy::Ranked.cost(&Candidate { idle_for, ..candidate }) < rank
-        };
-        i64::try_from((0..4_000).filter(better).count()).unwrap()
+        let machine = &self.case.machines[place];
+        let (load_1m, speed) = (machine.loads[self.passed[place]], machine.speed);
+        Policy::Ranked.cost(&Candidate { idle_since, idle_for, load_1m, speed, risk: 0.0 })
     }
 
     /// A workstation became free, the only one if anybody waits.

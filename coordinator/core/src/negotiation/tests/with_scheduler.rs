@@ -136,8 +136,8 @@ impl Site {
                 self.tell(Fact::Submitted { job: JobId(self.others), request });
             }
             Next::OtherEnds => {
-                let mut ended = self.scheduler.state().running().map(|(job, _)| job);
-                let ended = ended.rfind(|job| *job != ID);
+                let running = self.scheduler.state().running();
+                let ended = running.map(|(job, _)| job).rfind(|job| *job != ID);
                 if let Some(job) = ended {
                     self.tell(Fact::Ended { job });
                 }
