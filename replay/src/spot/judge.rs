@@ -90,22 +90,32 @@ impl Sums {
     }
 }
 
+/// What is alike and therefore drawn together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alike {
+    /// A week, in all traces: workstations of one house.
+    Weeks,
+    /// A week of one trace: zones with markets of their own.
+    WeeksOfEach,
+}
+
 /// Uniform progress beside greedy, by what is paid above the bound, for tasks of
 /// two days that need so much of their time.
-pub fn deadlines(on: &str, traces: &[SpotTrace]) -> Vec<Judged> {
+pub fn deadlines(on: &str, traces: &[SpotTrace], alike: Alike) -> Vec<Judged> {
     let judged = [0.6, 0.8, 0.9].into_iter().filter_map(|share| {
         let work = 48 * HOUR;
         let task = Task { work, deadline: work.div_f64(share), restart: HOUR / 5 };
         let on = format!("{on}, {:.0} % of the time needed", share * 100.0);
         let rule = ("uniform progress", "greedy");
-        beside_greedy(traces, task).judged(rule, &on, "cost above the bound, h on demand")
+        beside_greedy(traces, task, alike).judged(rule, &on, "cost above the bound, h on demand")
     });
     judged.collect()
 }
 
-fn beside_greedy(traces: &[SpotTrace], task: Task) -> Sums {
+fn beside_greedy(traces: &[SpotTrace], task: Task, alike: Alike) -> Sums {
     let mut sums = Sums::default();
-    for trace in traces {
+    for (nth, trace) in (0..).zip(traces) {
+        let apart = if alike == Alike::WeeksOfEach { nth * 1_000 } else { 0 };
         let a_day = (86_400.0 / trace.tick.as_secs_f64()).max(1.0);
         for from in (0..).map(|day| steps(f64::from(day) * a_day)) {
             let run = |rule| run_task(trace, from, task, rule);
@@ -114,7 +124,7 @@ fn beside_greedy(traces: &[SpotTrace], task: Task) -> Sums {
             };
             let least = bound(trace, from, task).cost(SPOT_PRICE);
             let [ours, usual] = [uniform, greedy].map(|bill| bill.cost(SPOT_PRICE) - least);
-            sums.add(week_of(trace.tick, from), ours, usual);
+            sums.add(apart + week_of(trace.tick, from), ours, usual);
         }
     }
     sums
@@ -180,16 +190,31 @@ pub fn workstations(usage: &Usage, years: &Years) -> Vec<SpotTrace> {
 }
 
 /// A move before the owner's usual return, and second copies of the last
-/// subtasks, of a bag that begins every 31 hours, so that every hour of the day
-/// and of the week has its turn.
+/// subtasks: of a bag that spreads to whatever is idle, and of one with so few
+/// workers that there is a choice. They begin every 31 hours, so that every hour
+/// of the day and of the week has its turn.
 pub fn bags(usage: &Usage, years: &Years) -> Vec<Judged> {
-    let span = Duration::from_secs(4 * 86_400);
-    let work = 3 * HOUR * years.workstations;
-    let Ok(bag) = Bag::divided("bag", work, HOUR / 2) else { return vec![] };
-    let Some(usual) = BagModel::of_table1(2, Workers::All, COST) else { return vec![] };
-    let on_busy = OnBusy::at_once(Reaction::Retreat);
-    let placement = Placement::Core(Policy::LikelyLongest);
-    let usual = BagModel { placement, on_busy, idle_needed: HOUR / 2, ..usual };
+    let third = (years.workstations / 3).max(1);
+    let everywhere = (2, Workers::All, years.workstations);
+    [everywhere, (1, Workers::Number(third), third)]
+        .into_iter()
+        .filter_map(|(table1, workers, at_once)| {
+            let bag = Bag::divided("bag", 3 * HOUR * at_once, HOUR).ok()?;
+            let usual = BagModel {
+                placement: Placement::Core(Policy::LikelyLongest),
+                on_busy: OnBusy::at_once(Reaction::Retreat),
+                idle_needed: HOUR,
+                ..BagModel::of_table1(table1, workers, COST)?
+            };
+            let words = if table1 == 2 { "that spreads over" } else { "of a third as many, on" };
+            let on = format!("a bag {words} {} workstations", years.workstations);
+            Some(one_bag(usage, years, &bag, usual, &on))
+        })
+        .flatten()
+        .collect()
+}
+
+fn one_bag(usage: &Usage, years: &Years, bag: &Bag, usual: BagModel, on: &str) -> Vec<Judged> {
     let rules = [
         ("a move before the owner's return", BagModel { leaves_early: true, ..usual }),
         ("second copies of the last subtasks", BagModel { copies: true, ..usual }),
@@ -200,13 +225,14 @@ pub fn bags(usage: &Usage, years: &Years) -> Vec<Judged> {
     let every = i64::try_from((31 * HOUR).as_nanos()).unwrap_or(i64::MAX);
     let starts = (0..).map(|period| WallTime(years.from.0 + period * every));
     for start in starts.take_while(|start| *start < years.until) {
-        let selection = Selection { start, span, count: years.workstations, order: Order::AsRead };
+        let (span, count) = (96 * HOUR, years.workstations);
+        let selection = Selection { start, span, count, order: Order::AsRead };
         let Ok(mut lab) = Lab::select(usage, &selection) else { continue };
         learner.teach(&mut lab);
-        let without = run_bag(&bag, &lab, &usual, &mut scratch);
+        let without = run_bag(bag, &lab, &usual, &mut scratch);
         let week = start.since(years.from).as_nanos() / WEEK.as_nanos();
         for ((_, model), sums) in rules.iter().zip(&mut sums) {
-            let with = run_bag(&bag, &lab, model, &mut scratch);
+            let with = run_bag(bag, &lab, model, &mut scratch);
             if !(with.shared.finished && without.shared.finished) {
                 continue;
             }
@@ -216,9 +242,8 @@ pub fn bags(usage: &Usage, years: &Years) -> Vec<Judged> {
         }
     }
     let judged = rules.iter().zip(&sums).flat_map(|((rule, _), sums)| {
-        let on = format!("a bag on {} workstations", years.workstations);
         let of_each = MEASURES.iter().zip(sums);
-        of_each.filter_map(move |((measure, _), it)| it.judged((rule, "neither"), &on, measure))
+        of_each.filter_map(move |((measure, _), it)| it.judged((rule, "neither"), on, measure))
     });
     judged.collect()
 }

@@ -14,7 +14,9 @@ use gleaner_common::time::WallTime;
 use gleaner_common::trace::unpacked;
 use gleaner_replay::Usage;
 use gleaner_replay::spot::SpotTrace;
-use gleaner_replay::spot::judge::{Judged, Years, bags, deadlines, halves, paces, workstations};
+use gleaner_replay::spot::judge::{
+    Alike, Judged, Years, bags, deadlines, halves, paces, workstations,
+};
 use serde::Serialize;
 
 use crate::command::usage::InterpretArgs;
@@ -76,7 +78,7 @@ fn of_traces(paths: &[PathBuf]) -> Result<Vec<Judged>> {
         let on = format!("{} spot traces of {tick:?}", traces.len());
         let (seen, unseen) = halves(traces);
         let pace = paces(&format!("{on}, the second halves"), seen, &unseen);
-        deadlines(&on, traces).into_iter().chain(pace).collect::<Vec<_>>()
+        deadlines(&on, traces, Alike::WeeksOfEach).into_iter().chain(pace).collect::<Vec<_>>()
     };
     Ok(kinds.iter().flat_map(of_kind).collect())
 }
@@ -99,7 +101,7 @@ fn of_owners(usage: &Usage, years: &Years) -> Vec<Judged> {
     let on = format!("{} workstations whose owners are away", traces.len());
     let (seen, unseen) = halves(&traces);
     let pace = paces(&format!("{on}, the second half"), seen, &unseen);
-    deadlines(&on, &traces).into_iter().chain(pace).chain(bags(usage, years)).collect()
+    deadlines(&on, &traces, Alike::Weeks).into_iter().chain(pace).chain(bags(usage, years)).collect()
 }
 
 #[derive(Debug, Serialize)]

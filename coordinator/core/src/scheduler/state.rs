@@ -368,6 +368,20 @@ impl State {
         self.running().filter(|(_, it)| it.is_negotiable())
     }
 
+    /// The same from behind one on, and then from the first one to it: for whoever
+    /// looks at some of them at a time.
+    pub fn negotiable_after(
+        &self,
+        after: Option<(Moment, JobId)>,
+    ) -> impl Iterator<Item = ((Moment, JobId), &Running)> {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
+        let to = after.map(|after| self.by_start.range((Unbounded, Included(after))));
+        let around = self.by_start.range((from, Unbounded)).chain(to.into_iter().flatten());
+        let found = around.filter_map(|started| Some((*started, self.running.get(&started.1)?)));
+        found.filter(|(_, it)| it.is_negotiable())
+    }
+
     /// Those who could give processors, the earliest started first.
     pub fn can_give(&self) -> impl DoubleEndedIterator<Item = (JobId, &Running)> {
         self.listed(&self.can_give)

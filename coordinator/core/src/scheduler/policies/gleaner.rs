@@ -42,7 +42,7 @@
 //! (Harchol-Balter and Downey 1997).
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use gleaner_common::id::JobId;
@@ -61,7 +61,18 @@ pub(super) const GLEANER: Named = Named {
     build: |parameters| {
         let (change_cost, overtaken_max) = (parameters.change_cost, parameters.overtaken_max);
         let (owners, asked) = (Owners::default(), Asked::default());
-        Box::new(Gleaner { change_cost, overtaken_max, owners, asked })
+        let (shortest, oldest) = (Ranked::default(), Ranked::default());
+        let (after, last) = (None, None);
+        Box::new(Gleaner {
+            change_cost,
+            overtaken_max,
+            owners,
+            asked,
+            after,
+            last,
+            shortest,
+            oldest,
+        })
     },
 };
 
@@ -78,6 +89,11 @@ const EXPONENT: f64 = -0.2;
 const HAIR: f64 = 1e-6;
 /// So many that do not fit are tried before all others.
 const TRIED_MAX: usize = 4;
+/// So many of those that run are looked at in a stage, and in the next one those
+/// behind them: what a stage costs does not grow with how many there are.
+const LOOKED_AT: usize = 128;
+/// Of those that wait, so many of the first and as many of the shortest.
+const WAITING_LOOKED_AT: usize = 64;
 
 #[derive(Debug)]
 struct Gleaner {
@@ -85,6 +101,30 @@ struct Gleaner {
     overtaken_max: Duration,
     owners: Owners,
     asked: Asked,
+    /// Behind which of those that run this moment's are, and which is the last.
+    after: Option<(Moment, JobId)>,
+    last: Option<(Moment, JobId)>,
+    /// Those that wait, by their work and by their age.
+    shortest: Ranked,
+    oldest: Ranked,
+}
+
+/// Some that wait, the lowest number first; some of them may have gone.
+#[derive(Debug, Default)]
+struct Ranked(BTreeSet<(u64, Turn)>);
+
+impl Ranked {
+    /// The first ones that have not gone. Of those that have, so many are
+    /// forgotten each time.
+    fn first(&mut self, state: &State) -> impl Iterator<Item = Turn> {
+        let first = self.0.iter().take(2 * WAITING_LOOKED_AT);
+        let (there, gone): (Vec<_>, Vec<_>) =
+            first.partition(|(_, turn)| state.waiting_at(*turn).is_some());
+        for gone in gone {
+            self.0.remove(&gone);
+        }
+        there.into_iter().take(WAITING_LOOKED_AT).map(|(_, turn)| turn)
+    }
 }
 
 /// Whom it has asked for processors at this moment, and how often.
@@ -134,17 +174,60 @@ impl Owners {
 impl Scheduling for Gleaner {
     fn decide(&mut self, cycle: &mut Cycle<'_>) {
         self.owners.note(cycle.now(), cycle.resources().processors);
+        self.note_arrivals(cycle);
         meet_wants(cycle);
         let is_wanted = cycle.waiting_count() > 0 || cycle.can_any_take();
-        if !is_wanted || cycle.free() + cycle.spare() == 0 {
+        let is_later_stage = !cycle.changes().is_news && self.asked.at == cycle.now();
+        let is_over = is_later_stage && cycle.waiting_count() == 0 && cycle.free() == 0;
+        self.asked.go_to(cycle.now());
+        if !is_wanted || is_over || cycle.free() + cycle.spare() == 0 {
             return;
         }
-        let table = Table::of(cycle, cycle.now(), self);
+        // All stages of a cycle look at the same ones.
+        self.after = if is_later_stage { self.after } else { self.last };
+        let running: Vec<_> =
+            cycle.negotiable_after(self.after).take(LOOKED_AT).map(|(at, _)| at).collect();
+        // Whoever sees all of them sees them in the same order.
+        self.last = running.last().copied().filter(|_| running.len() == LOOKED_AT);
+        let waiting = self.waiting(cycle);
+        let table = Table::of(cycle, cycle.now(), self, (&running, &waiting));
         let given = table.give();
         let orders = table.orders(&given);
-        self.asked.go_to(cycle.now());
         carry_out(cycle, orders, &mut self.asked);
     }
+}
+
+impl Gleaner {
+    fn note_arrivals(&mut self, cycle: &Cycle<'_>) {
+        for turn in &cycle.changes().arrived {
+            let Some(it) = cycle.waiting_at(*turn) else { continue };
+            self.shortest.0.insert((work_of(&it.request).to_bits(), *turn));
+            self.oldest.0.insert((it.submitted.0, *turn));
+        }
+    }
+
+    /// Those that wait and are looked at, in turn.
+    fn waiting(&mut self, state: &State) -> Vec<Turn> {
+        let in_turn = state.waiting().map(|(turn, _)| turn);
+        let all: Vec<Turn> = in_turn.take(3 * WAITING_LOOKED_AT).collect();
+        let (shortest, oldest) = (self.shortest.first(state), self.oldest.first(state));
+        if all.len() < 3 * WAITING_LOOKED_AT {
+            return all;
+        }
+        let may = |turn: &Turn| {
+            state.waiting_at(*turn).is_some_and(|it| state.places_for(&it.request) > 0)
+        };
+        let first = all.iter().copied().take(WAITING_LOOKED_AT);
+        let chosen: BTreeSet<Turn> = first.chain(shortest.chain(oldest).filter(may)).collect();
+        chosen.into_iter().collect()
+    }
+}
+
+/// What is to be done of it, on one processor.
+fn work_of(request: &Request) -> f64 {
+    let alone = request.speedup.at(request.sizes.preferred());
+    let takes_s = request.estimate.map_or(UNKNOWN_S, |takes| takes.as_secs_f64());
+    (takes_s * alone).max(WORK_MIN_S)
 }
 
 /// A running job that has asked for more gets it, or is told what is free.
@@ -243,9 +326,15 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn of(state: &'a State, now: Moment, by: &Gleaner) -> Self {
+    fn of(
+        state: &'a State,
+        now: Moment,
+        by: &Gleaner,
+        (running, waiting): (&[(Moment, JobId)], &[Turn]),
+    ) -> Self {
         let cost_s = by.change_cost.as_secs_f64();
-        let running = state.negotiable().map(|(job, it)| {
+        let running = running.iter().filter_map(|(_, job)| Some((*job, state.get(*job)?)));
+        let running = running.map(|(job, it)| {
             let behind_s = now.since(it.started).as_secs_f64();
             let left = it.progress.left(now).map(|left| left.as_secs_f64());
             let speedup = it.request.speedup.at(it.size);
@@ -264,10 +353,9 @@ impl<'a> Table<'a> {
                 overdue: None,
             }
         });
-        let waiting = state.waiting().map(|(turn, it)| {
-            let alone = it.request.speedup.at(it.request.sizes.preferred());
-            let takes_s = it.request.estimate.map_or(UNKNOWN_S, |takes| takes.as_secs_f64());
-            let work_s = (takes_s * alone).max(WORK_MIN_S);
+        let waiting = waiting.iter().filter_map(|turn| Some((*turn, state.waiting_at(*turn)?)));
+        let waiting = waiting.map(|(turn, it)| {
+            let work_s = work_of(&it.request);
             Claim {
                 whose: Whose::Waiting(turn),
                 request: &it.request,
@@ -360,7 +448,18 @@ impl<'a> Table<'a> {
             }
             (sizes[index], left) = (to, left - needs);
             given.worth += f64::from_bits(worth) * f64::from(needs);
-            heap.extend(self.step(index, to).map(|step| self.key(&step)));
+            // As long as nobody else comes before its next step, that is next.
+            let mut next = self.step(index, to).map(|step| (self.key(&step), step));
+            while let Some((key, step)) = next
+                && heap.peek().is_none_or(|first| key > *first)
+                && step.to - step.from <= left
+            {
+                let by = step.to - step.from;
+                (sizes[index], left) = (step.to, left - by);
+                given.worth += step.worth * f64::from(by);
+                next = self.step(index, step.to).map(|step| (self.key(&step), step));
+            }
+            heap.extend(next.map(|(key, _)| key));
         }
         given.sizes = sizes;
         Some(given)
@@ -401,9 +500,26 @@ impl<'a> Table<'a> {
         let minimums = self.claims.iter().zip(sizes).map(minimum);
         let mut free = self.available.saturating_sub(minimums.clone().sum());
         let ends = minimums.zip(&self.claims).filter(|(minimum, _)| *minimum > 0);
-        let ends = ends.map(|(minimum, claim)| (claim.takes_s(claim.size.max(minimum)), minimum));
-        let fixed = self.state.running().filter(|(_, it)| !it.is_negotiable());
-        let fixed = fixed.map(|(_, it)| (it.progress.end().since(self.now).as_secs_f64(), it.size));
+        // Who is promised a start is to have it even if all others shrink.
+        let is_promised = self.claims[first].overdue.is_some();
+        let ends = ends.map(|(minimum, claim)| {
+            let size = if is_promised { minimum } else { claim.size.max(minimum) };
+            (claim.takes_s(size), minimum)
+        });
+        let whose = |claim: &Claim<'_>| match claim.whose {
+            Whose::Running(job) => Some(job),
+            Whose::Waiting(_) => None,
+        };
+        let here: BTreeSet<JobId> = self.claims.iter().filter_map(whose).collect();
+        let fixed = self.state.running().filter(|(job, _)| !here.contains(job));
+        let speed = self.state.resources().speed;
+        let fixed = fixed.map(|(_, it)| {
+            let least = it.request.sizes.min().min(it.size);
+            let left = it.progress.left(self.now).filter(|_| is_promised);
+            let on_least = left.map(|left| left.as_secs_f64() / it.request.rate_on(least, speed));
+            let as_it_is = || it.progress.end().since(self.now).as_secs_f64();
+            (on_least.unwrap_or_else(as_it_is), it.size)
+        });
         let mut ends: Vec<(f64, u32)> = ends.chain(fixed).collect();
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut in_s, mut ends) = (0.0, ends.into_iter());
