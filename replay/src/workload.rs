@@ -25,5 +25,5 @@ mod tests;
 
 pub use self::engine::{WorkloadJob, run_on, run_workload};
 pub use self::measures::{Outcome, Summary};
-pub use self::rules::{ChangeCosts, Rules};
+pub use self::rules::{ChangeCosts, Ramp, Rules};
 pub use self::site::Site;

@@ -15,7 +15,7 @@ use gleaner_coordinator_core::scheduler::{
 
 use self::bags::Bag;
 use super::measures::{Outcome, Summary};
-use super::rules::{Order, Part, Rules};
+use super::rules::{Negotiator, Order, Part, Rules};
 use super::site::{Site, Turned, Workstations, group_for};
 
 /// A job that somebody submits.
@@ -128,6 +128,7 @@ pub fn run_on(
         ends: BinaryHeap::new(),
         now: Moment::ZERO,
         call: rules.every.map(|every| Moment::ZERO + every),
+        negotiator: Negotiator::of(&rules),
         rules,
         summary: Summary::default(),
         tell,
@@ -154,6 +155,7 @@ struct Engine<'a, I: Iterator<Item = WorkloadJob>, T> {
     /// When the scheduler is called whatever happens.
     call: Option<Moment>,
     rules: Rules,
+    negotiator: Negotiator,
     summary: Summary,
     tell: T,
 }
@@ -383,15 +385,15 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
     /// The job does what its sizes let it; one that has just ended does not.
     /// How long it is busy with that.
     fn negotiate(&mut self, job: JobId, order: Order) -> Duration {
-        let costs = self.rules.costs;
+        let (costs, agrees) = (self.negotiator.costs(), self.negotiator.agrees());
         self.summary.negotiations += 1;
         self.now = self.now + costs.negotiation;
         let Some(it) = self.jobs.get_mut(&job) else { return Duration::ZERO };
         let group = it.group;
         let by = match &it.run {
-            Some(run) if run.progress.end() > self.now => {
+            Some(run) if agrees && run.progress.end() > self.now => {
                 let (before, after) = (run.size, order.after(&it.of.request, run.size));
-                self.adapt(job, before, after);
+                self.adapt(job, before, after, costs.adaptation);
                 before.abs_diff(after)
             }
             Some(_) | None => 0,
@@ -400,12 +402,12 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         costs.adaptation * by
     }
 
-    fn adapt(&mut self, job: JobId, before: u32, after: u32) {
+    fn adapt(&mut self, job: JobId, before: u32, after: u32, cost: Duration) {
         let by = before.abs_diff(after);
         let Some(it) = self.jobs.get_mut(&job).filter(|_| by > 0) else { return };
         let rate = it.of.request.rate_on(after, self.site.speed);
         let is_whole = it.run.as_ref().is_some_and(|run| run.part.is_none());
-        let end = it.resize(self.now, after, rate, self.rules.costs.adaptation * by);
+        let end = it.resize(self.now, after, rate, cost * by);
         if let Some(end) = end.filter(|_| is_whole) {
             self.ends.push(Reverse((end, job, it.so_far.plan)));
         }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::bagga::Bagga;
 pub use self::downey::Downey;
+pub(super) use self::draws::Draws;
 pub use self::koala::Koala;
 pub use self::kumar::{Kumar, KumarProfit, KumarSpeedup};
 pub use self::mixed::Mixed;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use gleaner_common::id::JobId;
 use gleaner_coordinator_core::scheduler::Request;
 
+use super::generate::Draws;
+
 /// What changes of sizes cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangeCosts {
@@ -17,10 +19,24 @@ pub struct ChangeCosts {
     pub adaptation: Duration,
 }
 
+/// What changes of sizes cost at most, and how often a job agrees at all, drawn
+/// for each negotiation (Ghafoor 2007, §3.3.4 and Figure 4.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ramp {
+    pub seed: u64,
+    /// Costs are between those of [`Rules::costs`] and these; the larger, the
+    /// less likely, along a straight line to nothing.
+    pub most: ChangeCosts,
+    /// How many of a hundred negotiations come to something.
+    pub success: u32,
+}
+
 /// What holds for all jobs of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub costs: ChangeCosts,
+    /// Costs are drawn, instead of always the same.
+    pub ramp: Option<Ramp>,
     /// Jobs of so many equal parts, on a steady site, change their size between
     /// two parts and nowhere else; all others at any time.
     pub parts: BTreeMap<JobId, u32>,
@@ -32,6 +48,33 @@ pub struct Rules {
     /// after answers: as ElastiSim does. Whenever anything has happened, if it
     /// is `None`.
     pub every: Option<Duration>,
+}
+
+/// Draws what a negotiation costs and whether it comes to something.
+#[derive(Debug)]
+pub(super) struct Negotiator {
+    costs: ChangeCosts,
+    ramp: Option<(Ramp, Draws)>,
+}
+
+impl Negotiator {
+    pub(super) fn of(rules: &Rules) -> Self {
+        let ramp = rules.ramp.map(|ramp| (ramp, Draws::seeded(ramp.seed)));
+        Self { costs: rules.costs, ramp }
+    }
+
+    pub(super) fn costs(&mut self) -> ChangeCosts {
+        let Some((ramp, draws)) = &mut self.ramp else { return self.costs };
+        let mut drawn = |least: Duration, most: Duration| draws.ramp_span([least, most.max(least)]);
+        ChangeCosts {
+            negotiation: drawn(self.costs.negotiation, ramp.most.negotiation),
+            adaptation: drawn(self.costs.adaptation, ramp.most.adaptation),
+        }
+    }
+
+    pub(super) fn agrees(&mut self) -> bool {
+        self.ramp.as_mut().is_none_or(|(ramp, draws)| draws.percent(ramp.success))
+    }
 }
 
 impl From<ChangeCosts> for Rules {

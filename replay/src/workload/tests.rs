@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::generate::{Knobs, Kumar, KumarSpeedup, Model};
 use super::swf::{SwfJob, SwfLineError, SwfLog};
-use super::{ChangeCosts, Outcome, Site, Summary, WorkloadJob, run_on, run_workload};
+use super::{ChangeCosts, Outcome, Ramp, Rules, Site, Summary, WorkloadJob, run_on, run_workload};
 use crate::campaign::values::Spelt;
 use crate::{Lab, Owner};
 
@@ -34,13 +34,22 @@ fn run(
     jobs: &[WorkloadJob],
     costs: ChangeCosts,
 ) -> (Summary, Vec<Outcome>) {
+    under(policy, processors, jobs, costs.into())
+}
+
+fn under(
+    policy: &str,
+    processors: u32,
+    jobs: &[WorkloadJob],
+    rules: Rules,
+) -> (Summary, Vec<Outcome>) {
     let policy = (named(policy).expect("a policy").build)(&Parameters::default());
     let mut outcomes = vec![];
     let summary = run_workload(
         jobs.iter().cloned(),
         Resources::steady(processors),
         policy,
-        costs,
+        rules,
         |outcome| outcomes.push(*outcome),
     );
     outcomes.sort_by_key(|outcome| outcome.job);
@@ -125,6 +134,45 @@ fn a_change_of_size_costs_what_it_is_said_to() {
     let costs = ChangeCosts { negotiation: Duration::from_secs(3), ..free };
     let (_, outcomes) = run("ghafoor", 8, &jobs, costs);
     assert_eq!(outcomes[1].started, at(13));
+}
+
+#[test]
+fn a_negotiation_costs_what_is_drawn_for_it_and_may_come_to_nothing() {
+    let jobs = [job(1, 0, 100, Class::Malleable, [4, 8, 8]), job(2, 10, 20, Class::Rigid, [4; 3])];
+    let most = ChangeCosts { negotiation: Duration::from_secs(3), ..ChangeCosts::default() };
+    let run = |seed, success| {
+        let rules = Rules { ramp: Some(Ramp { seed, most, success }), ..Rules::default() };
+        under("ghafoor", 8, &jobs, rules)
+    };
+    let starts: Vec<Moment> = (0..20).map(|seed| run(seed, 100).1[1].started).collect();
+    assert!(starts.iter().all(|start| (at(10)..at(13)).contains(start)), "{starts:?}");
+    assert!(starts.iter().any(|start| *start != starts[0]), "{starts:?}");
+    assert_eq!(run(7, 100), run(7, 100));
+    let (summary, outcomes) = run(7, 0);
+    assert!(summary.adaptations == 0 && summary.negotiations > 0, "{summary:?}");
+    assert_eq!(outcomes[1].started, at(100), "nobody gave it anything");
+}
+
+/// Ten parts of 10 s on at most four processors, and a rigid job of two that
+/// comes at 15 s: two are given where parts end, at 20 s. The other two do what is left.
+#[test]
+fn a_bag_gives_processors_where_its_parts_end() {
+    let jobs = [job(1, 0, 25, Class::Malleable, [1, 4, 4]), job(2, 15, 5, Class::Rigid, [2; 3])];
+    let bags = [(JobId(1), 10), (JobId(2), 2)].into();
+    let (summary, outcomes) = under("ghafoor", 4, &jobs, Rules { bags, ..Rules::default() });
+    assert_eq!((outcomes[1].started, outcomes[1].ended), (at(20), at(25)));
+    assert_eq!(outcomes[0].ended, at(30));
+    assert!((summary.used_s - 110.0).abs() < 1e-6, "what is held is what parts take");
+    assert_eq!(summary.ended, 2);
+}
+
+#[test]
+fn the_last_parts_of_a_bag_leave_the_rest_to_others() {
+    let jobs = [job(1, 0, 50, Class::Malleable, [2, 2, 2]), job(2, 0, 5, Class::Rigid, [1; 3])];
+    let bags = [(JobId(1), 5), (JobId(2), 1)].into();
+    let (_, outcomes) = under("fcfs", 2, &jobs, Rules { bags, ..Rules::default() });
+    // 20 s each: two at a time until 40, and then one beside the other job.
+    assert_eq!((outcomes[0].ended, outcomes[1].started), (at(60), at(40)));
 }
 
 /// Kumar 2001, §4.1.1: linear jobs of 64.5 s on 64 processors in the mean, 16 to

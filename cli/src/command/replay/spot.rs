@@ -101,7 +101,11 @@ fn of_owners(usage: &Usage, years: &Years) -> Vec<Judged> {
     let on = format!("{} workstations whose owners are away", traces.len());
     let (seen, unseen) = halves(&traces);
     let pace = paces(&format!("{on}, the second half"), seen, &unseen);
-    deadlines(&on, &traces, Alike::Weeks).into_iter().chain(pace).chain(bags(usage, years)).collect()
+    deadlines(&on, &traces, Alike::Weeks)
+        .into_iter()
+        .chain(pace)
+        .chain(bags(usage, years))
+        .collect()
 }
 
 #[derive(Debug, Serialize)]

@@ -15,6 +15,7 @@ use toml::Spanned;
 use crate::campaign::file::UsageSource;
 use crate::campaign::values::{Choices, CostChoices, PlacementChoice, Spelled, Spelt};
 use crate::workload::generate::{Bagga, Downey, Koala, Kumar, Mixed, Model, Range};
+use crate::workload::{ChangeCosts, Ramp};
 
 /// What to run, and under which conditions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub struct WorkloadCampaign {
     /// What a change by one processor takes (§3.3.5).
     #[serde(default = "nothing")]
     pub adaptation: CostChoices,
+    /// Both drawn for each negotiation, from these costs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ramp: Option<RampEntry>,
     /// Where owners come from, for sites that have some.
     #[serde(skip_serializing)]
     pub usage: Option<UsageSource>,
@@ -61,6 +65,28 @@ fn chunk_runs() -> u32 {
 
 fn nothing() -> CostChoices {
     CostChoices(vec![std::time::Duration::ZERO])
+}
+
+/// What a negotiation and a change cost at most (Ghafoor 2007, §4.2.5).
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RampEntry {
+    pub negotiation: Spelt,
+    pub adaptation: Spelt,
+    /// How many of a hundred negotiations come to something.
+    #[serde(default = "all_of_them")]
+    pub success: u32,
+}
+
+fn all_of_them() -> u32 {
+    100
+}
+
+impl RampEntry {
+    pub(crate) fn ramp(self, seed: u64) -> Ramp {
+        let (Spelt(negotiation), Spelt(adaptation)) = (self.negotiation, self.adaptation);
+        Ramp { seed, most: ChangeCosts { negotiation, adaptation }, success: self.success }
+    }
 }
 
 /// A scheduling policy, by its name.
@@ -339,6 +365,9 @@ impl WorkloadCampaign {
         }
         if self.repeats == 0 || self.chunk_runs == 0 {
             return whole("`repeats` and `chunk_runs`: expected at least 1");
+        }
+        if self.ramp.is_some_and(|ramp| ramp.success > 100) {
+            return whole("`ramp.success`: expected a share from 0 to 100");
         }
         check_each(&self.workloads, |one| &one.name, WorkloadEntry::check)?;
         check_each(&self.sites, |one| &one.name, SiteEntry::check)

@@ -12,7 +12,7 @@ use gleaner_common::id::JobId;
 use super::file::{PolicyName, WorkloadCampaign};
 use crate::campaign::values::CostChoices;
 use crate::workload::generate::{Knobs, Model, Range, flexible, is_malleable, within};
-use crate::workload::{ChangeCosts, Outcome, Site, Summary, WorkloadJob, run_on};
+use crate::workload::{ChangeCosts, Outcome, Rules, Site, Summary, WorkloadJob, run_on};
 
 /// One workload that has come to its end, and where in the grid that was.
 #[derive(Clone, Debug)]
@@ -185,7 +185,9 @@ impl WorkloadPlan {
         let most = site.groups.iter().copied().max().unwrap_or(1);
         let seed = self.campaign.seed.wrapping_add(repeat.into());
         let jobs = variant.jobs(seed).map(|job| within(job, most));
-        let summary = run_on(jobs, site, || (policy.0.build)(&parameters), costs, tell);
+        let ramp = self.campaign.ramp.map(|ramp| ramp.ramp(seed));
+        let rules = Rules { costs, ramp, ..Rules::default() };
+        let summary = run_on(jobs, site, || (policy.0.build)(&parameters), rules, tell);
         (summary, outcomes)
     }
 }

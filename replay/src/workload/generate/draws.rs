@@ -7,10 +7,10 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1};
 
 #[derive(Clone, Debug)]
-pub(super) struct Draws(StdRng);
+pub(in crate::workload) struct Draws(StdRng);
 
 impl Draws {
-    pub(super) fn seeded(seed: u64) -> Self {
+    pub(in crate::workload) fn seeded(seed: u64) -> Self {
         Self(StdRng::seed_from_u64(seed))
     }
 
@@ -33,6 +33,13 @@ impl Draws {
         self.uniform([from.ln(), to.ln()]).exp()
     }
 
+    /// The random ramp: "the probability decreases linearly as the negotiation
+    /// cost increases" (Ghafoor 2007, §3.3.4), to nothing at the end.
+    pub(in crate::workload) fn ramp_span(&mut self, [from, to]: [Duration; 2]) -> Duration {
+        let part = 1.0 - self.uniform([0.0, 1.0]).sqrt();
+        from + (to - from).mul_f64(part)
+    }
+
     /// One of the whole numbers from the first to the last.
     pub(super) fn whole(&mut self, [from, to]: [u32; 2]) -> u32 {
         self.0.random_range(from..=to)
@@ -44,7 +51,7 @@ impl Draws {
         whole_part(drawn).clamp(from, to)
     }
 
-    pub(super) fn percent(&mut self, percent: u32) -> bool {
+    pub(in crate::workload) fn percent(&mut self, percent: u32) -> bool {
         self.whole([0, 99]) < percent
     }
 }

@@ -43,6 +43,19 @@ fn downeys_jobs_are_uniform_in_their_logarithms() {
     assert!(jobs.iter().all(|job| (16..=128).contains(&job.request.sizes.min())));
 }
 
+/// On a ramp from 2 s to 8 s the mean is a third of the way, and half of what is
+/// drawn is below 1 - 1/√2 of it.
+#[test]
+fn what_is_drawn_on_a_ramp_is_the_less_likely_the_larger() {
+    let mut draws = Draws::seeded(7);
+    let bounds = [2, 8].map(Duration::from_secs);
+    let drawn: Vec<f64> = (0..20_000).map(|_| draws.ramp_span(bounds).as_secs_f64()).collect();
+    assert!(drawn.iter().all(|cost| (2.0..=8.0).contains(cost)));
+    near(mean(drawn.iter().copied()), 4.0, 0.02);
+    let half = 2.0 + 6.0 * (1.0 - 0.5_f64.sqrt());
+    near(drawn.iter().filter(|cost| **cost < half).count() as f64, 10_000.0, 0.03);
+}
+
 #[test]
 fn a_share_of_malleable_jobs_changes_nothing_else() {
     let downey = Downey { jobs: 1_000, sizes: [16, 128], times: [seconds(100), seconds(3_600)] };
