@@ -39,7 +39,7 @@ pub enum Command {
   glean submit --array 1-20 --input model.py --out results --wait -- python3 model.py {i}
   glean submit --replicas 2 --count 50 -- ./simulate --seed {i}   on two workstations each, compared
   glean submit --count 50 --class malleable --min 2 --max 16 --ask -- ./simulate {i}   would it run?
-  glean submit --count 50 --cores 2 --memory 3GiB --require 'os ~ \"debian\"' -- ./simulate {i}
+  glean submit --count 50 --cores 2 --memory 512MiB --prefer 'speed > 1000' -- ./simulate {i}
 
 {i} in the command is replaced by the subprogram's index. A program given by a relative path, such
 as ./simulate, is staged with the job. Symbolic links to files are followed.

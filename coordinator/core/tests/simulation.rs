@@ -41,6 +41,7 @@ fn stormy() -> Setting {
         replicas_max: 3,
         liars: 0,
         crowd: None,
+        large: 0.0,
     }
 }
 
@@ -110,6 +111,13 @@ fn nothing_is_lost_or_done_twice_in_a_storm() {
         && seen(|o| o.gangs as u64)
         && seen(|o| o.images);
     assert!(everything || outlines.len() == 1, "a storm without some trouble: {outlines:#?}");
+}
+
+/// Jobs of one and of two cores, which ask for memory or for none.
+#[test]
+fn nothing_is_lost_and_nothing_lent_twice_where_guests_differ_in_size() {
+    let test = "nothing_is_lost_and_nothing_lent_twice_where_guests_differ_in_size";
+    check(test, 12, |_| Setting { large: 0.7, ..stormy() }, |_| {});
 }
 
 /// Every policy but those that refuse what pays nothing.

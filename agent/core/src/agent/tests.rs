@@ -1,5 +1,6 @@
 //! Examples of one agent, and every order of everything (`world`).
 
+mod packing;
 mod world;
 
 use std::collections::BTreeSet;

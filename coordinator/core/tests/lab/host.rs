@@ -7,6 +7,7 @@ use std::time::Duration;
 use gleaner_agent_core::agent::{Agent, Event, Setup};
 use gleaner_agent_core::guest::{Effect, Site};
 use gleaner_agent_core::occupancy::Criteria;
+use gleaner_common::amounts::Amounts;
 use gleaner_common::fingerprint::{Fingerprint, Version};
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
 use gleaner_common::job::{Limits, OnBusy, Reaction};
@@ -116,11 +117,9 @@ impl Host {
     pub(crate) fn start(&mut self, now: Moment) -> Vec<Effect> {
         self.incarnation += 1;
         let facts = Facts {
-            cores: self.cores,
-            places: u16::try_from(self.places.len()).unwrap_or(u16::MAX),
             speed: 1_000.0 + self.id as f32,
             fingerprint: self.moves().then(|| Box::new(machine(self.id))),
-            ..Facts::default()
+            ..self.sizes()
         };
         let criteria = Criteria {
             quiet: QUIET,
@@ -141,6 +140,21 @@ impl Host {
         let (agent, effects) = Agent::new(now + self.offset, setup);
         self.agent = Some(agent);
         effects
+    }
+
+    fn sizes(&self) -> Facts {
+        let places = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
+        let memory_lent_bytes = u64::from(places) << 31;
+        Facts { cores: self.cores, places, memory_lent_bytes, ..Facts::default() }
+    }
+
+    /// Guests have no more together than is lent, whatever was offered.
+    pub(crate) fn check_lent(&self) {
+        let lends = self.sizes().lends();
+        let guests = self.places.iter().filter_map(|place| place.guest.as_ref());
+        let parts = guests.map(|guest| lends.part(guest.start.spec.asked()));
+        let taken = parts.fold(Amounts::default(), Amounts::plus);
+        assert!(lends.covers(taken), "host{} lends {lends:?}: {taken:?}", self.id);
     }
 
     /// Can guests be moved from and to here?

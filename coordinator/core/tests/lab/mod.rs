@@ -91,6 +91,8 @@ pub(crate) struct Setting {
     /// The first job is one user's, of so many subprograms; each of the others is
     /// another's, of a single one.
     pub(crate) crowd: Option<u32>,
+    /// How many of the jobs ask for two cores or for memory.
+    pub(crate) large: f64,
 }
 
 /// Something that is to happen.
@@ -531,6 +533,10 @@ impl Lab {
         if self.rng.random_bool(0.3) {
             let (path, hash) = ("input".to_owned(), ContentHash([1; 32]));
             spec.inputs = vec![StagedFile { path, hash, size_bytes: 1, executable: false }];
+        }
+        if self.setting.large > 0.0 && self.rng.random_bool(self.setting.large) {
+            spec.cores = self.rng.random_range(1..=2);
+            spec.limits.memory_bytes_max = self.rng.random_range(0..=3) << 30;
         }
         if let Some(crowd) = self.setting.crowd {
             let count = if self.submitted == 1 { crowd } else { 1 };

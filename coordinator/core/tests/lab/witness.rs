@@ -51,6 +51,7 @@ impl Witness {
         let mut seen: BTreeMap<Run, (u32, &Place, &Process)> = BTreeMap::new();
         for host in hosts.iter().filter(|host| host.is_up()) {
             host.check_owner(now);
+            host.check_lent();
             host.check_free();
             for (place, process) in host.processes().filter(|(_, process)| !process.killed) {
                 let fence = process.fence;
