@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use gleaner_agent_core::agent::seats;
 use gleaner_agent_core::occupancy::Criteria;
 use gleaner_common::id::PlaceId;
 use gleaner_common::program::ADDRESSES_MAX;
@@ -302,7 +303,7 @@ impl AgentConfig {
     pub fn guest_uids(&self, places: u16) -> std::ops::Range<u32> {
         let base = self.guests.uid_base;
         if rustix::process::geteuid().is_root() {
-            base..self.guests.uid(PlaceId(places))
+            base..self.guests.uid(PlaceId(seats(places)))
         } else {
             0..0
         }

@@ -110,7 +110,7 @@ impl EventLoop {
             core,
             senses,
             link,
-            places: (0..places).map(|n| Container::new(PlaceId(n))).collect(),
+            places: (0..agent::seats(places)).map(|n| Container::new(PlaceId(n))).collect(),
             alarm: Alarm::new()?,
             alarm_at: None,
             signals,

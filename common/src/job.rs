@@ -271,6 +271,10 @@ pub enum InvalidJob {
         "each of the {ranks} ranks has a place of its own: expected no other number and no list"
     )]
     RanksHavePlaces { ranks: u32 },
+    #[error(
+        "the {ranks} ranks it begins with share places or have one each: expected 1 to {ranks}, and no list"
+    )]
+    MorePlacesThanRanks { ranks: u32 },
     #[error("`{0}` after a suspension does not leave the workstation: expected retreat")]
     StaysAfterAll(&'static str),
 }
@@ -392,7 +396,12 @@ impl JobSpec {
     pub fn needs_at_once(&self) -> u32 {
         let count = self.indexes.len();
         let bag = || self.shape.sizes_of_bag(count).map_or(1, |sizes| sizes.min());
-        if self.program.is_some() { count } else { bag() }
+        match self.program {
+            // Ranks may share places.
+            Some(program) if program.increases => self.shape.min.map_or(count, |min| min.min(count)),
+            Some(_) => count,
+            None => bag(),
+        }
     }
 
     pub fn class(&self) -> Class {
@@ -427,9 +436,18 @@ impl JobSpec {
         if said != is {
             return Err(InvalidJob::OtherClass { said, is });
         }
+        let shares = self.class() == Class::Malleable;
         let mut bounds = [shape.min, shape.preferred].into_iter().flatten();
-        let is_other = bounds.any(|bound| bound != ranks) || shape.allowed != Allowed::Any;
-        if is_other { Err(InvalidJob::RanksHavePlaces { ranks }) } else { Ok(()) }
+        let is_other =
+            |bound| if shares { !(1..=ranks).contains(&bound) } else { bound != ranks };
+        if bounds.any(is_other) || shape.allowed != Allowed::Any {
+            return Err(if shares {
+                InvalidJob::MorePlacesThanRanks { ranks }
+            } else {
+                InvalidJob::RanksHavePlaces { ranks }
+            });
+        }
+        Ok(())
     }
 
     fn check_replicas(&self) -> Result<(), InvalidJob> {

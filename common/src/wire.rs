@@ -475,6 +475,11 @@ pub enum CoordinatorFrame {
     GiveBack {
         fence: Fence,
     },
+    /// All attempts here, begun or about to be, that take no place of their own:
+    /// they share the place of another rank of their program.
+    Riders {
+        fences: Vec<Fence>,
+    },
 }
 
 /// The first half of the BLAKE3 hash of a public key, as `SubjectPublicKeyInfo`

@@ -15,7 +15,7 @@ mod patience;
 mod places;
 mod status;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId, PlaceId};
@@ -77,6 +77,12 @@ impl Out {
     }
 }
 
+/// How many guests find room beside each other at so many places: two at each,
+/// since ranks of one program may share places.
+pub fn seats(places: u16) -> u16 {
+    places.saturating_mul(2)
+}
+
 /// The agent's brain.
 #[derive(Debug)]
 pub struct Agent {
@@ -88,6 +94,8 @@ pub struct Agent {
     /// Accepted and not ended: they wait, are at a place, or are collected.
     attempts: BTreeMap<Fence, Attempt>,
     waiting: VecDeque<Fence>,
+    /// Those that share the place of another rank of their program.
+    riders: BTreeSet<Fence>,
     jobs: BTreeMap<JobId, Job>,
     /// Ends that are not acknowledged yet.
     ends: BTreeMap<Fence, AttemptEvent>,
@@ -118,11 +126,12 @@ impl Agent {
             occupancy,
             owner: Owner::Here,
             lease: Lease::new(),
-            places: (0..setup.facts.places)
+            places: (0..seats(setup.facts.places))
                 .map(|id| Place::new(PlaceId(id), Arc::clone(&site)))
                 .collect(),
             attempts: BTreeMap::new(),
             waiting: VecDeque::new(),
+            riders: BTreeSet::new(),
             jobs: BTreeMap::new(),
             ends: BTreeMap::new(),
             newest: Fence(0),
@@ -339,6 +348,8 @@ impl Agent {
                 self.refused = None;
                 self.lease.grant(Grant { lease, heartbeat, heartbeat_without_guests });
                 self.keep_only(now, &keep, out);
+                // It tells of them, if there are any.
+                self.riders.clear();
             }
             CoordinatorFrame::HeartbeatAck { sequence } => self.lease.acknowledge(sequence),
             CoordinatorFrame::Job { job, spec } => self.described(job, *spec),
@@ -365,6 +376,7 @@ impl Agent {
                 let reason = "another job needs its place";
                 self.send_back(now, reason, out, |held, _| held == fence);
             }
+            CoordinatorFrame::Riders { fences } => self.riders = fences.into_iter().collect(),
             // For the ranks' endpoints and the port for other agents, which are not here.
             CoordinatorFrame::Revoked { .. }
             | CoordinatorFrame::Ranks { .. }

@@ -126,7 +126,8 @@ impl Hearers<'_> {
             | CoordinatorFrame::Depart { .. }
             | CoordinatorFrame::Stay { .. }
             | CoordinatorFrame::GoOn { .. }
-            | CoordinatorFrame::GiveBack { .. } => return Some(frame),
+            | CoordinatorFrame::GiveBack { .. }
+            | CoordinatorFrame::Riders { .. } => return Some(frame),
         };
         self.router.deliver(command);
         back

@@ -241,6 +241,7 @@ fn what_the_coordinator_says_of_ranks() {
     check(&CoordinatorFrame::GoOn { fence: Fence(4) }, "0d04");
     let keys = vec![KeyHash([0xab; 16])];
     check(&CoordinatorFrame::GiveBack { fence: Fence(4) }, "0f04");
+    check(&CoordinatorFrame::Riders { fences: vec![Fence(4), Fence(5)] }, "10020405");
     let revoked = CoordinatorFrame::Revoked { all: true, keys, now: WallTime(-1) };
     check(&revoked, &format!("0e0101{}01", ab(16)));
 }

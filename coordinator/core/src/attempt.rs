@@ -26,6 +26,8 @@ pub(crate) struct Attempt {
     /// Its state has arrived. To begin the attempt anew, whatever its agent
     /// says of it, would be a step back.
     pub(crate) arrived: bool,
+    /// It shares the place of another rank of its program that is there.
+    pub(crate) rides: bool,
 }
 
 impl Attempt {
@@ -36,8 +38,19 @@ impl Attempt {
         workstation: WorkstationId,
         placed: WallTime,
     ) -> Self {
-        let (stage, suspensions, coming, arrived) = (Stage::Offered, 0, None, false);
-        Self { job, position, workstation, placed, stage, suspensions, coming, arrived }
+        let (stage, suspensions, coming) = (Stage::Offered, 0, None);
+        let (arrived, rides) = (false, false);
+        Self { job, position, workstation, placed, stage, suspensions, coming, arrived, rides }
+    }
+
+    /// It is here, and has run.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.coming.is_none() && self.stage.has_started()
+    }
+
+    /// Does it hold a place of its own, where it is placed?
+    pub(crate) fn holds_place(&self) -> bool {
+        !self.rides && !self.stage.is_suspended()
     }
 
     /// How the attempt's row looks from now on.

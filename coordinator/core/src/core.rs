@@ -8,6 +8,7 @@
 //! change is durable before anybody hears of it.
 
 mod ends;
+mod folding;
 mod grow;
 mod links;
 mod moves;
@@ -485,11 +486,19 @@ impl Core {
         job.touch(attempt.position, attempt.workstation);
         let (now, lease, expected) = (draft.now, self.config.lease, job.expected());
         draft.change(attempt.change(fence, job, None));
-        self.shares.placed(now, &job.record().user);
-        let at = attempt.workstation;
-        self.change_workstation(now, at, |w| w.take(now, lease, fence, expected));
+        if !attempt.rides {
+            self.shares.placed(now, &job.record().user);
+        }
+        let (at, rides) = (attempt.workstation, attempt.rides);
+        self.change_workstation(now, at, |w| {
+            w.take(now, lease, fence, expected);
+            w.set_rides(fence, rides);
+        });
         self.attempts.insert(fence, attempt);
         draft.step.placed += 1;
+        if rides {
+            self.send_riders(draft, at);
+        }
     }
 
     /// The workstation of an open attempt.

@@ -93,7 +93,9 @@ pub(crate) struct Job {
     replicas: Option<Replicas>,
     /// How many of those placed are suspended.
     suspended: u32,
-    /// How many are on their way to a workstation, beside those placed.
+    /// How many of those placed share another's place, and are not suspended.
+    riding: u32,
+    /// How many are on their way to a place of their own, beside those placed.
     coming: u32,
     /// Suspensions of the open attempts; they are added to the counts when
     /// these end.
@@ -124,6 +126,7 @@ impl Job {
             placed: BTreeMap::new(),
             history: BTreeMap::new(),
             suspended: 0,
+            riding: 0,
             coming: 0,
             open_suspensions: 0,
             expected: None,
@@ -272,10 +275,24 @@ impl Job {
     }
 
     /// How many places its guests have: those that stand still for an owner
-    /// have none.
+    /// have none, and those that share one have none of their own.
     pub(crate) fn held(&self) -> u32 {
         let placed = u32::try_from(self.placed.len()).unwrap_or(u32::MAX);
-        placed.saturating_sub(self.suspended).saturating_add(self.coming)
+        placed.saturating_sub(self.suspended + self.riding).saturating_add(self.coming)
+    }
+
+    pub(crate) fn riding(&self) -> u32 {
+        self.riding
+    }
+
+    /// One that is placed shares another's place from now on, or does not any
+    /// more; nothing, if it does not count.
+    pub(crate) fn count_riding(&mut self, counts: bool, rides: bool) {
+        if counts && rides {
+            self.riding += 1;
+        } else if counts {
+            self.riding -= 1;
+        }
     }
 
     /// One of its guests is on its way somewhere, beside the one placed.
@@ -610,7 +627,7 @@ impl Job {
         self.placed.clear();
         self.history.clear();
         self.ended_ranks.clear();
-        self.suspended = 0;
+        (self.suspended, self.riding) = (0, 0);
         let wanted = self.spec().replicas;
         self.replicas = self.replicas.take().map(|_| Replicas::new(wanted, total));
     }

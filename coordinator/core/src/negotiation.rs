@@ -364,10 +364,26 @@ impl Negotiations {
         self.waiting.retain(|(by, ..)| *by != rank);
         self.last.take_if(|last| last.with == rank);
         let counts = self.execution.released(out);
+        if !counts {
+            self.gave_unasked(at, out);
+        }
         if self.open.as_ref().is_some_and(|open| open.with == rank) {
             self.say(at, Choice::Reject(Why::Gone), out);
         }
         counts
+    }
+
+    /// A processor is free that was being negotiated about: the scheduler
+    /// hears of it as it is, and waits for one fewer.
+    fn gave_unasked(&mut self, at: Setting, out: &mut Vec<Effect>) {
+        let Some(Pending::Shrink(asked)) = self.open.as_ref().map(|open| open.pending) else {
+            return;
+        };
+        if asked > 1 {
+            return self.set_pending(Pending::Shrink(asked - 1));
+        }
+        self.set_pending(Pending::Nothing);
+        self.say(at, Choice::Reject(Why::Overtaken), out);
     }
 
     // ── what follows ───────────────────────────────────────────────────────

@@ -119,6 +119,8 @@ pub(crate) struct Workstation {
     refusals: u32,
     /// Attempts here, each with how long it is expected to take its place.
     attempts: BTreeMap<Fence, Option<Duration>>,
+    /// Those of them that share the place of another one.
+    riders: BTreeSet<Fence>,
     /// Ranks that ended here, of which others may still need something.
     pub(crate) undelivered: BTreeSet<(JobId, Position)>,
     backlog: Backlog,
@@ -131,6 +133,43 @@ impl Workstation {
 
     pub(crate) fn attempts(&self) -> impl ExactSizeIterator<Item = Fence> + '_ {
         self.attempts.keys().copied()
+    }
+
+    pub(crate) fn riders(&self) -> impl ExactSizeIterator<Item = Fence> + '_ {
+        self.riders.iter().copied()
+    }
+
+    pub(crate) fn set_rides(&mut self, fence: Fence, rides: bool) {
+        if rides {
+            self.riders.insert(fence);
+        } else {
+            self.riders.remove(&fence);
+        }
+    }
+
+    /// How many places are taken.
+    fn taken(&self) -> usize {
+        self.attempts.len() - self.riders.len()
+    }
+
+    /// How many more can share places: an agent has a second seat for each.
+    pub(crate) fn seats_left(&self) -> usize {
+        usize::from(self.facts.places).saturating_sub(self.riders.len())
+    }
+
+    /// Are there more guests than places, whatever owners do?
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.taken() > usize::from(self.facts.places)
+    }
+
+    /// May guests come?
+    pub(crate) fn is_open(&self) -> bool {
+        let is_here = self.session.is_some() && self.leaving.is_none();
+        is_here && !self.is_busy() && !self.drained && !self.removed && self.capacity() > 0
+    }
+
+    pub(crate) fn has_room(&self, now: Moment) -> bool {
+        self.standing(now) == Standing::Free
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -166,7 +205,7 @@ impl Workstation {
             Standing::Resting
         } else if self.capacity() == 0 {
             Standing::NoSlots
-        } else if self.attempts.len() < self.capacity() {
+        } else if self.taken() < self.capacity() {
             Standing::Free
         } else {
             Standing::Full
@@ -181,7 +220,7 @@ impl Workstation {
 
     /// How many more guests would find a place at once.
     pub(crate) fn room(&self, standing: Standing) -> u32 {
-        let room = self.capacity().saturating_sub(self.attempts.len());
+        let room = self.capacity().saturating_sub(self.taken());
         let room = if standing == Standing::Free { room } else { 0 };
         u32::try_from(room).unwrap_or(u32::MAX)
     }
@@ -211,7 +250,7 @@ impl Workstation {
     /// of the work that is here; `None` if that is not known or enough waits.
     pub(crate) fn wait_ahead(&self) -> Option<Duration> {
         let places = u32::try_from(self.capacity()).ok().filter(|places| *places > 0)?;
-        let ahead = self.attempts.len().saturating_sub(self.capacity());
+        let ahead = self.taken().saturating_sub(self.capacity());
         (self.backlog.unknown == 0 && ahead < AHEAD_MAX).then(|| self.backlog.known / places)
     }
 
@@ -240,6 +279,7 @@ impl Workstation {
     }
 
     pub(crate) fn remove(&mut self, fence: Fence) {
+        self.riders.remove(&fence);
         match self.attempts.remove(&fence) {
             Some(Some(span)) => self.backlog.known -= span,
             Some(None) => self.backlog.unknown -= 1,

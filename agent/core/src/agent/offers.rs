@@ -201,10 +201,10 @@ impl Agent {
         }
     }
 
-    /// The oldest attempt whose input files are here. What comes with its state
+    /// The attempts whose input files are here, the oldest first. What comes with its state
     /// stands still meanwhile: its files may come beside it.
-    pub(super) fn next_staged(&self) -> Option<Fence> {
-        self.waiting.iter().copied().find(|fence| {
+    pub(super) fn staged_ones(&self) -> impl Iterator<Item = Fence> + '_ {
+        self.waiting.iter().copied().filter(|fence| {
             let Some(attempt) = self.attempts.get(fence) else { return false };
             let job = self.jobs.get(&attempt.subprogram.job);
             job.is_some_and(|job| job.inputs == Inputs::Here || attempt.arrival.is_some())

@@ -21,8 +21,7 @@ impl Agent {
     /// Starts what waits, as far as owner, lease and places allow.
     pub(super) fn fill(&mut self, now: Moment, out: &mut Out) {
         while self.leaving.is_none() && self.owner == Owner::Away {
-            let Some(free) = self.free_place(now) else { return };
-            let Some(fence) = self.next_staged() else { return };
+            let Some((free, fence)) = self.next_start(now) else { return };
             if !self.lease.is_valid(now) {
                 // Without guests it is renewed too seldom to last. Ask for it.
                 if !self.lease.is_asking(now) {
@@ -34,19 +33,26 @@ impl Agent {
         }
     }
 
-    /// A free place, if the owner leaves enough cores for one more guest.
-    fn free_place(&self, now: Moment) -> Option<PlaceId> {
+    /// Who is next, and where. Whoever shares a place needs no more than a seat.
+    fn next_start(&self, now: Moment) -> Option<(PlaceId, Fence)> {
+        let (has_slots, has_place) = self.room(now);
+        let index = self.places.iter().position(Place::is_free).filter(|_| has_slots)?;
+        let may = |fence: Fence| has_place || self.riders.contains(&fence);
+        let fence = self.staged_ones().find(|fence| may(*fence))?;
+        u16::try_from(index).ok().map(|index| (PlaceId(index), fence))
+    }
+
+    /// Does the owner leave cores for guests, and is one of them for one more?
+    fn room(&self, now: Moment) -> (bool, bool) {
         let slots = self.occupancy.slots(now);
         // On a machine that nobody uses, its configuration says how many
         // guests run; cores that the owner needs come off that.
         let taken = self.setup.facts.cores.saturating_sub(slots);
-        let guests = self.places.iter().filter(|place| !place.is_free()).count();
-        let places = self.places.len().saturating_sub(usize::from(taken));
-        if slots == 0 || guests >= places {
-            return None;
-        }
-        let index = self.places.iter().position(Place::is_free)?;
-        u16::try_from(index).ok().map(PlaceId)
+        let rides = |place: &Place| self.riders.iter().any(|fence| place.holds(*fence));
+        let counts = |place: &&Place| !place.is_free() && !rides(place);
+        let guests = self.places.iter().filter(counts).count();
+        let places = usize::from(self.setup.facts.places.saturating_sub(taken));
+        (slots > 0, slots > 0 && guests < places)
     }
 
     fn start(&mut self, now: Moment, place: PlaceId, fence: Fence, out: &mut Out) {

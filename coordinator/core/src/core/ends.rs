@@ -36,7 +36,8 @@ impl Core {
         }
         job.set_suspended(attempt.position, (before.is_suspended(), stage.is_suspended()));
         if before.is_suspended() != stage.is_suspended() {
-            if stage.is_suspended() {
+            job.count_riding(attempt.rides, !stage.is_suspended());
+            if stage.is_suspended() && !attempt.rides {
                 // To the scheduler the job has given its place up already.
                 self.schedule.lost(attempt.job);
             }
@@ -60,7 +61,7 @@ impl Core {
         let Some((attempt, mut history)) = self.end(draft, fence, outcome, suspensions) else {
             return;
         };
-        if !attempt.stage.is_suspended() {
+        if attempt.holds_place() {
             self.schedule.was_done(attempt.job);
         }
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
@@ -166,7 +167,12 @@ impl Core {
         }
         draft.change(job.subprogram_change(attempt.position, &history, SubprogramState::Queued));
         if let Some(new) = goes_on {
-            job.no_more_coming();
+            let rides = self.attempts.get(&new).is_some_and(|it| it.rides);
+            if rides {
+                job.count_riding(true, true);
+            } else {
+                job.no_more_coming();
+            }
             return job.go_on(attempt.position, history, new);
         }
         job.return_first(attempt.position, history);
@@ -276,19 +282,23 @@ impl Core {
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(fence));
         let job: &mut Job = self.jobs.get_mut(&attempt.job)?;
         job.set_suspended(attempt.position, (attempt.stage.is_suspended(), false));
-        if !attempt.stage.is_suspended() {
+        job.count_riding(attempt.rides && !attempt.stage.is_suspended(), false);
+        if attempt.holds_place() {
             self.schedule.lost(attempt.job);
         }
         self.schedule.changed(attempt.job);
         job.open_suspensions -= u64::from(attempt.suspensions);
         job.progress_mut().counts.suspensions += u64::from(suspensions.max(attempt.suspensions));
-        self.shares.ended(draft.now, &job.record().user);
+        if !attempt.rides {
+            self.shares.ended(draft.now, &job.record().user);
+        }
         clip(&mut outcome);
         let workstation = attempt.workstation;
         let last = LastAttempt { fence, workstation, outcome: outcome.as_str().into() };
         let history = job.take_back(attempt.position, last);
         draft.change(attempt.change(fence, job, Some((draft.wall, outcome))));
         draft.job_record_changed(attempt.job);
+        self.pass_place_on(draft, attempt.job, workstation);
         Some((attempt, history))
     }
 }

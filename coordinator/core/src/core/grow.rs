@@ -23,7 +23,7 @@ impl Core {
             self.moves.insert(fence, Moving::new(keep, None));
             match self.target_for(fence) {
                 Some(target) => {
-                    self.begin_move(draft, fence, target);
+                    self.begin_move(draft, fence, target, false);
                     return true;
                 }
                 None => drop(self.moves.remove(&fence)),

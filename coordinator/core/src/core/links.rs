@@ -141,6 +141,10 @@ impl Core {
                 keep,
             },
         );
+        self.share_again(draft, id);
+        if self.pool.get(id).is_some_and(|it| it.riders().len() > 0) {
+            self.send_riders(draft, id);
+        }
         for fence in missing {
             self.offer_again(draft, from, fence);
         }

@@ -51,11 +51,18 @@ pub(crate) struct Moving {
     /// It is to leave whatever its owner does: an admin wants the workstation
     /// empty. It runs on until there is a target.
     ordered: bool,
+    /// It is to share a place, or not to any more: if that comes to nothing, it
+    /// stays.
+    folds: bool,
 }
 
 impl Moving {
     pub(super) fn new(keep: Keep, new: Option<Fence>) -> Self {
-        Self { keep, tried: BTreeSet::new(), failures: 0, new, ordered: false }
+        Self { keep, tried: BTreeSet::new(), failures: 0, new, ordered: false, folds: false }
+    }
+
+    pub(super) fn to_fold(keep: Keep) -> Self {
+        Self { ordered: true, folds: true, ..Self::new(keep, None) }
     }
 }
 
@@ -99,7 +106,9 @@ impl Core {
             if self.may_stay(fence) {
                 self.stays(draft, fence, "its owner has left");
             } else if let Some(target) = self.target_for(fence) {
-                self.begin_move(draft, fence, target);
+                self.begin_move(draft, fence, target, false);
+            } else if let Some(target) = self.place_to_share_for(fence) {
+                self.begin_move(draft, fence, target, true);
             }
         }
         self.moves_looked_at = Some(self.pool.version());
@@ -164,7 +173,19 @@ impl Core {
         new.or_else(|| self.pool.choose_where(could_do))
     }
 
-    pub(super) fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: WorkstationId) {
+    /// Nothing is free for an attempt that its owner sends away.
+    fn place_to_share_for(&self, fence: Fence) -> Option<WorkstationId> {
+        let moving = self.moves.get(&fence).filter(|moving| !moving.ordered)?;
+        self.place_to_share(fence, moving.keep).filter(|at| !moving.tried.contains(at))
+    }
+
+    pub(super) fn begin_move(
+        &mut self,
+        draft: &mut Draft,
+        old: Fence,
+        target: WorkstationId,
+        rides: bool,
+    ) {
         let Some(to) = self.link(target) else { return };
         let fence = self.next_fence(draft);
         let (Some(attempt), Some(moving)) = (self.attempts.get(&old), self.moves.get_mut(&old))
@@ -174,8 +195,8 @@ impl Core {
         moving.new = Some(fence);
         let coming = Some(Coming { from: attempt.workstation, old, keep: moving.keep });
         let new = Attempt::new(attempt.job, attempt.position, target, draft.wall);
-        self.open(draft, fence, Attempt { coming, ..new });
-        if let Some(job) = self.jobs.get_mut(&new.job) {
+        self.open(draft, fence, Attempt { coming, rides, ..new });
+        if let Some(job) = self.jobs.get_mut(&new.job).filter(|_| !rides) {
             job.sets_out();
         }
         self.schedule.changed(new.job);
@@ -252,6 +273,7 @@ impl Core {
         let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
         self.moves.remove(&coming.old);
         self.waiting_moves.remove(&coming.old);
+        self.fold_ended(id, coming.old);
         let ended = self.end(draft, coming.old, format!("moved to {name}"), 0);
         let source = ended.as_ref().map(|(attempt, _)| attempt.workstation);
         let (Some(job), Some(attempt)) = (self.jobs.get_mut(&id), self.attempts.get_mut(&fence))
@@ -266,7 +288,9 @@ impl Core {
             draft.change(job.subprogram_change(position, &history, SubprogramState::Queued));
             job.go_on(position, history, fence);
         }
-        if !was_placed {
+        if !was_placed && attempt.rides {
+            job.count_riding(true, true);
+        } else if !was_placed {
             job.no_more_coming();
         }
         self.schedule.changed(id);
@@ -309,7 +333,8 @@ impl Core {
         moving.failures += 1;
         // A rank without a process has nothing to stay for: it waits for
         // another target.
-        let goes_on = moving.failures < TARGETS_MAX || moving.keep == Keep::Nothing;
+        let may_try = moving.failures < TARGETS_MAX || moving.keep == Keep::Nothing;
+        let goes_on = may_try && !moving.folds;
         if moving.failures.is_multiple_of(TARGETS_MAX) {
             moving.tried.clear();
         }
@@ -319,6 +344,7 @@ impl Core {
             return;
         }
         self.moves.remove(&coming.old);
+        self.fold_ended(id, coming.old);
         self.send(draft, coming.from, CoordinatorFrame::Stay { fence: coming.old });
         let name = self.workstation_name(target).unwrap_or_default();
         let what = self.called(id, position);
@@ -376,6 +402,9 @@ impl Core {
     /// Calls off an attempt's move, if it has one.
     pub(super) fn stop_move(&mut self, draft: &mut Draft, old: Fence, why: &str) {
         self.waiting_moves.remove(&old);
+        if let Some(attempt) = self.attempts.get(&old) {
+            self.fold_ended(attempt.job, old);
+        }
         let Some(new) = self.moves.remove(&old).and_then(|moving| moving.new) else { return };
         let at = self.workstation_of(new);
         self.end_coming(draft, new, format!("not needed: {why}"));
@@ -391,11 +420,14 @@ impl Core {
         clip(&mut outcome);
         let Some(job) = self.jobs.get_mut(&attempt.job) else { return };
         job.untouch(attempt.position, attempt.workstation);
-        job.no_more_coming();
-        self.schedule.lost(attempt.job);
-        self.shares.ended(draft.now, &job.record().user);
+        if !attempt.rides {
+            job.no_more_coming();
+            self.schedule.lost(attempt.job);
+            self.shares.ended(draft.now, &job.record().user);
+        }
         draft.change(attempt.change(new, job, Some((draft.wall, outcome))));
         draft.job_changed(attempt.job);
+        self.pass_place_on(draft, attempt.job, attempt.workstation);
     }
 
     /// Was this handover ordered, from this workstation to that one?
@@ -456,7 +488,7 @@ impl Core {
 }
 
 /// What a guest takes along that can leave without a loss, as its job has chosen.
-fn moves_with(job: &Job) -> Option<Keep> {
+pub(super) fn moves_with(job: &Job) -> Option<Keep> {
     super::grow::keep(job).filter(|keep| *keep != Keep::Nothing)
 }
 
@@ -467,7 +499,7 @@ const MISFITS_NAMED: usize = 5;
 const MOVES_NAMED: usize = 3;
 
 /// Why a guest from the source cannot go on at the target.
-fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<String> {
+pub(super) fn misfit(source: &Workstation, target: &Workstation, keep: Keep) -> Option<String> {
     if keep != Keep::State {
         return None;
     }

@@ -28,12 +28,14 @@ impl Core {
         self.obey_program(draft, id);
     }
 
-    /// Is the job asked about its size? Its ranks that stand still for owners
-    /// move to what is free before anybody is asked.
+    /// Is the job asked about its size? Its ranks that were agreed about and have
+    /// no place yet, and those that stand still for owners, get what is free
+    /// before anybody is asked.
     pub(super) fn negotiates(&self, id: JobId) -> bool {
         self.jobs.get(&id).is_some_and(|job| {
             let program = job.program.as_ref();
             program.is_some_and(|program| program.negotiator().is_some())
+                && job.queued() <= self.schedule.unfilled(id)
                 && self.frozen(job).next().is_none()
         })
     }
@@ -53,17 +55,5 @@ impl Core {
             Decision::Offer { job, up_to: free }
         };
         self.negotiate(draft, job, &decision);
-    }
-
-    /// A job has not given what it must. Whoever can take processors from it
-    /// does so here, and says how many.
-    pub(super) fn enforce(&mut self, draft: &mut Draft, id: JobId, by: u32) {
-        let note = format!("{by} processors were to be taken from it, and it keeps them");
-        self.note(draft, id, note);
-        let Some(program) = self.jobs.get_mut(&id).and_then(|job| job.program.as_mut()) else {
-            return;
-        };
-        program.enforced(0);
-        self.obey_program(draft, id);
     }
 }

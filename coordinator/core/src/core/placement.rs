@@ -113,14 +113,24 @@ impl Core {
     }
 
     fn assign(&mut self, draft: &mut Draft, found: &Match) {
-        let Match { job: id, turn, workstation } = *found;
+        self.assign_to(draft, (found.job, found.turn), found.workstation, false);
+    }
+
+    pub(super) fn assign_to(
+        &mut self,
+        draft: &mut Draft,
+        (id, turn): (JobId, Turn),
+        workstation: WorkstationId,
+        rides: bool,
+    ) {
         let Some(to) = self.link(workstation) else {
             unreachable!("a workstation without a connection among the free ones")
         };
         let fence = self.next_fence(draft);
         let job = self.jobs.get_mut(&id).expect("a queued job is a job");
         let position = job.place(turn, fence);
-        self.open(draft, fence, Attempt::new(id, position, workstation, draft.wall));
+        let attempt = Attempt::new(id, position, workstation, draft.wall);
+        self.open(draft, fence, Attempt { rides, ..attempt });
         self.offer(draft, to, fence);
         draft.job_changed(id);
         self.requeue(id);

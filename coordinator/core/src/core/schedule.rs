@@ -29,6 +29,7 @@ use gleaner_common::wire::GuestState;
 pub(super) use self::asked::asked_for;
 pub use self::config::{SchedulerConfig, UnknownPolicy};
 use super::grow::keep;
+use super::folding::Folding;
 use super::placement::PLACEMENTS_MAX;
 use super::{Core, Draft};
 use crate::attempt::Stage;
@@ -67,6 +68,7 @@ pub(super) struct Schedule {
     patient_until: BTreeMap<JobId, Moment>,
     /// Attempts whose agents were asked to return them.
     given_back: BTreeSet<Fence>,
+    pub(super) folding: BTreeMap<JobId, Folding>,
     /// The pool's version when it was last told that it has changed.
     suits_at: u64,
     /// When all claims were told.
@@ -90,6 +92,7 @@ impl Schedule {
             unfilled: BTreeMap::new(),
             patient_until: BTreeMap::new(),
             given_back: BTreeSet::new(),
+            folding: BTreeMap::new(),
             suits_at: 0,
             claims_at: Moment::ZERO,
         }
@@ -169,10 +172,14 @@ impl Core {
     pub(super) fn schedule(&mut self, draft: &mut Draft) {
         let goes_on = std::mem::take(&mut self.more_to_place);
         self.tell_scheduler(draft);
+        self.conclude_folding(draft);
         for id in self.schedule.unfilled.keys().copied().collect::<Vec<_>>() {
             self.fill_on(draft, id);
         }
         self.decide_all(draft, goes_on);
+        for id in self.schedule.stale.iter().copied().collect::<Vec<_>>() {
+            self.share_places(draft, id);
+        }
         self.send_ahead(draft);
         self.tell_scheduler(draft);
         self.more_to_place |= !self.schedule.unfilled.is_empty();
@@ -206,7 +213,7 @@ impl Core {
         self.schedule.scheduler.handle(now, fact);
     }
 
-    fn tell_scheduler(&mut self, draft: &Draft) {
+    pub(super) fn tell_scheduler(&mut self, draft: &Draft) {
         for id in std::mem::take(&mut self.schedule.stale) {
             self.tell_of(draft, id);
         }
@@ -291,8 +298,13 @@ impl Core {
                 let more = u32::try_from(more)
                     .unwrap_or(u32::MAX)
                     .saturating_add(program.could_add() + program.could_be_offered());
-                let least_if_any = if least == 0 { more.min(1) } else { least };
-                [least_if_any, least_if_any, least.saturating_add(more)]
+                let more = more.saturating_add(job.riding());
+                let preferred = if least == 0 { more.min(1) } else { least };
+                // One that has begun needs all its ranks to go on.
+                let may_be_fewer = Self::folds(job) && (held == 0 || queued == 0);
+                let fewest = if may_be_fewer { self.fewest_places(job) } else { preferred };
+                let most = least.saturating_add(more);
+                [fewest.min(preferred), preferred, most]
             }
             // Nothing of it can run: its guests stand still where they are.
             None if least == 0 => return None,

@@ -448,8 +448,9 @@ fn a_price_is_asked_and_none_below_the_least_is_taken() {
 
 #[test]
 fn who_speaks_for_the_job_ends_and_what_was_under_way_ends_with_it() {
+    // Its own processor is one of those that were asked for.
     for (obligation, told) in
-        [(Voluntary, Effect::Answered { by: 0 }), (Mandatory, Effect::Enforce { by: 2 })]
+        [(Voluntary, Effect::Answered { by: 0 }), (Mandatory, Effect::Enforce { by: 1 })]
     {
         let mut desk = Desk::new();
         desk.shrink(2, obligation);

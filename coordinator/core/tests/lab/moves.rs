@@ -443,7 +443,8 @@ impl Lab {
             | CoordinatorFrame::Stay { .. }
             | CoordinatorFrame::GoOn { .. }
             | CoordinatorFrame::Revoked { .. }
-            | CoordinatorFrame::GiveBack { .. } => {}
+            | CoordinatorFrame::GiveBack { .. }
+            | CoordinatorFrame::Riders { .. } => {}
         }
     }
 

@@ -5,7 +5,7 @@ use gleaner_common::time::Moment;
 
 use super::request_of;
 use crate::core::Core;
-use crate::scheduler::{Reason, Request, RequestError, Sizes};
+use crate::scheduler::{Allowed, Reason, Request, RequestError, Sizes};
 
 impl Core {
     /// Has this job more parts that run at once than there are places, whatever
@@ -43,7 +43,11 @@ impl Core {
 pub(in crate::core) fn asked_for(spec: &JobSpec) -> Result<Request, RequestError> {
     let count = spec.indexes.len();
     let is_program = spec.program.is_some();
-    let sizes = if is_program { Sizes::exactly(count)? } else { spec.shape.sizes_of_bag(count)? };
+    let sizes = if is_program {
+        Sizes::new([spec.needs_at_once(), count, count], Allowed::Any)?
+    } else {
+        spec.shape.sizes_of_bag(count)?
+    };
     let request = request_of(spec, sizes);
     request.check()?;
     Ok(request)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use gleaner_common::id::JobId;
 
+use crate::attempt::Attempt;
 use crate::core::Core;
 
 impl Core {
@@ -17,12 +18,13 @@ impl Core {
         for (fence, attempt) in &self.attempts {
             let placed = self.jobs.get(&attempt.job).and_then(|job| job.fence(attempt.position));
             let counts = if placed == Some(*fence) {
-                !attempt.stage.is_suspended()
+                attempt.holds_place()
             } else {
-                attempt.coming.is_some()
+                attempt.coming.is_some() && !attempt.rides
             };
             *held.entry(attempt.job).or_default() += u32::from(counts);
         }
+        self.check_riders()?;
         let state = self.schedule.scheduler.state();
         let mut unplaced = 0;
         for (id, held) in held {
@@ -43,5 +45,19 @@ impl Core {
             return Ok(());
         }
         Err(format!("{room} places are free, {unplaced} given away, and {free} in the scheduler"))
+    }
+
+    /// Does everybody who shares a place share it with a rank of the same program
+    /// that is there?
+    fn check_riders(&self) -> Result<(), String> {
+        for (fence, rider) in self.attempts.iter().filter(|(_, it)| it.rides) {
+            let holds = |it: &Attempt| {
+                !it.rides && (it.job, it.workstation) == (rider.job, rider.workstation)
+            };
+            if !self.attempts.values().any(holds) {
+                return Err(format!("attempt {fence} shares the place of nobody"));
+            }
+        }
+        Ok(())
     }
 }

@@ -20,8 +20,12 @@ impl Core {
     pub(super) fn carry_out(&mut self, draft: &mut Draft, decision: Decision) {
         match decision {
             Decision::Start { job, size } => self.start(draft, job, size),
-            // It answers later, by `negotiated`.
-            Decision::Grow { job, .. } | Decision::Shrink { job, .. } if self.negotiates(job) => {
+            // Ranks that share places are no question. Otherwise it answers later,
+            // by `negotiated`.
+            Decision::Grow { job, .. } if self.negotiates(job) && !self.shares_places(job) => {
+                self.negotiate(draft, job, &decision);
+            }
+            Decision::Shrink { job, .. } if self.negotiates(job) => {
                 self.negotiate(draft, job, &decision);
             }
             Decision::Grow { job, by, .. } => {
@@ -37,6 +41,11 @@ impl Core {
             Decision::Reserve { .. } => {}
             Decision::Refuse { job, reason } => self.refused(draft, job, reason),
         }
+    }
+
+    /// Are there ranks of the program that share places?
+    fn shares_places(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| job.riding() > 0)
     }
 
     /// What needs several places has them all, or none; a bag that does not, as
@@ -85,7 +94,10 @@ impl Core {
             if left == 0 || draft.step.placed >= PLACEMENTS_MAX {
                 return 0;
             }
-            if !self.place_next(draft, id) && !self.move_frozen(draft, id) {
+            let fills = self.place_next(draft, id)
+                || self.move_frozen(draft, id)
+                || self.unfold(draft, id);
+            if !fills {
                 if self.begin_more(draft, id, left) {
                     continue;
                 }
@@ -98,12 +110,10 @@ impl Core {
 
     /// Asks a job for places. A bag gives them as its subprograms end, so that
     /// no work is lost, as long as whoever needs them is patient; the ranks of a
-    /// program have nowhere to go.
+    /// program share places.
     fn shrink(&mut self, draft: &mut Draft, id: JobId, by: u32) {
         let Some(job) = self.jobs.get(&id) else { return };
-        if job.program.is_some() {
-            return self.tell(draft.now, Fact::Answered { job: id, by: 0 });
-        }
+        let is_program = job.program.is_some();
         // What is not placed yet is given at once.
         let given = self.schedule.unfilled(id).min(by);
         let size = self.schedule.scheduler.state().get(id).map(|it| it.size);
@@ -111,7 +121,9 @@ impl Core {
             self.schedule.set_unfilled(id, self.schedule.unfilled(id) - given);
             self.tell(draft.now, Fact::Resized { job: id, size: size - given });
         }
-        if given < by {
+        if given < by && is_program {
+            self.shrink_by_folding(draft, id, by - given);
+        } else if given < by {
             let until = draft.now + self.config.scheduler.patience;
             self.schedule.patient_until.entry(id).or_insert(until);
         }

@@ -94,12 +94,18 @@ fn size_at_first(state: &State, request: &Request, most: u32) -> Option<u32> {
     sizes.at_most(most.min(wished))
 }
 
+/// Does more than one user wait for places or could use more? Then each place
+/// may turn the order of their claims.
+fn has_rivals(state: &State) -> bool {
+    state.users_in_turn().nth(1).is_some()
+}
+
 fn of_running(state: &State, job: JobId, modest: bool) -> Option<Next> {
     let it = state.get(job).filter(|it| it.room() > 0 && it.request.is_modest == modest)?;
     let most = state.free().min(state.places_for(&it.request));
     let sizes = &it.request.sizes;
     let all = sizes.taken(it.size, most);
     let step = sizes.at_least(it.size + 1).map_or(0, |next| next - it.size);
-    let by = if state.has_users() { step.min(all) } else { all };
+    let by = if has_rivals(state) { step.min(all) } else { all };
     (by > 0).then_some(Next::Grow(job, by))
 }

@@ -1,0 +1,359 @@
+//! Folding: the ranks of a program on fewer places than it has ranks, and back
+//! (Kumar 2001, §2.2; McCann and Zahorjan 1994).
+//!
+//! ```text
+//!            fold: beside another rank of its program, here or by a move
+//!  own place ───────────────────────────────────────────────► rides
+//!            ◄───────────────────────────────────────────────
+//!            unfold: a place is free, here or by a move; or whose place it shares has left
+//! ```
+//!
+//! The promise: a place is shared by ranks of one program alone, and one of them
+//! holds it: to the pool and to the scheduler the others are not there. Nobody
+//! needs to be asked, so that this is how a program of ranks gives what it must.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gleaner_common::id::{Fence, JobId, WorkstationId};
+use gleaner_common::reaction::Keep;
+use gleaner_common::shape::Class;
+use gleaner_common::wire::CoordinatorFrame;
+
+use super::moves::{Moving, misfit, moves_with};
+use super::{Core, Draft};
+use crate::attempt::Attempt;
+use crate::job::{Job, Turn};
+use crate::scheduler::Fact;
+use crate::workstation::Workstation;
+
+/// The ranks of one program at one workstation.
+#[derive(Debug, Default)]
+struct Team {
+    /// Those with a place of their own, and those that share one.
+    own: Vec<Fence>,
+    riders: Vec<Fence>,
+}
+
+impl Team {
+    fn len(&self) -> usize {
+        self.own.len() + self.riders.len()
+    }
+}
+
+/// What is under way of a program's folding.
+#[derive(Debug, Default)]
+pub(super) struct Folding {
+    /// The ranks that are to leave for it.
+    leaving: BTreeSet<Fence>,
+    /// Its negotiations wait for what comes of it.
+    enforced: bool,
+}
+
+impl Core {
+    // ── what can be done ───────────────────────────────────────────────────
+
+    /// May the scheduler run the program on fewer places than it has ranks?
+    pub(super) fn folds(job: &Job) -> bool {
+        job.program.is_some() && job.spec().class() == Class::Malleable
+    }
+
+    /// On how few places the program can run now: as few as its submitter allows,
+    /// and each workstation that a rank cannot leave is one.
+    pub(super) fn fewest_places(&self, job: &Job) -> u32 {
+        let least = job.spec().needs_at_once();
+        let is_asked = job.program.as_ref().is_some_and(|it| it.negotiator().is_some());
+        if is_asked || moves_with(job).is_some() {
+            return least;
+        }
+        let fixed = self.teams(job).values().filter(|team| !team.own.is_empty()).count();
+        least.max(u32::try_from(fixed).unwrap_or(u32::MAX))
+    }
+
+    /// Its ranks that are there and nowhere else, and do not stand still for an
+    /// owner.
+    fn teams(&self, job: &Job) -> BTreeMap<WorkstationId, Team> {
+        let mut teams: BTreeMap<WorkstationId, Team> = BTreeMap::new();
+        for (_, fence) in job.placed() {
+            let Some(attempt) = self.attempts.get(&fence) else { continue };
+            if attempt.stage.is_suspended() || self.moves.contains_key(&fence) {
+                continue;
+            }
+            let team = teams.entry(attempt.workstation).or_default();
+            if attempt.rides { team.riders.push(fence) } else { team.own.push(fence) }
+        }
+        teams
+    }
+
+    fn seats_at(&self, id: WorkstationId) -> usize {
+        self.pool.get(id).map_or(0, Workstation::seats_left)
+    }
+
+    // ── fold ───────────────────────────────────────────────────────────────
+
+    /// Has ranks of the program share places until it has given so many; how
+    /// many it gives now or when moves have ended.
+    pub(super) fn fold(&mut self, draft: &mut Draft, id: JobId, by: u32) -> u32 {
+        let mut given = 0;
+        while given < by && (self.fold_here(draft, id) || self.fold_away(draft, id)) {
+            given += 1;
+        }
+        given
+    }
+
+    /// Two ranks of one workstation share a place: where the program has most.
+    fn fold_here(&mut self, draft: &mut Draft, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(&id).filter(|job| Self::folds(job)) else { return false };
+        let teams = self.teams(job);
+        let several = teams.iter().filter(|(at, team)| team.own.len() > 1 && self.seats_at(**at) > 0);
+        let most = several.max_by_key(|(_, team)| team.own.len());
+        // The newest has the least to lose by waiting for its turns.
+        let Some(newest) = most.and_then(|(_, team)| team.own.iter().max().copied()) else {
+            return false;
+        };
+        self.set_rides(draft, newest, true);
+        true
+    }
+
+    /// All ranks of one workstation go where others of the program are.
+    fn fold_away(&mut self, draft: &mut Draft, id: JobId) -> bool {
+        let Some((keep, moves)) = self.evacuation(id) else { return false };
+        for (fence, target) in moves {
+            self.moves.insert(fence, Moving::to_fold(keep));
+            self.begin_move(draft, fence, target, true);
+            self.schedule.folding.entry(id).or_default().leaving.insert(fence);
+        }
+        true
+    }
+
+    /// The workstation with the fewest ranks that all have somewhere to go.
+    fn evacuation(&self, id: JobId) -> Option<(Keep, Vec<(Fence, WorkstationId)>)> {
+        let job = self.jobs.get(&id).filter(|job| Self::folds(job))?;
+        let keep = moves_with(job)?;
+        let teams = self.teams(job);
+        let mut sources: Vec<_> = teams.iter().filter(|(_, team)| team.own.len() == 1).collect();
+        sources.sort_by_key(|(at, team)| (team.len(), std::cmp::Reverse(**at)));
+        sources.into_iter().find_map(|(from, team)| {
+            let ranks = team.own.iter().chain(&team.riders).copied();
+            let moves = self.to_others(&teams, (*from, ranks.collect()), keep)?;
+            Some((keep, moves))
+        })
+    }
+
+    fn to_others(
+        &self,
+        teams: &BTreeMap<WorkstationId, Team>,
+        (from, ranks): (WorkstationId, Vec<Fence>),
+        keep: Keep,
+    ) -> Option<Vec<(Fence, WorkstationId)>> {
+        let source = self.pool.get(from).filter(|it| it.session.is_some())?;
+        let has_begun = |fence: &Fence| self.attempts.get(fence).is_some_and(Attempt::has_begun);
+        if !ranks.iter().all(has_begun) {
+            return None;
+        }
+        let takes = |at: &WorkstationId| {
+            let target = self.pool.get(*at)?;
+            let suits = *at != from && target.is_open() && misfit(source, target, keep).is_none();
+            suits.then_some((*at, teams[at].len(), self.seats_at(*at)))
+        };
+        let with_places = teams.iter().filter(|(_, team)| !team.own.is_empty());
+        let mut targets: Vec<_> = with_places.filter_map(|(at, _)| takes(at)).collect();
+        let mut moves = vec![];
+        for fence in ranks {
+            let open = targets.iter_mut().filter(|(_, _, seats)| *seats > 0);
+            let (at, ranks, seats) = open.min_by_key(|(at, ranks, _)| (*ranks, *at))?;
+            (*ranks, *seats) = (*ranks + 1, *seats - 1);
+            moves.push((fence, *at));
+        }
+        Some(moves)
+    }
+
+    /// Where a rank that wants to leave its owner can share a place: nothing is
+    /// free.
+    pub(super) fn place_to_share(&self, fence: Fence, keep: Keep) -> Option<WorkstationId> {
+        let attempt = self.attempts.get(&fence)?;
+        let job = self.jobs.get(&attempt.job).filter(|job| Self::folds(job))?;
+        let source = self.pool.get(attempt.workstation).filter(|it| it.session.is_some())?;
+        let teams = self.teams(job);
+        let with_places = teams.iter().filter(|(at, team)| {
+            **at != attempt.workstation && !team.own.is_empty() && self.seats_at(**at) > 0
+        });
+        let suits = |at: WorkstationId| {
+            let target = self.pool.get(at);
+            target.is_some_and(|it| it.is_open() && misfit(source, it, keep).is_none())
+        };
+        let suiting = with_places.filter(|(at, _)| suits(**at));
+        suiting.min_by_key(|(at, team)| (team.len(), **at)).map(|(at, _)| *at)
+    }
+
+    // ── ranks that wait ────────────────────────────────────────────────────
+
+    /// What the program has no place for goes where others of it are, once it
+    /// runs on as many as it must.
+    pub(super) fn share_places(&mut self, draft: &mut Draft, id: JobId) {
+        while let Some((turn, at)) = self.next_to_share(id) {
+            self.assign_to(draft, (id, turn), at, true);
+        }
+    }
+
+    fn next_to_share(&self, id: JobId) -> Option<(Turn, WorkstationId)> {
+        let job = self.jobs.get(&id).filter(|job| Self::folds(job) && job.queued() > 0)?;
+        if self.schedule.unfilled(id) > 0 || job.held() < job.spec().needs_at_once() {
+            return None;
+        }
+        let (turn, _) = job.turns().next()?;
+        let teams = self.teams(job);
+        let open = |at: WorkstationId| self.pool.get(at).is_some_and(Workstation::is_open);
+        let with_places = teams.iter().filter(|(at, team)| {
+            !team.own.is_empty() && self.seats_at(**at) > 0 && open(**at)
+        });
+        let (at, _) = with_places.min_by_key(|(at, team)| (team.len() / team.own.len(), **at))?;
+        Some((turn, *at))
+    }
+
+    // ── unfold ─────────────────────────────────────────────────────────────
+
+    /// Gives one of the ranks that share a place one of its own, if that can be.
+    pub(super) fn unfold(&mut self, draft: &mut Draft, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.riding() > 0) else { return false };
+        let riders: Vec<(WorkstationId, Fence)> = self
+            .teams(job)
+            .into_iter()
+            .flat_map(|(at, team)| team.riders.into_iter().map(move |fence| (at, fence)))
+            .collect();
+        let keep = moves_with(job);
+        let has_room = |at: WorkstationId| self.pool.get(at).is_some_and(|it| it.has_room(draft.now));
+        if let Some((_, fence)) = riders.iter().find(|(at, _)| has_room(*at)) {
+            self.set_rides(draft, *fence, false);
+            return true;
+        }
+        let Some(keep) = keep else { return false };
+        riders.into_iter().any(|(_, fence)| self.unfold_away(draft, fence, keep))
+    }
+
+    fn unfold_away(&mut self, draft: &mut Draft, fence: Fence, keep: Keep) -> bool {
+        if !self.attempts.get(&fence).is_some_and(Attempt::has_begun) {
+            return false;
+        }
+        self.moves.insert(fence, Moving::to_fold(keep));
+        match self.target_for(fence) {
+            Some(target) => self.begin_move(draft, fence, target, false),
+            None => drop(self.moves.remove(&fence)),
+        }
+        self.moves.contains_key(&fence)
+    }
+
+    // ── bookkeeping ────────────────────────────────────────────────────────
+
+    /// The attempt shares a place from now on, or has one of its own.
+    pub(super) fn set_rides(&mut self, draft: &mut Draft, fence: Fence, rides: bool) {
+        let Some(attempt) = self.attempts.get_mut(&fence).filter(|it| it.rides != rides) else {
+            return;
+        };
+        attempt.rides = rides;
+        let (id, at) = (attempt.job, attempt.workstation);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let counted = if job.fence(attempt.position) != Some(fence) {
+            if rides { job.no_more_coming() } else { job.sets_out() }
+            true
+        } else {
+            job.count_riding(!attempt.stage.is_suspended(), rides);
+            !attempt.stage.is_suspended()
+        };
+        if rides {
+            self.shares.ended(draft.now, &job.record().user);
+        } else {
+            self.shares.placed(draft.now, &job.record().user);
+        }
+        self.change_workstation(draft.now, at, |w| w.set_rides(fence, rides));
+        if rides && counted {
+            self.schedule.lost(id);
+        }
+        self.schedule.changed(id);
+        self.send_riders(draft, at);
+    }
+
+    /// Its agent does not count them.
+    pub(super) fn send_riders(&self, draft: &mut Draft, at: WorkstationId) {
+        let Some(workstation) = self.pool.get(at) else { return };
+        let fences = workstation.riders().collect();
+        self.send(draft, at, CoordinatorFrame::Riders { fences });
+    }
+
+    /// An attempt of the job has left: if it held the place that others share,
+    /// one of these holds it.
+    pub(super) fn pass_place_on(&mut self, draft: &mut Draft, id: JobId, at: WorkstationId) {
+        let of = |fence: &Fence| self.attempts.get(fence).is_some_and(|it| it.job == id);
+        let left: Vec<Fence> = self.attempts_at(at).into_iter().filter(of).collect();
+        let rides = |fence: &Fence| self.attempts.get(fence).is_some_and(|it| it.rides);
+        if let Some(first) = left.first().filter(|_| left.iter().all(rides)) {
+            self.set_rides(draft, *first, false);
+        }
+    }
+
+    /// More guests are there than places: those of one program share, as they
+    /// did before the coordinator forgot.
+    pub(super) fn share_again(&mut self, draft: &mut Draft, at: WorkstationId) {
+        while self.pool.get(at).is_some_and(Workstation::is_overfull) {
+            let mut seen = BTreeSet::new();
+            let surplus = self.attempts_at(at).into_iter().find(|fence| {
+                let attempt = self.attempts.get(fence).filter(|it| !it.rides);
+                attempt.is_some_and(|it| {
+                    let folds = self.jobs.get(&it.job).is_some_and(Self::folds);
+                    folds && !seen.insert(it.job)
+                })
+            });
+            let Some(fence) = surplus else { return };
+            self.set_rides(draft, fence, true);
+        }
+    }
+
+    /// A rank that was to leave so that places are shared has left, or stays.
+    pub(super) fn fold_ended(&mut self, id: JobId, fence: Fence) {
+        if let Some(folding) = self.schedule.folding.get_mut(&id) {
+            folding.leaving.remove(&fence);
+        }
+    }
+
+    /// The places are to be taken from a program that does not give them.
+    pub(super) fn enforce(&mut self, draft: &mut Draft, id: JobId, by: u32) {
+        let given = self.fold(draft, id, by);
+        let note = if given == by {
+            format!("{by} of its processors are taken: its ranks share the others")
+        } else {
+            format!("{by} of its processors were to be taken, and {given} can be")
+        };
+        self.note(draft, id, note);
+        self.schedule.folding.entry(id).or_default().enforced = true;
+    }
+
+    /// Says of foldings that are over that nothing more comes of them: what came
+    /// was told as it did.
+    pub(super) fn conclude_folding(&mut self, draft: &mut Draft) {
+        let over = self.schedule.folding.iter().filter(|(_, it)| it.leaving.is_empty());
+        for (id, enforced) in over.map(|(id, it)| (*id, it.enforced)).collect::<Vec<_>>() {
+            self.schedule.folding.remove(&id);
+            match self.jobs.get_mut(&id).and_then(|job| job.program.as_mut()) {
+                Some(program) if enforced => {
+                    program.enforced(0);
+                    self.obey_program(draft, id);
+                }
+                Some(_) | None => self.gives_no_more(draft, id),
+            }
+        }
+    }
+
+    fn gives_no_more(&mut self, draft: &Draft, id: JobId) {
+        if self.schedule.scheduler.state().get(id).is_some_and(|it| it.asked > 0) {
+            self.tell(draft.now, Fact::Answered { job: id, by: 0 });
+        }
+    }
+
+    /// Asks a program that does not negotiate for places: what can be shared at
+    /// once is given at once.
+    pub(super) fn shrink_by_folding(&mut self, draft: &mut Draft, id: JobId, by: u32) {
+        self.fold(draft, id, by);
+        self.schedule.folding.entry(id).or_default();
+        self.tell_scheduler(draft);
+        self.conclude_folding(draft);
+    }
+}
