@@ -398,7 +398,9 @@ impl JobSpec {
         let bag = || self.shape.sizes_of_bag(count).map_or(1, |sizes| sizes.min());
         match self.program {
             // Ranks may share places.
-            Some(program) if program.increases => self.shape.min.map_or(count, |min| min.min(count)),
+            Some(program) if program.increases => {
+                self.shape.min.map_or(count, |min| min.min(count))
+            }
             Some(_) => count,
             None => bag(),
         }
@@ -438,8 +440,7 @@ impl JobSpec {
         }
         let shares = self.class() == Class::Malleable;
         let mut bounds = [shape.min, shape.preferred].into_iter().flatten();
-        let is_other =
-            |bound| if shares { !(1..=ranks).contains(&bound) } else { bound != ranks };
+        let is_other = |bound| if shares { !(1..=ranks).contains(&bound) } else { bound != ranks };
         if bounds.any(is_other) || shape.allowed != Allowed::Any {
             return Err(if shares {
                 InvalidJob::MorePlacesThanRanks { ranks }

@@ -162,16 +162,6 @@ impl Workstation {
         self.taken() > usize::from(self.facts.places)
     }
 
-    /// May guests come?
-    pub(crate) fn is_open(&self) -> bool {
-        let is_here = self.session.is_some() && self.leaving.is_none();
-        is_here && !self.is_busy() && !self.drained && !self.removed && self.capacity() > 0
-    }
-
-    pub(crate) fn has_room(&self, now: Moment) -> bool {
-        self.standing(now) == Standing::Free
-    }
-
     pub(crate) fn is_busy(&self) -> bool {
         self.presence.as_ref().is_none_or(|presence| presence.busy)
     }

@@ -24,7 +24,7 @@ use super::{Core, Draft};
 use crate::attempt::Attempt;
 use crate::job::{Job, Turn};
 use crate::scheduler::Fact;
-use crate::workstation::Workstation;
+use crate::workstation::{Standing, Workstation};
 
 /// The ranks of one program at one workstation.
 #[derive(Debug, Default)]
@@ -88,6 +88,11 @@ impl Core {
         self.pool.get(id).map_or(0, Workstation::seats_left)
     }
 
+    /// Are guests welcome there?
+    fn is_open(&self, id: WorkstationId) -> bool {
+        matches!(self.pool.standing(id), Some(Standing::Free | Standing::Full))
+    }
+
     // ── fold ───────────────────────────────────────────────────────────────
 
     /// Has ranks of the program share places until it has given so many; how
@@ -104,7 +109,8 @@ impl Core {
     fn fold_here(&mut self, draft: &mut Draft, id: JobId) -> bool {
         let Some(job) = self.jobs.get(&id).filter(|job| Self::folds(job)) else { return false };
         let teams = self.teams(job);
-        let several = teams.iter().filter(|(at, team)| team.own.len() > 1 && self.seats_at(**at) > 0);
+        let several =
+            teams.iter().filter(|(at, team)| team.own.len() > 1 && self.seats_at(**at) > 0);
         let most = several.max_by_key(|(_, team)| team.own.len());
         // The newest has the least to lose by waiting for its turns.
         let Some(newest) = most.and_then(|(_, team)| team.own.iter().max().copied()) else {
@@ -151,8 +157,8 @@ impl Core {
             return None;
         }
         let takes = |at: &WorkstationId| {
-            let target = self.pool.get(*at)?;
-            let suits = *at != from && target.is_open() && misfit(source, target, keep).is_none();
+            let target = self.pool.get(*at).filter(|_| self.is_open(*at))?;
+            let suits = *at != from && misfit(source, target, keep).is_none();
             suits.then_some((*at, teams[at].len(), self.seats_at(*at)))
         };
         let with_places = teams.iter().filter(|(_, team)| !team.own.is_empty());
@@ -178,8 +184,8 @@ impl Core {
             **at != attempt.workstation && !team.own.is_empty() && self.seats_at(**at) > 0
         });
         let suits = |at: WorkstationId| {
-            let target = self.pool.get(at);
-            target.is_some_and(|it| it.is_open() && misfit(source, it, keep).is_none())
+            let target = self.pool.get(at).filter(|_| self.is_open(at));
+            target.is_some_and(|it| misfit(source, it, keep).is_none())
         };
         let suiting = with_places.filter(|(at, _)| suits(**at));
         suiting.min_by_key(|(at, team)| (team.len(), **at)).map(|(at, _)| *at)
@@ -202,9 +208,8 @@ impl Core {
         }
         let (turn, _) = job.turns().next()?;
         let teams = self.teams(job);
-        let open = |at: WorkstationId| self.pool.get(at).is_some_and(Workstation::is_open);
         let with_places = teams.iter().filter(|(at, team)| {
-            !team.own.is_empty() && self.seats_at(**at) > 0 && open(**at)
+            !team.own.is_empty() && self.seats_at(**at) > 0 && self.is_open(**at)
         });
         let (at, _) = with_places.min_by_key(|(at, team)| (team.len() / team.own.len(), **at))?;
         Some((turn, *at))
@@ -221,7 +226,7 @@ impl Core {
             .flat_map(|(at, team)| team.riders.into_iter().map(move |fence| (at, fence)))
             .collect();
         let keep = moves_with(job);
-        let has_room = |at: WorkstationId| self.pool.get(at).is_some_and(|it| it.has_room(draft.now));
+        let has_room = |at: WorkstationId| self.pool.standing(at) == Some(Standing::Free);
         if let Some((_, fence)) = riders.iter().find(|(at, _)| has_room(*at)) {
             self.set_rides(draft, *fence, false);
             return true;
@@ -253,7 +258,11 @@ impl Core {
         let (id, at) = (attempt.job, attempt.workstation);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let counted = if job.fence(attempt.position) != Some(fence) {
-            if rides { job.no_more_coming() } else { job.sets_out() }
+            if rides {
+                job.no_more_coming()
+            } else {
+                job.sets_out()
+            }
             true
         } else {
             job.count_riding(!attempt.stage.is_suspended(), rides);

@@ -28,8 +28,8 @@ use gleaner_common::wire::GuestState;
 
 pub(super) use self::asked::asked_for;
 pub use self::config::{SchedulerConfig, UnknownPolicy};
-use super::grow::keep;
 use super::folding::Folding;
+use super::grow::keep;
 use super::placement::PLACEMENTS_MAX;
 use super::{Core, Draft};
 use crate::attempt::Stage;

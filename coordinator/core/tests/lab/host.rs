@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use gleaner_agent_core::agent::{Agent, Event, Setup};
+use gleaner_agent_core::agent::{Agent, Event, Setup, seats};
 use gleaner_agent_core::guest::{Effect, Site};
 use gleaner_agent_core::occupancy::Criteria;
 use gleaner_common::fingerprint::{Fingerprint, Version};
@@ -92,7 +92,7 @@ impl Host {
             agent: None,
             queue: VecDeque::new(),
             handles: false,
-            places: (0..places).map(|_| Place::default()).collect(),
+            places: (0..seats(places)).map(|_| Place::default()).collect(),
             router: Router::default(),
             carriers: BTreeMap::new(),
             expected: BTreeMap::new(),
@@ -108,6 +108,11 @@ impl Host {
         }
     }
 
+    /// Ranks of one program find room beside them.
+    fn places_said(&self) -> u16 {
+        u16::try_from(self.places.len()).unwrap_or(u16::MAX) / seats(1)
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.agent.is_some() && !self.asleep
     }
@@ -117,7 +122,7 @@ impl Host {
         self.incarnation += 1;
         let facts = Facts {
             cores: self.cores,
-            places: u16::try_from(self.places.len()).unwrap_or(u16::MAX),
+            places: self.places_said(),
             speed: 1_000.0 + self.id as f32,
             fingerprint: self.moves().then(|| Box::new(machine(self.id))),
             ..Facts::default()
@@ -151,7 +156,7 @@ impl Host {
     /// The agent is killed: nothing of its guests outlives it.
     pub(crate) fn crash(&mut self) {
         let Self { id, incarnation, asleep, owner_here, cores, .. } = *self;
-        let places = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
+        let places = self.places_said();
         *self = Self { incarnation, asleep, owner_here, ..Self::new(id, cores, places) };
     }
 

@@ -94,9 +94,8 @@ impl Core {
             if left == 0 || draft.step.placed >= PLACEMENTS_MAX {
                 return 0;
             }
-            let fills = self.place_next(draft, id)
-                || self.move_frozen(draft, id)
-                || self.unfold(draft, id);
+            let fills =
+                self.place_next(draft, id) || self.move_frozen(draft, id) || self.unfold(draft, id);
             if !fills {
                 if self.begin_more(draft, id, left) {
                     continue;
