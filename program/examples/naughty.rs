@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
-use gleaner_program::{Change, Communicator, Failure, Obligation, Run, live};
+use gleaner_program::{Change, Communicator, Failure, Obligation, Response, Run, live};
 use gleaner_program_core::address::{
     Communicator as Space, Envelope, Negotiation, Rank, Tag, cost,
 };
@@ -73,6 +73,10 @@ enum Mode {
     Version,
     /// Answers an offer that nobody made by one that makes no sense.
     Haggler,
+    /// Says yes without end to what nobody has offered.
+    Nagger,
+    /// Promises all the processors that it is asked for, and keeps them.
+    Promiser,
     /// Never says anything, and ends.
     Mute,
     /// Leaves a process behind, in a session of its own, that holds the pipes.
@@ -94,7 +98,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.mode {
         Mode::Mute => Ok(()),
-        Mode::StrangerRaw | Mode::Flood | Mode::Corrupt | Mode::Haggler => {
+        Mode::StrangerRaw | Mode::Flood | Mode::Corrupt | Mode::Haggler | Mode::Nagger => {
             go_past_the_library(options.mode)
         }
         Mode::Version => Raw::take(VERSION + 1).map(|_| ()),
@@ -111,6 +115,7 @@ fn go_past_the_library(mode: Mode) -> Result<(), Failure> {
         (Mode::Flood, 1) => raw.send(0, u32::MAX),
         (Mode::Corrupt, 1) => raw.corrupt(),
         (Mode::Haggler, 1) => raw.haggle(),
+        (Mode::Nagger, 1) => raw.nag(),
         _ => raw.hear_all(),
     }
 }
@@ -137,6 +142,10 @@ fn play(options: &Options) -> Result<(), Failure> {
             (Mode::Quitter | Mode::Failing | Mode::Crashing, 0) => {
                 comm.recv(1, 7)?;
             }
+            (Mode::Promiser, 0) => comm.on_offer(|offer| match offer.change {
+                Change::Grow { .. } => Response::Decline,
+                Change::Shrink { .. } => Response::Accept,
+            })?,
             (mode, 1) => return misbehave(mode, comm, options),
             _ => {}
         }
@@ -310,6 +319,18 @@ impl Raw {
         let (opener, negotiation) = (Party::Coordinator, Negotiation(1));
         let statement = Statement::CounterOffer(template);
         self.say(&ProgramFrame::Negotiate(Said { opener, negotiation, round: 1, statement }))?;
+        self.hear_all()
+    }
+
+    /// Wants what nobody has offered, again and again.
+    fn nag(mut self) -> Result<(), Failure> {
+        let (change, within) = (Change::Grow { by: 1 }, Duration::from_secs(1));
+        let agreed = Template::processors(within, change, Obligation::Voluntary);
+        for number in 0..100_000 {
+            let (opener, negotiation) = (Party::Coordinator, Negotiation(number));
+            let statement = Statement::Accept { agreed: agreed.clone(), first: None };
+            self.say(&ProgramFrame::Negotiate(Said { opener, negotiation, round: 1, statement }))?;
+        }
         self.hear_all()
     }
 

@@ -39,6 +39,10 @@ fn who_breaks_the_rules_of_the_pipes_is_named_with_the_cause() {
         "haggler",
         &["rank 1 broke the protocol of its pipes: 70000 of Processors: expected at least one"],
     );
+    complains(
+        "nagger",
+        &["rank 1 broke the protocol of its pipes: it says more than 64 things in negotiations"],
+    );
     let ran = naughty("version");
     let told = ["rank 0 speaks version 2 of the protocol", "rank 1 speaks version 2"];
     let all = told.iter().all(|told| ran.complaints.iter().any(|c| c.starts_with(told)));

@@ -74,6 +74,11 @@ fn each_wrong_is_told_with_its_rank_and_cause_and_harms_nobody_else() -> Result<
         ("flood", "failed", "rank 1 floods rank 0"),
         ("corrupt", "failed", "rank 1 broke the protocol of its pipes: a frame of 4294967295"),
         ("haggler", "failed", "rank 1 broke the protocol of its pipes: 70000 of Processors"),
+        (
+            "nagger",
+            "failed",
+            "rank 1 broke the protocol of its pipes: it says more than 64 things in",
+        ),
         ("version", "failed", "speaks version 2 of the protocol, this agent 1"),
         ("deadlock", "failed", "deadlock: rank 0 waits for a message of rank 2, tag 7; rank 1"),
         (

@@ -1,6 +1,7 @@
 //! `glean job ID`: a job and its subprograms, or a subprogram and its attempts.
 
 mod gantt;
+mod sizes;
 
 use std::path::PathBuf;
 
@@ -28,9 +29,10 @@ pub struct Args {
     /// Every subprogram, however many.
     #[arg(long)]
     pub all: bool,
-    /// Draw who ran where and who moved into this file, .svg, .png or .pdf.
-    #[arg(long, value_name = "FILE")]
-    pub gantt: Option<PathBuf>,
+    /// Show its size over time: how many ran, on how many workstations, who began, ended and
+    /// retreated. With a file, .svg, .png or .pdf, draw who ran where and who moved.
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub gantt: Option<Option<PathBuf>>,
     #[command(flatten)]
     pub form: Form,
     #[command(flatten)]
@@ -40,7 +42,7 @@ pub struct Args {
 /// # Errors
 /// No answer, or no such job.
 pub fn run(args: &Args) -> Result<Verdict> {
-    args.gantt.as_deref().map(Format::of).transpose()?;
+    args.gantt.as_ref().and_then(Option::as_deref).map(Format::of).transpose()?;
     ask(&args.access, async |client| match args.id {
         JobOrSubprogram::Job(id) => job(client, args, id).await,
         JobOrSubprogram::Subprogram(id) => subprogram(client, args, id).await,
@@ -52,7 +54,10 @@ async fn job(client: &Client, args: &Args, id: JobId) -> Result<()> {
     let job = jobs::one(client, id).await?;
     if let Some(path) = &args.gantt {
         let rows = some_subprograms(client, id, 0, gantt::SUBPROGRAMS_MAX).await?;
-        gantt::draw(client, &job, &rows, path).await?;
+        match path {
+            Some(path) => gantt::draw(client, &job, &rows, path).await?,
+            None => return gantt::tell(client, &job, &rows, args.form.json).await,
+        }
     }
     let count = if args.all || args.form.json { u32::MAX } else { ROWS_MAX };
     let request = Request::Subprograms { job: id, first: 0, count };

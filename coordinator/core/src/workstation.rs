@@ -168,17 +168,6 @@ impl Workstation {
         !self.facts.lends().covers(self.taken)
     }
 
-    /// May guests come?
-    pub(crate) fn is_open(&self) -> bool {
-        let is_here = self.session.is_some() && self.leaving.is_none();
-        is_here && !self.is_busy() && !self.drained && !self.removed && self.capacity().cores > 0
-    }
-
-    /// Is there a place for one of those that ask for so much?
-    pub(crate) fn has_room_for(&self, now: Moment, asked: Amounts) -> bool {
-        self.standing(now) == Standing::Free && self.has_free(asked)
-    }
-
     pub(crate) fn is_busy(&self) -> bool {
         self.presence.as_ref().is_none_or(|presence| presence.busy)
     }

@@ -135,6 +135,8 @@ fn nothing_is_lost_under_any_scheduling_policy() {
     let outlines = check(test, policies.len() as u64, setting, |_| {});
     let gangs: usize = outlines.iter().map(|outline| outline.gangs).sum();
     assert!(gangs > 0 || outlines.len() == 1, "no program began: {outlines:#?}");
+    let shared: u64 = outlines.iter().map(|outline| outline.shared).sum();
+    assert!(shared > 0 || outlines.len() == 1, "no places were shared: {outlines:#?}");
 }
 
 const REFUSING: [&str; 2] = ["kumar-profit", "kumar-lazy"];

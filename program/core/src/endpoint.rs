@@ -265,6 +265,8 @@ pub struct Endpoint {
     unreceived: Vec<Unreceived>,
     /// How many repeats can be compared.
     remembered: usize,
+    /// What it has said in negotiations since it heard anything in one.
+    haggled: u32,
     tick: Option<Moment>,
 }
 
@@ -288,6 +290,7 @@ impl Endpoint {
             program_asked: Request(0),
             open: BTreeMap::new(),
             frames: 0,
+            haggled: 0,
             wait: None,
             at_boundary: false,
             unreceived: vec![],
@@ -355,7 +358,10 @@ impl Endpoint {
             Event::PleaseSave => self.tell(AgentFrame::PleaseSave, out),
             Event::Retreat { within } => self.tell(AgentFrame::Retreat { within }, out),
             Event::Cut(snapshot) => self.cut(snapshot, out),
-            Event::Negotiate(said) => self.tell(AgentFrame::Negotiate(said), out),
+            Event::Negotiate(said) => {
+                self.haggled = 0;
+                self.tell(AgentFrame::Negotiate(said), out);
+            }
             Event::Arrived => self.arrived(now, out),
             Event::Stayed => {
                 self.away = false;

@@ -11,11 +11,16 @@ use gleaner_figure::{Arrow, Axis, Bar, Colour, Figure as _, Gantt, GanttKind};
 use gleaner_shell::client::Client;
 
 use super::attempts;
+use super::sizes::{lines, sizes};
 use crate::ask;
 use crate::failure::hinted;
+use crate::output;
 
 /// More than this nobody can read.
 pub(super) const SUBPROGRAMS_MAX: u32 = 2_000;
+
+/// More changes than this are told together.
+const LINES_MAX: f64 = 60.0;
 
 /// How an attempt ended is the colour of its bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +65,47 @@ pub(super) async fn draw(
     rows: &[SubprogramRow],
     to: &Path,
 ) -> Result<()> {
+    let attempts = all_attempts(client, job, rows).await?;
+    let now = job.ended.unwrap_or_else(|| gleaner_shell::clock::Clock.wall());
+    let figure = gantt(job, attempts, now).ok_or_else(|| has_not_run(job))?;
+    figure.save(to, figure.natural_size())?;
+    eprintln!("{} shows who ran where", to.display());
+    Ok(())
+}
+
+/// Says the same in text: the job's size over time.
+///
+/// # Errors
+/// More subprograms than can be drawn, or no answer.
+pub(super) async fn tell(
+    client: &Client,
+    job: &JobRow,
+    rows: &[SubprogramRow],
+    json: bool,
+) -> Result<()> {
+    let attempts = all_attempts(client, job, rows).await?;
+    if json {
+        return sizes(&attempts, 0.0).iter().try_for_each(output::record);
+    }
+    let changes = sizes(&attempts, 0.0);
+    let last = changes.last().ok_or_else(|| has_not_run(job))?;
+    let step = last.at_s / LINES_MAX;
+    let told = if changes.len() as f64 > LINES_MAX { sizes(&attempts, step) } else { changes };
+    output::lines(lines(&told).into_iter())
+}
+
+fn has_not_run(job: &JobRow) -> anyhow::Error {
+    hinted(
+        format!("nothing of job {} has run yet", job.job),
+        format!("glean why {} tells what it waits for", job.job),
+    )
+}
+
+async fn all_attempts(
+    client: &Client,
+    job: &JobRow,
+    rows: &[SubprogramRow],
+) -> Result<Vec<AttemptRow>> {
     let all = job.summary.total;
     if all > SUBPROGRAMS_MAX {
         bail!("job {} has {all} subprograms: at most {SUBPROGRAMS_MAX} can be drawn", job.job);
@@ -71,17 +117,7 @@ pub(super) async fn draw(
         Ok(())
     })
     .await?;
-    let attempts = all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let now = job.ended.unwrap_or_else(|| gleaner_shell::clock::Clock.wall());
-    let figure = gantt(job, attempts, now).ok_or_else(|| {
-        hinted(
-            format!("nothing of job {} has run yet", job.job),
-            format!("glean why {} tells what it waits for", job.job),
-        )
-    })?;
-    figure.save(to, figure.natural_size())?;
-    eprintln!("{} shows who ran where", to.display());
-    Ok(())
+    Ok(all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
 /// `None` if there is nothing to draw.

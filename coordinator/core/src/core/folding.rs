@@ -25,7 +25,7 @@ use super::{Core, Draft};
 use crate::attempt::Attempt;
 use crate::job::{Job, Turn};
 use crate::scheduler::Fact;
-use crate::workstation::Workstation;
+use crate::workstation::{Standing, Workstation};
 
 /// The ranks of one program at one workstation.
 #[derive(Debug, Default)]
@@ -89,6 +89,11 @@ impl Core {
 
     fn seats_at(&self, id: WorkstationId) -> usize {
         self.pool.get(id).map_or(0, Workstation::seats_left)
+    }
+
+    /// Are guests welcome there?
+    fn is_open(&self, id: WorkstationId) -> bool {
+        matches!(self.pool.standing(id), Some(Standing::Free | Standing::Full))
     }
 
     // ── fold ───────────────────────────────────────────────────────────────
@@ -155,8 +160,8 @@ impl Core {
             return None;
         }
         let takes = |at: &WorkstationId| {
-            let target = self.pool.get(*at)?;
-            let suits = *at != from && target.is_open() && misfit(source, target, keep).is_none();
+            let target = self.pool.get(*at).filter(|_| self.is_open(*at))?;
+            let suits = *at != from && misfit(source, target, keep).is_none();
             suits.then_some((*at, teams[at].len(), self.seats_at(*at)))
         };
         let with_places = teams.iter().filter(|(_, team)| !team.own.is_empty());
@@ -182,8 +187,8 @@ impl Core {
             **at != attempt.workstation && !team.own.is_empty() && self.seats_at(**at) > 0
         });
         let suits = |at: WorkstationId| {
-            let target = self.pool.get(at);
-            target.is_some_and(|it| it.is_open() && misfit(source, it, keep).is_none())
+            let target = self.pool.get(at).filter(|_| self.is_open(at));
+            target.is_some_and(|it| misfit(source, it, keep).is_none())
         };
         let suiting = with_places.filter(|(at, _)| suits(**at));
         suiting.min_by_key(|(at, team)| (team.len(), **at)).map(|(at, _)| *at)
@@ -206,10 +211,9 @@ impl Core {
         }
         let (turn, _) = job.turns().next()?;
         let teams = self.teams(job);
-        let open = |at: WorkstationId| self.pool.get(at).is_some_and(Workstation::is_open);
-        let with_places = teams
-            .iter()
-            .filter(|(at, team)| !team.own.is_empty() && self.seats_at(**at) > 0 && open(**at));
+        let with_places = teams.iter().filter(|(at, team)| {
+            !team.own.is_empty() && self.seats_at(**at) > 0 && self.is_open(**at)
+        });
         let (at, _) = with_places.min_by_key(|(at, team)| (team.len() / team.own.len(), **at))?;
         Some((turn, *at))
     }
@@ -227,7 +231,8 @@ impl Core {
         let keep = moves_whole(job);
         let asked = job.spec().asked();
         let has_room = |at: WorkstationId| {
-            self.pool.get(at).is_some_and(|it| it.has_room_for(draft.now, asked))
+            self.pool.standing(at) == Some(Standing::Free)
+                && self.pool.get(at).is_some_and(|it| it.has_free(asked))
         };
         if let Some((_, fence)) = riders.iter().find(|(at, _)| has_room(*at)) {
             self.set_rides(draft, *fence, false);

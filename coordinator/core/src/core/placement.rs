@@ -129,6 +129,7 @@ impl Core {
         let fence = self.next_fence(draft);
         let job = self.jobs.get_mut(&id).expect("a queued job is a job");
         let position = job.place(turn, fence);
+        job.count_riding(rides, true);
         let attempt = Attempt::new(id, position, workstation, draft.wall);
         self.open(draft, fence, Attempt { rides, ..attempt });
         self.offer(draft, to, fence);

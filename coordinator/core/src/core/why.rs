@@ -62,6 +62,9 @@ impl Core {
             let placed = summary.running + summary.suspended;
             let suspended = summary.suspended;
             reasons.push(format!("{placed} are on workstations, {suspended} of them suspended"));
+            if job.riding() > 0 {
+                reasons.push(format!("{} of them share places of others", job.riding()));
+            }
             let id = job.subprogram(position);
             let where_it_is = self.why_placed(now, oldest)?.into_iter().next()?;
             reasons.push(format!("the one placed first, {id}, {where_it_is}"));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use gleaner_agent_core::agent::{Agent, Event, Setup};
+use gleaner_agent_core::agent::{Agent, Event, Setup, seats};
 use gleaner_agent_core::guest::{Effect, Site};
 use gleaner_agent_core::occupancy::Criteria;
 use gleaner_common::amounts::Amounts;
@@ -12,6 +12,7 @@ use gleaner_common::fingerprint::{Fingerprint, Version};
 use gleaner_common::id::{BootId, Fence, Incarnation, JobId};
 use gleaner_common::job::{Limits, OnBusy, Reaction};
 use gleaner_common::program::Life;
+use gleaner_common::shape::Class;
 use gleaner_common::time::Moment;
 use gleaner_common::wire::Facts;
 use gleaner_coordinator_core::Link;
@@ -93,7 +94,7 @@ impl Host {
             agent: None,
             queue: VecDeque::new(),
             handles: false,
-            places: (0..places).map(|_| Place::default()).collect(),
+            places: (0..seats(places)).map(|_| Place::default()).collect(),
             router: Router::default(),
             carriers: BTreeMap::new(),
             expected: BTreeMap::new(),
@@ -107,6 +108,11 @@ impl Host {
             paused: false,
             cores,
         }
+    }
+
+    /// Ranks of one program find room beside them.
+    fn places_said(&self) -> u16 {
+        u16::try_from(self.places.len()).unwrap_or(u16::MAX) / seats(1)
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -143,16 +149,23 @@ impl Host {
     }
 
     fn sizes(&self) -> Facts {
-        let places = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
+        let places = self.places_said();
         let memory_lent_bytes = u64::from(places) << 31;
         Facts { cores: self.cores, places, memory_lent_bytes, ..Facts::default() }
     }
 
-    /// Guests have no more together than is lent, whatever was offered.
+    /// Guests have no more together than is lent, whatever was offered. Ranks of
+    /// a malleable program may share one place.
     pub(crate) fn check_lent(&self) {
         let lends = self.sizes().lends();
         let guests = self.places.iter().filter_map(|place| place.guest.as_ref());
-        let parts = guests.map(|guest| lends.part(guest.start.spec.asked()));
+        let mut sharing = BTreeSet::new();
+        let alone = guests.filter(|guest| {
+            let (spec, job) = (&guest.start.spec, guest.start.subprogram.job);
+            let shares = spec.program.is_some() && spec.class() == Class::Malleable;
+            !shares || sharing.insert(job)
+        });
+        let parts = alone.map(|guest| lends.part(guest.start.spec.asked()));
         let taken = parts.fold(Amounts::default(), Amounts::plus);
         assert!(lends.covers(taken), "host{} lends {lends:?}: {taken:?}", self.id);
     }
@@ -165,7 +178,7 @@ impl Host {
     /// The agent is killed: nothing of its guests outlives it.
     pub(crate) fn crash(&mut self) {
         let Self { id, incarnation, asleep, owner_here, cores, .. } = *self;
-        let places = u16::try_from(self.places.len()).unwrap_or(u16::MAX);
+        let places = self.places_said();
         *self = Self { incarnation, asleep, owner_here, ..Self::new(id, cores, places) };
     }
 

@@ -31,6 +31,7 @@ use gleaner_common::id::{ContentHash, Fence, JobId, PlaceId, WorkstationId};
 use gleaner_common::job::{IndexRange, JobSpec, OnBusy, Outcome, Patience, Reaction, StagedFile};
 use gleaner_common::program::ProgramSpec;
 use gleaner_common::report::SubprogramState;
+use gleaner_common::shape::Shape;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::{AgentFrame, AttemptEvent, CoordinatorFrame};
 use gleaner_coordinator_core::{
@@ -209,6 +210,8 @@ pub(crate) struct Lab {
     /// The next number of a keeper, a process or a carrier.
     numbers: u64,
     images: u64,
+    /// How often an agent was told of ranks that share places.
+    shared: u64,
     snapshots_with_image: u64,
     requests: u64,
     submitted: u32,
@@ -243,6 +246,7 @@ impl Lab {
             streams: BTreeMap::new(),
             numbers: 0,
             images: 0,
+            shared: 0,
             snapshots_with_image: 0,
             requests: 0,
             submitted: 0,
@@ -475,6 +479,9 @@ impl Lab {
                         (offer.subprogram, to.workstation)
                     );
                 }
+                if let CoordinatorFrame::Riders { fences } = &frame {
+                    self.shared += u64::from(!fences.is_empty());
+                }
                 if let CoordinatorFrame::Cancel { fence } = frame {
                     self.witness.cancels(&self.hosts, &self.store, index_of(to.workstation), fence);
                 }
@@ -523,6 +530,9 @@ impl Lab {
             let (ranks_max, increases) = (ranks + 2, self.rng.random_bool(0.3));
             let program = ProgramSpec { ranks_max, increases, ..ProgramSpec::default() };
             spec.program = Some(ProgramSpec { checkpoint_every, ..program });
+            // On so many places at least: its ranks share them.
+            let min = increases.then(|| self.rng.random_range(1..=ranks));
+            spec.shape = Shape { min, ..Shape::default() };
             if self.rng.random_bool(0.3) {
                 spec.on_busy.reaction = Reaction::Rollback;
             }

@@ -27,6 +27,7 @@ pub(crate) struct Outline {
     /// Lives of programs beyond their first.
     pub(crate) lives: u64,
     pub(crate) tasks: usize,
+    pub(crate) shared: u64,
     /// Ranks that began with what was kept of them.
     pub(crate) went_back: u64,
     /// Images of ranks, and ranks that began with one.
@@ -52,6 +53,7 @@ impl Outline {
             gangs: lab.witness.gangs,
             went_back: lab.cuts.begun,
             images: lab.images,
+            shared: lab.shared,
             snapshots_with_image: lab.snapshots_with_image,
             tasks: lab.witness.tasks_accepted(),
             outvoted: lab.store.outvoted(),

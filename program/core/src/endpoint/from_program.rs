@@ -15,6 +15,11 @@ use crate::wire::{
     Welcome,
 };
 
+/// A rank answers what it hears. So much it may say in negotiations without
+/// hearing anything; what is lost is said again.
+const HAGGLED_MAX: u32 = 64;
+const HAGGLES: &str = "it says more than 64 things in negotiations that nobody has answered";
+
 /// The most that is remembered of what was sent since the last boundary, in
 /// pieces; four bytes each.
 const REMEMBERED_MAX: usize = 4 << 20;
@@ -56,7 +61,11 @@ impl Endpoint {
             ProgramFrame::Save { last, state } => self.save(last, state, out),
             ProgramFrame::Boundary => self.stands_at_boundary(out),
             ProgramFrame::Negotiate(said) => match said.check() {
-                Ok(()) => out.push(Effect::Negotiate(said)),
+                Ok(()) if self.haggled < HAGGLED_MAX => {
+                    self.haggled += 1;
+                    out.push(Effect::Negotiate(said));
+                }
+                Ok(()) => self.fault(HAGGLES, out),
                 Err(nonsense) => self.fault(&nonsense.to_string(), out),
             },
             ProgramFrame::Hello { .. } => self.fault("it says Hello twice", out),

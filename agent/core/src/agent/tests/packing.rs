@@ -8,12 +8,8 @@ const GIB: u64 = 1 << 30;
 
 /// Of four cores three are lent, with six GiB and a GPU.
 fn lending() -> Agent {
-    let facts = Facts {
-        memory_bytes: 16 * GIB,
-        memory_lent_bytes: 6 * GIB,
-        gpus: 2,
-        ..setup(3).facts
-    };
+    let facts =
+        Facts { memory_bytes: 16 * GIB, memory_lent_bytes: 6 * GIB, gpus: 2, ..setup(3).facts };
     let limits = Limits { processes_max: 9, ..Limits::default() };
     let site = Site { limits, moves: Ok(()) };
     let (mut agent, _) = Agent::new(Moment::ZERO, Setup { facts, site, ..setup(3) });

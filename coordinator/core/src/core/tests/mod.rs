@@ -2,6 +2,7 @@
 
 mod attempts;
 mod choosing;
+mod folding;
 mod grow;
 mod hostile;
 mod moves;

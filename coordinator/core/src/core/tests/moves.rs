@@ -34,7 +34,7 @@ pub(super) struct Move {
 }
 
 impl Site {
-    fn connect_machine(&mut self, id: u32, kernel: &str) -> Vec<Offered> {
+    pub(super) fn connect_machine(&mut self, id: u32, kernel: &str) -> Vec<Offered> {
         self.enrol(id);
         let fingerprint = Some(Box::new(machine(kernel)));
         let facts = Facts { cores: 1, places: 1, speed: 100.0, fingerprint, ..Facts::default() };
@@ -65,7 +65,7 @@ impl Site {
     }
 
     /// The move that the last step began.
-    fn begun(&self) -> Option<Move> {
+    pub(super) fn begun(&self) -> Option<Move> {
         let (to, offer) = self.sent().find_map(|(to, frame)| {
             let CoordinatorFrame::Offer(offer) = frame else { return None };
             offer.arrival.is_some().then_some((to, offer))
@@ -94,7 +94,7 @@ impl Site {
         self.hear_of(to, AttemptEvent::Arrived { fence: new, bytes: 1_000, frozen });
     }
 
-    fn is_refused(&mut self, Move { to, new, .. }: Move) {
+    pub(super) fn is_refused(&mut self, Move { to, new, .. }: Move) {
         self.hear_of(
             to,
             AttemptEvent::Refused {
