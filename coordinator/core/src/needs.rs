@@ -16,6 +16,8 @@ pub(crate) struct Needs<'a> {
     pub(crate) shared: Option<&'a str>,
     pub(crate) require: &'a Requirement,
     pub(crate) prefer: &'a Requirement,
+    /// The group of workstations that was chosen for it.
+    pub(crate) group: Option<&'a str>,
 }
 
 /// Something that a workstation has not, and what it has instead, in words.
@@ -32,12 +34,16 @@ impl<'a> Needs<'a> {
             shared: spec.shared_directory.as_deref(),
             require: &spec.require,
             prefer: &spec.prefer,
+            group: None,
         }
     }
 
     /// Will any workstation do, as long as it has a core free?
     pub(crate) fn are_none(&self) -> bool {
-        self.asked == Amounts::ONE_CORE && self.shared.is_none() && self.require.is_none()
+        self.asked == Amounts::ONE_CORE
+            && self.shared.is_none()
+            && self.require.is_none()
+            && self.group.is_none()
     }
 
     /// Has the workstation what is needed, and would lend it if nobody had it?
@@ -46,6 +52,7 @@ impl<'a> Needs<'a> {
         lends.covers(lends.part(self.asked))
             && self.has_shared(by)
             && self.require.is_met(&by.attributes)
+            && self.group.is_none_or(|group| group_of(by) == group)
     }
 
     /// And is that free now?
@@ -73,6 +80,15 @@ impl<'a> Needs<'a> {
     fn has_shared(&self, workstation: &Workstation) -> bool {
         let offered = &workstation.facts.shared_directories;
         self.shared.is_none_or(|wanted| offered.iter().any(|it| Path::new(wanted).starts_with(it)))
+    }
+}
+
+/// Where a workstation stands: a lab, a floor. Those of which nobody says so are
+/// one group.
+pub(crate) fn group_of(workstation: &Workstation) -> &str {
+    match workstation.attributes.get("group") {
+        Some(Value::Text(group)) => group,
+        Some(Value::Number(_) | Value::Flag(_)) | None => "",
     }
 }
 

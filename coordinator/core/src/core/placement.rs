@@ -11,6 +11,7 @@ use super::{Core, Draft};
 use crate::attempt::Attempt;
 use crate::event::Link;
 use crate::job::{Avoided, Job, Turn};
+use crate::needs::Needs;
 use crate::queue::Queue;
 use crate::shares::Claim;
 
@@ -59,6 +60,7 @@ impl Core {
     pub(super) fn place_next(&mut self, draft: &mut Draft, id: JobId) -> bool {
         let found = self.jobs.get(&id).and_then(|job| self.match_of(job));
         if let Some(found) = &found {
+            self.goes_to_group(id, found.workstation);
             self.assign(draft, found);
         }
         found.is_some()
@@ -79,10 +81,14 @@ impl Core {
         if job.fits_nowhere_since.get() == Some(self.pool.version()) {
             return None;
         }
-        let found = job.turns().find_map(|(turn, avoided)| {
-            let workstation = self.pool.choose_for(job.needs(), &avoided)?;
-            Some(Match { job: job.id(), turn, workstation })
-        });
+        let find = |needs: Needs<'_>| {
+            job.turns().find_map(|(turn, avoided)| {
+                let workstation = self.pool.choose_for(needs, &avoided)?;
+                Some(Match { job: job.id(), turn, workstation })
+            })
+        };
+        let grouped = self.needs_in_group(job).and_then(find);
+        let found = grouped.or_else(|| find(job.needs()));
         let is_choosy = !job.needs().are_none();
         if found.is_none()
             && is_choosy

@@ -17,6 +17,7 @@ mod asked;
 mod check;
 mod config;
 mod decisions;
+mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use gleaner_common::time::{Moment, WallTime};
 
 pub(super) use self::asked::asked_for;
 pub use self::config::{SchedulerConfig, UnknownPolicy};
+use self::groups::Groups;
 use super::folding::Folding;
 use super::placement::PLACEMENTS_MAX;
 use super::{Core, Draft};
@@ -60,6 +62,8 @@ pub(super) struct Schedule {
     left: BTreeMap<JobId, Left>,
     /// What jobs were given and is not placed yet.
     unfilled: BTreeMap<JobId, u32>,
+    /// Which groups of workstations what was given last goes to.
+    groups: Groups,
     /// Until when those who were asked for places may take their time.
     patient_until: BTreeMap<JobId, Moment>,
     /// Attempts whose agents were asked to return them.
@@ -86,6 +90,7 @@ impl Schedule {
             stale: BTreeSet::new(),
             left: BTreeMap::new(),
             unfilled: BTreeMap::new(),
+            groups: Groups::default(),
             patient_until: BTreeMap::new(),
             given_back: BTreeSet::new(),
             folding: BTreeMap::new(),
@@ -120,6 +125,7 @@ impl Schedule {
     fn set_unfilled(&mut self, job: JobId, count: u32) {
         if count == 0 {
             self.unfilled.remove(&job);
+            self.groups.forget(job);
         } else {
             self.unfilled.insert(job, count);
         }

@@ -7,6 +7,8 @@
 
 use std::cmp::Reverse;
 
+use serde::{Deserialize, Serialize};
+
 /// A group of workstations, as far as this choice goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
@@ -16,7 +18,8 @@ pub struct Group {
 }
 
 /// How groups are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Spread {
     /// Each component where most processors are idle.
     #[default]
@@ -56,8 +59,9 @@ impl Spread {
             Self::ClusterMinimisation => pack(components, &mut free),
             Self::WorstFit => each(components, &mut free, |index, free| (Reverse(free), index)),
             Self::CloseToFiles => each(components, &mut free, |index, free| {
-                // Times are not negative, so their bits are in their order.
-                (groups[index].transfer_s.max(0.0).to_bits(), Reverse(free), index)
+                // Times are not negative, so their bits are in their order; nor are
+                // they the zero below zero, which a sum of nothing is.
+                ((groups[index].transfer_s.max(0.0) + 0.0).to_bits(), Reverse(free), index)
             }),
         }
     }

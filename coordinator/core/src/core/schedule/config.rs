@@ -6,6 +6,7 @@ use gleaner_common::units;
 use serde::{Deserialize, Serialize};
 
 use super::resources;
+use crate::scheduler::spread::Spread;
 use crate::scheduler::{DEFAULT, Parameters, Scheduler, named};
 
 /// Which jobs and sizes come next, by whose policy.
@@ -18,6 +19,11 @@ pub struct SchedulerConfig {
     /// subprograms.
     #[serde(with = "units::duration")]
     pub patience: Duration,
+    /// Which groups of workstations the parts of a job go to that start together;
+    /// none: wherever placement puts each. A workstation's group is what its
+    /// attribute `group` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
     pub parameters: Parameters,
 }
 
@@ -25,7 +31,8 @@ impl Default for SchedulerConfig {
     /// As long as a guest waits for its owner by default, before it is given up.
     fn default() -> Self {
         let patience = Duration::from_secs(600);
-        Self { policy: DEFAULT.to_owned(), patience, parameters: Parameters::default() }
+        let (policy, spread) = (DEFAULT.to_owned(), None);
+        Self { policy, patience, spread, parameters: Parameters::default() }
     }
 }
 

@@ -79,6 +79,7 @@ impl Core {
     fn place_more(&mut self, draft: &mut Draft, id: JobId, by: u32) -> u32 {
         let unfilled = self.schedule.unfilled(id);
         self.schedule.set_unfilled(id, unfilled + by);
+        self.choose_groups(id);
         self.fill(draft, id).min(by)
     }
 

@@ -3,6 +3,7 @@
 mod attempts;
 mod choosing;
 mod folding;
+mod groups;
 mod grow;
 mod hostile;
 mod moves;

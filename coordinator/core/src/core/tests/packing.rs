@@ -47,7 +47,7 @@ impl Site {
         self.hello(link(id, serial), Incarnation(1), facts, presence(false, slots), vec![])
     }
 
-    fn ends(&mut self, (at, _, fence): Offered) -> Vec<Offered> {
+    pub(super) fn ends(&mut self, (at, _, fence): Offered) -> Vec<Offered> {
         self.now = self.now + s(60);
         let event = AttemptEvent::Finished(finished(fence, Outcome::Succeeded, s(60)));
         let serial = self.core.link(WorkstationId(at)).expect("connected").serial;

@@ -28,7 +28,7 @@ impl Site {
         why
     }
 
-    fn connect_with(&mut self, id: u32, facts: Facts) -> Vec<Offered> {
+    pub(super) fn connect_with(&mut self, id: u32, facts: Facts) -> Vec<Offered> {
         self.enrol(id);
         self.hello(link(id, 1), Incarnation(1), facts, presence(false, 1), vec![])
     }
@@ -47,7 +47,7 @@ fn count(count: u32) -> JobSpec {
     JobSpec::new(vec!["/bin/true".into()], IndexRange::count_of(count).unwrap())
 }
 
-fn one_place(memory_bytes: u64) -> Facts {
+pub(super) fn one_place(memory_bytes: u64) -> Facts {
     Facts { cores: 1, places: 1, memory_bytes, ..Facts::default() }
 }
 
