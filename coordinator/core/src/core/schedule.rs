@@ -40,6 +40,9 @@ use crate::scheduler::{Allowed, Class, Fact, Request, Resources, Scheduler, Size
 /// meanwhile is not to wait for it.
 const STAGES_MAX: u32 = 1_000;
 
+/// So many that wait for several cores of one workstation make way in one step.
+const STAND_ASIDE_MAX: u32 = 100;
+
 /// How old the claims of those may be whose usage has only decayed or grown by
 /// time. A place counts a quantum at once, which is 60 s by default.
 const CLAIMS_AGE_MAX: Duration = Duration::from_secs(1);
@@ -69,6 +72,8 @@ pub(super) struct Schedule {
     given_back: BTreeSet<Fence>,
     /// The pool's version when it was last told that it has changed.
     suits_at: u64,
+    /// For whom the pool keeps a workstation.
+    kept_for: Option<JobId>,
     /// When all claims were told.
     claims_at: Moment,
 }
@@ -91,6 +96,7 @@ impl Schedule {
             patient_until: BTreeMap::new(),
             given_back: BTreeSet::new(),
             suits_at: 0,
+            kept_for: None,
             claims_at: Moment::ZERO,
         }
     }
@@ -135,6 +141,11 @@ impl Schedule {
         self.given_back.remove(&fence);
     }
 
+    /// For whom a workstation is kept.
+    pub(super) fn kept_for(&self) -> Option<JobId> {
+        self.kept_for
+    }
+
     /// When somebody's patience ends first.
     pub(super) fn first_due(&self) -> Option<Moment> {
         self.patient_until.values().min().copied()
@@ -173,7 +184,14 @@ impl Core {
         for id in self.schedule.unfilled.keys().copied().collect::<Vec<_>>() {
             self.fill_on(draft, id);
         }
+        self.keep_no_more(draft);
         self.decide_all(draft, goes_on);
+        for _ in 0..STAND_ASIDE_MAX {
+            if !self.stand_aside(draft) {
+                break;
+            }
+            self.decide_all(draft, true);
+        }
         self.send_ahead(draft);
         self.tell_scheduler(draft);
         self.more_to_place |= !self.schedule.unfilled.is_empty();
@@ -211,15 +229,19 @@ impl Core {
         for id in std::mem::take(&mut self.schedule.stale) {
             self.tell_of(draft, id);
         }
-        let resources = self.resources();
-        if self.schedule.scheduler.state().resources() != resources {
-            self.tell(draft.now, Fact::Resources(resources));
-        }
+        self.tell_resources(draft.now);
         let version = self.pool.version();
         let suits = self.schedule.suits_at != version;
         if suits && self.schedule.scheduler.state().has_misfits() {
             self.schedule.suits_at = version;
             self.tell(draft.now, Fact::Suits);
+        }
+    }
+
+    fn tell_resources(&mut self, now: Moment) {
+        let resources = self.resources();
+        if self.schedule.scheduler.state().resources() != resources {
+            self.tell(now, Fact::Resources(resources));
         }
     }
 
