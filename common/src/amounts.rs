@@ -34,7 +34,9 @@ impl Amounts {
     pub fn part(self, asked: Self) -> Self {
         let of = |lent: u64, asked_bytes: u64| match (lent, asked_bytes) {
             (UNKNOWN, 0) => 0,
-            (lent, 0) => lent / u64::from(self.cores.max(1)) * u64::from(asked.cores.min(self.cores)),
+            (lent, 0) => {
+                lent / u64::from(self.cores.max(1)) * u64::from(asked.cores.min(self.cores))
+            }
             (_, bytes) => bytes,
         };
         Self {

@@ -158,7 +158,8 @@ impl Sizes {
     /// If not even the least can be counted.
     pub fn times(self, each: u32) -> Result<Self, SizesError> {
         let most = (u32::MAX / each.max(1)).min(self.max);
-        let three = [self.min, self.preferred.min(most), most].map(|size| size.saturating_mul(each));
+        let three =
+            [self.min, self.preferred.min(most), most].map(|size| size.saturating_mul(each));
         Self::new(three, self.allowed.times(each))
     }
 

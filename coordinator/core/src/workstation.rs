@@ -252,13 +252,7 @@ impl Workstation {
     /// An attempt is placed here. The first one gives the agent a lease's time
     /// to be heard: without guests it is heard from less often than a lease
     /// lasts, and renews its lease before it starts anything.
-    pub(crate) fn take(
-        &mut self,
-        now: Moment,
-        lease: Duration,
-        fence: Fence,
-        guest: Guest,
-    ) {
+    pub(crate) fn take(&mut self, now: Moment, lease: Duration, fence: Fence, guest: Guest) {
         if self.attempts.is_empty() {
             self.lease_until = self.lease_until.max(now + lease);
         }

@@ -158,9 +158,8 @@ impl Core {
             // A target that restores images is preferred: only the source's
             // agent knows whether the guest goes back to one.
             let fits = |target: &Workstation| misfit(source, target, Keep::State).is_none();
-            let best = self.pool.choose_where(needs, |id, at| {
-                is_new(id) && could_do(id, at) && fits(at)
-            });
+            let best =
+                self.pool.choose_where(needs, |id, at| is_new(id) && could_do(id, at) && fits(at));
             if best.is_some() {
                 return best;
             }

@@ -357,8 +357,9 @@ impl Core {
             }
             excludes.count(unmet.iter().map(|it| it.what.clone()));
             let rank = |unmet: &[Unmet], it: &Workstation| (unmet.len(), Reverse(order(needs, it)));
-            let is_nearer =
-                nearest.as_ref().is_none_or(|(least, it)| rank(&unmet, workstation) < rank(least, it));
+            let is_nearer = nearest
+                .as_ref()
+                .is_none_or(|(least, it)| rank(&unmet, workstation) < rank(least, it));
             if is_nearer {
                 nearest = Some((unmet, workstation));
             }

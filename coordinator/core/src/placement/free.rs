@@ -143,10 +143,8 @@ impl<Id: Copy + From<u32> + Into<u32>, H: Has> Free<Id, H> {
             }
             self.grow(leaf + 1);
         }
-        let after = of.map_or_else(Node::nobody, |(cost, has)| Node {
-            player: Player { cost, number },
-            has,
-        });
+        let after = of
+            .map_or_else(Node::nobody, |(cost, has)| Node { player: Player { cost, number }, has });
         let mut node = self.leaves() + leaf;
         let before = std::mem::replace(&mut self.nodes[node], after);
         self.len = self.len + usize::from(of.is_some()) - usize::from(before.player != NOBODY);

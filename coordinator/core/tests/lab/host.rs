@@ -151,7 +151,8 @@ impl Host {
     /// Guests have no more together than is lent, whatever was offered.
     pub(crate) fn check_lent(&self) {
         let lends = self.sizes().lends();
-        let guests = self.places.iter().filter_map(|place| place.guest.as_ref());
+        let alive = self.processes().filter(|(_, process)| !process.killed);
+        let guests = alive.filter_map(|(place, _)| place.guest.as_ref());
         let parts = guests.map(|guest| lends.part(guest.start.spec.asked()));
         let taken = parts.fold(Amounts::default(), Amounts::plus);
         assert!(lends.covers(taken), "host{} lends {lends:?}: {taken:?}", self.id);

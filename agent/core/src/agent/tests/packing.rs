@@ -1,22 +1,14 @@
 //! What guests have of what is lent.
 
-use gleaner_common::job::Limits;
-
 use super::*;
 
 const GIB: u64 = 1 << 30;
 
 /// Of four cores three are lent, with six GiB and a GPU.
 fn lending() -> Agent {
-    let facts = Facts {
-        memory_bytes: 16 * GIB,
-        memory_lent_bytes: 6 * GIB,
-        gpus: 2,
-        ..setup(3).facts
-    };
-    let limits = Limits { processes_max: 9, ..Limits::default() };
-    let site = Site { limits, moves: Ok(()) };
-    let (mut agent, _) = Agent::new(Moment::ZERO, Setup { facts, site, ..setup(3) });
+    let facts =
+        Facts { memory_bytes: 16 * GIB, memory_lent_bytes: 6 * GIB, gpus: 2, ..setup(3).facts };
+    let (mut agent, _) = Agent::new(Moment::ZERO, Setup { facts, ..setup(3) });
     let well = Observation::Health { sensor: Sensor::Terminals, health: Health::Well };
     let _ = agent.handle(Moment::ZERO, Event::Observed(well));
     let _ = agent.handle(at(0), load(0.0));
@@ -36,9 +28,8 @@ fn asks(agent: &mut Agent, number: u32, cores: u16, memory_gib: u64, gpus: u16) 
 fn given(effects: &[Effect]) -> Vec<(u64, u64, Vec<u16>)> {
     let started = effects.iter().filter_map(|effect| match effect {
         Effect::Prepare(start) => {
-            assert_eq!(start.limits.processes_max, 9);
-            let fence = start.at.fence.0;
-            Some((fence, start.limits.memory_bytes_max / GIB, start.gpus.clone()))
+            let gib = start.limits.memory_bytes_max / GIB;
+            Some((start.at.fence.0, gib, start.gpus.clone()))
         }
         _ => None,
     });

@@ -248,10 +248,16 @@ fn doing() -> impl Strategy<Value = Doing> {
         }),
         any::<usize>().prop_map(Doing::End),
         any::<usize>().prop_map(Doing::End),
-        (1..5u32, prop::bool::weighted(0.2), 2..5u16)
-            .prop_map(|(id, busy, slots)| Doing::Turn { id, busy, slots }),
-        (1..5u32, 1..5u16, 1..9u64)
-            .prop_map(|(id, cores, memory_gib)| Doing::Reconnect { id, cores, memory_gib }),
+        (1..5u32, prop::bool::weighted(0.2), 2..5u16).prop_map(|(id, busy, slots)| Doing::Turn {
+            id,
+            busy,
+            slots
+        }),
+        (1..5u32, 1..5u16, 1..9u64).prop_map(|(id, cores, memory_gib)| Doing::Reconnect {
+            id,
+            cores,
+            memory_gib
+        }),
     ]
 }
 
