@@ -227,10 +227,9 @@ impl Pool {
             standing,
             cost: (standing == Standing::Free && !is_kept)
                 .then(|| (config.policy.cost(&workstation.candidate(risk)), workstation.free())),
-            wait: match standing {
-                Standing::Full if !is_kept => workstation.wait_ahead(),
-                _ => None,
-            },
+            wait: (standing == Standing::Full && !is_kept)
+                .then(|| workstation.wait_ahead())
+                .flatten(),
             due: workstation.due(config),
             room: if is_kept { 0 } else { workstation.room(standing) },
             places: workstation.places_known(),
