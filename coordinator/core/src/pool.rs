@@ -75,6 +75,8 @@ pub(crate) struct Pool {
     places: u32,
     /// How many have never said what they have.
     unheard: u32,
+    /// One that is hidden from everybody until so much of it is free.
+    kept: Option<(WorkstationId, Amounts)>,
     /// Grows whenever somebody becomes free, or better or worse than before.
     version: u64,
 }
@@ -203,6 +205,10 @@ impl Pool {
         let idle_before = workstation.idle_since();
         let result = change(workstation);
         let standing = workstation.standing(now);
+        let is_kept = self.kept.is_some_and(|(at, asked)| {
+            at == id && is_open(standing) && !workstation.has_free(asked)
+        });
+        self.kept.take_if(|(at, _)| *at == id && !is_kept);
         let mut risk = 0.0;
         if config.policy.asks_outlook() {
             let outlook = outlook.get_or_insert_default();
@@ -219,11 +225,13 @@ impl Pool {
         let idle_after = workstation.idle_since();
         let after = IndexKeys {
             standing,
-            cost: (standing == Standing::Free)
+            cost: (standing == Standing::Free && !is_kept)
                 .then(|| (config.policy.cost(&workstation.candidate(risk)), workstation.free())),
-            wait: if standing == Standing::Full { workstation.wait_ahead() } else { None },
+            wait: (standing == Standing::Full && !is_kept)
+                .then(|| workstation.wait_ahead())
+                .flatten(),
             due: workstation.due(config),
-            room: workstation.room(standing),
+            room: if is_kept { 0 } else { workstation.room(standing) },
             places: workstation.places_known(),
         };
         let before = std::mem::replace(keys, after);
@@ -255,6 +263,39 @@ impl Pool {
         !self.free.is_empty()
     }
 
+    /// Keeps a workstation, where most of what is asked for is free, from everybody
+    /// until all of it is, or its owner comes. `false` if one is kept already, or
+    /// there is none: what several gather for at once, nobody comes by.
+    pub(crate) fn keep_for(&mut self, now: Moment, config: &Config, needs: Needs<'_>) -> bool {
+        if self.kept.is_some() {
+            return false;
+        }
+        let could = self.entries.iter().filter(|(_, entry)| {
+            let it = &entry.workstation;
+            is_open(entry.keys.standing) && it.would_have_free(needs.asked) && needs.are_met(it)
+        });
+        let has = |it: &Workstation| {
+            let free = it.free();
+            (free.cores.min(needs.asked.cores), free.memory_bytes.min(needs.asked.memory_bytes))
+        };
+        let best = could.max_by_key(|(id, entry)| (has(&entry.workstation), Reverse(**id)));
+        let Some(id) = best.map(|(id, _)| *id) else { return false };
+        self.kept = Some((id, needs.asked));
+        self.update(now, config, id, |_| ());
+        true
+    }
+
+    /// Nobody gathers any more.
+    pub(crate) fn keep_no_more(&mut self, now: Moment, config: &Config) {
+        if let Some((id, _)) = self.kept.take() {
+            self.update(now, config, id, |_| ());
+        }
+    }
+
+    pub(crate) fn kept(&self) -> Option<WorkstationId> {
+        self.kept.map(|(id, _)| id)
+    }
+
     /// The policy's choice of the free ones. An avoided one is chosen only if
     /// no other is idle: a place elsewhere is worth waiting for.
     fn choose(&self, avoided: Option<WorkstationId>) -> Option<WorkstationId> {
@@ -277,10 +318,7 @@ impl Pool {
         }
         let other = self.choose_preferred(needs, |id, w| Some(id) != *rather && will_do(id, w));
         other.or_else(|| {
-            let is_open = |id: &WorkstationId| {
-                matches!(self.standing(*id), Some(Standing::Free | Standing::Full))
-            };
-            let barred = never.iter().filter(|id| is_open(id)).count();
+            let barred = never.iter().filter(|id| self.standing(**id).is_some_and(is_open)).count();
             let only = self.open() as usize == barred + 1;
             rather
                 .filter(|_| only && barred > 0)
@@ -450,6 +488,11 @@ impl OwnersPast {
             (_, Some(since)) => outlook.turned_idle(self.wall(since)),
         }
     }
+}
+
+/// Is it idle, and may guests be placed there?
+fn is_open(standing: Standing) -> bool {
+    matches!(standing, Standing::Free | Standing::Full)
 }
 
 fn reindex<K: Ord + Copy>(

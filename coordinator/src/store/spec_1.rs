@@ -115,7 +115,8 @@ mod tests {
             let select = "SELECT spec FROM jobs WHERE job = :job";
             let of = named_params! { ":job": job };
             let read = connection.query_row(select, of, |row| {
-                let added = [row.get_ref("spec")?.as_blob()?, &[0, 0, 1], &[0; 9]].concat();
+                let since: [&[u8]; 3] = [&[0, 0, 1], &[0; 9], &[1, 0]];
+                let added = [row.get_ref("spec")?.as_blob()?, &since.concat()].concat();
                 unpacked(&added)
             });
             let spec: JobSpec = read.unwrap();

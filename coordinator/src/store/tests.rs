@@ -268,7 +268,7 @@ fn make_older(store: &Store, version: i32) {
                  ALTER TABLE identities DROP COLUMN expires;
                  ALTER TABLE attempts DROP COLUMN replica;
                  DROP TABLE replicas; DROP TABLE uploads; DROP TABLE learned;
-                 UPDATE jobs SET spec = substr(spec, 1, length(spec) - 12);";
+                 UPDATE jobs SET spec = substr(spec, 1, length(spec) - 14);";
     store.writer.0.execute_batch(undo).unwrap();
     store.writer.0.pragma_update(None, "user_version", version).unwrap();
 }

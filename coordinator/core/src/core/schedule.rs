@@ -39,6 +39,9 @@ use crate::scheduler::{Allowed, Class, Fact, Request, Resources, Scheduler, Size
 /// meanwhile is not to wait for it.
 const STAGES_MAX: u32 = 1_000;
 
+/// So many that wait for several cores of one workstation make way in one step.
+const STAND_ASIDE_MAX: u32 = 100;
+
 /// How old the claims of those may be whose usage has only decayed or grown by
 /// time. A place counts a quantum at once, which is 60 s by default.
 const CLAIMS_AGE_MAX: Duration = Duration::from_secs(1);
@@ -71,6 +74,8 @@ pub(super) struct Schedule {
     pub(super) folding: BTreeMap<JobId, Folding>,
     /// The pool's version when it was last told that it has changed.
     suits_at: u64,
+    /// For whom the pool keeps a workstation.
+    kept_for: Option<JobId>,
     /// When all claims were told.
     claims_at: Moment,
 }
@@ -95,6 +100,7 @@ impl Schedule {
             given_back: BTreeSet::new(),
             folding: BTreeMap::new(),
             suits_at: 0,
+            kept_for: None,
             claims_at: Moment::ZERO,
         }
     }
@@ -140,6 +146,11 @@ impl Schedule {
         self.given_back.remove(&fence);
     }
 
+    /// For whom a workstation is kept.
+    pub(super) fn kept_for(&self) -> Option<JobId> {
+        self.kept_for
+    }
+
     /// When somebody's patience ends first.
     pub(super) fn first_due(&self) -> Option<Moment> {
         self.patient_until.values().min().copied()
@@ -182,7 +193,14 @@ impl Core {
             }
             self.fill_on(draft, id);
         }
+        self.keep_no_more(draft);
         self.decide_all(draft, goes_on);
+        for _ in 0..STAND_ASIDE_MAX {
+            if !self.stand_aside(draft) {
+                break;
+            }
+            self.decide_all(draft, true);
+        }
         for id in self.schedule.stale.iter().copied().collect::<Vec<_>>() {
             self.share_places(draft, id);
         }
@@ -222,15 +240,19 @@ impl Core {
         for id in std::mem::take(&mut self.schedule.stale) {
             self.tell_of(draft, id);
         }
-        let resources = self.resources();
-        if self.schedule.scheduler.state().resources() != resources {
-            self.tell(draft.now, Fact::Resources(resources));
-        }
+        self.tell_resources(draft.now);
         let version = self.pool.version();
         let suits = self.schedule.suits_at != version;
         if suits && self.schedule.scheduler.state().has_misfits() {
             self.schedule.suits_at = version;
             self.tell(draft.now, Fact::Suits);
+        }
+    }
+
+    fn tell_resources(&mut self, now: Moment) {
+        let resources = self.resources();
+        if self.schedule.scheduler.state().resources() != resources {
+            self.tell(now, Fact::Resources(resources));
         }
     }
 

@@ -130,6 +130,10 @@ impl Core {
                 let room = workstation.capacity().cores;
                 format!("full: guests: {guests}, room: {room}, places: {places}")
             }
+            Standing::Free if self.pool.kept() == Some(id) => match self.schedule.kept_for() {
+                Some(job) => format!("kept until there is enough free for job {job}"),
+                None => "kept until more of it is free".to_owned(),
+            },
             Standing::Free => format!("idle: {presence}"),
         };
         let is_told = self.pool.standing(id)? == Standing::Drained;
@@ -213,6 +217,7 @@ impl Core {
             return Some("no workstation is enrolled".to_owned());
         }
         let kinds = [
+            (Standing::Free, "kept until more of it is free"),
             (Standing::Full, "full"),
             (Standing::Drained, "drained"),
             (Standing::Busy, "busy with their owners"),

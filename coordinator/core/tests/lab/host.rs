@@ -158,7 +158,8 @@ impl Host {
     /// a malleable program may share one place.
     pub(crate) fn check_lent(&self) {
         let lends = self.sizes().lends();
-        let guests = self.places.iter().filter_map(|place| place.guest.as_ref());
+        let alive = self.processes().filter(|(_, process)| !process.killed);
+        let guests = alive.filter_map(|(place, _)| place.guest.as_ref());
         let mut sharing = BTreeSet::new();
         let alone = guests.filter(|guest| {
             let (spec, job) = (&guest.start.spec, guest.start.subprogram.job);

@@ -1,7 +1,5 @@
 //! What guests have of what is lent.
 
-use gleaner_common::job::Limits;
-
 use super::*;
 
 const GIB: u64 = 1 << 30;
@@ -10,9 +8,7 @@ const GIB: u64 = 1 << 30;
 fn lending() -> Agent {
     let facts =
         Facts { memory_bytes: 16 * GIB, memory_lent_bytes: 6 * GIB, gpus: 2, ..setup(3).facts };
-    let limits = Limits { processes_max: 9, ..Limits::default() };
-    let site = Site { limits, moves: Ok(()) };
-    let (mut agent, _) = Agent::new(Moment::ZERO, Setup { facts, site, ..setup(3) });
+    let (mut agent, _) = Agent::new(Moment::ZERO, Setup { facts, ..setup(3) });
     let well = Observation::Health { sensor: Sensor::Terminals, health: Health::Well };
     let _ = agent.handle(Moment::ZERO, Event::Observed(well));
     let _ = agent.handle(at(0), load(0.0));
@@ -30,13 +26,10 @@ fn asks(agent: &mut Agent, number: u32, cores: u16, memory_gib: u64, gpus: u16) 
 
 /// What a guest may use, when it is started.
 fn given(effects: &[Effect]) -> Vec<(u64, u64, Vec<u16>)> {
-    let started = effects.iter().filter_map(|effect| match effect {
-        Effect::Prepare(start) => {
-            assert_eq!(start.limits.processes_max, 9);
-            let fence = start.at.fence.0;
-            Some((fence, start.limits.memory_bytes_max / GIB, start.gpus.clone()))
-        }
-        _ => None,
+    let started = effects.iter().filter_map(|effect| {
+        let Effect::Prepare(start) = effect else { return None };
+        let gib = start.limits.memory_bytes_max / GIB;
+        Some((start.at.fence.0, gib, start.gpus.clone()))
     });
     started.collect()
 }
@@ -91,7 +84,7 @@ fn a_guest_of_two_cores_waits_while_its_owner_needs_one_of_them() {
     let used = |ms| {
         let cpu = Some(Duration::from_millis(ms));
         let kernel = Some(LoadAverages { one: 0.0, five: 0.0, fifteen: 0.0 });
-        Event::Observed(Observation::Load(LoadSample { kernel, cpu, ..LoadSample::default() }))
+        Event::Observed(Observation::Load(LoadSample { cpu, kernel, ..LoadSample::default() }))
     };
     let _ = agent.handle(at(1), used(0));
     let _ = agent.handle(at(3), used(800));

@@ -59,11 +59,64 @@ impl Core {
         let suits = self.jobs.get(&id).is_some_and(|job| self.suits_whole(job, size));
         let left = if suits { self.place_more(draft, id, size) } else { size };
         if left == size {
+            if self.is_large_and_alone(id) {
+                self.keep_for(draft, id);
+            }
             self.schedule.suits_at = self.pool.version();
             self.tell(draft.now, Fact::Unplaced { job: id });
+            self.tell_resources(draft.now);
         } else if left > 0 {
             self.tell(draft.now, Fact::Resized { job: id, size: size - left });
         }
+    }
+
+    // ── several cores of one workstation ───────────────────────────────────
+
+    /// Whoever comes first and waits for more cores of one workstation than are
+    /// free on any makes way for those behind, who can use what is free: for the
+    /// first of them one workstation is kept, so that nobody waits for ever.
+    pub(super) fn stand_aside(&mut self, draft: &mut Draft) -> bool {
+        if draft.step.placed >= PLACEMENTS_MAX || !self.pool.has_free() {
+            return false;
+        }
+        let state = self.schedule.scheduler.state();
+        let first = state.claimants().find(|turn| state.waiting_at(*turn).is_some());
+        let Some(id) = first.map(|turn| turn.2).filter(|id| self.is_large_and_alone(*id)) else {
+            return false;
+        };
+        self.keep_for(draft, id);
+        self.schedule.suits_at = self.pool.version();
+        self.tell(draft.now, Fact::Unplaced { job: id });
+        self.tell_resources(draft.now);
+        true
+    }
+
+    /// Does one subprogram of it want more of one workstation than any has free,
+    /// and need no others beside it?
+    fn is_large_and_alone(&self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(&id) else { return false };
+        let asked = job.spec().asked();
+        let is_large = asked.cores > 1 || asked.memory_bytes > 0 || asked.disk_bytes > 0;
+        let sizes = self.schedule.scheduler.state().sizes(id);
+        let is_alone = sizes.is_some_and(|sizes| sizes.min() <= job.each());
+        is_large && is_alone && self.pool.room_for(1, job.needs()) == 0
+    }
+
+    fn keep_for(&mut self, draft: &Draft, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        if self.pool.keep_for(draft.now, &self.config, job.needs()) {
+            self.schedule.kept_for = Some(id);
+        }
+    }
+
+    /// Lets go of what is kept for somebody who does not wait any more.
+    pub(super) fn keep_no_more(&mut self, draft: &Draft) {
+        let Some(id) = self.schedule.kept_for else { return };
+        if self.jobs.get(&id).is_none_or(|job| job.queued() == 0) {
+            self.pool.keep_no_more(draft.now, &self.config);
+            self.tell_resources(draft.now);
+        }
+        self.schedule.kept_for = self.pool.kept().map(|_| id);
     }
 
     fn suits_whole(&self, job: &Job, size: u32) -> bool {

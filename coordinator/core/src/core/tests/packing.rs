@@ -182,6 +182,50 @@ fn cores_that_an_owner_needs_are_not_lent() {
     assert_eq!(offered.len(), 1, "three cores hold one guest of two");
 }
 
+/// Small jobs took every core that became free, and whoever asked for two of one
+/// workstation never came by them; or the small ones waited where it could not go.
+#[test]
+fn who_asks_for_two_cores_keeps_one_workstation_and_nobody_from_the_others() {
+    let mut site = Site::lend([lending(1, 2), lending(2, 4), lending(2, 4)]);
+    let (_, mut small) = site.submit_spec(bag(5, 1, 0));
+    assert_eq!(small.len(), 5);
+    let (pair, none) = site.submit_spec(JobSpec { priority: 1, ..bag(1, 2, 0) });
+    let (_, none_either) = site.submit_spec(bag(50, 1, 0));
+    assert_eq!((none, none_either), (vec![], vec![]));
+    small.sort_unstable();
+    assert_eq!(hosts(&site.ends(small[0])), [1], "two cores will never be free there");
+    site.check_packed().unwrap();
+    assert_eq!(site.ends(small[1]), [], "one of two is free, and kept");
+    let why = site.core.why_workstation(site.now, WorkstationId(2)).unwrap();
+    let told = format!("kept until there is enough free for job {pair}");
+    assert!(why.contains(&told), "{why:?}");
+    assert_eq!(hosts(&site.ends(small[3])), [3], "the other pair is not kept");
+    let placed = site.ends(small[2]);
+    assert_eq!((placed[0].0, placed[0].1.job), (2, pair));
+    assert_eq!(hosts(&site.ends(placed[0])), [2, 2], "and then it is everybody's again");
+    site.check_packed().unwrap();
+}
+
+#[test]
+fn what_is_kept_for_a_job_is_let_go_when_it_is_cancelled_or_the_owner_comes() {
+    for owner_comes in [false, true] {
+        let mut site = Site::lend([lending(2, 4)]);
+        let (_, small) = site.submit_spec(bag(2, 1, 0));
+        let (pair, _) = site.submit_spec(JobSpec { priority: 1, ..bag(1, 2, 0) });
+        site.submit_spec(bag(9, 1, 0));
+        assert_eq!(site.ends(small[0]), []);
+        let from = site.core.link(WorkstationId(1)).unwrap();
+        if owner_comes {
+            let frame = AgentFrame::Presence(presence(true, 2));
+            site.handle(Event::Heard { from, frame });
+            assert_eq!(site.core.pool.kept(), None);
+        } else {
+            assert_eq!(site.cancel(pair).len(), 1);
+        }
+        site.check_packed().unwrap();
+    }
+}
+
 #[test]
 fn a_user_pays_for_cores() {
     let mut site = Site::lend([lending(4, 8)]);
