@@ -290,7 +290,9 @@ impl OwnersOf<'_> {
         if let Some(machines) = self.source.and_then(|source| source.machines.as_ref()) {
             let path = here.join(machines);
             let speeds = read_speeds(&path).map_err(|why| InputError::Machines { path, why })?;
-            usages.iter_mut().for_each(|usage| usage.know_speeds(&speeds));
+            for usage in &mut usages {
+                usage.know_speeds(&speeds);
+            }
         }
         Ok((usages, made))
     }
