@@ -32,7 +32,7 @@ pub use bag::{Bag, BagError, BagExecution, BagModel, Subtask, Workers, run_bag};
 pub use engine::{Scratch, run, run_observed};
 pub use execution::{Breakdown, Execution};
 pub use lab::{Lab, Machine, Order, Owner, SelectError, Selection};
-pub use model::{Costs, Model, Placement};
+pub use model::{Costs, Model, Placement, RulesOf};
 pub use observer::{Observed, Observer, What};
 pub use past::Learner;
 pub use program::{CompileError, Network, Program};

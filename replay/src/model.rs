@@ -21,6 +21,7 @@ use gleaner_common::job::{OnBusy, Reaction};
 use gleaner_common::reaction::{Keep, Step};
 use gleaner_coordinator_core::residence::Rules;
 use gleaner_coordinator_core::{Config, Policy};
+use serde::{Deserialize, Serialize};
 
 /// Who gets which workstation, and what happens when its owner returns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,6 +75,30 @@ impl Model {
 /// guess: `SCHED_IDLE` gets a hundredth of one core, but owners are seldom
 /// busy on all of them.
 pub(crate) const RENICE_SHARE: f64 = 0.1;
+
+gleaner_common::named! {
+    /// Whose [`Rules`] a program's ranks keep.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum RulesOf {
+        /// Each rank begins as soon as it can; one that has to leave has left, wherever
+        /// it goes next (Phalen 1994, §6.4).
+        #[default]
+        Phalen1994 = "phalen1994",
+        /// All ranks begin together; one that has to leave stays until there is
+        /// somewhere to go, and goes on if its owner leaves first.
+        Live = "live",
+    }
+}
+
+impl RulesOf {
+    pub fn rules(self) -> Rules {
+        match self {
+            Self::Phalen1994 => Rules::PHALEN_1994,
+            Self::Live => Rules::LIVE,
+        }
+    }
+}
 
 /// How a free workstation is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@ use cube::Cube;
 pub use document::WriteReportError;
 use document::count;
 
+use crate::model::RulesOf;
 use crate::results::manifest::{Manifest, ReportKind};
 use crate::results::store::{Store, StoreError};
 use crate::results::{Legend, Row, read_rows};
@@ -69,6 +70,14 @@ impl Source {
                 setting.period_s as f64 / 3_600.0
             ));
         }
+        if setting.rules == RulesOf::Live {
+            let rules = "The ranks kept the rules of the live coordinator, not those of Phalen 1994, §6.4: all begin \
+                         together, and one that has to leave stays until there is somewhere to go.";
+            said.push(rules.to_owned());
+        }
+        said.extend(
+            setting.ranked_lacks.iter().map(|lacks| format!("Of what was known: {lacks}.")),
+        );
         for network in &self.manifest.networks {
             if network.passed_over > 0 || network.periods < network.periods_wanted {
                 said.push(format!(

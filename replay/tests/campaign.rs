@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gleaner_replay::RulesOf;
 use gleaner_replay::campaign::file;
 use gleaner_replay::campaign::inputs::{Overrides, prepare};
 use gleaner_replay::campaign::run::{Effort, Outcome, run_campaign};
@@ -284,4 +285,38 @@ fn a_log_with_too_few_workstations_says_how_many_it_has() {
     fs::write(place.file(), SMALL.replace("workstations = 7", "workstations = 70")).unwrap();
     let error = prepare(&place.file(), &Overrides::default()).unwrap_err().to_string();
     assert!(error.contains("no period has 70 workstations with a transition before"), "{error}");
+}
+
+#[test]
+fn the_live_rules_are_asked_for_by_name_and_change_what_comes_out() {
+    let place = Place::new();
+    place.run("hers", "1/1", 1);
+    let said = prepare(&place.file(), &Overrides::default()).unwrap().manifest;
+    fs::write(place.file(), SMALL.replace("seed = 7", "seed = 7\nrules = \"live\"")).unwrap();
+    place.run("live", "1/1", 1);
+    let live = prepare(&place.file(), &Overrides::default()).unwrap().manifest;
+    assert_eq!((said.setting.rules, live.setting.rules), (RulesOf::Phalen1994, RulesOf::Live));
+    assert_ne!(live.digests.campaign, said.digests.campaign);
+    let rows = |name: &str| fs::read(place.out(name).join(CSV)).unwrap();
+    assert_ne!(rows("live"), rows("hers"));
+}
+
+#[test]
+fn a_campaign_that_ranks_says_what_of_its_log_is_not_known() {
+    let place = Place::new();
+    let ranked = SMALL.replace("\"oracle\"", "\"ranked\"");
+    fs::write(place.file(), &ranked).unwrap();
+    let prepared = prepare(&place.file(), &Overrides::default()).unwrap();
+    let [note] = prepared.notes.as_slice() else { panic!("{:?}", prepared.notes) };
+    assert!(note.starts_with("the speed of 0 of 8 workstations is known"), "{note}");
+    let machines: Vec<String> = (1..=8)
+        .map(|number| format!(r#"{{"name": "ws-{number:05}", "speed": {number}00.0, "cores": 4}}"#))
+        .collect();
+    fs::write(place.out("machines.json"), machines.join("\n")).unwrap();
+    let known =
+        ranked.replace("months = 2\n", "months = 2\n\n[usage]\nmachines = \"machines.json\"\n");
+    fs::write(place.file(), known).unwrap();
+    let measured = prepare(&place.file(), &Overrides::default()).unwrap();
+    assert_eq!(measured.notes, Vec::<String>::new());
+    assert_ne!(measured.manifest.digests.usage, prepared.manifest.digests.usage);
 }

@@ -453,6 +453,7 @@ impl<'a> Live<'a> {
     }
 
     /// What an agent is told to do; a guest that has begun.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only places matter here")]
     fn obey(&mut self, place: usize, frame: CoordinatorFrame) -> Option<Fence> {
         match frame {
             CoordinatorFrame::Offer(offer) => {

@@ -389,12 +389,11 @@ impl Run<'_> {
 
     fn seek_place(&mut self, worker: u32, now: u64) {
         let mut sought = Sought { places: self.places, by: &self.chooser, now, here: &|_| NONE };
-        match self.room.residence.seek(worker, &mut sought) {
-            Some(turn) => self.obey(worker, turn, now),
-            None => {
-                self.room.workers[worker as usize].state = WorkerState::Waiting;
-                self.tally.waits += 1;
-            }
+        if let Some(turn) = self.room.residence.seek(worker, &mut sought) {
+            self.obey(worker, turn, now);
+        } else {
+            self.room.workers[worker as usize].state = WorkerState::Waiting;
+            self.tally.waits += 1;
         }
     }
 

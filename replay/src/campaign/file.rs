@@ -18,6 +18,7 @@ use super::criterion::CriterionChoice;
 use super::periods::{PeriodChoice, PeriodError};
 use super::values::{Choices, CostChoices, PlacementChoice, ReactionChoice};
 use crate::bag::Workers;
+use crate::model::RulesOf;
 use crate::results::manifest::ReportKind;
 
 /// More than any campaign needs, and few enough to count in memory.
@@ -51,6 +52,9 @@ pub struct Campaign {
     /// Which of the eligible workstations take part.
     #[serde(default)]
     pub choose: Choose,
+    /// Whose rules ranks keep about beginning, waiting and leaving.
+    #[serde(default, skip_serializing_if = "is_phalens")]
+    pub rules: RulesOf,
     /// How the times of the usage log's records are understood; without it, as
     /// they were taken.
     #[serde(default, with = "optional_spelled", skip_serializing_if = "Option::is_none")]
@@ -59,6 +63,12 @@ pub struct Campaign {
     /// costs at most, for each thread.
     #[serde(default = "chunk_rows")]
     pub chunk_rows: u32,
+}
+
+/// Results of campaigns that never named any rules go on as they are.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_phalens(rules: &RulesOf) -> bool {
+    *rules == RulesOf::Phalen1994
 }
 
 /// Half a second's work for programs of some minutes.

@@ -96,11 +96,12 @@ pub fn prepare(path: &Path, overrides: &Overrides) -> Result<Prepared, InputErro
     }
     let mut notes = vec![];
     let (usages, made) = read_usages(path, &campaign, overrides, &mut notes)?;
-    let setting = setting(&campaign, made.as_ref());
+    let mut setting = setting(&campaign, made.as_ref());
     let ranked = PlacementChoice::Core(Policy::Ranked);
     let asks_ranked = campaign.policies.0.contains(&ranked);
     if asks_ranked {
-        notes.extend(usages[0].ranked_lacks());
+        setting.ranked_lacks = usages[0].ranked_lacks();
+        notes.extend(setting.ranked_lacks.iter().cloned());
     }
     let owners = owners::facts(&usages[0], campaign.periods.get_ref());
     let digests = Digests {
@@ -140,6 +141,8 @@ fn setting(campaign: &Campaign, made: Option<&MadeLog>) -> Setting {
         model: made.map(|made| made.model.about.clone()),
         fitted: fitted.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         stretched: stretched.collect(),
+        rules: campaign.rules,
+        ranked_lacks: vec![],
     }
 }
 
@@ -287,7 +290,9 @@ impl OwnersOf<'_> {
         if let Some(machines) = self.source.and_then(|source| source.machines.as_ref()) {
             let path = here.join(machines);
             let speeds = read_speeds(&path).map_err(|why| InputError::Machines { path, why })?;
-            usages.iter_mut().for_each(|usage| usage.know_speeds(&speeds));
+            for usage in &mut usages {
+                usage.know_speeds(&speeds);
+            }
         }
         Ok((usages, made))
     }

@@ -201,7 +201,8 @@ impl Plan {
                         let time_of_day = unit.start.time_of_day() as u16;
                         let labels: [u16; 5] = [program, policy, reaction, criterion, time_of_day];
                         let row = Row { labels, ..Self::row_of(unit, compiled) };
-                        let model = model(*placement, *on_busy);
+                        let rules = self.campaign.rules.rules();
+                        let model = Model { rules, ..model(*placement, *on_busy) };
                         self.execute_costs(compiled, &lab, model, row, executor);
                     }
                 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::model::RulesOf;
+
 /// Raised whenever results of the same campaign would come out otherwise.
 pub(crate) const FORMAT: u32 = 1;
 
@@ -41,6 +43,12 @@ pub struct Setting {
     pub fitted: Vec<(String, String)>,
     /// Programs whose computing was stretched to a length, in milliseconds.
     pub stretched: Vec<(String, u64)>,
+    /// Whose rules ranks kept.
+    #[serde(default)]
+    pub rules: RulesOf,
+    /// What the `ranked` policy would look at and is not known, if it was asked.
+    #[serde(default)]
+    pub ranked_lacks: Vec<String>,
 }
 
 /// Which tables and figures a report holds.

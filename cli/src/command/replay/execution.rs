@@ -12,7 +12,7 @@ use gleaner_replay::campaign::plan::model;
 use gleaner_replay::campaign::values::{PlacementChoice, ReactionChoice};
 use gleaner_replay::gantt::gantt;
 use gleaner_replay::{
-    Breakdown, Costs, Execution, Lab, Learner, Network, Observed, Program, Scratch, Usage,
+    Breakdown, Costs, Execution, Lab, Learner, Network, Observed, Program, RulesOf, Scratch, Usage,
     run_observed,
 };
 use serde::Serialize;
@@ -37,6 +37,10 @@ pub struct Args {
     /// What a rank does when its workstation's owner returns.
     #[arg(long, value_name = "REACTION", default_value = "migrate")]
     pub on_busy: ReactionChoice,
+    /// When ranks begin, and where they wait: phalen1994 (each as soon as it can;
+    /// nowhere) or live (all together; where they were).
+    #[arg(long, default_value = "phalen1994")]
+    pub rules: RulesOf,
     /// What one move costs.
     #[arg(long, value_name = "SPAN", value_parser = parse_duration, default_value = "10s")]
     pub cost: Duration,
@@ -71,7 +75,8 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     if args.policy == PlacementChoice::Core(Policy::Ranked) {
         output::notes(&usage.ranked_lacks());
     }
-    let model = model(args.policy, args.on_busy);
+    let rules = args.rules.rules();
+    let model = gleaner_replay::Model { rules, ..model(args.policy, args.on_busy) };
     let cost = args.cost;
     let dear = gleaner_replay::Model {
         costs: Costs { migrate: cost, rollback: cost, retreat: cost },
@@ -125,6 +130,7 @@ struct Row {
     at: String,
     policy: String,
     on_busy: String,
+    rules: RulesOf,
     criterion: String,
     cost_s: f64,
     finished: bool,
@@ -182,6 +188,7 @@ impl Row {
             workstations: args.lab.workstations,
             at: gleaner_collector::wall::spoken_time(args.lab.at),
             policy: args.policy.to_string(),
+            rules: args.rules,
             on_busy: args.on_busy.to_string(),
             criterion: args.lab.criterion.to_string(),
             cost_s: args.cost.as_secs_f64(),

@@ -80,3 +80,25 @@ fn a_program_that_fails_does_not_grow_any_more() {
     assert_eq!(site.finished(offered[1].0, offered[1].2, fault), []);
     assert!(site.core.job_row(job).is_none(), "it is over");
 }
+
+#[test]
+fn of_frozen_ranks_the_one_that_has_been_so_longest_goes_first() {
+    let mut site = Site::with_idle(2);
+    let patient = OnBusy::suspend(None, Reaction::Retreat);
+    let (_, offered) = site.submit_program_that(2, ProgramSpec { ranks_max: 2, ..GROWS }, patient);
+    for (id, _, fence) in &offered {
+        site.started(*id, *fence);
+    }
+    for at in [1, 0] {
+        let (id, _, fence) = offered[at];
+        site.now = site.now + Duration::from_secs(1);
+        site.hear(id, AgentFrame::Attempt(AttemptEvent::Suspended { fence }));
+    }
+    for (workstation, at) in [(3, 1), (4, 0)] {
+        becomes_idle(&mut site, workstation);
+        let departs = site
+            .sent()
+            .find_map(|(to, frame)| matches!(frame, CoordinatorFrame::Depart { .. }).then_some(to));
+        assert_eq!(departs, Some(offered[at].0));
+    }
+}

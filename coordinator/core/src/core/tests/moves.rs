@@ -641,3 +641,20 @@ fn a_workstation_that_is_wanted_again_keeps_what_has_not_left() {
     site.connect_machine(2, "6.12.1");
     assert_eq!(site.begun(), None);
 }
+
+#[test]
+fn of_guests_that_are_to_leave_the_one_that_has_waited_longest_goes_first() {
+    let (mut site, _, first) = Site::with_guest(0);
+    site.connect_machine(2, "6.12.1");
+    let (_, offered) = site.submit(1, 0);
+    let (id, _, second) = only(&offered);
+    site.started(id, second);
+    assert!(first < second, "the second was placed later");
+    site.wants_away(2, second, WANTS);
+    site.wants_away(1, first, WANTS);
+    for (workstation, goes) in [(3, second), (4, first)] {
+        site.connect_machine(workstation, "6.12.1");
+        let begun = site.begun().expect("something is free");
+        assert_eq!((begun.old, begun.to), (goes, workstation));
+    }
+}
