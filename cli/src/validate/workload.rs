@@ -178,10 +178,8 @@ fn apart(real: f64, said: f64) -> f64 {
 impl Run {
     /// In seconds of the workload instead of the lab's.
     fn scaled(self, faster: f64) -> Self {
-        let times = |of: Times| Times {
-            started_s: of.started_s * faster,
-            ended_s: of.ended_s * faster,
-        };
+        let times =
+            |of: Times| Times { started_s: of.started_s * faster, ended_s: of.ended_s * faster };
         Self {
             turnaround_s: self.turnaround_s * faster,
             span_s: self.span_s * faster,
@@ -225,10 +223,8 @@ fn replayed(experiment: &Experiment, bags: &[Bag], costs: StartCosts) -> Run {
     let tell = |outcome: &Outcome| {
         used_s += outcome.used_s;
         if let Some(at) = experiment.jobs.iter().position(|job| job.number == outcome.job) {
-            times[at] = Times {
-                started_s: seconds(outcome.started),
-                ended_s: seconds(outcome.ended),
-            };
+            times[at] =
+                Times { started_s: seconds(outcome.started), ended_s: seconds(outcome.ended) };
         }
     };
     let build = || (experiment.policy.build)(&experiment.parameters);

@@ -11,9 +11,7 @@ use proptest::prelude::*;
 
 use super::generate::{Knobs, Kumar, KumarSpeedup, Model};
 use super::swf::{SwfJob, SwfLineError, SwfLog};
-use super::{
-    ChangeCosts, Outcome, Ramp, Rules, Site, Summary, WorkloadJob, run_on, run_workload,
-};
+use super::{ChangeCosts, Outcome, Ramp, Rules, Site, Summary, WorkloadJob, run_on, run_workload};
 use crate::campaign::values::Spelt;
 use crate::{Lab, Owner};
 

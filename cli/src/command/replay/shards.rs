@@ -37,7 +37,8 @@ const SHARDS_MAX: u32 = 256;
 
 /// Exit code 1 says that other shards are not done yet, which is no failure of
 /// this one.
-const SHARD: &str = "./glean replay workload \"$@\" --out \"$GLEAN_OUTPUT\" --threads 1 --json || [ $? -eq 1 ]";
+const SHARD: &str =
+    "./glean replay workload \"$@\" --out \"$GLEAN_OUTPUT\" --threads 1 --json || [ $? -eq 1 ]";
 
 /// The job that does what is left.
 #[derive(Debug, Serialize, Deserialize)]
@@ -109,7 +110,9 @@ fn files(args: &Args, inputs: &WorkloadInputs) -> Result<Vec<Found>> {
     }
     match &args.usage.usage {
         Some(usage) => all.push(to(usage.clone(), "usage".into())),
-        None if inputs.has_owners() => bail!("its sites have owners: expected --usage, to be sent along"),
+        None if inputs.has_owners() => {
+            bail!("its sites have owners: expected --usage, to be sent along")
+        }
         None => {}
     }
     Ok(staging::collect(&all)?)
@@ -168,7 +171,9 @@ async fn bring(
     fs::remove_file(note(dir))?;
     if summary.counts.failed > 0 {
         let failed = summary.counts.failed;
-        eprintln!("{failed} shards have failed: glean logs {job} --stderr says why; the same command again tries them anew");
+        eprintln!(
+            "{failed} shards have failed: glean logs {job} --stderr says why; the same command again tries them anew"
+        );
     }
     Ok(())
 }

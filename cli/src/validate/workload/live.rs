@@ -84,7 +84,9 @@ pub(super) fn run(experiment: &Experiment, processors: u32, bags: &[Bag]) -> Res
         wait(&client, *job, until)?;
     }
     // On the clock that all else is told by.
-    let (Some(first), Some(bag)) = (jobs.first(), bags.first()) else { return Ok(Lived::default()) };
+    let (Some(first), Some(bag)) = (jobs.first(), bags.first()) else {
+        return Ok(Lived::default());
+    };
     let submitted = client.job(*first)?.submitted;
     let before = i64::try_from(bag.submitted.0).unwrap_or(i64::MAX);
     read(&client, WallTime(submitted.0.saturating_sub(before)), &jobs, bags)

@@ -14,8 +14,8 @@ use toml::Spanned;
 
 use crate::campaign::file::UsageSource;
 use crate::campaign::values::{Choices, CostChoices, Spelt};
-use crate::workload::{ChangeCosts, Ramp};
 use crate::workload::generate::{Bagga, Downey, Koala, Kumar, Mixed, Model, Range};
+use crate::workload::{ChangeCosts, Ramp};
 
 /// What to run, and under which conditions.
 #[derive(Clone, Debug, Serialize, Deserialize)]

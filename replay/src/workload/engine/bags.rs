@@ -57,8 +57,8 @@ impl<I: Iterator<Item = WorkloadJob>, T: FnMut(&Outcome)> Engine<'_, I, T> {
         }
         let scheduler = &mut self.schedulers[it.group];
         let state = scheduler.state();
-        let is_needed = state.get(job).is_some_and(|it| it.asked > 0)
-            || state.lacking().next().is_some();
+        let is_needed =
+            state.get(job).is_some_and(|it| it.asked > 0) || state.lacking().next().is_some();
         let keeps = scheduler.keeps() || it.of.request.class != Class::Malleable;
         let goes_on = bag.queued > 0 && keeps && !is_needed;
         let left = bag.queued + run.size - 1;
