@@ -88,7 +88,7 @@ struct Row {
     start_costs: StartCosts,
     lab: Run,
     replay: Run,
-    /// d(T_s) and d(T_c) of the jobs.
+    /// `d(T_s)` and `d(T_c)` of the jobs.
     starts: Spread,
     ends: Spread,
     utilisation: f64,
