@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub faster: u32,
     /// How long a part of a job sleeps that can change its size: it gives places as parts end.
-    #[arg(long, value_name = "SPAN", default_value = "400ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "SPAN", default_value = "800ms", value_parser = parse_duration)]
     pub part: Duration,
     /// Only so many jobs of each workload.
     #[arg(long, value_name = "N", value_parser = crate::values::number)]
@@ -88,7 +88,7 @@ struct Row {
     start_costs: StartCosts,
     lab: Run,
     replay: Run,
-    /// d(T_s) and d(T_c) of the jobs.
+    /// `d(T_s)` and `d(T_c)` of the jobs.
     starts: Spread,
     ends: Spread,
     utilisation: f64,

@@ -65,10 +65,10 @@ impl Negotiator {
 
     pub(super) fn costs(&mut self) -> ChangeCosts {
         let Some((ramp, draws)) = &mut self.ramp else { return self.costs };
-        let mut drawn = |least: Duration, most: Duration| draws.ramp_span([least, most.max(least)]);
+        let mut between = |least: Duration, most: Duration| draws.ramp_span([least, most]);
         ChangeCosts {
-            negotiation: drawn(self.costs.negotiation, ramp.most.negotiation),
-            adaptation: drawn(self.costs.adaptation, ramp.most.adaptation),
+            negotiation: between(self.costs.negotiation, ramp.most.negotiation),
+            adaptation: between(self.costs.adaptation, ramp.most.adaptation),
         }
     }
 

@@ -280,6 +280,7 @@ pub(super) fn title(name: &str) -> String {
         "jobs_per_s" => "jobs a second".to_owned(),
         "mean_size" => "mean size".to_owned(),
         "lost_s" => "lost (processor s)".to_owned(),
+        "excess" => "excess (processor s x speed)".to_owned(),
         _ => match name.strip_suffix("_s") {
             Some(name) => format!("{} (s)", name.replace('_', " ")),
             None => name.replace('_', " "),

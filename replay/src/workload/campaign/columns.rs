@@ -40,7 +40,7 @@ const COUNTS: [Named<u64>; 9] = [
     ("returned", |row| row.summary.returned),
 ];
 
-const NUMBERS: [Named<f64>; 15] = [
+const NUMBERS: [Named<f64>; 16] = [
     ("utilisation", |row| row.summary.held()),
     ("useful", |row| row.summary.useful()),
     ("turnaround_s", |row| row.summary.mean_turnaround_s()),
@@ -59,6 +59,8 @@ const NUMBERS: [Named<f64>; 15] = [
     ("jobs_per_s", |row| row.summary.jobs_per_s()),
     ("used_s", |row| row.summary.used_s),
     ("lost_s", |row| row.summary.lost_s),
+    // The same in what processors do in a second, which differs by their clock.
+    ("excess", |row| row.summary.lost_s * row.speed),
     ("available_s", |row| row.summary.available_s),
 ];
 

@@ -37,7 +37,7 @@ impl Draws {
     /// cost increases" (Ghafoor 2007, §3.3.4), to nothing at the end.
     pub(in crate::workload) fn ramp_span(&mut self, [from, to]: [Duration; 2]) -> Duration {
         let part = 1.0 - self.uniform([0.0, 1.0]).sqrt();
-        from + (to - from).mul_f64(part)
+        from + to.saturating_sub(from).mul_f64(part)
     }
 
     /// One of the whole numbers from the first to the last.

@@ -49,11 +49,11 @@ fn downeys_jobs_are_uniform_in_their_logarithms() {
 fn what_is_drawn_on_a_ramp_is_the_less_likely_the_larger() {
     let mut draws = Draws::seeded(7);
     let bounds = [2, 8].map(Duration::from_secs);
-    let drawn: Vec<f64> = (0..20_000).map(|_| draws.ramp_span(bounds).as_secs_f64()).collect();
-    assert!(drawn.iter().all(|cost| (2.0..=8.0).contains(cost)));
-    near(mean(drawn.iter().copied()), 4.0, 0.02);
+    let costs: Vec<f64> = (0..20_000).map(|_| draws.ramp_span(bounds).as_secs_f64()).collect();
+    assert!(costs.iter().all(|cost| (2.0..=8.0).contains(cost)));
+    near(mean(costs.iter().copied()), 4.0, 0.02);
     let half = 2.0 + 6.0 * (1.0 - 0.5_f64.sqrt());
-    near(drawn.iter().filter(|cost| **cost < half).count() as f64, 10_000.0, 0.03);
+    near(costs.iter().filter(|cost| **cost < half).count() as f64, 10_000.0, 0.03);
 }
 
 #[test]
