@@ -129,7 +129,8 @@ fn a_demoted_worker_does_its_share() {
 fn a_second_copy_ends_what_an_owner_holds_up() {
     // One of two workers stands still under its owner for good.
     let owners = [owner(1, true, &[]), owner(2, true, &[5])];
-    let suspended = BagModel { on_busy: OnBusy::suspend(None, Reaction::Retreat), ..model(1, 2, 3) };
+    let suspended =
+        BagModel { on_busy: OnBusy::suspend(None, Reaction::Retreat), ..model(1, 2, 3) };
     assert!(!execute(&subtasks(2, 10), &owners, &suspended).shared.finished);
     let copied = execute(&subtasks(2, 10), &owners, &BagModel { copies: true, ..suspended });
     assert_eq!((copied.shared.execution, copied.done, copied.copies), (s(20), 2, 1));

@@ -57,7 +57,10 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     }
     ensure!(!judged.is_empty(), "nothing to compare: no trace is longer than a task's deadline");
     if args.json {
-        return judged.iter().try_for_each(|one| output::record(&Line::of(one))).map(|()| Verdict::Yes);
+        return judged
+            .iter()
+            .try_for_each(|one| output::record(&Line::of(one)))
+            .map(|()| Verdict::Yes);
     }
     let rows: Vec<Vec<String>> = judged.iter().map(row).collect();
     output::table(&HEADER, &rows)?;
@@ -98,7 +101,11 @@ fn of_owners(usage: &Usage, years: &Years) -> Vec<Judged> {
     let on = format!("{} workstations whose owners are away", traces.len());
     let (seen, unseen) = halves(&traces);
     let pace = paces(&format!("{on}, the second half"), seen, &unseen);
-    deadlines(&on, &traces, Alike::Weeks).into_iter().chain(pace).chain(bags(usage, years)).collect()
+    deadlines(&on, &traces, Alike::Weeks)
+        .into_iter()
+        .chain(pace)
+        .chain(bags(usage, years))
+        .collect()
 }
 
 #[derive(Debug, Serialize)]

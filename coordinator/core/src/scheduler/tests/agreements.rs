@@ -198,9 +198,8 @@ impl World {
     }
 
     fn counts(&self) -> Vec<(u32, u32)> {
-        let count = |(job, nodes): (&u32, &Vec<u32>)| {
-            (*job, u32::try_from(nodes.len()).expect("few"))
-        };
+        let count =
+            |(job, nodes): (&u32, &Vec<u32>)| (*job, u32::try_from(nodes.len()).expect("few"));
         self.running.iter().map(count).collect()
     }
 }
@@ -244,7 +243,14 @@ fn check(policy: &str, kind: Kind, story: &[Happening]) -> Result<(), TestCaseEr
         }
         bench.cycle();
         while world.call(kind) {}
-        prop_assert_eq!(bench.sizes(), world.counts(), "{} after {:?} of {:?}", policy, what, story);
+        prop_assert_eq!(
+            bench.sizes(),
+            world.counts(),
+            "{} after {:?} of {:?}",
+            policy,
+            what,
+            story
+        );
     }
     Ok(())
 }

@@ -45,10 +45,16 @@ fn a_job_is_overtaken_for_a_day_and_then_waits_for_those_that_run() {
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
-    (1..=PROCESSORS, 1..=PROCESSORS, 1..60_u64, any::<bool>()).prop_map(|(a, b, takes, is_rigid)| {
-        let (min, max) = (a.min(b), a.max(b));
-        if is_rigid { rigid(min, takes) } else { malleable([min, min, max], Allowed::Any, takes) }
-    })
+    (1..=PROCESSORS, 1..=PROCESSORS, 1..60_u64, any::<bool>()).prop_map(
+        |(a, b, takes, is_rigid)| {
+            let (min, max) = (a.min(b), a.max(b));
+            if is_rigid {
+                rigid(min, takes)
+            } else {
+                malleable([min, min, max], Allowed::Any, takes)
+            }
+        },
+    )
 }
 
 proptest! {
