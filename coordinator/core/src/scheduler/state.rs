@@ -414,6 +414,11 @@ impl State {
         self.ends.iter().filter_map(sized)
     }
 
+    /// The same with who they are.
+    pub fn ending(&self) -> impl Iterator<Item = (Moment, JobId, &Running)> {
+        self.ends.iter().filter_map(|(end, job)| Some((*end, *job, self.running.get(job)?)))
+    }
+
     pub fn running_count(&self) -> usize {
         self.running.len()
     }

@@ -59,7 +59,7 @@ fn any_request() -> impl Strategy<Value = Request> {
 
 proptest! {
     /// Estimates hold here: from when a job is overdue it waits for those that
-    /// run, and for each that is overdue before it.
+    /// run, and for each that is overdue before it, or with it.
     #[test]
     fn whoever_is_overdue_waits_for_those_before_it_only(
         story in prop::collection::vec((0..20_u64, any_request()), 1..60)
@@ -84,7 +84,7 @@ proptest! {
             let waited = bench.starts[job].since(*at);
             let overdue_at = *at + overtaken_max;
             let is_before = |(other, since): &&(JobId, Moment)| {
-                (*since, *other) < (*at, *job) && bench.starts[other] > overdue_at
+                since <= at && other != job && bench.starts[other] > overdue_at
             };
             let before = submitted.iter().filter(is_before).count();
             let longest = Duration::from_secs(60) * u32::try_from(before + 1).expect("few");
