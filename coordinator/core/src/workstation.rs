@@ -152,11 +152,6 @@ impl Workstation {
         self.attempts.len() - self.riders.len()
     }
 
-    /// How many more can share places: an agent has a second seat for each.
-    pub(crate) fn seats_left(&self) -> usize {
-        usize::from(self.facts.places).saturating_sub(self.riders.len())
-    }
-
     /// Are there more guests than places, whatever owners do?
     pub(crate) fn is_overfull(&self) -> bool {
         self.taken() > usize::from(self.facts.places)
