@@ -210,9 +210,13 @@ impl State {
                 alone::Effect::Tell { rank, said } => self.push(rank.0, Event::Negotiate(said)),
                 alone::Effect::Answer { rank, request, answer } => {
                     let event = self.rank_state(rank.0).asking.answered(request, answer)?;
-                    event.into_iter().for_each(|event| self.give(rank.0, event));
+                    if let Some(event) = event {
+                        self.give(rank.0, event);
+                    }
                 }
-                alone::Effect::Begin { by, count } => drop(self.spawn(by.0, count)?),
+                alone::Effect::Begin { by, count } => {
+                    let _begun = self.spawn(by.0, count)?;
+                }
             }
         }
         Ok(())

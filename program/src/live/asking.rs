@@ -46,13 +46,11 @@ impl Asking {
     /// What the next question says in a negotiation: it has the number of the
     /// question that opened it.
     pub(crate) fn said(&self, statement: Statement, after: Option<Said>) -> Said {
-        match after {
-            Some(before) => Said { round: before.round.saturating_add(1), statement, ..before },
-            None => {
-                let (opener, negotiation) = (Party::Job, Negotiation(self.next.0));
-                Said { opener, negotiation, round: 0, statement }
-            }
+        if let Some(before) = after {
+            return Said { round: before.round.saturating_add(1), statement, ..before };
         }
+        let (opener, negotiation) = (Party::Job, Negotiation(self.next.0));
+        Said { opener, negotiation, round: 0, statement }
     }
 
     /// Numbers a question; gives its answer if that has come.

@@ -279,6 +279,7 @@ impl Core {
     ) -> Option<(Attempt, History)> {
         let attempt = self.attempts.remove(&fence)?;
         self.schedule.forget_attempt(fence);
+        self.fold_ended(attempt.job, fence);
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(fence));
         let job: &mut Job = self.jobs.get_mut(&attempt.job)?;
         job.set_suspended(attempt.position, (attempt.stage.is_suspended(), false));

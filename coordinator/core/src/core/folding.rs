@@ -1,5 +1,5 @@
 //! Folding: the ranks of a program on fewer places than it has ranks, and back
-//! (Kumar 2001, §2.2; McCann and Zahorjan 1994).
+//! (Kumar 2001, §2.2; `McCann` and Zahorjan 1994).
 //!
 //! ```text
 //!            fold: beside another rank of its program, here or by a move
@@ -117,7 +117,8 @@ impl Core {
         let Some(job) = self.jobs.get(&id).filter(|job| Self::folds(job)) else { return false };
         let teams = self.teams(job);
         // The one that shares gives its own place.
-        let several = teams.iter().filter(|(at, _)| self.seats_of(id, **at) > 1);
+        let gives = |at: WorkstationId| self.seats_of(id, at) > 1 && self.is_open(at);
+        let several = teams.iter().filter(|(at, _)| gives(**at));
         let most = several.max_by_key(|(_, team)| team.own.len());
         // The newest has the least to lose by waiting for its turns.
         let Some(newest) = most.and_then(|(_, team)| team.own.iter().max().copied()) else {
