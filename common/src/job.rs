@@ -423,9 +423,9 @@ impl JobSpec {
         let count = self.indexes.len();
         let bag = || self.shape.sizes_of_bag(count).map_or(1, |sizes| sizes.min());
         match self.program {
-            // Ranks may share places.
+            // Ranks may share places, two at each.
             Some(program) if program.increases => {
-                self.shape.min.map_or(count, |min| min.min(count))
+                self.shape.min.map_or(count, |min| min.clamp(count.div_ceil(2), count))
             }
             Some(_) => count,
             None => bag(),

@@ -182,7 +182,8 @@ pub struct Sizing {
     /// [default: malleable; with --ranks: rigid].
     #[arg(long, value_name = "CLASS")]
     pub class: Option<Class>,
-    /// The fewest places that it starts on [default: 1; rigid: as many as it has subprograms].
+    /// The fewest places that it starts on; two ranks of a malleable program can share one
+    /// [default: 1; rigid: as many as it has subprograms; with --ranks: as many as those].
     #[arg(long, value_name = "N", value_parser = values::number)]
     pub min: Option<u32>,
     /// How many places it had best have [default: --min].
@@ -511,6 +512,8 @@ mod tests {
         assert_eq!(bag.shape.estimate, Some(Duration::from_secs(7_200)));
         let program = spec("--ranks 2 --class malleable --max 8 -- /bin/true").unwrap();
         assert_eq!((program.class(), program.program.unwrap().ranks_max), (Class::Malleable, 8));
+        let program = spec("--ranks 5 --class malleable --min 1 -- /bin/true").unwrap();
+        assert_eq!(program.needs_at_once(), 3, "two share a place");
         let program = spec("--ranks 2 --class evolving --max 8 -- /bin/true").unwrap();
         assert!(program.program.unwrap().spawns);
         assert_eq!(spec("--ranks 2 -- /bin/true").unwrap().class(), Class::Rigid);
@@ -524,6 +527,10 @@ mod tests {
             ),
             ("--count 9 --class evolving", "a bag of subprograms does not ask for more by itself"),
             ("--ranks 4 --min 2", "each of the 4 ranks has a place of its own"),
+            (
+                "--ranks 4 --class malleable --min 5",
+                "share places or have one each: expected 1 to 4",
+            ),
             ("--ranks 4 --class moldable", "the program is moldable and rigid"),
         ] {
             let error = spec(&format!("{line} -- /bin/true")).unwrap_err();

@@ -158,11 +158,6 @@ impl Workstation {
         self.count_taken();
     }
 
-    /// How many more can share places: an agent has a second seat for each.
-    pub(crate) fn seats_left(&self) -> usize {
-        usize::from(self.facts.places).saturating_sub(self.riders.len())
-    }
-
     /// Are there more guests than places, whatever owners do?
     pub(crate) fn is_overfull(&self) -> bool {
         !self.facts.lends().covers(self.taken)

@@ -320,6 +320,23 @@ fn offers_wait_in_order_for_a_place_and_too_many_are_refused() {
 }
 
 #[test]
+fn whoever_shares_a_place_starts_beside_whom_it_shares_it_with_and_others_wait() {
+    let mut agent = agent(1);
+    let riders = |fences: &[u64]| {
+        let fences = fences.iter().copied().map(Fence).collect();
+        frame(CoordinatorFrame::Riders { fences })
+    };
+    assert_eq!(said(&agent.handle(at(0), offer(1, 1))), ["start #1"]);
+    assert_eq!(said(&agent.handle(at(0), offer(2, 1))), Vec::<String>::new());
+    assert_eq!(said(&agent.handle(at(0), riders(&[3]))), Vec::<String>::new());
+    assert_eq!(said(&agent.handle(at(0), offer(3, 1))), ["start #3"], "past the one that waits");
+    // The place is its own from now on, and nobody else's when the other ends.
+    assert_eq!(said(&agent.handle(at(0), riders(&[]))), Vec::<String>::new());
+    assert_eq!(succeeds(&mut agent, at(0), 1), ["#1 succeeded"]);
+    assert_eq!(succeeds(&mut agent, at(0), 3), ["start #2", "#3 succeeded"]);
+}
+
+#[test]
 fn while_the_owner_is_here_offers_are_refused_with_the_reason() {
     let mut agent = agent(1);
     let _ = agent.handle(at(1), typed());

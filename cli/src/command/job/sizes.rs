@@ -39,6 +39,7 @@ pub(super) fn sizes(attempts: &[AttemptRow], step: f64) -> Vec<Size> {
         .map(seconds)
         .collect();
     moments.sort_by(f64::total_cmp);
+    moments.dedup();
     let mut until = f64::NEG_INFINITY;
     moments.retain(|at| {
         let is_new = *at >= until;

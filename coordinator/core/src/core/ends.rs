@@ -281,6 +281,7 @@ impl Core {
         let attempt = self.attempts.remove(&fence)?;
         self.schedule.forget_attempt(fence);
         self.residence.no_longer_stays(fence);
+        self.fold_ended(attempt.job, fence);
         self.change_workstation(draft.now, attempt.workstation, |w| w.remove(fence));
         let job: &mut Job = self.jobs.get_mut(&attempt.job)?;
         job.set_suspended(attempt.position, (attempt.stage.is_suspended(), false));

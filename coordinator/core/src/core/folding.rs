@@ -61,14 +61,14 @@ impl Core {
     }
 
     /// On how few places the program can run now: as few as its submitter allows,
-    /// and each workstation that a rank cannot leave is one.
+    /// two ranks at each, and none without a place where ranks cannot leave.
     pub(super) fn fewest_places(&self, job: &Job) -> u32 {
         let least = job.spec().needs_at_once();
         let is_asked = job.program.as_ref().is_some_and(|it| it.negotiator().is_some());
         if is_asked || moves_whole(job).is_some() {
             return least;
         }
-        let fixed = self.teams(job).values().filter(|team| !team.own.is_empty()).count();
+        let fixed: usize = self.teams(job).values().map(|team| team.len().div_ceil(2)).sum();
         least.max(u32::try_from(fixed).unwrap_or(u32::MAX))
     }
 
@@ -87,8 +87,15 @@ impl Core {
         teams
     }
 
-    fn seats_at(&self, id: WorkstationId) -> usize {
-        self.pool.get(id).map_or(0, Workstation::seats_left)
+    /// How many ranks more of the program can share its places there: each place
+    /// by two, so that agents have seats for all whatever other programs do.
+    fn seats_of(&self, id: JobId, at: WorkstationId) -> usize {
+        let here = self.attempts_at(at).into_iter().filter_map(|fence| {
+            let attempt = self.attempts.get(&fence)?;
+            (attempt.job == id && !self.moves.contains_key(&fence)).then_some(attempt)
+        });
+        let (riders, own): (Vec<_>, Vec<_>) = here.partition(|attempt| attempt.rides);
+        own.len().saturating_sub(riders.len())
     }
 
     /// Are guests welcome there?
@@ -112,8 +119,9 @@ impl Core {
     fn fold_here(&mut self, draft: &mut Draft, id: JobId) -> bool {
         let Some(job) = self.jobs.get(&id).filter(|job| Self::folds(job)) else { return false };
         let teams = self.teams(job);
-        let several =
-            teams.iter().filter(|(at, team)| team.own.len() > 1 && self.seats_at(**at) > 0);
+        // The one that shares gives its own place.
+        let gives = |at: WorkstationId| self.seats_of(id, at) > 1 && self.is_open(at);
+        let several = teams.iter().filter(|(at, _)| gives(**at));
         let most = several.max_by_key(|(_, team)| team.own.len());
         // The newest has the least to lose by waiting for its turns.
         let Some(newest) = most.and_then(|(_, team)| team.own.iter().max().copied()) else {
@@ -143,13 +151,14 @@ impl Core {
         sources.sort_by_key(|(at, team)| (team.len(), std::cmp::Reverse(**at)));
         sources.into_iter().find_map(|(from, team)| {
             let ranks = team.own.iter().chain(&team.riders).copied();
-            let moves = self.to_others(&teams, (*from, ranks.collect()), keep)?;
+            let moves = self.to_others(id, &teams, (*from, ranks.collect()), keep)?;
             Some((keep, moves))
         })
     }
 
     fn to_others(
         &self,
+        id: JobId,
         teams: &BTreeMap<WorkstationId, Team>,
         (from, ranks): (WorkstationId, Vec<Fence>),
         keep: Keep,
@@ -162,7 +171,7 @@ impl Core {
         let takes = |at: &WorkstationId| {
             let target = self.pool.get(*at).filter(|_| self.is_open(*at))?;
             let suits = *at != from && misfit(source, target, keep).is_none();
-            suits.then_some((*at, teams[at].len(), self.seats_at(*at)))
+            suits.then_some((*at, teams[at].len(), self.seats_of(id, *at)))
         };
         let with_places = teams.iter().filter(|(_, team)| !team.own.is_empty());
         let mut targets: Vec<_> = with_places.filter_map(|(at, _)| takes(at)).collect();
@@ -184,7 +193,9 @@ impl Core {
         let source = self.pool.get(attempt.workstation).filter(|it| it.session.is_some())?;
         let teams = self.teams(job);
         let with_places = teams.iter().filter(|(at, team)| {
-            **at != attempt.workstation && !team.own.is_empty() && self.seats_at(**at) > 0
+            **at != attempt.workstation
+                && !team.own.is_empty()
+                && self.seats_of(attempt.job, **at) > 0
         });
         let suits = |at: WorkstationId| {
             let target = self.pool.get(at).filter(|_| self.is_open(at));
@@ -212,7 +223,7 @@ impl Core {
         let (turn, _) = job.turns().next()?;
         let teams = self.teams(job);
         let with_places = teams.iter().filter(|(at, team)| {
-            !team.own.is_empty() && self.seats_at(**at) > 0 && self.is_open(**at)
+            !team.own.is_empty() && self.seats_of(id, **at) > 0 && self.is_open(**at)
         });
         let (at, _) = with_places.min_by_key(|(at, team)| (team.len() / team.own.len(), **at))?;
         Some((turn, *at))
@@ -295,13 +306,14 @@ impl Core {
         self.send(draft, at, CoordinatorFrame::Riders { fences });
     }
 
-    /// An attempt of the job has left: if it held the place that others share,
-    /// one of these holds it.
+    /// An attempt of the job has left. If too few places are left to share, one
+    /// of those who shared has its place.
     pub(super) fn pass_place_on(&mut self, draft: &mut Draft, id: JobId, at: WorkstationId) {
-        let of = |fence: &Fence| self.attempts.get(fence).is_some_and(|it| it.job == id);
-        let left: Vec<Fence> = self.attempts_at(at).into_iter().filter(of).collect();
-        let rides = |fence: &Fence| self.attempts.get(fence).is_some_and(|it| it.rides);
-        if let Some(first) = left.first().filter(|_| left.iter().all(rides)) {
+        let of_it = |fence: &Fence| self.attempts.get(fence).filter(|it| it.job == id);
+        let left: Vec<Fence> = self.attempts_at(at);
+        let left = left.into_iter().filter_map(|fence| Some((fence, of_it(&fence)?.rides)));
+        let (riders, own): (Vec<_>, Vec<_>) = left.partition(|(_, rides)| *rides);
+        if let Some((first, _)) = riders.first().filter(|_| riders.len() > own.len()) {
             self.set_rides(draft, *first, false);
         }
     }

@@ -278,7 +278,6 @@ impl Core {
         let name = self.workstation_name(workstation).unwrap_or_default().to_owned();
         self.moves.remove(&coming.old);
         self.residence.leaves_line(coming.old);
-        self.fold_ended(id, coming.old);
         let ended = self.end(draft, coming.old, format!("moved to {name}"), 0);
         let source = ended.as_ref().map(|(attempt, _)| attempt.workstation);
         let (Some(job), Some(attempt)) = (self.jobs.get_mut(&id), self.attempts.get_mut(&fence))

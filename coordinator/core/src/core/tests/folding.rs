@@ -153,6 +153,23 @@ fn a_rank_that_cannot_leave_after_all_keeps_its_place_and_its_user_is_told() {
 }
 
 #[test]
+fn a_rank_whose_owner_returns_shares_a_place_where_none_is_free() {
+    let mut site = site("fair");
+    (1..=2).for_each(|id| drop(site.connect_machine(id, "6.12.1")));
+    let moves = OnBusy { reaction: Reaction::Migrate, ..OnBusy::default() };
+    let (job, ranks) = site.with_folding(2, 1, moves);
+    let (at, _, fence) = ranks[1];
+    let fold = site.move_away(at, fence);
+    assert_eq!(site.riders(), [(fold.to, vec![fold.new])]);
+    site.arrives(fold);
+    site.check_size(job, 1);
+    site.hear(at, AgentFrame::Presence(presence(false, 1)));
+    let unfold = site.begun().expect("it goes where it is alone");
+    assert_eq!((unfold.from, unfold.to), (fold.to, at));
+    site.check_size(job, 2);
+}
+
+#[test]
 fn a_mandatory_shrink_that_a_program_does_not_answer_is_carried_out() {
     let mut site = workstations("fair", &[2, 2]);
     let (job, ranks) = site.with_folding(4, 2, OnBusy::default());
