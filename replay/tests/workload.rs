@@ -213,7 +213,7 @@ fn owners_come_from_a_usage_log() {
 #[test]
 fn what_makes_no_sense_is_told_in_one_line() {
     for (from, to, told) in [
-        ("fcfs", "fcfz", "c.toml:6:13: `fcfz` is not a scheduling policy: expected one of fcfs"),
+        ("fcfs", "fcfz", "c.toml:6:13: `fcfz` is not a scheduling policy: expected one of "),
         ("per_job", "per_jbo", "c.toml:5:1: unknown field `per_jbo`"),
         ("[32, 48]", "[]", "`two` has no processors"),
         ("processors = 64", "processors = 64\ngroups = [1]", "`cluster` needs one of"),
@@ -250,7 +250,10 @@ fn every_published_campaign_can_be_run() {
             Ok(inputs) => assert!(inputs.notes.is_empty(), "{}", path.display()),
             Err(error) => {
                 let error = error.to_string();
-                assert!(error.starts_with("cannot read the workload log"), "{error}");
+                // What is not in the project: somebody else's logs.
+                let needs_logs = error.starts_with("cannot read the workload log")
+                    || error.contains("no usage log is named");
+                assert!(needs_logs, "{error}");
             }
         }
     }
