@@ -270,7 +270,8 @@ fn check_counts(core: &Core) {
     }
     let over = core.jobs.values().map(|job| job.ended_ranks().len()).sum::<usize>();
     assert_eq!(core.ended_ranks.len(), over);
-    assert_eq!(core.shares.running("ann") as usize, core.attempts.len());
+    let with_places = core.attempts.values().filter(|attempt| !attempt.rides);
+    assert_eq!(core.shares.running("ann") as usize, with_places.count());
     for (old, moving) in &core.moves {
         assert!(core.attempts[old].coming.is_none());
         assert_eq!(core.residence.waits(*old), moving.new.is_none());
