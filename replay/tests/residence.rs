@@ -227,11 +227,19 @@ impl<'a> Live<'a> {
             system: "Debian 13".into(),
             root: [1; 16],
         };
+        let memory_bytes = 1 << 31;
         let (fingerprint, speed) = (Some(Box::new(machine)), self.case.machines[place].speed);
         let hello = AgentFrame::Hello {
             incarnation: Incarnation(1),
             boot: BootId::default(),
-            facts: Facts { cores: 1, places: 1, speed, fingerprint, ..Facts::default() },
+            facts: Facts {
+                cores: 1,
+                places: 1,
+                memory_bytes,
+                speed,
+                fingerprint,
+                ..Facts::default()
+            },
             presence: self.presence(place, owner.since),
             held: vec![],
         };
@@ -247,6 +255,8 @@ impl<'a> Live<'a> {
         let program = ProgramSpec { increases: self.case.grows, ..ProgramSpec::default() };
         spec.program = Some(ProgramSpec { ranks_max: ranks, ..program });
         spec.on_busy = self.case.on_busy;
+        // Ranks that ask for more than a core share no place, which replay's never do.
+        spec.limits.memory_bytes_max = 1 << 30;
         let (request, spec) = (RequestId(1), Box::new(spec));
         self.handle(Event::Submitted { request, user: "ann".into(), spec });
         for rank in 0..self.case.works.len() {
