@@ -166,6 +166,7 @@ impl From<u32> for Workers {
 
 /// How workers share the lab with the owners.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each can be had without the others")]
 pub struct BagModel {
     pub placement: Placement,
     /// A retreat returns the subtask to the bag; a rollback takes the subtask

@@ -220,7 +220,7 @@ impl Run<'_> {
         let it = &mut self.room.workers[worker as usize];
         it.clock = now;
         if it.subtask == NONE {
-            let Some(subtask) = self.room.bag.pop_front().or_else(|| self.to_copy()) else {
+            let Some(subtask) = self.room.bag.pop_front().or_else(|| self.take_copy()) else {
                 return self.found_nothing(worker, now);
             };
             let it = &mut self.room.workers[worker as usize];

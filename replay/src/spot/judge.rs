@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_pace_by_the_hazard_loses_less_where_the_old_ones_last() {
-        let spans = |n: u32| if n % 2 == 0 { 200.0 } else { 40_000.0 };
+        let spans = |n: u32| if n.is_multiple_of(2) { 200.0 } else { 40_000.0 };
         let seen: Vec<f64> = (0..200).map(spans).collect();
         let unseen: Vec<Vec<f64>> = (0..10).map(|_| (0..40).map(spans).collect()).collect();
         let judged = paces("two kinds", seen, &unseen).expect("weeks");

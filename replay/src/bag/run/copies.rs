@@ -1,6 +1,6 @@
 //! Second copies of the last subtasks of a bag, on workers that have nothing else
-//! to do: one owner does not hold up the whole bag (Dean and Ghemawat 2004,
-//! "MapReduce", §3.6, backup tasks).
+//! to do: one owner does not hold up the whole bag (Dean and Ghemawat 2004, §3.6,
+//! backup tasks).
 //!
 //! The promise: a subtask is done once, and at most two workers are at it.
 
@@ -15,7 +15,7 @@ impl Run<'_> {
 
     /// What is farthest from its end of all that one worker only is at. One that
     /// does not get on is farther than any that does.
-    pub(super) fn to_copy(&mut self) -> Option<u32> {
+    pub(super) fn take_copy(&mut self) -> Option<u32> {
         if !self.model.copies {
             return None;
         }
