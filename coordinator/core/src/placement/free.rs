@@ -338,7 +338,7 @@ mod tests {
     }
 
     impl Pair {
-        fn covers(&self, other: Self) -> bool {
+        fn covers(self, other: Self) -> bool {
             self.0 >= other.0 && self.1 >= other.1
         }
     }
