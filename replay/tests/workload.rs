@@ -213,7 +213,11 @@ fn owners_come_from_a_usage_log() {
 #[test]
 fn what_makes_no_sense_is_told_in_one_line() {
     for (from, to, told) in [
-        ("fcfs", "fcfz", "c.toml:6:13: `fcfz` is not a scheduling policy: expected one of "),
+        (
+            "fcfs",
+            "fcfz",
+            "c.toml:6:13: `fcfz` is not a scheduling policy: expected one of fair, fcfs",
+        ),
         ("per_job", "per_jbo", "c.toml:5:1: unknown field `per_jbo`"),
         ("[32, 48]", "[]", "`two` has no processors"),
         ("processors = 64", "processors = 64\ngroups = [1]", "`cluster` needs one of"),

@@ -83,7 +83,8 @@ pub enum Part {
   glean validate workload data/campaigns/workloads/ghafoor-5.6.toml --faster 50
 
 Beside each distance stands the one that Ghafoor 2007, Tables 5.5 and 5.6, prints for the same share
-of malleable jobs. Exit code: 0 none of ours is above his, 1 some are.")]
+of malleable jobs. Guests come after everybody else: on a busy machine it is that which is measured.
+Exit code: 0 none of ours is above his, 1 some are.")]
     Workload(workload::Args),
 }
 
