@@ -456,8 +456,8 @@ impl Negotiations {
     fn shrink_choice(&self, at: Setting, by: u32, asked: u32) -> Choice {
         let Some(open) = &self.open else { return Choice::Reject(Why::Over) };
         let (table, most) = (open.talk.table(), at.size.saturating_sub(1));
-        let must = table.is_mandatory() && open.talk.opener() == Party::Coordinator;
-        let asked = if must { asked } else { 0 };
+        let is_forced = table.is_mandatory() && open.talk.opener() == Party::Coordinator;
+        let asked = if is_forced { asked } else { 0 };
         let wanted = by.max(asked).min(most.max(asked));
         if wanted == 0 {
             return Choice::Reject(Why::TooFew { available: 0 });
@@ -482,7 +482,6 @@ impl Negotiations {
         let Some(open) = self.open.take() else { return };
         match (open.pending, outcome.change()) {
             (Pending::Grow(_), Some(Change::Grow { by })) => out.push(Effect::Answered { by }),
-            (Pending::Grow(_), _) => out.push(Effect::Answered { by: 0 }),
             (Pending::Shrink(by), Some(_)) if matches!(outcome, Outcome::Enforced(_)) => {
                 out.push(Effect::Note(format!("{by} processors are taken from it")));
                 self.execution.enforce(by, out);
@@ -491,7 +490,7 @@ impl Negotiations {
                 let is_mandatory = open.talk.table().is_mandatory();
                 self.execution.promised(at.clock.now + RELEASE_WITHIN, by, Some(is_mandatory));
             }
-            (Pending::Shrink(_), _) => out.push(Effect::Answered { by: 0 }),
+            (Pending::Grow(_) | Pending::Shrink(_), _) => out.push(Effect::Answered { by: 0 }),
             (Pending::Wish, None) => out.push(Effect::Asked { more: 0, is_answer: false }),
             (Pending::Nothing, Some(Change::Shrink { by })) => {
                 self.execution.promised(at.clock.now + RELEASE_WITHIN, by, None);

@@ -214,9 +214,7 @@ impl State {
                         self.give(rank.0, event);
                     }
                 }
-                alone::Effect::Begin { by, count } => {
-                    let _begun = self.spawn(by.0, count)?;
-                }
+                alone::Effect::Begin { by, count } => _ = self.spawn(by.0, count)?,
             }
         }
         Ok(())

@@ -268,16 +268,16 @@ impl Core {
         attempt.rides = rides;
         let (id, at) = (attempt.job, attempt.workstation);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let counted = if job.fence(attempt.position) != Some(fence) {
-            if rides {
-                job.no_more_coming()
-            } else {
-                job.sets_out()
-            }
-            true
-        } else {
+        let counted = if job.fence(attempt.position) == Some(fence) {
             job.count_riding(!attempt.stage.is_suspended(), rides);
             !attempt.stage.is_suspended()
+        } else {
+            if rides {
+                job.no_more_coming();
+            } else {
+                job.sets_out();
+            }
+            true
         };
         if rides {
             self.shares.ended(draft.now, &job.record().user);
