@@ -176,14 +176,16 @@ impl Mesh {
 
     fn sweep(&mut self) {
         let size = self.size;
-        let mut next = self.values.clone();
-        for at in size..size * (self.rows.len() + 1) {
+        let old = &self.values;
+        let of = |at: usize| {
             let column = at % size;
-            let left = if column == 0 { 0.0 } else { self.values[at - 1] };
-            let right = if column + 1 == size { 0.0 } else { self.values[at + 1] };
-            next[at] = 0.25 * (self.values[at - size] + self.values[at + size] + left + right);
-        }
-        self.values = next;
+            let left = if column == 0 { 0.0 } else { old[at - 1] };
+            let right = if column + 1 == size { 0.0 } else { old[at + 1] };
+            0.25 * (old[at - size] + old[at + size] + left + right)
+        };
+        let own = size..size * (self.rows.len() + 1);
+        let next: Vec<f64> = own.clone().map(of).collect();
+        self.values[own].copy_from_slice(&next);
     }
 
     /// The rows at either end go to the neighbours, and theirs come.
