@@ -362,7 +362,11 @@ impl Endpoint {
                 self.haggled = 0;
                 self.tell(AgentFrame::Negotiate(said), out);
             }
-            Event::Arrived => self.arrived(now, out),
+            Event::Arrived => {
+                // Elsewhere it was heard.
+                self.haggled = 0;
+                self.arrived(now, out);
+            }
             Event::Stayed => {
                 self.away = false;
                 self.say_where_we_are(now, |peer| peer.incoming.skipped, out);

@@ -13,7 +13,7 @@ const WIDTH: usize = 40;
 
 /// What the job had from a moment on, and what had happened.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Size {
+pub(super) struct Held {
     /// Since the job's first attempt.
     pub(super) at_s: f64,
     /// Subprograms or ranks that were somewhere, each counted once.
@@ -29,7 +29,7 @@ pub(super) struct Size {
 
 /// The sizes of a job, one for each moment at which anything changed; what
 /// happened within a `step` is one.
-pub(super) fn sizes(attempts: &[AttemptRow], step: f64) -> Vec<Size> {
+pub(super) fn sizes(attempts: &[AttemptRow], step: f64) -> Vec<Held> {
     let Some(start) = attempts.iter().map(|row| row.placed).min() else { return vec![] };
     let seconds = |at: WallTime| at.since(start).as_secs_f64();
     let mut moments: Vec<f64> = attempts
@@ -52,17 +52,17 @@ pub(super) fn sizes(attempts: &[AttemptRow], step: f64) -> Vec<Size> {
 }
 
 /// What happened from then on and before the next, and what it had after that.
-fn size(attempts: &[AttemptRow], seconds: &impl Fn(WallTime) -> f64, from: f64, to: f64) -> Size {
+fn size(attempts: &[AttemptRow], seconds: &impl Fn(WallTime) -> f64, from: f64, to: f64) -> Held {
     let is_within = |at: f64| from <= at && at < to;
     let is_open = |row: &&AttemptRow| {
         seconds(row.placed) < to && row.ended.is_none_or(|end| seconds(end) >= to)
     };
     let open = || attempts.iter().filter(is_open);
-    let mut size = Size {
+    let mut size = Held {
         at_s: from,
         size: open().map(|row| row.subprogram).collect::<BTreeSet<_>>().len(),
         workstations: open().map(|row| &row.workstation).collect::<BTreeSet<_>>().len(),
-        ..Size::default()
+        ..Held::default()
     };
     for row in attempts {
         size.began += u32::from(is_within(seconds(row.placed)));
@@ -84,10 +84,10 @@ fn size(attempts: &[AttemptRow], seconds: &impl Fn(WallTime) -> f64, from: f64, 
 }
 
 /// Sizes as lines that people read.
-pub(super) fn lines(sizes: &[Size]) -> Vec<String> {
+pub(super) fn lines(sizes: &[Held]) -> Vec<String> {
     let most = sizes.iter().map(|size| size.size).max().unwrap_or(0).max(1);
     let width = WIDTH.min(most * 4);
-    let line = |size: &Size| {
+    let line = |size: &Held| {
         let bar = "█".repeat((size.size * width).div_ceil(most));
         let happened = [
             (size.began, "began"),

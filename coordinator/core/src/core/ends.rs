@@ -34,6 +34,10 @@ impl Core {
         if before == stage {
             return;
         }
+        if Self::folds(job) && !before.has_started() {
+            // It can leave its workstation from now on.
+            self.schedule.changed(attempt.job);
+        }
         job.set_suspended(attempt.position, (before.is_suspended(), stage.is_suspended()));
         if before.is_suspended() != stage.is_suspended() {
             job.count_riding(attempt.rides, !stage.is_suspended());

@@ -61,14 +61,18 @@ impl Core {
     }
 
     /// On how few places the program can run now: as few as its submitter allows,
-    /// two ranks at each, and none without a place where ranks cannot leave.
+    /// two ranks at each, and none without a place where ranks cannot leave, or
+    /// not before they have begun.
     pub(super) fn fewest_places(&self, job: &Job) -> u32 {
         let least = job.spec().needs_at_once();
         let is_asked = job.program.as_ref().is_some_and(|it| it.negotiator().is_some());
-        if is_asked || moves_whole(job).is_some() {
+        let teams = self.teams(job);
+        let all = || teams.values().flat_map(|team| team.own.iter().chain(&team.riders));
+        let can_leave = moves_whole(job).is_some() && all().all(|fence| self.has_begun(*fence));
+        if is_asked || can_leave {
             return least;
         }
-        let fixed: usize = self.teams(job).values().map(|team| team.len().div_ceil(2)).sum();
+        let fixed: usize = teams.values().map(|team| team.len().div_ceil(2)).sum();
         least.max(u32::try_from(fixed).unwrap_or(u32::MAX))
     }
 
@@ -96,6 +100,10 @@ impl Core {
         });
         let (riders, own): (Vec<_>, Vec<_>) = here.partition(|attempt| attempt.rides);
         own.len().saturating_sub(riders.len())
+    }
+
+    fn has_begun(&self, fence: Fence) -> bool {
+        self.attempts.get(&fence).is_some_and(Attempt::has_begun)
     }
 
     /// Are guests welcome there?
@@ -164,8 +172,7 @@ impl Core {
         keep: Keep,
     ) -> Option<Vec<(Fence, WorkstationId)>> {
         let source = self.pool.get(from).filter(|it| it.session.is_some())?;
-        let has_begun = |fence: &Fence| self.attempts.get(fence).is_some_and(Attempt::has_begun);
-        if !ranks.iter().all(has_begun) {
+        if !ranks.iter().all(|fence| self.has_begun(*fence)) {
             return None;
         }
         let takes = |at: &WorkstationId| {
@@ -254,7 +261,7 @@ impl Core {
     }
 
     fn unfold_away(&mut self, draft: &mut Draft, fence: Fence, keep: Keep) -> bool {
-        if !self.attempts.get(&fence).is_some_and(Attempt::has_begun) {
+        if !self.has_begun(fence) {
             return false;
         }
         let moving = Moving::to_fold(keep);

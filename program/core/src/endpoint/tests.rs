@@ -7,7 +7,10 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::address::{Communicator, Envelope, PIECE_BYTES_MAX, Part, Tag, Task, pieces};
+use crate::address::{
+    Communicator, Envelope, Negotiation, PIECE_BYTES_MAX, Part, Tag, Task, pieces,
+};
+use crate::negotiation::{Party, Statement, Why};
 use crate::wire::{Ack, VERSION};
 
 const NOW: Moment = Moment(1_000_000_000);
@@ -61,6 +64,25 @@ fn say(endpoint: &mut Endpoint, frame: ProgramFrame) -> Vec<Effect> {
 fn send(to: u32, tag: u32, payload: &'static [u8]) -> ProgramFrame {
     let envelope = Envelope::whole(Communicator(0), Tag(tag));
     ProgramFrame::Send { to: Rank(to), envelope, payload: Bytes::from_static(payload) }
+}
+
+#[test]
+fn who_negotiates_without_being_answered_is_stopped() {
+    let mut endpoint = present(1);
+    let said = Said {
+        opener: Party::Coordinator,
+        negotiation: Negotiation(7),
+        round: 1,
+        statement: Statement::Reject(Why::Unwanted),
+    };
+    let haggle = |endpoint: &mut Endpoint| {
+        let out = say(endpoint, ProgramFrame::Negotiate(said.clone()));
+        out.iter().any(|effect| matches!(effect, Effect::Negotiate(_)))
+    };
+    assert!((0..64).all(|_| haggle(&mut endpoint)));
+    handle(&mut endpoint, Event::Negotiate(said.clone()));
+    assert!((0..64).all(|_| haggle(&mut endpoint)), "it was answered");
+    assert!(!haggle(&mut endpoint));
 }
 
 /// Carries what was said between two endpoints until all is said.

@@ -137,6 +137,20 @@ fn ranks_move_to_where_others_of_their_program_are_and_back() {
 }
 
 #[test]
+fn ranks_share_places_as_soon_as_they_have_begun() {
+    let mut site = site("folding");
+    (1..=2).for_each(|id| drop(site.connect_machine(id, "6.12.1")));
+    let on_busy = OnBusy { reaction: Reaction::Migrate, ..OnBusy::default() };
+    let (_, ranks) = site.submit_spec(JobSpec { on_busy, ..program(2, Some(1)) });
+    site.submit_spec(program(1, None));
+    assert_eq!(site.begun(), None, "there is nothing to carry");
+    site.started(ranks[0].0, ranks[0].2);
+    assert_eq!(site.begun(), None);
+    site.started(ranks[1].0, ranks[1].2);
+    assert!(site.begun().is_some());
+}
+
+#[test]
 fn a_rank_that_cannot_leave_after_all_keeps_its_place_and_its_user_is_told() {
     let mut site = site("folding");
     (1..=2).for_each(|id| drop(site.connect_machine(id, "6.12.1")));
