@@ -13,11 +13,13 @@
 //! needs to be asked, so that this is how a program of ranks gives what it must.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use gleaner_common::amounts::Amounts;
 use gleaner_common::id::{Fence, JobId, WorkstationId};
 use gleaner_common::reaction::Keep;
 use gleaner_common::shape::Class;
+use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::CoordinatorFrame;
 
 use super::moves::{Moving, misfit, moves_whole};
@@ -26,6 +28,13 @@ use crate::attempt::Attempt;
 use crate::job::{Job, Turn};
 use crate::scheduler::Fact;
 use crate::workstation::{Standing, Workstation};
+
+/// A rank that is sent away before its process has greeted its agent begins anew.
+/// A guess.
+const SETTLED_AFTER: Duration = Duration::from_secs(3);
+
+/// Who could not give what was asked of it is asked again after so long.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// The ranks of one program at one workstation.
 #[derive(Debug, Default)]
@@ -106,6 +115,14 @@ impl Core {
         self.attempts.get(&fence).is_some_and(Attempt::has_begun)
     }
 
+    /// Has it begun, as far as its agent would carry it? What has not is placed
+    /// elsewhere anew.
+    fn has_settled(&self, fence: Fence, wall: WallTime) -> bool {
+        let attempt = self.attempts.get(&fence);
+        let is_old = |at: WallTime| wall.since(at) >= SETTLED_AFTER;
+        attempt.is_some_and(|it| it.has_begun() && (it.arrived || is_old(it.placed)))
+    }
+
     /// Are guests welcome there?
     fn is_open(&self, id: WorkstationId) -> bool {
         matches!(self.pool.standing(id), Some(Standing::Free | Standing::Full))
@@ -141,7 +158,7 @@ impl Core {
 
     /// All ranks of one workstation go where others of the program are.
     fn fold_away(&mut self, draft: &mut Draft, id: JobId) -> bool {
-        let Some((keep, moves)) = self.evacuation(id) else { return false };
+        let Some((keep, moves)) = self.evacuation(id, draft.wall) else { return false };
         for (fence, target) in moves {
             self.moves.insert(fence, Moving::to_fold(keep));
             self.begin_move(draft, fence, target, true);
@@ -151,13 +168,16 @@ impl Core {
     }
 
     /// The workstation with the fewest ranks that all have somewhere to go.
-    fn evacuation(&self, id: JobId) -> Option<(Keep, Vec<(Fence, WorkstationId)>)> {
+    fn evacuation(&self, id: JobId, wall: WallTime) -> Option<(Keep, Vec<(Fence, WorkstationId)>)> {
         let job = self.jobs.get(&id).filter(|job| Self::folds(job))?;
         let keep = moves_whole(job)?;
         let teams = self.teams(job);
         let mut sources: Vec<_> = teams.iter().filter(|(_, team)| team.own.len() == 1).collect();
         sources.sort_by_key(|(at, team)| (team.len(), std::cmp::Reverse(**at)));
-        sources.into_iter().find_map(|(from, team)| {
+        let is_settled = |team: &Team| {
+            team.own.iter().chain(&team.riders).all(|fence| self.has_settled(*fence, wall))
+        };
+        sources.into_iter().filter(|(_, team)| is_settled(team)).find_map(|(from, team)| {
             let ranks = team.own.iter().chain(&team.riders).copied();
             let moves = self.to_others(id, &teams, (*from, ranks.collect()), keep)?;
             Some((keep, moves))
@@ -172,9 +192,6 @@ impl Core {
         keep: Keep,
     ) -> Option<Vec<(Fence, WorkstationId)>> {
         let source = self.pool.get(from).filter(|it| it.session.is_some())?;
-        if !ranks.iter().all(|fence| self.has_begun(*fence)) {
-            return None;
-        }
         let takes = |at: &WorkstationId| {
             let target = self.pool.get(*at).filter(|_| self.is_open(*at))?;
             let suits = *at != from && misfit(source, target, keep).is_none();
@@ -261,7 +278,7 @@ impl Core {
     }
 
     fn unfold_away(&mut self, draft: &mut Draft, fence: Fence, keep: Keep) -> bool {
-        if !self.has_begun(fence) {
+        if !self.has_settled(fence, draft.wall) {
             return false;
         }
         let moving = Moving::to_fold(keep);
@@ -377,8 +394,16 @@ impl Core {
         }
     }
 
+    /// What could not be given may be by now.
+    pub(super) fn ask_again(&mut self, now: Moment) {
+        if self.schedule.fold_again.take_if(|at| *at <= now).is_some() {
+            self.tell(now, Fact::Suits);
+        }
+    }
+
     fn gives_no_more(&mut self, draft: &Draft, id: JobId) {
         if self.schedule.scheduler.state().get(id).is_some_and(|it| it.asked > 0) {
+            self.schedule.fold_again.get_or_insert(draft.now + ASKED_AGAIN_AFTER);
             self.tell(draft.now, Fact::Answered { job: id, by: 0 });
         }
     }

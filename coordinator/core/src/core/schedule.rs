@@ -72,6 +72,8 @@ pub(super) struct Schedule {
     /// Attempts whose agents were asked to return them.
     given_back: BTreeSet<Fence>,
     pub(super) folding: BTreeMap<JobId, Folding>,
+    /// When those are asked again that could not give what they were asked for.
+    pub(super) fold_again: Option<Moment>,
     /// The pool's version when it was last told that it has changed.
     suits_at: u64,
     /// For whom the pool keeps a workstation.
@@ -99,6 +101,7 @@ impl Schedule {
             patient_until: BTreeMap::new(),
             given_back: BTreeSet::new(),
             folding: BTreeMap::new(),
+            fold_again: None,
             suits_at: 0,
             kept_for: None,
             claims_at: Moment::ZERO,
@@ -153,7 +156,7 @@ impl Schedule {
 
     /// When somebody's patience ends first.
     pub(super) fn first_due(&self) -> Option<Moment> {
-        self.patient_until.values().min().copied()
+        self.patient_until.values().copied().chain(self.fold_again).min()
     }
 
     fn user(&mut self, name: &str) -> User {

@@ -189,6 +189,7 @@ impl Core {
 
     /// Who has been asked for places long enough has them taken.
     pub(in crate::core) fn take_what_is_due(&mut self, draft: &mut Draft) {
+        self.ask_again(draft.now);
         let is_due = |(_, until): &(&JobId, &Moment)| **until <= draft.now;
         let due = self.schedule.patient_until.iter().filter(is_due);
         for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {

@@ -42,6 +42,7 @@ impl Site {
         for (id, _, fence) in &offered {
             self.started(*id, *fence);
         }
+        self.now = self.now + s(3);
         (job, offered)
     }
 
@@ -147,6 +148,9 @@ fn ranks_share_places_as_soon_as_they_have_begun() {
     site.started(ranks[0].0, ranks[0].2);
     assert_eq!(site.begun(), None);
     site.started(ranks[1].0, ranks[1].2);
+    assert_eq!(site.begun(), None, "it may not have greeted its agent");
+    (1..=2).for_each(|id| drop(site.heartbeat(id)));
+    site.pass(s(5));
     assert!(site.begun().is_some());
 }
 
