@@ -173,6 +173,7 @@ impl Store {
     /// # Errors
     /// A chunk that cannot be read, or a disk that is full or gone.
     pub(crate) fn merge(&self, progress: &mut dyn FnMut(u32)) -> Result<u64, StoreError> {
+        let _turn = self.turn()?;
         let mut given_up = 0;
         let (parquet, csv) = (self.dir.join(PARQUET), self.dir.join(CSV));
         let begin = |path| Replacement::begin(path, PUBLIC).map_err(write_failed);
@@ -257,6 +258,7 @@ impl Store {
         part: Part,
         look: &mut dyn FnMut(u32, &Table),
     ) -> Result<(), StoreError> {
+        let _turn = self.turn()?;
         let (parquet, csv) = part.files();
         let (parquet, csv) = (self.dir.join(parquet), self.dir.join(csv));
         let begin = |path| Replacement::begin(path, PUBLIC).map_err(write_failed);
@@ -322,6 +324,19 @@ impl Part {
 const UNFINISHED: &str = ".new-";
 
 impl Store {
+    /// Of shards that find all chunks at the same time, one joins them at a time:
+    /// the other's files are no leftovers. Where the file system has no locks they
+    /// are taken for such.
+    fn turn(&self) -> Result<Option<fs::File>, StoreError> {
+        let path = self.dir.join(MANIFEST);
+        let manifest = fs::OpenOptions::new().read(true).write(true).open(&path);
+        let locked = manifest.and_then(|file| file.lock().map(|()| Some(file)));
+        match locked {
+            Err(why) if why.kind() == io::ErrorKind::Unsupported => Ok(None),
+            locked => locked.map_err(|why| StoreError::Read { path, why }),
+        }
+    }
+
     /// Removes what killed processes left. Nothing is missing when this is
     /// called, so nobody is about to finish one.
     fn sweep(&self) {
