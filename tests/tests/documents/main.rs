@@ -37,6 +37,8 @@ fn switched_off(text: &str) -> Option<&'static str> {
         Some("it has tests of its own, which run it")
     } else if first.starts_with("glean validate") {
         Some("it takes minutes")
+    } else if first.starts_with("glean replay spot") {
+        Some("it wants traces of spot machines or a log of years, which are not the project's")
     } else if first == "glean presence" {
         Some("it needs a display, and runs as long as that")
     } else if first.contains("--replica") {
