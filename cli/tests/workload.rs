@@ -92,6 +92,27 @@ fn a_mistake_is_one_line_that_says_where() {
     assert_eq!(text.lines().count(), 1, "{text}");
 }
 
+/// A log of a run is read again, and its jobs are those that ran.
+#[test]
+fn a_run_is_written_as_a_log_that_is_read_again() {
+    let place = Place::new();
+    for log in ["run.swf", "run.swf.gz"] {
+        let done = place.glean(&["replay", "workload", "c.toml", "--swf", log]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let rerun = CAMPAIGN.replace("malleable = [50]", "").replace("gaps = [\"20s\"]", "");
+        let mixed = rerun.lines().find(|line| line.starts_with("mixed")).unwrap().to_owned();
+        fs::write(place.path("again.toml"), rerun.replace(&mixed, &format!("swf = \"{log}\"")))
+            .unwrap();
+        let again = place.glean(&["replay", "workload", "again.toml", "--json"]);
+        assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+        let line = again.stdout.split(|byte| *byte == b'\n').next().unwrap();
+        let run: Value = serde_json::from_slice(line).unwrap();
+        assert_eq!((run["ended"].as_u64(), run["left"].as_u64()), (Some(30), Some(0)));
+    }
+    let text = fs::read_to_string(place.path("run.swf")).unwrap();
+    assert!(text.contains("; MaxProcs: 16\n"), "{text}");
+}
+
 #[test]
 fn a_slurm_array_of_shards_gives_the_same_results() {
     let place = Place::new();

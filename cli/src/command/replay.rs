@@ -53,6 +53,7 @@ Exit code: 0 all is there, 1 other shards have not done their share yet.")]
   glean replay workload data/campaigns/workloads/ghafoor-5.7.toml --out arrivals
   glean replay report arrivals --out compared
   glean replay workload data/campaigns/workloads/ghafoor-5.6.toml --json
+  glean replay workload data/campaigns/workloads/ghafoor-5.6.toml --swf run.swf.gz
   glean replay workload data/campaigns/workloads/ghafoor-5.6.toml --out far --on lab --shards 8
 
 What was interrupted goes on where it was; shards fill one directory. With --on lab they are the

@@ -35,4 +35,6 @@ pub use self::inputs::{WorkloadInputs, prepare};
 pub(crate) use self::manifest::WorkloadManifest;
 pub use self::plan::RunRow;
 pub(crate) use self::printed::{At, Key, Printed, PrintedRow, of_where};
-pub use self::run::{WorkloadOutcome, join_campaign, run_campaign, run_here, shards_left, take_in};
+pub use self::run::{
+    WorkloadOutcome, first_run_as_log, join_campaign, run_campaign, run_here, shards_left, take_in,
+};

@@ -5,17 +5,22 @@
 //! counted and the first ones are told, and the others are read on.
 
 use std::fmt;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Write as _};
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use gleaner_common::id::JobId;
 use gleaner_common::time::Moment;
 use gleaner_coordinator_core::scheduler::{Request, RequestError};
 
 use super::engine::WorkloadJob;
+use super::measures::Outcome;
 
 /// How many fields a line has.
 const FIELDS: usize = 18;
+
+const HALF: Duration = Duration::from_millis(500);
 
 /// So many broken lines are told in full.
 const TOLD_MAX: usize = 20;
@@ -96,6 +101,33 @@ impl SwfJob {
             }
         }
         Ok(job)
+    }
+
+    /// A simulated job, rounded to whole seconds as the format has them: one
+    /// shorter than half a second took one.
+    pub(super) fn of(outcome: &Outcome) -> Self {
+        let rounded = |span: Duration| i64::try_from((span + HALF).as_secs()).unwrap_or(i64::MAX);
+        let run_s = rounded(outcome.execution()).max(1);
+        Self {
+            number: i64::from(outcome.job.0) + 1,
+            submit_s: rounded(outcome.submitted.since(Moment::ZERO)),
+            wait_s: rounded(outcome.wait()),
+            run_s,
+            processors: outcome.largest.into(),
+            cpu_s: -1.0,
+            memory_kb: -1,
+            wanted_processors: outcome.largest.into(),
+            wanted_s: -1,
+            wanted_memory_kb: -1,
+            status: 1,
+            user: -1,
+            group: -1,
+            application: -1,
+            queue: -1,
+            partition: -1,
+            after_job: -1,
+            think_s: -1,
+        }
     }
 
     /// Has it run, on some processors and for some time?
@@ -180,6 +212,16 @@ impl SwfLog {
             }
         }
         Ok(log)
+    }
+
+    /// Its text, packed with gzip.
+    ///
+    /// # Errors
+    /// None that memory gives.
+    pub fn packed(&self) -> io::Result<Vec<u8>> {
+        let mut gzip = GzEncoder::new(vec![], Compression::default());
+        write!(gzip, "{self}")?;
+        gzip.finish()
     }
 
     fn complain(&mut self, line: usize, why: SwfLineError) {

@@ -7,8 +7,10 @@ use gleaner_replay::campaign::inputs::Overrides;
 use gleaner_replay::campaign::run::Effort;
 use gleaner_replay::results::store::{CSV, PARQUET, Shard};
 use gleaner_replay::workload::campaign::{
-    RunRow, WorkloadInputs, WorkloadOutcome, prepare, run_campaign, run_here,
+    RunRow, WorkloadInputs, WorkloadOutcome, first_run_as_log, prepare, run_campaign, run_here,
 };
+use gleaner_replay::workload::swf::SwfLog;
+use gleaner_shell::atomic::{self, PUBLIC};
 use serde::Serialize;
 
 use super::campaign::{cores, show, unprepared, unstored};
@@ -41,6 +43,10 @@ pub struct Args {
     /// On a lab: how many shards [default: one for each chunk, up to 256].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub shards: Option<u32>,
+    /// Also write the jobs of the first run, with what became of them, as a log in the Standard
+    /// Workload Format; packed if its name ends in .gz.
+    #[arg(long, value_name = "LOG", conflicts_with = "out")]
+    pub swf: Option<PathBuf>,
     /// How many threads [default: one for each core].
     #[arg(long, value_name = "N", value_parser = values::number, requires = "out")]
     pub threads: Option<u32>,
@@ -71,6 +77,9 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
         output::told(args.json, &outcome, || spoken(out, &outcome))?;
         return Ok(Verdict::from(outcome.left == 0));
     }
+    if let Some(path) = &args.swf {
+        write_log(path, &first_run_as_log(&inputs))?;
+    }
     let Some(out) = &args.out else { return here(args, &inputs) };
     let threads = args.threads.map_or_else(cores, |threads| threads.max(1) as usize);
     let effort = Effort { shard: args.shard.unwrap_or_default(), threads };
@@ -81,6 +90,13 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     let outcome = outcome.map_err(unstored)?;
     output::told(args.json, &outcome, || spoken(out, &outcome))?;
     Ok(Verdict::from(outcome.left == 0))
+}
+
+fn write_log(path: &Path, log: &SwfLog) -> Result<()> {
+    let is_packed = path.extension().is_some_and(|extension| extension == "gz");
+    let bytes = if is_packed { log.packed()? } else { log.to_string().into_bytes() };
+    atomic::replace(path, &bytes, PUBLIC)?;
+    Ok(())
 }
 
 fn spoken(out: &Path, outcome: &WorkloadOutcome) -> String {

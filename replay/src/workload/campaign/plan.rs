@@ -130,8 +130,17 @@ impl WorkloadPlan {
         self.runs_of(chunk).map(run).collect()
     }
 
+    /// The first run, with each of its jobs.
+    pub(super) fn first_run(&self) -> RunRow {
+        self.run_with(0, true)
+    }
+
     /// The run of this number: the last axis changes fastest.
     fn run(&self, number: u64) -> RunRow {
+        self.run_with(number, self.campaign.per_job)
+    }
+
+    fn run_with(&self, number: u64, per_job: bool) -> RunRow {
         let campaign = &self.campaign;
         let mut rest = number;
         let mut digit = |many: usize| {
@@ -149,7 +158,13 @@ impl WorkloadPlan {
         let site = &sites[repeat.min(sites.len() - 1)];
         let costs = ChangeCosts { negotiation, adaptation };
         let repeat = u32::try_from(repeat).unwrap_or(u32::MAX);
-        let (summary, outcomes) = self.execute_one(variant, site, policy, costs, repeat);
+        let mut outcomes = vec![];
+        let tell = |outcome: &Outcome| {
+            if per_job {
+                outcomes.push(*outcome);
+            }
+        };
+        let summary = self.execute_one(variant, site, policy, (costs, repeat), tell);
         RunRow {
             workload: variant.name.clone(),
             policy: policy.0.name,
@@ -172,23 +187,16 @@ impl WorkloadPlan {
         variant: &Variant,
         site: &Site,
         policy: PolicyName,
-        costs: ChangeCosts,
-        repeat: u32,
-    ) -> (Summary, Vec<Outcome>) {
+        (costs, repeat): (ChangeCosts, u32),
+        tell: impl FnMut(&Outcome),
+    ) -> Summary {
         let parameters = self.campaign.parameters.parameters();
-        let mut outcomes = vec![];
-        let tell = |outcome: &Outcome| {
-            if self.campaign.per_job {
-                outcomes.push(*outcome);
-            }
-        };
         let most = site.groups.iter().copied().max().unwrap_or(1);
         let seed = self.campaign.seed.wrapping_add(repeat.into());
         let jobs = variant.jobs(seed).map(|job| within(job, most));
         let ramp = self.campaign.ramp.map(|ramp| ramp.ramp(seed));
         let rules = Rules { costs, ramp, ..Rules::default() };
-        let summary = run_on(jobs, site, || (policy.0.build)(&parameters), rules, tell);
-        (summary, outcomes)
+        run_on(jobs, site, || (policy.0.build)(&parameters), rules, tell)
     }
 }
 

@@ -8,6 +8,7 @@ use super::plan::RunRow;
 use crate::campaign::run::{Effort, Progress, share_out};
 use crate::results::store::{Part, Shard, Store, StoreError};
 use crate::results::table::{Column, Table};
+use crate::workload::swf::{SwfJob, SwfLog};
 
 /// What came of a campaign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -146,6 +147,25 @@ fn total(table: &Table, name: &str) -> u64 {
         Some(Column::Integer(values)) => values.iter().map(|value| value.unsigned_abs()).sum(),
         _ => 0,
     }
+}
+
+/// The campaign's first run as a log: its jobs with what became of them. What
+/// the format has no field for, changes of size above all, is not in it.
+pub fn first_run_as_log(inputs: &WorkloadInputs) -> SwfLog {
+    let row = inputs.plan.first_run();
+    let RunRow { workload, policy, site, processors, .. } = &row;
+    let comments = [
+        "Version: 2.2".to_owned(),
+        format!("Computer: {site} of the campaign {}", inputs.name()),
+        format!("MaxJobs: {}", row.outcomes.len()),
+        format!("MaxProcs: {processors}"),
+        format!(
+            "Note: simulated by glean: {workload} under {policy}; processors are the most a job had"
+        ),
+    ];
+    let mut jobs: Vec<SwfJob> = row.outcomes.iter().map(SwfJob::of).collect();
+    jobs.sort_by_key(|job| (job.submit_s, job.number));
+    SwfLog { comments: comments.into(), jobs, ..SwfLog::default() }
 }
 
 /// Runs everything without keeping it in a directory; tells of each run, in
