@@ -180,6 +180,11 @@ impl Pool {
         self.entries.get(&id).map(|entry| entry.keys.standing)
     }
 
+    /// Is it idle, and may guests be placed there?
+    pub(crate) fn is_open(&self, id: WorkstationId) -> bool {
+        self.standing(id).is_some_and(is_open)
+    }
+
     /// A name that is free again.
     pub(crate) fn free_name(&mut self, id: WorkstationId) {
         self.by_name.retain(|_, named| *named != id);
@@ -318,7 +323,7 @@ impl Pool {
         }
         let other = self.choose_preferred(needs, |id, w| Some(id) != *rather && will_do(id, w));
         other.or_else(|| {
-            let barred = never.iter().filter(|id| self.standing(**id).is_some_and(is_open)).count();
+            let barred = never.iter().filter(|id| self.is_open(**id)).count();
             let only = self.open() as usize == barred + 1;
             rather
                 .filter(|_| only && barred > 0)

@@ -22,7 +22,7 @@ use gleaner_common::shape::Class;
 use gleaner_common::time::{Moment, WallTime};
 use gleaner_common::wire::CoordinatorFrame;
 
-use super::moves::{Moving, misfit, moves_whole};
+use super::moves::{Moving, Target, misfit, moves_whole};
 use super::{Core, Draft};
 use crate::attempt::Attempt;
 use crate::job::{Job, Turn};
@@ -123,11 +123,6 @@ impl Core {
         attempt.is_some_and(|it| it.has_begun() && (it.arrived || is_old(it.placed)))
     }
 
-    /// Are guests welcome there?
-    fn is_open(&self, id: WorkstationId) -> bool {
-        matches!(self.pool.standing(id), Some(Standing::Free | Standing::Full))
-    }
-
     // ── fold ───────────────────────────────────────────────────────────────
 
     /// Has ranks of the program share places until it has given so many; how
@@ -145,7 +140,7 @@ impl Core {
         let Some(job) = self.jobs.get(&id).filter(|job| Self::folds(job)) else { return false };
         let teams = self.teams(job);
         // The one that shares gives its own place.
-        let gives = |at: WorkstationId| self.seats_of(id, at) > 1 && self.is_open(at);
+        let gives = |at: WorkstationId| self.seats_of(id, at) > 1 && self.pool.is_open(at);
         let several = teams.iter().filter(|(at, _)| gives(**at));
         let most = several.max_by_key(|(_, team)| team.own.len());
         // The newest has the least to lose by waiting for its turns.
@@ -161,7 +156,7 @@ impl Core {
         let Some((keep, moves)) = self.evacuation(id, draft.wall) else { return false };
         for (fence, target) in moves {
             self.moves.insert(fence, Moving::to_fold(keep));
-            self.begin_move(draft, fence, target, true);
+            self.begin_move(draft, fence, Target::shared(target));
             self.schedule.folding.entry(id).or_default().leaving.insert(fence);
         }
         true
@@ -193,7 +188,7 @@ impl Core {
     ) -> Option<Vec<(Fence, WorkstationId)>> {
         let source = self.pool.get(from).filter(|it| it.session.is_some())?;
         let takes = |at: &WorkstationId| {
-            let target = self.pool.get(*at).filter(|_| self.is_open(*at))?;
+            let target = self.pool.get(*at).filter(|_| self.pool.is_open(*at))?;
             let suits = *at != from && misfit(source, target, keep).is_none();
             suits.then_some((*at, teams[at].len(), self.seats_of(id, *at)))
         };
@@ -222,7 +217,7 @@ impl Core {
                 && self.seats_of(attempt.job, **at) > 0
         });
         let suits = |at: WorkstationId| {
-            let target = self.pool.get(at).filter(|_| self.is_open(at));
+            let target = self.pool.get(at).filter(|_| self.pool.is_open(at));
             target.is_some_and(|it| misfit(source, it, keep).is_none())
         };
         let suiting = with_places.filter(|(at, _)| suits(**at));
@@ -247,7 +242,7 @@ impl Core {
         let (turn, _) = job.turns().next()?;
         let teams = self.teams(job);
         let with_places = teams.iter().filter(|(at, team)| {
-            !team.own.is_empty() && self.seats_of(id, **at) > 0 && self.is_open(**at)
+            !team.own.is_empty() && self.seats_of(id, **at) > 0 && self.pool.is_open(**at)
         });
         let (at, _) = with_places.min_by_key(|(at, team)| (team.len() / team.own.len(), **at))?;
         Some((turn, *at))
@@ -284,7 +279,7 @@ impl Core {
         let moving = Moving::to_fold(keep);
         let Some(target) = self.target_for(fence, &moving) else { return false };
         self.moves.insert(fence, moving);
-        self.begin_move(draft, fence, target, false);
+        self.begin_move(draft, fence, Target::own(target));
         true
     }
 

@@ -57,7 +57,7 @@ impl Core {
         let Some(keep) = self.escapes_with(fence) else { return false };
         self.moves.insert(fence, Moving::new(keep, None));
         self.residence.no_longer_stays(fence);
-        self.begin_move(draft, fence, target, false);
+        self.begin_move(draft, fence, target);
         true
     }
 

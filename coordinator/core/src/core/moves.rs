@@ -108,10 +108,7 @@ impl Core {
         while let Some((fence, turn)) = self.residence.next(&mut asked, &mut Targets(self)) {
             match turn {
                 Turn::Stays => self.stays(draft, fence, "its owner has left"),
-                Turn::GoesTo(target) => {
-                    let rides = self.free_target_for(fence) != Some(target);
-                    self.begin_move(draft, fence, target, rides);
-                }
+                Turn::GoesTo(target) => self.begin_move(draft, fence, target),
             }
             // A target whose connection is gone is none.
             asked += usize::from(self.residence.waits(fence));
@@ -174,24 +171,17 @@ impl Core {
         new.or_else(|| self.pool.choose_where(needs, could_do))
     }
 
-    fn free_target_for(&self, fence: Fence) -> Option<WorkstationId> {
-        self.target_for(fence, self.moves.get(&fence)?)
-    }
-
     /// Nothing is free for an attempt that its owner sends away.
-    fn place_to_share_for(&self, fence: Fence) -> Option<WorkstationId> {
-        let moving = self.moves.get(&fence).filter(|moving| !moving.ordered)?;
+    fn place_to_share_for(&self, fence: Fence, moving: &Moving) -> Option<WorkstationId> {
+        if moving.ordered {
+            return None;
+        }
         self.place_to_share(fence, moving.keep).filter(|at| !moving.tried.contains(at))
     }
 
-    pub(super) fn begin_move(
-        &mut self,
-        draft: &mut Draft,
-        old: Fence,
-        target: WorkstationId,
-        rides: bool,
-    ) {
-        let Some(to) = self.link(target) else { return };
+    pub(super) fn begin_move(&mut self, draft: &mut Draft, old: Fence, target: Target) {
+        let Target { at, rides } = target;
+        let Some(to) = self.link(at) else { return };
         let fence = self.next_fence(draft);
         let (Some(attempt), Some(moving)) = (self.attempts.get(&old), self.moves.get_mut(&old))
         else {
@@ -199,7 +189,7 @@ impl Core {
         };
         moving.new = Some(fence);
         let coming = Some(Coming { from: attempt.workstation, old, keep: moving.keep });
-        let new = Attempt::new(attempt.job, attempt.position, target, draft.wall);
+        let new = Attempt::new(attempt.job, attempt.position, at, draft.wall);
         self.open(draft, fence, Attempt { coming, rides, ..new });
         if let Some(job) = self.jobs.get_mut(&new.job).filter(|_| !rides) {
             job.sets_out();
@@ -497,11 +487,29 @@ impl Core {
     }
 }
 
+/// Where an attempt goes: to a place of its own, or to share another's of its
+/// program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) at: WorkstationId,
+    pub(super) rides: bool,
+}
+
+impl Target {
+    pub(super) fn own(at: WorkstationId) -> Self {
+        Self { at, rides: false }
+    }
+
+    pub(super) fn shared(at: WorkstationId) -> Self {
+        Self { at, rides: true }
+    }
+}
+
 /// The workstations, as attempts that are to leave theirs see them.
 pub(super) struct Targets<'a>(pub(super) &'a Core);
 
 impl Workstations<Fence> for Targets<'_> {
-    type Id = WorkstationId;
+    type Id = Target;
 
     /// While nothing of the attempt is being carried. Its agent may not know that,
     /// and would not thaw it by itself.
@@ -512,12 +520,14 @@ impl Workstations<Fence> for Targets<'_> {
             && source.is_some_and(|source| source.session.is_some() && !source.is_busy())
     }
 
-    fn choose(&mut self, fence: Fence) -> Option<WorkstationId> {
+    fn choose(&mut self, fence: Fence) -> Option<Target> {
         let Self(core) = self;
-        match core.moves.get(&fence) {
-            Some(_) => core.free_target_for(fence).or_else(|| core.place_to_share_for(fence)),
-            None => core.target_for(fence, &Moving::new(core.escapes_with(fence)?, None)),
-        }
+        let Some(moving) = core.moves.get(&fence) else {
+            let moving = Moving::new(core.escapes_with(fence)?, None);
+            return core.target_for(fence, &moving).map(Target::own);
+        };
+        let own = core.target_for(fence, moving).map(Target::own);
+        own.or_else(|| core.place_to_share_for(fence, moving).map(Target::shared))
     }
 }
 

@@ -7,7 +7,6 @@
 use gleaner_common::id::JobId;
 
 use super::{Core, Draft};
-use crate::job::Job;
 use crate::negotiation::Clock;
 use crate::scheduler::{Decision, Fact, Obligation};
 
@@ -44,7 +43,7 @@ impl Core {
     /// What a negotiation has come to, or what a job asks for, in ranks.
     pub(super) fn negotiated(&mut self, draft: &mut Draft, fact: &Fact) {
         if let Fact::Answered { job, by } = *fact {
-            let each = self.jobs.get(&job).map_or(1, Job::each);
+            let each = self.each(job);
             self.tell(draft.now, Fact::Answered { job, by: by.saturating_mul(each) });
             return self.schedule.changed(job);
         }

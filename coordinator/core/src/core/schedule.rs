@@ -233,6 +233,11 @@ impl Core {
         self.more_to_place = true;
     }
 
+    /// How many processors each part of the job takes.
+    pub(super) fn each(&self, id: JobId) -> u32 {
+        self.jobs.get(&id).map_or(1, Job::each)
+    }
+
     // ── facts ──────────────────────────────────────────────────────────────
 
     pub(super) fn tell(&mut self, now: Moment, fact: Fact) {
@@ -291,7 +296,7 @@ impl Core {
         // Who cannot grow has no other way to come by it again.
         let keeps_it = self.schedule.scheduler.keeps() || it.request.class != Class::Malleable;
         let keeps = keeps_it && !is_needed;
-        let each = self.jobs.get(&id).map_or(1, Job::each);
+        let each = self.each(id);
         let lost = each * (left.lost + if keeps { 0 } else { left.done });
         let (before, most) = (it.size, held.saturating_add(queued));
         let size = before.saturating_sub(lost).min(most).max(held);

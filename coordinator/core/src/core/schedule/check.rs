@@ -6,7 +6,6 @@ use gleaner_common::id::JobId;
 
 use crate::attempt::Attempt;
 use crate::core::Core;
-use crate::job::Job;
 
 impl Core {
     /// Does the scheduler know what jobs hold, and is what it calls free the
@@ -23,7 +22,7 @@ impl Core {
             } else {
                 attempt.coming.is_some() && !attempt.rides
             };
-            let each = self.jobs.get(&attempt.job).map_or(1, Job::each);
+            let each = self.each(attempt.job);
             *held.entry(attempt.job).or_default() += each * u32::from(counts);
         }
         self.check_riders()?;

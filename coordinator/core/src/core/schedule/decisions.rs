@@ -25,7 +25,7 @@ impl Core {
             Decision::Grow { job, .. } | Decision::Shrink { job, .. }
                 if self.is_asked_about(&decision, job) =>
             {
-                let each = self.jobs.get(&job).map_or(1, Job::each);
+                let each = self.each(job);
                 self.negotiate(draft, job, &decision.in_parts(each));
             }
             Decision::Grow { job, by, .. } => {
@@ -147,7 +147,7 @@ impl Core {
     }
 
     fn fill(&mut self, draft: &mut Draft, id: JobId) -> u32 {
-        let each = self.jobs.get(&id).map_or(1, Job::each);
+        let each = self.each(id);
         loop {
             let left = self.schedule.unfilled(id);
             if left == 0 || draft.step.placed >= PLACEMENTS_MAX {
