@@ -44,8 +44,10 @@ use crate::usage::{LoadAverages, UsageRecord};
 /// are two words, listings are asked for in parts, and agents describe their machine. 5: jobs have
 /// priorities, refusals say whose fault they are, users and workstations can be taken away, moves
 /// have tickets, agents speak for the ranks that the coordinator says they have, and hear whose keys
-/// were revoked, and subprograms have replicas.
-pub const VERSION: u16 = 6;
+/// were revoked, and subprograms have replicas. 6: jobs change their size, and workstations are packed.
+/// 7: fences belong to a generation, usage records to a life of their spool, and a workstation to one
+/// machine.
+pub const VERSION: u16 = 7;
 
 /// QUIC's application protocol name. The version stands in [`Opening`], so
 /// that a mismatch can be explained instead of failing the handshake.

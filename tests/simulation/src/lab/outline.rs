@@ -9,39 +9,39 @@ use super::Lab;
 
 /// What came of a lab: equal for equal seeds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outline {
-    pub(crate) took: Duration,
-    pub(crate) subprograms: u64,
-    pub(crate) attempts: usize,
-    pub(crate) succeeded: u64,
-    pub(crate) failed: u64,
-    pub(crate) cancelled: u64,
-    pub(crate) retreats: u64,
-    pub(crate) suspensions: u64,
-    pub(crate) lost: u64,
-    pub(crate) retried: u64,
-    pub(crate) moves: u64,
-    pub(crate) went: u64,
+pub struct Outline {
+    pub took: Duration,
+    pub subprograms: u64,
+    pub attempts: usize,
+    pub succeeded: u64,
+    pub failed: u64,
+    pub cancelled: u64,
+    pub retreats: u64,
+    pub suspensions: u64,
+    pub lost: u64,
+    pub retried: u64,
+    pub moves: u64,
+    pub went: u64,
     /// How often a program of several ranks began, all of them at once.
-    pub(crate) gangs: usize,
+    pub gangs: usize,
     /// Lives of programs beyond their first.
-    pub(crate) lives: u64,
-    pub(crate) tasks: usize,
-    pub(crate) shared: u64,
+    pub lives: u64,
+    pub tasks: usize,
+    pub shared: u64,
     /// Ranks that began with what was kept of them.
-    pub(crate) went_back: u64,
+    pub went_back: u64,
     /// Images of ranks, and ranks that began with one.
-    pub(crate) images: u64,
-    pub(crate) snapshots_with_image: u64,
+    pub images: u64,
+    pub snapshots_with_image: u64,
     /// How often the first job's subprograms were lost at most, and how many of
     /// them failed.
-    pub(crate) first_lost_most: u32,
-    pub(crate) first_failed: u32,
+    pub first_lost_most: u32,
+    pub first_failed: u32,
     /// How many attempts of the first job began between another's submission
     /// and its placement, at most.
-    pub(crate) turns_waited: usize,
+    pub turns_waited: usize,
     /// Replicas that came to something else than what counts.
-    pub(crate) outvoted: u64,
+    pub outvoted: u64,
 }
 
 impl Outline {

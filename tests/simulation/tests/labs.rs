@@ -3,14 +3,12 @@
 //! `GLEANER_SEEDS=1000` tries more of them; a failure prints its seed and the
 //! command that repeats it.
 
-mod lab;
-
 use std::time::Duration;
 
 use gleaner_coordinator_core::scheduler::ALL;
 use gleaner_coordinator_core::{Config, Policy, SchedulerConfig};
 
-use lab::{Lab, Outline, Setting};
+use gleaner_simulation::{Lab, Outline, Setting};
 
 fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -57,7 +55,7 @@ impl Drop for Repeat {
             let Self { test, seed } = self;
             eprintln!("seed {seed} failed; repeat it with");
             eprintln!(
-                "GLEANER_SEED={seed} cargo test -p gleaner-coordinator-core --test simulation {test}"
+                "GLEANER_SEED={seed} cargo test -p gleaner-simulation --test labs {test}"
             );
         }
     }

@@ -44,7 +44,7 @@ use rand::{Rng, SeedableRng};
 use self::cuts::Cuts;
 use self::host::Host;
 use self::moves::Stream;
-pub(crate) use self::outline::Outline;
+pub use self::outline::Outline;
 use self::place::KeeperWork;
 use self::rank::{Image, Packed};
 use self::router::RouterCommand;
@@ -54,46 +54,46 @@ use self::witness::Witness;
 
 /// What a lab is like.
 #[derive(Clone, Debug)]
-pub(crate) struct Setting {
-    pub(crate) hosts: u32,
-    pub(crate) jobs: u32,
+pub struct Setting {
+    pub hosts: u32,
+    pub jobs: u32,
     /// How long things go wrong, and how long the calm may take.
-    pub(crate) storm: Duration,
-    pub(crate) calm: Duration,
+    pub storm: Duration,
+    pub calm: Duration,
     /// The longest a guest runs.
-    pub(crate) work_max: Duration,
-    pub(crate) config: Config,
+    pub work_max: Duration,
+    pub config: Config,
     /// How often each trouble comes, on average; `None` for never.
-    pub(crate) cut: Option<Duration>,
-    pub(crate) agent_crash: Option<Duration>,
-    pub(crate) sleep: Option<Duration>,
-    pub(crate) coordinator_crash: Option<Duration>,
-    pub(crate) commit_hangs: Option<Duration>,
-    pub(crate) owner: Option<Duration>,
+    pub cut: Option<Duration>,
+    pub agent_crash: Option<Duration>,
+    pub sleep: Option<Duration>,
+    pub coordinator_crash: Option<Duration>,
+    pub commit_hangs: Option<Duration>,
+    pub owner: Option<Duration>,
     /// How often an admin empties a workstation.
-    pub(crate) drain: Option<Duration>,
+    pub drain: Option<Duration>,
     /// How often a frame is on its way for up to fifteen seconds.
-    pub(crate) late_frames: f64,
+    pub late_frames: f64,
     /// How many of the jobs are programs of ranks.
-    pub(crate) programs: f64,
+    pub programs: f64,
     /// How often a guest cannot be carried, or is not taken in.
-    pub(crate) obstacles: f64,
+    pub obstacles: f64,
     /// How often a guest fails by itself.
-    pub(crate) failures: f64,
+    pub failures: f64,
     /// The longest that the coordinator is away.
-    pub(crate) away: Duration,
+    pub away: Duration,
     /// The first job kills every agent that starts one of it.
-    pub(crate) killer: bool,
+    pub killer: bool,
     /// How many of the jobs that are no programs are replicated, on how many
     /// workstations at most, and how many hosts lie about what came of it.
-    pub(crate) replicated: f64,
-    pub(crate) replicas_max: u8,
-    pub(crate) liars: u32,
+    pub replicated: f64,
+    pub replicas_max: u8,
+    pub liars: u32,
     /// The first job is one user's, of so many subprograms; each of the others is
     /// another's, of a single one.
-    pub(crate) crowd: Option<u32>,
+    pub crowd: Option<u32>,
     /// How many of the jobs ask for two cores or for memory.
-    pub(crate) large: f64,
+    pub large: f64,
 }
 
 /// Something that is to happen.
@@ -189,7 +189,7 @@ struct Wire {
     broken: bool,
 }
 
-pub(crate) struct Lab {
+pub struct Lab {
     setting: Setting,
     rng: SmallRng,
     now: Moment,
@@ -223,7 +223,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    pub(crate) fn new(seed: u64, setting: Setting) -> Self {
+    pub fn new(seed: u64, setting: Setting) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let hosts = (1..=setting.hosts)
             .map(|id| Host::new(id, rng.random_range(1..=4), rng.random_range(1..=3)))
@@ -278,7 +278,7 @@ impl Lab {
     }
 
     /// The storm, then the calm in which all work must finish.
-    pub(crate) fn run(mut self) -> Outline {
+    pub fn run(mut self) -> Outline {
         let calm_from = self.now + self.setting.storm;
         self.run_until(calm_from, |_| false);
         self.become_calm();

@@ -1,0 +1,6 @@
+//! Whole labs in one process, on a virtual clock: the state machines of
+//! production between a network, disks and machines that fail as a seed says.
+
+mod lab;
+
+pub use lab::{Lab, Outline, Setting};
