@@ -72,16 +72,16 @@ fn spec_hex() -> String {
 
 #[test]
 fn openings() {
-    check(&Opening::new(Purpose::Agent), "0600");
-    check(&Opening::new(Purpose::Usage), "0601");
-    check(&Opening::new(Purpose::Request), "0602");
+    check(&Opening::new(Purpose::Agent), "0700");
+    check(&Opening::new(Purpose::Usage), "0701");
+    check(&Opening::new(Purpose::Request), "0702");
     let put = Purpose::Put { hash: HASH, size_bytes: 300 };
-    check(&Opening::new(put), &format!("0603{}ac02", ab(32)));
-    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0604{}", ab(32)));
-    check(&Opening::new(Purpose::Enrol), "0605");
+    check(&Opening::new(put), &format!("0703{}ac02", ab(32)));
+    check(&Opening::new(Purpose::Get { hash: HASH }), &format!("0704{}", ab(32)));
+    check(&Opening::new(Purpose::Enrol), "0705");
     let relay = Purpose::Relay { workstation: WorkstationId(7), name: "w".into() };
-    check(&Opening::new(relay), "0606070177");
-    check(&Opening::new(Purpose::Packets), "0607");
+    check(&Opening::new(relay), "0706070177");
+    check(&Opening::new(Purpose::Packets), "0707");
     let what = Box::new(Handover {
         subprogram: SubprogramId { job: JobId(6), index: 300 },
         old: Fence(3),
@@ -92,7 +92,7 @@ fn openings() {
         frozen: Duration::from_secs(1),
     });
     let handover = Purpose::Handover { to: WorkstationId(7), what };
-    let expected = format!("06080706ac020304{}01ac020100", ab(16));
+    let expected = format!("07080706ac020304{}01ac020100", ab(16));
     check(&Opening::new(handover), &expected);
 }
 
