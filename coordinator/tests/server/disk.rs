@@ -2,58 +2,25 @@
 //! system of its own, which takes root to make.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use gleaner_common::wire::{AgentFrame, CoordinatorFrame, Reply, Request, Role};
+use gleaner_disks::SmallDisk;
 use gleaner_shell::client::Client;
 
 use crate::agent::{Agent, finished};
 use crate::coordinator::{Coordinator, PATIENCE, health, spec, submit, watch};
 
-struct Mounted<'a>(&'a Path);
-
-impl<'a> Mounted<'a> {
-    fn new(path: &'a Path, bytes: u64) -> Option<Self> {
-        let size = format!("size={bytes}");
-        let made = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
-            .arg(path)
-            .output()
-            .is_ok_and(|output| output.status.success());
-        made.then_some(Self(path))
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
-}
-
-/// Leaves no byte free.
-fn fill(path: &Path) {
-    use std::io::Write;
-    let mut file = fs::File::create(path).unwrap();
-    let block = [0; 4_096];
-    while file.write_all(&block).is_ok() {}
-}
-
 #[tokio::test]
 async fn a_full_disk_loses_nothing_and_is_said() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(_mounted) = Mounted::new(dir.path(), 16 << 20) else {
-        gleaner_skip::without_lab("a small file system cannot be mounted here");
-        return;
-    };
-    let coordinator = Coordinator::start(&dir.path().join("data")).await;
+    let Some(small) = SmallDisk::mount(16 << 10).unwrap() else { return };
+    let coordinator = Coordinator::start(&small.path().join("data")).await;
     let ada = coordinator.client(Role::User, "ada").await;
     let desk = coordinator.enrol(Role::Agent, "desk-1").await;
     let mut agent = Agent::connect(&desk, 1, 1).await;
     let job = submit(&ada, spec(1)).await;
     let offer = agent.offer().await;
 
-    fill(&dir.path().join("filler"));
+    let filler = small.fill().unwrap();
     // The log has some room: this uses it up.
     let mut large = spec(1);
     large.environment = vec![("FILLER".into(), "x".repeat(120 << 10))];
@@ -85,7 +52,7 @@ async fn a_full_disk_loses_nothing_and_is_said() {
         .await;
     blob_is_refused(&ada).await;
 
-    fs::remove_file(dir.path().join("filler")).unwrap();
+    fs::remove_file(filler).unwrap();
     agent.acknowledged(offer.fence).await;
     let summary = watch(&ada, job).await;
     assert_eq!(summary.counts.succeeded, 1);

@@ -13,6 +13,7 @@ mod bad_input;
 mod blobs;
 mod coordinator;
 mod disk;
+mod durable;
 mod enrolment;
 mod jobs;
 mod lease;
